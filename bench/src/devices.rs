@@ -3,15 +3,18 @@
 //! The experiments are written against this, and so know nothing of nodes: whether the platform's
 //! devices are in this machine or in sixteen others, they share one context, one program and the
 //! buffers. Commands are in [`commands`]; those that the rows measure, one call each, in [`single`]; many
-//! threads in [`contention`]; thousands of commands at once in [`growth`]; command buffers in [`replay`]. Not here: what is computed. Invariant: what was made is released with
+//! threads in [`contention`]; thousands of commands at once in [`growth`], and on two nodes in [`pair`]; command buffers in [`replay`];
+//! programs that wait often in [`waits`]. Not here: what is computed. Invariant: what was made is released with
 //! [`Devices`], and memory of the program is touched by no command once a method has returned, unless it
 //! lives for ever.
 
 mod commands;
 mod contention;
 mod growth;
+mod pair;
 mod replay;
 mod single;
+mod waits;
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_void};

@@ -130,6 +130,9 @@ enum Verb {
         /// A part of the platform's name; the first one with a device if not said
         #[arg(long)]
         platform: Option<String>,
+        /// Its devices in one context; the rows of one device use the first
+        #[arg(long, default_value_t = 1)]
+        devices: usize,
     },
     /// Prints how long this process's first clGetDeviceIDs took; started by the others
     #[command(hide = true)]
@@ -177,7 +180,7 @@ fn main() -> ExitCode {
             .map(|count| println!("{count}"))
             .map(|()| true)
             .map_err(Into::into),
-        Verb::Probe { platform } => done(probe::serve(platform.as_deref())),
+        Verb::Probe { platform, devices } => done(probe::serve(platform.as_deref(), devices)),
         Verb::FirstDevices => done(probe::first_devices()),
         Verb::FirstContext => done(probe::first_context()),
         Verb::Platforms => done(probe::platforms()),

@@ -91,6 +91,11 @@ impl Nodes {
         })
     }
 
+    /// Kills the last daemon; its workers end with it.
+    pub(crate) fn lose_last(&mut self) {
+        self.daemons.pop();
+    }
+
     /// How many devices a program finds on the drivers themselves.
     pub(crate) fn devices(&self) -> usize {
         self.driver.devices()

@@ -60,6 +60,7 @@ functions! {
     clCreateContext: fn(*const cl_context_properties, cl_uint, *const cl_device_id, ContextCallback, *mut c_void, *mut cl_int) -> cl_context;
     clCreateCommandQueue: fn(cl_context, cl_device_id, cl_command_queue_properties, *mut cl_int) -> cl_command_queue;
     clCreateBuffer: fn(cl_context, cl_mem_flags, usize, *mut c_void, *mut cl_int) -> cl_mem;
+    clCreateImage2D: fn(cl_context, cl_mem_flags, *const cl_image_format, usize, usize, usize, *mut c_void, *mut cl_int) -> cl_mem;
     clReleaseMemObject: fn(cl_mem) -> cl_int;
     clCreateProgramWithSource: fn(cl_context, cl_uint, *const *const c_char, *const usize, *mut cl_int) -> cl_program;
     clBuildProgram: fn(cl_program, cl_uint, *const cl_device_id, *const c_char, ProgramCallback, *mut c_void) -> cl_int;
@@ -70,6 +71,7 @@ functions! {
     clEnqueueWriteBuffer: fn(cl_command_queue, cl_mem, cl_bool, usize, usize, *const c_void, cl_uint, *const cl_event, *mut cl_event) -> cl_int;
     clEnqueueReadBuffer: fn(cl_command_queue, cl_mem, cl_bool, usize, usize, *mut c_void, cl_uint, *const cl_event, *mut cl_event) -> cl_int;
     clEnqueueMapBuffer: fn(cl_command_queue, cl_mem, cl_bool, cl_map_flags, usize, usize, cl_uint, *const cl_event, *mut cl_event, *mut cl_int) -> *mut c_void;
+    clEnqueueMapImage: fn(cl_command_queue, cl_mem, cl_bool, cl_map_flags, *const usize, *const usize, *mut usize, *mut usize, cl_uint, *const cl_event, *mut cl_event, *mut cl_int) -> *mut c_void;
     clEnqueueUnmapMemObject: fn(cl_command_queue, cl_mem, *mut c_void, cl_uint, *const cl_event, *mut cl_event) -> cl_int;
     clFinish: fn(cl_command_queue) -> cl_int;
     clEnqueueMarkerWithWaitList: fn(cl_command_queue, cl_uint, *const cl_event, *mut cl_event) -> cl_int;
@@ -78,6 +80,8 @@ functions! {
     clGetEventInfo: fn(cl_event, cl_event_info, usize, *mut c_void, *mut usize) -> cl_int;
     clFlush: fn(cl_command_queue) -> cl_int;
     clWaitForEvents: fn(cl_uint, *const cl_event) -> cl_int;
+    clCreateUserEvent: fn(cl_context, *mut cl_int) -> cl_event;
+    clSetUserEventStatus: fn(cl_event, cl_int) -> cl_int;
     clReleaseEvent: fn(cl_event) -> cl_int;
     clReleaseKernel: fn(cl_kernel) -> cl_int;
     clReleaseCommandQueue: fn(cl_command_queue) -> cl_int;

@@ -51,15 +51,18 @@ pub(crate) struct Greeting {
 const SOURCE: &str =
     "__kernel void touch(__global uint *data) { if (data[0] == 0xffffffffu) data[0] = 1; }";
 
-/// Threads of the contention rows.
+/// Threads of the rows of many threads.
 const THREADS: usize = 8;
 
 /// Constant, so that a write of it may outlive everything.
 static SMALL: [u8; 4096] = [7; 4096];
 
-/// Answers requests until standard input ends; on the platform of that name, if one is wanted.
-pub(crate) fn serve(platform: Option<&str>) -> Result<(), Box<dyn std::error::Error>> {
-    let mut probe = Probe::open(platform)?;
+/// Answers requests until standard input ends; on the platform of that name, if one is wanted, with so many devices.
+pub(crate) fn serve(
+    platform: Option<&str>,
+    devices: usize,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let mut probe = Probe::open(platform, devices)?;
     let greeting = Greeting {
         device: probe.devices.name(0)?,
         accelerator: probe.devices.is_accelerator(0)?,
@@ -121,7 +124,7 @@ impl Lent {
         let idle = IDLE.lock().ok().and_then(|mut idle| idle.pop());
         Ok(Lent(Some(match idle {
             Some(probe) => probe,
-            None => Probe::open(None)?,
+            None => Probe::open(None, 1)?,
         })))
     }
 }
@@ -172,8 +175,8 @@ struct Probe {
 }
 
 impl Probe {
-    fn open(platform: Option<&str>) -> Result<Probe, ClError> {
-        let mut devices = Devices::open_on(1, platform)?;
+    fn open(platform: Option<&str>, devices: usize) -> Result<Probe, ClError> {
+        let mut devices = Devices::open_on(devices, platform)?;
         let small = devices.buffer(SMALL.len())?;
         devices.write_now(small, &SMALL)?;
         let program = devices.build(SOURCE, "")?;
@@ -210,13 +213,16 @@ impl Probe {
             Task::EnqueueMarker(pace) => self.enqueues(pace, || cl.enqueue_marker()),
             Task::LaunchFinish => each(500, || self.launch_and_finish()),
             Task::ReadSmall => each(500, || self.read_small()),
+            Task::WaitOften(often, turns) => {
+                cl.wait_often(often, turns as usize, &self.kernels, self.small)
+            }
             Task::Pipelined(count) => self.pipelined(count.into()),
             Task::Replayed(count) => self.replayed(count.into()),
             Task::Threads(threads, count) => self
                 .threads(threads.into(), count as usize)
                 .map(|time| vec![time]),
             Task::Growth(shape, count) => {
-                let took = cl.grow(shape, self.small, count as usize)?;
+                let took = cl.grow(shape, self.small, count as usize, || pause("node to lose"))?;
                 Ok(vec![took.as_nanos() as u64])
             }
             Task::Build | Task::BuildSeen => {
@@ -235,6 +241,7 @@ impl Probe {
             // These are not for a process that is already there, or made of others.
             Task::PingPong
             | Task::Scaling(_)
+            | Task::Processor(..)
             | Task::FirstDevices
             | Task::Unconfigured
             | Task::UnconfiguredThings
@@ -342,9 +349,8 @@ impl Probe {
         let buffer = self.devices.buffer(size)?;
         self.devices.write_now(buffer, &vec![1; size])?;
         self.devices.map(buffer, size, false, |_| {
-            println!("mapped");
-            // The runner reads the counters now; without an answer there is nobody to measure for.
-            let _ = std::io::stdin().read_line(&mut String::new());
+            // The runner reads the counters now.
+            pause("mapped");
         })?;
         self.devices.release(buffer)?;
         Ok(Vec::new())
@@ -394,13 +400,22 @@ impl Probe {
     }
 }
 
+/// Tells the runner a line, and waits until it has done its part; without its answer there is nobody to measure for.
+fn pause(line: &str) {
+    println!("{line}");
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
 /// So that all rounds of all sizes take about as long.
 pub(crate) fn repetitions(size: usize) -> usize {
     (256 << 20) / size.clamp(4 << 20, 256 << 20)
 }
 
 /// Nanoseconds of each of `count` calls.
-fn each(count: usize, mut call: impl FnMut() -> Result<(), ClError>) -> Result<Vec<u64>, ClError> {
+pub(crate) fn each(
+    count: usize,
+    mut call: impl FnMut() -> Result<(), ClError>,
+) -> Result<Vec<u64>, ClError> {
     let mut samples = Vec::with_capacity(count);
     for _ in 0..count {
         let begin = Instant::now();

@@ -3,6 +3,9 @@
 
 use std::fs;
 use std::io;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// Forgets the peak so far of a process; bytes resident now. 0 where the kernel does not tell.
 pub(crate) fn start_peak(process: u32) -> u64 {
@@ -28,6 +31,18 @@ pub(crate) fn cpu(process: u32) -> f64 {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let ticks = |number| field(&text, number).unwrap_or(0);
     (ticks(13) + ticks(14)) as f64 / TICKS
+}
+
+/// Processor time that all threads of this process have used.
+pub(crate) fn process_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Processor time that the calling thread has used.
+pub(crate) fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn status(process: u32, name: &str) -> u64 {

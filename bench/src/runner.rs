@@ -15,9 +15,10 @@ use crate::stages;
 type Error = Box<dyn std::error::Error>;
 
 /// The order in which stages are opened.
-const PLACES: [Place; 7] = [
+const PLACES: [Place; 8] = [
     Place::Loopback,
     Place::Fake,
+    Place::Growth,
     Place::Fresh,
     Place::Memory,
     Place::Links,

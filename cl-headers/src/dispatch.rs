@@ -1,10 +1,10 @@
-//! The dispatch table and the table of names, made from the one list.
+//! The dispatch table and the table of names, made from the list in `entry_points`.
 //!
-//! A driver's objects begin with a pointer to its dispatch table; a loader finds the function for a
-//! call at a fixed offset in it. Nothing here decides what the functions do.
+//! A driver's objects begin with a pointer to its dispatch table. A loader finds the function for a call at
+//! a fixed offset in it. The functions themselves are the driver's.
 //!
-//! Invariant: a `Dispatch` has no empty slot. Old loaders call through a slot without looking, so a
-//! driver must fill all of them, and the type makes that a matter of compiling.
+//! Invariant: a `Dispatch` has no empty slot. Old loaders call through a slot without a check, so a driver
+//! must fill all of them. The type makes the compiler check that.
 
 #![allow(
     non_snake_case,
@@ -33,7 +33,7 @@ pub enum Version {
     V3_1,
 }
 
-/// Where an entry point comes from.
+/// The version or extension that an entry point belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The core API, since this version.
@@ -44,8 +44,8 @@ pub enum Origin {
 
 /// The version node under which a Linux loader exports a symbol.
 ///
-/// It is mostly the version that introduced the function, but not always: extension functions sit
-/// in the node of whatever loader exported them first.
+/// The node is mostly the version that introduced the function. Extension functions are in the node that
+/// the first loader with them chose.
 #[allow(
     missing_docs,
     non_camel_case_types,
@@ -64,7 +64,7 @@ pub enum SymbolVersion {
 }
 
 impl SymbolVersion {
-    /// All nodes, oldest first; each inherits the one before.
+    /// All nodes, oldest first. Each inherits the one before.
     pub const ALL: [Self; 8] = [
         Self::OPENCL_1_0,
         Self::OPENCL_1_1,
@@ -76,7 +76,7 @@ impl SymbolVersion {
         Self::OPENCL_3_1,
     ];
 
-    /// The node's name as it stands in the ELF file, such as `OPENCL_1.0`.
+    /// The node's name in the ELF file, such as `OPENCL_1.0`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -92,16 +92,16 @@ impl SymbolVersion {
     }
 }
 
-/// What is known of one entry point besides its signature.
+/// The properties of one entry point, apart from its signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryPoint {
     /// The function's name.
     pub name: &'static str,
-    /// Its index in the dispatch table.
+    /// The function's index in the dispatch table.
     pub slot: usize,
-    /// Core version or extension.
+    /// The core version or the extension.
     pub origin: Origin,
-    /// The node under which loaders export it; `None` where no Linux loader does.
+    /// The version node under which loaders export the function. `None` if no Linux loader exports it.
     pub node: Option<SymbolVersion>,
 }
 
@@ -126,10 +126,10 @@ macro_rules! node {
 macro_rules! define_tables {
     ($($slot:literal $origin:ident($of:tt) $node:ident null($($null:tt)*) fails($how:ident)
        fn $name:ident($($parameter:ident: $ty:ty),*) -> $ret:ty;)*) => {
-        /// The dispatch table: Khronos' `cl_icd_dispatch` of OpenCL 3.1, one function a slot.
+        /// The dispatch table: Khronos' `cl_icd_dispatch` of OpenCL 3.1, one function per slot.
         ///
-        /// Made whole by [`dispatch_table!`](crate::dispatch_table). For a loader of the second
-        /// kind a driver shows an [`Icd2Dispatch`](crate::Icd2Dispatch) made from it instead.
+        /// [`dispatch_table!`](crate::dispatch_table) creates it. A driver gives loaders of `cl_khr_icd` 2
+        /// an [`Icd2Dispatch`](crate::Icd2Dispatch) made from it instead.
         #[repr(C)]
         #[derive(Clone, Copy, Debug)]
         pub struct Dispatch {
@@ -151,12 +151,12 @@ macro_rules! define_tables {
 
         const _: () = {
             assert!(size_of::<Dispatch>() == SLOTS * size_of::<usize>());
-            // The number written in the list is the field's place.
+            // The slot number in the list must be the field's position.
             $(assert!(offset_of!(Dispatch, $name) == $slot * size_of::<usize>());)*
         };
 
         impl Dispatch {
-            /// The function in a slot as an untyped address; `None` past the end of the table.
+            /// The function in a slot as an untyped address. `None` past the end of the table.
             #[must_use]
             pub fn address(&self, slot: usize) -> Option<*const c_void> {
                 match slot {
@@ -170,7 +170,8 @@ macro_rules! define_tables {
 
 for_each_entry_point!(define_tables);
 
-// A few offsets by hand, from `cl_icd.h`: these do not come from the list, so they hold it in place.
+// Some offsets from `cl_icd.h`, written by hand. They do not come from the list, so they detect an error in
+// it.
 const _: () = {
     const fn slot(offset: usize) -> usize {
         offset / size_of::<usize>()
@@ -196,17 +197,18 @@ pub fn entry_point(name: &CStr) -> Option<&'static EntryPoint> {
 }
 
 impl Dispatch {
-    /// The address of the function of this name, for `clIcdGetFunctionAddressForPlatformKHR` and
-    /// its like; `None` for a name that is not in the table.
+    /// The address of the function of this name, for `clIcdGetFunctionAddressForPlatformKHR` and similar
+    /// functions. `None` for a name that is not in the table.
     #[must_use]
     pub fn function(&self, name: &CStr) -> Option<*const c_void> {
         self.address(entry_point(name)?.slot)
     }
 }
 
-/// Makes a [`Dispatch`] from functions that are in scope under their OpenCL names.
+/// Creates a [`Dispatch`] from functions that are in scope under their OpenCL names.
 ///
-/// A missing function or a wrong signature does not compile. Usable in constants and statics:
+/// A missing function or a wrong signature is a compile error. The macro can be used in constants and
+/// statics:
 ///
 /// ```ignore
 /// mod api { /* pub unsafe extern "C" fn clGetPlatformIDs(…) -> cl_int { … }, and 149 more */ }

@@ -1,34 +1,33 @@
 //! The one list of OpenCL's entry points, in the order of the dispatch table.
 //!
-//! Everything that must name all functions of the API is made from this list: the dispatch table and
-//! its layout checks, the lookup by name, and the exports of the drop-in `libOpenCL.so.1`. It is a
-//! macro that hands the list to another macro, because only macros can turn names into functions.
+//! Everything that names all functions of the API is made from this list: the dispatch table and its layout
+//! checks, the lookup by name, and the exports of the drop-in `libOpenCL.so.1`. The list is a macro that
+//! passes its entries to another macro, because only macros can turn names into functions.
 //!
-//! It is no list of extension functions that a platform offers by name only; those live where they
-//! are implemented.
+//! Extension functions without a slot are not in this list. The modules that implement them list them.
 //!
-//! Invariant: an entry's number is its slot in `cl_icd_dispatch`; slots are never reordered or
-//! removed, only appended, for compiled loaders and drivers rely on the offsets.
+//! Invariant: an entry's number is its slot in `cl_icd_dispatch`. Slots are only appended, never reordered
+//! or removed, because compiled loaders and drivers rely on the offsets.
 
-/// Hands all 150 entry points to the macro `$callback`, in slot order.
+/// Passes all 150 entry points to the macro `$callback`, in slot order.
 ///
-/// Tokens given after a comma reach the callback first, in brackets. Each entry has the form
+/// Tokens after a comma are passed to the callback first, in brackets. Each entry has the form
 ///
 /// ```text
 /// SLOT core(V1_0) | extension("cl_khr_…") NODE null(PARAMETER CODE) fails(HOW)
 ///     fn NAME(PARAMETER: TYPE, …) -> TYPE;
 /// ```
 ///
-/// - `core` gives the version that introduced the function, `extension` the extension it belongs to.
-/// - `NODE` is the symbol version under which a Linux loader exports the function, named as the
-///   variants of [`SymbolVersion`](crate::SymbolVersion); `hidden` for what none exports.
-/// - `null(…)` is empty, or names the handle that a loader must not follow when it is NULL and the
-///   error to answer then.
-/// - `HOW` says by which way an error leaves: `code` (the returned value), `errcode_ret` (through
-///   that parameter, with a NULL result), `pointer` (only a NULL result) or `nothing` (no way).
+/// - `core` names the version that introduced the function, `extension` the extension it belongs to.
+/// - `NODE` is the symbol version under which a Linux loader exports the function, named as the variants of
+///   [`SymbolVersion`](crate::SymbolVersion). `hidden` means that no loader exports it.
+/// - `null(…)` is empty, or names the handle that a loader must not follow when it is NULL, and the error
+///   code for that case.
+/// - `HOW` is how the function reports an error: `code` (by its return value), `errcode_ret` (through that
+///   parameter, with a NULL result), `pointer` (by a NULL result only) or `nothing` (not at all).
 ///
-/// Types are named as in [`types`](crate::types); a caller whose expansion mentions them brings
-/// them into scope with `use cl_headers::types::*`.
+/// Types have the names of [`types`](crate::types). A caller whose expansion mentions them needs
+/// `use cl_headers::types::*`.
 ///
 /// ```
 /// macro_rules! count {

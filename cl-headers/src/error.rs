@@ -1,15 +1,15 @@
 //! Error codes as text, for logs and messages.
 //!
-//! Only names: which code a call answers is decided where the call is made. Invariant: every code
-//! has one name; of two that share a number, the one of Khronos.
+//! This module has only names; each call decides which code it returns. Invariant: every code has one name.
+//! If two names share a number, it is Khronos' name.
 
 use crate::server::{CL_CONNECTION_FAILURE_WWU, CL_INVALID_SERVER_WWU};
 use crate::types::*;
 
 macro_rules! error_names {
     ($($code:ident),* $(,)?) => {
-        /// The name of an OpenCL error code, such as `CL_INVALID_VALUE` for −30, and `CL_SUCCESS`
-        /// for 0; `"unknown OpenCL error"` for any other number (drivers invent some).
+        /// The name of an OpenCL error code, such as `CL_INVALID_VALUE` for −30, and `CL_SUCCESS` for 0.
+        /// Other numbers, which some drivers return, give `"unknown OpenCL error"`.
         #[must_use]
         pub const fn error_name(code: cl_int) -> &'static str {
             match code {

@@ -1,14 +1,14 @@
-//! The OpenCL C ABI in Rust: what a loader and a driver must agree on, down to the byte.
+//! The OpenCL C ABI in Rust: everything on which a loader and a driver must agree, down to the byte.
 //!
 //! - [`types`]: OpenCL's C types, constants and callback signatures;
 //! - [`for_each_entry_point!`]: the one list of all entry points up to OpenCL 3.1;
 //! - [`Dispatch`], [`ENTRY_POINTS`]: the dispatch table and the names, made from that list;
-//! - [`ObjectHead`], [`Icd2Dispatch`]: how every OpenCL object begins, for loaders of either kind;
-//! - [`server`]: our own extension `cl_wwu_server`, whose C header is `include/CL/cl_ext_causeway.h`;
+//! - [`ObjectHead`], [`Icd2Dispatch`]: the first words of every OpenCL object, for both kinds of loaders;
+//! - [`server`]: Causeway's extension `cl_wwu_server`, whose C header is `include/CL/cl_ext_causeway.h`;
 //! - [`error_name`]: error codes as text.
 //!
-//! This crate implements no OpenCL function and links no OpenCL library. Invariant: the layouts
-//! agree with Khronos' `cl_icd.h`; constants below and `tests/c_layout.rs` hold them to it.
+//! This crate implements no OpenCL function and links no OpenCL library. Invariant: the layouts agree with
+//! Khronos' `cl_icd.h`. Constant assertions and `tests/c_layout.rs` check that.
 
 #[macro_use]
 mod entry_points; // first: its macro is used by the others

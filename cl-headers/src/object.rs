@@ -1,11 +1,11 @@
-//! How an OpenCL object begins in memory, and the table shown to loaders of `cl_khr_icd` 2.
+//! The first words of an OpenCL object, and the dispatch table for loaders of `cl_khr_icd` 2.
 //!
-//! Both kinds of loader read the first word of any handle as a pointer to the driver's dispatch
-//! table. A loader of the second kind looks for a tag in two slots of that table; where it finds
-//! both, it no longer calls through the table but through its own, which it finds by the second
-//! word. What follows those two words is the driver's own business.
+//! Both kinds of loaders read the first word of any handle as a pointer to the driver's dispatch table. A
+//! loader of `cl_khr_icd` 2 looks for a tag in two slots of that table. If it finds both, it calls through
+//! its own table instead, which it finds by the second word. The rest of the object is private to the
+//! driver.
 //!
-//! Invariant: the head always has both words, with the tags or without them.
+//! Invariant: an object always has both words, with or without tags in the table.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -20,8 +20,8 @@ pub const ICD2_TAG: usize = 0x4F50_454E_434C_3331;
 #[cfg(target_pointer_width = "32")]
 pub const ICD2_TAG: usize = 0x434C_3331;
 
-/// The slots that hold the tag: those of `clGetPlatformIDs` and `clUnloadCompiler`, which no loader
-/// ever calls through the table. A table with the tag in only one of them is rejected.
+/// The slots with the tag: those of `clGetPlatformIDs` and `clUnloadCompiler`, which no loader calls
+/// through the table. Loaders reject a table with the tag in only one of them.
 pub const TAGGED_SLOTS: [usize; 2] = [0, 31];
 
 /// The first two words of every OpenCL object.
@@ -36,15 +36,15 @@ pub struct ObjectHead {
     icd2: AtomicPtr<c_void>,
 }
 
-// SAFETY: the dispatch table is 'static and never written; the other word is atomic, and the
-// loader alone follows it.
+// SAFETY: the dispatch table is 'static and never written. The other word is atomic, and only the loader
+// dereferences it.
 unsafe impl Send for ObjectHead {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for ObjectHead {}
 
 impl ObjectHead {
-    /// A head for loaders of the first kind. `dispatch_data` is kept for the second word in case
-    /// that a loader gave some nevertheless; NULL otherwise.
+    /// Creates the head of an object for loaders of `cl_khr_icd` 1. `dispatch_data` is NULL, unless a
+    /// loader has set a word nevertheless.
     #[must_use]
     pub const fn new(dispatch: &'static Dispatch, dispatch_data: *mut c_void) -> Self {
         Self {
@@ -53,8 +53,8 @@ impl ObjectHead {
         }
     }
 
-    /// A head for loaders of the second kind; `dispatch_data` is what the loader gave for the
-    /// platform by `clIcdSetPlatformDispatchDataKHR`.
+    /// Creates the head of an object for loaders of `cl_khr_icd` 2. `dispatch_data` is the word that the
+    /// loader set for the platform by `clIcdSetPlatformDispatchDataKHR`.
     #[must_use]
     pub const fn tagged(dispatch: &'static Icd2Dispatch, dispatch_data: *mut c_void) -> Self {
         Self {
@@ -63,8 +63,8 @@ impl ObjectHead {
         }
     }
 
-    /// The address in the first word, to be compared with that of one's own table, never followed:
-    /// it may lead to an [`Icd2Dispatch`].
+    /// The address in the first word. Compare it with that of a table, but do not dereference it: it may
+    /// point to an [`Icd2Dispatch`].
     #[must_use]
     pub const fn dispatch(&self) -> *const Dispatch {
         self.dispatch
@@ -76,8 +76,8 @@ impl ObjectHead {
         self.icd2.load(Ordering::Acquire)
     }
 
-    /// Sets the loader's word, as `clIcdSetPlatformDispatchDataKHR` does for the platform and for
-    /// objects that were there before (devices).
+    /// Sets the loader's word, as `clIcdSetPlatformDispatchDataKHR` does for the platform and for objects
+    /// that exist already (devices).
     pub fn set_dispatch_data(&self, dispatch_data: *mut c_void) {
         self.icd2.store(dispatch_data, Ordering::Release);
     }
@@ -90,22 +90,22 @@ const _: () = {
     assert!(size_of::<Icd2Dispatch>() == size_of::<Dispatch>());
 };
 
-/// A copy of a dispatch table with the tag in its two slots, as words: two of them are no functions
-/// any more, so the typed table could not hold them.
+/// A copy of a dispatch table with the tag in its two slots. It consists of words, because the typed table
+/// can hold only functions.
 #[repr(transparent)]
 #[derive(Clone, Debug)]
 pub struct Icd2Dispatch {
     words: [*const c_void; SLOTS],
 }
 
-// SAFETY: the words are addresses of functions and a number; nothing behind them is written.
+// SAFETY: the words are a number and addresses of functions, which nobody writes.
 unsafe impl Send for Icd2Dispatch {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Icd2Dispatch {}
 
 impl Icd2Dispatch {
-    /// The table of the same functions, tagged. They stay reachable by name, through
-    /// [`Dispatch::function`].
+    /// Creates a tagged table of the same functions. The two functions without a slot remain reachable by
+    /// name, through [`Dispatch::function`].
     #[must_use]
     pub fn new(dispatch: &Dispatch) -> Self {
         let tag = ptr::without_provenance(ICD2_TAG);

@@ -1,6 +1,7 @@
-//! The extension `cl_wwu_server` as Rust sees it; `include/CL/cl_ext_causeway.h` says what it all means.
+//! The extension `cl_wwu_server` for Rust. `include/CL/cl_ext_causeway.h` specifies it.
 //!
-//! Invariant: names and numbers are the header's; `tests/causeway_header.rs` asks the C compiler.
+//! Invariant: names and numbers are those of the header. `tests/causeway_header.rs` checks that with the C
+//! compiler.
 
 #![allow(
     non_camel_case_types,
@@ -15,9 +16,9 @@ use opencl_sys::{cl_device_info, cl_int, cl_uint};
 /// The extension's name, as `CL_PLATFORM_EXTENSIONS` lists it.
 pub const CL_WWU_SERVER_EXTENSION_NAME: &str = "cl_wwu_server";
 
-/// A server.
+/// A handle of a server.
 pub type cl_server_WWU = *mut c_void;
-/// What `clGetServerInfoWWU` can be asked.
+/// A query of `clGetServerInfoWWU`.
 pub type cl_server_info = cl_uint;
 
 /// Signature of `clConnectServerWWU`.
@@ -32,7 +33,7 @@ macro_rules! constants {
     ($($(#[$doc:meta])* $name:ident: $ty:ty = $value:expr;)*) => {
         $($(#[$doc])* pub const $name: $ty = $value;)*
 
-        /// Every number of the extension with its name, for tables and tests.
+        /// All constants of the extension with their names, for tables and tests.
         pub const CONSTANTS: &[(&str, i64)] = &[$((stringify!($name), $name as i64)),*];
     };
 }
@@ -40,19 +41,19 @@ macro_rules! constants {
 constants! {
     /// The handle is not a server.
     CL_INVALID_SERVER_WWU: cl_int = -57500;
-    /// The server could not be reached, or is none.
+    /// The server could not be reached, or is not a Causeway server.
     CL_CONNECTION_FAILURE_WWU: cl_int = -57501;
     /// `char[]`: `host:port`.
     CL_SERVER_ADDRESS_WWU: cl_server_info = 0x5757_5500;
-    /// `char[]`: its name for people.
+    /// `char[]`: its display name.
     CL_SERVER_NAME_WWU: cl_server_info = 0x5757_5501;
     /// `cl_uchar[16]`.
     CL_SERVER_UUID_WWU: cl_server_info = 0x5757_5502;
     /// `char[]`: the version of its daemon.
     CL_SERVER_DAEMON_VERSION_WWU: cl_server_info = 0x5757_5503;
-    /// `cl_bool`: not disconnected.
+    /// `cl_bool`: whether the server is connected, that is, has not been disconnected.
     CL_SERVER_CONNECTED_WWU: cl_server_info = 0x5757_5504;
-    /// `cl_bool`: connected and not lost.
+    /// `cl_bool`: whether the server is connected and not lost.
     CL_SERVER_AVAILABLE_WWU: cl_server_info = 0x5757_5505;
     /// `cl_uint`.
     CL_SERVER_NUM_DEVICES_WWU: cl_server_info = 0x5757_5506;

@@ -1,8 +1,8 @@
-//! OpenCL's C types and constants, in one place.
+//! OpenCL's C types and constants.
 //!
-//! They come from `opencl-sys`, of which only types and numbers are used, never its functions
-//! (they would bind to a system loader, perhaps the very one that loaded us). Added here: names for
-//! the callback types, and the few constants that `opencl-sys` does not have, or has wrong.
+//! They come from `opencl-sys`. Only its types and constants are used: its functions would bind to a system
+//! loader, perhaps to the one that loaded this driver. This module adds names for the callback types, and
+//! the few constants that `opencl-sys` lacks or has wrong.
 //!
 //! Invariant: no item of this module refers to a symbol that must be linked.
 
@@ -37,19 +37,19 @@ pub type SvmFreeCallback =
 /// `user_func` of `clEnqueueNativeKernel`.
 pub type NativeKernel = Option<unsafe extern "C" fn(*mut c_void)>;
 
-/// Signature of `clIcdGetPlatformIDsKHR`, by which a loader asks a driver for its platforms.
+/// Signature of `clIcdGetPlatformIDsKHR`, through which a loader gets a driver's platforms.
 pub type clIcdGetPlatformIDsKHR_fn =
     unsafe extern "C" fn(cl_uint, *mut cl_platform_id, *mut cl_uint) -> cl_int;
-/// Signature of `clIcdGetFunctionAddressForPlatformKHR` (`cl_khr_icd` 2.0.0): the address of any
-/// entry point, core ones included, by which the loader fills its own dispatch table.
+/// Signature of `clIcdGetFunctionAddressForPlatformKHR` (`cl_khr_icd` 2.0.0). It returns the address of any
+/// entry point, core functions included. The loader fills its own dispatch table with them.
 pub type clIcdGetFunctionAddressForPlatformKHR_fn =
     unsafe extern "C" fn(cl_platform_id, *const c_char) -> *mut c_void;
-/// Signature of `clIcdSetPlatformDispatchDataKHR` (`cl_khr_icd` 2.0.0): the loader's word that the
-/// driver copies into every object of the platform.
+/// Signature of `clIcdSetPlatformDispatchDataKHR` (`cl_khr_icd` 2.0.0). It sets the loader's word, which
+/// the driver copies into every object of the platform.
 pub type clIcdSetPlatformDispatchDataKHR_fn =
     unsafe extern "C" fn(cl_platform_id, *mut c_void) -> cl_int;
 
-/// What `clGetICDLoaderInfoOCLICD` can be asked: the type of its first parameter (`ocl_icd.h`).
+/// A query of `clGetICDLoaderInfoOCLICD`: the type of its first parameter (`ocl_icd.h`).
 pub type cl_icdl_info = cl_uint;
 /// The loader's OpenCL version, a string such as `OpenCL 3.0`.
 pub const CL_ICDL_OCL_VERSION: cl_icdl_info = 1;
@@ -63,8 +63,8 @@ pub const CL_ICDL_VENDOR: cl_icdl_info = 4;
 pub type clGetICDLoaderInfoOCLICD_fn =
     unsafe extern "C" fn(cl_icdl_info, size_t, *mut c_void, *mut size_t) -> cl_int;
 
-/// `cl_khr_command_buffer_mutable_dispatch`: what the program asserts of all launches of a command buffer. opencl-sys
-/// 0.6.5 has another number than the header.
+/// `cl_khr_command_buffer_mutable_dispatch`: the program's assertions about all launches of a command
+/// buffer. opencl-sys 0.6.5 has another number than the header.
 pub const CL_COMMAND_BUFFER_MUTABLE_DISPATCH_ASSERTS_KHR: cl_command_buffer_properties_khr = 0x12B7;
 
 /// `cl_khr_command_buffer_mutable_dispatch` 0.9.5: recording has ended, but some launch lacks arguments.

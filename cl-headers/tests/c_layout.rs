@@ -1,5 +1,5 @@
-//! The one list against Khronos' C header as Debian packages it: the C compiler is asked, for every
-//! slot that the header knows, whether place and signature agree.
+//! Compares the list of entry points with Khronos' C header as Debian packages it. For every slot that the
+//! header has, the C compiler checks position and signature.
 //!
 //! Needs `cc` and the package `opencl-c-headers`.
 
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use cl_headers::{ENTRY_POINTS, Origin, SLOTS};
 
-/// One function of the list, with its types as they are spelt in Rust.
+/// A function of the list, with its types in Rust's spelling.
 struct Signature {
     name: &'static str,
     parameters: &'static [&'static str],
@@ -29,7 +29,7 @@ macro_rules! signatures {
 
 static SIGNATURES: &[Signature] = cl_headers::for_each_entry_point!(signatures);
 
-/// C's names for what the list names after Rust.
+/// C's names for types that the list names as Rust does.
 const PRELUDE: &str = r"
 #define CL_TARGET_OPENCL_VERSION 300
 #define CL_USE_DEPRECATED_OPENCL_1_0_APIS
@@ -56,7 +56,7 @@ typedef void (*NativeKernel)(void *);
 /// A type of the list as C writes it: `*const T` becomes `T const *`.
 fn c_type(rust: &str) -> String {
     let rust = rust.trim();
-    // The compiler spells a pointer's type with or without a space after the star.
+    // The compiler's output for a pointer type may or may not have a space after the star.
     let Some(pointer) = rust.strip_prefix('*') else {
         return if rust == "()" {
             "void".to_owned()
@@ -75,7 +75,7 @@ fn c_type(rust: &str) -> String {
     }
 }
 
-/// Runs the C compiler over `source` without making a file; what it says on failure.
+/// Runs the C compiler on `source` without writing a file. Returns its messages if it fails.
 fn compile(source: &str) -> Result<(), String> {
     let mut compiler = Command::new("cc")
         .args([
@@ -104,7 +104,7 @@ fn compile(source: &str) -> Result<(), String> {
     }
 }
 
-/// Whether the installed header has this slot: what is newer than the header cannot be compared.
+/// Whether the installed header has this slot. Slots that are newer than the header cannot be compared.
 fn in_header(header: &str, name: &str) -> bool {
     header.contains(&format!("cl_api_{name}"))
 }
@@ -161,7 +161,7 @@ fn every_slot_of_the_c_header_has_our_place_and_signature() {
         "CHECK(\"size\", sizeof(cl_icd_dispatch) == {compared} * sizeof(void *));"
     )
     .expect("writing to a string");
-    // The header of OpenCL 3.0 ends one slot before ours.
+    // The header of OpenCL 3.0 ends one slot before this list.
     assert!(
         compared == SLOTS - 1 || compared == SLOTS,
         "{compared} slots compared"
@@ -179,7 +179,7 @@ fn error_codes_have_the_names_of_the_c_header() {
         let name = cl_headers::error_name(code);
         if name.starts_with("CL_") {
             named += 1;
-            // Those of Windows' extensions and of newer ones may be missing in the header.
+            // Constants of Windows' extensions and of newer ones may be missing in the header.
             writeln!(
                 source,
                 "#ifdef {name}\nCHECK(\"{name}\", {name} == {code});\n#endif"

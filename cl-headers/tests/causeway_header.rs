@@ -1,5 +1,5 @@
-//! `CL/cl_ext_causeway.h` as compilers see it: it compiles alone and beside `<CL/cl.h>`, as C99, C11 and
-//! C++, and its numbers and signatures are those of `cl_headers::server`.
+//! Compiles `CL/cl_ext_causeway.h` alone and together with `<CL/cl.h>`, as C99, C11 and C++. Compares its
+//! numbers and signatures with `cl_headers::server`.
 //!
 //! Needs `cc`, `c++` and the package `opencl-c-headers`.
 
@@ -65,7 +65,7 @@ cl_int use(cl_platform_id platform)
 fn it_compiles_as_c_and_as_cpp() {
     for standard in ["-std=c99", "-std=c11"] {
         compile("cc", &["-xc", standard], ALONE);
-        // A pointer to data becomes one to a function, which pedantic C has no cast for.
+        // The cast from a data pointer to a function pointer is not pedantic C.
         compile("cc", &["-xc", standard, "-Wno-pedantic"], USE);
     }
     for standard in ["-std=c++11", "-std=c++20"] {

@@ -1,11 +1,11 @@
-//! The table for loaders of `cl_khr_icd` 2, and the head of an object, seen as such a loader sees
-//! them: as words.
+//! Tests the table for loaders of `cl_khr_icd` 2 and the head of an object as such a loader reads them: as
+//! words.
 
 use std::ptr;
 
 use cl_headers::{Dispatch, ICD2_TAG, Icd2Dispatch, ObjectHead, SLOTS, TAGGED_SLOTS};
 
-/// A driver of nothing: every function answers that it is out of resources, in its own way.
+/// A driver without devices: every function fails with "out of resources", in the way of its signature.
 mod driver {
     use cl_headers::types::*;
 

@@ -1,13 +1,12 @@
 /*
- * Calls with arguments that are unlike each other, one section a run, for the
- * suite `calllog`: the fake driver writes down what reaches it, natively and
- * through Causeway, and both must tell the same story.
+ * Calls with distinct arguments for the suite `calllog`, one section per run. The fake driver logs the
+ * calls that reach it, natively and through Causeway. Both logs must match.
  *
  *     PROGRAM SECTION    exit code 0, or 1 where a call failed or data is wrong
  *
- * A section ends with a command that is waited for. What is released before may be let
- * go of a little later; while the file that CALLLOG_HOLD names is there (and for a
- * minute at most) the program stays, so that the suite sees it happen.
+ * A section ends with a command that the program waits for. Objects that the program released before may be
+ * freed a little later. The program stays while the file named by CALLLOG_HOLD exists, for a minute at
+ * most. So the suite sees these late releases.
  */
 #define _POSIX_C_SOURCE 200809L
 #define CL_TARGET_OPENCL_VERSION 300
@@ -57,7 +56,7 @@ static void same(const void *a, const void *b, size_t size, int line)
 }
 #define SAME(a, b, size) same((a), (b), (size), __LINE__)
 
-/* Bytes that are nowhere else the same. */
+/* Makes bytes that occur nowhere else. */
 static unsigned char *pattern(size_t size, unsigned seed)
 {
     unsigned char *bytes = malloc(size);
@@ -145,7 +144,7 @@ static void transfers(void)
     settle();
 }
 
-/* Larger than what travels with a command, and than one piece of what does not. */
+/* Sizes above the limit for data inside a command, and above the size of one bulk chunk. */
 static void bulk(void)
 {
     static const size_t sizes[] = {32 << 10, (32 << 10) + 1, 1 << 20, (3 << 20) - 5};
@@ -172,7 +171,7 @@ static void rectangles(void)
     OK(clEnqueueReadBufferRect(queue, a, CL_TRUE, at, zero, box, 64, 64 * 64, 0, 0, back, 0, NULL, NULL));
     SAME(back, bytes + 2 * 1024 + 11 * 32 + 9, 7);
     OK(clEnqueueCopyBufferRect(queue, a, b, at, to, box, 64, 64 * 64, 48, 48 * 32, 0, NULL, NULL));
-    /* Whole rows are a plain range. */
+    /* Whole rows form a plain range. */
     OK(clEnqueueWriteBufferRect(queue, b, CL_FALSE, zero, zero, row, 0, 0, 0, 0, bytes, 0, NULL, NULL));
     OK(clEnqueueReadBufferRect(queue, b, CL_TRUE, zero, zero, row, 64, 0, 64, 0, back, 0, NULL, NULL));
     SAME(back, bytes, 256);
@@ -187,7 +186,7 @@ static void maps(void)
     cl_mem a = buffer(CL_MEM_USE_HOST_PTR, 4096, host), b = buffer(0, 4096, NULL);
     unsigned char *p = MADE(clEnqueueMapBuffer(queue, a, CL_TRUE, CL_MAP_READ, 100, 200, 0, NULL, NULL, &code));
     SAME(p, host + 100, 200);
-    /* What moves nothing is a command only if its event is asked for. */
+    /* A command that moves nothing exists only if the program asks for its event. */
     cl_event unmapped, mapped;
     OK(clEnqueueUnmapMemObject(queue, a, p, 0, NULL, &unmapped));
     OK(clReleaseEvent(unmapped));
@@ -236,7 +235,7 @@ static void launches(void)
     OK(clSetKernelArg(fill, 0, sizeof a, &a));
     OK(clSetKernelArg(fill, 1, 4, &value));
     OK(clEnqueueNDRangeKernel(queue, fill, 1, NULL, &words, NULL, 0, NULL, NULL));
-    /* What is set after the launch must not reach it. */
+    /* Arguments set after the launch must not reach the launch. */
     value = 9;
     OK(clSetKernelArg(fill, 1, 4, &value));
     OK(clSetKernelArg(copy, 0, sizeof b, &b));
@@ -303,7 +302,7 @@ static void programs(void)
     settle();
 }
 
-/* Everything waits behind a kernel that takes long, so that no wait has ended before it is asked for. */
+/* Every command waits behind a kernel that takes long, so that no wait ends before it begins. */
 static void waits(void)
 {
     cl_program program = program_of(KERNELS, NULL);

@@ -1,15 +1,14 @@
 /*
- * A small frame for conformance cases: ordinary OpenCL programs in C99 whose
+ * A small framework for conformance cases. Cases are ordinary OpenCL programs in C99 whose
  * printed text is the result.
  *
- * A case is a function; the program runs the one that its argument names and
- * prints facts that hold on every correct driver: the name of an error code,
- * an answer that is the same wherever the device is, a check of data. What
- * varies from driver to driver (an address, a time, a code out of several legal
- * ones) is never printed raw. The runner compares the text of the native run
- * with that of the run through Causeway, so the program knows of neither.
+ * A case is a function. The program runs the case that its argument names, and prints facts that hold on
+ * every correct driver. Such facts are the name of an error code, an answer that is the same wherever the
+ * device is, or a check of data. The program never prints values that vary between drivers: an address, a
+ * time, one of several legal codes. The runner compares the text of the native run with that of the run
+ * through Causeway. So the program knows neither.
  *
- *     PROGRAM --list    one case a line; "spec" behind a name: see SPEC_CASE
+ *     PROGRAM --list    one case per line; "spec" after a name: see SPEC_CASE
  *     PROGRAM NAME      exit code 0: every expectation held; 1: one did not;
  *                       77: skipped, the last line says why
  */
@@ -40,7 +39,7 @@
 
 #define HELPER static __attribute__((unused))
 
-/* ---- what every case may use; opened before it and closed after it ---- */
+/* ---- objects that every case may use; the framework opens and closes them ---- */
 
 HELPER cl_platform_id platform;
 HELPER cl_device_id device;
@@ -119,7 +118,7 @@ HELPER void fail(const char *format, ...)
     putchar('\n');
 }
 
-/* Ends the case as skipped: the device lacks what the case is about. */
+/* Ends the case as skipped, because the device lacks the feature under test. */
 HELPER void skip(const char *reason)
 {
     printf("skipped: %s\n", reason);
@@ -167,10 +166,10 @@ HELPER void cltest_equal(const char *expression, long long got, long long wanted
         fail("line %d: %s is %lld, expected %lld", line, expression, got, wanted);
 }
 
-/* The call must succeed, else the case ends here: it cannot go on. Silent. */
+/* The call must succeed, or else the case ends. Prints nothing. */
 #define OK(call) cltest_ok(#call, (call), __LINE__)
 
-/* The call must return this code, or one of several that the text allows. */
+/* The call must return this code, or one of several legal codes. */
 #define EXPECT(call, ...)                                                                  \
     do {                                                                                   \
         const cl_int cltest_codes[] = {__VA_ARGS__};                                       \
@@ -178,7 +177,7 @@ HELPER void cltest_equal(const char *expression, long long got, long long wanted
                       #__VA_ARGS__, __LINE__);                                             \
     } while (0)
 
-/* The create call, which writes its code to &err, must return NULL and this code. */
+/* The create call must return NULL and write this code to &err. */
 #define REFUSED(create, ...)                                                               \
     do {                                                                                   \
         const cl_int cltest_codes[] = {__VA_ARGS__};                                       \
@@ -188,16 +187,16 @@ HELPER void cltest_equal(const char *expression, long long got, long long wanted
                        sizeof cltest_codes / sizeof(cl_int), #__VA_ARGS__, __LINE__);      \
     } while (0)
 
-/* Must hold. Silent when it does. */
+/* The condition must hold. Prints nothing when it holds. */
 #define CHECK(condition) cltest_check(#condition, (condition) ? 1 : 0, __LINE__)
 
-/* Must be this integer. */
+/* The expression must be this integer. */
 #define EQUAL(expression, wanted)                                                          \
     cltest_equal(#expression, (long long)(expression), (long long)(wanted), __LINE__)
 
 /*
- * The rules of every info query: the size alone can be asked; the value with
- * exactly that size or more; one byte less is CL_INVALID_VALUE.
+ * Checks the rules of every info query. A query of the size alone succeeds. A query with exactly that size
+ * or more returns the value. With one byte less, the query returns CL_INVALID_VALUE.
  */
 #define INFO_RULES(get, object, name)                                                      \
     do {                                                                                   \
@@ -249,7 +248,7 @@ HELPER int latch_count(struct latch *latch)
     return count;
 }
 
-/* Waits until the count is reached; fails the case after 10 seconds. */
+/* Waits until the count is reached. The case fails after 10 seconds. */
 HELPER void latch_wait(struct latch *latch, int count)
 {
     struct timespec end;
@@ -297,7 +296,7 @@ HELPER const char *const STANDARD_SOURCE =
     "    out[at] = get_global_id(0) + 100 * get_global_id(1) + 10000 * get_global_id(2);\n"
     "}\n";
 
-/* What spin makes of one value. */
+/* Returns what the kernel spin makes of one value. */
 HELPER cl_uint spun(cl_uint value, cl_uint turns)
 {
     for (cl_uint i = 0; i < turns; ++i)
@@ -321,7 +320,7 @@ HELPER cl_program program_from(const char *source, const char *options)
     return program;
 }
 
-/* A kernel of the standard source; it alone holds its program. */
+/* Makes a kernel of the standard source. Only the kernel holds its program. */
 HELPER cl_kernel standard_kernel(const char *name)
 {
     cl_program program = program_from(STANDARD_SOURCE, "");
@@ -338,7 +337,7 @@ HELPER cl_mem buffer_of(size_t size)
     return buffer;
 }
 
-/* A buffer of count ints that start, start + 1, … */
+/* Makes a buffer of count ints: start, start + 1, … */
 HELPER cl_mem counting_buffer(size_t count, int start)
 {
     int *values = malloc(count * sizeof *values);
@@ -371,7 +370,7 @@ HELPER void launch(cl_command_queue on, cl_kernel kernel, size_t global)
     OK(clEnqueueNDRangeKernel(on, kernel, 1, NULL, &global, NULL, 0, NULL, NULL));
 }
 
-/* What the built kernel "answer" writes. */
+/* Returns the value that the built kernel "answer" writes. */
 HELPER int answer_of(cl_program program)
 {
     int value = 0;
@@ -431,7 +430,7 @@ HELPER cl_command_queue queue_with(cl_command_queue_properties properties)
     return made;
 }
 
-/* An out-of-order queue, or the case is skipped. */
+/* Returns an out-of-order queue, or skips the case. */
 HELPER cl_command_queue out_of_order_queue(void)
 {
     if (!(device_number(CL_DEVICE_QUEUE_PROPERTIES) & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE))
@@ -482,13 +481,13 @@ static void cltest_add(struct cltest_case one)
     }                                                                                      \
     static void case_##name(void)
 
-/* A case; platform, device, context and queue are open. */
+/* A case with an open platform, device, context and queue. */
 #define CASE(name) CLTEST_CASE(name, 1, 0)
-/* A case that opens what it needs. */
+/* A case that opens all objects itself. */
 #define BARE_CASE(name) CLTEST_CASE(name, 0, 0)
 /*
- * A case whose expectations are the specification's although a native driver
- * we test with does otherwise: there the native run's failure is only noted.
+ * A case whose expectations follow the specification although a tested native driver does otherwise. A
+ * failure of the native run is then only noted.
  */
 #define SPEC_CASE(name) CLTEST_CASE(name, 1, 1)
 

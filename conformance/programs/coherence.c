@@ -1,16 +1,17 @@
 /*
- * Random programs over buffers that several devices share, against a model of flat memory.
+ * Random programs over buffers that several devices share, checked against a model of flat memory.
  *
  *     coherence --devices N --seed S --rounds R [--computes 0] [--gates 0] [--sub-rects 0] [--images 0]
  *
- * Program i has the seed S + i. Whatever touches the same bytes is ordered, by wait lists, in-order
- * queues or the host's waits; nothing else is. So every read has one right answer, which the model
- * knows when the read is enqueued. The numbers drawn do not depend on the number of devices: on one
- * device the same program runs, and the digests printed are the same. Without --computes 0 a kernel
- * of several arguments is used that the fake driver does not know. With --gates 0 user events are
- * set as soon as they are made: on some drivers blocking calls wait for a whole queue.
- * Where all devices have images, some of the buffers are images (--images 0: none).
- * With --sub-rects 0 rectangles are not copied between sub-buffers: PoCL 3.1 crashes on these.
+ * Program i has the seed S + i. Commands that touch the same bytes are ordered by wait lists, in-order
+ * queues or the host's waits. Other commands are not ordered. So every read has one right answer, which the
+ * model knows at the read's enqueue. The random numbers do not depend on the number of devices. One device
+ * runs the same program and prints the same digests.
+ *
+ * With --computes 0, the program leaves out a kernel of several arguments that the fake driver does not
+ * know. With --gates 0, user events are set as soon as they are created. On some drivers blocking calls wait
+ * for a whole queue. If all devices have images, some of the buffers are images (--images 0: none). With
+ * --sub-rects 0, rectangles are not copied between sub-buffers, because PoCL 3.1 crashes on such copies.
  */
 #include "random.h"
 
@@ -44,7 +45,7 @@ struct view {
     size_t origin, size;
 };
 
-/* Bytes of a root that a command reads or writes: rows in slices; a plain range is one row. */
+/* The bytes of a root that a command reads or writes: rows in slices. A plain range is one row. */
 struct use {
     int root, writes;
     size_t begin, row, pitch, slice;
@@ -142,7 +143,7 @@ static int overlap(const struct use *a, const struct use *b)
 {
     if (a->root != b->root || a->begin >= end_of(b) || b->begin >= end_of(a))
         return 0;
-    /* Both ascend: one pass over the rows of both. */
+    /* Both lists of rows ascend, so one pass over both is enough. */
     for (size_t i = 0, j = 0; i < a->rows * a->slices && j < b->rows * b->slices;) {
         const size_t first = row_of(a, i), other = row_of(b, j);
         if (first + a->row <= other)
@@ -175,7 +176,7 @@ static int conflict(const struct command *a, const struct command *b)
     return 0;
 }
 
-/* Whether the bytes are mapped, and so not a command's to touch. */
+/* Whether the bytes are mapped, so that no command may touch them. */
 static int is_mapped(const struct command *command)
 {
     for (int m = 0; m < map_count; ++m)
@@ -197,7 +198,7 @@ static void set_gates(mask of)
         }
 }
 
-/* The host waits for these, and so for all before them. */
+/* Lets the host wait for these commands, and so for all before them. */
 static void wait_for(mask of)
 {
     cl_event events[MOST_COMMANDS];
@@ -217,7 +218,7 @@ struct list {
     cl_event events[MOST_COMMANDS];
 };
 
-/* Makes the command at the end of the table wait for all with which it conflicts. */
+/* Makes the last command of the table wait for all commands that conflict with it. */
 static struct list put_in_order(struct command *command)
 {
     struct list list = {0, {NULL}};
@@ -234,7 +235,7 @@ static struct list put_in_order(struct command *command)
     }
     char text[300] = "";
     size_t length = 0;
-    /* What is needed, one by one, and now and then more: any command, or a user event not set yet. */
+    /* Adds the needed events one by one. Now and then adds others: any command, or a user event not set yet. */
     while (needed != 0 || (chance(10) && command_count > 0) || (chance(25) && unset != 0)) {
         const mask among = needed != 0 ? needed : unset != 0 ? unset : ~(mask)0;
         int i = (int)below((u64)command_count);
@@ -262,7 +263,7 @@ static int device_of(int q)
     return -1;
 }
 
-/* The next command, on some queue, with nothing in it. */
+/* Returns a new, empty command on a random queue. */
 static struct command *fresh(const char *what)
 {
     struct command *command = &commands[command_count];
@@ -281,7 +282,7 @@ static void enqueued(struct command *command, cl_int status)
     ++command_count;
 }
 
-/* A blocking call can only be made when nothing before it waits for this thread. */
+/* A blocking call is allowed only when no earlier command waits for this thread. */
 static cl_bool may_block(struct command *command)
 {
     if (!chance(25))
@@ -298,7 +299,7 @@ static int some_view(void)
     return (int)below((u64)view_count);
 }
 
-/* Some of a view: offset and length, neither aligned. */
+/* Chooses an unaligned offset and length within a view. */
 static void some_range(const struct view *view, size_t *offset, size_t *length)
 {
     if (chance(25)) {
@@ -364,7 +365,7 @@ struct box {
     size_t origin[3], pitch, slice;
 };
 
-/* A region, and where it lies in a view; the first bytes of views do, whatever their size. */
+/* Chooses a region's place near the beginning of a view. The pitch is 0 if the region does not fit. */
 static struct box some_box(size_t space, const size_t *region)
 {
     struct box box = {{0, 0, 0}, 0, 0};
@@ -453,7 +454,7 @@ static void copy_rect(void)
     const struct box here = some_box(views[from].size, region);
     const struct box there = some_box(views[to].size, region);
     struct command *command = fresh("copy rect");
-    /* Of one buffer only where not even the ranges touch: the drivers' rules are stricter. */
+    /* Copies within one buffer only if not even the ranges touch, because the drivers' rules are stricter. */
     if (here.pitch == 0 || there.pitch == 0 || views[from].root == views[to].root)
         return;
     tell("  view %d from %zu to view %d from %zu, region %zu %zu %zu, pitches %zu %zu, %zu %zu",

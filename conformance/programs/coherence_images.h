@@ -1,11 +1,11 @@
 /*
- * The part of coherence.c for images: boxes of them are written, read, filled, copied and mapped. Some have
- * thousands of rows, which a driver may not want to tell apart one by one.
+ * The part of coherence.c for images. Boxes of images are written, read, filled, copied and mapped. Some
+ * images have thousands of rows, which a driver may not want to track one by one.
  */
 
 enum { MOST_PICTURES = 2, ELEMENT = 4 };
 
-/* An image and where its rows lie in its root's model: one after the other. */
+/* An image and the place of its rows in its root's model, one after the other. */
 struct picture {
     cl_mem image;
     cl_mem_object_type type;
@@ -44,7 +44,7 @@ static struct use use_of(const struct picture *picture, int writes, const struct
     return use;
 }
 
-/* Between the model and memory with these pitches. */
+/* Copies between the model and memory with these pitches. */
 static void copy_part(const struct picture *picture, const struct part *part, unsigned char *memory,
                       size_t pitch, size_t slice, int into_model)
 {
@@ -57,7 +57,7 @@ static void copy_part(const struct picture *picture, const struct part *part, un
         copy_box(memory, &outside, model, &inside, region);
 }
 
-/* Most of a picture, or a little of it; `most` bounds it. */
+/* Chooses a large or small part of a picture, bounded by `most`. */
 static struct part some_part(const struct picture *picture, const size_t *most)
 {
     struct part part;
@@ -175,7 +175,7 @@ static void copy_picture(const struct picture *to)
         there.origin[i] = below(to->size[i] - there.region[i] + 1);
     command->uses[command->use_count++] = use_of(from, 0, &here);
     command->uses[command->use_count++] = use_of(to, 1, &there);
-    /* Within one image drivers' rules are stricter; between types they differ. */
+    /* Within one image, drivers' rules are stricter. Between types, they differ. */
     if (from == to || from->type != to->type || is_mapped(command))
         return;
     const size_t length = bytes_in(here.region), pitch = here.region[0] * ELEMENT;
@@ -225,7 +225,8 @@ static void map_part(const struct picture *picture, const struct part *part)
     maps[map_count++] = map;
 }
 
-/* The program writes some rows of a map, or all where nothing was brought; they are the picture's at its unmap. */
+/* The program writes some rows of a map, or all rows of an invalidating map. The picture gets
+   these rows at the unmap. */
 static void write_map(const struct map *map)
 {
     const int all = map->flags == CL_MAP_WRITE_INVALIDATE_REGION;

@@ -1,5 +1,5 @@
 /*
- * The other half of coherence.c: fills, copies, launches, maps, and a program's beginning and end.
+ * The other half of coherence.c: fills, copies, launches, maps, and the start and end of a program.
  */
 
 /* ---- fills and copies ---- */
@@ -48,7 +48,7 @@ static void copy(void)
                                           views[to].buffer, here, there, length, EVENTS));
 }
 
-/* ---- launches: a kernel may touch all of the buffers it is given ---- */
+/* ---- launches: a kernel may touch all bytes of its buffers ---- */
 
 static cl_uint *words_of(int v)
 {
@@ -113,7 +113,7 @@ static void launch_mingle(void)
         OK(clSetKernelArg(kernels[4], (cl_uint)i, sizeof(cl_mem), &views[v[i]].buffer));
     }
     tell("  views %d %d %d %d", v[0], v[1], v[2], v[3]);
-    /* What is written is used once, and constant memory is small. */
+    /* Written buffers must not overlap others, and constant memory is small. */
     for (int i = 0; i < 2; ++i)
         for (int j = i + 1; j < 4; ++j)
             if (overlap(&command->uses[i], &command->uses[j]))
@@ -429,8 +429,9 @@ static void expect_all(cl_command_queue queue, cl_mem buffer, unsigned char valu
 }
 
 /*
- * A writer behind an unset user event, and others that read the buffer on another queue, so on another
- * device where there is one: they must not wait for it, and find the bytes that were there before.
+ * Queues a writer behind an unset user event, and readers of the same buffer on another queue.
+ * The other queue is on another device if there is one. The readers must not wait for the
+ * writer, and must find the bytes from before.
  */
 static void read_beside_a_gated_writer(void)
 {

@@ -1,5 +1,5 @@
 /*
- * An ordinary OpenCL program at a known place in its work, for whoever breaks something there:
+ * An ordinary OpenCL program that stops at a known place in its work, for tests that break something there:
  *
  *     faults enumerate        asks for devices
  *     faults steady           computes, and again for each line on stdin, until its end
@@ -13,8 +13,8 @@
  *     faults exit             ends by exit() with all of the above under way
  *     faults threads          makes a context, a queue and a buffer in each of 1,000 threads
  *
- * It prints where it is, a line each, and what it sees: "saw CALL -> CODE" for the first call that
- * fails, whereupon it ends with exit code 3; "told TEXT" for what its contexts' callback hears.
+ * The program prints a line for each place that it reaches. The first failed call prints "saw CALL -> CODE"
+ * and ends the program with exit code 3. The contexts' callback prints "told TEXT".
  */
 #define _POSIX_C_SOURCE 200809L
 #define CL_TARGET_OPENCL_VERSION 120
@@ -37,7 +37,7 @@ static cl_device_id device;
 static cl_context context;
 static cl_command_queue queue;
 
-/* The first kernel's name and parameters are those of one that our fake driver really runs. */
+/* The first kernel's name and parameters belong to a kernel that the fake driver really runs. */
 static const char *const SOURCE =
     "kernel void fake_add_u32(global uint *target, uint value) { target[get_global_id(0)] += value; }\n"
     "kernel void forever(global volatile uint *x) { while (x[0] != 0xFFFFFFFFu) x[1] += 1; }\n"
@@ -77,7 +77,7 @@ static void CL_CALLBACK hear(const char *text, const void *info, size_t size, vo
     pthread_mutex_unlock(&hearing);
 }
 
-/* A lost device is told to the context's callback as well, which need not be before the call returns. */
+/* Waits until the context's callback reports a lost device. The report may come after the call's return. */
 static void until_told(void)
 {
     struct timespec end;
@@ -132,7 +132,7 @@ static cl_program built(const char *source)
     cl_int status;
     cl_program program = clCreateProgramWithSource(context, 1, &source, NULL, &status);
     check("clCreateProgramWithSource", status);
-    /* Optimised, a compiler may do as it likes with what the faulty kernels do. */
+    /* With optimisation, a compiler may change the behaviour of the faulty kernels. */
     OK(clBuildProgram(program, 1, &device, "-cl-opt-disable", NULL, NULL));
     return program;
 }
@@ -145,7 +145,7 @@ static cl_kernel kernel_of(cl_program program, const char *name)
     return kernel;
 }
 
-/* Until all that was enqueued has been taken by the device's driver: a build answers after it. */
+/* Waits until the device's driver has taken all enqueued commands. A build's answer comes after them. */
 static void until_taken(void)
 {
     OK(clFlush(queue));
@@ -229,7 +229,7 @@ static void in_kernel(void)
     printf("finished\n");
 }
 
-/* A kernel of a buffer and a number. */
+/* Launches a kernel that takes a buffer and a number. */
 static void faulty(const char *name, const void *number, size_t size)
 {
     open_all();
@@ -265,7 +265,7 @@ static void flood(void)
     printf("ran %u\n", value);
 }
 
-/* What the child sees of its parent's context and queue: errors, and soon. */
+/* Uses the parent's context and queue in the child. Every call must fail soon. */
 static int use_in_child(cl_mem buffer)
 {
     cl_int status;
@@ -302,7 +302,8 @@ static void with_fork(void)
     printf("parent read %u\n", value);
 }
 
-/* A launch that never ends, a transfer behind it, a user event that nobody sets, a launch behind that. */
+/* Leaves behind a launch that never ends and a transfer behind it. Also leaves a user event that nobody
+   sets, and a launch behind that event. */
 static void leave(void)
 {
     cl_int status;

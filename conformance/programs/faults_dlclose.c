@@ -1,6 +1,6 @@
 /*
- * A program that loads OpenCL by hand, closes it with work in flight, and loads it again: as hosts of
- * plug-ins do. Threads of a driver that were left running must find their code where it was.
+ * A program that loads OpenCL by hand, closes it with work in flight, and loads it again. Hosts of plug-ins
+ * do this. A driver's threads that still run must find their code in its old place.
  */
 #define _POSIX_C_SOURCE 200809L
 #define CL_TARGET_OPENCL_VERSION 120
@@ -15,7 +15,7 @@ enum { ROUNDS = 5 };
 
 static const size_t LARGE = (size_t)64 << 20;
 
-/* An object pointer made into a function's, as POSIX has it. */
+/* Turns an object pointer into a function pointer, as POSIX allows. */
 #define FIND(library, function) \
     __typeof__(&function) function##_; \
     *(void **)&function##_ = dlsym(library, #function); \

@@ -1,14 +1,14 @@
 /*
- * Random event graphs: commands on in-order and out-of-order queues of several devices, user events
- * that are set late, in any order, some with a negative status, and waits of every kind beside it.
+ * Random event graphs: commands on in-order and out-of-order queues of several devices, beside waits of
+ * every kind. User events are set late and in any order, some with a negative status.
  *
  *     graphs --devices N --seed S --graphs G [--failing 1] [--most EVENTS]
  *
- * Graph i has the seed S + i. A model says how every event must end: a command whose wait list has a
- * failed event fails; one that only comes behind it in a queue, or behind a marker or barrier
- * without a list, does not. Whatever needs no unset user event must end although others wait for
- * one; nothing may hang, else the watchdog tells the seed. With --failing the driver is expected to
- * end every launch of the kernel `fails` with an error. What commands write is of no interest here.
+ * Graph i has the seed S + i. A model says how every event must end. A command fails if its wait list has a
+ * failed event. A command that only follows the failed one does not fail: later in a queue, or behind a
+ * marker or barrier without a list. Events that need no unset user event must end although others wait for
+ * one. Nothing may hang, or else the watchdog prints the seed. With --failing, the driver must end every
+ * launch of the kernel `fails` with an error. The bytes that commands write are not checked.
  */
 #include "random.h"
 
@@ -21,7 +21,7 @@ enum {
     MOST_WAITERS = 3
 };
 
-/* Events wait for these: commands and user events, in the order of their creation. */
+/* The graph's events are commands and user events, in the order of their creation. */
 enum kind { USER, MARKER, BARRIER, ALL_MARKER, ALL_BARRIER, FILL, ADD, FAILS, COPY, WRITE, READ, MIGRATE };
 static const char *const KIND_NAMES[] = {"user event", "marker", "barrier", "marker of all",
                                          "barrier of all", "fill", "kernel add", "kernel fails",
@@ -220,7 +220,7 @@ static void set_user_event(int index)
     OK(clSetUserEventStatus(nodes[index].event, nodes[index].user_status));
 }
 
-/* One that this thread sets, or one that the callback of an event sets. */
+/* Adds a user event that this thread sets, or that the callback of another event sets. */
 static void add_user_event(void)
 {
     const int by = node_count > 0 && chance(25) ? (int)below(node_count) : -1;
@@ -258,7 +258,7 @@ struct list {
     char text[96];
 };
 
-/* Some of the events that there are; with a preference for young ones. */
+/* Chooses some of the existing events, with a preference for young ones. */
 static struct list some_list(int at_least)
 {
     struct list list = {0, {NULL}, 0, 0, 0, ""};
@@ -422,14 +422,14 @@ static void run_graph(u64 seed)
     tell("the rest is set");
     if (pthread_create(&setter, NULL, set_the_rest, NULL) != 0)
         wrong("no thread");
-    /* In any order: each must come back without help of those that follow. */
+    /* Finishes the queues in any order. Each finish must return without help from those that follow. */
     const u64 first = below((u64)line_count);
     for (int i = 0; i < line_count; ++i)
         clFinish(lines[(first + (u64)i) % (u64)line_count].queue);
     pthread_join(setter, NULL);
     for (int i = 0; i < waiting; ++i)
         pthread_join(waiters[i].thread, NULL);
-    /* User events that callbacks set: these come after the ends of commands. */
+    /* Waits for user events that callbacks set. These callbacks come after the ends of commands. */
     wait_for_callbacks();
     for (int i = 0; i < line_count; ++i)
         clFinish(lines[i].queue);

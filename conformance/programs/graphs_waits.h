@@ -1,5 +1,6 @@
 /*
- * The other half of graphs.c: who waits for what, what may be seen meanwhile, and how all must end.
+ * The other half of graphs.c: which thread waits for which events, which states are legal meanwhile, and
+ * how every event must end.
  */
 
 /* ---- waits ---- */
@@ -16,7 +17,7 @@ static void *wait_for(void *argument)
 {
     struct waiter *waiter = argument;
     if (waiter->queue != NULL) {
-        /* It has no code for failed commands, but may tell one. */
+        /* clFinish has no code for failed commands, but may return one. */
         clFinish(waiter->queue);
         OK(clReleaseCommandQueue(waiter->queue));
         return NULL;
@@ -29,7 +30,7 @@ static void *wait_for(void *argument)
     return NULL;
 }
 
-/* A thread that waits for whatever there is now. */
+/* Starts a thread that waits for some of the current commands. */
 static int start_waiter(struct waiter *waiter)
 {
     memset(waiter, 0, sizeof *waiter);
@@ -54,7 +55,7 @@ static int start_waiter(struct waiter *waiter)
     return 1;
 }
 
-/* This thread waits for what can end without it. */
+/* Lets this thread wait for events that can end without this thread. */
 static void wait_here(void)
 {
     if (chance(50)) {
@@ -74,7 +75,7 @@ static void wait_here(void)
         wrong("clWaitForEvents -> %d", (int)status);
 }
 
-/* A status only ever falls. */
+/* Checks that a status only falls. */
 static void look(int index)
 {
     cl_int status = 12345;

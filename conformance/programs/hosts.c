@@ -1,6 +1,6 @@
 /*
- * An ordinary OpenCL program that makes one context of several devices and moves data between them at
- * known places, for whoever counts bytes or breaks something there:
+ * An ordinary OpenCL program that creates one context of several devices and moves data between them. The
+ * program stops at known places, for tests that count bytes or break something there:
  *
  *     hosts pingpong MIB STEPS   one buffer, changed on the first and the second device in turn
  *     hosts const MIB DEVICES    a buffer that the host writes, read by a kernel on every device
@@ -8,8 +8,8 @@
  *     hosts rects MIB            the host writes halves of rows through two devices; each is copied
  *     hosts lost MIB             what only the second device holds, and what others hold
  *
- * It prints where it is, a line each, and goes on when a line comes on stdin. It prints "saw CALL ->
- * CODE" for the first call that fails where none may, and ends with exit code 3.
+ * The program prints a line at each place, and continues when a line arrives on stdin. The first call that
+ * fails unexpectedly prints "saw CALL -> CODE" and ends the program with exit code 3.
  */
 #define _POSIX_C_SOURCE 200809L
 #define CL_TARGET_OPENCL_VERSION 120
@@ -28,7 +28,7 @@ static cl_context context;
 static cl_command_queue queues[MOST];
 static cl_kernel add, copy;
 
-/* Names and parameters are those of kernels that our fake driver really runs. */
+/* Names and parameters belong to kernels that the fake driver really runs. */
 static const char *const SOURCE =
     "kernel void fake_add_u32(global uint *target, uint value) { target[get_global_id(0)] += value; }\n"
     "kernel void fake_copy(global uchar *target, global const uchar *source)\n"
@@ -44,7 +44,7 @@ static void check(const char *call, cl_int status)
 
 #define OK(call) check(#call, (call))
 
-/* Says where it is, and waits for a line. */
+/* Prints a place, and waits for a line. */
 static void at(const char *place)
 {
     char line[64];
@@ -100,7 +100,7 @@ static void fill(cl_uint device, cl_mem buffer, size_t size, cl_uint value)
     OK(clFinish(queues[device]));
 }
 
-/* Adds 1 to the first and the last word: a kernel that may touch all of the buffer. */
+/* Adds 1 to the first and the last word, by a kernel that may touch the whole buffer. */
 static cl_int add_one(cl_uint device, cl_mem buffer, size_t size)
 {
     const cl_uint one = 1;
@@ -177,10 +177,11 @@ static void halves(size_t size)
         for (cl_uint i = 0; i < 2; ++i)
             OK(add_one(i, parts[i], half));
     at("halves");
-    /* The first device needs what the second has. */
+    /* The first device needs the second device's data. */
     OK(add_one(0, buffer, size));
     at("whole");
-    /* A piece of the second's half goes back to it, after the first has changed the whole. */
+    /* After the first device changes the whole buffer, a piece of the second device's half returns
+       to the second device. */
     cl_mem piece = part_of(buffer, half, half / 4);
     OK(add_one(1, piece, half / 4));
     at("piece");
@@ -188,7 +189,7 @@ static void halves(size_t size)
            word(1, buffer, size / 4 - 1));
 }
 
-/* Rows of 64 KiB: the left halves through the first device, the right ones through the second. */
+/* Rows of 64 KiB: the left halves through the first device, the right halves through the second. */
 static void rects(size_t size)
 {
     const size_t row = 65536, origin[3] = {0, 0, 0}, right[3] = {row / 2, 0, 0};
@@ -222,7 +223,7 @@ static void lost(size_t size)
     fill(0, only, size, 1);
     fill(0, shared, size, 2);
     fill(0, kept, size, 3);
-    /* The first half of `only`, and nothing else, is on the second device alone. */
+    /* Only the second device holds the first half of `only`. Other devices hold everything else too. */
     OK(add_one(1, half, size / 2));
     OK(add_one(1, shared, size));
     OK(add_one(0, shared, size));

@@ -1,10 +1,9 @@
 /*
  * Draws the Mandelbrot set on an OpenCL device and writes it as a PNG.
  *
- * An ordinary OpenCL 1.2 program in C99: it links libOpenCL and nothing else,
- * and runs on whichever device the loader offers, wherever that device is.
- * The picture depends on the device's arithmetic and the options alone, so two
- * runs on one device give the same bytes.
+ * This ordinary OpenCL 1.2 program in C99 links libOpenCL and nothing else. The program runs on any device
+ * that the loader offers, wherever that device is. The picture depends only on the device's arithmetic and
+ * the options. So two runs on one device give the same bytes.
  *
  *     cc -std=c99 -O2 mandelbrot.c -o mandelbrot -lOpenCL
  *     ./mandelbrot --width 1920 --height 1080 --output picture.png
@@ -213,7 +212,7 @@ static void write_png(const char *path, const unsigned char *rgba, cl_uint width
 
 /* ---- OpenCL ---- */
 
-/* The index-th device of all platforms, counted in the loader's order. */
+/* Returns the index-th device of all platforms, counted in the loader's order. */
 static cl_device_id find_device(cl_uint index, cl_platform_id *platform)
 {
     cl_platform_id platforms[MAX_PLATFORMS];
@@ -274,7 +273,7 @@ static cl_program build(cl_context context, cl_device_id device)
 
 static void set_arguments(cl_kernel kernel, cl_mem image, const struct options *options)
 {
-    /* 3.2 wide, as much as shows the whole set, and centred on it. */
+    /* The view is at least 3.2 wide and 2.5 high, which shows the whole set in its centre. */
     const cl_float2 centre = {{-0.65f, 0.0f}};
     const float by_width = 3.2f / (float)options->width;
     const float by_height = 2.5f / (float)options->height;

@@ -17,7 +17,7 @@ def pytest_configure(config):
 
 
 def pytest_runtest_logreport(report):
-    # A test's own phase decides, unless its setup failed or skipped it.
+    # The outcome is that of the test's own phase, unless its setup failed or skipped the test.
     if report.when == "call" or (report.when == "setup" and not report.passed):
         outcome = "xfailed" if hasattr(report, "wasxfail") else report.outcome
         with open(os.environ["OUTCOMES"], "a", encoding="utf-8") as file:

@@ -1,5 +1,5 @@
 /*
- * What random programs share: numbers that follow from a seed alone, a watchdog, short checks.
+ * Code that the random programs share: numbers that depend only on a seed, a watchdog, short checks.
  */
 #ifndef RANDOM_H
 #define RANDOM_H
@@ -23,7 +23,7 @@
 
 typedef uint64_t u64;
 
-/* SplitMix64: any seed is good, and neighbouring seeds have nothing in common. */
+/* SplitMix64: any seed is good, and neighbouring seeds give unrelated numbers. */
 HELPER u64 next_random(u64 *state)
 {
     u64 z = (*state += 0x9e3779b97f4a7c15u);
@@ -32,16 +32,16 @@ HELPER u64 next_random(u64 *state)
     return z ^ (z >> 31);
 }
 
-/* The program's numbers; only the thread that makes it draws from them. */
+/* The program's random numbers. Only the thread that makes the program draws from them. */
 static u64 numbers;
 
-/* From 0 to below `end`, which is not 0. */
+/* Returns a number from 0 to below `end`, which is not 0. */
 HELPER u64 below(u64 end)
 {
     return next_random(&numbers) % end;
 }
 
-/* True so many times out of a hundred. */
+/* Returns true with this probability in percent. */
 HELPER int chance(unsigned percent)
 {
     return below(100) < percent;
@@ -52,11 +52,11 @@ HELPER u64 between(u64 first, u64 last)
     return first + below(last - first + 1);
 }
 
-/* ---- what is going on, for reports ---- */
+/* ---- the current state, for reports ---- */
 
 static u64 current_seed;
 
-/* What the program of the current seed has done, one line each; printed when it fails. */
+/* The steps of the current seed's program, one line each. A failure prints them. */
 static char *story;
 static size_t story_length, story_room;
 static pthread_mutex_t story_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -94,10 +94,10 @@ HELPER void forget_story(void)
     pthread_mutex_unlock(&story_lock);
 }
 
-/* Set by a program that can say more about its state. */
+/* A program sets this function if it can describe its state. */
 static void (*describe)(void);
 
-/* Ends the program: prints the seed, why, and the story. */
+/* Ends the program, and prints the seed, the reason and the story. */
 HELPER void wrong(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 HELPER void wrong(const char *format, ...)
 {
@@ -124,7 +124,7 @@ HELPER void wrong(const char *format, ...)
             wrong("line %d: %s -> %d", __LINE__, #call, (int)ok_status);                   \
     } while (0)
 
-/* ---- the watchdog: whoever hangs is told with its seed ---- */
+/* ---- the watchdog: a program that hangs is reported with its seed ---- */
 
 static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t watch_fed = PTHREAD_COND_INITIALIZER;
@@ -154,7 +154,7 @@ HELPER void start_watchdog(void)
     pthread_detach(thread);
 }
 
-/* A new program begins. */
+/* Restarts the watchdog for a new program. */
 HELPER void feed_watchdog(u64 seed)
 {
     pthread_mutex_lock(&watch_lock);
@@ -171,7 +171,7 @@ enum { MOST_DEVICES = 16 };
 static cl_device_id devices[MOST_DEVICES];
 static cl_uint device_count;
 
-/* The first `wanted` devices of the first platform that has so many. */
+/* Opens the first `wanted` devices of the first platform that has so many. */
 HELPER void open_devices(cl_uint wanted)
 {
     cl_platform_id platforms[16];
@@ -187,7 +187,7 @@ HELPER void open_devices(cl_uint wanted)
     wrong("no platform has %u devices", (unsigned)wanted);
 }
 
-/* The number behind an option `--name`, or another. */
+/* Returns the number after the option `--name`, or the default. */
 HELPER u64 option(int argc, char **argv, const char *name, u64 otherwise)
 {
     for (int i = 1; i + 1 < argc; ++i)

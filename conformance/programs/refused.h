@@ -1,5 +1,5 @@
 /*
- * What cases of refused calls give for the arguments that do not matter: small and right.
+ * Small and valid values for the arguments that do not matter in cases of refused calls.
  */
 #ifndef REFUSED_H
 #define REFUSED_H

@@ -1,16 +1,16 @@
 /*
- * What a hostile kernel can do from inside of its session's process on a node: native code that makes system
- * calls of its own. Each row of the tables in sandbox_probes.h is a call and what must come of it.
+ * Actions of a hostile kernel inside of its session's process on a node: native code that makes its own
+ * system calls. Each row of the tables in sandbox_probes.h is a call and its expected result.
  *
  *     sandbox            all tables but the next one's
  *     sandbox ports      the table for a node whose connect_ports allow another port than this program's
  *     sandbox foreign    a call by the numbers of 32-bit programs, which must end the session
  *
- * Prints a line for each probe that went wrong and a last line with their count. Exit code 0: all held; 1: one did not;
- * 77: this machine cannot be asked, the last line says why.
+ * The program prints a line for each probe that went wrong, and their count in the last line. Exit code 0:
+ * all held; 1: one did not; 77: this machine cannot be tested, the last line says why.
  *
- * The victims are real: another session's process, the daemon, and files that this program makes. After the probes
- * it looks at them from outside, because a call may fail and still have done something.
+ * The victims are real: another session's process, the daemon, and files that this program makes. A call
+ * may fail and still do harm. So the program checks the victims from outside after the probes.
  */
 #define _GNU_SOURCE
 #define CL_TARGET_OPENCL_VERSION 120
@@ -48,7 +48,8 @@ int main(void)
 
 enum { TEXT_SIZE = 1 << 16, WORDS = 8, DESCRIPTORS = 256 };
 
-/* A word with this bit is a place in the text; the result of the last probe that is kept is another. */
+/* A word with this bit is an offset into the text. A word with the other bit is the result of
+   the last kept probe. */
 #define PLACE (1L << 60)
 #define OF_KEPT (1L << 61)
 
@@ -209,7 +210,8 @@ static long ask(long number)
 static long own, other, node;
 static char folder[64];
 
-/* Another session, of a process of its own: its worker's number. It stays until we end. */
+/* Starts another session in another process, and returns its worker's number. The session lasts
+   until this program ends. */
 static long other_session(void)
 {
     int pipes[2];
@@ -247,7 +249,7 @@ static void make(const char *name, mode_t mode)
     close(file);
 }
 
-/* Everybody may do everything here: nothing but the sandbox keeps a session's process out. */
+/* Makes a folder where every user may do everything. Only the sandbox keeps a session's process out. */
 static void make_folder(void)
 {
     snprintf(folder, sizeof folder, "/tmp/causeway-sandbox-XXXXXX");
@@ -269,7 +271,7 @@ static void remove_folder(void)
         puts("the folder stays");
 }
 
-/* All that the probes may change of a process, as text. */
+/* Describes as text everything of a process that the probes may change. */
 static void look_at_process(long pid, char *text, size_t size)
 {
     struct rlimit processor = {0}, files = {0};
@@ -309,7 +311,7 @@ static void look(char lines[VICTIMS][LINE])
 
 /* ---- the tables ---- */
 
-/* $DIR, $OTHER, $NODE, $OWN in a probe's text. */
+/* Replaces $DIR, $OTHER, $NODE and $OWN in a probe's text. */
 static void expand(const char *text, char *into, size_t size)
 {
     size_t used = 0;
@@ -334,7 +336,7 @@ static void expand(const char *text, char *into, size_t size)
     into[used] = 0;
 }
 
-/* The structures that calls point to, once for each launch. */
+/* The structures that calls point to, made once per launch. */
 struct places {
     long data, mask, address, message, attributes;
 };
@@ -386,7 +388,7 @@ static long argument(struct launch *l, const struct places *p, long a, const cha
     }
 }
 
-/* Files of the system that this machine does not have tell nothing. */
+/* Files of the system that this machine lacks are not judged. */
 static int is_here(const struct probe *p)
 {
     char path[256];
@@ -433,7 +435,7 @@ static void try_table(const struct table *table, int port)
     }
 }
 
-/* Sockets that the process holds already: none listens, and none can be made to. */
+/* Checks the sockets that the process already holds. No such socket may listen, or be made to listen. */
 static void try_held_sockets(void)
 {
     enum { TYPE_OF, ACCEPTS, LISTEN, EACH };
@@ -451,7 +453,7 @@ static void try_held_sockets(void)
         long accepted = result(&launch, fd * EACH + ACCEPTS), listens = result(&launch, fd * EACH + LISTEN);
         if (result(&launch, fd * EACH + TYPE_OF) < 0)
             continue;
-        /* -EAGAIN: it listens, and nobody has come. */
+        /* -EAGAIN: the socket listens, and no client has come. */
         if (accepted < 0 && accepted != -EAGAIN && listens == -EPERM) {
             held++;
             continue;
@@ -515,7 +517,7 @@ int main(int count, char **arguments)
     }
     if (strcmp(what, "foreign") == 0)
         return call_of_32_bit();
-    /* Before this process has threads, which fork would not take along. */
+    /* Fork before this process has threads, because fork does not copy threads. */
     other = other_session();
     pid_t child = (pid_t)own;
     open_session();

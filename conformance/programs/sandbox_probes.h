@@ -1,15 +1,16 @@
 /*
- * The tables of sandbox.c: system calls from inside of a session's process, and what must come of each.
+ * The tables of sandbox.c: system calls from inside of a session's process, with their expected results.
  *
- * A row is {name, call, {arguments}, text, expected}. The results are those of the kernel: -EACCES is Landlock's answer,
- * -EPERM and -ENOSYS are the filter's. Words in capitals among the arguments are filled in when the table is tried.
+ * A row is {name, call, {arguments}, text, expected}. The kernel returns the results: -EACCES
+ * comes from Landlock, -EPERM and -ENOSYS come from the filter. The program replaces arguments
+ * in capitals when it tries the table.
  */
 #ifndef SANDBOX_PROBES_H
 #define SANDBOX_PROBES_H
 
 enum { MOST_PROBES = 256, MOST_RELOCATIONS = 16 };
 
-/* Arguments that are known later; no call takes such numbers. */
+/* Arguments that are known only later. No call takes such numbers. */
 enum {
     OWN = 0x5AD0001, /* this session's process */
     OTHER,           /* another session's process */
@@ -24,7 +25,7 @@ enum {
     TEXT2,           /* the same with a 2 behind it */
 };
 
-/* Expected of what must go on: any result but an error. */
+/* The expected result of a call that must work: anything but an error. */
 #define WORKS 0x5AD1000L
 
 struct probe {
@@ -156,7 +157,7 @@ static const struct probe FILES[] = {
     {"execveat of a path's descriptor", SYS_execveat, {KEPT, DATA, DATA, DATA, 0x1000}, NULL, -EACCES, 0},
 };
 
-/* What is written about files: Landlock does not judge it. */
+/* Changes of files' attributes, which Landlock does not judge. */
 static const struct probe ATTRIBUTES_OF_FILES[] = {
     {"open as a path", SYS_openat, {HERE, TEXT, A_PATH}, "$DIR/program", WORKS, 1},
     {"chmod", SYS_chmod, {TEXT, 04755}, "$DIR/program", -EPERM, 0},
@@ -392,7 +393,7 @@ static const struct probe SOCKETS[] = {
     SOCKET("netlink in general", AF_NETLINK, SOCK_RAW, 16),
 };
 
-/* Where the node's settings allow another port only. */
+/* For nodes whose settings only allow another port. */
 static const struct probe PORTS_ALLOWED[] = {
     FAST,
     {"connect", SYS_connect, {KEPT, ADDRESS, 16}, NULL, -EACCES, 0},

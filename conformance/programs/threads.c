@@ -1,12 +1,12 @@
 /*
- * 32 threads that share one context, and more the further down this list:
+ * 32 threads that share one context. Each form in this list shares more than the form before:
  *
  *     threads queues    a queue, a buffer and a kernel each
  *     threads queue     one queue for all, a buffer and a kernel each
  *     threads maps      one queue and one buffer, each maps and writes its own part
  *     threads objects   all kinds of objects made, retained and released throughout
  *
- * Prints what every correct driver prints, and exits with 0 if all data is right.
+ * The program prints the output of every correct driver, and exits with 0 if all data is right.
  */
 #define _POSIX_C_SOURCE 200809L
 #define CL_TARGET_OPENCL_VERSION 120
@@ -74,7 +74,7 @@ static cl_kernel new_kernel(void)
     return kernel;
 }
 
-/* Writes, steps ROUNDS times, reads back; what must come out is computed alongside. */
+/* Writes, steps ROUNDS times and reads back. The host computes the expected values alongside. */
 static intptr_t write_step_read(cl_command_queue queue, cl_uint number)
 {
     cl_uint *values = malloc(COUNT * 4), *back = calloc(COUNT, 4);

@@ -1,4 +1,4 @@
-//! A case, what came of it, and running many.
+//! Test cases: their results, and running many of them.
 
 use std::collections::VecDeque;
 use std::sync::mpsc;
@@ -12,41 +12,40 @@ use crate::mode::Mode;
 use crate::report::Report;
 use crate::sides::Sides;
 
-/// What a comparison came to.
+/// The result of a comparison.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Both sides agree.
     Passed,
-    /// They agree as far as they must; the note says where the native side departs,
-    /// or gives figures.
+    /// Both sides agree as far as required. The note says where the native side departs, or gives figures.
     Noted(String),
-    /// They agree; the note as above, and parts that were not compared, each with its reason.
+    /// Both sides agree. The note is as above; the parts that were not compared follow, each with its reason.
     Partly(String, Vec<(String, String)>),
-    /// A fault ended as it must: what the program saw of it, and how long it took to end.
+    /// A fault ended as required.
     Ended {
-        /// The error or message.
+        /// The error or message that the program saw.
         saw: String,
-        /// From the fault to the end.
+        /// Time from the fault to its end.
         took: Duration,
     },
-    /// They do not; why, on one or more lines.
+    /// The sides differ; the reasons, on one or more lines.
     Failed(String),
-    /// Not compared, and why.
+    /// The case was not compared, for this reason.
     Skipped(String),
 }
 
-/// What makes a comparison.
+/// The function that makes a comparison.
 type Run = dyn Fn(&Sides) -> Result<Verdict, SetupError> + Send;
 
-/// A comparison, ready to be made.
+/// A comparison that can be run.
 pub(crate) struct Case {
-    /// `suite/what`.
+    /// The name: `suite/what`.
     pub(crate) name: String,
     run: Box<Run>,
 }
 
 impl Case {
-    /// A case that `run` decides.
+    /// Makes a case whose result `run` decides.
     pub(crate) fn new(
         name: impl Into<String>,
         run: impl Fn(&Sides) -> Result<Verdict, SetupError> + Send + 'static,
@@ -57,13 +56,13 @@ impl Case {
         }
     }
 
-    /// The same under its name in a mode.
+    /// Adds the mode to the case's name.
     pub(crate) fn in_mode(mut self, mode: Mode) -> Self {
         self.name = mode.title(&self.name);
         self
     }
 
-    /// A case that is skipped for a reason known beforehand.
+    /// Makes a case that is skipped for a reason known beforehand.
     pub(crate) fn skipped(name: impl Into<String>, reason: impl Into<String>) -> Self {
         let reason = reason.into();
         Self::new(name, move |_| Ok(Verdict::Skipped(reason.clone())))
@@ -119,7 +118,7 @@ fn run_one(case: Case, sides: &Sides) -> Outcome {
     }
 }
 
-/// The first line in which two texts differ, told for a report.
+/// Returns the first line in which two texts differ, formatted for a report.
 pub(crate) fn first_difference(native: &str, causeway: &str) -> Option<String> {
     let (mut left, mut right) = (native.lines(), causeway.lines());
     let mut number = 0;

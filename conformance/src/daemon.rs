@@ -1,5 +1,5 @@
-//! The `causewayd` of a run: started on a free loopback port when first needed,
-//! started again when it has died, stopped at the end.
+//! The `causewayd` of a run. It starts on a free loopback port when it is first needed, starts again when
+//! it has died, and stops at the end.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -17,32 +17,33 @@ use crate::process::exit_of;
 use crate::sides::STEADY;
 use crate::{SetupError, io_error};
 
-/// How long the daemon may take to listen, or to end when asked.
+/// Time limit for the daemon to listen, or to end after a request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The size of the daemon's build cache. There is none, so that every run builds, unless the runner's own
-/// environment says so (with a directory, `CAUSEWAYD_BUILD_CACHE_DIR`).
+/// The variable for the size of the daemon's build cache. The runner sets it to 0, so that every run
+/// builds, unless the runner's own environment sets it (with a directory, `CAUSEWAYD_BUILD_CACHE_DIR`).
 pub(crate) const BUILD_CACHE: &str = "CAUSEWAYD_BUILD_CACHE_SIZE";
-/// What the daemon says, followed by its address, when it is ready.
+/// The daemon's output when it is ready, followed by its address.
 const READY: &str = "listening on ";
 
-/// Whose line in the daemon's log tells that its drivers were asked for their devices, however that went.
+/// The module whose line in the daemon's log shows that the drivers were queried for devices,
+/// with or without success.
 const ASKED: &str = "supervisor::inventory: ";
 
-/// The daemon, or the promise of one.
+/// A daemon that is started when needed.
 pub(crate) struct Daemon {
     program: PathBuf,
     vendors: PathBuf,
     logs: PathBuf,
-    /// Beside where it listens.
+    /// Arguments besides the listening address.
     arguments: Vec<String>,
-    /// Variables for it and its drivers.
+    /// Environment variables for the daemon and its drivers.
     variables: Vec<(String, String)>,
-    state: Mutex<State>,
+    state: Mutex<DaemonState>,
 }
 
 #[derive(Default)]
-struct State {
+struct DaemonState {
     running: Option<Running>,
     started: usize,
 }
@@ -54,7 +55,7 @@ struct Running {
 }
 
 impl Daemon {
-    /// A daemon that will run `program` over the drivers in `vendors`.
+    /// Makes a daemon that will run `program` over the drivers in `vendors`.
     pub(crate) fn new(program: PathBuf, vendors: PathBuf, logs: PathBuf) -> Self {
         Self {
             program,
@@ -66,7 +67,7 @@ impl Daemon {
         }
     }
 
-    /// A daemon of the same program over other drivers, with variables for these.
+    /// Makes a daemon of the same program over other drivers, with variables for these.
     pub(crate) fn over(
         &self,
         vendors: PathBuf,
@@ -81,7 +82,7 @@ impl Daemon {
         daemon
     }
 
-    /// A daemon of the same program over the same drivers that reads this configuration file.
+    /// Makes a daemon of the same program over the same drivers, with this configuration file.
     pub(crate) fn configured(&self, file: &Path, logs: PathBuf) -> Self {
         let mut daemon = Self::new(self.program.clone(), self.vendors.clone(), logs);
         daemon.variables = self.variables.clone();
@@ -89,20 +90,20 @@ impl Daemon {
         daemon
     }
 
-    /// A daemon like this for another node of the run, of one device.
+    /// Makes a similar daemon for another node of the run, with one device.
     pub(crate) fn another(&self, number: usize) -> Self {
         let logs = self.logs.join(format!("node-{number}"));
         let mut daemon = Self::new(self.program.clone(), self.vendors.clone(), logs);
         daemon.variables = self.variables.clone();
         let mut set = |name: &str, value: String| daemon.variables.push((name.to_owned(), value));
         set("POCL_DEVICES", "pthread".to_owned());
-        // Nodes do not share a disk; PoCL 3.1 fails to link where two processes use one cache at once.
+        // Nodes do not share a disk. PoCL 3.1 fails to link if two processes use one cache at once.
         let cache = daemon.logs.with_extension("pocl-cache");
         set("POCL_CACHE_DIR", cache.display().to_string());
         daemon
     }
 
-    /// The same as the node of this number of a cluster.
+    /// Makes the daemon the node of this number in a cluster.
     pub(crate) fn joining(mut self, cluster: Option<&Cluster>, number: usize) -> Self {
         if let Some(cluster) = cluster {
             let (arguments, variable) = cluster.of_node(number);
@@ -117,7 +118,7 @@ impl Daemon {
         &self.program
     }
 
-    /// Where it listens; starts it if it does not run.
+    /// Returns the daemon's address. Starts the daemon if it does not run.
     pub(crate) fn address(&self) -> Result<String, SetupError> {
         let mut state = self.state.lock();
         if let Some(running) = &mut state.running
@@ -133,7 +134,7 @@ impl Daemon {
         Ok(address)
     }
 
-    /// How it died, if it has since [`Self::address`] was asked; told once.
+    /// Returns how the daemon died, if it has died since [`Self::address`]. Reports each death once.
     pub(crate) fn obituary(&self) -> Option<String> {
         let mut state = self.state.lock();
         let running = state.running.as_mut()?;
@@ -170,7 +171,7 @@ impl Daemon {
             return Err(SetupError::Daemon("its output is lost".into()));
         };
         let (line, lines) = mpsc::channel();
-        // Reads on after the first line, so that the daemon never blocks on a full pipe.
+        // The thread reads on after the first line, so that the daemon never blocks on a full pipe.
         thread::spawn(move || {
             for text in BufReader::new(stdout).lines().map_while(Result::ok) {
                 let _ = line.send(text);
@@ -206,8 +207,8 @@ impl Drop for Daemon {
     }
 }
 
-/// A program waits one second for a node's devices; a busy machine's drivers take longer to be loaded. Where
-/// the log does not tell, the program will.
+/// Waits until the daemon has queried its drivers. A program waits only one second for a node's devices, and
+/// on a busy machine drivers take longer to load. If the log never shows it, the program itself will fail.
 fn wait_for_inventory(log: &Path, end: Instant) {
     let is_told = || fs::read_to_string(log).is_ok_and(|text| text.contains(ASKED));
     while !is_told() && Instant::now() < end {
@@ -215,7 +216,7 @@ fn wait_for_inventory(log: &Path, end: Instant) {
     }
 }
 
-/// Waits for an end that was asked for; insists after a while.
+/// Waits for a requested end; kills the daemon after a while.
 fn stop(child: &mut Child) {
     let pid = Pid::from_child(child);
     let (ended, end) = mpsc::channel::<()>();

@@ -1,11 +1,9 @@
-//! Programs behave through Causeway as on the native driver: the proof.
+//! Checks that programs behave through Causeway as on the native driver.
 //!
-//! The runner executes one program twice, natively and through a `causewayd`
-//! that it starts on loopback, and compares what a user would see: printed text,
-//! exit code, files. It knows Causeway from outside only, by its daemon's command
-//! line, its `.icd` file and its environment variables; the programs do not know
-//! it at all. Invariant: a case that is not compared is listed as skipped, with
-//! the reason.
+//! The runner executes each program twice: natively, and through a `causewayd` that it starts on loopback.
+//! The runner compares what a user would see: printed text, exit code, files. The runner uses Causeway
+//! only from outside, by the daemon's command line, the `.icd` file and environment variables. The
+//! programs do not know Causeway at all. Invariant: a case that is not compared is listed as skipped, with the reason.
 #![forbid(unsafe_code)]
 
 mod case;
@@ -35,7 +33,7 @@ use suite::Suite;
 /// Why the runner could not start a run at all.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SetupError {
-    /// A name on the command line is no suite.
+    /// A name on the command line is not a suite.
     #[error("there is no suite `{0}`; `list` names them")]
     UnknownSuite(String),
     /// A C program did not compile.
@@ -43,29 +41,29 @@ pub(crate) enum SetupError {
     Build {
         /// The program's name.
         program: String,
-        /// What the compiler or cargo said.
+        /// The output of the compiler or cargo.
         output: String,
     },
-    /// A file that the run needs is not there.
+    /// A file that the run needs does not exist.
     #[error("{0}")]
     Missing(String),
-    /// The daemon did not come up.
+    /// The daemon did not start.
     #[error("causewayd did not start: {0}")]
     Daemon(String),
-    /// There is no cluster.
+    /// The cluster could not be started.
     #[error(transparent)]
     Cluster(#[from] causeway_cluster::Error),
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// The refusal.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// Puts what was tried before an operating-system error.
+/// Adds the attempted operation to an error of the operating system.
 pub(crate) fn io_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> SetupError {
     let what = what.into();
     move |source| SetupError::Io { what, source }
@@ -137,7 +135,7 @@ fn run_suite(
         .map(|case| case.in_mode(mode))
         .filter(|case| options.filter.iter().all(|part| case.name.contains(part)))
         .collect();
-    // What one program has leased, no other can have.
+    // With a device manager, no two programs can lease the same device at once.
     let alone = suite.alone || options.managed;
     let jobs = if alone { 1 } else { options.jobs };
     case::run_all(cases, jobs, sides, report);

@@ -1,9 +1,9 @@
-//! A device manager in front of the nodes: every program gets its devices by a lease.
+//! A device manager in front of the nodes: every program leases its devices.
 //!
-//! With `--managed`, each set of nodes has a `causeway-devmgr` of its own, and all speak TLS: the programs are a
-//! user with a token, who asks for all devices of the nodes, in `servers.toml`. Invariant: a program is shown as
-//! many devices as without; it never meets a device that another program still has, because the runner starts
-//! them one after the other.
+//! With `--managed`, each set of nodes has a `causeway-devmgr` of its own, and all connections use TLS.
+//! The programs act as a user with a token, who requests all devices of the nodes in `servers.toml`.
+//! Invariant: a program sees as many devices as without a manager. It never finds a device still leased
+//! by another program, because the runner runs them one after the other.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,8 @@ use causeway_cluster::{Caller, Manager};
 use crate::SetupError;
 use crate::options::Carrier;
 
-/// What is not given back is soon free: leases without sessions, and without renewals.
+/// Short limits, so that devices which were not released are soon free: for leases without
+/// sessions and without renewals.
 const TIMING: &str = "[policy.timing]\ngrace = 10000\nlease = 15000\n";
 
 /// The manager of some nodes.
@@ -23,7 +24,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts one.
+    /// Starts a manager.
     pub(crate) fn start(program: &Path) -> Result<Self, SetupError> {
         let manager = Manager::start(program, TIMING)?;
         let (_, token) = manager.user("tester")?;
@@ -34,7 +35,7 @@ impl Cluster {
         })
     }
 
-    /// Another of the same program, for other nodes.
+    /// Starts another manager with the same program, for other nodes.
     pub(crate) fn another(&self) -> Result<Self, SetupError> {
         Self::start(&self.program)
     }
@@ -44,21 +45,21 @@ impl Cluster {
         &self.program
     }
 
-    /// What a daemon needs to be its node number `number`: arguments, and variables.
+    /// Returns the arguments and the variable for the daemon that is node number `number`.
     pub(crate) fn of_node(&self, number: usize) -> (Vec<String>, (String, String)) {
         let state = self.manager.certificates.path(&format!("node-{number}"));
         let variable = ("STATE_DIRECTORY".to_owned(), state.display().to_string());
         (self.manager.node_arguments(), variable)
     }
 
-    /// Waits until nobody has anything. On a busy machine a program may end before it has given its devices back:
-    /// these then come back when its lease has run out, and the next program would find none.
+    /// Waits until no device is leased. On a busy machine a program may end before it has released its
+    /// devices. They are then free only when its lease expires, and the next program would find none.
     pub(crate) fn until_free(&self) -> Result<(), SetupError> {
         let is_free = |admin: &Caller| Ok(admin.leases()?.is_empty());
         Ok(self.manager.see("that all devices are free", is_free)?)
     }
 
-    /// A `servers.toml` that asks for all devices of so many nodes, once they have come.
+    /// Waits for so many nodes and returns a `servers.toml` that requests all of their devices.
     pub(crate) fn client_settings(
         &self,
         nodes: usize,
@@ -67,7 +68,7 @@ impl Cluster {
         self.settings_of(nodes, carrier, usize::MAX)
     }
 
-    /// The same for at most so many of the devices.
+    /// The same for at most `most` of the devices.
     pub(crate) fn settings_of(
         &self,
         nodes: usize,

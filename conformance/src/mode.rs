@@ -1,35 +1,35 @@
-//! Modes: where the devices of an unmodified program lie.
+//! Modes: on which nodes the devices of an unmodified program are.
 //!
-//! In all modes but the plain one the platform has a device of each of several nodes, and
-//! `programs/preload/span.c` shows them to the program: its one device is another node's, or its
-//! context is of all. The native side gets the same treatment with as many native devices, so that
-//! both sides do the same. Invariant: a mode changes what a program is shown, never what is compared.
+//! In all modes but the plain one, the platform has one device from each of several nodes, and
+//! `programs/preload/span.c` presents them to the program. Either the program's one device is another
+//! node's, or its context has all devices. The native side does the same with as many native devices.
+//! Invariant: a mode changes what a program sees, never what is compared.
 
 use std::fmt;
 
 use clap::ValueEnum;
 
-/// Where a program's devices lie.
+/// The place of a program's devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
     /// One node with one device.
     Plain,
-    /// The program's one device is the second node's.
+    /// The program's only device is the second node's.
     Second,
-    /// Every context of one device spans all nodes; work is done on the first.
+    /// Every context for one device spans all nodes; the program works on the first node.
     Span,
-    /// The same, with the second node's device listed first, so that work is done there.
+    /// As `span`, but the second node's device is listed first, so the program works there.
     SpanSecond,
-    /// The same, and each context's queues are dealt to the nodes in turn.
+    /// As `span`, but each context's queues are assigned to the nodes in turn.
     SpanDealt,
 }
 
 impl Mode {
-    /// All modes of several nodes.
+    /// All modes with several nodes.
     pub(crate) const SEVERAL: &[Self] =
         &[Self::Second, Self::Span, Self::SpanSecond, Self::SpanDealt];
 
-    /// What the command line and the report call it.
+    /// The name on the command line and in the report.
     fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -40,12 +40,12 @@ impl Mode {
         }
     }
 
-    /// Whether contexts span several nodes: something that not every program can stand.
+    /// Whether contexts span several nodes, which not every program supports.
     pub(crate) fn spans(self) -> bool {
         matches!(self, Self::Span | Self::SpanSecond | Self::SpanDealt)
     }
 
-    /// What the preloaded library is told.
+    /// The variables for the preloaded library.
     pub(crate) fn variables(self, nodes: usize) -> Vec<(String, String)> {
         let mut variables = Vec::new();
         let mut set = |name: &str, value: String| variables.push((name.to_owned(), value));
@@ -61,7 +61,7 @@ impl Mode {
         variables
     }
 
-    /// A suite's or a case's name in this mode: the mode stands behind the suite.
+    /// Returns a suite's or a case's name in this mode. The mode follows the suite's name.
     pub(crate) fn title(self, name: &str) -> String {
         if self == Self::Plain {
             return name.to_owned();

@@ -11,16 +11,16 @@ use crate::mode::Mode;
 #[derive(Debug, Parser)]
 #[command(name = "conformance", version)]
 pub(crate) struct Options {
-    /// Suites to run, or `all`; `list` names them; `build` only builds the C programs;
-    /// `coverage` tells which entry points the cases of `api` call.
+    /// Suites to run, or `all`. `list` names them, `build` only builds the C programs, and `coverage`
+    /// shows which entry points the cases of `api` call.
     #[arg(required = true, value_name = "SUITE")]
     suites: Vec<String>,
 
-    /// Run only cases whose name contains this (given more than once: all of them).
+    /// Run only cases whose name contains this text; if given more than once, all of the texts.
     #[arg(long)]
     pub(crate) filter: Vec<String>,
 
-    /// How many cases run at once.
+    /// Number of cases that run at once.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: u16,
 
@@ -36,7 +36,7 @@ pub(crate) struct Options {
     #[arg(long, env = "CONFORMANCE_NATIVE_VENDORS", value_name = "DIR")]
     pub(crate) native_vendors: Option<PathBuf>,
 
-    /// Directory of programs built by `build`, where there is no compiler.
+    /// Directory of programs built by `build`, for machines without a compiler.
     #[arg(long, value_name = "DIR")]
     pub(crate) programs: Option<PathBuf>,
 
@@ -48,12 +48,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) library: Option<PathBuf>,
 
-    /// Where the native driver fails a case, ask Causeway for the specification's
-    /// answers alone (for drivers that the cases were not written on).
+    /// Where the native driver fails a case, require only the specification's answers from Causeway (for
+    /// drivers that the cases were not written on).
     #[arg(long)]
     pub(crate) against_spec: bool,
 
-    /// Give the nodes' devices out by a device manager, everything with TLS (one case at a time).
+    /// Lease the devices from a device manager, with TLS everywhere (one case at a time).
     #[arg(long, conflicts_with_all = ["against_itself", "server"])]
     pub(crate) managed: bool,
 
@@ -61,45 +61,44 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) devmgr: Option<PathBuf>,
 
-    /// Seconds after which a program counts as hanging (suites of long programs
-    /// set their own limit).
+    /// Time limit for a program in seconds (suites with long programs set their own).
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
 
-    /// Where the programs' devices lie (given more than once: one run of the suites for each).
+    /// Where the programs' devices are; if given more than once, the suites run once for each mode.
     #[arg(long = "mode", value_enum, value_name = "MODE")]
     pub(crate) modes: Vec<Mode>,
 
-    /// What carries commands to the nodes (`faults` has cases of both in any case).
+    /// Carrier of commands to the nodes (`faults` has cases of both in any case).
     #[arg(long, value_enum, default_value = "direct")]
     pub(crate) carrier: Carrier,
 
-    /// How many nodes the modes of several nodes have.
+    /// Number of nodes in modes with several nodes.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=16))]
     pub(crate) nodes: u8,
 
-    /// Every mode of every suite, and random suites at full length (hours).
+    /// Run every mode of every suite, and random suites at full length (hours).
     #[arg(long)]
     pub(crate) nightly: bool,
 
-    /// Where the numbers of the random suites begin.
+    /// First seed of the random suites.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// How many random event graphs `graphs` makes on the fake driver.
+    /// Number of random event graphs that `graphs` makes on the fake driver.
     #[arg(long)]
     graphs: Option<u32>,
 
-    /// How many random programs `coherence` makes on the fake driver.
+    /// Number of random programs that `coherence` makes on the fake driver.
     #[arg(long)]
     rounds: Option<u32>,
 
-    /// Print every note: where the native driver departs from the specification,
-    /// and the figures of suites that measure.
+    /// Print every note: where the native driver departs from the specification, and the
+    /// figures of suites that measure.
     #[arg(long)]
     pub(crate) notes: bool,
 
-    /// Where `build` puts the programs.
+    /// Output directory of `build`.
     #[arg(
         long,
         default_value = "target/conformance/programs",
@@ -108,7 +107,7 @@ pub(crate) struct Options {
     out: PathBuf,
 }
 
-/// The client's setting of this name.
+/// The client's setting `carrier`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Carrier {
     /// Length-prefixed messages on a socket.
@@ -118,7 +117,7 @@ pub(crate) enum Carrier {
 }
 
 impl Carrier {
-    /// As `servers.toml` calls it.
+    /// The name in `servers.toml`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
@@ -127,31 +126,31 @@ impl Carrier {
     }
 }
 
-/// How much random suites do.
+/// Length of the random suites.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     /// The first of consecutive seeds.
     pub(crate) seed: u64,
-    /// Event graphs over the fake driver; over a native one a share of it.
+    /// Number of event graphs on the fake driver. A native driver gets a fraction of it.
     pub(crate) graphs: u32,
-    /// Programs over the fake driver; over a native one a share of it.
+    /// Number of programs on the fake driver. A native driver gets a fraction of it.
     pub(crate) rounds: u32,
 }
 
-/// What the command line asks for.
+/// The request on the command line.
 pub(crate) enum Request {
     /// Build the C programs into this directory.
     Build(PathBuf),
-    /// Name the suites.
+    /// List the suites.
     List,
-    /// Tell what the cases call.
+    /// Show which entry points the cases call.
     Coverage,
-    /// Run these.
+    /// Run these suites.
     Suites(Vec<String>),
 }
 
 impl Options {
-    /// The command, told apart from suite names.
+    /// Returns the command, as distinguished from suite names.
     pub(crate) fn request(&self) -> Request {
         match self.suites[0].as_str() {
             "build" => Request::Build(self.out.clone()),
@@ -161,7 +160,7 @@ impl Options {
         }
     }
 
-    /// How much random suites do.
+    /// Returns the length of the random suites.
     pub(crate) fn effort(&self) -> Effort {
         let most = |everyday, nightly| if self.nightly { nightly } else { everyday };
         Effort {
@@ -171,7 +170,7 @@ impl Options {
         }
     }
 
-    /// How long one ordinary program may run.
+    /// Returns the time limit of an ordinary program.
     pub(crate) fn limit(&self) -> Duration {
         Duration::from_secs(self.timeout)
     }

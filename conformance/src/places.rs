@@ -1,4 +1,4 @@
-//! Where the parts of a run lie: what was built beside the runner, the drivers' directories, scratch.
+//! Paths of a run: the files built beside the runner, the drivers' directories, scratch space.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use crate::options::Options;
 use crate::{SetupError, io_error};
 
-/// The runner's own place under `target/`, or under the system's temporary
-/// directory where the runner lies somewhere else.
+/// The runner's own directory under `target/`. If the runner is elsewhere, a directory under
+/// the system's temporary directory.
 pub(crate) fn work_directory() -> PathBuf {
     let beside = beside_runner();
     match beside.parent() {
@@ -23,12 +23,12 @@ pub(crate) fn work_directory() -> PathBuf {
     }
 }
 
-/// Where the fake driver lies: beside the runner.
+/// The fake driver, beside the runner.
 pub(crate) fn fake_driver() -> PathBuf {
     beside_runner().join("libfake_opencl.so")
 }
 
-/// The tool `causeway`: beside the runner.
+/// The tool `causeway`, beside the runner.
 pub(crate) fn tool() -> PathBuf {
     beside_runner().join("causeway")
 }
@@ -38,7 +38,7 @@ fn beside_runner() -> PathBuf {
     runner.parent().unwrap_or(Path::new(".")).to_owned()
 }
 
-/// A scratch directory of the run; removed with what is returned.
+/// Makes a scratch directory for the run, which is removed when the result is dropped.
 pub(crate) fn fresh_scratch() -> Result<TempDir, SetupError> {
     tempfile::Builder::new()
         .prefix("causeway-conformance-")
@@ -46,19 +46,19 @@ pub(crate) fn fresh_scratch() -> Result<TempDir, SetupError> {
         .map_err(io_error("no temporary directory"))
 }
 
-/// Loaders take a directory by its trailing slash.
+/// Adds a trailing slash, by which loaders recognise a directory.
 pub(crate) fn with_slash(directory: &Path) -> PathBuf {
     directory.join("")
 }
 
-/// What was named, or what lies with the others.
+/// Returns the given path, or the default one beside the runner.
 pub(crate) fn beside_or(given: &Option<PathBuf>, beside: &Path, name: &str) -> PathBuf {
     given.clone().unwrap_or_else(|| beside.join(name))
 }
 
-/// The directory of library and daemon: the runner's. Run by cargo, brings them up
-/// to date first, so that a stale daemon is never what gets tested; unless
-/// `CAUSEWAY_BUILT` says that the whole workspace has just been built.
+/// Returns the directory of library and daemon: the runner's. If cargo runs the runner,
+/// brings both up to date first, so that a stale daemon is never tested. `CAUSEWAY_BUILT`
+/// means that the whole workspace has just been built.
 pub(crate) fn build(options: &Options) -> Result<PathBuf, SetupError> {
     let beside = beside_runner();
     let manifest = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"));
@@ -97,7 +97,7 @@ pub(crate) fn build(options: &Options) -> Result<PathBuf, SetupError> {
     Ok(beside)
 }
 
-/// A directory with an `.icd` file that names the library.
+/// Makes a directory with an `.icd` file that names the library.
 pub(crate) fn vendors_of(library: &Path, scratch: &Path) -> Result<PathBuf, SetupError> {
     let library = fs::canonicalize(library)
         .map_err(|_| SetupError::Missing(format!("there is no {}", library.display())))?;
@@ -111,8 +111,8 @@ pub(crate) fn vendors_of(library: &Path, scratch: &Path) -> Result<PathBuf, Setu
     Ok(vendors)
 }
 
-/// A directory with the system's drivers, but without an installed Causeway:
-/// PoCL alone where it is, else all others.
+/// Makes a directory with the system's drivers, without an installed Causeway: PoCL alone if it is
+/// installed, else all others.
 pub(crate) fn native_only(scratch: &Path) -> Result<PathBuf, SetupError> {
     let vendors = scratch.join("native-vendors");
     fs::create_dir(&vendors).map_err(io_error("cannot make the vendors directory"))?;

@@ -1,7 +1,6 @@
-//! One child process, bounded in time.
+//! One child process with a time limit.
 //!
-//! Every child leads a process group of its own, and no member of that group
-//! outlives the call.
+//! Every child leads its own process group. No member of that group outlives the call.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -16,11 +15,11 @@ use rustix::process::{Pid, Signal, kill_process_group};
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// By itself, with this code.
+    /// The child exited with this code.
     Code(i32),
-    /// By this signal.
+    /// This signal ended the child.
     Signal(i32),
-    /// By us, after this time.
+    /// The runner killed the child after this time.
     TimedOut(Duration),
 }
 
@@ -34,7 +33,7 @@ impl fmt::Display for Exit {
     }
 }
 
-/// What a child left behind.
+/// The result of a child process.
 #[derive(Clone, Debug)]
 pub(crate) struct Finished {
     pub(crate) exit: Exit,
@@ -44,12 +43,12 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
-    /// Exit code 0.
+    /// Whether the exit code is 0.
     pub(crate) fn succeeded(&self) -> bool {
         self.exit == Exit::Code(0)
     }
 
-    /// The last lines of what it said, errors first, for a failure's report.
+    /// Returns the last lines of the output for a failure's report, of stderr if there are any.
     pub(crate) fn tail(&self) -> String {
         let said = if self.stderr.trim().is_empty() {
             &self.stdout
@@ -88,7 +87,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> io::Result<Finished
     let status = child.wait()?;
     drop(ended);
     let late = watchdog.join().unwrap_or(false);
-    // Grandchildren keep the pipes open; usually there are none.
+    // Grandchildren, of which there are usually none, would keep the pipes open.
     let _ = kill_process_group(group, Signal::KILL);
 
     Ok(Finished {
@@ -103,7 +102,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> io::Result<Finished
     })
 }
 
-/// The status in our words.
+/// Converts an exit status.
 pub(crate) fn exit_of(status: ExitStatus) -> Exit {
     match status.code() {
         Some(code) => Exit::Code(code),

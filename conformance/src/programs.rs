@@ -1,4 +1,4 @@
-//! The C programs: built with the system's compiler and kept, or found prebuilt.
+//! The C programs: built with the system's compiler and kept, or prebuilt.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Builds what is out of date, or takes the directory given.
+    /// Builds the programs that are out of date, or uses the given directory.
     pub(crate) fn open(prebuilt: Option<&Path>) -> Result<Self, SetupError> {
         if let Some(directory) = prebuilt {
             let directory = fs::canonicalize(directory)
@@ -29,7 +29,7 @@ impl Programs {
         Ok(Self { directory })
     }
 
-    /// Builds every program of the source tree into the directory; tells their paths.
+    /// Builds every program of the source tree into the directory. Returns their paths.
     pub(crate) fn build_into(directory: &Path) -> Result<Vec<PathBuf>, SetupError> {
         fs::create_dir_all(directory)
             .map_err(io_error(format!("cannot make {}", directory.display())))?;
@@ -54,12 +54,12 @@ impl Programs {
         Ok(built)
     }
 
-    /// The library that shows a program several devices; see its source.
+    /// Returns the library that presents several devices to a program; see its source.
     pub(crate) fn span(&self) -> Result<PathBuf, SetupError> {
         self.path("span.so")
     }
 
-    /// The program of this name.
+    /// Returns the program of this name.
     pub(crate) fn path(&self, name: &str) -> Result<PathBuf, SetupError> {
         let path = self.directory.join(name);
         if !path.exists() {
@@ -71,8 +71,8 @@ impl Programs {
         Ok(path)
     }
 
-    /// The programs whose names start with the prefix, without it, sorted. Leftovers
-    /// of sources that are gone are passed over where the source tree is at hand.
+    /// Returns the programs whose names start with the prefix, sorted, with the prefix removed. If the
+    /// source tree exists, programs without a source are ignored.
     pub(crate) fn with_prefix(&self, prefix: &str) -> Result<Vec<(String, PathBuf)>, SetupError> {
         let known: Vec<PathBuf> = files(&Path::new(SOURCES).join("api"), "c").unwrap_or_default();
         let mut found = Vec::new();
@@ -115,7 +115,7 @@ fn compile(source: &Path, program: &Path, more: &[&str]) -> Result<(), SetupErro
         .arg("-o")
         .arg(program)
         .arg(source)
-        // As needed: a program that loads OpenCL by hand is not to be linked with it.
+        // `--as-needed`: a program that loads OpenCL by hand must not be linked with it.
         .args(["-Wl,--as-needed", "-lOpenCL", "-lpthread", "-ldl"])
         .output()
         .map_err(io_error("cannot run the C compiler cc"))?;

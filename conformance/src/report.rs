@@ -1,10 +1,10 @@
-//! What the user reads: a line for each case, then the tables and the count.
+//! The report for the user: a line for each case, then the tables and the count.
 
 use std::time::{Duration, Instant};
 
 use crate::case::{Outcome, Verdict};
 
-/// The run so far.
+/// The report of the run so far.
 pub(crate) struct Report {
     begin: Instant,
     all_notes: bool,
@@ -16,7 +16,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// An empty report; with `all_notes`, notes are printed whole.
+    /// Makes an empty report. With `all_notes`, notes are printed in full.
     pub(crate) fn new(all_notes: bool) -> Self {
         Self {
             begin: Instant::now(),
@@ -29,12 +29,12 @@ impl Report {
         }
     }
 
-    /// A suite's cases follow.
+    /// Announces a suite, whose cases follow.
     pub(crate) fn begin_suite(&self, name: &str) {
         println!("== {name}");
     }
 
-    /// Takes an outcome in and prints its line.
+    /// Adds a result and prints its line.
     pub(crate) fn add(&mut self, outcome: Outcome) {
         let Outcome {
             name,
@@ -78,7 +78,7 @@ impl Report {
         }
     }
 
-    /// Prints tables and count; whether something ran and nothing failed.
+    /// Prints tables and count. Returns whether at least one case ran and none failed.
     pub(crate) fn finish(self) -> bool {
         if !self.notes.is_empty() {
             println!("\nNotes: {}", self.notes.len());

@@ -1,5 +1,5 @@
-//! The two sides of every comparison: the same program with the native driver,
-//! and with Causeway's in front of a daemon over that driver.
+//! The two sides of every comparison: the same program with the native driver, and with Causeway's in
+//! front of a daemon over that driver.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,18 +17,18 @@ use crate::places::{self, beside_or, fresh_scratch, vendors_of, with_slash};
 use crate::process::{self, Finished};
 use crate::{SetupError, io_error};
 
-/// Set for every program and the daemon: PoCL's memory sizes would follow those of a
-/// virtual machine that grows and shrinks meanwhile, and the two sides would differ.
+/// Variables for every program and the daemon. PoCL's memory sizes would otherwise follow those of a
+/// virtual machine that grows and shrinks, and the two sides would differ.
 pub(crate) const STEADY: [(&str, &str); 1] = [("POCL_MEMORY_LIMIT", "4")];
 
-/// Which driver a program gets.
+/// The driver that a program uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// The node's own.
+    /// The node's own driver.
     Native,
-    /// The node's own with one device, whatever the mode.
+    /// The node's own driver with one device, whatever the mode.
     NativeAlone,
-    /// Causeway's.
+    /// Causeway's driver.
     Causeway,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// The program, without arguments, under the ordinary time limit.
+    /// Makes a launch of the program, without arguments, with the ordinary time limit.
     pub(crate) fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -65,28 +65,28 @@ impl Launch {
         self
     }
 
-    /// Where the program runs; otherwise in the run's scratch directory.
+    /// Sets the working directory. The default is the run's scratch directory.
     pub(crate) fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
         self
     }
 
-    /// A limit of its own.
+    /// Sets a special time limit.
     pub(crate) fn limit(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
         self
     }
 }
 
-/// Where the parts lie, for who starts daemons and programs of its own.
+/// Paths of the parts, for suites that start their own daemons and programs.
 pub(crate) struct Parts {
-    /// `causewayd`.
+    /// The program `causewayd`.
     pub(crate) daemon: PathBuf,
     /// The directory whose `.icd` file names `libcauseway.so`.
     pub(crate) client_vendors: PathBuf,
     /// The native drivers' directory.
     pub(crate) native_vendors: PathBuf,
-    /// The device manager's program, where there is to be one.
+    /// The device manager's program, if the run uses one.
     pub(crate) manager: Option<PathBuf>,
 }
 
@@ -97,35 +97,36 @@ pub(crate) struct Sides {
     scratch: TempDir,
     limit: Duration,
     carrier: Carrier,
-    // The client's `servers.toml`, where it needs one.
+    // The client's `servers.toml`, if it needs one.
     configuration: Mutex<Option<PathBuf>>,
     /// See `--against-spec`.
     pub(crate) against_spec: bool,
-    /// How much random suites do.
+    /// Length of the random suites.
     pub(crate) effort: Effort,
-    /// Where the programs' devices lie.
+    /// The place of the programs' devices.
     pub(crate) mode: Mode,
-    /// How many nodes there are, with a device each.
+    /// Number of nodes, with one device each.
     pub(crate) nodes: usize,
-    /// For programs on either side.
+    /// Variables for programs on either side.
     variables: Vec<(String, String)>,
 }
 
 enum Target {
     /// `--self`: the native driver again.
     Native,
-    /// Daemons of ours, one a node, and who gives their devices out.
+    /// The runner's own daemons, one per node, and the device manager, if any.
     Own {
         daemons: Vec<Daemon>,
         vendors: PathBuf,
         cluster: Option<Box<Cluster>>,
     },
-    /// `--server`; several with commas between them.
+    /// `--server`: one address, or several with commas between them.
     Given { address: String, vendors: PathBuf },
 }
 
 impl Target {
-    /// The same with so many daemons of its own, each made like the first one, and a cluster of their own.
+    /// Makes the same target with so many new daemons, each made by `like` from the first
+    /// one, and a cluster of their own.
     fn anew(
         &self,
         nodes: usize,
@@ -208,8 +209,8 @@ impl Sides {
         })
     }
 
-    /// The same sides in a mode of several nodes: `None` where `--server` names too few. `span` is
-    /// the library to preload. To be dropped before these.
+    /// Makes the same sides in a mode with several nodes; `None` if `--server` names too few. `span` is
+    /// the library to preload. The result must be dropped before `self`.
     pub(crate) fn in_mode(
         &self,
         mode: Mode,
@@ -226,7 +227,7 @@ impl Sides {
         Ok(Some(sides))
     }
 
-    /// The same sides with so many nodes, and natively as many devices.
+    /// Makes the same sides with so many nodes, and as many native devices.
     pub(crate) fn on_nodes(&self, nodes: usize) -> Result<Option<Self>, SetupError> {
         let causeway = match &self.causeway {
             Target::Given { address, .. } if address.split(',').count() < nodes => return Ok(None),
@@ -262,8 +263,8 @@ impl Sides {
         }
     }
 
-    /// The same sides over another native driver, with variables for who loads it: `None` where
-    /// the daemon is not ours. To be dropped before these.
+    /// Makes the same sides over another native driver, with variables for its users. `None` if the
+    /// daemon is given by `--server`. The result must be dropped before `self`.
     pub(crate) fn over(
         &self,
         driver: &Path,
@@ -274,7 +275,7 @@ impl Sides {
         if matches!(self.causeway, Target::Given { .. }) {
             return Ok(None);
         }
-        // With a slash, for the loader takes a directory by it.
+        // The loader recognises a directory by its trailing slash.
         let drivers = with_slash(&native_vendors);
         let causeway = self.causeway.anew(self.nodes, |first, number| {
             let logs = scratch.path().join(format!("logs/node-{number}"));
@@ -288,8 +289,8 @@ impl Sides {
         )))
     }
 
-    /// The same sides with one daemon that reads this configuration file, and no device manager: `None` where the daemon
-    /// is not ours. To be dropped before these.
+    /// Makes the same sides with one daemon that reads this configuration file, and no device manager.
+    /// `None` if the daemon is given by `--server`. The result must be dropped before `self`.
     pub(crate) fn configured(&self, file: &Path) -> Result<Option<Self>, SetupError> {
         let Target::Own {
             daemons, vendors, ..
@@ -374,7 +375,7 @@ impl Sides {
             .map_err(io_error(format!("cannot run {}", launch.program.display())))
     }
 
-    // Tells the client of the nodes.
+    // Gives the client the nodes' addresses.
     fn configure(&self, command: &mut Command, addresses: &str) -> Result<(), SetupError> {
         if self.carrier == Carrier::Direct {
             command.env("CAUSEWAY_SERVERS", addresses);
@@ -389,7 +390,7 @@ impl Sides {
         })
     }
 
-    // The same by a `servers.toml`, whose text is asked for once.
+    // Configures the client by a `servers.toml`, whose text is computed once.
     fn configure_by(
         &self,
         command: &mut Command,
@@ -406,12 +407,12 @@ impl Sides {
         Ok(())
     }
 
-    /// Whether the second side is Causeway at all.
+    /// Whether the second side is Causeway.
     pub(crate) fn is_causeway(&self) -> bool {
         !matches!(self.causeway, Target::Native)
     }
 
-    /// The parts, where the daemon is ours to start.
+    /// Returns the paths of the parts, if the runner starts the daemon.
     pub(crate) fn parts(&self) -> Option<Parts> {
         match &self.causeway {
             Target::Own {
@@ -428,7 +429,7 @@ impl Sides {
         }
     }
 
-    /// How our daemon died, if it has.
+    /// Returns how one of the runner's daemons died, if one has.
     pub(crate) fn obituary(&self) -> Option<String> {
         match &self.causeway {
             Target::Own { daemons, .. } => daemons.iter().find_map(Daemon::obituary),
@@ -436,7 +437,7 @@ impl Sides {
         }
     }
 
-    /// A fresh directory of the run; removed with it.
+    /// Makes a new directory, which is removed with the run's scratch directory.
     pub(crate) fn fresh_directory(&self) -> Result<PathBuf, SetupError> {
         tempfile::Builder::new()
             .tempdir_in(self.scratch.path())

@@ -1,4 +1,4 @@
-//! The suites: one module each, one table of them all.
+//! The suites: one module each, and one table of all.
 
 pub(crate) mod api;
 mod calllog;
@@ -23,15 +23,15 @@ use crate::sides::Sides;
 
 /// A named set of cases.
 pub(crate) struct Suite {
-    /// What the command line calls it.
+    /// The name on the command line.
     pub(crate) name: &'static str,
-    /// One line for `list`.
+    /// A description in one line, for `list`.
     pub(crate) about: &'static str,
-    /// Whether its cases run one at a time, because they measure or fill the machine.
+    /// Whether the cases run one at a time, because they measure or use the whole machine.
     pub(crate) alone: bool,
-    /// Modes of several nodes that make sense for it: with `--nightly`, all are run.
+    /// The modes with several nodes that make sense for the suite; `--nightly` runs all of them.
     pub(crate) modes: &'static [Mode],
-    /// Those among them that `all` runs every day.
+    /// The modes among `modes` that `all` runs every day.
     pub(crate) everyday: &'static [Mode],
     /// Finds the cases.
     pub(crate) cases: fn(&Programs, &Sides) -> Result<Vec<Case>, SetupError>,
@@ -161,7 +161,7 @@ pub(crate) const ALL: &[Suite] = &[
     },
 ];
 
-/// The suites of these names, each in the modes in which it is to run; `all` stands for every one.
+/// Returns the suites of these names, each with the modes to run. `all` stands for every suite.
 pub(crate) fn chosen(
     names: &[String],
     options: &Options,
@@ -186,7 +186,8 @@ pub(crate) fn chosen(
     Ok(chosen)
 }
 
-/// Those asked for that make sense for the suite; else plain, and those of the day or the night.
+/// Returns the requested modes that make sense for the suite. Without a request: plain, and
+/// the everyday or nightly modes.
 fn modes_of(suite: &Suite, options: &Options, everyday: &[Mode]) -> Vec<Mode> {
     let fits = |mode: &Mode| *mode == Mode::Plain || suite.modes.contains(mode);
     if !options.modes.is_empty() {

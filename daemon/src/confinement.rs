@@ -1,82 +1,84 @@
-//! What a worker process is to give up before it loads a driver: the plan that its supervisor hands it.
+//! The confinement plan of a worker process: the privileges that the process drops before it loads a
+//! driver.
 //!
-//! What it is not: it carries nothing out; `worker::confine` does. The plan travels in an environment
-//! variable, because it has to be known before the first byte is read and is the same for every kind of
-//! worker; nothing in it is secret. Both ends are the same binary, so there is no version here.
+//! This module only describes the plan and passes it on. `worker::confine` carries it out. The supervisor
+//! passes the plan in an environment variable, because a worker needs it before it reads its first byte.
+//! All kinds of worker read it the same way. The plan contains nothing secret. Both ends are the same
+//! binary, so the format has no version.
 //!
-//! Invariant: a process without a plan is no worker; it does not start.
+//! Invariant: a worker process does not start without a plan.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a worker finds its plan.
+/// Environment variable in which a worker process finds its plan.
 pub const VARIABLE: &str = "CAUSEWAYD_CONFINEMENT";
 
-/// What one worker process is to give up.
+/// The privileges that one worker process drops.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// Whom it becomes; `None`: it stays the daemon's user.
+    /// User that the process changes to; `None`: the process keeps the daemon's user.
     pub user: Option<Identity>,
-    /// The sandbox that it enters; `None`: none.
+    /// Sandbox that the process enters; `None`: no sandbox.
     pub sandbox: Option<Sandbox>,
 }
 
-/// A user as the kernel knows it.
+/// Numeric ids of a user and of its groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
-    /// The user.
+    /// User id.
     pub uid: u32,
-    /// Its group.
+    /// Primary group id.
     pub gid: u32,
-    /// The other groups, such as those that may open the devices.
+    /// Supplementary group ids, for example of the groups that may open the devices.
     pub groups: Vec<u32>,
 }
 
-/// What a worker may still reach, besides what every driver needs.
+/// Resources that a worker can still reach in its sandbox, in addition to those that every driver needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sandbox {
-    /// Files and directories to read and run.
+    /// Files and directories that the worker may read and execute.
     pub read: Vec<PathBuf>,
-    /// Those to write as well; its own folder is one.
+    /// Files and directories that the worker may also write. The worker's own folder is one of them.
     pub write: Vec<PathBuf>,
-    /// Whether it writes to the drivers' caches of the daemon's user.
+    /// Whether the worker may write to the driver caches of the daemon's user.
     pub shared_caches: bool,
-    /// TCP ports that it may connect to; `None`: any.
+    /// TCP ports that the worker may connect to; `None`: any port.
     pub connect_ports: Option<Vec<u16>>,
 }
 
-/// The plan cannot be written down, or read.
+/// A plan cannot be encoded or decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum BadPlan {
-    /// The variable is not there, or no text.
-    #[error("{VARIABLE} is not set: workers are started by causewayd alone")]
+    /// The environment variable is not set, or its value is not valid UTF-8.
+    #[error("{VARIABLE} is not set; only causewayd can start a worker process")]
     Missing,
-    /// It holds something else.
-    #[error("{VARIABLE}: {0}")]
+    /// The value of the variable is not a valid plan.
+    #[error("{VARIABLE} is invalid: {0}")]
     Unreadable(#[from] toml::de::Error),
-    /// A path in it is no text, which a plan is.
-    #[error("a path of the sandbox cannot be passed on: {0}")]
+    /// A path in the plan is not valid UTF-8, so the plan cannot be encoded as text.
+    #[error("a path of the sandbox is not valid UTF-8 and cannot be passed to a worker: {0}")]
     Unwritable(#[from] toml::ser::Error),
 }
 
 impl Plan {
-    /// As the variable's value.
+    /// Encodes the plan as the value of the environment variable.
     ///
     /// # Errors
-    /// [`BadPlan::Unwritable`].
+    /// [`BadPlan::Unwritable`] if a path is not valid UTF-8.
     pub fn encode(&self) -> Result<String, BadPlan> {
         Ok(toml::to_string(self)?)
     }
 
-    /// The plan of this process.
+    /// Decodes the plan that this process inherited from its supervisor.
     ///
     /// # Errors
-    /// [`BadPlan`] where there is none that can be read.
+    /// [`BadPlan`] if the variable is missing or its value cannot be decoded.
     pub fn inherited() -> Result<Plan, BadPlan> {
         Plan::decode(&std::env::var(VARIABLE).map_err(|_| BadPlan::Missing)?)
     }

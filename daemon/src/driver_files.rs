@@ -1,16 +1,17 @@
-//! Where loaders find this node's OpenCL drivers, told from files and variables.
+//! Finds the OpenCL drivers that the OpenCL loaders of this node see, from files and environment variables
+//! alone.
 //!
-//! What it is not: it loads no driver, and judges none.
+//! This module loads no driver and does not check whether a driver works.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 const VENDORS: &str = "/etc/OpenCL/vendors";
-/// By which ocl-icd and the Khronos loader are told of other places.
+/// Variables with which ocl-icd and the Khronos loader are pointed to other places.
 const VARIABLES: [&str; 3] = ["OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH"];
 
-/// Files and directories in which the loaders look.
+/// Returns the files and directories in which the loaders look for drivers.
 #[must_use]
 pub fn places(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let mut places = vec![PathBuf::from(VENDORS)];
@@ -20,7 +21,7 @@ pub fn places(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     places
 }
 
-/// The paths that a variable lists.
+/// Returns the paths that an environment variable lists.
 #[must_use]
 pub fn paths(variable: &dyn Fn(&str) -> Option<OsString>, name: &str) -> Vec<PathBuf> {
     let value = variable(name).unwrap_or_default();
@@ -29,7 +30,7 @@ pub fn paths(variable: &dyn Fn(&str) -> Option<OsString>, name: &str) -> Vec<Pat
         .collect()
 }
 
-/// What lies in a place, in the order of the names; of a file nothing.
+/// Returns the entries of a directory, sorted by name. The result is empty if `place` is a file.
 #[must_use]
 pub fn entries(place: &Path) -> Vec<PathBuf> {
     let mut entries: Vec<_> = std::fs::read_dir(place)
@@ -41,10 +42,11 @@ pub fn entries(place: &Path) -> Vec<PathBuf> {
     entries
 }
 
-/// The driver that an `.icd` file names by a full path.
+/// Returns the driver library that an `.icd` file names, if the file gives an absolute path.
 #[must_use]
 pub fn library(icd: &Path) -> Option<PathBuf> {
-    // A name that is no text is no path of a driver; a huge file is no `.icd` file.
+    // A name that is not valid UTF-8 is not accepted as a driver's path. A file of more than 4 KiB is not
+    // an `.icd` file.
     let found = std::fs::metadata(icd).ok()?;
     if !found.is_file() || found.len() > 4096 {
         return None;
@@ -54,15 +56,17 @@ pub fn library(icd: &Path) -> Option<PathBuf> {
     path.is_absolute().then(|| path.to_owned())
 }
 
-/// How many drivers the loaders are told of.
+/// Returns the number of `.icd` files that the loaders find.
 #[must_use]
 pub fn count(variable: &dyn Fn(&str) -> Option<OsString>) -> usize {
     let places = places(variable);
     let is_icd = |path: &Path| path.extension().is_some_and(|end| end == "icd");
-    // With a place of one's own, the system's is not looked at.
+    // If a variable names other places, the loaders ignore the system's directory.
     let own = &places[usize::from(places.len() > 1)..];
     own.iter()
         .flat_map(|place| {
+            // An `OCL_ICD_FILENAMES` entry is a file, so `entries` finds nothing and the place itself is
+            // counted.
             let inside = entries(place);
             if inside.is_empty() {
                 vec![place.clone()]

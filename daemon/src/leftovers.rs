@@ -1,15 +1,16 @@
-//! Processes that outlived the daemon that started them.
+//! Ends processes that outlived the daemon that started them.
 //!
-//! A worker is killed when its daemon dies, whatever it does; a process that a kernel has forked off is not. It stays in
-//! the worker's process group, which it cannot leave (`worker::confine::calls`), so the group is written down while the
-//! worker lives, and what is left of it is ended when the next daemon starts. Where workers have users of a range, the
-//! processes of these users are killed that no living daemon has started.
+//! The kernel kills a worker when its daemon dies. A process that an OpenCL kernel forked off survives.
+//! That process stays in the worker's process group, because the worker's system call filter
+//! (`worker::confine::calls`) does not let it leave. The daemon therefore records the group while the
+//! worker lives. The next daemon ends the processes that are left in recorded groups. Where workers have
+//! users of a range, it also kills processes of these users that no living daemon started.
 //!
-//! What it is not: it kills nobody's process by a number alone. The number of a group is nobody else's as long as one of
-//! its processes lives, and a record counts only in the namespace of processes in which it was written, and for
-//! processes of the same user and session that began later. A user of a range whom the machine's lists name is
-//! somebody else. Who can gain privileges is no worker's. Invariants: what it does takes [`WITHIN`] at most; the daemon
-//! and its ancestors live.
+//! This module never kills a process by its number alone. A group's number is not reused while one of its
+//! processes lives. A record is valid only in the PID namespace in which it was written. It applies only to
+//! processes of the same user and session that started later. Users of the range that `/etc/passwd` or
+//! `/etc/subuid` lists are left alone, and so are processes that can gain privileges. Invariants: the
+//! clean-up takes about [`WITHIN`] at most; the daemon and its ancestors are never killed.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -22,15 +23,15 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-/// Names of records end so.
+/// Extension of the file names of records.
 const SUFFIX: &str = "group";
-/// For what was killed to be gone.
+/// Time limit for killing processes until none is left.
 const WITHIN: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
-/// Name of the process that starts workers.
+/// Name of the process that starts workers, as the kernel reports it.
 const DAEMON: &str = "causewayd";
 
-/// A process, as the system tells of it.
+/// A process, as `/proc` describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Process {
     pid: i32,
@@ -38,17 +39,18 @@ struct Process {
     parent: i32,
     group: i32,
     session: i32,
-    /// In the system's ticks since it was started.
+    /// Start time in clock ticks since the machine booted.
     began: u64,
     user: u32,
+    /// Whether the process has `no_new_privs` set, as every confined worker and its children have.
     gains_nothing: bool,
 }
 
-/// A worker's process group, as it is written down.
+/// The record of a worker's process group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Group {
     boot: String,
-    /// The namespace in which the numbers mean something.
+    /// PID namespace in which the process ids are valid.
     namespace: u64,
     pid: i32,
     session: i32,
@@ -56,16 +58,17 @@ struct Group {
     user: u32,
 }
 
-/// Where the record of the process is that has this folder: beside it, where the process itself does not write.
+/// Returns the path of the record for the process that owns `folder`. The record lies beside the folder,
+/// where the process itself cannot write.
 #[must_use]
 pub(crate) fn record_beside(folder: &Path) -> PathBuf {
     folder.with_extension(SUFFIX)
 }
 
-/// Writes down that this process leads a group, as this user.
+/// Records that the process `pid` leads a process group and runs as `user`.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub(crate) fn write_down(record: &Path, pid: u32, user: u32) -> io::Result<()> {
     let pid = i32::try_from(pid).map_err(io::Error::other)?;
     let leader = process(pid).ok_or(io::ErrorKind::NotFound)?;
@@ -80,7 +83,8 @@ pub(crate) fn write_down(record: &Path, pid: u32, user: u32) -> io::Result<()> {
     fs::write(record, group.encode())
 }
 
-/// Ends what is left of the groups that are written down in a folder of a daemon that is no more.
+/// Ends the processes that are left in the groups recorded in `folder`, which belonged to a daemon that has
+/// ended.
 pub(crate) fn end_groups(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
@@ -99,7 +103,8 @@ pub(crate) fn end_groups(folder: &Path) {
     }
 }
 
-/// Ends the processes of these users that no living daemon has started, but for users whom the machine's lists name.
+/// Ends all processes of these users that no living daemon started. Skips users that `/etc/passwd` or
+/// `/etc/subuid` lists.
 pub(crate) fn end_users(users: &Range<u32>) {
     let list = |path| fs::read_to_string(path).unwrap_or_default();
     let others = others(users, &list("/etc/passwd"), &list("/etc/subuid"));
@@ -107,8 +112,8 @@ pub(crate) fn end_users(users: &Range<u32>) {
         let names: Vec<&str> = others.iter().map(|(name, _)| name.as_str()).collect();
         tracing::warn!(
             ?names,
-            "uid_range has numbers that /etc/passwd or /etc/subuid gives to these users: choose a range that nobody \
-             has; processes of these numbers that a killed daemon has left are not killed"
+            "uid_range overlaps with users in /etc/passwd or /etc/subuid; choose an unused range. Processes that a \
+             killed daemon left under these numbers are not killed"
         );
     }
     if users.clone().any(has_processes) {
@@ -129,7 +134,7 @@ fn is_left(
         && !is_anybodys(process, users, all)
 }
 
-/// The users that have one of these numbers, by the texts of `/etc/passwd` and `/etc/subuid`.
+/// Returns the users in the texts of `/etc/passwd` and `/etc/subuid` whose numbers overlap with `users`.
 fn others(users: &Range<u32>, passwd: &str, subuid: &str) -> Vec<(String, Range<u64>)> {
     let fields = |line: &str| -> Vec<String> { line.split(':').map(str::to_owned).collect() };
     let of = |line: &str, first: usize, count: Option<usize>| {
@@ -146,19 +151,22 @@ fn others(users: &Range<u32>, passwd: &str, subuid: &str) -> Vec<(String, Range<
     named.chain(lent).filter(|(_, has)| overlaps(has)).collect()
 }
 
-/// Whether a process runs as this user.
+/// Returns whether any process runs as this user.
 #[must_use]
 pub(crate) fn has_processes(user: u32) -> bool {
     let user = rustix::process::Uid::from_raw(user);
     rustix::process::getpriority_user(user).is_ok()
 }
 
-/// Whether a daemon that lives has started it.
+/// Returns whether a living daemon started this process.
 fn is_anybodys(process: &Process, users: &Range<u32>, all: &HashMap<i32, Process>) -> bool {
     let mut parent = all.get(&process.parent);
-    // Nobody has so many ancestors; and the list was not made in one moment.
+    // Bounds the loop: the list of processes is not a snapshot of one moment, so its parent links may form
+    // a cycle.
     for _ in 0..all.len() {
         match parent {
+            // Follows the parents to the first one outside the range of users. For a process of a living
+            // daemon that is the daemon; for an orphan it is usually `init`.
             Some(of) if users.contains(&of.user) => parent = all.get(&of.parent),
             Some(of) => return of.name == DAEMON,
             None => return false,
@@ -167,11 +175,12 @@ fn is_anybodys(process: &Process, users: &Range<u32>, all: &HashMap<i32, Process
     false
 }
 
-/// Kills those, until there are none or time is over.
+/// Kills the processes that `is_left` selects, until none is left or [`WITHIN`] has passed.
 fn end(is_left: impl Fn(&Process, &HashMap<i32, Process>) -> bool) {
     let until = Instant::now() + WITHIN;
     let mut ended = HashSet::new();
     loop {
+        // Lists the processes again in each round, because a process may fork while it is being killed.
         let all = processes();
         let own = ancestry(rustix::process::getpid().as_raw_nonzero().get(), &all);
         let left = all.values().filter(|of| !own.contains(&of.pid));
@@ -181,7 +190,10 @@ fn end(is_left: impl Fn(&Process, &HashMap<i32, Process>) -> bool) {
         }
         if Instant::now() >= until {
             let pids: Vec<i32> = left.iter().map(|of| of.pid).collect();
-            tracing::error!(?pids, "processes that a daemon has left do not end");
+            tracing::error!(
+                ?pids,
+                "processes of an earlier daemon cannot be killed; end them by hand"
+            );
             break;
         }
         let killed = left.iter().filter(|of| kill(of));
@@ -194,12 +206,12 @@ fn end(is_left: impl Fn(&Process, &HashMap<i32, Process>) -> bool) {
         tracing::warn!(
             ?pids,
             ?uids,
-            "these processes of an earlier daemon's sessions were left, and were killed"
+            "killed processes that an earlier daemon's sessions had left"
         );
     }
 }
 
-/// A process and all that it comes from.
+/// Returns a process id and the ids of all its ancestors.
 fn ancestry(pid: i32, all: &HashMap<i32, Process>) -> HashSet<i32> {
     let mut found = HashSet::new();
     let mut next = Some(pid);
@@ -216,7 +228,7 @@ fn kill(of: &Process) -> bool {
     let Ok(opened) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else {
         return false;
     };
-    // Its number may have become another's before it was opened.
+    // The process may have ended before it was opened, and its number may belong to another process now.
     let same = process(of.pid).is_some_and(|now| now.began == of.began);
     same && rustix::process::pidfd_send_signal(opened, Signal::KILL).is_ok()
 }
@@ -255,19 +267,20 @@ impl Group {
     }
 }
 
-/// Numbers of processes mean something until the machine is started anew.
+/// Returns the id of this boot. Process ids are not comparable across boots.
 fn boot() -> io::Result<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     Ok(boot.trim().to_owned())
 }
 
-/// They mean something in one namespace: containers of one machine have the same boot.
+/// Returns the inode of this PID namespace. Containers of one machine share the boot id, so the boot id
+/// alone does not tell them apart.
 fn namespace() -> io::Result<u64> {
     use std::os::unix::fs::MetadataExt;
     Ok(fs::metadata("/proc/self/ns/pid")?.ino())
 }
 
-/// All that have not ended.
+/// Lists all processes that have not ended.
 fn processes() -> HashMap<i32, Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -281,7 +294,7 @@ fn process(pid: i32) -> Option<Process> {
 }
 
 fn parse(pid: i32, stat: &str, status: &str) -> Option<Process> {
-    // The name is in parentheses and may have some itself.
+    // The process name is in parentheses and may itself contain parentheses.
     let (head, fields) = stat.rsplit_once(')')?;
     let (_, name) = head.split_once('(')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
@@ -291,6 +304,7 @@ fn parse(pid: i32, stat: &str, status: &str) -> Option<Process> {
     };
     let is_over = matches!(*fields.first()?, "Z" | "X");
     (!is_over).then_some(())?;
+    // In `fields`, index 0 is field 3 of proc(5)'s `stat`, so index 19 is `starttime`.
     Some(Process {
         pid,
         name: name.to_owned(),

@@ -1,16 +1,18 @@
-//! `causewayd`: what a node runs.
+//! `causewayd`, the daemon that runs on each node.
 //!
-//! - [`supervisor`]: listens, admits, hands connections to workers, watches them. Never touches OpenCL.
-//! - [`worker`]: one process per session. `service` receives the session's connections, `session`
-//!   applies its commands.
+//! - [`supervisor`]: listens, admits, passes connections to workers and monitors the workers. It never uses
+//!   OpenCL.
+//! - [`worker`]: one process per session. `service` receives the session's connections, `session` applies
+//!   its commands.
 //! - [`runtime`]: the node's own OpenCL; the only module that knows the OpenCL library.
-//! - [`bulk`]: bulk bytes between sockets and devices.
-//! - [`accounting`]: what sessions use, where supervisor and workers both see it.
-//! - [`build_cache`]: programs that were built before.
-//! - [`config`]: flags and file, validated.
-//! - [`confinement`]: what a worker process is to give up; [`driver_files`]: where the drivers are found.
-//! - [`handover`]: what supervisor and worker say to each other.
-//! - [`sys`]: the few system calls that nobody wraps safely.
+//! - [`bulk`]: moves bulk data between sockets and devices.
+//! - [`accounting`]: counters of sessions, in memory that supervisor and workers share.
+//! - [`build_cache`]: cache of built programs.
+//! - [`config`]: command line and configuration file, validated.
+//! - [`confinement`]: the privileges that a worker process drops; [`driver_files`]: finds the installed
+//!   drivers.
+//! - [`handover`]: messages between supervisor and worker.
+//! - [`sys`]: the few system calls for which no safe wrapper exists.
 //!
 //! Invariant: dependencies point one way, supervisor | worker::service → worker::session → runtime.
 
@@ -25,8 +27,8 @@ pub mod bulk;
 pub mod config;
 pub mod confinement;
 pub mod driver_files;
+mod guarded_io;
 pub mod handover;
-mod held;
 mod leftovers;
 pub mod runtime;
 pub mod scratch;

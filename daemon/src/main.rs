@@ -1,7 +1,7 @@
-//! `causewayd`, the node daemon: settings, log, serve, drain.
+//! `causewayd`, the node daemon: reads its settings, starts logging, serves and drains.
 //!
-//! The same binary is every process of a daemon: the supervisor, its workers and the probing worker,
-//! told apart by a hidden flag.
+//! All processes of a daemon run this binary: the supervisor, the workers, the probing worker and the
+//! compiling worker. A hidden flag selects the role.
 
 use std::process::ExitCode;
 
@@ -10,11 +10,11 @@ use causeway_daemon::{supervisor, sys, worker};
 use causeway_serving::{complain, raise_descriptors};
 use clap::Parser;
 
-/// A wrong flag or file, as clap's own errors.
+/// Exit code for a wrong flag or configuration file, the same as for clap's own errors.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    // Before anything opens a descriptor.
+    // This comes first: descriptors that are opened later must not be mistaken for inherited ones.
     let inherited = sys::take_inherited();
     let flags = Flags::parse();
     if flags.internal_worker {

@@ -1,12 +1,12 @@
-//! Folders for worker processes: one for each, in one of the daemon's.
+//! Scratch folders for worker processes: one per process, inside one folder per daemon.
 //!
-//! A daemon holds a lock on its folder as long as it lives, and removes the folder at its end. One that
-//! was killed cannot: whoever opens the same directory next finds the folder without a lock and removes
-//! it, and ends the processes that are left of those that it was for. What it is not: but for who they are, nothing in it
-//! is ever read again.
+//! A daemon holds a lock on its folder as long as it lives, and removes the folder when it ends. A daemon
+//! that was killed leaves its folder behind. The next daemon that opens the same directory finds the folder
+//! without a lock. It ends the processes that the records there name, and removes the folder. Apart from
+//! these records, no content of such a folder is ever read again.
 //!
-//! Invariant: a folder is removed by the daemon that made it, or after that one's death by one of the same
-//! user.
+//! Invariant: a folder is removed by the daemon that made it, or after that daemon's death by a daemon of
+//! the same user.
 #![forbid(unsafe_code)]
 
 use std::fs::{DirBuilder, File};
@@ -19,15 +19,17 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 use crate::leftovers;
 
-/// Names of daemons' folders begin so.
+/// Prefix of the names of daemons' folders.
 const PREFIX: &str = "causewayd-";
-/// Somebody who cleans up can take a new folder for one without a daemon; not as often as this.
+/// Attempts to make a folder. A daemon that cleans up can remove a new folder before its lock is taken, but
+/// not this often in a row.
 const ATTEMPTS: usize = 16;
-/// Workers of other users pass through it to their own; nobody lists it.
+/// Mode of the daemon's folder: workers that run as other users can pass through it to their own folder,
+/// but cannot list it.
 const SHARED: u32 = 0o711;
 const OWN: u32 = 0o700;
 
-/// This daemon's folder; goes with its value.
+/// The folder of this daemon; removed when dropped.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -36,22 +38,24 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one in `parent`, and removes those of daemons that are no more.
+    /// Makes a folder in `parent` and removes the folders of daemons that have ended.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn open(parent: &Path) -> io::Result<Scratch> {
-        // Drivers get it as a setting, and may look at it from elsewhere.
+        // Drivers get this path as a setting and may use it from another working directory.
         let parent = std::path::absolute(parent)?;
         remove_left(&parent)?;
         for _ in 0..ATTEMPTS {
             let path = parent.join(format!("{PREFIX}{:016x}", rand::random::<u64>()));
-            // A name that is there already, whoever made it, is an error.
+            // `create` fails if the name already exists, whoever made it.
             DirBuilder::new().mode(SHARED).create(&path)?;
+            // Another daemon may have taken the new folder for an abandoned one and removed it before it
+            // was locked.
             if let Some(lock) = lock(&path)
                 && is_at(&lock, &path)
             {
-                // Whatever the umask left of it.
+                // The umask may have removed bits from the mode.
                 rustix::fs::fchmod(&lock, Mode::from_raw_mode(SHARED))?;
                 return Ok(Scratch {
                     path,
@@ -63,10 +67,10 @@ impl Scratch {
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
-    /// A folder for one process.
+    /// Makes a folder for one process.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn folder(&self) -> io::Result<Folder> {
         let number = self.last.fetch_add(1, Ordering::Relaxed);
         let path = self.path.join(number.to_string());
@@ -81,12 +85,12 @@ impl Drop for Scratch {
     }
 }
 
-/// For one process; goes with its value.
+/// The folder of one process; removed when dropped.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Where it is, from the root.
+    /// Returns the absolute path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -95,13 +99,13 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // There is none where no process was started.
+        // No record exists if no process was started.
         let _ = std::fs::remove_file(leftovers::record_beside(&self.0));
         remove(&self.0);
     }
 }
 
-/// Ends the processes of daemons that are no more, and removes their folders.
+/// Ends the remaining processes of daemons that have ended, and removes their folders.
 fn remove_left(parent: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(parent)? {
         let entry = entry?;
@@ -109,7 +113,8 @@ fn remove_left(parent: &Path) -> io::Result<()> {
             .file_name()
             .to_str()
             .is_some_and(|name| name.starts_with(PREFIX));
-        // The lock is held until the folder is gone: who made it this moment sees that it is not its own.
+        // The lock is held until the folder is gone. A daemon that made this folder just now then sees that
+        // the path no longer leads to its folder.
         if ours && let Some(_lock) = lock(&entry.path()) {
             leftovers::end_groups(&entry.path());
             remove(&entry.path());
@@ -118,17 +123,17 @@ fn remove_left(parent: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The lock on a folder of this user's, if nobody has it.
+/// Locks a folder that belongs to this user. Returns `None` if another process holds the lock.
 fn lock(path: &Path) -> Option<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
-    // Where everybody may make folders, one of such a name may be anybody's.
+    // In a directory such as `/tmp` another user may have made a folder with this prefix.
     let own = folder.metadata().ok()?.uid() == rustix::process::geteuid().as_raw();
     flock(&folder, FlockOperation::NonBlockingLockExclusive).ok()?;
     own.then_some(folder)
 }
 
-/// Whether the path leads to this very folder.
+/// Returns whether `path` still leads to this open folder.
 fn is_at(folder: &File, path: &Path) -> bool {
     let same = || -> io::Result<bool> {
         let (open, there) = (folder.metadata()?, std::fs::symlink_metadata(path)?);
@@ -140,7 +145,7 @@ fn is_at(folder: &File, path: &Path) -> bool {
 fn remove(folder: &Path) {
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::debug!(%error, folder = %folder.display(), "not removed");
+            tracing::debug!(%error, folder = %folder.display(), "a worker's folder cannot be removed");
         }
         _ => {}
     }
@@ -160,7 +165,7 @@ mod tests {
         let one = Scratch::open(parent.path()).unwrap();
         let own = one.folder().unwrap();
         std::fs::write(own.path().join("file"), "x").unwrap();
-        // Another daemon of the same directory leaves it alone.
+        // Another daemon with the same directory leaves the folder alone.
         let other = Scratch::open(parent.path()).unwrap();
         assert_eq!(count(parent.path()), 2);
         assert!(own.path().join("file").exists());
@@ -177,7 +182,7 @@ mod tests {
         let left = parent.path().join(format!("{PREFIX}0123456789abcdef/7"));
         std::fs::create_dir_all(&left).unwrap();
         std::fs::write(left.join("file"), "x").unwrap();
-        // Neither what lies behind a link, nor what has another name.
+        // Does not follow a symbolic link, and leaves other names alone.
         let elsewhere = tempfile::tempdir().unwrap();
         std::fs::write(elsewhere.path().join("kept"), "x").unwrap();
         std::os::unix::fs::symlink(

@@ -1,6 +1,7 @@
 //! The few system calls that neither std nor rustix wraps safely.
 //!
-//! What it is not: no policy. Invariant: the only `unsafe` of the daemon outside `runtime` and `bulk`.
+//! This module makes no policy decisions. Invariant: this is the only `unsafe` code of the daemon outside
+//! `runtime`, `bulk` and `accounting::page`.
 
 use std::ffi::CString;
 use std::io;
@@ -11,13 +12,13 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// The first file descriptor that systemd passes.
+/// First file descriptor that systemd passes.
 const FIRST_PASSED: i32 = 3;
 
-/// Takes the listening sockets that a service manager passed (`LISTEN_PID`, `LISTEN_FDS`) and marks
-/// every other inherited descriptor close-on-exec, so that no worker sees it.
+/// Takes the listening sockets that a service manager passed (`LISTEN_PID`, `LISTEN_FDS`). Marks all
+/// inherited descriptors close-on-exec, so that no worker inherits them.
 ///
-/// To be called once, first thing in `main`, before anything opens a descriptor.
+/// Must be called once, at the start of `main`, before anything opens a descriptor.
 #[must_use]
 pub fn take_inherited() -> Vec<OwnedFd> {
     let for_us = std::env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
@@ -26,8 +27,8 @@ pub fn take_inherited() -> Vec<OwnedFd> {
         .filter(|_| for_us)
         .and_then(|n| n.parse::<i32>().ok())
         .map_or(0, |n| n.clamp(0, 1024));
-    // SAFETY: close_range takes three integers; with CLOEXEC it closes nothing. A kernel that lacks it
-    // (before 5.11) answers with an error, and then only what the caller leaked stays open.
+    // SAFETY: close_range takes three integers; with CLOEXEC it closes nothing. A kernel before 5.11
+    // returns an error. In that case, only the descriptors that the caller leaked stay open in children.
     unsafe {
         libc::syscall(
             libc::SYS_close_range,
@@ -38,11 +39,11 @@ pub fn take_inherited() -> Vec<OwnedFd> {
     }
     (FIRST_PASSED..FIRST_PASSED + count)
         .filter(|&fd| {
-            // SAFETY: F_GETFD only looks; it fails on a number that names nothing.
+            // SAFETY: F_GETFD only reads flags; it fails on a number that is not an open descriptor.
             unsafe { libc::fcntl(fd, libc::F_GETFD) != -1 }
         })
-        // SAFETY: the descriptor is open (checked above), the service manager passed it to us, and
-        // nothing in this process has taken it: we run first.
+        // SAFETY: the descriptor is open (checked above), and the service manager passed it to this
+        // process. No other code owns it, because this function runs first.
         .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
         .collect()
 }
@@ -50,9 +51,10 @@ pub fn take_inherited() -> Vec<OwnedFd> {
 /// Sets the queueing priority of a socket's packets (`SO_PRIORITY`, 0 to 6 without privileges).
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn set_priority(socket: BorrowedFd<'_>, priority: libc::c_int) -> io::Result<()> {
-    // SAFETY: the option's value is one int, which lives through the call; the descriptor is borrowed.
+    // SAFETY: the option's value is one int that lives through the call; the descriptor is borrowed for the
+    // call.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -69,46 +71,51 @@ pub fn set_priority(socket: BorrowedFd<'_>, priority: libc::c_int) -> io::Result
     }
 }
 
-/// The addresses of the interfaces that are up, but for those that mean something only together with an
-/// interface's name.
+/// Returns the addresses of the interfaces that are up. Leaves out IPv6 link-local addresses, which are
+/// valid only together with an interface's name.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn interface_addresses() -> io::Result<Vec<IpAddr>> {
     let mut list = std::ptr::null_mut();
-    // SAFETY: on success it points `list` to a list that is ours until freeifaddrs, below.
+    // SAFETY: on success getifaddrs points `list` to a list that this function owns until freeifaddrs
+    // below.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let mut found = Vec::new();
     let mut next = list;
-    // SAFETY: an element of the list, or null at its end.
+    // SAFETY: `next` is an element of the list, or null at its end.
     while let Some(interface) = unsafe { next.as_ref() } {
         next = interface.ifa_next;
         let up = interface.ifa_flags & libc::IFF_UP as libc::c_uint != 0;
-        // SAFETY: null, or the address of this element, which lives as long as the list.
+        // SAFETY: `ifa_addr` is null, or the address of this element, which lives as long as the list.
         let address = unsafe { ip_address(interface.ifa_addr) };
         found.extend(address.filter(|_| up));
     }
-    // SAFETY: from getifaddrs, and nothing of it is used any more.
+    // SAFETY: `list` comes from getifaddrs, and nothing refers to it after this.
     unsafe { libc::freeifaddrs(list) };
     Ok(found)
 }
 
+/// Converts a socket address; `None` for null, IPv6 link-local addresses and other families.
+///
 /// # Safety
-/// Null, or a socket address of the size that its family says.
+/// `address` is null, or points to a socket address of the size that its family requires.
 unsafe fn ip_address(address: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises that `address` is null or valid.
     let family = i32::from(unsafe { address.as_ref() }?.sa_family);
     match family {
         libc::AF_INET => {
-            // SAFETY: of this family, so of this type; read without regard to alignment.
+            // SAFETY: the family is AF_INET, so this is a `sockaddr_in`; an unaligned read needs no
+            // alignment.
             let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
             let bytes = v4.sin_addr.s_addr.to_ne_bytes();
             Some(Ipv4Addr::from(bytes).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: as above.
+            // SAFETY: the family is AF_INET6, so this is a `sockaddr_in6`; an unaligned read needs no
+            // alignment.
             let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
             (!ip.is_unicast_link_local()).then_some(ip.into())
@@ -117,27 +124,27 @@ unsafe fn ip_address(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// Has the runtime tell when a descriptor of ours is readable.
+/// Registers a descriptor with tokio, so that the caller can wait until it is readable.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn readable(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an owned descriptor is the same until it is dropped, and the value that is returned owns it.
+    // SAFETY: an owned descriptor stays open until it is dropped, and the returned value owns it.
     let registered = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
     registered.map_err(|error| error.into_parts().1)
 }
 
-/// The number of a user, and of its group; `None`: there is no such user.
+/// Returns the ids of a user and of its primary group; `None` if the user does not exist.
 ///
 /// # Errors
-/// What the system says, when it cannot look.
+/// The system's error if the user database cannot be read.
 pub fn user(name: &str) -> io::Result<Option<(u32, u32)>> {
     let name = CString::new(name)?;
     look_up(|buffer, length| {
         let mut entry = MaybeUninit::<libc::passwd>::uninit();
         let mut found = std::ptr::null_mut();
-        // SAFETY: the name ends in NUL, the buffer has the length that is said, and the other two are ours to
-        // be written. Nothing of the buffer is used after it.
+        // SAFETY: the name ends in NUL, the buffer has the length that is passed, and both result pointers
+        // are writable. The entry's pointers into the buffer are not used after the lookup.
         let code = unsafe {
             libc::getpwnam_r(
                 name.as_ptr(),
@@ -147,13 +154,13 @@ pub fn user(name: &str) -> io::Result<Option<(u32, u32)>> {
                 &raw mut found,
             )
         };
-        // SAFETY: not null means that the entry has been written, and points to it.
+        // SAFETY: `found` is null, or points to `entry`, which the call has written.
         let entry = unsafe { found.as_ref() };
         (code, entry.map(|entry| (entry.pw_uid, entry.pw_gid)))
     })
 }
 
-/// The number of a group; `None`: there is no such group.
+/// Returns the id of a group; `None` if the group does not exist.
 ///
 /// # Errors
 /// As [`user`].
@@ -162,7 +169,7 @@ pub fn group(name: &str) -> io::Result<Option<u32>> {
     look_up(|buffer, length| {
         let mut entry = MaybeUninit::<libc::group>::uninit();
         let mut found = std::ptr::null_mut();
-        // SAFETY: as for users.
+        // SAFETY: as in `user`.
         let code = unsafe {
             libc::getgrnam_r(
                 name.as_ptr(),
@@ -172,13 +179,13 @@ pub fn group(name: &str) -> io::Result<Option<u32>> {
                 &raw mut found,
             )
         };
-        // SAFETY: as for users.
+        // SAFETY: as in `user`.
         let entry = unsafe { found.as_ref() };
         (code, entry.map(|entry| entry.gr_gid))
     })
 }
 
-/// Asks the user database with buffers of more and more bytes: a group may have many members.
+/// Queries the user database with growing buffers, because a group may have many members.
 fn look_up<T>(
     mut ask: impl FnMut(*mut libc::c_char, usize) -> (libc::c_int, Option<T>),
 ) -> io::Result<Option<T>> {
@@ -189,14 +196,14 @@ fn look_up<T>(
             (0, found) => return Ok(found),
             (libc::ERANGE, _) if buffer.len() < MOST => buffer.resize(4 * buffer.len(), 0),
             (libc::EINTR, _) => {}
-            // So some databases say that there is none.
+            // Some databases report a missing entry with these codes.
             (libc::ENOENT | libc::ESRCH, _) => return Ok(None),
             (error, _) => return Err(io::Error::from_raw_os_error(error)),
         }
     }
 }
 
-/// Ends the process at once: no destructors, no `atexit` handlers of a driver, no flush.
+/// Ends the process at once. Runs no destructors and no `atexit` handlers of a driver, and flushes nothing.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: _exit has no preconditions and does not return.
     unsafe { libc::_exit(code) }

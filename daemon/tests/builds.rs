@@ -75,7 +75,7 @@ fn a_build_reads_nothing_of_the_nodes_files() {
         assert_eq!(answer.status, BUILD_PROGRAM_FAILURE);
         let log = &body(answer).devices[0].log;
         assert!(
-            log.contains("no such header came with the program"),
+            log.contains("the client did not send this header with the program"),
             "{log}"
         );
         assert!(!log.contains(secret), "{log}");
@@ -109,7 +109,7 @@ fn a_build_reads_nothing_of_the_nodes_files() {
     assert!(answer.status < 0);
     let log = &body(answer).devices[0].log;
     assert!(
-        log.contains("no such header came with the program"),
+        log.contains("the client did not send this header with the program"),
         "{log}"
     );
     // Where the compiler never comes, an include does no harm.

@@ -80,7 +80,7 @@ fn who_names_a_dropped_link_hears_that_it_leads_nowhere() {
     assert_eq!(a.wait(sent).status, 0, "its buffer is no longer read");
     let done = a.wait(received);
     assert_eq!(done.status, -2);
-    assert!(done.message.contains("other end"), "{}", done.message);
+    assert!(done.message.contains("other worker"), "{}", done.message);
     let (mirror, far) = (a.new_id(), a.new_id());
     a.send(vec![
         Kind::CreateMirror(CreateMirror { mirror, link }),

@@ -121,7 +121,7 @@ fn a_flood_behind_one_user_event_is_held_and_then_runs() {
             event,
             queue,
             wait,
-            unseen: false,
+            unobserved: false,
             operation: Some(enqueue::Operation::FillBuffer(FillBuffer {
                 buffer,
                 pattern: vec![7].into(),

@@ -144,7 +144,7 @@ impl Graph {
             event,
             queue: *at.queues.choose(&mut self.rng).unwrap(),
             wait,
-            unseen: false,
+            unobserved: false,
             operation: Some(operation),
         }));
         self.events.push(Event {

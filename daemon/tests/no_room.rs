@@ -123,13 +123,10 @@ fn a_context_that_cannot_be_made_is_told_with_the_drivers_code() {
     };
     let lasting = text(-9999, &[1, 2, 3, 4, 5, 6]);
     assert!(
-        lasting.ends_with("on the node: code -9999, a driver's own"),
+        lasting.ends_with(": code -9999, a driver's own"),
         "{lasting}"
     );
     // What does not pass is not tried again.
     let refused = text(-33, &[1]);
-    assert!(
-        refused.ends_with("on the node: CL_INVALID_DEVICE (-33)"),
-        "{refused}"
-    );
+    assert!(refused.ends_with(": CL_INVALID_DEVICE (-33)"), "{refused}");
 }

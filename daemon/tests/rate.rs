@@ -72,7 +72,7 @@ fn launches_a_second() {
                 } else {
                     vec![]
                 },
-                unseen: false,
+                unobserved: false,
                 operation: Some(launch(kernel, args, &[1024, 1, 1], &[64, 1, 1])),
             }));
             if last != 0 {

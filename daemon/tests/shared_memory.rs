@@ -133,21 +133,23 @@ fn unfit_memory_is_refused_and_the_session_goes_on() {
     let mut session = daemon.session();
     let fit = 2 * (4096 + (2 << 20));
     let sealed = SealFlags::SHRINK | SealFlags::GROW;
-    let bell = OwnedFd::from(std::os::unix::net::UnixStream::pair().unwrap().0);
+    let notifier = OwnedFd::from(std::os::unix::net::UnixStream::pair().unwrap().0);
     let file = OwnedFd::from(tempfile::tempfile().unwrap());
     let unsealed = memory(fit, SealFlags::empty());
     let (small, none) = (memory(fit - 4096, sealed), memory(0, sealed));
     let good = memory(fit, sealed);
     for descriptors in [
-        &[&unsealed, &bell][..],
-        &[&small, &bell],
-        &[&none, &bell],
-        &[&file, &bell],
-        &[&bell, &good],
+        &[&unsealed, &notifier][..],
+        &[&small, &notifier],
+        &[&none, &notifier],
+        &[&file, &notifier],
+        &[&notifier, &good],
         &[&good, &file],
         &[&good],
         &[],
-        &[&bell, &bell, &bell, &bell, &bell, &bell, &bell, &bell],
+        &[
+            &notifier, &notifier, &notifier, &notifier, &notifier, &notifier, &notifier, &notifier,
+        ],
     ] {
         let socket = session.connect(Purpose::SharedBulk, 0, true).unwrap();
         hand(&socket, descriptors);
@@ -157,7 +159,7 @@ fn unfit_memory_is_refused_and_the_session_goes_on() {
     }
     // Its place is free again, and who changes the words breaks a lane at most.
     let socket = session.connect(Purpose::SharedBulk, 0, true).unwrap();
-    hand(&socket, &[&good, &bell]);
+    hand(&socket, &[&good, &notifier]);
     let mut answer = [0];
     (&socket).read_exact(&mut answer).unwrap();
     (&socket).write_all(b"G").unwrap();
@@ -177,9 +179,9 @@ fn memory_that_is_given_up_half_way_takes_nothing_with_it() {
     let queue = session.queue(context, 0);
     let buffer = session.buffer(context, LENGTH as u64, &[]);
     let half_way = |session: &Session| {
-        let bell = OwnedFd::from(std::os::unix::net::UnixStream::pair().unwrap().0);
+        let notifier = OwnedFd::from(std::os::unix::net::UnixStream::pair().unwrap().0);
         let socket = session.connect(Purpose::SharedBulk, 0, true).unwrap();
-        hand(&socket, &[&fit, &bell]);
+        hand(&socket, &[&fit, &notifier]);
         (&socket).read_exact(&mut [0]).unwrap();
         socket
     };

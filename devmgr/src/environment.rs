@@ -1,12 +1,13 @@
-//! The environment in which a program sees Causeway's platform: alone, or next to the system's.
+//! The environment in which a program sees Causeway's platform: alone, or in addition to the system's
+//! platforms.
 //!
-//! Both loaders (ocl-icd and Khronos') take the folder of `.icd` files from `OCL_ICD_VENDORS`; so a
-//! folder made for the run is all it takes, and the program stays as it is.
+//! Both loaders (ocl-icd and Khronos') take the folder of `.icd` files from `OCL_ICD_VENDORS`. So a
+//! temporary folder is enough, and the program needs no change.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where loaders look for `.icd` files unless told otherwise.
+/// The loaders' default folder of `.icd` files.
 pub const SYSTEM_VENDORS: &str = "/etc/OpenCL/vendors";
 
 /// A folder of `.icd` files for one run; removed on drop.
@@ -16,10 +17,10 @@ pub struct Vendors {
 }
 
 impl Vendors {
-    /// Makes a folder that names `library`, and with `with_local` the system's own drivers too.
+    /// Creates a folder that names `library`, and with `with_local` the system's own drivers too.
     ///
     /// # Errors
-    /// When the folder cannot be written or the system's cannot be read.
+    /// The folder cannot be written, or the system's folder cannot be read.
     pub fn new(library: &Path, with_local: bool) -> io::Result<Vendors> {
         let folder = tempfile::Builder::new().prefix("causeway-run-").tempdir()?;
         std::fs::write(
@@ -36,24 +37,24 @@ impl Vendors {
         Ok(Vendors { folder })
     }
 
-    /// A `servers.toml` that says nothing, for `CAUSEWAY_CONFIG`.
+    /// Creates an empty `servers.toml`, for `CAUSEWAY_CONFIG`.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The file cannot be written.
     pub fn no_settings(&self) -> io::Result<PathBuf> {
         let path = self.folder.path().join("servers.toml");
         std::fs::write(&path, "")?;
         Ok(path)
     }
 
-    /// What `OCL_ICD_VENDORS` must say.
+    /// The value for `OCL_ICD_VENDORS`.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 }
 
-/// The folder that loaders of this process would read.
+/// The folder of `.icd` files that the loaders of this process read.
 #[must_use]
 pub fn vendors_folder() -> PathBuf {
     std::env::var_os("OCL_ICD_VENDORS")
@@ -62,17 +63,17 @@ pub fn vendors_folder() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from(SYSTEM_VENDORS))
 }
 
-/// The `.icd` files that loaders of this process would read, sorted: those of the folder that
-/// `OCL_ICD_VENDORS` names, or that one file; those of [`SYSTEM_VENDORS`] when it is not set.
+/// The `.icd` files that the loaders of this process read, sorted. `OCL_ICD_VENDORS` names a folder or
+/// one file. If it is not set, the folder is [`SYSTEM_VENDORS`].
 ///
 /// # Errors
-/// When the folder is there and cannot be read.
+/// The folder exists and cannot be read.
 pub fn system_icd_files() -> io::Result<Vec<PathBuf>> {
     icd_files_for(std::env::var_os("OCL_ICD_VENDORS").map(PathBuf::from))
 }
 
-// As ocl-icd reads the variable: a folder; a file, which without a folder is one of the system's; or a
-// library, and then no file is read.
+// Reads the variable like ocl-icd. Its value is a folder, a file (in the system's folder if it has none),
+// or a library. With a library, no file is read.
 fn icd_files_for(vendors: Option<PathBuf>) -> io::Result<Vec<PathBuf>> {
     match vendors.filter(|value| !value.as_os_str().is_empty()) {
         None => icd_files_of(Path::new(SYSTEM_VENDORS)),

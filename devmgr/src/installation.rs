@@ -1,17 +1,17 @@
-//! Where the library, the daemon and the measurements of this installation lie.
+//! The paths of this installation's library, daemon and benchmark program.
 //!
-//! They are looked for next to the running tool first (a build folder), then where packages put them.
-//! `CAUSEWAY_LIBRARY`, `CAUSEWAY_DAEMON` and `CAUSEWAY_BENCH` name them outright.
+//! Each is looked for next to the running tool first (as in a build folder), then where packages install
+//! it. `CAUSEWAY_LIBRARY`, `CAUSEWAY_DAEMON` and `CAUSEWAY_BENCH` override this.
 
 use std::path::{Path, PathBuf};
 
-/// A part of the installation is not where it could be.
+/// A part of the installation was not found.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} was not found; looked at {}", list(.tried))]
 pub struct Missing {
-    /// What.
+    /// The file's name.
     pub what: &'static str,
-    /// Where it was looked for.
+    /// The paths that were tried.
     pub tried: Vec<PathBuf>,
 }
 
@@ -23,10 +23,10 @@ fn list(paths: &[PathBuf]) -> String {
         .join(", ")
 }
 
-/// `libcauseway.so`.
+/// The path of `libcauseway.so`.
 ///
 /// # Errors
-/// [`Missing`], with the places that were tried.
+/// [`Missing`], with the paths that were tried.
 pub fn library() -> Result<PathBuf, Missing> {
     find(
         "libcauseway.so",
@@ -35,10 +35,10 @@ pub fn library() -> Result<PathBuf, Missing> {
     )
 }
 
-/// `causewayd`.
+/// The path of `causewayd`.
 ///
 /// # Errors
-/// [`Missing`], with the places that were tried.
+/// [`Missing`], with the paths that were tried.
 pub fn daemon() -> Result<PathBuf, Missing> {
     find(
         "causewayd",
@@ -47,10 +47,10 @@ pub fn daemon() -> Result<PathBuf, Missing> {
     )
 }
 
-/// The program that makes the measurements; in a build folder it has its crate's name.
+/// The path of the benchmark program. In a build folder it has its crate's name.
 ///
 /// # Errors
-/// [`Missing`], with the places that were tried.
+/// [`Missing`], with the paths that were tried.
 pub fn bench() -> Result<PathBuf, Missing> {
     const VARIABLE: &str = "CAUSEWAY_BENCH";
     let installed = find("causeway-bench", VARIABLE, &["../lib/causeway"]);
@@ -81,7 +81,7 @@ fn find(name: &'static str, variable: &str, folders: &[&str]) -> Result<PathBuf,
         .ok()
         .and_then(|exe| exe.parent().map(Path::to_path_buf));
     let beside = own.iter().map(|folder| folder.join(name));
-    // A folder that starts with "/" replaces what it is joined to.
+    // An absolute folder replaces the path that it is joined to.
     let elsewhere = folders
         .iter()
         .map(|folder| own.clone().unwrap_or_default().join(folder).join(name));

@@ -1,18 +1,19 @@
-//! The device manager's crate: the manager's parts, and those that its command-line tool `causeway` is made of.
+//! The device manager's crate: the parts of the manager, and the parts of its command-line tool
+//! `causeway`.
 //!
-//! - [`lease`]: who holds which units until when, a pure state machine.
-//! - [`policy`]: who gets what: settings, quotas, the fair order; pure.
-//! - [`inventory`]: nodes, devices, units, and what is available; pure.
+//! - [`lease`]: which lease holds which units until when; a pure state machine.
+//! - [`policy`]: settings, quotas and the fair order; pure.
+//! - [`inventory`]: nodes, devices, units, and which of them are available; pure.
 //! - [`identity`]: users and their tokens; pure.
-//! - [`store`]: what survives a restart.
-//! - [`service`]: gRPC around them.
-//! - [`settings`]: flags and file of `causeway-devmgr`.
-//! - [`environment`]: what a program needs in its environment to see Causeway's platform.
-//! - [`installation`]: where this installation's library and daemon lie.
-//! - [`private_daemon`]: a daemon on a free loopback port for the time of one run.
-//! - [`report`]: what is known of each node, for people and as JSON.
+//! - [`store`]: the durable state, which survives a restart.
+//! - [`service`]: the gRPC service around these.
+//! - [`settings`]: flags and configuration file of `causeway-devmgr`.
+//! - [`environment`]: the environment variables that make a program see Causeway's platform.
+//! - [`installation`]: the paths of this installation's library and daemon.
+//! - [`private_daemon`]: a daemon on a Unix socket, for the duration of one run.
+//! - [`report`]: reports about nodes, as text and as JSON.
 //!
-//! Invariant: nothing here speaks OpenCL; a tool never loads the library that it reports on.
+//! Invariant: nothing in this crate calls OpenCL. A tool never loads the library that it reports on.
 #![forbid(unsafe_code)]
 
 pub mod environment;

@@ -1,4 +1,5 @@
-//! `causeway-devmgr`, the device manager: settings, log, serve, stop.
+//! `causeway-devmgr`, the device manager: reads its settings, starts the log, serves, and stops on a
+//! signal.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -12,7 +13,7 @@ use causeway_serving::{complain, is_loopback, notify, raise_descriptors};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A wrong flag or file, as clap's own errors.
+/// Exit status for a wrong flag or configuration file; clap uses the same one.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -39,9 +40,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// For who has lost the last token. Whoever may write the store may do so.
+/// Issues a new token for the first administrator, for use after the last token was lost. Write access to
+/// the store is the only permission needed.
 fn renew_admin(settings: &Settings) -> Result<(), CannotStart> {
-    // A new store would help nobody.
+    // Opening would create a missing store, and a token in a new store is of no use.
     std::fs::metadata(&settings.store)
         .map_err(|error| std::io::Error::other(format!("{}: {error}", settings.store.display())))?;
     let mut store = open(settings)?;
@@ -59,7 +61,7 @@ fn open(settings: &Settings) -> Result<RedbStore, CannotStart> {
 
 #[tokio::main]
 async fn serve(settings: &Settings) -> Result<(), CannotStart> {
-    // Before anything else, so that none is missed.
+    // The handlers are installed first, so that no signal is missed.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let store = open(settings)?;
@@ -80,12 +82,12 @@ async fn serve(settings: &Settings) -> Result<(), CannotStart> {
     Ok(())
 }
 
-/// One line for each listener on standard output: who started us may read there which port was taken.
+/// Prints one line per listener to standard output, so that the parent process can read the chosen port.
 fn announce(running: &Running) {
     let mut out = std::io::stdout().lock();
     for address in &running.addresses {
         tracing::info!(%address, "listening");
-        // A closed standard output is no reason not to serve.
+        // A closed standard output must not keep the manager from serving.
         let _ = writeln!(out, "listening on {address}");
     }
     if let Some(address) = running.watched_at {
@@ -99,7 +101,7 @@ fn warn(settings: &Settings, address: &SocketAddr) {
     if !is_loopback(address) && settings.exposed().is_some() {
         tracing::warn!(
             %address,
-            "INSECURE: --insecure asked to serve other machines without both TLS and authentication"
+            "INSECURE: serving other machines without both TLS and authentication (--insecure)"
         );
     }
     if !settings.authenticate {

@@ -1,6 +1,7 @@
-//! A daemon for the time of one run, on a Unix socket in a folder that only its user can enter.
+//! A daemon for the duration of one run, on a Unix socket in a folder that only its user can enter.
 //!
-//! Its standard input is a pipe from this process. The kernel closes that however this process ends, and then the daemon ends.
+//! The daemon's standard input is a pipe from this process. However this process ends, the kernel closes
+//! the pipe, and the daemon ends.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
@@ -12,41 +13,42 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// The socket's name in its folder.
+/// File name of the socket.
 const SOCKET: &str = "socket";
-/// Bytes of a path that fit into a Unix socket's address.
+/// Maximum length in bytes of a Unix socket's path.
 const LONGEST_SOCKET_PATH: usize = 107;
 
-/// How long a daemon may take until it says that it listens: it asks its drivers for their devices first, for which it
-/// gives them a minute.
+/// Timeout until the daemon listens. It first asks its drivers for their devices, for which it gives them
+/// a minute.
 const START_LIMIT: Duration = Duration::from_secs(70);
 
-/// How long a daemon may take for its end, in which it ends its workers and removes what it has written. Then it is killed.
+/// Timeout until the daemon has ended its workers and removed its files. After that it is killed.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
-/// The size of the daemon's build cache. It has none unless the user's environment says so: the daemon goes
-/// with the program, mostly before it has built anything again, and would take the program's processors.
+/// The size of the daemon's build cache, 0 unless the user's environment sets it. The daemon ends with
+/// the program, usually before any program is built again, and the cache's builds would use the program's
+/// processors.
 const BUILD_CACHE: &str = "CAUSEWAYD_BUILD_CACHE_SIZE";
 
-/// Why there is no daemon.
+/// Why no daemon was started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// It could not be started at all.
+    /// The program cannot be executed.
     #[error("{path} cannot be started: {error}")]
     Spawn {
         /// The program.
         path: String,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// The socket has no place.
+    /// The folder for the socket cannot be created.
     #[error("the folder of the daemon's socket cannot be made: {0}")]
     Folder(std::io::Error),
-    /// The machine has nothing to serve.
+    /// The machine has no device.
     #[error("this machine's own OpenCL has no device{0}")]
     NoDevice(String),
-    /// It ended, or said nothing within the limit.
-    #[error("the daemon did not say where it listens: {0}")]
+    /// The daemon ended, or was not ready in time.
+    #[error("the daemon did not start: {0}")]
     Silent(String),
 }
 
@@ -56,20 +58,21 @@ pub struct PrivateDaemon {
     child: Child,
     said: Said,
     address: String,
-    /// Of the socket.
+    /// The folder of the socket.
     _folder: TempDir,
 }
 
-/// What the daemon says of itself on its standard output: where it listens, or why it does not. It disconnects when the
-/// daemon ends: nobody else has that output.
+/// The daemon's messages on its standard output: the address that it listens on, or why it does not
+/// listen. The channel disconnects when the daemon ends, because no other process has this output.
 type Said = Receiver<Result<String, String>>;
 
 impl PrivateDaemon {
-    /// Starts the daemon at `path` over this machine's own OpenCL and waits until it listens, and so knows its
-    /// devices: a program asks for them once, and waits for a second only.
+    /// Starts the daemon at `path` for this machine's own OpenCL, and waits until it listens. The daemon
+    /// knows its devices then. That matters because a program enumerates once, and gives a connection
+    /// only a second.
     ///
     /// # Errors
-    /// [`StartError`].
+    /// [`StartError`]
     pub fn start(path: &Path) -> Result<PrivateDaemon, StartError> {
         let folder = folder().map_err(StartError::Folder)?;
         let socket = format!("unix:{}", folder.path().join(SOCKET).display());
@@ -78,7 +81,8 @@ impl PrivateDaemon {
             command.env(BUILD_CACHE, "0");
         }
         let mut child = command
-            // What is set for this machine as a node (certificate, manager) is not for its users' own.
+            // The configuration of this machine as a node (certificate, manager) does not apply to its
+            // users' own daemons.
             .args(["--config", "/dev/null"])
             .args(["--private", "--listen", &socket, "--log", "warn"])
             .stdin(Stdio::piped())
@@ -103,7 +107,7 @@ impl PrivateDaemon {
         }
     }
 
-    /// As `CAUSEWAY_SERVERS` names it.
+    /// The daemon's address, for `CAUSEWAY_SERVERS`.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
@@ -112,7 +116,7 @@ impl PrivateDaemon {
 
 impl Drop for PrivateDaemon {
     fn drop(&mut self) {
-        // It ends when its standard input does.
+        // The daemon ends when its standard input is closed.
         drop(self.child.stdin.take());
         let until = Instant::now() + END_LIMIT;
         loop {
@@ -121,7 +125,7 @@ impl Drop for PrivateDaemon {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    // Its workers die with it.
+                    // The workers end with the daemon.
                     let _ = self.child.kill();
                     break;
                 }
@@ -131,7 +135,7 @@ impl Drop for PrivateDaemon {
     }
 }
 
-/// Where only this user gets: somewhere short, because the path of a socket must be.
+/// Creates a folder that only this user can enter. Its path is short, as a socket's path must be.
 fn folder() -> std::io::Result<TempDir> {
     let new = || {
         let mut builder = tempfile::Builder::new();
@@ -148,8 +152,8 @@ fn folder() -> std::io::Result<TempDir> {
     new().tempdir_in("/tmp")
 }
 
-// Reads stdout on a thread of its own, so that the wait is bounded; the thread goes on reading, so
-// that the daemon never meets a closed pipe.
+// Waits for the first message, with a timeout: a thread reads the output. The thread goes on reading
+// after that, so that the daemon never writes to a closed pipe.
 fn first_address(child: &mut Child) -> Result<(String, Said), StartError> {
     let Some(stdout) = child.stdout.take() else {
         return Err(StartError::Silent("no standard output".to_owned()));
@@ -162,7 +166,7 @@ fn first_address(child: &mut Child) -> Result<(String, Said), StartError> {
                 Some(("no", rest)) => rest.strip_prefix("device ").map(|why| Err(why.to_owned())),
                 _ => None,
             };
-            // Only the first is waited for.
+            // The receiver waits for the first message only.
             if let Some(said) = said {
                 let _ = sender.send(said);
             }

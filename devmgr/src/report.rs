@@ -1,4 +1,4 @@
-//! What is known of each configured node, as values: the tool prints them as a table or as JSON.
+//! Reports about configured and leased nodes. The tool prints them as a table or as JSON.
 
 use causeway::config::Settings;
 use causeway::lease::{Enumeration, Lease};
@@ -15,23 +15,23 @@ use serde::Serialize;
 /// A node.
 #[derive(Debug, Serialize)]
 pub struct NodeReport {
-    /// The configured name, else the address.
+    /// The configured name, or the address.
     pub name: String,
     /// `host:port` as configured.
     pub address: String,
     /// Further configured addresses that lead to the same daemon.
     pub also_at: Vec<String>,
-    /// One network round trip, microseconds.
+    /// One network round trip, in microseconds.
     pub round_trip_us: Option<u64>,
     /// The daemon's version.
     pub daemon_version: Option<String>,
-    /// The lease that its devices come with, by its 32 hexadecimal digits; none: it is configured.
+    /// The lease that the devices belong to, as 32 hexadecimal digits. `None`: the node is configured.
     pub lease: Option<String>,
-    /// Its devices.
+    /// The node's devices.
     pub devices: Vec<DeviceReport>,
-    /// What is wrong with it; empty if nothing.
+    /// The node's problems.
     pub problems: Vec<String>,
-    /// What is less safe on it than it could be.
+    /// Remarks about the node's security.
     pub remarks: Vec<String>,
 }
 
@@ -40,13 +40,13 @@ pub struct NodeReport {
 pub struct DeviceReport {
     /// `CL_DEVICE_NAME`.
     pub name: String,
-    /// CPU, GPU, accelerator or other.
+    /// `CPU`, `GPU`, `accelerator` or `other`.
     pub kind: &'static str,
     /// `CL_DEVICE_VERSION`.
     pub version: String,
     /// `CL_DRIVER_VERSION`.
     pub driver: String,
-    /// The node's own platform.
+    /// The name of the node's own platform.
     pub platform: String,
     /// `CL_DEVICE_MAX_COMPUTE_UNITS`.
     pub compute_units: u64,
@@ -54,19 +54,20 @@ pub struct DeviceReport {
     pub memory_bytes: u64,
 }
 
-/// Asks every configured node; at most a second in all.
+/// Asks all configured nodes at once. A node has a second to accept the connection, and its
+/// `answer_limit` to answer.
 #[must_use]
 pub fn nodes(settings: &Settings) -> Vec<NodeReport> {
     discover(&settings.servers).into_iter().map(node).collect()
 }
 
-/// The nodes whose devices a program would have of the device manager: asked for as a program does that looks at
-/// its devices, and given back at once. None where nothing is asked of a manager.
+/// The nodes of the lease that a program would get. The lease is requested as a program requests it when
+/// it enumerates devices, and is released at once. Empty if no request is configured.
 ///
 /// # Errors
-/// Why there are none.
+/// Why there is no lease.
 pub fn leased(settings: Settings) -> Result<Vec<NodeReport>, NoLease> {
-    // A lease lives as long as its process.
+    // The library keeps a lease's settings for the whole process.
     let Some(lease) = Lease::new(Box::leak(Box::new(settings))) else {
         return Ok(Vec::new());
     };
@@ -125,7 +126,7 @@ fn node_report(name: String, address: String, reply: Reply) -> NodeReport {
                 .platforms
                 .iter()
                 .flat_map(|platform| platform.devices.iter().map(move |of| (platform, of)))
-                // What a lease does not have keeps its place, and says nothing.
+                // Devices that are not in the lease keep their index, and have no answers.
                 .filter(|(_, device)| !device.info.is_empty())
                 .map(|(platform, of)| device(platform, of))
                 .collect();

@@ -1,7 +1,7 @@
-//! Settings of `causeway-devmgr`: flags and file, raw first, then validated ([`Settings`]).
+//! Settings of `causeway-devmgr`: flags and configuration file, first raw, then validated ([`Settings`]).
 //!
-//! What it is not: it opens no socket and no store. Invariant: a [`Settings`] can be acted upon without a
-//! further check; what was wrong was named with file and line.
+//! This module opens no socket and no store. Invariant: a [`Settings`] value needs no further check.
+//! Errors name the file and the line.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,22 +17,22 @@ use toml::Spanned;
 use crate::lease::Span;
 use crate::policy::Policy;
 
-/// Where the file lies unless a flag names another.
+/// Default path of the configuration file.
 pub const DEFAULT_PATH: &str = "/etc/causeway/manager.toml";
-/// Where `/metrics` is when no port is said.
+/// Default port of `/metrics`.
 const METRICS_PORT: u16 = 9078;
-/// Where the store lies unless somebody names another place.
+/// Default path of the store.
 const DEFAULT_STORE: &str = "/var/lib/causeway/manager.redb";
 
 /// Shares a cluster's OpenCL devices among its users.
 #[derive(Clone, Debug, Default, clap::Parser)]
 #[command(name = "causeway-devmgr", version, about)]
 pub struct Flags {
-    /// Listen on ADDR:PORT (may be given several times; port 0 takes a free one)
+    /// Listen on ADDR:PORT; may be repeated; port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<String>,
 
-    /// Answer /metrics and /healthz at ADDR:PORT as well (port 0 takes a free one)
+    /// Also answer /metrics and /healthz at ADDR:PORT; port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<String>,
 
@@ -40,32 +40,32 @@ pub struct Flags {
     #[arg(long, value_name = "PATH")]
     pub store: Option<PathBuf>,
 
-    /// Read settings from FILE [default: /etc/causeway/manager.toml, if it is there]
+    /// Read settings from FILE [default: /etc/causeway/manager.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Serve interfaces other than loopback without TLS and authentication
+    /// Serve interfaces other than loopback without both TLS and authentication
     #[arg(long)]
     pub insecure: bool,
 
-    /// Ask everyone for a token or a client certificate
+    /// Require a token or a client certificate from every caller
     #[arg(long)]
     pub authenticate: bool,
 
-    /// Write a new token of the administrator "admin" beside the store, and end: for when the last one is lost. No
-    /// manager may be running over the store
+    /// Write a new token for the user "admin" next to the store, and exit. For use after the last token was
+    /// lost; no manager may be using the store
     #[arg(long)]
     pub new_admin_token: bool,
 
-    /// The manager's certificate with what leads to its CA, in PEM
+    /// The manager's certificate and its chain, in PEM
     #[arg(long, value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,
 
-    /// The key of the certificate, in PEM; readable by its owner alone
+    /// The certificate's key, in PEM; readable by its owner only
     #[arg(long, value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
 
-    /// The CA whose client certificates are believed
+    /// The CA whose client certificates are accepted
     #[arg(long, value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
 
@@ -73,7 +73,7 @@ pub struct Flags {
     #[arg(long, value_name = "FILTER", env = "CAUSEWAY_DEVMGR_LOG")]
     pub log: Option<String>,
 
-    /// How log lines look
+    /// Format of log lines
     #[arg(
         long,
         value_name = "FORMAT",
@@ -83,7 +83,7 @@ pub struct Flags {
     pub log_format: Option<Format>,
 }
 
-/// The file as it is written. Every key may be absent.
+/// The configuration file, unchecked. Every key is optional.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
@@ -126,92 +126,94 @@ struct Privacy {
     visible: Visible,
 }
 
-/// Whose leases, requests and nodes a user is shown.
+/// Which leases, requests and nodes a user may see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Visible {
-    /// His own leases and requests.
+    /// The user's own leases and requests.
     #[default]
     Own,
-    /// Everyone's, and all nodes.
+    /// All leases, requests and nodes.
     All,
 }
 
-/// The file, with what is needed to point into it.
+/// The configuration file, with the positions for error messages.
 pub type ConfigFile = causeway_serving::ConfigFile<Table>;
 
-/// Everything the manager was told, checked.
+/// The manager's settings, validated.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where to listen; not empty.
+    /// The addresses to listen on; not empty.
     pub listen: Vec<SocketAddr>,
     /// The store's file.
     pub store: PathBuf,
-    /// Other interfaces than loopback may be served in the clear.
+    /// Whether interfaces other than loopback may be served without both TLS and authentication.
     pub insecure: bool,
-    /// Everyone has to show a token or a client certificate.
+    /// Whether callers must show a token or a client certificate.
     pub authenticate: bool,
-    /// TLS, if it is on.
+    /// The TLS files. `None`: no TLS.
     pub tls: Option<TlsFiles>,
-    /// Where `/metrics` and `/healthz` have a listener of their own, if they are to.
+    /// The address of a separate listener for `/metrics` and `/healthz`.
     pub metrics: Option<SocketAddr>,
-    /// What is logged and how.
+    /// The log's filter and format.
     pub logging: Logging,
-    /// Between a node's heartbeats.
+    /// Interval of a node's heartbeats.
     pub heartbeat_interval: Duration,
-    /// Silence after which a node counts as lost.
+    /// Silence after which a node is lost.
     pub heartbeat_limit: Duration,
-    /// Who sees what.
+    /// The leases, requests and nodes that users may see.
     pub visible: Visible,
-    /// Replaces the stored policy, if there.
+    /// Replaces the stored policy.
     pub policy: Option<Policy>,
 }
 
-/// Where certificate and key are.
+/// The files for TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate with what leads to its CA.
+    /// The certificate and its chain.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The certificate's key.
     pub key: PathBuf,
-    /// The CA of client certificates; `None`: tokens only.
+    /// The CA of client certificates. `None`: only tokens are accepted.
     pub client_ca: Option<PathBuf>,
 }
 
-/// The manager cannot do what it was told.
+/// Why the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BadSettings {
-    /// The file.
+    /// The configuration file cannot be read or parsed.
     #[error(transparent)]
     File(#[from] BadFile),
-    /// An address.
+    /// An address cannot be parsed.
     #[error(transparent)]
     Address(#[from] BadAddress),
-    /// The log.
+    /// The log settings cannot be parsed.
     #[error(transparent)]
     Log(#[from] BadLogging),
-    /// Half of TLS.
+    /// A certificate without a key, or the other way round.
     #[error(
         "TLS needs both a certificate and its key (--tls-certificate and --tls-key, or [tls] in the file)"
     )]
     HalfTls,
-    /// See `design.md` §10: in the clear, only this machine is served.
+    /// The manager would serve other machines without both TLS and authentication (`design.md` §10).
     #[error(
-        "{0} can be reached from other machines, and there are not both TLS and authentication: listen on 127.0.0.1 (and tunnel), set up [tls] with authenticate = true, or say --insecure if you trust everyone who can reach it"
+        "{0} is reachable from other machines without both TLS and authentication: listen on 127.0.0.1 and use a \
+         tunnel, configure [tls] with authenticate = true, or use --insecure if you trust everyone who can reach it"
     )]
     Exposed(SocketAddr),
-    /// The same of what is watched.
+    /// `/metrics` would be readable from other machines without TLS.
     #[error(
-        "/metrics at {0} can be reached from other machines, and there is no TLS: set up [tls] in manager.toml, listen on 127.0.0.1, or say --insecure"
+        "/metrics at {0} is reachable from other machines without TLS: configure [tls] in manager.toml, listen on \
+         127.0.0.1, or use --insecure"
     )]
     ExposedMetrics(SocketAddr),
 }
 
 impl Settings {
-    /// What flags and file say together; flags win.
+    /// Combines flags and configuration file; flags override the file.
     ///
     /// # Errors
-    /// [`BadSettings`] names the first thing that is wrong, and where.
+    /// [`BadSettings`]: the first error, with its place.
     pub fn from_flags(flags: &Flags) -> Result<Settings, BadSettings> {
         let default = Path::new(DEFAULT_PATH);
         let file = match &flags.config {
@@ -225,10 +227,10 @@ impl Settings {
         Settings::combine(flags, &file)
     }
 
-    /// [`Settings::from_flags`] with the file given.
+    /// Like [`Settings::from_flags`], with a given file.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Settings::from_flags`].
     pub fn combine(flags: &Flags, file: &ConfigFile) -> Result<Settings, BadSettings> {
         let table = &file.table;
         let (heartbeat_interval, heartbeat_limit) = heartbeat(file)?;
@@ -268,7 +270,7 @@ impl Settings {
         }
     }
 
-    /// Where other machines are served without both TLS and authentication, if anywhere.
+    /// An address that serves other machines without both TLS and authentication, if there is one.
     #[must_use]
     pub fn exposed(&self) -> Option<SocketAddr> {
         let is_safe = self.authenticate && self.tls.is_some();
@@ -327,8 +329,9 @@ fn heartbeat(file: &ConfigFile) -> Result<(Duration, Duration), BadSettings> {
     Ok((milliseconds(interval), milliseconds(limit)))
 }
 
-/// What nobody could work with is refused: leases that end before a client can renew them (it does so three times as
-/// often, and no sooner than a tenth of a second), and nodes that may not serve even what they have just been granted.
+/// Reads the policy, and rejects times that cannot work. A client renews a lease three times in its
+/// lifetime, and at intervals of a tenth of a second at least. A node must be able to serve a lease that
+/// it has just been granted.
 fn policy(file: &ConfigFile) -> Result<Option<Policy>, BadSettings> {
     let Some(policy) = &file.table.policy else {
         return Ok(None);
@@ -389,7 +392,7 @@ mod tests {
             ("\nlisen = []\n", "manager.toml:2: unknown field `lisen`"),
             (
                 "listen = [\"here\"]",
-                "manager.toml:1: \"here\" is no address",
+                "manager.toml:1: invalid listen address \"here\"",
             ),
             ("log = \"x=loudly\"", "manager.toml:1: "),
             (
@@ -401,7 +404,10 @@ mod tests {
                 "manager.toml:2: unknown variant",
             ),
             ("[tls]\nkey = \"k\"", "TLS needs both"),
-            ("[metrics]\nlisten = \"x\"", "manager.toml:2: \"x\" is no"),
+            (
+                "[metrics]\nlisten = \"x\"",
+                "manager.toml:2: invalid listen address \"x\"",
+            ),
             ("[metrics]\nlisten = \"[::]:0\"", "/metrics at [::]:0"),
             ("[tls]\nclient_ca = \"k\"", "TLS needs both"),
             ("[policy]\nasignment = 1", "manager.toml:2: unknown field"),

@@ -1,17 +1,16 @@
-//! Links the drop-in as a loader is linked: SONAME `libOpenCL.so.1`, every function under the symbol
-//! version that Debian's programs ask for.
+//! Links the drop-in as a loader is linked: with the SONAME `libOpenCL.so.1`, and every function under the
+//! symbol version that Debian's programs ask for.
 //!
-//! rustc hands the linker a version script of its own for every cdylib, one without version names,
-//! and linkers refuse to combine such a script with one that has names. So a small wrapper stands
-//! in for the linker of this one library: it takes rustc's script off the command line, puts ours
-//! on, and runs GNU ld, which comes with every C compiler. The C compiler driver finds the wrapper
-//! by `-B` and `-fuse-ld=bfd`.
+//! For every cdylib, rustc passes the linker a version script without version names. Linkers refuse to
+//! combine such a script with one that has names. So a small wrapper replaces the linker for this library:
+//! it removes rustc's script from the command line, adds this crate's, and runs GNU ld, which comes with
+//! every C compiler. The C compiler driver finds the wrapper by `-B` and `-fuse-ld=bfd`.
 //!
-//! What the library is called and that it stays loaded (threads of the driver may run when a program
-//! closes it) stands in the wrapper too: Cargo also passes the linker arguments of the library crate
-//! on to this one, its SONAME among them, and the last one counts.
+//! The wrapper also sets the SONAME, and keeps the library loaded, because threads of the driver may run
+//! when a program closes it. Cargo also passes the linker arguments of the library crate, its SONAME among
+//! them, and the last one counts.
 //!
-//! Nothing outside `OUT_DIR` is written.
+//! Nothing outside of `OUT_DIR` is written.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -47,7 +46,7 @@ fn env(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
 }
 
-/// The version script: each node with its functions, inheriting the node before; all else hidden.
+/// The version script: each node with its functions inherits the node before. All other symbols are hidden.
 fn version_script() -> String {
     let mut script = String::new();
     let mut before = None;
@@ -67,7 +66,7 @@ fn version_script() -> String {
     script
 }
 
-/// Where the C compiler that links for this target has its GNU ld.
+/// The path of the GNU ld of the C compiler that links for this target.
 fn real_linker() -> PathBuf {
     let compiler = std::env::var("RUSTC_LINKER").unwrap_or_else(|_| "cc".to_owned());
     let output = Command::new(&compiler)
@@ -96,7 +95,7 @@ exec {} "$@" -soname=libOpenCL.so.1 -z nodelete --no-undefined-version --version
     )
 }
 
-/// A path as one word of the shell.
+/// A path quoted as one word for the shell.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }

@@ -1,11 +1,12 @@
-//! How the library fails inside: with the OpenCL code that the application will see.
+//! Errors inside the library: every function that can fail returns the OpenCL code that the application
+//! will see.
 //!
-//! Not a second error type beside the wire's: [`Status`] is the one currency, and the table from any
-//! wire error to it lives in `causeway_proto::status`.
+//! There is no second error type: [`Status`] is the only one. The table from wire errors to it is in
+//! `causeway_proto::status`.
 
 pub use causeway_proto::status::Status;
 
-/// A result whose error is what the application gets.
+/// A result whose error is the code that the application gets.
 pub type ClResult<T = ()> = Result<T, Status>;
 
 /// Fails with an OpenCL code.
@@ -19,7 +20,7 @@ pub const fn fail<T>(code: i32) -> ClResult<T> {
 /// Fails with `code` unless `condition` holds.
 ///
 /// # Errors
-/// `Status(code)` when it does not.
+/// `Status(code)` when the condition is false.
 pub const fn require(condition: bool, code: i32) -> ClResult {
     if condition { Ok(()) } else { Err(Status(code)) }
 }

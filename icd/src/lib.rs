@@ -1,17 +1,20 @@
-//! Causeway's OpenCL driver: client-side stubs of every OpenCL object, and the way to the nodes.
+//! Causeway's OpenCL driver: a stub on the client for every OpenCL object, and the connections to the
+//! nodes.
 //!
 //! ```text
 //! api → stub → transport      only api knows the C ABI
 //! ```
-//! - [`api`]: the C entry points, argument checks, codes; the loader's handshake.
-//! - [`stub`]: what the application holds: states, ids, what is answered without the network.
-//! - [`coherence`]: which copy of a buffer is valid where, what must move first; pure.
-//! - [`lease`]: what a device manager gives.
-//! - [`transport`]: nodes, sessions, carriers, bulk.
+//! - [`api`]: the C entry points, argument checks and error codes, and the loader's handshake.
+//! - [`stub`]: the objects behind the application's handles: their states and ids, and all answers that
+//!   need no network.
+//! - [`coherence`]: which copy of a buffer is valid on which site, and what must be transferred first;
+//!   pure.
+//! - [`lease`]: leases of devices from a device manager.
+//! - [`transport`]: nodes, sessions, connections and bulk transfers.
 //! - [`config`]: `servers.toml` and the environment.
 //!
-//! Unconfigured, the library opens no socket, starts no thread and reports no platform.
-// `entry_points!` takes its functions one by one.
+//! Without configuration the library opens no socket, starts no thread and reports no platform.
+// `entry_points!` is recursive: it takes one function per step.
 #![recursion_limit = "512"]
 #![deny(unsafe_code)]
 

@@ -1,14 +1,15 @@
-//! Writes that nobody reads end no program.
+//! Protection against `SIGPIPE`: a write to a pipe without a reader must not end the application.
 //!
-//! A write to a pipe without a reader raises `SIGPIPE` on the writing thread, which ends the process; for a pipe no
-//! flag of the write says otherwise. The application may want the signal for its own writes: its disposition stays.
-//! Invariant: the thread's mask is afterwards what it was, and a signal that was pending before stays pending.
+//! Such a write raises `SIGPIPE` on the writing thread, which ends the process. For a pipe, no flag of the
+//! write prevents that. The application may want the signal for its own writes, so its disposition stays.
+//! Invariant: afterwards the thread's signal mask is as before, and a signal that was pending before is
+//! still pending.
 
 #![allow(unsafe_code, reason = "signal masks have no safe wrapper here")]
 
 use std::ptr::null_mut;
 
-/// Runs `write`; a `SIGPIPE` that it raises on this thread is taken back.
+/// Runs `write` with `SIGPIPE` blocked. Discards a `SIGPIPE` that it raises on this thread.
 pub(crate) fn without<T>(write: impl FnOnce() -> T) -> T {
     let _held = Held::new();
     write()
@@ -22,8 +23,10 @@ struct Held {
 
 impl Held {
     fn new() -> Held {
-        // SAFETY: all sets are live locals, filled by the calls before they are read; none of these calls fails with
-        // valid pointers and a valid signal.
+        // SAFETY: all sets are live locals, and the calls fill them before they are read. None of these
+        // calls fails with valid pointers and a valid signal.
+        // A signal from before belongs to the application. So `drop` takes a signal only if none was
+        // pending here.
         unsafe {
             let (mut only, mut before, mut pending) = std::mem::zeroed();
             libc::sigemptyset(&raw mut only);
@@ -47,7 +50,8 @@ impl Drop for Held {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: the sets were filled by `new`; the time is a local; nobody wants what the signal says of itself.
+        // SAFETY: `new` filled the sets, the time is a local, and a NULL for the signal's details is
+        // allowed.
         unsafe {
             if !self.was_pending {
                 libc::sigtimedwait(&raw const self.only, null_mut(), &raw const at_once);

@@ -1,9 +1,10 @@
-//! What the library says on the application's standard error.
+//! The library's output on the application's standard error.
 //!
-//! It is said on threads of the application, too. So a standard error that is full, closed or a pipe without a reader
-//! neither ends the program nor fails a call: the text is lost. One that takes nothing is waited for [`PATIENCE`],
-//! once; then text is lost until it takes some again. What it is not: a place for locks, which a `fork` could leave
-//! locked. Invariant: nothing here panics.
+//! Threads of the application write too. So a standard error that is full, closed or a pipe without a
+//! reader neither ends the program nor fails a call: the text is lost. A write waits up to [`PATIENCE`] for
+//! a reader that accepts nothing. After that, text is lost without waiting until the reader accepts some
+//! again. This module takes no lock, because a `fork` could leave it locked. Invariant: nothing here
+//! panics.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write};
@@ -13,15 +14,16 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// How long a reader may keep the program waiting. Who pages through the text reads on with gaps.
+/// Longest time that a slow reader may delay the program. A reader that pauses for longer misses lines.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// As much goes into a pipe that takes anything, without waiting (`PIPE_BUF`).
+/// Largest piece of a write, in bytes. A pipe that accepts anything accepts this much without blocking
+/// (`PIPE_BUF`).
 const PIECE: usize = 4096;
 
-/// Whether the last text was waited for in vain.
+/// Whether the last wait ran into the timeout.
 static IS_STUCK: AtomicBool = AtomicBool::new(false);
 
-/// Standard error for who writes whole lines. Never fails.
+/// Standard error as a writer for whole lines. Writes never fail.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stderr;
 
@@ -36,7 +38,7 @@ impl Write for Stderr {
     }
 }
 
-/// Says a line of the library's, where there is no log yet.
+/// Prints a line of the library, for use where no log exists yet.
 pub(crate) fn say(what: impl std::fmt::Display) {
     write(format!("causeway: {what}\n").as_bytes());
 }
@@ -59,7 +61,8 @@ fn write_piece(mut piece: &[u8]) -> bool {
         match rustix::io::write(rustix::stdio::stderr(), piece) {
             Ok(0) => return false,
             Ok(taken) => piece = &piece[taken..],
-            // Another was faster; it may have been made not to block, by whoever else has it.
+            // Another writer was faster: the descriptor may be non-blocking, because another process set
+            // that for all of its users.
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(_) => return false,
         }
@@ -67,7 +70,7 @@ fn write_piece(mut piece: &[u8]) -> bool {
     true
 }
 
-/// Whether a write does not have to wait, or fails at once.
+/// Waits until a write would not block. Returns false after the timeout.
 fn takes_some() -> bool {
     let patience = match IS_STUCK.load(Ordering::Relaxed) {
         true => Duration::ZERO,
@@ -80,7 +83,7 @@ fn takes_some() -> bool {
         let left = until.saturating_duration_since(Instant::now());
         let left = Timespec::try_from(left).unwrap_or_default();
         match poll(&mut asked, Some(&left)) {
-            // A handler of the application ran.
+            // A signal handler of the application ran.
             Err(Errno::INTR) => {}
             answer => break answer != Ok(0),
         }

@@ -1,20 +1,20 @@
-//! Kernels' `printf` text on the application's standard output.
+//! The text of kernels' `printf` on the application's standard output. Specification: OpenCL C, "printf".
 //!
-//! It goes through C's `stdout`, not Rust's, so that it mixes with the application's own text in
-//! order and follows an `freopen` (as conformance tests do), and is flushed at once. OpenCL C, "printf". What cannot
-//! be written is lost: the command that printed it has ended well.
+//! The text goes through C's `stdout`, not Rust's. So it stays in order with the application's own text and
+//! follows an `freopen`, which conformance tests use. It is flushed at once. Text that cannot be written is
+//! lost, because the command that printed it has completed without an error.
 
 #![allow(unsafe_code, reason = "C's stdout is reached through libc only")]
 
 unsafe extern "C" {
-    // The C library's stream; `freopen` changes what it leads to.
+    // The C library's stream. `freopen` changes its target.
     static mut stdout: *mut libc::FILE;
 }
 
-/// Writes the bytes as they are and flushes.
+/// Writes the bytes unchanged and flushes.
 pub(crate) fn write(text: &[u8]) {
-    // SAFETY: `stdout` is the C library's, valid for the life of the process; the slice is live, and
-    // stdio locks the stream itself.
+    // SAFETY: `stdout` is the C library's and valid for the life of the process. The slice is live. stdio
+    // locks the stream itself.
     crate::sigpipe::without(|| unsafe {
         libc::fwrite(text.as_ptr().cast(), 1, text.len(), stdout);
         libc::fflush(stdout);
@@ -33,13 +33,13 @@ mod tests {
             let (reader, writer) = std::io::pipe().unwrap();
             drop(reader);
             rustix::stdio::dup2_stdout(&writer).unwrap();
-            // SAFETY: no handler, but what the system does; this process prints to no pipe any more.
+            // SAFETY: this restores the system's default handling. This process prints to no other pipe.
             unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
             super::write(b"what a kernel says\n");
             let full = std::fs::File::options().write(true).open("/dev/full");
             rustix::stdio::dup2_stdout(full.unwrap()).unwrap();
             super::write(b"what a kernel says\n");
-            // SAFETY: ends the process without what would print.
+            // SAFETY: this ends the process without destructors, which could print.
             unsafe { libc::_exit(7) };
         }
         let ended = Command::new(std::env::current_exe().unwrap())

@@ -1,31 +1,31 @@
-//! Threads of the library inside a foreign process.
+//! Threads of the library inside of the application's process.
 //!
-//! They are named `cw-…`, detached, and block every signal, so that the application's handlers run
-//! where the application expects them. One alone takes the signals that end or stop a process, where its maker takes
-//! them: else a process whose `main` ended by `pthread_exit`, and that our threads keep, could not be ended by them.
+//! They are named `cw-…`, are detached, and block every signal, so that the application's handlers run on
+//! its own threads. One thread takes the signals that end or stop a process, if its creator takes them.
+//! Without it, those signals could not end a process whose `main` ended by `pthread_exit` and that only the
+//! library's threads keep alive.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-/// How much stack a thread needs.
+/// The stack size of a thread, by its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stack {
-    /// Ours alone.
+    /// The thread runs only code of the library.
     Small,
-    /// gRPC runs on it.
+    /// The thread runs gRPC.
     Runtime,
-    /// The application's callbacks run on it: as much as a thread usually has.
+    /// The thread runs the application's callbacks, which may expect a stack of the usual size.
     Application,
 }
 
-/// Starts a detached thread. That none can be had is logged and otherwise ignored by the caller's
-/// choice of `false`.
+/// Starts a detached thread. A failure is logged. Returns whether the thread was started.
 pub(crate) fn spawn(name: &str, stack: Stack, body: impl FnOnce() + Send + 'static) -> bool {
     is_there(name, &start(name, stack, body))
 }
 
-/// The same for one that takes the signals by which people end and stop programs, unless the caller blocks them. A
-/// system gives a process's signals to its first thread before any other.
+/// As `spawn`, for a thread that takes the signals by which people end and stop programs, unless the
+/// caller blocks them. The system delivers a process's signals to its first thread if that takes them.
 pub(crate) fn spawn_stoppable(
     name: &str,
     stack: Stack,
@@ -37,15 +37,17 @@ pub(crate) fn spawn_stoppable(
 
 fn is_there<T>(name: &str, started: &io::Result<JoinHandle<T>>) -> bool {
     if let Err(error) = started {
-        tracing::error!("thread {name} cannot be started: {error}");
+        tracing::error!(
+            "thread {name} cannot be started: {error}; raise the limit of threads (ulimit -u)"
+        );
     }
     started.is_ok()
 }
 
-/// Starts a thread that may be waited for.
+/// Starts a thread that can be joined.
 ///
 /// # Errors
-/// The system's, when it allows no more threads.
+/// The system's error when it allows no more threads.
 pub(crate) fn start<T: Send + 'static>(
     name: &str,
     stack: Stack,
@@ -54,7 +56,7 @@ pub(crate) fn start<T: Send + 'static>(
     start_masked(name, stack, body, signals::Blocked::all())
 }
 
-// As long as `_blocked` lives, its mask is the one that a new thread gets.
+// A new thread inherits the mask that is in force while `_blocked` lives.
 fn start_masked<T: Send + 'static>(
     name: &str,
     stack: Stack,
@@ -73,14 +75,14 @@ fn start_masked<T: Send + 'static>(
 }
 
 mod signals {
-    //! Blocks signals for the creating thread while a thread is made, which inherits the mask.
+    //! Blocks signals of the creating thread while it creates a thread, which inherits the mask.
 
     #![allow(unsafe_code, reason = "pthread_sigmask has no safe wrapper here")]
 
-    /// The mask as it was; restored on drop.
+    /// The mask as it was before. Dropping this restores it.
     pub(super) struct Blocked(libc::sigset_t);
 
-    /// By which people end and stop programs.
+    /// The signals by which people end and stop programs.
     const ENDING: [libc::c_int; 5] = [
         libc::SIGHUP,
         libc::SIGINT,
@@ -94,14 +96,15 @@ mod signals {
             Blocked::but(&[])
         }
 
-        /// But those that end and stop programs, as far as this thread takes them.
+        /// Blocks all signals except those that end and stop programs. Of these, the ones that this thread
+        /// blocks stay blocked.
         pub(super) fn all_but_ending() -> Blocked {
             Blocked::but(&ENDING)
         }
 
         fn but(open: &[libc::c_int]) -> Blocked {
-            // SAFETY: both sets are live locals that the calls fill; a mask change cannot fail with
-            // SIG_SETMASK and valid pointers.
+            // SAFETY: both sets are live locals that the calls fill. SIG_SETMASK with valid pointers cannot
+            // fail.
             unsafe {
                 let mut all = std::mem::zeroed();
                 let mut before = std::mem::zeroed();
@@ -120,7 +123,7 @@ mod signals {
 
     impl Drop for Blocked {
         fn drop(&mut self) {
-            // SAFETY: the set was filled by `all`.
+            // SAFETY: `but` filled the set.
             unsafe {
                 libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut())
             };
@@ -138,7 +141,7 @@ mod tests {
             .unwrap()
             .join()
             .unwrap();
-        // All but SIGKILL, SIGSTOP and the two that glibc keeps for itself.
+        // These are all signals except SIGKILL, SIGSTOP and the two that glibc keeps for itself.
         assert!(inside.ends_with("fffffffe7ffbfeff"), "{inside}");
         assert_ne!(blocked(), inside);
     }
@@ -150,7 +153,7 @@ mod tests {
             tell.send(blocked()).unwrap();
         }));
         let inside = told.recv().unwrap();
-        // Open: 1, 2, 3, 15, 20.
+        // Signals 1, 2, 3, 15 and 20 are not blocked.
         assert!(inside.ends_with("fffffffe7ff3bef8"), "{inside}");
     }
 

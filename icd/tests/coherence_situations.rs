@@ -455,7 +455,7 @@ fn a_rectangle_of_a_million_rows_is_planned_as_its_extent() {
 /// How often events are looked at while all commands of a lost site fail, with so many buffers beside.
 fn looks_of_a_loss(buffers: u64, commands: u64) -> u64 {
     let mut coherence = Coherence::new();
-    for buffer in 1..=buffers {
+    for buffer in 1..=2 * buffers {
         coherence.add_buffer(MemoryId(buffer), 64, Contents::Undefined);
     }
     let (done, looks) = (Cell::new(0), Cell::new(0));
@@ -463,15 +463,18 @@ fn looks_of_a_loss(buffers: u64, commands: u64) -> u64 {
         looks.set(looks.get() + 1);
         event.0 <= done.get()
     };
-    for command in 1..=commands {
+    // Another site is busy with as many other buffers, and stays so.
+    let of_lost = (1..=commands).map(|command| (command, 1, command % buffers + 1));
+    let of_other = (1..=buffers).map(|buffer| (commands + buffer, 2, buffers + buffer));
+    for (command, at, buffer) in of_lost.chain(of_other) {
         let accesses = [Access {
-            buffer: MemoryId(command % buffers + 1),
+            buffer: MemoryId(buffer),
             region: bytes(0, 64),
             mode: Mode::ReadWrite,
         }];
         let command_of_site = Command {
-            place: site(1),
-            in_order: Some(QueueId(1)),
+            place: site(at),
+            in_order: Some(QueueId(at.into())),
             after: &[],
             accesses: &accesses,
         };

@@ -154,17 +154,17 @@ fn the_log_says_a_text_once_a_context_and_the_application_hears_it_each_time() {
     assert_eq!([second.hears(), second.hears()], [FLUSH, FLUSH]);
     assert_eq!(logged(&format!(": {FLUSH}")), 2, "once a context");
     assert_eq!(logged(FAULT), 1);
-    assert_eq!(logged(&format!("more of this: {FLUSH}")), 0);
+    assert_eq!(logged(&format!("more times: {FLUSH}")), 0);
 
     ok!(clReleaseContext(first.context));
     first.gone.recv_timeout(PATIENCE).expect("its end");
-    assert_eq!(logged(&format!("29 more of this: {FLUSH}")), 1);
+    assert_eq!(logged(&format!("repeated 29 more times: {FLUSH}")), 1);
     assert_eq!(logged(FAULT), 1, "what came once is not counted");
 
     worker.die();
     second.hears();
-    assert_eq!(logged(&format!("1 more of this: {FLUSH}")), 1);
+    assert_eq!(logged(&format!("repeated 1 more times: {FLUSH}")), 1);
     ok!(clReleaseContext(second.context));
     second.gone.recv_timeout(PATIENCE).expect("its end");
-    assert_eq!(logged(&format!("more of this: {FLUSH}")), 2);
+    assert_eq!(logged(&format!("more times: {FLUSH}")), 2);
 }

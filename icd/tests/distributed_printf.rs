@@ -170,7 +170,7 @@ fn a_wait_covers_what_was_printed_on_other_nodes() {
         let text = output.text();
         drop(output);
         assert_eq!(ended, CL_SUCCESS);
-        // All of it; between nodes text comes as it arrives (README's table of limits).
+        // All of it; between nodes text comes as it arrives (see the limits in `icd/README.md`).
         let [there, here] = [['x', 'c'], ['a', 'z']][turn % 2];
         assert_eq!(text.matches(there).count(), LONG, "turn {turn}");
         assert_eq!(text.matches(here).count(), 1, "turn {turn}");

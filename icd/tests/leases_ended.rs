@@ -40,7 +40,10 @@ fn who_loses_his_lease_is_told_why() {
     // ---- an administrator takes it; what was lost stays lost, and another may be had
     let mut program = waiting(&cluster, &[]);
     cluster.revoke();
-    has_lost(&mut program, "an administrator revoked it: for the test");
+    has_lost(
+        &mut program,
+        "an administrator revoked the lease: for the test",
+    );
     eventually("another lease", || {
         (program.code("again") == CL_SUCCESS).then_some(())
     });
@@ -49,7 +52,7 @@ fn who_loses_his_lease_is_told_why() {
 
     // ---- its time is over
     let mut program = waiting(&cluster, &[("CAUSEWAY_TIME_LIMIT", LIMIT)]);
-    has_lost(&mut program, "its time limit is over");
+    has_lost(&mut program, "the lease's time limit is reached");
     program.end();
 
     // ---- a token counts no more: what runs goes on, nothing new begins
@@ -84,6 +87,9 @@ fn a_node_tells_why_where_the_manager_cannot() {
     let _node = cluster.node(ONE);
     let mut program = waiting(&cluster, &[("CAUSEWAY_TIME_LIMIT", LIMIT)]);
     cluster.manager.kill().expect("killed");
-    has_lost(&mut program, "the lease is over: its time is over");
+    has_lost(
+        &mut program,
+        "the lease has ended: the lease's time limit is reached",
+    );
     program.end();
 }

@@ -31,7 +31,7 @@ fn the_lease_of_a_node_that_was_killed_and_came_back_is_over() {
     eventually("another lease", || {
         (program.code("again") == CL_SUCCESS).then_some(())
     });
-    program.hears("its nodes were lost");
+    program.hears("the lease's nodes were lost");
     assert_eq!(program.code("round"), CL_DEVICE_NOT_AVAILABLE);
     assert_eq!(cluster.states(), [LeaseState::Active]);
     program.end();

@@ -43,10 +43,13 @@ fn what_is_not_the_user_s_is_not_shown() {
                 ("CAUSEWAY_LEASE", id),
                 ("CAUSEWAY_TOKEN_FILE", shown(&eves)),
             ][..],
-            "no such lease",
+            "unknown lease",
         ),
-        (&[("CAUSEWAY_TOKEN_FILE", shown(&wrong))], "not known here"),
-        (&[("CAUSEWAY_TOKEN_FILE", String::new())], "got neither"),
+        (
+            &[("CAUSEWAY_TOKEN_FILE", shown(&wrong))],
+            "the token is unknown",
+        ),
+        (&[("CAUSEWAY_TOKEN_FILE", String::new())], "neither a token"),
         // The manager's certificate is for 127.0.0.1, and of another CA than this.
         (
             &[("CAUSEWAY_MANAGER", format!("localhost:{port}"))],
@@ -79,7 +82,7 @@ fn whose_token_counts_no_more_is_told_so() {
     admin.revoke_token(gone.token_id()).expect("revoked");
     for (caller, why) in [
         (soon.expect("a token"), "the token has expired"),
-        (gone, "the token is not known here, or was revoked"),
+        (gone, "the token is unknown or was revoked"),
     ] {
         // Until it is so: a token's time is looked at when it is shown.
         let refusal = eventually(why, || caller.leases().err());

@@ -15,9 +15,12 @@ use several::*;
 
 const SIZE: usize = 256;
 
+/// Longer than it takes to enqueue thousands of commands.
+const LONG: &str = "[kernel.fake_add_u32]\nns = 2_500_000_000";
+
 /// One node: drivers differ in how well they bear thousands of barriers, the fake one does.
 fn one_node(properties: cl_command_queue_properties) -> Several {
-    several_on(&[Drivers::Fake("")], 1, properties)
+    several_on(&[Drivers::Fake(LONG)], 1, properties)
 }
 
 /// Reads into and writes from parts of one host buffer, in turns, by `part` of the turn's number.
@@ -78,42 +81,33 @@ fn reads_too_large_for_completions_and_writes_from_parts() {
 #[test]
 fn barriers_and_markers_between_commands() {
     let cl = one_node(OUT_OF_ORDER);
-    let buffer = cl.buffer(0, SIZE);
+    let (buffer, other) = (cl.buffer(0, SIZE), cl.buffer(0, SIZE));
     let number = 7u32;
-    for marks in [false, true] {
-        grows_linearly(1000, |count| {
-            for _ in 0..count {
-                ok!(clEnqueueWriteBuffer(
-                    cl.queues[0],
-                    buffer,
-                    CL_FALSE,
-                    0,
-                    4,
-                    (&raw const number).cast(),
-                    0,
-                    null(),
-                    null_mut()
-                ));
-                // Either comes after everything before it.
-                if marks {
-                    ok!(clEnqueueMarkerWithWaitList(
-                        cl.queues[0],
-                        0,
-                        null(),
-                        null_mut()
-                    ));
-                } else {
-                    ok!(clEnqueueBarrierWithWaitList(
-                        cl.queues[0],
-                        0,
-                        null(),
-                        null_mut()
-                    ));
-                }
+    grows_linearly(500, |count| {
+        // All that follows is under way at once.
+        release(&[cl.add(0, other, 0, 1, &[])]);
+        for turn in 0..count {
+            ok!(clEnqueueWriteBuffer(
+                cl.queues[0],
+                buffer,
+                CL_FALSE,
+                0,
+                4,
+                (&raw const number).cast(),
+                0,
+                null(),
+                null_mut()
+            ));
+            let queue = cl.queues[0];
+            // Either comes after everything before it.
+            if turn % 2 == 0 {
+                ok!(clEnqueueMarkerWithWaitList(queue, 0, null(), null_mut()));
+            } else {
+                ok!(clEnqueueBarrierWithWaitList(queue, 0, null(), null_mut()));
             }
-            cl.finish(0);
-        });
-    }
+        }
+        cl.finish(0);
+    });
     assert_eq!(cl.numbers(0, buffer, 1), [number]);
-    release_memory(&[buffer]);
+    release_memory(&[buffer, other]);
 }

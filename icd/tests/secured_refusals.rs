@@ -74,7 +74,7 @@ fn who_may_not_is_told_why() {
     );
     std::fs::set_permissions(&shown, std::fs::Permissions::from_mode(0o644)).expect("its mode");
     for (settings, said) in [
-        (of(TlsSettings::default()), "wants TLS"),
+        (of(TlsSettings::default()), "requires TLS"),
         (
             of(TlsSettings {
                 ca: Some(private("foreign.pem", &foreign.certificate)),
@@ -94,30 +94,30 @@ fn who_may_not_is_told_why() {
                 token_file: None,
                 ..good.clone()
             }),
-            "got neither",
+            "requires a token",
         ),
-        (of(token(Token::generate().reveal())), "not known"),
+        (of(token(Token::generate().reveal())), "is unknown"),
         (of(token("two words")), "one line"),
         (
             of(TlsSettings {
                 token_file: Some(shown),
                 ..good.clone()
             }),
-            "others can get at it",
+            "others can access it",
         ),
         (
             of(TlsSettings {
                 ca: None,
                 ..good.clone()
             }),
-            "with TLS only",
+            "need TLS",
         ),
         (
             of(TlsSettings {
                 is_broken: true,
                 ..good.clone()
             }),
-            "is wrong",
+            "are invalid",
         ),
         (
             of(TlsSettings {
@@ -195,7 +195,7 @@ fn who_stands_between_is_found_out() {
         let node: std::sync::Arc<Node> = found.node;
         let error = node.session(Upper::new()).expect_err("no session");
         assert!(
-            matches!(&error, WireError::Protocol { reason, .. } if reason.contains("does not end at")),
+            matches!(&error, WireError::Protocol { reason, .. } if reason.contains("intercepts the connection")),
             "{error}"
         );
     }

@@ -28,7 +28,7 @@ fn bytes_that_are_no_part_of_a_transfer_end_the_session() {
             .encode(),
         )
         .unwrap();
-        assert!(bulk.upper.loss().to_string().contains("no part of"));
+        assert!(bulk.upper.loss().to_string().contains("outside of"));
         assert!(memory.iter().all(|byte| *byte == 0xee));
     }
 }

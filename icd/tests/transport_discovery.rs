@@ -123,7 +123,7 @@ fn all_nodes_are_asked_at_once_and_nothing_stays() {
     for refused in &found[6..8] {
         let who = refused.inventory.as_ref().unwrap_err();
         assert!(
-            matches!(who, WireError::Protocol { reason, .. } if reason.contains("who it is")),
+            matches!(who, WireError::Protocol { reason, .. } if reason.contains("no valid uuid")),
             "{who:?}"
         );
     }

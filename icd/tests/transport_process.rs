@@ -207,7 +207,7 @@ fn transport_threads_are_named_and_deaf_to_signals() {
         };
         let expected = [
             expected,
-            "cw-pulse",
+            "cw-heartbeat",
             "cw-flush",
             "cw-bulk-in",
             "cw-bulk-out",

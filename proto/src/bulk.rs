@@ -1,112 +1,113 @@
-//! Bulk connections: a 32-byte header, then raw bytes.
+//! Bulk connections: messages with a 32-byte header, which raw bytes may follow.
 //!
-//! A transfer is named by the event of the command it belongs to. Its bytes are counted in the packed
-//! order of the command's [`Region`](crate::region::Region). The receiver of a transfer grants credit
-//! (the packed offset up to which it can take bytes *now*); the sender sends no byte beyond it. So what
-//! is on the wire can always be taken off it, and no transfer blocks another.
+//! The event of a command names its transfer. Offsets count bytes in the packed order of the command's
+//! [`Region`](crate::region::Region). The receiver of a transfer grants credit: the packed offset up to
+//! which it can accept bytes *now*. The sender sends no byte beyond it. So all bytes on the wire can
+//! always be received, and no transfer blocks another.
 //!
-//! Downloads to the client need no credit: the application's memory is there from the start. A client's
-//! write of one chunk needs none either while [`EAGER_BYTES`](crate::limits::EAGER_BYTES) are not used up:
-//! it says in the command that the bytes come eagerly, and sends them at once; they may come before it. What
-//! it uses is free again when the write is complete.
+//! Downloads to the client need no credit, since the application's memory is available from the start. A
+//! client's write of one chunk needs none either, while less than
+//! [`EAGER_BYTES`](crate::limits::EAGER_BYTES) are in use. The command then announces an eager chunk,
+//! which may arrive before the command. Completion of the write frees its share.
 //!
-//! The bytes of a chunk between client and worker may be one LZ4 block instead, where the header says how long that is;
-//! everything else in it, credit too, counts the bytes themselves. A worker does so only on a connection where
-//! its client has allowed it.
+//! Chunks between client and worker may be compressed into one LZ4 block, whose size is in the header.
+//! All other numbers, credit too, count uncompressed bytes. A worker compresses only on a connection
+//! where its client has allowed it.
 //!
-//! Between two workers the sender offers a transfer when it may run, so that a receiver with few places
-//! to receive into keeps none for a transfer that is far off. When the way between the two changes, what
-//! was said may be lost: senders then offer again and receivers repeat their credit, be it none, and
-//! who has given the transfer up meanwhile answers with a cancellation.
+//! Between two workers, the sender offers a transfer when it may run, so that the receiver reserves none
+//! of its few buffers too early. Messages may be lost when the route between the two changes. Senders
+//! then repeat their offers, and receivers repeat their credit, even if it is 0. A side that has given
+//! the transfer up meanwhile answers with a cancellation.
 
 use crate::id::EventId;
 use crate::limits::BULK_CHUNK;
 
-/// Bytes of a header.
+/// Size of a header in bytes.
 pub const HEADER: usize = 32;
 
 const MAGIC: u16 = 0x4b42; // "BK"
 
-/// What follows, or what is said.
+/// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `length` bytes of the transfer follow, from packed offset `offset`.
     Data,
-    /// The receiver can take bytes up to packed offset `offset` (exclusive, never shrinks).
+    /// The receiver can accept bytes up to packed offset `offset` (exclusive). The offset never
+    /// decreases.
     Credit,
-    /// The side that speaks gives the transfer up; nothing of it will be sent or taken any more. `offset`
-    /// says why (as [`Header::status`] reads it; 0 from a client).
+    /// The sending side of this message gives the transfer up. Nothing of the transfer is sent or
+    /// accepted any more. `offset` contains the reason (read by [`Header::status`]; 0 from a client).
     Cancel,
-    /// Between workers: the event that the mirror named `transfer` stands for has ended with the status
-    /// in `offset` (as [`Header::status`] reads it).
+    /// Between workers: the event that the mirror `transfer` represents has ended with the status in
+    /// `offset` (read by [`Header::status`]).
     Event,
-    /// Between workers: the sender's command may run; it has `offset` bytes in all.
+    /// Between workers: the sender's command may run. The transfer has `offset` bytes in all.
     Offer,
-    /// All `length` bytes of a client's write follow, for which no credit was granted. `offset` is 0.
+    /// All `length` bytes of a client's write follow, without granted credit. `offset` is 0.
     Eager,
-    /// From a client, as soon as a connection is there: from now on the worker sends at most `offset` bytes a
-    /// second on it. `transfer` is 0.
+    /// From a client, when a connection begins: the worker sends at most `offset` bytes per second on it.
+    /// `transfer` is 0.
     Pace,
-    /// From a client, as soon as a connection is there: from now on the worker may compress what it sends on it.
+    /// From a client, when a connection begins: the worker may compress the chunks that it sends on it.
     /// `transfer` and `offset` are 0.
     Compress,
 }
 
 impl Kind {
-    /// Whether bytes follow.
+    /// Whether bytes follow the header.
     #[must_use]
     pub fn has_bytes(self) -> bool {
         matches!(self, Kind::Data | Kind::Eager)
     }
 }
 
-/// The header before every message of a bulk connection.
+/// The header of every message on a bulk connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What kind of message.
+    /// The kind of message.
     pub kind: Kind,
-    /// Whose bytes.
+    /// The transfer that the message belongs to.
     pub transfer: EventId,
     /// A packed offset; see [`Kind`].
     pub offset: u64,
-    /// Bytes that follow: at least one where [`Kind::has_bytes`], else 0.
+    /// Number of bytes that follow: at least one if [`Kind::has_bytes`], otherwise 0.
     pub length: u32,
 }
 
-/// The peer sent what no sender of ours makes.
+/// The peer sent an invalid header.
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
 pub enum BadHeader {
     /// The first two bytes are wrong.
     #[error("bulk header without its magic")]
     Magic,
-    /// Unknown kind.
-    #[error("bulk header of unknown kind {0}")]
+    /// The kind is unknown.
+    #[error("bulk header of the unknown kind {0}")]
     Kind(u8),
-    /// Longer than a chunk, data without bytes, or a length where none belongs.
-    #[error("bulk header with length {0}")]
+    /// The length exceeds a chunk, is 0 for data, or is not 0 for a message without bytes.
+    #[error("bulk header with the invalid length {0}")]
     Length(u32),
     /// `offset + length` overflows.
-    #[error("bulk header with offset {0}")]
+    #[error("bulk header with the invalid offset {0}")]
     Offset(u64),
-    /// Compressed to so many bytes: not less than there are, or where no bytes or no compressed ones belong.
-    #[error("bulk header with compressed length {0}")]
+    /// The compressed length is not less than the length, or the message must not be compressed.
+    #[error("bulk header with the invalid compressed length {0}")]
     Packed(u32),
 }
 
 impl Header {
-    /// Says that the event which `mirror` stands for has ended.
+    /// Reports that the event which `mirror` represents has ended.
     #[must_use]
     pub fn event(mirror: EventId, status: i32) -> Header {
         Header::with_status(Kind::Event, mirror, status)
     }
 
-    /// Gives a transfer up because of `status`.
+    /// Gives a transfer up with this status.
     #[must_use]
     pub fn cancel(transfer: EventId, status: i32) -> Header {
         Header::with_status(Kind::Cancel, transfer, status)
     }
 
-    /// Bounds what the worker sends on this connection, in bytes a second.
+    /// Limits the worker's rate on this connection, in bytes per second.
     #[must_use]
     pub fn pace(bytes_a_second: u64) -> Header {
         Header {
@@ -117,7 +118,7 @@ impl Header {
         }
     }
 
-    /// Lets the worker compress what it sends on this connection.
+    /// Allows the worker to compress chunks on this connection.
     #[must_use]
     pub fn compress() -> Header {
         Header {
@@ -143,7 +144,7 @@ impl Header {
         (self.offset as u32).cast_signed()
     }
 
-    /// The bytes that travel, little-endian.
+    /// The encoded header, little-endian.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER] {
         let mut out = [0; HEADER];
@@ -164,7 +165,8 @@ impl Header {
         out
     }
 
-    /// The same where the bytes that follow are an LZ4 block of `packed` bytes; `None` where they are themselves.
+    /// The encoded header for a chunk that is compressed into an LZ4 block of `packed` bytes. `None`
+    /// means uncompressed.
     #[must_use]
     pub fn encode_packed(&self, packed: Option<u32>) -> [u8; HEADER] {
         let mut out = self.encode();
@@ -172,15 +174,16 @@ impl Header {
         out
     }
 
-    /// Reads what [`Header::encode_packed`] made; the second is how many bytes follow, if they are an LZ4 block. That
-    /// is fewer than the header's length, which is what the block becomes.
+    /// Decodes the result of [`Header::encode_packed`]. The second value is the size of the LZ4 block
+    /// that follows, if the chunk is compressed. It is less than the header's length, which is the
+    /// uncompressed size.
     ///
     /// # Errors
     /// [`BadHeader`] for anything else.
     pub fn decode_packed(bytes: &[u8; HEADER]) -> Result<(Header, Option<u32>), BadHeader> {
         let packed = u32::from_le_bytes(std::array::from_fn(|i| bytes[24 + i]));
         let header = Header::decode_plain(bytes)?;
-        // Where nothing follows the length is 0, and so no packed one is less.
+        // If nothing follows, the length is 0, and no compressed length is less than that.
         match packed {
             0 => Ok((header, None)),
             less if less < header.length => Ok((header, Some(less))),
@@ -188,7 +191,7 @@ impl Header {
         }
     }
 
-    /// Reads what [`Header::encode`] made, for who takes no compressed chunks.
+    /// Decodes the result of [`Header::encode`], for receivers that do not accept compressed chunks.
     ///
     /// # Errors
     /// [`BadHeader`] for anything else.

@@ -1,39 +1,38 @@
-//! Reading one clock by another: which offset a reading allows, and how sure it is.
+//! Relates one clock to another: the offset that a reading implies, and its uncertainty.
 //!
-//! A remote clock is read between two readings of the local one. Whatever the delays on the way there and
-//! back were, the true offset lies in the interval that the reading leaves, so its middle is wrong by half
-//! of the interval at most: half a round trip. The reading with the smallest interval wins. Used between
-//! client and worker, and between a worker and its devices.
+//! A remote clock is read between two readings of the local one. Whatever the delays in either direction
+//! were, the true offset is in the interval that the reading leaves. So the interval's middle is wrong by
+//! half of the interval at most: half a round trip. The reading with the smallest interval wins. Used
+//! between client and worker, and between a worker and its devices.
 //!
-//! Pure: no clock is read here. Times are nanoseconds. An offset is fixed once and never changes, so times
-//! that are mapped with it keep their order and their distances; that two clocks drift apart later is not
-//! corrected.
+//! Pure: no clock is read here. Times are nanoseconds. An offset is fixed once and never changes, so
+//! converted times keep their order and their distances. Later drift between the clocks is not corrected.
 #![forbid(unsafe_code)]
 
 /// A remote clock, read between two readings of the local one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Local time, before.
+    /// Local time before the remote reading.
     pub before: u64,
-    /// Remote time, not before `before`.
+    /// Remote time, not earlier than `before`.
     pub first: u64,
-    /// Remote time, not after `after`.
+    /// Remote time, not later than `after`.
     pub last: u64,
-    /// Local time, after.
+    /// Local time after the remote reading.
     pub after: u64,
 }
 
-/// How the remote clock relates to the local one.
+/// The relation between the remote clock and the local one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offset {
-    /// Local time less remote time.
+    /// Local time minus remote time, in nanoseconds.
     pub ns: i64,
-    /// How wrong it may be at most.
+    /// Maximum error in nanoseconds.
     pub uncertainty: u64,
 }
 
 impl Reading {
-    /// A reading of a single remote time.
+    /// A reading with a single remote time.
     #[must_use]
     pub fn of_moment(before: u64, remote: u64, after: u64) -> Reading {
         Reading {
@@ -44,7 +43,7 @@ impl Reading {
         }
     }
 
-    /// The offset that it allows; `None` when it contradicts itself.
+    /// The offset that the reading implies. `None` when the reading contradicts itself.
     #[must_use]
     pub fn offset(&self) -> Option<Offset> {
         let least = i128::from(self.before) - i128::from(self.first);
@@ -60,7 +59,7 @@ impl Reading {
 }
 
 impl Offset {
-    /// The surer of two.
+    /// The more precise of two offsets.
     #[must_use]
     pub fn surer(self, other: Offset) -> Offset {
         if other.uncertainty < self.uncertainty {
@@ -70,14 +69,14 @@ impl Offset {
         }
     }
 
-    /// A remote time on the local clock.
+    /// Converts a remote time to the local clock.
     #[must_use]
     pub fn apply(self, remote: u64) -> u64 {
         remote.saturating_add_signed(self.ns)
     }
 }
 
-/// The best of several readings.
+/// The most precise offset of several readings.
 #[must_use]
 pub fn best(readings: impl IntoIterator<Item = Reading>) -> Option<Offset> {
     let offsets = readings.into_iter().filter_map(|reading| reading.offset());
@@ -112,7 +111,8 @@ mod tests {
     }
 
     proptest! {
-        // Delays as unequal as they like: the error stays below half of the smallest round trip.
+        // The delays in the two directions differ freely. The error stays below half of the smallest
+        // round trip.
         #[test]
         fn the_error_is_below_half_of_the_smallest_round_trip(
             ahead in -1_000_000_000_000i64..1_000_000_000_000,

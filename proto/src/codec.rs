@@ -1,7 +1,7 @@
-//! The codec of the device manager's calls: protobuf, with buffers that start small.
+//! The codec of the device manager's calls: protobuf, with small initial buffers.
 //!
-//! It keeps a stream open for each node and for each request that waits, thousands at a time, and tonic gives each
-//! direction of a stream a buffer when it opens. Messages that are larger than that grow it.
+//! The manager keeps a stream open for each node and for each waiting request, thousands at a time. tonic
+//! allocates a buffer for each direction of a stream when it opens. Larger messages grow the buffer.
 
 use std::marker::PhantomData;
 
@@ -9,12 +9,13 @@ use prost::Message;
 use tonic::codec::{BufferSettings, Codec};
 use tonic_prost::ProstCodec;
 
-/// Bytes at first: nearly all messages fit.
+/// Initial buffer size in bytes. Nearly all messages fit.
 const FIRST: usize = 512;
-/// Bytes of messages that are ready, at which they are sent without looking for more; tonic's own figure.
+/// Number of encoded bytes at which a buffer is sent without waiting for more messages. This is tonic's
+/// default.
 const ENOUGH: usize = 32 << 10;
 
-/// See the module.
+/// A codec with small initial buffers; see the module.
 #[derive(Debug)]
 pub struct SmallBuffers<T, U>(PhantomData<(T, U)>);
 

@@ -1,19 +1,20 @@
-//! A gRPC client over a connection that is there already: to a node, or to the device manager.
+//! Settings of a gRPC client over an existing connection to a node or to the device manager.
 //!
-//! What it is not: it opens nothing. Invariant: a peer that is gone without a word is noticed while a call goes on.
+//! No connection is opened here. Invariant: a peer that disappears without closing the connection is
+//! detected during a call.
 
 use std::time::Duration;
 
 use tonic::transport::Endpoint;
 
-/// While a call goes on, the other end is asked so often whether it is there, and has so long to answer.
+/// Interval of keep-alive pings during a call, and the time limit for the answer.
 const PING_EVERY: Duration = Duration::from_secs(15);
 const PING_WITHIN: Duration = Duration::from_secs(10);
 
-/// One whose connector is to give the connection; the name in the URI only fills a header.
+/// An endpoint whose connector supplies the connection. The host name in the URI only fills a header.
 ///
 /// # Panics
-/// If it is no URI.
+/// Panics if `uri` is not a URI.
 #[must_use]
 pub fn over_connection(uri: &'static str) -> Endpoint {
     Endpoint::from_static(uri)

@@ -1,16 +1,16 @@
-//! Length-prefixed messages: the direct carrier's framing.
+//! The framing of the direct carrier: length-prefixed messages.
 //!
 //! A frame is a little-endian `u32`, the number of bytes that follow, and one encoded
 //! [`crate::command::CommandBatch`] or [`crate::command::EventBatch`].
 
 use crate::limits::MAX_BATCH;
 
-/// Bytes of the length prefix.
+/// Size of the length prefix in bytes.
 pub const PREFIX: usize = 4;
 
-/// The peer announced a frame that no sender of ours makes.
+/// The peer announced a frame that is larger than any valid one.
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
-#[error("a frame of {0} bytes was announced, at most {MAX_BATCH} are taken")]
+#[error("a frame of {0} bytes exceeds the limit of {MAX_BATCH} bytes")]
 pub struct FrameTooLarge(pub u64);
 
 /// The prefix for a frame of `length` bytes.
@@ -27,7 +27,7 @@ pub fn prefix(length: usize) -> Result<[u8; PREFIX], FrameTooLarge> {
 /// The length that a prefix announces.
 ///
 /// # Errors
-/// [`FrameTooLarge`] beyond [`MAX_BATCH`], before anything is allocated for it.
+/// [`FrameTooLarge`] beyond [`MAX_BATCH`], so that the caller allocates nothing for such a frame.
 pub fn length(prefix: [u8; PREFIX]) -> Result<usize, FrameTooLarge> {
     let n = u32::from_le_bytes(prefix) as usize;
     if n <= MAX_BATCH {

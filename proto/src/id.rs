@@ -1,7 +1,7 @@
-//! Names of things on the wire.
+//! Ids of objects on the wire.
 //!
-//! The client chooses every object's id, from one counter a process, so that an id is never reused
-//! and a late message about a dead object finds nothing. 0 names no object.
+//! The client chooses every object's id, from one counter per process. So an id is never reused, and a
+//! late message about a dead object finds nothing. 0 is not a valid id.
 
 use std::fmt;
 
@@ -30,29 +30,30 @@ ids! {
     ProgramId(u64);
     /// A kernel.
     KernelId(u64);
-    /// An event: a command's, or a user event. Names the command's bulk transfer too.
+    /// An event: a command's event or a user event. Also names the command's bulk transfer.
     EventId(u64);
     /// A sampler.
     SamplerId(u64);
     /// A command buffer.
     CommandBufferId(u64);
-    /// The path between the workers of two sessions; 0: a worker's path to itself.
+    /// The path between the workers of two sessions. 0 is a worker's path to itself.
     LinkId(u64);
-    /// A question that awaits an answer.
+    /// A request that awaits an answer.
     RequestId(u64);
-    /// Position of a platform in a node's inventory.
+    /// Index of a platform in a node's inventory.
     PlatformIndex(u32);
-    /// Position of a root device in its platform; a higher number is a part of one, which its session knows.
+    /// Index of a root device in its platform. Higher indices are sub-devices, which only their session
+    /// knows.
     DeviceIndex(u32);
 }
 
-/// A session: random, so that a stranger cannot name one.
+/// Id of a session. It is random, so that strangers cannot name one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionId(pub [u8; 16]);
 
 impl fmt::Debug for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Four bytes tell sessions apart in a log and are too few to name one.
+        // Four bytes distinguish sessions in a log and are too few to name one.
         write!(
             f,
             "session {:02x}{:02x}{:02x}{:02x}",
@@ -61,7 +62,7 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// What the two ends of a session know and nobody else; never shown.
+/// Secret shared by the two ends of a session; never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionSecret(pub [u8; 32]);
 

@@ -1,5 +1,5 @@
-//! The formats of images' elements: which are valid, and how large an element is. Pure, from the specification's
-//! tables ("Image Format Descriptor").
+//! Image formats: which are valid, and how large an element is. Pure, from the specification's tables
+//! ("Image Format Descriptor").
 
 /// A `cl_image_format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -10,35 +10,36 @@ pub struct ImageFormat {
     pub channel_type: u32,
 }
 
-/// What a channel order takes.
+/// The channel types that a channel order allows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
-    /// Every type with a channel of its own.
+    /// All types with separate channels.
     Any,
-    /// Normalised and floating-point ones.
+    /// Normalised and floating-point types.
     NormalisedOrFloat,
-    /// Those of 8 bits; and `CL_SNORM_INT16`, which the specification does not have but NVIDIA's driver lists.
+    /// Types of 8 bits. Also `CL_SNORM_INT16`, which the specification does not allow but NVIDIA's driver
+    /// lists.
     Bytes,
-    /// `CL_UNORM_INT8`.
+    /// `CL_UNORM_INT8` only.
     Srgb,
-    /// Those that hold three channels.
+    /// Types that pack three channels.
     Packed,
     /// `CL_UNORM_INT16` and `CL_FLOAT`.
     Depth,
-    /// With a stencil beside it: only sharing with graphics has these.
+    /// Depth with stencil, which exists only for sharing with graphics APIs.
     DepthStencil,
 }
 
-/// How a channel type stores.
+/// How a channel type stores its channels.
 #[derive(Clone, Copy)]
 enum Stores {
-    /// A channel in so many bytes.
+    /// Each channel in this number of bytes.
     Each(u64),
-    /// Three channels together in so many bytes.
+    /// Three channels together in this number of bytes.
     Three(u64),
-    /// Four channels together in so many bytes.
+    /// Four channels together in this number of bytes.
     Four(u64),
-    /// 24 bits beside something else.
+    /// 24 bits, next to other data.
     Mixed,
 }
 
@@ -50,7 +51,7 @@ const HALF_FLOAT: u32 = 0x10DD;
 const FLOAT: u32 = 0x10DE;
 const RGBA: u32 = 0x10B5;
 
-/// Channels, and which types they take.
+/// The number of channels of an order, and the types that it allows.
 fn order(order: u32) -> Option<(u64, Takes)> {
     Some(match order {
         // R, A, Rx
@@ -95,7 +96,7 @@ fn stored(channel_type: u32) -> Option<Stores> {
 }
 
 impl ImageFormat {
-    /// Whether the specification knows it; whether a device takes it is another matter.
+    /// Whether the specification defines the format. A device need not support it.
     #[must_use]
     pub fn is_valid(self) -> bool {
         let (Some((_, takes)), Some(stores)) = (order(self.order), stored(self.channel_type))
@@ -119,8 +120,8 @@ impl ImageFormat {
         }
     }
 
-    /// Bytes of an element; none of a format that is not valid, and of the few whose elements are no power of two
-    /// of bytes or not the same with all drivers, which are not offered.
+    /// Size of an element in bytes. `None` for an invalid format. Also `None` for the few formats whose
+    /// elements are not a power of two of bytes or differ between drivers; these are not offered.
     #[must_use]
     pub fn element_size(self) -> Option<u64> {
         let (channels, takes) = order(self.order).filter(|_| self.is_valid())?;

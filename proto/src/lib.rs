@@ -1,23 +1,23 @@
-//! The wire: everything that client, daemon and device manager agree on.
+//! The wire protocol: everything that client, daemon and device manager must agree on.
 //!
 //! - [`control`]: ordinary gRPC to a node's supervisor.
-//! - [`command`]: the ordered stream of commands to a worker and of events back; moved by a carrier
-//!   (gRPC, or [`frame`]s straight over a socket).
-//! - [`manager`]: gRPC to the device manager, and the lease that it signs; [`codec`]: its buffers; [`named_lease`]: how a
-//!   call to a node says which lease it is about.
-//! - [`preamble`]: the first bytes of every connection that is not gRPC to the supervisor, and the
-//!   proof of the session's secret that follows them.
-//! - [`bulk`]: the 32-byte header before every chunk of bulk data.
-//! - [`endpoint`]: what all gRPC clients have set.
-//! - [`socket`]: what both ends set on their connections' sockets.
-//! - [`source`]: what both ends must see alike in OpenCL C.
-//! - [`clock`]: one clock by another, for both ends.
-//! - [`request`]: the language in which devices are asked for.
-//! - [`id`], [`status`], [`region`], [`raster`],
-//!   [`image_format`], [`limits`], [`version`]: the vocabulary.
+//! - [`command`]: the ordered stream of commands to a worker and of events back. A carrier transports it:
+//!   gRPC, or [`frame`]s directly on a socket.
+//! - [`manager`]: gRPC to the device manager, and the lease that it signs. [`codec`]: buffers of these
+//!   calls. [`named_lease`]: how a call to a node names its lease.
+//! - [`preamble`]: the first bytes of every connection that is not gRPC to the supervisor, and the proof
+//!   of the session's secret that follows them.
+//! - [`bulk`]: the 32-byte header of every message on a bulk connection.
+//! - [`endpoint`]: settings of all gRPC clients.
+//! - [`socket`]: socket options that both ends set.
+//! - [`source`]: how both ends must read OpenCL C source text.
+//! - [`clock`]: relates one clock to another, for both ends.
+//! - [`request`]: the language of requests for devices.
+//! - [`id`], [`status`], [`region`], [`raster`], [`image_format`], [`limits`], [`version`]: shared types
+//!   and constants.
 //!
-//! What it is not: it opens no socket, starts no thread, knows no OpenCL handle. Invariant: nothing
-//! here trusts a length or an enumerator that came from outside.
+//! This crate opens no socket, starts no thread and knows no OpenCL handle. Invariant: no length or
+//! enumerator from outside is used unchecked.
 #![forbid(unsafe_code)]
 
 pub mod bulk;
@@ -29,13 +29,13 @@ pub mod id;
 pub mod image_format;
 pub mod limits;
 pub mod named_lease;
-pub mod patience;
 pub mod preamble;
 pub mod raster;
 pub mod region;
 pub mod request;
 pub mod socket;
 pub mod source;
+pub mod spin_budget;
 pub mod status;
 pub mod version;
 
@@ -57,18 +57,19 @@ pub mod manager {
     include!("gen/causeway.manager.v1.rs");
 }
 
-/// What the services are, in protobuf's own words (an encoded `FileDescriptorSet`): for gRPC's reflection.
+/// The services as an encoded `FileDescriptorSet`, for gRPC reflection.
 pub const SERVICES: &[u8] = include_bytes!("gen/services.bin");
 
-/// The port a device manager listens on unless told otherwise.
+/// Default port of a device manager.
 pub const MANAGER_PORT: u16 = 7078;
 
-/// The port a daemon listens on unless told otherwise.
+/// Default port of a daemon.
 pub const DAEMON_PORT: u16 = 7079;
 
-/// Set in the environment of a daemon's processes: the client library then reports no platform, so
-/// that a daemon never forwards to itself.
+/// Environment variable of a daemon's processes. The client library then reports no platform, so that a
+/// daemon never forwards to itself.
 pub const RECURSION_GUARD: &str = "CAUSEWAY_INSIDE_DAEMON";
 
-/// `CL_DEVICE_VENDOR_ID` of NVIDIA, its PCI vendor number: both ends know what its driver does otherwise than it says.
+/// `CL_DEVICE_VENDOR_ID` of NVIDIA, its PCI vendor id. Both ends work around differences between its
+/// driver and what the driver reports.
 pub const VENDOR_NVIDIA: u64 = 0x10DE;

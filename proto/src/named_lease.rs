@@ -1,16 +1,17 @@
-//! The lease that a call to a node is about, told at the call's head: its id, without any proof.
+//! A header that names the lease of a call to a node: the lease's id, without proof.
 //!
-//! A node reads a long message only of who names a lease that it serves. What it is not: the id lets nobody in; the
-//! credential in the message does, once its signature is found good. Invariant: what is written is what is read.
+//! A node reads a long message only if its header names a lease that the node serves. The id alone grants
+//! nothing. The credential in the message does, once its signature is verified. Invariant: reading
+//! returns what was written.
 
 use prost::Message;
 
 use crate::manager::{Claim, SignedLease};
 
-/// The header with it: 32 hexadecimal digits.
+/// Name of the header. Its value has 32 hexadecimal digits.
 pub const HEADER: &str = "causeway-lease";
 
-/// What the header says of who will show this credential; `None`: it is no lease's.
+/// The header's value for a caller with this credential. `None` if the credential is not a lease.
 #[must_use]
 pub fn told(credential: &[u8]) -> Option<String> {
     let signed = SignedLease::decode(credential).ok()?;
@@ -19,7 +20,7 @@ pub fn told(credential: &[u8]) -> Option<String> {
     Some(format!("{:032x}", u128::from_be_bytes(id)))
 }
 
-/// The id that a header says.
+/// Decodes the id in a header's value.
 #[must_use]
 pub fn heard(value: &[u8]) -> Option<[u8; 16]> {
     let text = std::str::from_utf8(value).ok()?;

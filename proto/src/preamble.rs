@@ -7,19 +7,20 @@
 //! client → worker       64 bytes: client's nonce, HMAC-SHA256(secret, "client" ‖ preamble ‖ nonces)
 //! worker → client       32 bytes: HMAC-SHA256(secret, "worker" ‖ preamble ‖ nonces)
 //! ```
-//! A refusal (by supervisor or worker) is a greeting with a verdict other than [`Verdict::Welcome`],
-//! after which the connection closes. With TLS, the worker's handshake comes between the preamble and
-//! the greeting. What the purpose's protocol says comes after the last step.
+//! A refusal (by supervisor or worker) is a greeting with a verdict other than [`Verdict::Welcome`]. The
+//! connection closes after it. With TLS, the worker's handshake comes between the preamble and the
+//! greeting. The protocol of the purpose begins after the last step.
 //!
-//! Between two workers the dialling one is the client here, and the secret is that of their link, which
+//! Between two workers, the one that dials has the client's part. The secret is that of their link, which
 //! the client of both sessions gave them.
 //!
-//! The route leads to the session without showing its id: a hint of two bytes, six bytes that no other connection of the
-//! session has, and the first eight of HMAC-SHA256(id, "route" ‖ the rest of the preamble). Whoever sees a preamble on
-//! its way can neither make another one for the session nor use this one again.
+//! The route leads to the session without showing its id. It has a hint of two bytes and six bytes that
+//! are unique among the session's connections. Then come the first eight bytes of HMAC-SHA256(id, "route"
+//! ‖ the rest of the preamble). An eavesdropper can neither make another preamble for the session nor
+//! reuse this one.
 //!
-//! The supervisor tells the protocols on its port apart by the first byte: `P` opens HTTP/2, 0x16
-//! TLS, [`MAGIC`] a preamble.
+//! The supervisor distinguishes the protocols on its port by the first byte: `P` begins HTTP/2, 0x16 TLS,
+//! [`MAGIC`] a preamble.
 
 use std::ops::Range;
 
@@ -30,81 +31,81 @@ use subtle::ConstantTimeEq;
 use crate::id::{SessionId, SessionSecret};
 use crate::version::{self, VersionMismatch, WireVersion};
 
-/// Opens every preamble and greeting.
+/// The first bytes of every preamble and greeting.
 pub const MAGIC: [u8; 4] = *b"CSWY";
-/// Bytes of a preamble.
+/// Size of a preamble in bytes.
 pub const PREAMBLE: usize = 32;
-/// Bytes of a greeting.
+/// Size of a greeting in bytes.
 pub const GREETING: usize = 40;
-/// Bytes of the client's proof: nonce and MAC.
+/// Size of the client's proof in bytes: nonce and MAC.
 pub const CLIENT_PROOF: usize = 64;
-/// Bytes of the worker's proof.
+/// Size of the worker's proof in bytes.
 pub const WORKER_PROOF: usize = 32;
-/// Bytes of a nonce.
+/// Size of a nonce in bytes.
 pub const NONCE: usize = 32;
 
-/// The lane of a link's connection for events; its others count from 0.
+/// Lane number of a link's connection for events. The other lanes count from 0.
 pub const EVENT_LANE: u8 = 255;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Purpose {
-    /// Command and event batches as [`frame`](crate::frame)s.
+    /// Batches of commands and events as [`frame`](crate::frame)s.
     Commands = 1,
-    /// The same over gRPC (HTTP/2 follows).
+    /// Batches of commands and events over gRPC (HTTP/2 follows).
     CommandsGrpc = 2,
     /// Bulk data.
     Bulk = 3,
-    /// Heartbeats: the worker sends one zero byte an interval; the client sends nothing.
-    Pulse = 4,
-    /// Bulk data, or words about events ([`EVENT_LANE`]), between the workers of two sessions.
+    /// Heartbeats: the worker sends one zero byte per interval; the client sends nothing.
+    Heartbeat = 4,
+    /// Between the workers of two sessions: bulk data, or messages about events ([`EVENT_LANE`]).
     Peer = 5,
-    /// Bulk data through memory that both ends have; over a Unix socket and nothing else, so that nobody
-    /// can stand between the two on another machine.
+    /// Bulk data through memory that both ends share. Only over a Unix socket, so that no other machine
+    /// can intercept the connection.
     SharedBulk = 6,
 }
 
 /// The client's first 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preamble {
-    /// What for.
+    /// The purpose of the connection.
     pub purpose: Purpose,
-    /// Which of several connections of the same purpose.
+    /// Index among several connections of the same purpose.
     pub lane: u8,
-    /// Whose. It is not shown.
+    /// The session that the connection is for. The encoded preamble does not show it.
     pub session: SessionId,
-    /// Of [`Purpose::Peer`]: which link; else 0.
+    /// The link of a [`Purpose::Peer`] connection; otherwise 0.
     pub link: u64,
 }
 
-/// A preamble as it is read: who knows a session's id can tell whether the connection is for it.
+/// A decoded preamble. Only with a session's id can one tell whether the connection is for that session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Introduction {
-    /// What for.
+    /// The purpose of the connection.
     pub purpose: Purpose,
-    /// Which of several connections of the same purpose.
+    /// Index among several connections of the same purpose.
     pub lane: u8,
-    /// Of [`Purpose::Peer`]: which link; else 0.
+    /// The link of a [`Purpose::Peer`] connection; otherwise 0.
     pub link: u64,
     bytes: [u8; PREAMBLE],
 }
 
-/// By which a session is found among others; several may have the same.
+/// A short digest by which the supervisor finds a session. Several sessions may have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hint([u8; 2]);
 
-/// What no other connection of a session has.
+/// Bytes that are unique among a session's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Once([u8; 6]);
 
-// Where the parts of the route lie.
+// Positions of the route's parts in a preamble.
 const HINT: Range<usize> = 8..10;
 const ONCE: Range<usize> = 10..16;
 const MARK: Range<usize> = 16..24;
 
 impl Hint {
-    /// Of connections for this session.
+    /// The hint of connections for this session.
     #[must_use]
     pub fn of(session: &SessionId) -> Hint {
         let [a, b, ..] = keyed(session, &[b"hint"]);
@@ -113,19 +114,19 @@ impl Hint {
 }
 
 impl Introduction {
-    /// For which sessions it may be.
+    /// The hint of the session that the connection is for.
     #[must_use]
     pub fn hint(&self) -> Hint {
         Hint([self.bytes[HINT.start], self.bytes[HINT.start + 1]])
     }
 
-    /// What no other connection of its session has.
+    /// The bytes that are unique among the session's connections.
     #[must_use]
     pub fn once(&self) -> Once {
         Once(std::array::from_fn(|i| self.bytes[ONCE.start + i]))
     }
 
-    /// Whether it is for this session.
+    /// Whether the connection is for this session.
     #[must_use]
     pub fn is_for(&self, session: &SessionId) -> bool {
         self.hint() == Hint::of(session)
@@ -134,6 +135,7 @@ impl Introduction {
 }
 
 fn mark(session: &SessionId, preamble: &[u8; PREAMBLE]) -> [u8; 8] {
+    // The MAC covers every byte of the preamble except its own.
     let parts = [b"route", &preamble[..MARK.start], &preamble[MARK.end..]];
     let mac = keyed(session, &parts);
     std::array::from_fn(|i| mac[i])
@@ -151,19 +153,19 @@ fn keyed(session: &SessionId, parts: &[&[u8]]) -> [u8; 32] {
 /// Why a preamble was refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
 pub enum BadPreamble {
-    /// Not ours.
+    /// The magic bytes are missing.
     #[error("the connection does not open with Causeway's preamble")]
     Magic,
-    /// Another version of the wire.
+    /// The versions of the wire protocol differ.
     #[error(transparent)]
     Version(#[from] VersionMismatch),
-    /// Unknown purpose.
-    #[error("unknown purpose {0}")]
+    /// The purpose is unknown.
+    #[error("the preamble has the unknown purpose {0}")]
     Purpose(u8),
 }
 
 impl Preamble {
-    /// The bytes that travel: each time others, for one connection.
+    /// The encoded preamble. Every call returns different bytes, for one connection.
     #[must_use]
     pub fn encode(&self) -> [u8; PREAMBLE] {
         let mut out = [0; PREAMBLE];
@@ -179,7 +181,7 @@ impl Preamble {
         out
     }
 
-    /// Reads what [`Preamble::encode`] made.
+    /// Decodes the result of [`Preamble::encode`].
     ///
     /// # Errors
     /// [`BadPreamble`] for anything else.
@@ -192,7 +194,7 @@ impl Preamble {
             1 => Purpose::Commands,
             2 => Purpose::CommandsGrpc,
             3 => Purpose::Bulk,
-            4 => Purpose::Pulse,
+            4 => Purpose::Heartbeat,
             5 => Purpose::Peer,
             6 => Purpose::SharedBulk,
             other => return Err(BadPreamble::Purpose(other)),
@@ -206,37 +208,37 @@ impl Preamble {
     }
 }
 
-/// What the node says to a preamble.
+/// The node's answer to a preamble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum Verdict {
-    /// Go on with the proof.
-    #[error("welcome")]
+    /// The preamble is accepted; the proof follows.
+    #[error("the node accepts the connection")]
     Welcome = 0,
-    /// The preamble made no sense to the node.
-    #[error("the node did not understand the preamble")]
+    /// The node could not decode the preamble.
+    #[error("the node could not decode the connection's preamble")]
     Malformed = 1,
-    /// The versions differ.
-    #[error("the node speaks another version of the wire")]
+    /// The versions of the wire protocol differ.
+    #[error("the node uses another wire version; upgrade both sides to the same release")]
     Version = 2,
-    /// No such session here (any more).
+    /// The node does not have this session, or not any more.
     #[error("the node does not know this session")]
     UnknownSession = 3,
-    /// Too many connections of this purpose.
-    #[error("the session has its full number of connections")]
+    /// The session has too many connections of this purpose.
+    #[error("the session already has the maximum number of such connections")]
     TooMany = 4,
-    /// The secret was not proved.
-    #[error("the session's secret was not proved")]
+    /// The proof of the secret was wrong.
+    #[error("the caller did not prove the session's secret")]
     Unproved = 5,
-    /// The client has not told this end of the link (yet).
+    /// The client has not announced this link to this end, or not yet.
     #[error("the node does not know this link")]
     UnknownLink = 6,
 }
 
-/// The node's answer to a preamble.
+/// The message with the node's answer to a preamble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Greeting {
-    /// Accepted or why not.
+    /// The verdict: welcome, or the reason of the refusal.
     pub verdict: Verdict,
     /// The node's wire version.
     pub version: u16,
@@ -245,7 +247,7 @@ pub struct Greeting {
 }
 
 impl Greeting {
-    /// Accepts, with a fresh nonce.
+    /// A greeting that accepts the preamble, with a fresh nonce.
     #[must_use]
     pub fn welcome() -> Greeting {
         Greeting {
@@ -255,7 +257,7 @@ impl Greeting {
         }
     }
 
-    /// Refuses.
+    /// A greeting that refuses the connection.
     #[must_use]
     pub fn refusal(verdict: Verdict) -> Greeting {
         Greeting {
@@ -265,7 +267,7 @@ impl Greeting {
         }
     }
 
-    /// The bytes that travel.
+    /// The encoded greeting.
     #[must_use]
     pub fn encode(&self) -> [u8; GREETING] {
         let mut out = [0; GREETING];
@@ -276,10 +278,10 @@ impl Greeting {
         out
     }
 
-    /// Reads what [`Greeting::encode`] made.
+    /// Decodes the result of [`Greeting::encode`]. An unknown verdict becomes [`Verdict::Malformed`].
     ///
     /// # Errors
-    /// [`BadPreamble`] when the peer is no Causeway node.
+    /// [`BadPreamble`] when the peer is not a Causeway node.
     pub fn decode(bytes: &[u8; GREETING]) -> Result<Greeting, BadPreamble> {
         if bytes[0..4] != MAGIC {
             return Err(BadPreamble::Magic);
@@ -308,7 +310,7 @@ pub fn fresh_nonce() -> [u8; NONCE] {
     rand::random()
 }
 
-/// The client's proof, with its nonce in front.
+/// The client's proof, preceded by its nonce.
 #[must_use]
 pub fn client_proof(
     secret: &SessionSecret,
@@ -323,7 +325,7 @@ pub fn client_proof(
     out
 }
 
-/// Checks the client's proof; the worker's own proof when it holds.
+/// Checks the client's proof. Returns the worker's own proof if it is right.
 #[must_use]
 pub fn check_client_proof(
     secret: &SessionSecret,
@@ -337,7 +339,7 @@ pub fn check_client_proof(
         .then(|| proof(secret, b"worker", preamble, worker_nonce, &nonce))
 }
 
-/// Checks the worker's proof against the client's own message.
+/// Checks the worker's proof, which covers the nonce in the client's proof.
 #[must_use]
 pub fn check_worker_proof(
     secret: &SessionSecret,
@@ -436,7 +438,7 @@ mod tests {
         assert_eq!(decoded.hint(), Hint::of(&session));
         assert_ne!(decoded.once(), Preamble::decode(&other).unwrap().once());
         assert!(!decoded.is_for(&SessionId([7; 16])));
-        // Nothing of it can be changed without the id.
+        // No byte of it can be changed without knowing the id.
         for at in (4..PREAMBLE).filter(|at| ![4, 5].contains(at)) {
             let mut changed = one;
             changed[at] ^= 1;

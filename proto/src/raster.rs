@@ -1,43 +1,45 @@
 //! The bytes of an image: its elements row after row and slice after slice, without gaps.
 //!
-//! In this *packed order* an image is a run of bytes like a buffer: in it an image's bytes travel, and the client
-//! notes which of them are valid where. A native image takes boxes of elements only; [`Raster::boxes`] finds them
-//! in any region of the run. Pure. Invariant: the size of a [`Raster`] that exists fits 64 bits.
+//! In this *packed order* an image is a run of bytes like a buffer. Its bytes travel in this order, and
+//! the client records in it which bytes are valid where. A native image accepts only boxes of elements;
+//! [`Raster::boxes`] splits any region of the run into boxes. Pure. Invariant: the size of a [`Raster`]
+//! fits into 64 bits.
 
 use crate::region::Region;
 
-/// The largest element of any format, bytes.
+/// Size of the largest element of any format, in bytes.
 const LARGEST_ELEMENT: u64 = 16;
 
-/// An image's shape: elements in a row, rows in a slice, slices. The layers of an array of one-dimensional
-/// images are rows, those of two-dimensional ones slices.
+/// The shape of an image: elements per row, rows per slice, slices. The layers of an array of
+/// one-dimensional images are rows, those of two-dimensional images slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raster {
     element: u64,
     extent: [u64; 3],
 }
 
-/// Numbers that are no image's.
+/// The numbers do not describe an image.
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
-#[error("an image without elements, too large, or whose elements are no power of two of bytes")]
+#[error("invalid image shape: no elements, too large, or element size not a power of two")]
 pub struct BadRaster;
 
-/// A box of elements, whose bytes follow each other in packed order.
+/// A box of elements, which is contiguous in packed order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// First element, row and slice.
     pub origin: [u64; 3],
-    /// Elements, rows and slices.
+    /// Number of elements, rows and slices.
     pub size: [u64; 3],
-    /// Where its bytes begin among those of the region that it is a part of, in that region's packed order.
+    /// Offset of the box's bytes in the packed order of the region that it belongs to.
     pub packed: u64,
 }
 
 impl Raster {
-    /// `element` in bytes: a power of two, so that no chunk of a transfer ends inside of one.
+    /// Creates a shape. `element` is in bytes and must be a power of two, so that no chunk of a transfer
+    /// ends inside of an element.
     ///
     /// # Errors
-    /// [`BadRaster`].
+    /// [`BadRaster`] if a side is 0, the element size is invalid, or the size overflows.
     pub fn new(element: u64, extent: [u64; 3]) -> Result<Raster, BadRaster> {
         let sound = element.is_power_of_two() && element <= LARGEST_ELEMENT && !extent.contains(&0);
         let size = extent
@@ -50,44 +52,44 @@ impl Raster {
         }
     }
 
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     #[must_use]
     pub fn element(&self) -> u64 {
         self.element
     }
 
-    /// Elements in a row, rows, slices.
+    /// Elements per row, rows per slice, slices.
     #[must_use]
     pub fn extent(&self) -> [u64; 3] {
         self.extent
     }
 
-    /// Bytes of a row.
+    /// Size of a row in bytes.
     #[must_use]
     pub fn row(&self) -> u64 {
         self.element * self.extent[0]
     }
 
-    /// Bytes of a slice.
+    /// Size of a slice in bytes.
     #[must_use]
     pub fn slice(&self) -> u64 {
         self.row() * self.extent[1]
     }
 
-    /// Bytes of the image.
+    /// Size of the image in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.slice() * self.extent[2]
     }
 
-    /// The bytes of a box of elements; none of one that is empty or not all inside.
+    /// The bytes of a box of elements. `None` if the box is empty or not completely inside.
     #[must_use]
     pub fn region(&self, origin: [u64; 3], size: [u64; 3]) -> Option<Region> {
         self.pitched(origin, size, self.row(), self.slice())
     }
 
-    /// The same in memory that holds the image with other pitches (bytes from row to row and from slice to
-    /// slice), counted from the image's first byte.
+    /// The bytes of a box in memory that stores the image with other pitches (distances from row to row
+    /// and slice to slice, in bytes). Offsets are relative to the image's first byte.
     #[must_use]
     pub fn pitched(
         &self,
@@ -112,8 +114,9 @@ impl Raster {
         Region::rect(offset, size, row_pitch, slice_pitch).ok()
     }
 
-    /// The boxes that a region of the image's bytes consists of, in packed order; as few as its rows allow, and one
-    /// for every region that [`Raster::region`] gives. None when it leaves the image or cuts an element.
+    /// Splits a region of the image's bytes into boxes, in packed order. There are as few boxes as the
+    /// region's rows allow, and only one for a result of [`Raster::region`]. `None` when the region
+    /// leaves the image or cuts an element.
     #[must_use]
     pub fn boxes(&self, region: &Region) -> Option<Vec<Part>> {
         let whole = |bytes: u64| bytes.is_multiple_of(self.element);
@@ -136,7 +139,7 @@ impl Raster {
         Some(parts.all)
     }
 
-    /// One box, where the region's rows are rows of it.
+    /// The region as one box, if its rows are rows of a box.
     fn as_box(&self, region: &Region) -> Option<Part> {
         let [length, rows, slices] = region.size();
         let row_pitch = if rows == 1 {
@@ -167,7 +170,8 @@ impl Raster {
         [column / self.element, row, slice]
     }
 
-    // A run of bytes: the end of a row, whole rows, whole slices, whole rows, the beginning of a row.
+    // Splits a run of bytes: the end of a row, whole rows, whole slices, whole rows, the beginning of a
+    // row.
     fn cut(&self, mut offset: u64, mut length: u64, mut packed: u64, parts: &mut Parts) {
         let [width, height, _] = self.extent;
         while length > 0 {
@@ -194,7 +198,7 @@ impl Raster {
     }
 }
 
-/// Boxes in packed order; one that goes on where the last one ends, below it or behind it, makes that larger.
+/// Boxes in packed order. A box that continues the last one, below or behind it, is merged into it.
 #[derive(Default)]
 struct Parts {
     all: Vec<Part>,
@@ -212,7 +216,7 @@ impl Parts {
 }
 
 impl Part {
-    // Whether the other one is the box behind this one, or below it; then this becomes both.
+    // If the next box is directly behind or below this one, extends this one by it and returns true.
     fn takes(&mut self, next: &Part) -> bool {
         let [x, y, z] = self.origin;
         let [width, rows, slices] = self.size;
@@ -249,7 +253,7 @@ mod tests {
             .prop_map(|(element, extent)| Raster::new(element, extent).unwrap())
     }
 
-    // A box inside of it.
+    // A raster with a box inside of it.
     fn boxed() -> impl Strategy<Value = (Raster, [u64; 3], [u64; 3])> {
         rasters().prop_flat_map(|raster| {
             let sides = raster

@@ -1,8 +1,8 @@
-//! The bytes of a buffer that a command touches: a run, or the rows of a rectangle.
+//! The bytes of a buffer that a command uses: a run, or the rows of a rectangle.
 //!
-//! OpenCL's rectangles (`clEnqueueReadBufferRect` and kin) and its plain ranges are one shape here.
-//! A region also fixes the *packed order* in which its bytes travel: slice by slice, row by row,
-//! without the gaps. Invariant: a [`Region`] that exists has been checked against overflow.
+//! OpenCL's rectangles (`clEnqueueReadBufferRect` and others) and its plain ranges have one type here. A
+//! region also defines the *packed order* in which its bytes travel: slice by slice, row by row, without
+//! the gaps. Invariant: a [`Region`] has been checked for overflow.
 
 use crate::command;
 
@@ -17,19 +17,19 @@ pub struct Region {
     slice_pitch: u64,
 }
 
-/// The numbers do not describe bytes of any buffer.
+/// The numbers do not describe bytes of a buffer.
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
-#[error("a region whose extent overflows or whose rows overlap")]
+#[error("invalid region: its extent overflows, or its rows overlap")]
 pub struct BadRegion;
 
-/// A contiguous piece: where it lies in the buffer, and where in packed order.
+/// A contiguous part, with its positions in the buffer and in packed order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Segment {
     /// First byte in the buffer.
     pub offset: u64,
     /// First byte in packed order.
     pub packed: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub length: u64,
 }
 
@@ -42,10 +42,11 @@ impl Region {
         Region::rect(offset, [length, 1, 1], length, length)
     }
 
-    /// A rectangle: `size` is row length in bytes, rows, slices; pitches in bytes.
+    /// A rectangle. `size` is the row length in bytes, the number of rows and of slices. Pitches are in
+    /// bytes.
     ///
     /// # Errors
-    /// [`BadRegion`] when it ends beyond 2⁶⁴ or rows or slices overlap.
+    /// [`BadRegion`] when it ends beyond 2⁶⁴, has no rows or slices, or its rows or slices overlap.
     pub fn rect(
         offset: u64,
         size: [u64; 3],
@@ -64,6 +65,7 @@ impl Region {
         if rows == 0 || slices == 0 {
             return Err(BadRegion);
         }
+        // The pitch of a single row is never used, so any value is allowed.
         if rows > 1 && row_pitch < row_length {
             return Err(BadRegion);
         }
@@ -88,7 +90,8 @@ impl Region {
             .checked_add(self.slice_extent()?)
     }
 
-    // Rows without gaps are one row, slices without gaps one slice: fewer, larger segments.
+    // Joins rows without gaps into one row, and slices without gaps into one slice. This gives fewer,
+    // larger segments.
     fn normalised(mut self) -> Region {
         if self.rows > 1 && self.row_pitch == self.row_length {
             self.row_length *= self.rows;
@@ -122,38 +125,38 @@ impl Region {
         self.checked_end().unwrap_or(u64::MAX)
     }
 
-    /// Bytes in packed order.
+    /// Number of bytes in packed order.
     #[must_use]
     pub fn packed_length(&self) -> u64 {
-        // Cannot overflow: rows do not overlap, so this is at most the extent.
+        // This cannot overflow: rows do not overlap, so the product is at most the extent.
         self.row_length * self.rows * self.slices
     }
 
-    /// Whether it is one run.
+    /// Whether the region is one run of bytes.
     #[must_use]
     pub fn is_linear(&self) -> bool {
         self.rows == 1 && self.slices == 1
     }
 
-    /// Row length in bytes, rows, slices (after gaps of 0 have been joined).
+    /// Row length in bytes, number of rows and of slices, after rows and slices without gaps were joined.
     #[must_use]
     pub fn size(&self) -> [u64; 3] {
         [self.row_length, self.rows, self.slices]
     }
 
-    /// Bytes from row to row.
+    /// Distance from row to row in bytes.
     #[must_use]
     pub fn row_pitch(&self) -> u64 {
         self.row_pitch
     }
 
-    /// Bytes from slice to slice.
+    /// Distance from slice to slice in bytes.
     #[must_use]
     pub fn slice_pitch(&self) -> u64 {
         self.slice_pitch
     }
 
-    /// The same shape elsewhere.
+    /// The same shape at another offset.
     ///
     /// # Errors
     /// [`BadRegion`] when it ends beyond 2⁶⁴.
@@ -190,13 +193,13 @@ impl Region {
         self.segments(self.packed_before(from), self.packed_before(to))
     }
 
-    /// Whether one of its bytes lies in bytes `from..to` of the buffer.
+    /// Whether one of the region's bytes is in bytes `from..to` of the buffer.
     #[must_use]
     pub fn touches(&self, from: u64, to: u64) -> bool {
         self.packed_before(from) < self.packed_before(to)
     }
 
-    // How many of its bytes lie before this one of the buffer.
+    // Number of the region's bytes that lie before this byte of the buffer.
     fn packed_before(&self, byte: u64) -> u64 {
         let Some(at) = byte.checked_sub(self.offset) else {
             return 0;
@@ -206,9 +209,10 @@ impl Region {
         (slice * self.rows + row) * self.row_length + at.min(self.row_length)
     }
 
-    /// For the wire.
+    /// Converts to the wire format.
     #[must_use]
     pub fn to_wire(&self) -> command::Region {
+        // A plain run needs no further numbers, and zeros take no bytes on the wire.
         let linear = self.is_linear();
         let only = |value: u64| if linear { 0 } else { value };
         command::Region {
@@ -221,17 +225,18 @@ impl Region {
         }
     }
 
-    /// From the wire, checked.
+    /// Converts from the wire format, with all checks.
     ///
     /// # Errors
-    /// [`BadRegion`] when the numbers overflow or overlap.
+    /// [`BadRegion`] when the numbers overflow or rows or slices overlap.
     pub fn from_wire(wire: &command::Region) -> Result<Region, BadRegion> {
+        // 0 means 1 on the wire.
         let size = [wire.row_length, wire.rows.max(1), wire.slices.max(1)];
         Region::rect(wire.offset, size, wire.row_pitch, wire.slice_pitch)
     }
 }
 
-// In which of `count` equal steps a byte lies, the last one being without end, and where in it.
+// Returns which of `count` equal steps a byte is in, and its position there. The last step has no end.
 fn step(at: u64, count: u64, pitch: u64) -> (u64, u64) {
     let step = at.checked_div(pitch).map_or(0, |step| step.min(count - 1));
     (step, at - step * pitch)
@@ -285,7 +290,7 @@ mod tests {
             let want = expected.get(from as usize..to).unwrap_or(&[]);
             prop_assert_eq!(&got[..], want);
             prop_assert_eq!(Region::from_wire(&region.to_wire()), Ok(region));
-            // The same bytes, asked for by where they lie in the buffer.
+            // The same bytes, selected by their positions in the buffer.
             let to = from + count;
             let inside: Vec<u64> = region
                 .within(from, to)

@@ -1,34 +1,35 @@
-//! What both ends set on the socket of every connection of a session or link.
+//! Socket options that both ends set on every connection of a session or link.
 //!
-//! The kernel's choices stay as they are but for two: messages leave at once, and a connection that does
-//! not leave the machine is not paced. Invariant: what is only a matter of speed fails nothing.
+//! The kernel's defaults stay except for two: messages leave at once, and connections inside the machine
+//! are not paced. Invariant: a refused option that affects only speed is no error.
 
 use std::io;
 use std::net::TcpStream;
 
 use rustix::net::{AddressFamily, sockopt};
 
-/// Paces nothing, is part of every kernel, and every process may choose it.
+/// A congestion control algorithm without pacing. Every kernel has it, and every process may choose it.
 const UNPACED: &str = "reno";
 
-/// Sets them; the connection is established.
+/// Sets the options of an established connection.
 ///
 /// # Errors
-/// What the system says to `TCP_NODELAY`.
+/// The system's error for `TCP_NODELAY`.
 pub fn set_options(socket: &TcpStream) -> io::Result<()> {
     if is_unix(socket) {
         return Ok(());
     }
     socket.set_nodelay(true)?;
-    // BBR, some systems' default, sends by a timer's clock. Between two processes of one machine there is
-    // no queue that this would keep short, and it costs two thirds of the throughput.
+    // BBR, the default of some systems, sends by a timer. Between two processes of one machine there is
+    // no queue that pacing would keep short, and it costs two thirds of the throughput.
     if stays_inside(socket) {
         let _ = sockopt::set_tcp_congestion(socket, UNPACED);
     }
     Ok(())
 }
 
-/// Whether it is a Unix socket: std has one type for a stream socket with time limits, which asks for no more than that.
+/// Whether the socket is a Unix socket. std has no common type for stream sockets with timeouts, so
+/// `TcpStream` may wrap one.
 #[must_use]
 pub fn is_unix(socket: &TcpStream) -> bool {
     sockopt::socket_domain(socket).is_ok_and(|domain| domain == AddressFamily::UNIX)

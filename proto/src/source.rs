@@ -1,13 +1,14 @@
-//! OpenCL C as far as both ends must read it alike: where a text includes another, and what the words of
-//! build options are.
+//! OpenCL C source text as far as both ends must read it alike: where a text includes another, and the
+//! words of build options.
 //!
-//! The client puts its own headers in place of the directives that name them ([`Directives`]). The worker lets no
-//! other file of its node in ([`Suspects`]). A directive that the client overlooks is refused by the worker.
+//! The client replaces directives that include its own headers by their text ([`Directives`]). The worker
+//! allows no other file of its node to be included ([`Suspects`]). So the worker refuses a directive that
+//! the client overlooks.
 //!
-//! What it is not: a preprocessor. [`Directives`] are those that OpenCL C has after line splices, comments,
-//! digraphs and trigraphs. Conditions and macros are not looked at.
+//! This is no preprocessor. [`Directives`] returns the directives that OpenCL C sees after line splices,
+//! comments, digraphs and trigraphs. Conditions and macros are not evaluated.
 //!
-//! Invariant: every input ends in an answer; nothing here allocates more than the text is long.
+//! Invariant: every function ends for every input, and allocates no more than the length of the text.
 
 mod suspects;
 mod text;
@@ -17,29 +18,30 @@ use self::text::{Text, begins_splice, ends_line};
 
 /// Directives that include a file.
 const INCLUDES: [&str; 4] = ["include", "include_next", "import", "embed"];
-/// What Clang skips where a text begins, and only there.
+/// Byte order mark, which Clang skips at the start of a text, and only there.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// A text without its byte order mark: what precedes the text takes its place.
+/// The text without its byte order mark. Callers that put other text in front must remove the mark.
 #[must_use]
 pub fn without_mark(source: &[u8]) -> &[u8] {
     source.strip_prefix(BYTE_ORDER_MARK).unwrap_or(source)
 }
 
-/// Bytes of any encoding as text: each is the character of its number, so what is ASCII looks as it is.
+/// Bytes of any encoding as text. Each byte becomes the character with its number, so ASCII stays
+/// readable.
 #[must_use]
 pub fn wide(bytes: &[u8]) -> String {
     bytes.iter().copied().map(char::from).collect()
 }
 
-/// The bytes of which [`wide`] made a text. A character that is none of its own is `?`.
+/// The bytes from which [`wide`] made a text. Characters above 255 become `?`.
 #[must_use]
 pub fn narrow(text: &str) -> Vec<u8> {
     let byte = |c: char| u8::try_from(c).unwrap_or(b'?');
     text.chars().map(byte).collect()
 }
 
-/// The words of build options: separated by blanks outside quotes.
+/// Splits build options into words, which are separated by blanks outside of quotes.
 #[must_use]
 pub fn words(options: &str) -> Vec<&str> {
     let mut words = Vec::new();
@@ -64,7 +66,7 @@ pub fn words(options: &str) -> Vec<&str> {
     words
 }
 
-/// `source` with line splices taken out and every spelling of `#` made one.
+/// `source` without line splices, and with every spelling of `#` replaced by `#`.
 #[must_use]
 pub fn plain(source: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(source.len());
@@ -86,27 +88,28 @@ pub fn plain(source: &[u8]) -> Vec<u8> {
 /// The name in an include directive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// As it stands between the delimiters, of any encoding.
+    /// The name between the delimiters, in any encoding.
     pub name: Vec<u8>,
-    /// In quotes, not angle brackets: looked for beside the including file first.
+    /// Whether the name is in quotes, not angle brackets. The compiler then looks in the including file's
+    /// folder first.
     pub quoted: bool,
 }
 
-/// A directive of any kind.
+/// A preprocessing directive of any kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directive {
-    /// Its word: `define`, `if`…; empty for a null directive or a line marker.
+    /// The directive's word: `define`, `if`…; empty for a null directive or a line marker.
     pub word: String,
-    /// Offset of its `#` (blanks before it are not part of it).
+    /// Offset of its `#`, without the blanks before it.
     pub start: usize,
-    /// Offset of what stands behind the word and blanks.
+    /// Offset of the text after the word and its blanks.
     pub argument: usize,
-    /// Offset of the newline that ends it, or of the end of the text.
+    /// Offset of the newline that ends the directive, or of the end of the text.
     pub end: usize,
 }
 
 impl Directive {
-    /// The header that it includes from the same text, where it stands there by name.
+    /// The header that this directive includes, if it is an include directive with a literal name.
     #[must_use]
     pub fn header(&self, source: &[u8]) -> Option<Header> {
         let at = self.argument;
@@ -115,14 +118,14 @@ impl Directive {
     }
 }
 
-/// The directives of a text, in order.
+/// Iterates over the directives of a text, in order.
 #[derive(Debug)]
 pub struct Directives<'a> {
     text: Text<'a>,
 }
 
 impl<'a> Directives<'a> {
-    /// Those in `source`.
+    /// The directives in `source`.
     #[must_use]
     pub fn of(source: &'a [u8]) -> Directives<'a> {
         let at = source.len() - without_mark(source).len();
@@ -144,8 +147,9 @@ impl Iterator for Directives<'_> {
             if text.take_hash() {
                 text.skip_blanks();
                 let word = text.take_word().into_owned();
-                // Clang reads these texts as they are: nothing in them begins a comment. It reads `#error` so
-                // too, but where one is compiled nothing else matters, and in a skipped group comments count.
+                // Clang reads these texts verbatim: nothing in them begins a comment. It reads `#error`
+                // verbatim too. But where an `#error` is compiled the build fails anyway, and in a
+                // skipped group comments count.
                 let mut as_is = word == "warning";
                 if !as_is {
                     text.skip_blanks();
@@ -153,7 +157,7 @@ impl Iterator for Directives<'_> {
                 }
                 let argument = text.at;
                 if INCLUDES.contains(&&*word) {
-                    // Quotes in a header's name are none of a string.
+                    // Quotes in a header's name do not begin a string.
                     text.take_header();
                 }
                 if as_is {
@@ -175,7 +179,7 @@ impl Iterator for Directives<'_> {
     }
 }
 
-/// Whether `word` stands anywhere in a text.
+/// Whether `word` occurs anywhere in a text.
 #[must_use]
 pub fn contains(text: &[u8], word: &[u8]) -> bool {
     let Some(first) = word.first() else {
@@ -192,7 +196,7 @@ pub fn contains(text: &[u8], word: &[u8]) -> bool {
     false
 }
 
-/// Whether a text is only blanks and comments.
+/// Whether a text has only blanks and comments.
 #[must_use]
 pub fn is_blank(source: &[u8]) -> bool {
     let mut text = Text { source, at: 0 };
@@ -251,7 +255,7 @@ mod tests {
         assert!(contains(b"", b""));
     }
 
-    // What is passed over in one step may not hide a splice, a quote's end or a comment's.
+    // Skipping several bytes at once must not miss a splice, or the end of a quote or comment.
     #[test]
     fn directives_behind_long_lines_are_seen() {
         for before in [

@@ -1,6 +1,6 @@
-//! The one table from anything that can go wrong on the wire to an OpenCL code.
+//! The only table that converts errors of the wire to OpenCL codes.
 
-/// An OpenCL status: 0 or a negative code, as the application sees it.
+/// An OpenCL status as the application sees it: 0 or a negative code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Status(pub i32);
 
@@ -13,18 +13,18 @@ impl Status {
     pub const OUT_OF_RESOURCES: Status = Status(-5);
     /// `CL_OUT_OF_HOST_MEMORY`.
     pub const OUT_OF_HOST_MEMORY: Status = Status(-6);
-    /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST`: something waited for has failed.
+    /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST`: an event in the wait list has failed.
     pub const WAIT_LIST_FAILED: Status = Status(-14);
     /// `CL_INVALID_OPERATION`.
     pub const INVALID_OPERATION: Status = Status(-59);
 
-    /// Whether it is a failure.
+    /// Whether the status is an error.
     #[must_use]
     pub fn is_error(self) -> bool {
         self.0 < 0
     }
 
-    /// The specification's name of a failure.
+    /// The specification's name of an error code.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         let found = NAMES.iter().find(|(code, _)| *code == self.0);
@@ -41,7 +41,7 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// The codes of `CL/cl.h`.
+/// The error codes of `CL/cl.h`.
 const NAMES: [(i32, &str); 62] = [
     (-1, "CL_DEVICE_NOT_FOUND"),
     (-2, "CL_DEVICE_NOT_AVAILABLE"),
@@ -107,64 +107,71 @@ const NAMES: [(i32, &str); 62] = [
     (-72, "CL_MAX_SIZE_RESTRICTION_EXCEEDED"),
 ];
 
-/// What can go wrong between client and node, as the client tells the application.
+/// Errors between client and node, as the client reports them to the application.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// Nobody answered at the address.
+    /// The address did not answer.
     #[error("{address} cannot be reached: {reason}")]
     Unreachable {
-        /// Where.
+        /// The address of the node.
         address: String,
-        /// What the system said.
+        /// The system's reason.
         reason: String,
     },
-    /// It was not tried: a file of certificates or a token that the configuration names cannot be used.
-    #[error("{reason}; {address} was not tried")]
+    /// The client did not connect, because a certificate or token file of its configuration cannot be
+    /// used.
+    #[error("{reason}; {address} was not contacted")]
     Credentials {
-        /// Where it would have been.
+        /// The address of the node.
         address: String,
-        /// Which file, and why.
+        /// The file, and the problem with it.
         reason: String,
     },
-    /// The peer speaks, but not our protocol or version.
-    #[error("{address} does not speak as a Causeway node should: {reason}")]
+    /// The peer answers, but with another protocol or version.
+    #[error("{address} violated Causeway's protocol: {reason}")]
     Protocol {
-        /// Where.
+        /// The address of the node.
         address: String,
-        /// What was wrong.
+        /// The violation.
         reason: String,
     },
-    /// The peer closed the connection before it answered: it has too much to do, or is just ending.
+    /// The peer closed the connection before it answered: it is overloaded, or shutting down.
     #[error(
-        "{address} closed the connection before it answered: {reason}; it is busy, or it is no Causeway node"
+        "{address} closed the connection before it answered: {reason}; the peer is overloaded, or it is not a Causeway server"
     )]
     Closed {
-        /// Where.
+        /// The address of the node.
         address: String,
-        /// In which step.
+        /// The step at which the connection was closed.
         reason: String,
     },
-    /// The node refused the session.
-    #[error("{address} refused the session: {reason}")]
+    /// The node refused the request.
+    #[error("{address} refused the request: {reason}")]
     Refused {
-        /// Where.
+        /// The address of the node.
         address: String,
-        /// Why.
+        /// The node's reason.
         reason: String,
     },
-    /// The session existed and is gone.
+    /// The session was open and is lost.
     #[error("the session on {address} is lost: {reason}")]
     Lost {
-        /// Where.
+        /// The address of the node.
         address: String,
-        /// Why.
+        /// The reason of the loss.
         reason: String,
+    },
+    /// The session was open, and the program has disconnected the server.
+    #[error("the session on {address} is lost: the program has disconnected the server")]
+    Disconnected {
+        /// The address of the node.
+        address: String,
     },
     /// The process is a fork of the one that opened the session.
     #[error("a session does not survive fork()")]
     Forked,
     /// A command is larger than a batch may be.
-    #[error("a command of {0} bytes is larger than the wire takes")]
+    #[error("a command of {0} bytes exceeds the limit of a batch")]
     TooLarge(usize),
 }
 
@@ -175,7 +182,7 @@ impl From<WireError> for Status {
 }
 
 impl WireError {
-    /// The OpenCL code.
+    /// The OpenCL code for the error.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {
@@ -183,7 +190,8 @@ impl WireError {
             | WireError::Credentials { .. }
             | WireError::Protocol { .. }
             | WireError::Closed { .. }
-            | WireError::Lost { .. } => Status::DEVICE_NOT_AVAILABLE,
+            | WireError::Lost { .. }
+            | WireError::Disconnected { .. } => Status::DEVICE_NOT_AVAILABLE,
             WireError::Refused { .. } | WireError::Forked => Status::OUT_OF_RESOURCES,
             WireError::TooLarge(_) => Status::OUT_OF_HOST_MEMORY,
         }

@@ -1,36 +1,35 @@
-//! The wire's version: one line of history each.
+//! The version of the wire protocol, with one line of history each.
 //!
-//! The number travels in the first message of every conversation. A mismatch is refused there, with
-//! a message that says which side to upgrade.
+//! The number is in the first message of every conversation. A mismatch is refused there, with a message
+//! that names the side to upgrade.
 
-/// A version of the wire.
+/// A version of the wire protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum WireVersion {
     /// 2026-11: the first.
     V1 = 1,
-    /// 2026-11: contexts of several nodes: links between workers, made and dropped, and mirrors of
-    /// events.
+    /// 2026-11: contexts of several nodes, with links between workers and mirrors of events.
     V2 = 2,
-    /// 2026-11: writes of one chunk that wait for no credit.
+    /// 2026-11: writes of one chunk that need no credit.
     V3 = 3,
-    /// 2026-11: commands whose end nobody looks at.
+    /// 2026-11: commands whose end is not observed.
     V4 = 4,
-    /// 2026-11: who makes shared memory has the last word on it.
+    /// 2026-11: the maker of shared memory confirms the lane last.
     V5 = 5,
-    /// 2026-11: a client bounds how fast its worker sends on a bulk connection, and chunks may be compressed.
+    /// 2026-11: a client limits its worker's rate on a bulk connection, and chunks may be compressed.
     V6 = 6,
     /// 2026-11: images and samplers.
     V7 = 7,
     /// 2026-11: specialisation constants and sub-group queries.
     V8 = 8,
-    /// 2026-11: parts of devices.
+    /// 2026-11: sub-devices.
     V9 = 9,
     /// 2026-11: shared virtual memory.
     V10 = 10,
     /// 2026-11: command buffers.
     V11 = 11,
-    /// 2026-11: launches of command buffers that change, suggested sizes of work-groups.
+    /// 2026-11: changed launches of command buffers, and suggested work-group sizes.
     V12 = 12,
     /// 2026-11: a node tells its device manager that it is stopping.
     V13 = 13,
@@ -38,29 +37,30 @@ pub enum WireVersion {
     V14 = 14,
     /// 2026-11: a node tells its device manager that everybody can use it.
     V15 = 15,
-    /// 2026-11: build options and names of headers of any encoding.
+    /// 2026-11: build options and header names in any encoding.
     V16 = 16,
-    /// 2026-11: the holder of a lease is told which nodes' devices it has lost; calls to nodes name the lease in a header.
+    /// 2026-11: the holder of a lease learns which nodes' devices it has lost; calls to nodes name the
+    /// lease in a header.
     V17 = 17,
     /// 2026-11: connections do not show the id of their session.
     V18 = 18,
 }
 
 impl WireVersion {
-    /// What this build speaks.
+    /// The version of this build.
     pub const CURRENT: WireVersion = WireVersion::V18;
 
-    /// Its number.
+    /// The version's number on the wire.
     #[must_use]
     pub const fn number(self) -> u16 {
         self as u16
     }
 }
 
-/// The peer speaks another version.
+/// The peer uses another version.
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
 #[error(
-    "wire version {theirs} met, {} spoken here: upgrade {}",
+    "the other side uses wire version {theirs}, this side {}; upgrade {}",
     WireVersion::CURRENT.number(),
     if *theirs < u32::from(WireVersion::CURRENT.number()) { "the other side" } else { "this side" }
 )]
@@ -69,10 +69,10 @@ pub struct VersionMismatch {
     pub theirs: u32,
 }
 
-/// Accepts the peer's version or says what to upgrade.
+/// Checks that the peer's version is this build's version.
 ///
 /// # Errors
-/// [`VersionMismatch`] when it is not the one spoken here.
+/// [`VersionMismatch`], which names the side to upgrade.
 pub fn check(theirs: u32) -> Result<(), VersionMismatch> {
     if theirs == u32::from(WireVersion::CURRENT.number()) {
         Ok(())

@@ -1,4 +1,5 @@
-//! The device manager's messages: what is sent is what is read, and no bytes do harm.
+//! The device manager's messages: encoding and decoding keep them unchanged, and arbitrary bytes do no
+//! harm.
 
 use causeway_proto::control::{Client, Device, InfoAnswer, Inventory, Platform};
 use causeway_proto::manager::{

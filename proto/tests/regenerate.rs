@@ -1,4 +1,4 @@
-//! The committed code in `src/gen` is what the `.proto` files give.
+//! Checks that the committed code in `src/gen` matches the `.proto` files.
 //!
 //! `CAUSEWAY_REGENERATE=1 cargo test -p causeway-proto --test regenerate` rewrites it.
 
@@ -20,8 +20,8 @@ fn generated_code_is_current() {
     };
     let configure = tonic_prost_build::configure;
     compile("node", configure(), &["control.proto", "command.proto"]);
-    // It names messages of `control`, which are where `lib.rs` has them. What would be made of
-    // control.proto on the way is not wanted, hence the folders.
+    // manager.proto uses messages of `control`, which `lib.rs` defines. The separate folders keep the
+    // code that this step would generate for control.proto apart.
     let descriptors = fresh.path().join("services.bin");
     let manager = configure()
         .extern_path(".causeway.control.v1", "crate::control")
@@ -32,7 +32,8 @@ fn generated_code_is_current() {
         ("node", "causeway.control.v1.rs"),
         ("node", "causeway.command.v1.rs"),
         ("manager", "causeway.manager.v1.rs"),
-        // What gRPC's reflection tells: the control service too, which manager.proto imports.
+        // The descriptors for gRPC reflection. They include the control service, which manager.proto
+        // imports.
         ("", "services.bin"),
     ] {
         let fresh = std::fs::read(fresh.path().join(folder).join(name)).expect("generated");

@@ -10,24 +10,34 @@ pub(super) fn rows(options: &Options) -> Vec<Row> {
     let count = if options.quick { 1_000 } else { 10_000 };
     let row = |shape, id: &str, name: &str| {
         Row::new(Group::Growth, Task::Growth(shape, count), id, name)
-            .place(Place::Fake)
+            .place(Place::Growth)
             .unit(Unit::Share)
     };
     vec![
         row(
             Shape::HostReuse,
             "growth/host-reuse",
-            "reads into and writes from one host buffer, 2 n over n, fake driver",
+            "reads into and writes from parts of one host buffer, 2 n over n, fake driver",
         ),
         row(
             Shape::Barriers,
             "growth/barriers",
-            "a barrier after every command, 2 n over n, fake driver",
+            "a barrier or marker after every command, 2 n over n, fake driver",
         ),
         row(
             Shape::Kept,
             "growth/kept-events",
             "events that are never released, 2 n over n, fake driver",
+        ),
+        row(
+            Shape::Withheld,
+            "growth/withheld",
+            "user events of two nodes' commands set, 2 n over n, fake driver",
+        ),
+        row(
+            Shape::LostNode,
+            "growth/lost-node",
+            "commands of a node that is lost, 2 n over n, fake driver",
         ),
     ]
 }

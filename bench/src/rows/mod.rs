@@ -15,6 +15,7 @@ mod manager;
 mod memory;
 mod nodes;
 mod start;
+mod waits;
 
 use serde::{Deserialize, Serialize};
 
@@ -68,7 +69,7 @@ impl Group {
     /// Its rows.
     pub(crate) fn rows(self, options: &Options) -> Vec<Row> {
         match self {
-            Group::Latency => latency::rows(),
+            Group::Latency => [latency::rows(), waits::rows(options)].concat(),
             Group::Commands => commands::rows(options),
             Group::Bandwidth => bandwidth::rows(options),
             Group::Growth => growth::rows(options),
@@ -90,6 +91,8 @@ pub(crate) enum Place {
     Loopback,
     /// The same over the fake driver.
     Fake,
+    /// One or two daemons over the fake driver, for each measurement.
+    Growth,
     /// A process of its own for each sample.
     Fresh,
     /// A daemon and a program of its own for each row.
@@ -126,6 +129,10 @@ pub(crate) enum Task {
     LaunchFinish,
     /// A blocking read of 4 bytes.
     ReadSmall,
+    /// So many turns of a program that waits in each: time of one.
+    WaitOften(Often, u32),
+    /// The same: processor time of one, of the program and of the daemon's workers.
+    Processor(Often, u32),
     /// Nothing but a ping-pong of 64 bytes.
     PingPong,
     /// So many launches and one `clFinish`: time of one.
@@ -183,6 +190,21 @@ pub(crate) enum Shape {
     Barriers,
     /// Commands whose events are kept.
     Kept,
+    /// Commands on two nodes, each behind a user event of its own.
+    Withheld,
+    /// Commands under way on a node that is lost, and a fifth as many buffers.
+    LostNode,
+}
+
+/// What a program that waits often does in each turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Often {
+    /// A blocking map for reading of an image of 1 KiB, and its unmap.
+    MapImage,
+    /// A launch and `clFinish` on the next of 100 queues.
+    Queues,
+    /// In one of eight threads: makes a buffer, launches on it and reads it, blocking.
+    Threads,
 }
 
 /// How fast calls follow each other.

@@ -11,8 +11,9 @@ use super::{Cast, Error, Stage};
 use crate::figures::{Side, quantile};
 use crate::options::Options;
 use crate::probe::repetitions;
+use crate::process;
 use crate::report::Line;
-use crate::rows::{Base, Direction, Row, Shape, Task, Way};
+use crate::rows::{Base, Direction, Often, Row, Task, Way};
 use crate::setup::{Build, Process};
 use crate::socket::{Order, Socket};
 
@@ -141,12 +142,18 @@ impl Loopback {
         Ok(vec![rate(&many) / rate(&one)])
     }
 
-    /// Twice as many over as many, of a probe.
-    fn growth(probe: &mut Probed, shape: Shape, count: u32) -> Result<Vec<f64>, Error> {
-        let few = probe.ask(Task::Growth(shape, count), 0)?;
-        let many = probe.ask(Task::Growth(shape, 2 * count), 0)?;
-        let time = |times: &[u64]| times.first().copied().unwrap_or(1).max(1) as f64;
-        Ok(vec![time(&many) / time(&few)])
+    /// Nanoseconds of processor that a turn takes a probe and such other processes together.
+    fn processor(
+        probe: &mut Probed,
+        others: &[u32],
+        often: Often,
+        turns: u32,
+    ) -> Result<Vec<f64>, Error> {
+        let ids = [others, &[probe.id()]].concat();
+        let used = || ids.iter().map(|id| process::cpu(*id)).sum::<f64>();
+        let before = used();
+        probe.ask(Task::WaitOften(often, turns), 0)?;
+        Ok(vec![(used() - before) * 1e9 / f64::from(turns)])
     }
 
     /// Built by one session before, and again by one that is new.
@@ -194,10 +201,11 @@ impl Stage for Loopback {
         let row = line.row.clone();
         match row.task {
             Task::BuildSeen => return self.build_seen(line),
-            Task::Growth(shape, count) => {
-                let native = Self::growth(&mut self.native, shape, count)?;
+            Task::Processor(often, turns) => {
+                let native = Self::processor(&mut self.native, &[], often, turns)?;
                 line.samples.push(Side::Native, native);
-                let causeway = Self::growth(&mut self.own, shape, count)?;
+                let workers = process::children(self.node.daemon.id())?;
+                let causeway = Self::processor(&mut self.own, &workers, often, turns)?;
                 line.samples.push(Side::Causeway, causeway);
                 return Ok(());
             }

@@ -1,6 +1,7 @@
 //! Where rows are measured: what has to run for them is started, and then asked for a round at a time.
 //!
 //! - [`loopback`]: a daemon on loopback, over the node's driver or the fake one.
+//! - [`growth`]: a daemon or two, and a program for each size of a row.
 //! - [`fresh`]: a process for each sample.
 //! - [`memory`]: a daemon and a program for each way of the bytes.
 //! - [`links`]: hosts with links between them.
@@ -13,6 +14,7 @@
 mod cost;
 mod experiments;
 mod fresh;
+mod growth;
 mod links;
 mod loopback;
 mod memory;
@@ -77,6 +79,7 @@ pub(crate) fn open(place: Place, options: &Options) -> Result<Box<dyn Stage>, Er
     Ok(match place {
         Place::Loopback => Box::new(loopback::Loopback::start(options, false)?),
         Place::Fake => Box::new(loopback::Loopback::start(options, true)?),
+        Place::Growth => Box::new(growth::Growth::start()?),
         Place::Fresh => Box::new(fresh::Fresh::start(options)?),
         Place::Memory => Box::new(memory::Memory::start(options)?),
         Place::Links => Box::new(links::Links::start(options)?),

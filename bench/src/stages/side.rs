@@ -145,6 +145,11 @@ impl Probed {
         Ok(Probed { process, greeting })
     }
 
+    /// Its process's number.
+    pub(super) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Asks, without waiting for the answer.
     pub(super) fn begin(&mut self, task: Task, nonce: u64) -> Result<(), Error> {
         let request = Request { task, nonce };

@@ -1,7 +1,6 @@
-//! Somebody who asks the manager: one connection for each question, so that a manager that was started anew is
-//! no matter.
+//! A caller of the manager. Each request uses its own connection, so a restart of the manager does not matter.
 //!
-//! Invariant: each question ends within [`PATIENCE`].
+//! Invariant: each request ends within [`PATIENCE`].
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,7 +25,7 @@ use tonic::{Request, Status, Streaming};
 
 use crate::PATIENCE;
 
-/// The manager was not reached, or says no.
+/// The manager was not reached, or refused the request.
 #[derive(Debug, thiserror::Error)]
 #[error("the device manager: {0}")]
 pub struct Refused(pub String);
@@ -37,7 +36,7 @@ impl From<Status> for Refused {
     }
 }
 
-/// See the module.
+/// A user or node that calls the manager. See the module.
 #[derive(Clone)]
 pub struct Caller {
     runtime: Arc<Runtime>,
@@ -47,7 +46,7 @@ pub struct Caller {
     token_id: String,
 }
 
-/// Of a request that waits: what comes of it.
+/// A request that waits for devices.
 pub struct Waiting {
     runtime: Arc<Runtime>,
     steps: Streaming<causeway_proto::manager::Progress>,
@@ -69,22 +68,22 @@ impl Caller {
         }
     }
 
-    /// What it shows to be known.
+    /// The caller's token.
     #[must_use]
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// The name of that, by which it is revoked; empty for the first administrator.
+    /// The id by which the token is revoked; empty for the first administrator.
     #[must_use]
     pub fn token_id(&self) -> &str {
         &self.token_id
     }
 
-    /// A user, or a node, as it is known by a new token.
+    /// Adds a user or a node. Returns a caller with its new token.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`] if the manager is not reached or refuses.
     pub fn put_user(&self, name: &str, node: bool) -> Result<Caller, Refused> {
         let user = User {
             name: name.to_owned(),
@@ -98,10 +97,10 @@ impl Caller {
         self.another_token(name, Duration::ZERO)
     }
 
-    /// A user as he is known by another token, which counts for so long; zero: until it is revoked.
+    /// Creates another token for a user. The token is valid for `lifetime`; zero means until it is revoked.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`] if the manager is not reached or refuses.
     pub fn another_token(&self, user: &str, lifetime: Duration) -> Result<Caller, Refused> {
         let token = CreateTokenRequest {
             user: user.to_owned(),
@@ -119,10 +118,10 @@ impl Caller {
         })
     }
 
-    /// A user is no more.
+    /// Deletes a user.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`] if the manager is not reached or refuses.
     pub fn delete_user(&self, name: &str) -> Result<(), Refused> {
         let name = name.to_owned();
         let request = DeleteUserRequest { name };
@@ -133,10 +132,10 @@ impl Caller {
         Ok(())
     }
 
-    /// A token counts no more.
+    /// Revokes a token.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`] if the manager is not reached or refuses.
     pub fn revoke_token(&self, token_id: &str) -> Result<(), Refused> {
         let token_id = token_id.to_owned();
         self.ask(async |channel| {
@@ -148,10 +147,10 @@ impl Caller {
         Ok(())
     }
 
-    /// The nodes.
+    /// Lists the nodes.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`] if the manager is not reached or refuses.
     pub fn nodes(&self) -> Result<Vec<NodeInfo>, Refused> {
         let list = self.ask(async |channel| {
             let mut admin = AdminClient::new(channel);
@@ -160,10 +159,10 @@ impl Caller {
         Ok(list.nodes)
     }
 
-    /// The leases that it may see.
+    /// Lists the leases that this caller may see.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`] if the manager is not reached or refuses.
     pub fn leases(&self) -> Result<Vec<LeaseInfo>, Refused> {
         let list = self.ask(async |channel| {
             let mut leases = LeasesClient::new(channel);
@@ -172,18 +171,18 @@ impl Caller {
         Ok(list.leases)
     }
 
-    /// How these stand.
+    /// Returns the states of these leases.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`] if the manager is not reached or refuses.
     pub fn states(&self) -> Result<Vec<LeaseState>, Refused> {
         Ok(self.leases()?.iter().map(LeaseInfo::state).collect())
     }
 
-    /// The requests that wait.
+    /// Lists the waiting requests.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`] if the manager is not reached or refuses.
     pub fn queue(&self) -> Result<QueueList, Refused> {
         self.ask(async |channel| {
             let mut leases = LeasesClient::new(channel);
@@ -191,10 +190,10 @@ impl Caller {
         })
     }
 
-    /// An administrator ends a lease.
+    /// Revokes a lease, as an administrator.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`] if the manager is not reached or refuses.
     pub fn revoke(&self, lease: &LeaseInfo, reason: &str) -> Result<(), Refused> {
         let request = RevokeLeaseRequest {
             lease_id: lease.lease_id.clone(),
@@ -207,10 +206,10 @@ impl Caller {
         Ok(())
     }
 
-    /// Its user gives a lease back.
+    /// Releases a lease, as its user.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`] if the manager is not reached or refuses.
     pub fn release(&self, lease: &Granted) -> Result<(), Refused> {
         let lease_id = lease.lease_id.clone();
         self.ask(async |channel| {
@@ -220,26 +219,26 @@ impl Caller {
         Ok(())
     }
 
-    /// Devices at once, or why not.
+    /// Leases devices at once.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`] if the manager is not reached, refuses, or has no free devices.
     pub fn lease(&self, request: &str) -> Result<Granted, Refused> {
         self.request(request, Duration::ZERO, false)?.granted()
     }
 
-    /// Devices when they are free.
+    /// Requests devices, and waits until they are free.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`] if the manager is not reached or refuses.
     pub fn wait_for(&self, request: &str) -> Result<Waiting, Refused> {
         self.wait_for_so_long(request, Duration::ZERO)
     }
 
-    /// The same for so long at most; zero for as long as the policy lets.
+    /// Requests devices, and waits at most `limit`; zero means as long as the policy permits.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`] if the manager is not reached or refuses.
     pub fn wait_for_so_long(&self, request: &str, limit: Duration) -> Result<Waiting, Refused> {
         self.request(request, limit, true)
     }
@@ -284,7 +283,7 @@ impl Caller {
         })
     }
 
-    /// A connection with TLS.
+    /// Opens a connection with TLS.
     async fn connect(&self) -> Result<Channel, Refused> {
         let no = |error: &dyn std::fmt::Display| Refused(error.to_string());
         let tls = ClientTls::load(&self.ca, None).map_err(|error| no(&error))?;
@@ -315,10 +314,10 @@ fn milliseconds(span: Duration) -> u64 {
 }
 
 impl Waiting {
-    /// Its place in the queue, from 1, when it has one.
+    /// Returns the request's position in the queue, from 1, when it has one.
     ///
     /// # Errors
-    /// [`Refused`]: it has none, and never will.
+    /// [`Refused`] if the request will never have a position.
     pub fn position(&mut self) -> Result<u32, Refused> {
         match self.next()? {
             progress::Step::Position(at) => Ok(at.position),
@@ -326,10 +325,10 @@ impl Waiting {
         }
     }
 
-    /// What it is given.
+    /// Waits for the devices and returns the lease.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`] if the request fails.
     pub fn granted(mut self) -> Result<Granted, Refused> {
         loop {
             match self.next()? {
@@ -343,7 +342,7 @@ impl Waiting {
 
     fn next(&mut self) -> Result<progress::Step, Refused> {
         let Waiting { runtime, steps } = self;
-        // A timer belongs to the runtime that it is made in.
+        // A timer belongs to the runtime in which it is made.
         let message = runtime.block_on(async {
             let message = tokio::time::timeout(PATIENCE, steps.message());
             message.await

@@ -1,6 +1,6 @@
-//! A CA and what it has signed, as files of one folder.
+//! A CA and its certificates, as files of one folder.
 //!
-//! Invariant: keys and tokens are readable by their owner alone, as those who read them ask for.
+//! Invariant: only the owner can read keys and tokens, as the programs that read them require.
 
 use std::fs;
 use std::ops::Range;
@@ -12,20 +12,20 @@ use causeway_security::{Authority, Issued};
 
 use crate::{Error, io};
 
-/// How long before and after now certificates are good.
+/// Certificates are valid for so long before and after now.
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// See the module.
+/// A CA with a folder for its files. See the module.
 pub struct Certificates {
     folder: PathBuf,
     authority: Authority,
 }
 
 impl Certificates {
-    /// A new CA, in a folder that is there.
+    /// Makes a new CA in an existing folder.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`] if a certificate cannot be made or a file cannot be written.
     pub fn new(folder: &Path) -> Result<Certificates, Error> {
         let (authority, ca) = Authority::generate("test", valid())?;
         let certificates = Certificates {
@@ -36,39 +36,39 @@ impl Certificates {
         Ok(certificates)
     }
 
-    /// The CA's certificate.
+    /// Path of the CA's certificate.
     #[must_use]
     pub fn ca(&self) -> PathBuf {
         self.path("ca.pem")
     }
 
-    /// A file of the folder.
+    /// Path of a file in the folder.
     #[must_use]
     pub fn path(&self, file: &str) -> PathBuf {
         self.folder.join(file)
     }
 
-    /// A server's certificate and key: `NAME.pem` and `NAME.key`.
+    /// Issues a server's certificate and key: `NAME.pem` and `NAME.key`.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`] if the certificate cannot be made or a file cannot be written.
     pub fn server(&self, name: &str, hosts: &[&str]) -> Result<(PathBuf, PathBuf), Error> {
         let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
         self.issued(name, &self.authority.node(&hosts, valid())?)
     }
 
-    /// A user's certificate and key, likewise.
+    /// Issues a user's certificate and key: `NAME.pem` and `NAME.key`.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`] if the certificate cannot be made or a file cannot be written.
     pub fn user(&self, name: &str) -> Result<(PathBuf, PathBuf), Error> {
         self.issued(name, &self.authority.user(name, valid())?)
     }
 
-    /// A file for its owner alone.
+    /// Writes a file that only its owner can read.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error::Io`] if the file cannot be written.
     pub fn private(&self, file: &str, contents: &[u8]) -> Result<PathBuf, Error> {
         let path = self.path(file);
         let written = fs::write(&path, contents)

@@ -1,12 +1,12 @@
-//! A cluster for tests: a real `causeway-devmgr` with TLS that asks everyone who he is, and what others need to
-//! take part: a CA, certificates, users and tokens, as files.
+//! A cluster for tests: a real `causeway-devmgr` with TLS and authentication, and what participants need.
+//! That is a CA, certificates, users and tokens, as files.
 //!
-//! - [`Manager`]: the process, over a store that outlives it;
-//! - [`Certificates`]: the CA and what it has signed;
-//! - [`Caller`]: somebody who asks the manager, an administrator as a rule; its methods wait.
+//! - [`Manager`]: the process, over a store that survives its restarts;
+//! - [`Certificates`]: the CA and its certificates;
+//! - [`Caller`]: a caller of the manager, usually an administrator; its methods block.
 //!
-//! What it is not: it starts no daemon, and knows no driver: who starts one passes [`Manager::node_arguments`].
-//! Invariants: what was started is gone when it is dropped; no wait is unbounded.
+//! The crate starts no daemons and knows no drivers. Programs that start a daemon pass it
+//! [`Manager::node_arguments`]. Invariants: a dropped manager has ended its process. No wait is unbounded.
 #![forbid(unsafe_code)]
 
 mod caller;
@@ -19,33 +19,33 @@ pub use manager::Manager;
 
 use std::time::Duration;
 
-/// No step takes longer, on a busy machine either.
+/// Time limit for every step, also on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The cluster cannot be made.
+/// Why a cluster cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("{0}: {1}")]
     Io(String, #[source] std::io::Error),
-    /// No certificate.
+    /// A certificate could not be made.
     #[error(transparent)]
     NotCertified(#[from] causeway_security::NotCertified),
     /// A file that was just written cannot be read.
     #[error(transparent)]
     File(#[from] causeway_security::BadFile),
-    /// The manager's process ended, or said something else than its address.
+    /// The manager's process ended, or printed something other than its address.
     #[error("causeway-devmgr did not start:\n{0}")]
     NotStarted(String),
-    /// The manager was reached, and does not do what is wanted.
+    /// The manager refused a request.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// Something that should come did not.
+    /// An expected condition did not occur in time.
     #[error("in vain: {0}")]
     InVain(String),
 }
 
-/// Puts what was tried before an operating system's refusal.
+/// Adds the attempted operation to an error of the operating system.
 fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
     let what = what.into();
     move |error| Error::Io(what, error)

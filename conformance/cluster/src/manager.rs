@@ -1,6 +1,6 @@
 //! The manager's process.
 //!
-//! Invariant: there is one process at a time over the store, and none when this is dropped.
+//! Invariant: at most one process at a time uses the store, and none after the drop.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -18,10 +18,10 @@ use tokio::runtime::Runtime;
 
 use crate::{Caller, Certificates, Error, PATIENCE, io};
 
-/// Between two looks at what cannot be waited for.
+/// Polling interval for conditions that cannot be waited for.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// See the module.
+/// A running device manager. See the module.
 pub struct Manager {
     program: PathBuf,
     child: Child,
@@ -30,26 +30,27 @@ pub struct Manager {
     pub certificates: Certificates,
     runtime: Arc<Runtime>,
     admin: String,
-    // Last, for all of the above lies in it.
+    // Last, because the other fields' files are in this folder.
     folder: TempDir,
 }
 
 impl Manager {
-    /// Runs `program` on a free port of loopback, with this in its file beside TLS and `authenticate`.
+    /// Starts `program` on a free loopback port. `settings` are added to its configuration file, which
+    /// has TLS and `authenticate`.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`] if the files cannot be made or the manager does not start.
     pub fn start(program: &Path, settings: &str) -> Result<Manager, Error> {
         Manager::start_at(Ipv4Addr::LOCALHOST.into(), program, settings)
     }
 
-    /// The same at another address of this machine, or of the network namespace that the calling thread is in; so
-    /// are its nodes.
+    /// Starts `program` at another address of this machine, or of the network namespace of the calling
+    /// thread. Its nodes have the same address.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`] if the files cannot be made or the manager does not start.
     pub fn start_at(address: IpAddr, program: &Path, settings: &str) -> Result<Manager, Error> {
-        // In memory where that can be: what is lost here is the process, not the machine.
+        // In memory if possible: the tests only lose the process, never the machine.
         let memory = Path::new("/dev/shm");
         let folder = match memory.is_dir() {
             true => TempDir::new_in(memory),
@@ -96,23 +97,23 @@ impl Manager {
         Ok(manager)
     }
 
-    /// Where it listens.
+    /// The address on which the manager listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its administrator.
+    /// Returns a caller that is the manager's administrator.
     #[must_use]
     pub fn admin(&self) -> Caller {
         let ca = self.certificates.ca();
         Caller::new(self.runtime.clone(), self.address, &ca, &self.admin)
     }
 
-    /// A new user, and the file with its token.
+    /// Adds a user. Returns a caller and the file with the user's token.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`] if the manager refuses or the file cannot be written.
     pub fn user(&self, name: &str) -> Result<(Caller, PathBuf), Error> {
         let caller = self.admin().put_user(name, false)?;
         let token = caller.token().as_bytes();
@@ -120,7 +121,8 @@ impl Manager {
         Ok((caller, file))
     }
 
-    /// What a `causewayd` at the manager's own address is started with to be a node of this cluster, speaking TLS itself.
+    /// Returns the arguments that make a `causewayd` at the manager's own address a node of
+    /// this cluster, with TLS.
     #[must_use]
     pub fn node_arguments(&self) -> Vec<String> {
         let path = |file: &str| self.certificates.path(file).display().to_string();
@@ -136,8 +138,8 @@ impl Manager {
         .collect()
     }
 
-    /// A `servers.toml` for a user who asks for devices: the first two tables, to be followed by `[[request]]`.
-    /// `link` has further keys of `[manager]`.
+    /// Returns a `servers.toml` for a user who requests devices, without the `[[request]]` tables. `link`
+    /// has further keys of `[manager]`.
     #[must_use]
     pub fn client_settings(&self, token: &Path, link: &str) -> String {
         format!(
@@ -148,10 +150,10 @@ impl Manager {
         )
     }
 
-    /// Waits until so many devices of connected nodes are there.
+    /// Waits until connected nodes have `count` devices.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`] if the devices do not come in time.
     pub fn see_devices(&self, count: usize) -> Result<(), Error> {
         self.see(&format!("{count} devices"), |admin| {
             let nodes = admin.nodes()?;
@@ -160,10 +162,10 @@ impl Manager {
         })
     }
 
-    /// Asks as the administrator until it is so.
+    /// Queries the manager as the administrator until the condition holds.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`] if the condition does not hold in time.
     pub fn see(
         &self,
         what: &str,
@@ -179,35 +181,35 @@ impl Manager {
         Ok(())
     }
 
-    /// What it has logged.
+    /// Returns the manager's log.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Ends it as a crash would.
+    /// Kills the manager, as a crash would.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error::Io`] if a system call fails.
     pub fn kill(&mut self) -> Result<(), Error> {
         self.signal(Signal::KILL)?;
         self.child.wait().map_err(io("cannot wait"))?;
         Ok(())
     }
 
-    /// Stops it, or has it go on.
+    /// Sends a signal to the manager, for example to stop or to continue it.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error::Io`] if the signal cannot be sent.
     pub fn signal(&self, signal: Signal) -> Result<(), Error> {
         let sent = kill_process(Pid::from_child(&self.child), signal);
         sent.map_err(|error| Error::Io("cannot send a signal".to_owned(), error.into()))
     }
 
-    /// Starts it again over the same store, at the same address.
+    /// Starts the manager again over the same store, at the same address.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`] if the manager does not start.
     pub fn start_again(&mut self) -> Result<(), Error> {
         let listen = self.address.to_string();
         (self.child, _) = spawn(&self.program, self.folder.path(), &listen)?;

@@ -1,13 +1,13 @@
-//! Changes to bytes that may mean anything, and to text.
+//! Random changes to bytes without a known structure, and to text.
 
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
-/// No change makes text longer than about this.
+/// Approximate limit on the length of changed text.
 const LONG: usize = 8 << 10;
 
-/// Any number, those at the edges above all.
+/// Returns a random number, preferably near a power of two.
 pub(crate) fn integer(random: &mut StdRng) -> u64 {
     let edge = 1u64.checked_shl(random.random_range(0..65)).unwrap_or(0);
     match random.random_range(0..6) {
@@ -20,7 +20,7 @@ pub(crate) fn integer(random: &mut StdRng) -> u64 {
     }
 }
 
-/// Bytes without any structure.
+/// Returns random bytes without any structure.
 pub(crate) fn raw(random: &mut StdRng) -> Vec<u8> {
     let length = match random.random_range(0..10) {
         0 => random.random_range(0..2048),
@@ -29,7 +29,7 @@ pub(crate) fn raw(random: &mut StdRng) -> Vec<u8> {
     (0..length).map(|_| random.random()).collect()
 }
 
-/// The bytes with one change.
+/// Returns the bytes with one random change.
 pub(crate) fn changed(bytes: &[u8], random: &mut StdRng) -> Vec<u8> {
     let mut out = bytes.to_vec();
     let at = random.random_range(0..=out.len());
@@ -55,7 +55,7 @@ pub(crate) fn changed(bytes: &[u8], random: &mut StdRng) -> Vec<u8> {
     out
 }
 
-/// Text with one change, often by one of `words`.
+/// Returns the text with one random change, often by one of `words`.
 pub(crate) fn reworded(text: &[u8], words: &[String], random: &mut StdRng) -> Vec<u8> {
     let mut out = text.to_vec();
     let at = random.random_range(0..=out.len());

@@ -1,4 +1,4 @@
-//! Many inputs for each decoder, and what must hold for each.
+//! Runs many inputs through each decoder and checks each result.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,32 +15,32 @@ use crate::counting::most_held;
 use crate::targets::{Form, Target};
 use crate::{bytes, message, targets};
 
-/// One input shall not take longer, on whatever machine.
+/// Time limit for one input, on any machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// So many findings of a decoder tell enough.
+/// Number of findings after which a decoder is not run further.
 const ENOUGH: usize = 5;
-/// At most so many changes to one input.
+/// Maximum number of changes to one input.
 const CHANGES: u32 = 4;
 
-/// Which inputs.
+/// The selection of inputs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// In all.
+    /// Number of inputs in all.
     pub(crate) inputs: u64,
     pub(crate) seed: u64,
-    /// The number of each decoder's first.
+    /// Number of each decoder's first input.
     pub(crate) first: u64,
 }
 
-/// The decoders.
+/// The decoders to run.
 pub(crate) struct Campaign {
     targets: Vec<Target>,
-    // How many inputs have begun, for the watch.
+    // Number of inputs that have begun, for the watchdog.
     begun: Arc<AtomicU64>,
 }
 
 impl Campaign {
-    /// Those whose names contain `only`.
+    /// Selects the decoders whose names contain `only`.
     pub(crate) fn new(only: &str, seed: u64) -> std::io::Result<Campaign> {
         let mut targets = targets::all(&mut StdRng::seed_from_u64(seed))?;
         targets.retain(|target| target.name.contains(only));
@@ -50,7 +50,7 @@ impl Campaign {
         })
     }
 
-    /// Runs it; gives what was found, as text.
+    /// Runs the campaign. Returns the findings as text.
     pub(crate) fn run(&mut self, plan: &Plan) -> Vec<String> {
         let watch = Watch::over(Arc::clone(&self.begun));
         let weights: u64 = self.targets.iter().map(|target| target.weight).sum();
@@ -79,7 +79,7 @@ impl Campaign {
     }
 }
 
-// At once, so that it is there if the process ends in what comes next.
+// Flushed at once, so that the text is visible even if the next step ends the process.
 fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -116,7 +116,7 @@ fn inputs(target: &mut Target, count: u64, plan: &Plan, begun: &AtomicU64) -> (u
     (taken, found)
 }
 
-// The same for the same seed, decoder and number.
+// Returns the input for a seed, decoder and number: always the same one.
 fn input(target: &Target, seed: u64, number: u64) -> Vec<u8> {
     let name = target.name.bytes().fold(seed, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -136,7 +136,7 @@ fn input(target: &Target, seed: u64, number: u64) -> Vec<u8> {
     input
 }
 
-/// Ends the process when one input takes too long: there is nothing else to be done about a thread that hangs.
+/// Ends the process when one input takes too long. Nothing else can be done about a hanging thread.
 struct Watch {
     end: Option<mpsc::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,

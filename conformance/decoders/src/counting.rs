@@ -1,4 +1,4 @@
-//! A global allocator that knows how much each thread has, and had at most.
+//! A global allocator that counts each thread's current and maximum memory.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -8,12 +8,12 @@ use std::cell::Cell;
 pub(crate) struct Counting;
 
 thread_local! {
-    // Below 0 where a thread gives back what another has taken.
+    // Below 0 if a thread frees memory that another has allocated.
     static HELD: Cell<isize> = const { Cell::new(0) };
     static MOST: Cell<isize> = const { Cell::new(0) };
 }
 
-/// What `work` gives, and how many bytes it held at most beyond those before it.
+/// Returns the result of `work`, and the maximum number of bytes that it allocated in addition.
 pub(crate) fn most_held<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.get();
     MOST.set(before);
@@ -27,30 +27,30 @@ fn count(more: isize) {
     MOST.set(MOST.get().max(held));
 }
 
-// SAFETY: everything is passed on to the system's allocator; counting touches plain thread-locals.
+// SAFETY: every call is passed on to the system's allocator. Counting uses only plain thread-locals.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size().cast_signed());
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same here.
         unsafe { System.alloc(layout) }
     }
 
-    // The default would touch what is only to be zero.
+    // The default implementation would write to memory that only has to be zero.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size().cast_signed());
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`, which is the same here.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-layout.size().cast_signed());
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller keeps the contract of `dealloc`, which is the same here.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size.cast_signed() - layout.size().cast_signed());
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller keeps the contract of `realloc`, which is the same here.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }

@@ -1,15 +1,16 @@
-//! `decoders`: bytes that no peer of ours sends, for everything that reads bytes from outside.
+//! `decoders`: sends malformed bytes to everything that reads bytes from outside.
 //!
 //! ```text
 //! cargo run -p causeway-decoders --config 'profile.dev.package.causeway-decoders.opt-level=3' -- \
 //!     --inputs 1000000 --seed 1 [--only NAME]
 //! ```
-//! - `targets`: what reads, with valid bytes for each;
-//! - `message`, `bytes`: what is made of valid bytes;
-//! - `campaign`: many inputs, and what must hold for each.
+//! - `targets`: the decoders, with valid input for each;
+//! - `message`, `bytes`: the changes to valid input;
+//! - `campaign`: many inputs, and the checks for each.
 //!
-//! What must hold: no panic, no more memory than so many bytes for each byte of the input, an end. What was taken
-//! and is written again is the same. The n-th input of a seed is always the same; a few of each run with the tests.
+//! A decoder must not panic, must end, and may use only a limited amount of memory per byte of input.
+//! Input that was accepted and encoded again must stay the same. The n-th input of a seed is always the
+//! same. A few inputs of each decoder run with the tests.
 #![deny(unsafe_code)]
 
 mod bytes;
@@ -26,19 +27,19 @@ use clap::Parser;
 #[global_allocator]
 static ALLOCATOR: counting::Counting = counting::Counting;
 
-/// Runs decoders on bytes that no peer of ours sends.
+/// Runs decoders on malformed bytes.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Inputs in all; those of decoders that need the system for each have fewer.
+    /// Number of inputs in all; slow decoders get fewer.
     #[arg(long, default_value_t = 1_000_000)]
     inputs: u64,
-    /// Which inputs.
+    /// Seed of the inputs.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Decoders whose names contain this.
+    /// Only decoders whose names contain this.
     #[arg(long, default_value = "")]
     only: String,
-    /// The number of the first input.
+    /// Number of the first input.
     #[arg(long, default_value_t = 0)]
     first: u64,
 }

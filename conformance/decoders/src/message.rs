@@ -1,7 +1,7 @@
-//! Changes to protobuf that keep most of its structure, without knowing what the fields mean.
+//! Random changes to protobuf messages that keep most of their structure, without knowing the fields.
 //!
-//! A change goes down into a message of messages to a depth by chance and changes one field there; the lengths
-//! around it are made right again, but for those changes whose point is a wrong one.
+//! A change descends into nested messages to a random depth and changes one field there. The enclosing
+//! lengths are corrected, except for changes that make a length wrong on purpose.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -16,11 +16,11 @@ use rand::seq::IndexedRandom;
 
 use crate::bytes;
 
-/// Deeper than any decoder goes.
+/// A depth beyond every decoder's limit.
 const DEEP: usize = 200;
-/// No change makes a message longer than about this.
+/// Approximate limit on the length of a changed message.
 const LONG: usize = 32 << 10;
-/// Valid messages of one type.
+/// Maximum number of valid messages of one type.
 const MOST_GROWN: usize = 400;
 
 struct Field {
@@ -30,7 +30,7 @@ struct Field {
     contents: Range<usize>,
 }
 
-// `None` where the bytes are no message.
+// Returns the fields; `None` if the bytes are no message.
 fn fields(message: &[u8]) -> Option<Vec<Field>> {
     let mut rest = message;
     let mut found = Vec::new();
@@ -101,7 +101,7 @@ fn put_random(out: &mut Vec<u8>, random: &mut StdRng) {
     }
 }
 
-/// The message with one field changed.
+/// Returns the message with one field changed.
 pub(crate) fn changed(message: &[u8], random: &mut StdRng) -> Vec<u8> {
     let Some(fields) = fields(message) else {
         return bytes::changed(message, random);
@@ -146,7 +146,7 @@ fn put_changed(
             out.extend_from_slice(if value > 0 { contents } else { whole });
         }
         4 => {
-            // A length that is not there.
+            // A length without the bytes for it.
             encode_key(field.number, WireType::LengthDelimited, out);
             encode_varint(bytes::integer(random), out);
             out.extend_from_slice(contents);
@@ -175,7 +175,7 @@ fn put_changed(
     }
 }
 
-// With a field more, somewhere.
+// Returns the message with a field added somewhere.
 fn grown(message: &[u8], random: &mut StdRng) -> Vec<u8> {
     let mut out = message.to_vec();
     let fields = fields(message).unwrap_or_default();
@@ -195,7 +195,7 @@ fn grown(message: &[u8], random: &mut StdRng) -> Vec<u8> {
     out
 }
 
-// Which fields there are in which.
+// Records the paths of all fields.
 fn shape(message: &[u8], path: u64, into: &mut Vec<u64>) {
     for field in fields(message).unwrap_or_default() {
         let here = (path ^ u64::from(field.number)).wrapping_mul(0x0100_0000_01b3);
@@ -206,8 +206,8 @@ fn shape(message: &[u8], path: u64, into: &mut Vec<u64>) {
     }
 }
 
-/// Valid messages of a type that is known by its decoder alone, which gives the message encoded again: fields are
-/// added by chance, and those stay that come out again. Each has a field that none before it has.
+/// Finds valid messages of a type, using only its decoder, which returns the message encoded again. Random
+/// fields are added and kept if they come out again. Each message has a field that no earlier one has.
 pub(crate) fn valid(
     again: impl Fn(&[u8]) -> Option<Vec<u8>>,
     tries: usize,

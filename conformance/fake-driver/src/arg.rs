@@ -1,6 +1,6 @@
-//! Reading and writing what arguments point to.
+//! Reads and writes the memory that arguments point to.
 //!
-//! Invariant: NULL is never followed.
+//! Invariant: NULL is never dereferenced.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, c_char, c_void};
@@ -11,36 +11,36 @@ use crate::error::{ClResult, ensure};
 use crate::event::Event;
 use crate::object::{Body, Object, Ref};
 
-/// A list of `count` elements; empty for NULL.
+/// Returns a list of `count` elements; empty for NULL.
 ///
 /// # Safety
-/// `list` is NULL or leads to `count` elements that nobody changes meanwhile.
+/// `list` is NULL or points to `count` elements that nobody changes meanwhile.
 pub(crate) unsafe fn list<'a, T>(count: usize, list: *const T) -> &'a [T] {
     if list.is_null() || count == 0 {
         return &[];
     }
-    // SAFETY: the function's contract.
+    // SAFETY: the caller keeps this function's contract.
     unsafe { std::slice::from_raw_parts(list, count) }
 }
 
-/// The objects behind a list of handles; the kind's error if one is none.
+/// Returns the objects behind a list of handles. Fails with the kind's error if a handle is invalid.
 ///
 /// # Safety
-/// As [`list`], and the handles are the application's.
+/// As [`list`], and the handles come from the application.
 pub(crate) unsafe fn objects<'a, B: Body>(
     count: cl_uint,
     handles: *const *mut c_void,
 ) -> ClResult<Vec<&'a Object<B>>> {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the same contract.
     let handles = unsafe { list(count as usize, handles) };
     handles
         .iter()
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         .map(|handle| unsafe { Object::<B>::borrow(*handle) })
         .collect()
 }
 
-/// A wait list as an enqueue has it: holds on its events, all of them of `context`.
+/// Returns references to the events of a wait list. All of them must belong to `context`.
 ///
 /// # Safety
 /// As [`objects`].
@@ -56,7 +56,7 @@ pub(crate) unsafe fn wait_list(
     if count == 0 {
         return Ok(Box::default());
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the same contract.
     let events = unsafe { objects::<Event>(count, handles) };
     let events = events.or(Err(crate::error::Code(CL_INVALID_EVENT_WAIT_LIST)))?;
     for event in &events {
@@ -65,7 +65,7 @@ pub(crate) unsafe fn wait_list(
     Ok(events.into_iter().map(Object::hold).collect())
 }
 
-/// A string; empty for NULL.
+/// Returns a string; empty for NULL.
 ///
 /// # Safety
 /// `text` is NULL or a string that ends with NUL.
@@ -73,25 +73,25 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Cow<'a, str> {
     if text.is_null() {
         return Cow::Borrowed("");
     }
-    // SAFETY: the function's contract.
+    // SAFETY: the caller keeps this function's contract.
     unsafe { CStr::from_ptr(text) }.to_string_lossy()
 }
 
-/// Writes a result, unless nobody wants it.
+/// Writes a result, unless `place` is NULL.
 ///
 /// # Safety
 /// `place` is NULL or writable.
 pub(crate) unsafe fn put<T>(place: *mut T, value: T) {
     if !place.is_null() {
-        // SAFETY: the function's contract.
+        // SAFETY: the caller keeps this function's contract.
         unsafe { place.write(value) };
     }
 }
 
-/// A list of properties with the 0 that ends it, as words; empty for NULL.
+/// Returns a list of properties as words, with its closing 0; empty for NULL.
 ///
 /// # Safety
-/// `list` is NULL or ends with 0 in the place of a name.
+/// `list` is NULL, or a 0 in the place of a name ends it.
 pub(crate) unsafe fn properties<T>(list: *const T) -> Vec<u64> {
     const { assert!(size_of::<T>() == size_of::<u64>()) };
     let list = list.cast::<u64>();
@@ -100,7 +100,7 @@ pub(crate) unsafe fn properties<T>(list: *const T) -> Vec<u64> {
         return words;
     }
     loop {
-        // SAFETY: not beyond the ending 0, since the step is a pair.
+        // SAFETY: this does not pass the closing 0, because each step is a pair.
         let name = unsafe { list.add(words.len()).read() };
         words.push(name);
         if name == 0 {

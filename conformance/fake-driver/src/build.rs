@@ -1,7 +1,7 @@
-//! Building, compiling and linking: what becomes of a text, options and headers.
+//! Building, compiling and linking: from a source, options and headers to an object.
 //!
-//! Not here: programs as objects (`program`). Invariant: pure but for the reading of headers; a
-//! binary that was given out is read back as the code it was made from.
+//! Programs as objects are in `program`. Invariant: pure, except for the reading of headers. A binary
+//! from this driver is read back as the code that it was made from.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -16,13 +16,13 @@ use crate::source::{self, Signature};
 /// First line of a binary.
 const MAGIC: &str = "fake OpenCL binary 1";
 
-/// What compiling gives.
+/// The result of compiling.
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
     pub(crate) kind: cl_program_binary_type,
     /// Whether `-cl-kernel-arg-info` was given.
     pub(crate) argument_info: bool,
-    /// The text after preprocessing.
+    /// The source after preprocessing.
     text: String,
     pub(crate) kernels: Vec<Arc<Signature>>,
 }
@@ -38,13 +38,13 @@ impl Object {
         }
     }
 
-    /// The binary for a device of this name.
+    /// Returns the binary for a device of this name.
     pub(crate) fn to_binary(&self, device: &str) -> Vec<u8> {
         let info = u8::from(self.argument_info);
         format!("{MAGIC}\n{device}\n{} {info}\n{}", self.kind, self.text).into_bytes()
     }
 
-    /// The object of a binary; `None` if it is none for a device of this name.
+    /// Reads a binary; `None` if it is not one for a device of this name.
     pub(crate) fn from_binary(device: &str, binary: &[u8]) -> Option<Self> {
         let mut parts = std::str::from_utf8(binary).ok()?.splitn(4, '\n');
         let (magic, name, numbers, text) =
@@ -61,7 +61,7 @@ impl Object {
     }
 }
 
-/// Options, as far as they mean something here.
+/// The options that have an effect here.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     /// `NAME` or `NAME=VALUE`.
@@ -72,14 +72,14 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The same on a device with these extensions: each is a macro.
+    /// Returns the options for a device with these extensions, each of which is a macro.
     pub(crate) fn on_device<'a>(&self, extensions: impl Iterator<Item = &'a str>) -> Self {
         let mut options = self.clone();
         options.defines.extend(extensions.map(ToOwned::to_owned));
         options
     }
 
-    /// Reads options; `invalid` is the error for an unknown one.
+    /// Parses options. `invalid` is the error for an unknown option.
     pub(crate) fn parse(text: &str, invalid: cl_int) -> ClResult<Self> {
         let mut options = Self::default();
         let mut words = words(text).into_iter();
@@ -106,7 +106,7 @@ impl Options {
     }
 }
 
-/// What follows an option, joined to it or as the next word.
+/// Returns the operand of an option: the rest of the same word, or the next word.
 fn operand(rest: &str, words: &mut impl Iterator<Item = String>) -> Option<String> {
     if rest.is_empty() {
         words.next()
@@ -130,7 +130,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// Compiles a source; the log of the failure if there is one. `headers` are names and texts.
+/// Compiles a source. `headers` are names and texts. The error is the log.
 pub(crate) fn compile(
     source: &str,
     options: &Options,
@@ -154,7 +154,7 @@ pub(crate) fn compile(
     Ok(Object::new(kind, options.argument_info, text))
 }
 
-/// Links objects; the log of the failure if a kernel is there twice.
+/// Links objects. Fails if two kernels have the same name; the error is the log.
 pub(crate) fn link(inputs: &[&Object], options: &Options) -> Result<Object, String> {
     let mut names = HashSet::new();
     for kernel in inputs.iter().flat_map(|input| &input.kernels) {

@@ -1,6 +1,6 @@
-//! Commands: what a queue holds, and how an enqueue hands one over.
+//! Commands: the entries of a queue, and how an enqueue submits one.
 //!
-//! Not here: when they run (`engine`). Invariant: a command holds every object it names, so that
+//! The `engine` decides when they run. Invariant: a command keeps every object that it names alive, so
 //! the application may release them at once.
 
 use cl_headers::types::*;
@@ -13,18 +13,18 @@ use crate::object::{Object, Ref};
 use crate::queue::Queue;
 use crate::{arg, clock, control, engine};
 
-/// Bytes in rows and slices, somewhere in memory.
+/// Bytes in rows and slices, anywhere in memory.
 pub(crate) struct Place {
     /// Address of the first byte.
     pub(crate) address: usize,
     pub(crate) row_pitch: usize,
     pub(crate) slice_pitch: usize,
-    /// Keeps the memory object that the bytes belong to; `None` for the application's memory.
+    /// Keeps the memory object of the bytes alive; `None` for the application's memory.
     pub(crate) _held: Option<Ref<Memory>>,
 }
 
 impl Place {
-    /// Bytes in one piece.
+    /// Makes a place of contiguous bytes.
     pub(crate) fn plain(address: usize, held: Option<Ref<Memory>>) -> Self {
         Self {
             address,
@@ -34,7 +34,7 @@ impl Place {
         }
     }
 
-    /// Address of a row.
+    /// Returns the address of a row.
     fn row(&self, row: usize, slice: usize) -> usize {
         self.address + row * self.row_pitch + slice * self.slice_pitch
     }
@@ -43,14 +43,14 @@ impl Place {
 /// Bytes of a row, rows of a slice, slices.
 pub(crate) type Shape = [usize; 3];
 
-/// What a command does when it runs.
+/// The effect of a command.
 pub(crate) enum Work {
     Nothing,
-    /// Bytes go from one place to another: all reads, writes and copies.
+    /// Copies bytes from one place to another: all reads, writes and copies.
     Copy(Box<(Place, Place, Shape)>),
-    /// Bytes that were taken within the enqueue, without gaps, go to a place.
+    /// Copies bytes, which were taken within the enqueue and have no gaps, to a place.
     Put(Box<(Vec<u8>, Place, Shape)>),
-    /// A pattern is repeated in every row of a place.
+    /// Repeats a pattern in every row of a place.
     Fill(Box<(Place, Shape, Vec<u8>)>),
     Launch(Box<Launch>),
 }
@@ -60,17 +60,17 @@ impl Work {
         Self::Copy(Box::new((from, to, shape)))
     }
 
-    /// A write of the application's bytes, which are taken now or later.
+    /// Makes a write of the application's bytes. These are taken now or later, as configured.
     ///
     /// # Safety
-    /// `from` is as many bytes of the application's.
+    /// `from` has as many bytes of the application.
     pub(crate) unsafe fn write(from: Place, to: Place, shape: Shape) -> Self {
         if !control::current().early_writes {
             return Self::copy(from, to, shape);
         }
         let mut bytes = Vec::with_capacity(shape.iter().product());
         for_rows(shape, |row, slice| {
-            // SAFETY: the function's contract.
+            // SAFETY: the caller keeps this function's contract.
             bytes.extend_from_slice(unsafe {
                 arg::list(shape[0], from.row(row, slice) as *const u8)
             });
@@ -78,14 +78,15 @@ impl Work {
         Self::Put(Box::new((bytes, to, shape)))
     }
 
-    /// What it does while its time passes, before [`Work::run`]; only for commands that take time.
+    /// Does the work that takes place during the command's time, before [`Work::run`]. Only
+    /// for commands that take time.
     pub(crate) fn begin(&mut self) {
         if let Self::Launch(launch) = self {
             launch.begin();
         }
     }
 
-    /// How long what it enqueues on the device goes on behind it.
+    /// Returns how long the work that this command enqueues on the device takes afterwards.
     pub(crate) fn children_ns(&self) -> u64 {
         match self {
             Self::Launch(launch) => launch.children_ns(),
@@ -93,7 +94,7 @@ impl Work {
         }
     }
 
-    /// Does it; `CL_COMPLETE` or an error.
+    /// Runs the work. Returns `CL_COMPLETE` or an error.
     pub(crate) fn run(&self) -> cl_int {
         match self {
             Self::Nothing => {}
@@ -102,10 +103,9 @@ impl Work {
                 for_rows(*shape, |row, slice| {
                     let source = from.row(row, slice) as *const u8;
                     let target = to.row(row, slice) as *mut u8;
-                    // SAFETY: the enqueue has checked the region of a memory object, which the
-                    // command holds; the application promised the same for its own memory, until
-                    // the command is complete. Rows of one call may touch: `copy`, not
-                    // `copy_nonoverlapping`.
+                    // SAFETY: the enqueue has checked the region of a memory object, which the command
+                    // keeps alive. The application keeps its own memory until the command is complete.
+                    // Rows of one call may overlap, so this is `copy`, not `copy_nonoverlapping`.
                     unsafe { std::ptr::copy(source, target, shape[0]) };
                 });
             }
@@ -142,43 +142,44 @@ fn for_rows(shape: Shape, mut each: impl FnMut(usize, usize)) {
     }
 }
 
-/// How a command stands to the others of its queue, beyond the queue's own order.
+/// The order of a command within its queue, beyond the queue's own order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rank {
     Plain,
-    /// Comes after all earlier ones.
+    /// Runs after all earlier commands.
     Marker,
-    /// Comes after its wait list, or all earlier ones if that is empty; later ones come after it.
+    /// Runs after its wait list, or after all earlier commands if that is empty. Later commands run after it.
     Barrier,
 }
 
-/// How long a command takes.
+/// The time that a command takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Time {
     None,
-    /// Nanoseconds, on the device alone.
+    /// Nanoseconds, during which the device runs nothing else.
     Takes(u64),
-    /// It never ends.
+    /// The command never ends.
     Never,
 }
 
-/// A command on its way.
+/// A command in a queue.
 pub(crate) struct Command {
     pub(crate) work: Work,
     pub(crate) event: Option<Ref<Event>>,
     pub(crate) waits: Box<[Ref<Event>]>,
     pub(crate) rank: Rank,
     pub(crate) time: Time,
-    /// When it was enqueued, if anybody will ask.
+    /// Time of the enqueue, if it can be queried.
     pub(crate) queued_ns: u64,
-    /// When it will end, once it has started; only for commands that take time.
+    /// Time at which a started command will end; only for commands that take time.
     pub(crate) ends_ns: Option<u64>,
-    /// It has ended, and only has to be removed.
+    /// The command has ended, and only has to be removed.
     pub(crate) ended: bool,
 }
 
 impl Command {
-    /// What the wait list says: `None` to wait on, else complete or the error to end with.
+    /// Returns the state of the wait list: `None` if it has not ended, else `CL_COMPLETE` or
+    /// the error to end with.
     pub(crate) fn dependencies(&self) -> Option<cl_int> {
         let mut outcome = CL_COMPLETE;
         for event in &self.waits {
@@ -192,7 +193,7 @@ impl Command {
     }
 }
 
-/// An enqueue: what is the same for all of them.
+/// The common part of all enqueues.
 pub(crate) struct Enqueue<'a> {
     pub(crate) queue: &'a Object<Queue>,
     pub(crate) kind: cl_command_type,
@@ -215,9 +216,9 @@ impl<'a> Enqueue<'a> {
         list: *const cl_event,
         event: *mut cl_event,
     ) -> ClResult<Self> {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let queue = unsafe { Object::<Queue>::borrow_host(queue) }?;
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         let waits = unsafe { arg::wait_list(queue.context.handle(), count, list) }?;
         Ok(Self {
             queue,
@@ -235,10 +236,10 @@ impl<'a> Enqueue<'a> {
         self
     }
 
-    /// Puts the command into the queue; for a blocking one, waits for its end.
+    /// Puts the command into the queue. A blocking call waits for its end.
     ///
     /// # Safety
-    /// `event` is NULL or writable, and the work is as the application's call promised.
+    /// `event` is NULL or writable, and the memory of `work` is as the application's call requires.
     pub(crate) unsafe fn submit(self, work: Work) -> ClResult {
         let queue = self.queue;
         let wanted = !self.event.is_null() || self.blocking;
@@ -267,7 +268,7 @@ impl<'a> Enqueue<'a> {
             },
         );
         if let Some(handle) = shared {
-            // SAFETY: writable, as the contract says.
+            // SAFETY: `event` is writable by this function's contract.
             unsafe { self.event.write(handle) };
         }
         let Some(event) = waiting else { return Ok(()) };
@@ -280,7 +281,7 @@ impl<'a> Enqueue<'a> {
     }
 }
 
-/// Regions of two places that lie in one object.
+/// Checks that two regions of one object do not overlap.
 pub(crate) fn ensure_apart(from: (usize, usize), to: (usize, usize)) -> ClResult {
     let (from, from_end) = (from.0, from.0 + from.1);
     let (to, to_end) = (to.0, to.0 + to.1);

@@ -1,7 +1,7 @@
-//! What the driver is told to be and to do: the raw tables as written, made into checked settings.
+//! The driver's settings: the raw tables as written, converted into checked settings.
 //!
-//! Not here: where the text comes from and when it is read again (`control`). Invariant: settings
-//! that exist are usable; whatever is wrong in the text is an error that names it.
+//! The source of the text, and when it is read again, are in `control`. Invariant: existing settings are
+//! usable. Every mistake in the text is an error that names it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -32,16 +32,16 @@ pub(crate) enum ConfigError {
     EmptyPlatform(usize),
 }
 
-/// The order in which commands that could complete together do so.
+/// The order in which commands complete that could complete together.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Order {
-    /// As they were enqueued.
+    /// In the order of the enqueues.
     #[default]
     Forward,
-    /// The last first.
+    /// The last one first.
     Reverse,
-    /// Shuffled, by the seed.
+    /// In random order, by the seed.
     Random,
 }
 
@@ -49,13 +49,13 @@ pub(crate) enum Order {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Crash {
-    /// `abort()`.
+    /// Calls `abort()`.
     Abort,
-    /// A write to a page that may not be written.
+    /// Writes to a read-only page.
     Segv,
-    /// An integer division by zero.
+    /// Divides an integer by zero.
     Divide,
-    /// `_exit(3)`: gone without a signal.
+    /// Calls `_exit(3)`, which ends the process without a signal.
     Exit,
 }
 
@@ -159,7 +159,7 @@ struct RawCall {
     of: usize,
 }
 
-/// A version of OpenCL that a device can have.
+/// An OpenCL version of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version {
     pub(crate) major: u32,
@@ -173,29 +173,29 @@ pub(crate) struct DeviceSettings {
     pub(crate) name: String,
     pub(crate) kind: DeviceKind,
     pub(crate) version: Version,
-    /// Whether it builds programs from source, and links.
+    /// Whether the device builds programs from source, and links.
     pub(crate) compiler: bool,
     pub(crate) images: bool,
     pub(crate) il: bool,
-    /// Sub-groups of a work-group at most; 0: it has none.
+    /// Maximum number of sub-groups in a work-group; 0 for a device without sub-groups.
     pub(crate) sub_groups: u32,
     pub(crate) pipes: bool,
-    /// Device queues of a context at most; 0: it has none.
+    /// Maximum number of device queues in a context; 0 for a device without them.
     pub(crate) device_queues: u32,
     pub(crate) fp64: bool,
     pub(crate) out_of_order: bool,
     pub(crate) unified_memory: bool,
     pub(crate) memory: u64,
     pub(crate) compute_units: u32,
-    /// Time of a launch on this device, and time that each work-item adds.
+    /// Time of a launch on this device, and additional time per work-item, in nanoseconds.
     pub(crate) kernel_ns: u64,
     pub(crate) ns_per_item: f64,
-    /// Besides those that every device has: named, defined as macros, and no more than that but for PCI buses
-    /// and hints of queues.
+    /// Extensions besides those of every device. They are listed and defined as macros, but have no
+    /// effect except PCI buses and hints for queues.
     pub(crate) extensions: Vec<String>,
 }
 
-/// What is special about the kernels of one name.
+/// Special settings for the kernels of one name.
 #[derive(Debug)]
 pub(crate) struct KernelRule {
     pub(crate) ns: Option<u64>,
@@ -206,7 +206,7 @@ pub(crate) struct KernelRule {
     pub(crate) rows: Option<Rows>,
 }
 
-/// What happens to calls of one function.
+/// The rule for calls of one function.
 #[derive(Debug)]
 pub(crate) struct CallRule {
     /// The function's slot in the dispatch table.
@@ -217,12 +217,12 @@ pub(crate) struct CallRule {
     pub(crate) fail: Option<i32>,
     pub(crate) crash: Option<Crash>,
     pub(crate) meeting: Option<Meeting>,
-    /// A library that is loaded then.
+    /// A library that the call loads.
     pub(crate) load: Option<PathBuf>,
 }
 
 impl CallRule {
-    /// Counts a call of the function; whether it is one that the rule means.
+    /// Counts a call of the function. Returns whether the rule applies to this call.
     pub(crate) fn applies(&self) -> bool {
         let number = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
         self.at.is_none_or(|at| at == number)
@@ -240,14 +240,14 @@ pub(crate) struct Config {
     pub(crate) odd_layer_copies: bool,
     pub(crate) order: Order,
     pub(crate) seed: u64,
-    /// Read once; later texts do not change the devices.
+    /// Read once. Later texts do not change the devices.
     pub(crate) devices: Vec<DeviceSettings>,
     pub(crate) kernels: HashMap<String, KernelRule>,
     pub(crate) calls: Vec<CallRule>,
 }
 
 impl Config {
-    /// Reads a text. Outside of quotes a `;` ends a line as a line feed does, so that a
+    /// Parses a text. Outside of quotes, a `;` ends a line like a line feed. So a
     /// configuration fits on one line of a shell.
     pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
         let raw: RawConfig = toml::from_str(&semicolons_to_lines(text))?;
@@ -308,7 +308,7 @@ fn check_call(raw: RawCall) -> Result<CallRule, ConfigError> {
     })
 }
 
-/// `devices = N` without tables is N plain devices; with tables it repeats the list that often.
+/// `devices = N` without tables means N plain devices. With tables, it repeats the list so often.
 fn check_devices(
     times: Option<u32>,
     tables: Vec<RawDevice>,
@@ -386,7 +386,7 @@ fn semicolons_to_lines(text: &str) -> String {
                 Some(open) if c == open && !escaped => quote = None,
                 None if c == '"' || c == '\'' => quote = Some(c),
                 None if c == ';' => return '\n',
-                // A quote in a comment opens nothing beyond its line.
+                // A quote in a comment ends with its line.
                 Some(_) if c == '\n' => quote = None,
                 _ => {}
             }

@@ -1,7 +1,6 @@
 //! Contexts.
 //!
-//! Invariant: the devices are in the order the application gave them, without repetition, all of
-//! one platform.
+//! Invariant: the devices are in the application's order, without repetition, and belong to one platform.
 
 use std::ffi::{CString, c_char, c_void};
 
@@ -15,7 +14,7 @@ use crate::on_device::DeviceQueues;
 use crate::platform::{Platform, platform_or_default};
 use crate::{arg, device, engine, tag};
 
-/// `pfn_notify` and `user_data`.
+/// The callback `pfn_notify` and its `user_data`.
 #[derive(Clone, Copy)]
 struct ErrorCallback {
     function: unsafe extern "C" fn(*const c_char, *const c_void, size_t, *mut c_void),
@@ -30,7 +29,7 @@ pub(crate) struct Context {
     /// As given, with the closing 0; empty for NULL.
     properties: Vec<u64>,
     error_callback: Option<ErrorCallback>,
-    /// The context's own handle is told to them, when it is dead already.
+    /// These callbacks get the context's own handle, although it is then already dead.
     destructors: Mutex<Vec<Destructor>>,
     handle: Mutex<usize>,
     pub(crate) device_queues: DeviceQueues,
@@ -45,7 +44,7 @@ impl Context {
             .any(|own| own.handle() == device.handle())
     }
 
-    /// Tells the application, soon, that a command has failed.
+    /// Reports to the application, from the engine's thread, that a command has failed.
     pub(crate) fn report(&self, status: cl_int) {
         let Some(callback) = self.error_callback else {
             return;
@@ -56,7 +55,7 @@ impl Context {
         );
         engine::notify_soon(Box::new(move || {
             let text = CString::new(text).unwrap_or_default();
-            // SAFETY: the application's function, which it promised to keep callable.
+            // SAFETY: the application registered this function, which must stay callable.
             unsafe {
                 (callback.function)(
                     text.as_ptr(),
@@ -73,7 +72,7 @@ impl Drop for Context {
     fn drop(&mut self) {
         let handle = *self.handle.lock();
         for (function, user_data) in self.destructors.get_mut().drain(..).rev() {
-            // SAFETY: the application's function, called once, as it asked.
+            // SAFETY: the application registered this function, and it is called once.
             unsafe { function(handle as cl_context, user_data as *mut c_void) };
         }
     }
@@ -91,7 +90,7 @@ unsafe fn create(
         pfn_notify.is_some() || user_data.is_null(),
         CL_INVALID_VALUE,
     )?;
-    // SAFETY: the application's list.
+    // SAFETY: the application passes a list as OpenCL requires.
     let properties = unsafe { arg::properties(properties) };
     let platform = devices[0].platform.handle();
     let alike = devices
@@ -119,14 +118,14 @@ unsafe fn create(
     Ok(context.publish())
 }
 
-/// The platform that a property list names, after a check of the list.
+/// Checks a property list. Returns the platform that it names.
 ///
 /// # Safety
 /// `properties` is NULL or ends with 0.
 unsafe fn check_properties<'a>(
     properties: *const cl_context_properties,
 ) -> ClResult<Option<&'a Object<Platform>>> {
-    // SAFETY: the application's list.
+    // SAFETY: the application passes a list as OpenCL requires.
     let list = unsafe { arg::properties(properties) };
     let mut platform = None;
     let mut seen = Vec::new();
@@ -136,7 +135,7 @@ unsafe fn check_properties<'a>(
         match pair[0] as cl_context_properties {
             CL_CONTEXT_PLATFORM => {
                 let handle = pair[1] as usize as cl_platform_id;
-                // SAFETY: the application's handle.
+                // SAFETY: the application passes a handle that it got from this driver, or NULL.
                 platform = Some(unsafe { Object::<Platform>::borrow(handle) }?);
             }
             CL_CONTEXT_INTEROP_USER_SYNC => {}
@@ -159,17 +158,17 @@ pub(crate) mod api {
         user_data: *mut c_void,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_context> {
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         let platform = unsafe { check_properties(properties) }?;
         ensure(num_devices > 0 && !devices.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         let devices = unsafe { arg::objects::<Device>(num_devices, devices) }?;
         let devices: Vec<_> = devices.into_iter().map(Object::hold).collect();
         if let Some(platform) = platform {
             let theirs = devices[0].platform.handle() == platform.handle();
             ensure(theirs, CL_INVALID_DEVICE)?;
         }
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { create(properties, devices, pfn_notify, user_data) }
     }
 
@@ -180,25 +179,25 @@ pub(crate) mod api {
         user_data: *mut c_void,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_context> {
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         let platform = match unsafe { check_properties(properties) }? {
             Some(platform) => platform,
             // SAFETY: NULL is allowed.
             None => unsafe { platform_or_default(std::ptr::null_mut()) }?,
         };
         let devices = device::of_type(platform, kind)?;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { create(properties, devices, pfn_notify, user_data) }
     }
 
     pub(crate) unsafe fn clRetainContext(context: cl_context) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Context>::borrow(context) }?.retain();
         Ok(())
     }
 
     pub(crate) unsafe fn clReleaseContext(context: cl_context) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Context>::borrow(context) }?.release()
     }
 
@@ -207,7 +206,7 @@ pub(crate) mod api {
         pfn_notify: ContextDestructorCallback,
         user_data: *mut c_void,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let context = unsafe { Object::<Context>::borrow(context) }?;
         let Some(function) = pfn_notify else {
             return fail(CL_INVALID_VALUE);
@@ -224,7 +223,7 @@ pub(crate) mod api {
         value: *mut c_void,
         size_ret: *mut size_t,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let context = unsafe { Object::<Context>::borrow(context) }?;
         let answer = match name {
             CL_CONTEXT_REFERENCE_COUNT => Info::uint(context.references()),
@@ -235,7 +234,7 @@ pub(crate) mod api {
             CL_CONTEXT_PROPERTIES => Info::ulongs(&context.properties),
             _ => return fail(CL_INVALID_VALUE),
         };
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { reply(answer, size, value, size_ret) }
     }
 }

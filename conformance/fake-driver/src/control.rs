@@ -1,12 +1,12 @@
-//! Where the configuration comes from, and which one is valid now.
+//! The source of the configuration, and the configuration that is valid now.
 //!
-//! `FAKE_OPENCL_CONFIG` holds the text itself (it contains a `=`) or the path of a control file. A
-//! file is looked at before every call and read again when it has changed, which costs about a
-//! microsecond a call; a text costs nothing. A file that cannot be read or is wrong leaves the
-//! settings as they were, with a message on stderr.
+//! `FAKE_OPENCL_CONFIG` has the text itself (it contains a `=`) or the path of a control
+//! file. A file is checked before every call and read again when it has changed. This costs
+//! about a microsecond per call; a text costs nothing. A file that is wrong or cannot be read
+//! leaves the settings unchanged, with a message on stderr.
 //!
-//! Invariant: [`current`] is never older than the file was when the running call began. Settings
-//! once valid stay in memory, since others may still be reading them.
+//! Invariant: [`current`] is never older than the file at the beginning of the running call. Settings
+//! that were valid once stay in memory, because other threads may still read them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ use crate::config::Config;
 
 /// Calls are written to a log.
 pub(crate) const LOG: u32 = 1;
-/// There is a control file to look at.
+/// There is a control file to check.
 pub(crate) const FILE: u32 = 2;
 /// There are rules for calls.
 pub(crate) const CALLS: u32 = 4;
-/// Nothing has been read yet.
+/// The configuration has not been read yet.
 const FRESH: u32 = 8;
 
 static FLAGS: AtomicU32 = AtomicU32::new(FRESH);
@@ -32,7 +32,7 @@ static SOURCE: OnceLock<Option<ControlFile>> = OnceLock::new();
 
 struct ControlFile {
     path: PathBuf,
-    /// What the file looked like when it was read.
+    /// The state of the file when it was read.
     seen: Mutex<Option<Stamp>>,
 }
 
@@ -56,7 +56,7 @@ impl Stamp {
     }
 }
 
-/// What is to be done about a call besides the call; 0 is nothing.
+/// Returns the additional duties for a call; 0 for none.
 #[inline]
 pub(crate) fn duties() -> u32 {
     let flags = FLAGS.load(Ordering::Acquire);
@@ -66,20 +66,20 @@ pub(crate) fn duties() -> u32 {
     refresh()
 }
 
-/// The settings.
+/// Returns the settings.
 pub(crate) fn current() -> &'static Config {
     let current = CURRENT.load(Ordering::Acquire);
     if current.is_null() {
         refresh();
         return current_or_default();
     }
-    // SAFETY: only `adopt` stores here, and what it stores is leaked.
+    // SAFETY: only `adopt` stores here, and leaks the value.
     unsafe { &*current }
 }
 
 fn current_or_default() -> &'static Config {
     let current = CURRENT.load(Ordering::Acquire);
-    // SAFETY: `refresh` has stored something, and what is stored is leaked.
+    // SAFETY: `refresh` has stored a value, and stored values are leaked.
     unsafe { &*current }
 }
 
@@ -112,7 +112,7 @@ fn first_read() -> Option<ControlFile> {
     Some(file)
 }
 
-/// With a wrong first text the driver is there with its defaults, having said so.
+/// Returns the default settings, for use after a wrong first text, which is reported.
 fn defaults() -> Config {
     parse("", "defaults").unwrap_or_else(|| unreachable!("the empty text is right"))
 }
@@ -124,7 +124,7 @@ fn parse(text: &str, origin: &str) -> Option<Config> {
 }
 
 impl ControlFile {
-    /// The settings, if the file is not the one that was read last.
+    /// Returns the settings if the file has changed since the last reading.
     fn read(&self) -> Option<Config> {
         let mut seen = self.seen.lock();
         let now = Stamp::of(&self.path);
@@ -133,7 +133,7 @@ impl ControlFile {
         }
         let origin = self.path.display().to_string();
         let text = std::fs::read_to_string(&self.path);
-        // A stamp of a missing file is kept as well, so that it is complained of once.
+        // The state of a missing file is kept as well, so that it is reported once.
         *seen = now;
         match text {
             Ok(text) => parse(&text, &origin),
@@ -153,7 +153,7 @@ fn adopt(config: Config, origin: u32) {
     if !config.calls.is_empty() {
         flags |= CALLS;
     }
-    // Leaked: a call on another thread may be reading the one before.
+    // Leaked, because a call on another thread may still read the previous settings.
     CURRENT.store(Box::into_raw(Box::new(config)), Ordering::Release);
     FLAGS.store(flags, Ordering::Release);
 }

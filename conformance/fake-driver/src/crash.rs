@@ -1,6 +1,6 @@
-//! Ending the process as broken drivers and kernels do.
+//! Ends the process as broken drivers and kernels do.
 //!
-//! Invariant: nothing here returns.
+//! Invariant: no function here returns.
 
 use std::process::abort;
 
@@ -12,13 +12,13 @@ pub(crate) fn now(crash: Crash) -> ! {
         Crash::Abort => abort(),
         Crash::Segv => fault(),
         Crash::Divide => divide(),
-        // SAFETY: `_exit` runs nothing of the process any more.
+        // SAFETY: `_exit` runs no further code of the process.
         Crash::Exit => unsafe { libc::_exit(3) },
     }
 }
 
 fn fault() -> ! {
-    // SAFETY: a new page, which nobody else has.
+    // SAFETY: the page is new, so nothing else uses it.
     let page = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -29,15 +29,15 @@ fn fault() -> ! {
             0,
         )
     };
-    // SAFETY: inside that page; the write is refused by the processor, which is the purpose. (Were
-    // the mapping refused, the address −1 would fault as well.)
+    // SAFETY: the address is inside that page. The processor refuses the write, as intended. If the
+    // mapping failed, the address −1 faults as well.
     unsafe { page.cast::<u8>().write_volatile(1) };
     abort()
 }
 
 #[cfg(target_arch = "x86_64")]
 fn divide() -> ! {
-    // SAFETY: traps, or changes only the registers that are named.
+    // SAFETY: the instruction traps, or changes only the named registers.
     unsafe {
         std::arch::asm!("div {zero:e}", zero = in(reg) 0_u32, inout("eax") 1_u32 => _, inout("edx") 0_u32 => _);
     }
@@ -46,7 +46,7 @@ fn divide() -> ! {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn divide() -> ! {
-    // SAFETY: sends the signal that the division would raise.
+    // SAFETY: this sends the signal that the division would raise.
     unsafe { libc::raise(libc::SIGFPE) };
     abort()
 }

@@ -1,7 +1,7 @@
-//! Devices: what they are configured to be.
+//! Devices, as configured.
 //!
-//! Not here: the table of their info answers (`device_info`). Invariant: a root device's count is
-//! always 1; retaining and releasing it succeeds and does nothing.
+//! The table of their info answers is in `device_info`. Invariant: a root device's reference count is
+//! always 1. Retain and release succeed and have no effect.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,16 +13,16 @@ use crate::object::{Object, Ref, body};
 use crate::platform::Platform;
 use crate::{arg, clock, platform, tag};
 
-/// Alignment of a sub-buffer's origin, bytes.
+/// Alignment of a sub-buffer's origin, in bytes.
 pub(crate) const BASE_ALIGNMENT: usize = 128;
 /// Largest work-group.
 pub(crate) const MAX_GROUP: usize = 1024;
 /// Largest work-group in each dimension.
 pub(crate) const MAX_GROUP_SIZES: [usize; 3] = [1024, 1024, 64];
 pub(crate) const LOCAL_MEMORY: u64 = 48 << 10;
-/// Bytes of all arguments of a kernel.
+/// Maximum size of all arguments of a kernel, in bytes.
 pub(crate) const MAX_ARGUMENTS: usize = 4096;
-/// What a device without a compiler would offer: kernels by name.
+/// The built-in kernels, by name.
 pub(crate) const BUILT_IN_SOURCE: &str = "\
 kernel void fake_fill_u32(global uint *target, uint value);
 kernel void fake_add_u32(global uint *target, uint value);
@@ -30,14 +30,14 @@ kernel void fake_iota_u32(global uint *target, uint first);
 kernel void fake_copy(global uchar *target, global const uchar *source);
 ";
 
-/// A version in OpenCL's encoding.
+/// Returns a version in OpenCL's encoding.
 pub(crate) const fn version(major: u32, minor: u32) -> cl_version {
     major << 22 | minor << 12
 }
 
 /// The body of a device.
 pub(crate) struct Device {
-    /// Among all devices of all platforms.
+    /// Index among all devices of all platforms.
     pub(crate) index: usize,
     pub(crate) settings: DeviceSettings,
     pub(crate) platform: Ref<Platform>,
@@ -47,7 +47,7 @@ pub(crate) struct Device {
 body!(Device, tag::DEVICE, CL_INVALID_DEVICE);
 
 impl Device {
-    /// A device that the application has from the beginning and for ever.
+    /// Makes a root device, which always exists.
     pub(crate) fn new(
         index: usize,
         settings: DeviceSettings,
@@ -71,12 +71,12 @@ impl Device {
         }
     }
 
-    /// At least this version.
+    /// Whether the device has at least this version.
     pub(crate) fn at_least(&self, major: u32, minor: u32) -> bool {
         (self.settings.version.major, self.settings.version.minor) >= (major, minor)
     }
 
-    /// Whether it was configured with an extension.
+    /// Whether the device was configured with an extension.
     pub(crate) fn has_extension(&self, name: &str) -> bool {
         self.settings.extensions.iter().any(|own| own == name)
     }
@@ -89,7 +89,7 @@ impl Device {
         }
     }
 
-    /// Of queues on it; none where it has none.
+    /// The supported properties of queues on the device; none if it has no such queues.
     pub(crate) fn on_device_properties(&self) -> cl_command_queue_properties {
         if self.settings.device_queues > 0 {
             CL_QUEUE_PROFILING_ENABLE | CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE
@@ -98,18 +98,18 @@ impl Device {
         }
     }
 
-    /// The largest object: a quarter of the memory, but at least 128 MiB where there is as much.
+    /// The largest object: a quarter of the memory, but at least 128 MiB if the device has as much.
     pub(crate) fn max_allocation(&self) -> u64 {
         let memory = self.settings.memory;
         (memory / 4).max(128 << 20).min(memory)
     }
 
-    /// A time of the host's clock on this device's.
+    /// Converts a time of the host's clock to this device's clock.
     pub(crate) fn clock(&self, host_ns: u64) -> u64 {
         host_ns + clock::device_offset_ns(self.index)
     }
 
-    /// Takes memory, if there is as much.
+    /// Reserves memory, if enough is left.
     pub(crate) fn reserve(&self, bytes: u64) -> ClResult {
         let memory = self.settings.memory;
         self.used
@@ -120,13 +120,13 @@ impl Device {
             .or_else(|_| fail(CL_MEM_OBJECT_ALLOCATION_FAILURE))
     }
 
-    /// Gives memory back.
+    /// Returns reserved memory.
     pub(crate) fn give_back(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
-/// The devices of a type; the default device is the first one.
+/// Returns the devices of a type. The default device is the first one.
 pub(crate) fn of_type(
     platform: &Object<Platform>,
     kind: cl_device_type,
@@ -167,7 +167,7 @@ pub(crate) mod api {
         devices: *mut cl_device_id,
         num_devices: *mut cl_uint,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let platform = unsafe { platform::platform_or_default(platform) }?;
         let both_null = devices.is_null() && num_devices.is_null();
         ensure(!both_null, CL_INVALID_VALUE)?;
@@ -175,11 +175,11 @@ pub(crate) mod api {
         let found = of_type(platform, kind)?;
         if !devices.is_null() {
             for (place, device) in found.iter().enumerate().take(num_entries as usize) {
-                // SAFETY: the application's array has that many places.
+                // SAFETY: the application's array has that many elements.
                 unsafe { devices.add(place).write(device.handle()) };
             }
         }
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { arg::put(num_devices, found.len() as cl_uint) };
         Ok(())
     }
@@ -191,10 +191,10 @@ pub(crate) mod api {
         value: *mut c_void,
         size_ret: *mut size_t,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let device = unsafe { Object::<Device>::borrow(device) }?;
         let answer = device_info::answer(device, name)?;
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { reply(answer, size, value, size_ret) }
     }
 
@@ -205,19 +205,19 @@ pub(crate) mod api {
         _devices: *mut cl_device_id,
         _num_devices_ret: *mut cl_uint,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Device>::borrow(device) }?;
-        // No way of partitioning is offered, so none is valid.
+        // The device supports no partition scheme, so every request is invalid.
         fail(CL_INVALID_VALUE)
     }
 
     pub(crate) unsafe fn clRetainDevice(device: cl_device_id) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Device>::borrow(device) }.map(drop)
     }
 
     pub(crate) unsafe fn clReleaseDevice(device: cl_device_id) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Device>::borrow(device) }.map(drop)
     }
 
@@ -226,15 +226,15 @@ pub(crate) mod api {
         device_timestamp: *mut cl_ulong,
         host_timestamp: *mut cl_ulong,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let device = unsafe { Object::<Device>::borrow(device) }?;
         ensure(device.at_least(2, 1), CL_INVALID_OPERATION)?;
         let some_null = device_timestamp.is_null() || host_timestamp.is_null();
         ensure(!some_null, CL_INVALID_VALUE)?;
         let now = clock::host_ns();
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { device_timestamp.write(device.clock(now)) };
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { host_timestamp.write(now) };
         Ok(())
     }
@@ -243,11 +243,11 @@ pub(crate) mod api {
         device: cl_device_id,
         host_timestamp: *mut cl_ulong,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let device = unsafe { Object::<Device>::borrow(device) }?;
         ensure(device.at_least(2, 1), CL_INVALID_OPERATION)?;
         ensure(!host_timestamp.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { host_timestamp.write(clock::host_ns()) };
         Ok(())
     }

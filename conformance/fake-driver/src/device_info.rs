@@ -1,7 +1,7 @@
 //! The table of `clGetDeviceInfo`.
 //!
-//! Invariant: what the driver does not have is answered as OpenCL 3.0 says for an absent feature,
-//! and a query that came with a later version than the device's is an unknown one.
+//! Invariant: queries for absent features get the answers that OpenCL 3.0 defines. A query of a version
+//! later than the device's is unknown.
 
 use std::ffi::c_void;
 
@@ -15,7 +15,7 @@ use crate::info::Info;
 use crate::object::Object;
 use crate::{on_device, pipe, source};
 
-/// The answer to a query.
+/// Returns the answer to a query.
 pub(crate) fn answer(device: &Object<Device>, name: cl_device_info) -> ClResult<Info> {
     let found = identity(device, name)
         .or_else(|| compute(device, name))
@@ -44,7 +44,7 @@ fn built_in_kernels() -> Vec<String> {
     kernels.into_iter().map(|kernel| kernel.name).collect()
 }
 
-/// A device's extensions.
+/// Returns a device's extensions.
 pub(crate) fn extensions(device: &Device) -> Vec<(&str, u32)> {
     let mut list = vec![
         ("cl_khr_byte_addressable_store", version(1, 0)),
@@ -176,7 +176,7 @@ fn images(device: &Object<Device>, name: cl_device_info) -> Option<Info> {
     })
 }
 
-/// Where the device sits: each at a number of its own.
+/// Returns the device's bus address, which is different for each device.
 fn bus(device: &Object<Device>, name: cl_device_info) -> Option<Info> {
     const CL_DEVICE_PCI_BUS_ID_NV: cl_device_info = 0x4008;
     const BUS: u8 = 0x18;

@@ -1,18 +1,17 @@
-//! The engine: one thread that takes commands from all queues and lets them run when they may.
+//! The engine: one thread that takes commands from all queues and runs them when they may run.
 //!
-//! Enqueues push into their queue's inbox and go on. The engine takes whole inboxes, runs what is
-//! ready, and announces what has ended once a pass. When there is nothing to do it naps for some
-//! milliseconds, in short naps from which only somebody who waits (or a flush) wakes it, and then
-//! sleeps; so a stream of enqueues wakes nobody. Commands that take time occupy their device one
-//! after the other; those that take none do not.
+//! An enqueue pushes into its queue's inbox and returns. The engine takes whole inboxes, runs the ready
+//! commands, and announces ended ones once per pass. Without work, it naps for some milliseconds, in short
+//! naps that only a waiting thread or a flush interrupts. Then it sleeps. So a stream of enqueues wakes no
+//! thread. Commands that take time occupy their device one after the other; commands that take no time do not.
 //!
-//! In instant mode a command that may run at once and takes no time runs within the enqueue, under
-//! its queue's lock, which keeps the queue's order.
+//! In instant mode, a command that may run at once and takes no time runs within the enqueue, under its
+//! queue's lock. This keeps the queue's order.
 //!
-//! Not here: what commands do. Invariants: a command runs when its wait list has ended and the
-//! order of its queue allows it, and ends once; the application is never called under a lock.
+//! The effects of commands are defined elsewhere. Invariants: a command runs when its wait list has ended
+//! and its queue's order permits, and ends once. The application is never called under a lock.
 
-mod bell;
+mod notifier;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::OnceLock;
@@ -23,8 +22,8 @@ use std::time::Duration;
 use cl_headers::types::*;
 use parking_lot::Mutex;
 
-use self::bell::{ASLEEP, AWAKE, MODE, NAPPING, announce, ring_unless};
-pub(crate) use self::bell::{ring, wait};
+use self::notifier::{ASLEEP, AWAKE, MODE, NAPPING, announce, ring_unless};
+pub(crate) use self::notifier::{ring, wait};
 use crate::command::{Command, Rank, Time};
 use crate::config::Order;
 use crate::event::{Due, Moment};
@@ -32,29 +31,29 @@ use crate::object::{Object, Ref};
 use crate::queue::Queue;
 use crate::{clock, control};
 
-/// The first nap; each is twice as long as the one before, because many engines may share few
-/// processors, and a device is to take none.
+/// The first nap. Each nap is twice as long as the one before, because many engines may share few
+/// processors, and a device must use none.
 const NAP: Duration = Duration::from_micros(50);
-/// Naps without work before the engine sleeps: about 3 ms.
+/// Number of naps without work before the engine sleeps: about 3 ms in all.
 const NAPS: u32 = 6;
 
-/// Counts ends of commands and user events: whether a look at waiting commands is worth while.
+/// Counts ends of commands and user events. If it has not changed, waiting commands need not be checked.
 static ENDS: AtomicU64 = AtomicU64::new(0);
 /// Queues that the engine has not seen yet.
 static NEW_QUEUES: Mutex<Vec<Ref<Queue>>> = Mutex::new(Vec::new());
-/// Callbacks for statuses that had been reached when they were registered.
+/// Callbacks for statuses that had been reached before their registration.
 static SOON: Mutex<Vec<Due>> = Mutex::new(Vec::new());
 /// Other callbacks of the application: of builds, of contexts.
 static NOTICES: Mutex<Vec<Notice>> = Mutex::new(Vec::new());
-/// A call of the application's that the engine is to make.
+/// A call to the application that the engine has to make.
 pub(crate) type Notice = Box<dyn FnOnce() + Send>;
 
-/// Puts a command into its queue, or runs it where it stands (instant mode).
+/// Puts a command into its queue, or runs it immediately (instant mode).
 pub(crate) fn enqueue(queue: &Object<Queue>, command: Command) {
     let mut inbox = queue.inbox.lock();
     if may_run_here(queue, &command) {
         run_here(&command);
-        // What the command held goes only now: a destructor callback may follow.
+        // Unlocked before the command drops its objects, because a destructor callback may follow.
         drop(inbox);
         return;
     }
@@ -82,29 +81,29 @@ fn run_here(command: &Command) {
     if command.queued_ns != 0 {
         event.stamp_end(clock::host_ns(), command.work.children_ns());
     }
-    // The application gets the event only after this: nobody waits for it, no callback is there.
+    // The application gets the event only after this, so nothing waits for it and it has no callbacks.
     event.advance(status, &mut Vec::new());
 }
 
-/// Shows the engine a new queue.
+/// Adds a new queue to the engine.
 pub(crate) fn adopt(queue: Ref<Queue>) {
     NEW_QUEUES.lock().push(queue);
     ring_unless(NAPPING);
 }
 
-/// Lets the engine call a callback.
+/// Has the engine call a callback.
 pub(crate) fn call_soon(due: Due) {
     SOON.lock().push(due);
     ring();
 }
 
-/// Lets the engine make a call.
+/// Has the engine make a call.
 pub(crate) fn notify_soon(notice: Notice) {
     NOTICES.lock().push(notice);
     ring();
 }
 
-/// A user event has ended: what waits for it may go on.
+/// Handles the end of a user event: commands that wait for it may continue.
 pub(crate) fn user_event_ended(mut due: Vec<Due>) {
     ENDS.fetch_add(1, Ordering::Release);
     if !due.is_empty() {
@@ -130,24 +129,24 @@ fn thread() -> &'static Thread {
     })
 }
 
-/// What a command did when it was looked at.
+/// The result of a step of a command.
 enum Step {
     Ended(cl_int),
     Waiting,
 }
 
-/// A device, as far as commands that take time are concerned.
+/// The state of a device for commands that take time.
 #[derive(Default)]
 struct Lane {
     busy: bool,
-    /// When the last command that took time has ended or will end.
+    /// Time at which the last command that takes time has ended or will end.
     free_ns: u64,
 }
 
-/// A queue and those of its commands that the engine has taken.
+/// A queue and its commands that the engine has taken.
 struct Line {
     queue: Ref<Queue>,
-    /// In order; of an out-of-order queue only until it is looked at.
+    /// In order. For an out-of-order queue, only until the next pass.
     pending: VecDeque<Command>,
     /// Commands of an out-of-order queue, in the order of the enqueues.
     #[allow(
@@ -155,11 +154,11 @@ struct Line {
         reason = "the vector closes its gaps often; commands are large"
     )]
     waiting: Vec<Box<Command>>,
-    /// When its last command that took time ended.
+    /// Time at which the queue's last command that took time ended.
     last_ns: u64,
-    /// Commands of it that have started and take time.
+    /// Number of started commands of the queue that take time.
     running: usize,
-    /// `ENDS` at the last look, so that waiting commands are not looked at in vain.
+    /// Value of `ENDS` at the last check, to avoid useless checks of waiting commands.
     seen: u64,
 }
 
@@ -167,9 +166,9 @@ struct Line {
 struct Engine {
     lines: Vec<Line>,
     lanes: HashMap<usize, Lane>,
-    /// Ends of this pass, by the callbacks they are due.
+    /// Callbacks that are due because of ends in this pass.
     due: Vec<Due>,
-    /// Ends of commands that take time; the next one is what sleep ends at.
+    /// Time of the next end of a command that takes time, at which sleep must end.
     next_ns: Option<u64>,
     random: u64,
     taken: Vec<Command>,
@@ -177,7 +176,7 @@ struct Engine {
 
 impl Engine {
     fn run(mut self) {
-        // SAFETY: a setting of the calling thread: its timers are to be exact.
+        // SAFETY: this is a setting of the calling thread, for exact timers.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_u64) };
         self.random = control::current().seed | 1;
         let mut idle = 0;
@@ -220,7 +219,7 @@ impl Engine {
             })
     }
 
-    /// Looks at everything once; whether anything has moved.
+    /// Checks everything once. Returns whether anything has changed.
     fn pass(&mut self) -> bool {
         let mut moved = false;
         for queue in NEW_QUEUES.lock().drain(..) {
@@ -250,7 +249,7 @@ impl Engine {
         moved |= !self.due.is_empty();
         let mut due = std::mem::take(&mut self.due);
         if order == Order::Random {
-            // Of ends that were seen together, none need be told before another.
+            // Ends that were noticed together have no order among them.
             self.arrange(order, &mut due);
         }
         for callback in due {
@@ -264,7 +263,7 @@ impl Engine {
         moved
     }
 
-    /// Puts things that are free in their order into the configured one.
+    /// Puts things without an order into the configured one.
     fn arrange<T>(&mut self, order: Order, things: &mut [T]) {
         match order {
             Order::Forward => {}
@@ -277,7 +276,7 @@ impl Engine {
         }
     }
 
-    /// A number below `end` (xorshift).
+    /// Returns a random number below `end` (xorshift).
     fn draw(&mut self, end: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -330,8 +329,8 @@ impl Engine {
         moved
     }
 
-    /// Every command that may run: in the order of the enqueues, each as soon as its turn has come,
-    /// or in another order, after all that may run now have been found.
+    /// Runs every command that may run. In forward order, each runs as soon as its turn comes. In another
+    /// order, all runnable commands are found first.
     fn run_out_of_order(&mut self, line: &mut Line, order: Order) -> bool {
         let mut waiting = std::mem::take(&mut line.waiting);
         waiting.extend(line.pending.drain(..).map(Box::new));
@@ -372,7 +371,7 @@ impl Engine {
         command.ended
     }
 
-    /// Takes a command as far as it goes now.
+    /// Advances a command as far as possible now.
     fn step(&mut self, command: &mut Command, line: &mut Line) -> Step {
         if let Some(end) = command.ends_ns {
             if clock::host_ns() < end {
@@ -405,7 +404,7 @@ impl Engine {
         if lane.busy {
             return Step::Waiting;
         }
-        // From where the one before ended, not from now: what the engine is late does not add up.
+        // Starts at the end of the previous command, not now, so that the engine's delays do not add up.
         let start = command.queued_ns.max(lane.free_ns).max(line.last_ns);
         let end = start.saturating_add(ns);
         lane.busy = true;
@@ -451,7 +450,7 @@ impl Line {
         self.pending.is_empty() && self.waiting.is_empty()
     }
 
-    /// Nothing is in it and nothing can come any more.
+    /// Whether the queue is empty and can get no more commands.
     fn finished(&self) -> bool {
         self.queue.references() == 0 && self.is_empty() && self.queue.inbox.lock().is_empty()
     }

@@ -1,13 +1,11 @@
 //! The C ABI: all entry points, made from the one list of `cl-headers`, and the dispatch table.
 //!
-//! An entry point does what is the same for all: it catches panics, obeys the rules of the
-//! configuration for calls (delay, meeting, failure, crash), writes the line of the log, and turns the
-//! body's `Result` into what C expects. The bodies are the functions of the same names in the
-//! modules of their nouns. Extension functions in the table fail: this driver has none of their
-//! extensions.
+//! An entry point does the common work. It catches panics, applies the configured rules for calls (delay,
+//! meeting, failure, crash), writes the log line, and converts the body's `Result` to C. The bodies are
+//! functions of the same names in the modules of their nouns. Extension functions in the table fail,
+//! because this driver has none of these extensions.
 //!
-//! Invariant: with no log, no control file and no rules for calls, an entry point costs one load
-//! more than its body.
+//! Invariant: without log, control file and rules, an entry point costs one load more than its body.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
@@ -19,7 +17,7 @@ use cl_headers::{Dispatch, error_name};
 use crate::error::{ClResult, Code};
 use crate::{control, crash, late, log};
 
-/// What is known of an entry point when it runs.
+/// The static description of an entry point.
 pub(crate) struct Call {
     pub(crate) name: &'static str,
     pub(crate) slot: usize,
@@ -30,13 +28,13 @@ pub(crate) struct Call {
     pub(crate) errcode_ret: bool,
 }
 
-/// What an entry point returns to C.
+/// The return value of an entry point in C.
 trait Answer: Sized {
-    /// What its body returns when all is well.
+    /// The type that the body returns on success.
     type Good;
     fn good(value: Self::Good) -> Self;
     fn bad(code: Code) -> Self;
-    /// How the log shows it; `ty` is its type in C.
+    /// Formats the value for the log; `ty` is its type in C.
     fn show(&self, ty: &str) -> String;
 }
 
@@ -116,7 +114,7 @@ macro_rules! callback_words {
         }
     )*};
 }
-// MemCallback, ProgramCallback, ContextDestructorCallback are one type.
+// MemCallback, ProgramCallback and ContextDestructorCallback are one type.
 callback_words!(
     ContextCallback,
     MemCallback,
@@ -129,15 +127,15 @@ thread_local! {
     static ALSO_FAILED: Cell<cl_int> = const { Cell::new(CL_SUCCESS) };
 }
 
-/// Lets the running call report an error besides the object that it returns.
+/// Has the running call report an error in addition to the object that it returns.
 pub(crate) fn also_fail(code: cl_int) {
     ALSO_FAILED.set(code);
 }
 
-/// Runs the body of an entry point between what is common to all.
+/// Runs the body of an entry point, with the common work before and after it.
 ///
 /// # Safety
-/// `words` are the call's arguments in order, and OpenCL's contract for them holds.
+/// `words` are the call's arguments in order, and the application keeps OpenCL's contract for them.
 #[inline]
 unsafe fn enter<R: Answer, const N: usize>(
     call: &'static Call,
@@ -146,7 +144,7 @@ unsafe fn enter<R: Answer, const N: usize>(
 ) -> R {
     let duties = control::duties();
     if duties & !control::FILE != 0 {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         return unsafe { enter_with_duties(duties, call, &words(), body) };
     }
     let result = guarded(call, body);
@@ -168,7 +166,7 @@ fn code_of<T>(result: &ClResult<T>) -> cl_int {
 unsafe fn write_errcode(word: Option<u64>, code: cl_int) {
     let errcode_ret = word.unwrap_or(0) as usize as *mut cl_int;
     if !errcode_ret.is_null() {
-        // SAFETY: the function's contract.
+        // SAFETY: the caller keeps this function's contract.
         unsafe { errcode_ret.write(code) };
     }
 }
@@ -192,13 +190,13 @@ unsafe fn enter_with_duties<R: Answer>(
     let line = if duties & control::LOG == 0 {
         String::new()
     } else {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { log::begin(call, words) }
     };
     let refused = if duties & control::CALLS == 0 {
         None
     } else {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { obey_rules(call, words, &line) }
     };
     let result = match refused {
@@ -217,13 +215,13 @@ unsafe fn enter_with_duties<R: Answer>(
         } else {
             error_name(code).to_owned()
         };
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { log::end(&line, call, words, &shown, code == CL_SUCCESS) };
     }
     answer
 }
 
-/// Does what the configuration wants done at this call; the error it wants returned.
+/// Applies the configured rules to this call. Returns the error that a rule demands.
 ///
 /// # Safety
 /// As [`enter`].
@@ -237,7 +235,7 @@ unsafe fn obey_rules(call: &'static Call, words: &[u64], line: &str) -> Option<C
             std::thread::sleep(rule.delay);
         }
         if let Some(crash) = rule.crash {
-            // SAFETY: passed on.
+            // SAFETY: the caller keeps the same contract.
             unsafe { log::end(line, call, words, &format!("crash {crash:?}"), false) };
             crash::now(crash);
         }
@@ -282,8 +280,8 @@ macro_rules! entry_points {
                 returns: stringify!($ret),
                 errcode_ret: has_errcode!($how),
             };
-            // SAFETY: the words are this call's arguments; OpenCL's contract for the function is what
-            // its body asks for, and the application keeps it.
+            // SAFETY: the words are this call's arguments. The body requires only OpenCL's contract for
+            // the function, which the application keeps.
             unsafe {
                 enter(
                     &CALL,
@@ -296,7 +294,7 @@ macro_rules! entry_points {
 }
 cl_headers::for_each_entry_point!(entry_points);
 
-/// Bodies by name, wherever they are.
+/// The bodies of all entry points.
 mod bodies {
     pub(super) use crate::context::api::*;
     pub(super) use crate::device::api::*;
@@ -317,16 +315,16 @@ mod bodies {
     pub(super) use crate::transfer::api::*;
 }
 
-/// The table that every object points to.
+/// The dispatch table that every object points to.
 pub(crate) static DISPATCH: Dispatch = cl_headers::dispatch_table!();
 
-/// The function of this name for loaders that ask by name.
+/// Returns the function of this name, for loaders that look functions up by name.
 pub(crate) fn function(name: &CStr) -> *mut c_void {
     if name == c"clIcdGetPlatformIDsKHR" {
         return clIcdGetPlatformIDsKHR as *mut c_void;
     }
     let name = match name.to_bytes() {
-        // Before OpenCL 3.1 it is the extension's.
+        // Before OpenCL 3.1, this function belongs to the extension.
         b"clGetKernelSuggestedLocalWorkSizeKHR" => c"clGetKernelSuggestedLocalWorkSize",
         _ => name,
     };
@@ -346,29 +344,29 @@ unsafe extern "C" fn clIcdGetPlatformIDsKHR(
     platforms: *mut cl_platform_id,
     num_platforms: *mut cl_uint,
 ) -> cl_int {
-    // SAFETY: the same contract.
+    // SAFETY: the caller keeps the same contract.
     unsafe { (DISPATCH.clGetPlatformIDs)(num_entries, platforms, num_platforms) }
 }
 
 mod exports {
-    //! Apart from the functions of the table, whose names these are.
+    //! Separate from the functions of the table, because the names are the same.
     use super::*;
 
     /// Exported for loaders: any function of this driver by its name.
     ///
     /// # Safety
-    /// As OpenCL says: `func_name` is a string.
+    /// As OpenCL requires: `func_name` is a string.
     #[unsafe(no_mangle)]
     #[allow(non_snake_case, reason = "OpenCL's name")]
     unsafe extern "C" fn clGetExtensionFunctionAddress(func_name: *const c_char) -> *mut c_void {
-        // SAFETY: the same contract.
+        // SAFETY: the caller keeps the same contract.
         unsafe { (DISPATCH.clGetExtensionFunctionAddress)(func_name) }
     }
 
-    /// Exported for loaders: a platform's answers.
+    /// Exported for loaders: a platform's info.
     ///
     /// # Safety
-    /// As OpenCL says.
+    /// As OpenCL requires.
     #[unsafe(no_mangle)]
     #[allow(non_snake_case, reason = "OpenCL's name")]
     unsafe extern "C" fn clGetPlatformInfo(
@@ -378,7 +376,7 @@ mod exports {
         param_value: *mut c_void,
         param_value_size_ret: *mut size_t,
     ) -> cl_int {
-        // SAFETY: the same contract.
+        // SAFETY: the caller keeps the same contract.
         unsafe {
             (DISPATCH.clGetPlatformInfo)(
                 platform,

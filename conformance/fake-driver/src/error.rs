@@ -1,6 +1,6 @@
 //! Error codes as Rust errors.
 //!
-//! No text: what a code means is OpenCL's business. Invariant: a `Code` is never `CL_SUCCESS`.
+//! They have no text, because OpenCL defines their meaning. Invariant: a `Code` is never `CL_SUCCESS`.
 
 use cl_headers::types::cl_int;
 
@@ -9,15 +9,15 @@ use cl_headers::types::cl_int;
 #[error("{}", cl_headers::error_name(*.0))]
 pub(crate) struct Code(pub(crate) cl_int);
 
-/// What the body of an entry point returns.
+/// The result of the body of an entry point.
 pub(crate) type ClResult<T = ()> = Result<T, Code>;
 
-/// An error as a result of any type.
+/// Returns an error as a result of any type.
 pub(crate) fn fail<T>(code: cl_int) -> ClResult<T> {
     Err(Code(code))
 }
 
-/// One check of an argument: `code` unless it holds.
+/// Checks a condition; `code` is the error if it does not hold.
 pub(crate) fn ensure(holds: bool, code: cl_int) -> ClResult {
     if holds { Ok(()) } else { Err(Code(code)) }
 }

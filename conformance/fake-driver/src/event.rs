@@ -1,7 +1,7 @@
-//! Events: status, times, callbacks; user events among them.
+//! Events, including user events: status, times, callbacks.
 //!
-//! Not here: what completes them (`engine`). Invariant: a status only ever falls, and a callback is
-//! called exactly once, never under a lock.
+//! The `engine` completes them. Invariant: a status only ever falls. A callback is called
+//! exactly once, never under a lock.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -15,22 +15,22 @@ use crate::object::{Object, Ref, body};
 use crate::queue::Queue;
 use crate::{engine, tag};
 
-/// Who an event belongs to.
+/// The owner of an event.
 pub(crate) enum Owner {
-    /// A command's event.
+    /// A command of this queue.
     Queue(Ref<Queue>),
-    /// The application's own.
+    /// The application: a user event.
     Context(Ref<Context>),
 }
 
-/// A point in a command's life, as an index of its times.
+/// A point in a command's life, used as an index of its times.
 #[derive(Clone, Copy)]
 pub(crate) enum Moment {
     Queued,
     Submitted,
     Started,
     Ended,
-    /// With what it has enqueued on its device.
+    /// The end of everything that the command enqueued on its device.
     Completed,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Callback {
     user_data: usize,
 }
 
-/// A callback to be called now.
+/// A callback to call now.
 pub(crate) struct Due {
     event: Ref<Event>,
     callback: Callback,
@@ -49,10 +49,10 @@ pub(crate) struct Due {
 }
 
 impl Due {
-    /// Calls it.
+    /// Calls the callback.
     pub(crate) fn call(self) {
         self.event.lend();
-        // SAFETY: the application's function, called as `clSetEventCallback` promised, once.
+        // SAFETY: the application registered this function, and it is called once with these arguments.
         unsafe {
             (self.callback.function)(
                 self.event.handle(),
@@ -60,7 +60,7 @@ impl Due {
                 self.callback.user_data as *mut c_void,
             );
         }
-        // If the application released it once too often, that is its own affair.
+        // A failure means that the application released the event too often, which is its own mistake.
         let _ = self.event.release();
     }
 }
@@ -70,7 +70,7 @@ pub(crate) struct Event {
     owner: Owner,
     kind: cl_command_type,
     status: AtomicI32,
-    /// Host's clock, by [`Moment`]; 0 is not yet.
+    /// Times on the host's clock, by [`Moment`]; 0 means not yet.
     times: [AtomicU64; 5],
     callbacks: Mutex<Vec<Callback>>,
 }
@@ -96,7 +96,7 @@ impl Event {
         self.status.load(Ordering::Acquire)
     }
 
-    /// Complete or failed.
+    /// Whether the event is complete or failed.
     pub(crate) fn ended(&self) -> bool {
         self.status() <= CL_COMPLETE
     }
@@ -112,7 +112,7 @@ impl Event {
         self.times[moment as usize].store(host_ns, Ordering::Relaxed);
     }
 
-    /// It ended, and `children_ns` later what it had enqueued.
+    /// Stores the end of the command, and `children_ns` later that of the work it enqueued.
     pub(crate) fn stamp_end(&self, host_ns: u64, children_ns: u64) {
         self.stamp(Moment::Ended, host_ns);
         self.stamp(Moment::Completed, host_ns + children_ns);
@@ -124,7 +124,7 @@ impl Event {
 }
 
 impl Object<Event> {
-    /// Lowers the status and hands over the callbacks that waited for it.
+    /// Lowers the status. Passes the callbacks that waited for it to `due`.
     pub(crate) fn advance(&self, status: cl_int, due: &mut Vec<Due>) {
         self.status.store(status, Ordering::Release);
         let mut callbacks = self.callbacks.lock();
@@ -140,7 +140,7 @@ impl Object<Event> {
         }
     }
 
-    /// Ends a user event. The engine learns of it.
+    /// Ends a user event and notifies the engine.
     fn set_user_status(&self, status: cl_int) -> ClResult {
         ensure(matches!(self.owner, Owner::Context(_)), CL_INVALID_EVENT)?;
         ensure(status <= CL_COMPLETE, CL_INVALID_VALUE)?;
@@ -169,7 +169,7 @@ impl Object<Event> {
     }
 }
 
-/// The status that a callback is told: the one it waited for, or the error.
+/// Returns the status for a callback: the one that it waited for, or the error.
 fn told(status: cl_int, wanted: cl_int) -> cl_int {
     if status < 0 { status } else { wanted }
 }
@@ -184,14 +184,14 @@ pub(crate) mod api {
         context: cl_context,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_event> {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let context = unsafe { Object::<Context>::borrow(context) }?;
         let owner = Owner::Context(context.hold());
         Ok(Event::new(owner, CL_COMMAND_USER, CL_SUBMITTED).publish())
     }
 
     pub(crate) unsafe fn clSetUserEventStatus(event: cl_event, status: cl_int) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Event>::borrow(event) }?.set_user_status(status)
     }
 
@@ -201,7 +201,7 @@ pub(crate) mod api {
         pfn_notify: EventCallback,
         user_data: *mut c_void,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let event = unsafe { Object::<Event>::borrow(event) }?;
         let Some(function) = pfn_notify else {
             return fail(CL_INVALID_VALUE);
@@ -218,7 +218,7 @@ pub(crate) mod api {
 
     pub(crate) unsafe fn clWaitForEvents(count: cl_uint, list: *const cl_event) -> ClResult {
         ensure(count > 0 && !list.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         let events = unsafe { arg::objects::<Event>(count, list) }?;
         let mut contexts = events.iter().map(|event| event.context().handle());
         let first = contexts.next();
@@ -235,13 +235,13 @@ pub(crate) mod api {
     }
 
     pub(crate) unsafe fn clRetainEvent(event: cl_event) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Event>::borrow(event) }?.retain();
         Ok(())
     }
 
     pub(crate) unsafe fn clReleaseEvent(event: cl_event) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Event>::borrow(event) }?.release()
     }
 
@@ -252,7 +252,7 @@ pub(crate) mod api {
         value: *mut c_void,
         size_ret: *mut size_t,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let event = unsafe { Object::<Event>::borrow(event) }?;
         let queue = match &event.owner {
             Owner::Queue(queue) => queue.handle(),
@@ -266,7 +266,7 @@ pub(crate) mod api {
             CL_EVENT_CONTEXT => Info::handle(event.context().handle()),
             _ => return fail(CL_INVALID_VALUE),
         };
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { reply(answer, size, value, size_ret) }
     }
 
@@ -277,7 +277,7 @@ pub(crate) mod api {
         value: *mut c_void,
         size_ret: *mut size_t,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let event = unsafe { Object::<Event>::borrow(event) }?;
         let moment = match name {
             CL_PROFILING_COMMAND_QUEUED => Moment::Queued,
@@ -293,7 +293,7 @@ pub(crate) mod api {
         let available = queue.profiling() && event.status() == CL_COMPLETE;
         ensure(available, CL_PROFILING_INFO_NOT_AVAILABLE)?;
         let answer = Info::ulong(queue.device.clock(event.time(moment)));
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { reply(answer, size, value, size_ret) }
     }
 }

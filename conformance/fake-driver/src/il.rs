@@ -1,7 +1,7 @@
-//! Kernels of a SPIR-V module, as a source without bodies.
+//! The kernels of a SPIR-V module, as a source without bodies.
 //!
-//! Read are only the entry points and the number of their parameters; what types these have is not
-//! found out, so any argument will do. Invariant: pure; a damaged module is refused, never believed.
+//! Only the entry points and the number of their parameters are read. The types of parameters are not
+//! determined, so any argument is accepted. Invariant: pure; a damaged module is refused.
 
 const MAGIC: u32 = 0x0723_0203;
 const OP_ENTRY_POINT: u32 = 15;
@@ -9,7 +9,7 @@ const OP_FUNCTION: u32 = 54;
 const OP_FUNCTION_PARAMETER: u32 = 55;
 const MODEL_KERNEL: u32 = 6;
 
-/// The declarations of a module's kernels; `None` if it is no module.
+/// Returns the declarations of a module's kernels; `None` if the bytes are no module.
 pub(crate) fn declarations(module: &[u8]) -> Option<String> {
     let words: Vec<u32> = module
         .chunks_exact(4)
@@ -48,7 +48,7 @@ pub(crate) fn declarations(module: &[u8]) -> Option<String> {
     Some(declared.collect())
 }
 
-/// A string, which ends with a 0 byte.
+/// Reads a string that ends with a 0 byte.
 fn literal(words: &[u32]) -> String {
     let bytes = words.iter().flat_map(|word| word.to_le_bytes());
     let bytes: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();

@@ -1,7 +1,7 @@
-//! Images of RGBA bytes: their elements are kept without gaps, row after row and slice after slice.
+//! Images of RGBA bytes. Their elements are stored without gaps, row after row and slice after slice.
 //!
-//! Commands on them are in [`image_commands`](crate::image_commands). Not here: kernels that touch one, which the fake does
-//! not have. Invariant: without a device that has images in its context, none is made.
+//! Commands on them are in [`image_commands`](crate::image_commands). Kernels that use images do not
+//! exist here. Invariant: images exist only in contexts with a device that supports them.
 
 use std::ffi::c_void;
 
@@ -22,7 +22,7 @@ const FORMAT: cl_image_format = cl_image_format {
     image_channel_data_type: CL_UNSIGNED_INT8,
 };
 
-/// What makes a memory object an image.
+/// The image data of a memory object.
 pub(crate) struct Image {
     pub(crate) kind: cl_mem_object_type,
     /// Elements of a row, rows, slices. Layers of an array of one-dimensional images are rows.
@@ -56,8 +56,8 @@ impl Image {
         self.row() * self.extent[1]
     }
 
-    /// The pitches of host memory as a call gives them: from row to row and from slice to slice. The layers of an
-    /// array of one-dimensional images are its slices to the caller.
+    /// Returns the row pitch and slice pitch of host memory, as given in a call. To the caller, the
+    /// layers of an array of one-dimensional images are slices.
     pub(crate) fn host_pitches(
         &self,
         size: Shape,
@@ -106,7 +106,7 @@ pub(crate) mod api {
             image_height,
             ..NO_DESC
         };
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe {
             clCreateImage(
                 context,
@@ -138,7 +138,7 @@ pub(crate) mod api {
             image_depth,
             ..NO_DESC
         };
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe {
             clCreateImage(
                 context,
@@ -160,7 +160,7 @@ pub(crate) mod api {
         errcode_ret: *mut cl_int,
     ) -> ClResult<cl_mem> {
         let none = std::ptr::null();
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe {
             clCreateImageWithProperties(
                 context,
@@ -183,15 +183,15 @@ pub(crate) mod api {
         host_ptr: *mut c_void,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_mem> {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let context = unsafe { Object::<Context>::borrow(context) }?;
         ensure(has_images(context), CL_INVALID_OPERATION)?;
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         let properties = unsafe { arg::properties(properties) };
         ensure(properties.len() <= 1, CL_INVALID_PROPERTY)?;
         ensure(!image_format.is_null(), CL_INVALID_IMAGE_FORMAT_DESCRIPTOR)?;
         ensure(!image_desc.is_null(), CL_INVALID_IMAGE_DESCRIPTOR)?;
-        // SAFETY: the application's structures.
+        // SAFETY: the application passes the structures that OpenCL requires.
         let (format, desc) = unsafe { (&*image_format, &*image_desc) };
         let is_known = format.image_channel_order == FORMAT.image_channel_order
             && format.image_channel_data_type == FORMAT.image_channel_data_type;
@@ -203,7 +203,7 @@ pub(crate) mod api {
         )?;
         let image = Image::of(desc)?;
         let size = image.slice() * image.extent[2];
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { memory::create(context, properties, flags, size, host_ptr, Some(image)) }
     }
 
@@ -215,16 +215,16 @@ pub(crate) mod api {
         image_formats: *mut cl_image_format,
         num_image_formats: *mut cl_uint,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let context = unsafe { Object::<Context>::borrow(context) }?;
         ensure(has_images(context), CL_INVALID_OPERATION)?;
         ensure(num_entries > 0 || image_formats.is_null(), CL_INVALID_VALUE)?;
         let has_some = image_type != CL_MEM_OBJECT_IMAGE1D_BUFFER;
         if has_some {
-            // SAFETY: NULL, or room for an entry.
+            // SAFETY: the pointer is NULL, or has room for an entry.
             unsafe { arg::put(image_formats, FORMAT) };
         }
-        // SAFETY: NULL or writable.
+        // SAFETY: the pointer is NULL or writable.
         unsafe { arg::put(num_image_formats, cl_uint::from(has_some)) };
         Ok(())
     }
@@ -236,7 +236,7 @@ pub(crate) mod api {
         value: *mut c_void,
         size_ret: *mut size_t,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let memory = unsafe { Object::<Memory>::borrow(image) }?;
         let image = image_of(memory)?;
         let answer = match name {
@@ -245,7 +245,7 @@ pub(crate) mod api {
             CL_IMAGE_WIDTH => Info::size(image.extent[0]),
             _ => return fail(CL_INVALID_VALUE),
         };
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { reply(answer, size, value, size_ret) }
     }
 }

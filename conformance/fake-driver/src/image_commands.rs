@@ -1,6 +1,6 @@
 //! Commands on images: reads, writes, copies, fills.
 //!
-//! Not here: maps, which are refused. Invariant: a command touches the box that it names, which lies inside the image.
+//! Maps are refused. Invariant: a command touches only the box that it names, which lies inside the image.
 
 use std::ffi::c_void;
 
@@ -36,7 +36,7 @@ impl Part {
     }
 }
 
-/// A box of an image, for use on a queue.
+/// Checks a box of an image for use on a queue.
 ///
 /// # Safety
 /// The arguments are those of a call.
@@ -46,10 +46,10 @@ unsafe fn part<'a>(
     origin: *const size_t,
     size: *const size_t,
 ) -> ClResult<(&'a Object<Memory>, &'a Image, Part)> {
-    // SAFETY: the application's handle.
+    // SAFETY: the application passes a handle that it got from this driver, or NULL.
     let memory = unsafe { object_for(enqueue, image) }?;
     let image = image_of(memory)?;
-    // SAFETY: the application's arrays.
+    // SAFETY: the application passes arrays as OpenCL requires.
     let (origin, size) = unsafe { (triple(origin)?, triple(size)?) };
     let is_inside = (0..3).all(|axis| {
         let end = origin[axis].checked_add(size[axis]);
@@ -66,7 +66,7 @@ unsafe fn part<'a>(
     Ok((memory, image, Part { place, size, shape }))
 }
 
-/// The arguments of a read or write, as both have them.
+/// The common arguments of a read or write.
 struct HostImage {
     queue: cl_command_queue,
     image: cl_mem,
@@ -83,9 +83,9 @@ impl HostImage {
     /// The arguments are those of a call.
     unsafe fn enqueue(self, kind: cl_command_type, direction: Direction) -> ClResult {
         let (count, list, event) = self.wait;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let enqueue = unsafe { Enqueue::begin(self.queue, kind, count, list, event) }?;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let (memory, image, part) = unsafe { part(&enqueue, self.image, self.origin, self.size) }?;
         ensure(self.ptr != 0, CL_INVALID_VALUE)?;
         let (row, slice) = image.host_pitches(part.size, self.pitches.0, self.pitches.1)?;
@@ -98,10 +98,10 @@ impl HostImage {
         };
         let work = match direction {
             Direction::Read => Work::copy(part.place, host, part.shape),
-            // SAFETY: the application's bytes.
+            // SAFETY: the application passes as many bytes as OpenCL requires.
             Direction::Write => unsafe { Work::write(host, part.place, part.shape) },
         };
-        // SAFETY: passed on; the application keeps its memory until the command is complete.
+        // SAFETY: the caller keeps the same contract. The application keeps its memory until the command ends.
         unsafe { enqueue.blocking(self.blocking).submit(work) }
     }
 }
@@ -134,7 +134,7 @@ pub(crate) mod api {
             ptr: ptr.addr(),
             wait: (count, list, event),
         };
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { read.enqueue(CL_COMMAND_READ_IMAGE, Direction::Read) }
     }
 
@@ -161,7 +161,7 @@ pub(crate) mod api {
             ptr: ptr.addr(),
             wait: (count, list, event),
         };
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { write.enqueue(CL_COMMAND_WRITE_IMAGE, Direction::Write) }
     }
 
@@ -177,14 +177,14 @@ pub(crate) mod api {
         event: *mut cl_event,
     ) -> ClResult {
         let kind = CL_COMMAND_COPY_IMAGE;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let enqueue = unsafe { Enqueue::begin(queue, kind, count, list, event) }?;
         ensure(from != to, CL_MEM_COPY_OVERLAP)?;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let (_, _, source) = unsafe { part(&enqueue, from, from_origin, size) }?;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let (_, _, target) = unsafe { part(&enqueue, to, to_origin, size) }?;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { enqueue.submit(Work::copy(source.place, target.place, source.shape)) }
     }
 
@@ -200,17 +200,17 @@ pub(crate) mod api {
         event: *mut cl_event,
     ) -> ClResult {
         let kind = CL_COMMAND_COPY_IMAGE_TO_BUFFER;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let enqueue = unsafe { Enqueue::begin(queue, kind, count, list, event) }?;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let (_, image, part) = unsafe { part(&enqueue, image, origin, size) }?;
         ensure(takes_copies(image), CL_INVALID_VALUE)?;
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let buffer = unsafe { buffer_for(&enqueue, buffer) }?;
         buffer.ensure_inside(offset, part.length())?;
         let mut packed = part.packed(buffer.address + offset);
         packed._held = Some(buffer.hold());
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { enqueue.submit(Work::copy(part.place, packed, part.shape)) }
     }
 
@@ -226,17 +226,17 @@ pub(crate) mod api {
         event: *mut cl_event,
     ) -> ClResult {
         let kind = CL_COMMAND_COPY_BUFFER_TO_IMAGE;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let enqueue = unsafe { Enqueue::begin(queue, kind, count, list, event) }?;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let (_, image, part) = unsafe { part(&enqueue, image, origin, size) }?;
         ensure(takes_copies(image), CL_INVALID_VALUE)?;
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let buffer = unsafe { buffer_for(&enqueue, buffer) }?;
         buffer.ensure_inside(offset, part.length())?;
         let mut packed = part.packed(buffer.address + offset);
         packed._held = Some(buffer.hold());
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { enqueue.submit(Work::copy(packed, part.place, part.shape)) }
     }
 
@@ -254,7 +254,7 @@ pub(crate) mod api {
         event: *mut cl_event,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<*mut c_void> {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { Enqueue::begin(queue, CL_COMMAND_MAP_IMAGE, count, list, event) }?;
         fail(CL_INVALID_OPERATION)
     }
@@ -270,24 +270,24 @@ pub(crate) mod api {
         event: *mut cl_event,
     ) -> ClResult {
         let kind = CL_COMMAND_FILL_IMAGE;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let enqueue = unsafe { Enqueue::begin(queue, kind, count, list, event) }?;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let (_, _, part) = unsafe { part(&enqueue, image, origin, size) }?;
         ensure(!fill_color.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: four unsigned integers, as the format wants.
+        // SAFETY: the application passes four unsigned integers, as the format requires.
         let colour = unsafe { arg::list(4, fill_color.cast::<cl_uint>()) };
         let element: Vec<u8> = colour
             .iter()
             .map(|&channel| channel.min(255) as u8)
             .collect();
         let work = Work::Fill(Box::new((part.place, part.shape, element)));
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { enqueue.submit(work) }
     }
 }
 
-/// Whether copies between the image and a buffer are taken.
+/// Whether copies between the image and a buffer are supported.
 fn takes_copies(image: &Image) -> bool {
     image.kind != CL_MEM_OBJECT_IMAGE1D_ARRAY || !control::current().odd_layer_copies
 }

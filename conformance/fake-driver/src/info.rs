@@ -1,6 +1,6 @@
 //! Answers of info queries.
 //!
-//! Invariant: size, NULL and too small a place are treated here, once, for all queries.
+//! Invariant: sizes, NULL and too small buffers are handled here, once for all queries.
 
 use std::ffi::c_void;
 
@@ -52,7 +52,7 @@ impl Info {
     pub(crate) fn handles(handles: impl IntoIterator<Item = *mut c_void>) -> Self {
         Self::sizes(handles.into_iter().map(|handle| handle.addr()))
     }
-    /// Names with their versions, as `cl_name_version`s.
+    /// Makes an answer of names with their versions, as `cl_name_version`s.
     pub(crate) fn named_versions<'a>(list: impl IntoIterator<Item = (&'a str, u32)>) -> Self {
         let mut bytes = Vec::new();
         for (name, version) in list {
@@ -66,7 +66,7 @@ impl Info {
     }
 }
 
-/// Hands an answer to the application.
+/// Writes an answer to the application's memory.
 ///
 /// # Safety
 /// `value` is NULL or has `size` writable bytes; `size_ret` is NULL or writable.
@@ -79,11 +79,11 @@ pub(crate) unsafe fn reply(
     let bytes = answer.0;
     if !value.is_null() {
         ensure(size >= bytes.len(), CL_INVALID_VALUE)?;
-        // SAFETY: the place is large enough, by the check and the function's contract.
+        // SAFETY: `value` is large enough, by the check above and this function's contract.
         unsafe { value.cast::<u8>().copy_from(bytes.as_ptr(), bytes.len()) };
     }
     if !size_ret.is_null() {
-        // SAFETY: the function's contract.
+        // SAFETY: the caller keeps this function's contract.
         unsafe { size_ret.write(bytes.len()) };
     }
     Ok(())

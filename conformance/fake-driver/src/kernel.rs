@@ -1,7 +1,7 @@
 //! Kernels and their arguments.
 //!
-//! Not here: launches (`launch`), info (`kernel_info`). Invariant: a kernel keeps no argument alive;
-//! what a launch needs is held by the launch.
+//! Launches are in `launch`, info in `kernel_info`. Invariant: a kernel keeps no argument
+//! alive. A launch keeps what it needs.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) enum Value {
     Queue(Weak<Queue>),
 }
 
-/// The values of all arguments; unset ones are `None`. Shared with launches, copied when changed.
+/// The values of all arguments; `None` if unset. Shared with launches, and copied when changed.
 pub(crate) type Values = Arc<Vec<Option<Value>>>;
 
 /// The body of a kernel.
@@ -40,9 +40,10 @@ pub(crate) struct Kernel {
     pub(crate) program: Ref<Program>,
     pub(crate) signature: Arc<Signature>,
     pub(crate) values: Mutex<Values>,
-    /// The devices it was built for. They stay, for no program is built while it has kernels.
+    /// The devices that the kernel was built for. They do not change, because a program with
+    /// kernels cannot be built.
     pub(crate) devices: Vec<Ref<Device>>,
-    /// What launches do, for the names that do something.
+    /// The effect of launches, for kernels that have one.
     pub(crate) behaviour: Option<Behaviour>,
 }
 
@@ -92,7 +93,7 @@ impl Kernel {
     ) -> ClResult<Value> {
         let handle = || {
             ensure(size == size_of::<*mut c_void>(), CL_INVALID_ARG_SIZE)?;
-            // SAFETY: a value of this size, or NULL.
+            // SAFETY: `value` has this size, or is NULL.
             ClResult::Ok(
                 unsafe { arg::list(1, value.cast::<*mut c_void>()) }
                     .first()
@@ -107,7 +108,7 @@ impl Kernel {
                     ensure(*parameter == Parameter::Memory, CL_INVALID_ARG_VALUE)?;
                     return Ok(Value::Memory(None));
                 }
-                // SAFETY: the application's handle.
+                // SAFETY: the application passes a handle that it got from this driver, or NULL.
                 let memory = unsafe { Object::<Memory>::borrow(handle) }?;
                 let suits = match parameter {
                     Parameter::Image => memory.image.is_some(),
@@ -122,13 +123,13 @@ impl Kernel {
             Parameter::Sampler => {
                 let handle = handle()?;
                 ensure(!value.is_null(), CL_INVALID_ARG_VALUE)?;
-                // SAFETY: the application's handle.
+                // SAFETY: the application passes a handle that it got from this driver, or NULL.
                 let sampler = unsafe { Object::<Sampler>::borrow(handle) }?;
                 Ok(Value::Sampler(sampler.weak()))
             }
             Parameter::Queue => {
                 ensure(!value.is_null(), CL_INVALID_ARG_VALUE)?;
-                // SAFETY: the application's handle.
+                // SAFETY: the application passes a handle that it got from this driver, or NULL.
                 let queue = unsafe { Object::<Queue>::borrow(handle()?) };
                 let queue = queue.or(fail(CL_INVALID_DEVICE_QUEUE))?;
                 let own = queue.context.handle() == self.program.context.handle();
@@ -145,7 +146,7 @@ impl Kernel {
                 ensure(!value.is_null(), CL_INVALID_ARG_VALUE)?;
                 let fits = known.map_or(size > 0, |known| known == size);
                 ensure(fits, CL_INVALID_ARG_SIZE)?;
-                // SAFETY: a value of this size.
+                // SAFETY: `value` has this size.
                 let bytes = unsafe { arg::list(size, value.cast::<u8>()) };
                 Ok(Value::Bytes(bytes.into()))
             }
@@ -153,7 +154,7 @@ impl Kernel {
     }
 }
 
-/// Bytes of local memory that the arguments set so far ask for.
+/// Returns the bytes of local memory that the arguments set so far require.
 pub(crate) fn local_memory(values: &Values) -> u64 {
     let sizes = values.iter().map(|value| match value {
         Some(Value::Local(size)) => *size as u64,
@@ -174,10 +175,10 @@ pub(crate) mod api {
         kernel_name: *const c_char,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_kernel> {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let program = unsafe { Object::<Program>::borrow(program) }?;
         ensure(!kernel_name.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: the application's string.
+        // SAFETY: the application passes a string that ends with NUL.
         let name = unsafe { arg::text(kernel_name) };
         let mut kernels = program.signatures()?.into_iter();
         let signature = kernels.find(|kernel| kernel.name == name);
@@ -191,7 +192,7 @@ pub(crate) mod api {
         kernels: *mut cl_kernel,
         num_kernels_ret: *mut cl_uint,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let program = unsafe { Object::<Program>::borrow(program) }?;
         let signatures = program.signatures()?;
         if !kernels.is_null() {
@@ -201,11 +202,11 @@ pub(crate) mod api {
                 log::note("kernel", || {
                     format!("{}:{}", log::handle(kernel as u64), signature.name)
                 });
-                // SAFETY: the application's array is long enough, by the check.
+                // SAFETY: the application's array is long enough, as checked above.
                 unsafe { kernels.add(place).write(kernel) };
             }
         }
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { arg::put(num_kernels_ret, signatures.len() as cl_uint) };
         Ok(())
     }
@@ -214,7 +215,7 @@ pub(crate) mod api {
         kernel: cl_kernel,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_kernel> {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let kernel = unsafe { Object::<Kernel>::borrow(kernel) }?;
         let values = kernel.values.lock().clone();
         let clone = Kernel::create(&kernel.program, kernel.signature.clone(), values);
@@ -222,13 +223,13 @@ pub(crate) mod api {
     }
 
     pub(crate) unsafe fn clRetainKernel(kernel: cl_kernel) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Kernel>::borrow(kernel) }?.retain();
         Ok(())
     }
 
     pub(crate) unsafe fn clReleaseKernel(kernel: cl_kernel) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Kernel>::borrow(kernel) }?.release()
     }
 
@@ -238,11 +239,11 @@ pub(crate) mod api {
         size: size_t,
         value: *const c_void,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let kernel = unsafe { Object::<Kernel>::borrow(kernel) }?;
         let argument = kernel.signature.arguments.get(index as usize);
         let argument = argument.ok_or(Code(CL_INVALID_ARG_INDEX))?;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let value = unsafe { kernel.value(&argument.parameter, size, value) }?;
         log::note("value", || show(Some(&value)));
         let mut values = kernel.values.lock();
@@ -251,7 +252,7 @@ pub(crate) mod api {
     }
 }
 
-/// How the log shows a value.
+/// Formats a value for the log.
 pub(crate) fn show(value: Option<&Value>) -> String {
     match value {
         None => "unset".to_owned(),

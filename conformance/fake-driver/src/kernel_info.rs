@@ -1,6 +1,6 @@
-//! What kernels answer.
+//! Info queries of kernels.
 //!
-//! Invariant: argument info is told only where `-cl-kernel-arg-info` was given, as strict drivers do.
+//! Invariant: argument info exists only with `-cl-kernel-arg-info`, as in strict drivers.
 
 use std::ffi::c_void;
 
@@ -14,7 +14,7 @@ use crate::kernel::{Kernel, local_memory};
 use crate::object::Object;
 use crate::program::Build;
 
-/// Work-items of a sub-group.
+/// Number of work-items in a sub-group.
 const SUB_GROUP: usize = 32;
 
 pub(crate) mod api {
@@ -29,7 +29,7 @@ pub(crate) mod api {
         value: *mut c_void,
         size_ret: *mut size_t,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let kernel = unsafe { Object::<Kernel>::borrow(kernel) }?;
         let signature = &kernel.signature;
         let answer = match name {
@@ -41,7 +41,7 @@ pub(crate) mod api {
             CL_KERNEL_ATTRIBUTES => Info::text(&signature.attributes),
             _ => return fail(CL_INVALID_VALUE),
         };
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { reply(answer, size, value, size_ret) }
     }
 
@@ -53,7 +53,7 @@ pub(crate) mod api {
         value: *mut c_void,
         size_ret: *mut size_t,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let kernel = unsafe { Object::<Kernel>::borrow(kernel) }?;
         let argument = kernel.signature.arguments.get(index as usize);
         let argument = argument.ok_or(Code(CL_INVALID_ARG_INDEX))?;
@@ -71,7 +71,7 @@ pub(crate) mod api {
             CL_KERNEL_ARG_NAME => Info::text(&argument.name),
             _ => return fail(CL_INVALID_VALUE),
         };
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { reply(answer, size, value, size_ret) }
     }
 
@@ -83,13 +83,13 @@ pub(crate) mod api {
         value: *mut c_void,
         size_ret: *mut size_t,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let kernel = unsafe { Object::<Kernel>::borrow(kernel) }?;
         let program = &kernel.program;
         if device.is_null() {
             ensure(program.devices.len() == 1, CL_INVALID_DEVICE)?;
         } else {
-            // SAFETY: the application's handle.
+            // SAFETY: the application passes a handle that it got from this driver, or NULL.
             let device = unsafe { Object::<Device>::borrow(device) }?;
             ensure(kernel.built_for(device), CL_INVALID_DEVICE)?;
         }
@@ -104,7 +104,7 @@ pub(crate) mod api {
             // CL_KERNEL_GLOBAL_WORK_SIZE is for custom devices and built-in kernels with a limit.
             _ => return fail(CL_INVALID_VALUE),
         };
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { reply(answer, size, value, size_ret) }
     }
 
@@ -118,14 +118,14 @@ pub(crate) mod api {
         value: *mut c_void,
         size_ret: *mut size_t,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let kernel = unsafe { Object::<Kernel>::borrow(kernel) }?;
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let device = unsafe { Object::<Device>::borrow(device) }?;
         ensure(kernel.built_for(device), CL_INVALID_DEVICE)?;
         let most = device.settings.sub_groups as usize;
         ensure(most > 0, CL_INVALID_OPERATION)?;
-        // SAFETY: the application's sizes.
+        // SAFETY: the application passes as many sizes as it says.
         let input = unsafe { arg::list(input_size / size_of::<size_t>(), input.cast::<size_t>()) };
         let items: usize = input.iter().product();
         let answer = match name {
@@ -139,7 +139,7 @@ pub(crate) mod api {
             CL_KERNEL_COMPILE_NUM_SUB_GROUPS => Info::size(0),
             _ => return fail(CL_INVALID_VALUE),
         };
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { reply(answer, size, value, size_ret) }
     }
 }

@@ -1,7 +1,7 @@
-//! Launches: their checks, and what a few kernels really do.
+//! Launches: their checks, and the effects of a few kernels.
 //!
-//! Kernels compute nothing, but for those of these names and parameters, which act on the work-items
-//! of the first dimension, within the buffer:
+//! Kernels compute nothing, except those with the following names and parameters. These act on the
+//! work-items of the first dimension, within the buffer:
 //!
 //! | kernel | effect of work-item `i` |
 //! |---|---|
@@ -9,12 +9,12 @@
 //! | `fake_add_u32(global uint *target, uint value)` | `target[i] += value` |
 //! | `fake_iota_u32(global uint *target, uint first)` | `target[i] = first + i` |
 //! | `fake_copy(global uchar *target, global const uchar *source)` | `target[i] = source[i]` |
-//! | `fake_put(write_only pipe uint to, global const uint *from)` | `from[i]` goes into the pipe, unless that is full |
-//! | `fake_take(read_only pipe uint from, global uint *to)` | `to[i]` comes out of the pipe, unless that is empty |
-//! | `fake_enqueue_add(queue_t queue, global uint *target, uint value)` | enqueues what does `target[i] += value`, and takes [`CHILD_NS`] |
+//! | `fake_put(write_only pipe uint to, global const uint *from)` | puts `from[i]` into the pipe, unless it is full |
+//! | `fake_take(read_only pipe uint from, global uint *to)` | takes `to[i]` out of the pipe, unless it is empty |
+//! | `fake_enqueue_add(queue_t queue, global uint *target, uint value)` | enqueues `target[i] += value`, in [`CHILD_NS`] |
 //! | `fake_queue_sizes(queue_t queue, global uint *target)` | the first two: the sizes of `queue` and the default one, 0 for none |
 //!
-//! Invariant: a launch holds the buffers it was enqueued with, and touches no byte outside of them.
+//! Invariant: a launch keeps its buffers alive, and touches no byte outside of them.
 
 use std::ffi::{c_int, c_void};
 
@@ -31,7 +31,7 @@ use crate::queue::Queue;
 use crate::source::{Parameter, Signature};
 use crate::{arg, control, crash, log};
 
-/// What a kernel does.
+/// The effect of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behaviour {
     Fill,
@@ -44,10 +44,10 @@ pub(crate) enum Behaviour {
     QueueSizes,
 }
 
-/// What a launch has enqueued on its device goes on so long behind it.
+/// How long the work that a launch enqueues on its device takes, in nanoseconds.
 pub(crate) const CHILD_NS: u64 = 5000;
 
-/// The behaviour of a kernel, if its name and parameters are of the known ones.
+/// Returns the effect of a kernel, if its name and parameters are known ones.
 pub(crate) fn behaviour(signature: &Signature) -> Option<Behaviour> {
     let parameters: Vec<_> = signature.arguments.iter().map(|a| &a.parameter).collect();
     let with_value = parameters == [&Parameter::Memory, &Parameter::Value(Some(4))];
@@ -69,27 +69,27 @@ pub(crate) fn behaviour(signature: &Signature) -> Option<Behaviour> {
     }
 }
 
-/// A launch with what it needs.
+/// A launch with everything that it needs.
 pub(crate) struct Launch {
     kernel: Ref<Kernel>,
-    /// Values at the enqueue.
+    /// The values at the enqueue.
     values: Values,
-    /// The buffers among them, in order.
+    /// The buffers among the values, in order.
     buffers: Box<[Ref<Memory>]>,
-    /// The device queue among them, and the default one of the device at the enqueue.
+    /// The device queue among the values, and the device's default queue at the enqueue.
     queues: [Option<Ref<Queue>>; 2],
     /// First work-item and number of work-items of the first dimension.
     first: usize,
     count: usize,
     /// Number of work-items of the second dimension.
     rows: usize,
-    /// Its rows are in the buffer.
+    /// Whether the rows are already in the buffer.
     drawn: bool,
 }
 
 impl Launch {
-    /// Draws its rows, as a device does: while the launch takes its time. Done at its end, the pages and
-    /// bytes of a large picture would take the processor's time on top of the device's.
+    /// Draws the rows while the launch takes its time, as a device would. If drawn at its end, a large
+    /// picture would take processor time in addition to the device's time.
     pub(crate) fn begin(&mut self) {
         if let Some(rule) = control::current().kernels.get(&self.kernel.signature.name) {
             self.draw(rule);
@@ -103,7 +103,7 @@ impl Launch {
         }
     }
 
-    /// Runs it, and what the configuration wants of kernels of its name.
+    /// Runs the launch, with the configured rules for kernels of its name.
     pub(crate) fn run(&self) -> cl_int {
         let kernels = &control::current().kernels;
         if !kernels.is_empty()
@@ -123,7 +123,7 @@ impl Launch {
     }
 
     fn act(&self, behaviour: Behaviour) {
-        // A NULL buffer is no buffer: nothing to act upon.
+        // A NULL buffer has no effect.
         let Some(target) = self.buffers.first() else {
             return;
         };
@@ -144,7 +144,7 @@ impl Launch {
         if let Some(source) = self.buffers.get(1) {
             let most = target.size.min(source.size);
             let (first, count) = self.within(most);
-            // SAFETY: within both buffers, which the launch holds; they may be the same.
+            // SAFETY: the bytes are within both buffers, which the launch holds. The buffers may be the same.
             unsafe {
                 let source = (source.address as *const u8).add(first);
                 ((target.address as *mut u8).add(first)).copy_from(source, count);
@@ -152,7 +152,7 @@ impl Launch {
         }
     }
 
-    /// Between a pipe and a buffer.
+    /// Transfers between a pipe and a buffer.
     fn pipe(&self, pipe: &Memory, behaviour: Behaviour) {
         let (Some(pipe), Some(buffer)) = (&pipe.pipe, self.buffers.get(1)) else {
             return;
@@ -161,7 +161,7 @@ impl Launch {
         for item in first..first + count {
             let element = (buffer.address as *mut u32).wrapping_add(item);
             if behaviour == Behaviour::Put {
-                // SAFETY: within the buffer, which the launch holds.
+                // SAFETY: the element is within the buffer, which the launch holds.
                 pipe.put(unsafe { element.read_unaligned() });
             } else if let Some(number) = pipe.take() {
                 // SAFETY: as above.
@@ -175,7 +175,7 @@ impl Launch {
         let sizes = self.queues.iter().map(size).take(target.size / 4);
         for (item, size) in sizes.enumerate() {
             let element = (target.address as *mut u32).wrapping_add(item);
-            // SAFETY: within the buffer, which the launch holds.
+            // SAFETY: the element is within the buffer, which the launch holds.
             unsafe { element.write_unaligned(size.unwrap_or(0)) };
         }
     }
@@ -189,8 +189,8 @@ impl Launch {
         let (first, count) = self.within(target.size / 4);
         for item in first..first + count {
             let element = (target.address as *mut u32).wrapping_add(item);
-            // SAFETY: within the buffer, which the launch holds. A sub-buffer or the application's
-            // own memory may not be aligned.
+            // SAFETY: the element is within the buffer, which the launch keeps alive. A sub-buffer or the
+            // application's own memory may be unaligned.
             unsafe {
                 let new = match behaviour {
                     Behaviour::Add => element.read_unaligned().wrapping_add(value),
@@ -202,7 +202,7 @@ impl Launch {
         }
     }
 
-    /// How long what it enqueues on the device goes on behind it.
+    /// Returns how long the work that this launch enqueues on the device takes.
     pub(crate) fn children_ns(&self) -> u64 {
         match self.kernel.behaviour {
             Some(Behaviour::EnqueueAdd) => CHILD_NS,
@@ -210,7 +210,7 @@ impl Launch {
         }
     }
 
-    /// First element and number of elements, of `most`.
+    /// Returns first element and number of elements, limited to `most`.
     fn within(&self, most: usize) -> (usize, usize) {
         let first = self.first.min(most);
         (first, self.count.min(most - first))
@@ -219,9 +219,9 @@ impl Launch {
 
 fn obey(rule: &KernelRule) -> ClResult {
     if let Some(text) = &rule.print {
-        // Through C's stdout, as kernels' printf goes, and out before the command completes.
+        // Printed through C's stdout, as kernels' printf is, and flushed before the command completes.
         let length = c_int::try_from(text.len()).unwrap_or(c_int::MAX);
-        // SAFETY: the format takes a length and as many bytes; NULL flushes all streams.
+        // SAFETY: the format takes a length and as many bytes. NULL flushes all streams.
         unsafe {
             libc::printf(c"%.*s".as_ptr(), length, text.as_ptr());
             libc::fflush(std::ptr::null_mut());
@@ -233,7 +233,7 @@ fn obey(rule: &KernelRule) -> ClResult {
     rule.fail.map_or(Ok(()), |code| Err(Code(code)))
 }
 
-/// Sizes of a launch, checked.
+/// The checked sizes of a launch.
 struct Range {
     global: [usize; 3],
     offset: [usize; 3],
@@ -257,7 +257,7 @@ unsafe fn range(
 ) -> ClResult<Range> {
     ensure((1..=3).contains(&work_dim), CL_INVALID_WORK_DIMENSION)?;
     let dimensions = work_dim as usize;
-    // SAFETY: the application's arrays, `work_dim` long.
+    // SAFETY: the application passes arrays of `work_dim` elements.
     let triple = |list: *const size_t, rest: usize| unsafe {
         let mut triple = [rest; 3];
         let list = arg::list(dimensions, list);
@@ -285,13 +285,13 @@ unsafe fn range(
     }
     let total = local.iter().product::<usize>();
     let fits = total <= MAX_GROUP && (required == [0; 3] || required == local);
-    // There are no groups of uneven size.
+    // Work-groups of uneven size are not supported.
     let even = empty || (0..dimensions).all(|at| range.global[at].is_multiple_of(local[at]));
     ensure(fits && even, CL_INVALID_WORK_GROUP_SIZE)?;
     Ok(range)
 }
 
-/// How long a launch takes.
+/// Returns how long a launch takes.
 fn time(enqueue: &Enqueue<'_>, kernel: &Kernel, values: &Values, range: &Range) -> Time {
     let settings = &enqueue.queue.device.settings;
     let kernels = &control::current().kernels;
@@ -314,7 +314,7 @@ fn time(enqueue: &Enqueue<'_>, kernel: &Kernel, values: &Values, range: &Range) 
     }
 }
 
-/// The buffers among a kernel's values, held.
+/// Returns references to the buffers among a kernel's values.
 fn buffers(values: &Values) -> ClResult<Box<[Ref<Memory>]>> {
     let mut buffers = Vec::with_capacity(values.len());
     for value in values.iter() {
@@ -330,7 +330,7 @@ fn buffers(values: &Values) -> ClResult<Box<[Ref<Memory>]>> {
     Ok(buffers.into_boxed_slice())
 }
 
-/// The device queue among a kernel's values, if there is one.
+/// Returns the device queue among a kernel's values, if any.
 fn device_queue(values: &Values) -> ClResult<Option<Ref<Queue>>> {
     let queue = values.iter().flatten().find_map(|value| match value {
         Value::Queue(queue) => Some(queue),
@@ -340,7 +340,7 @@ fn device_queue(values: &Values) -> ClResult<Option<Ref<Queue>>> {
     held.transpose()
 }
 
-/// Checks the kernel, captures its arguments, and enqueues.
+/// Checks the kernel, captures its arguments, and enqueues the launch.
 ///
 /// # Safety
 /// The arguments are those of a launch.
@@ -352,7 +352,7 @@ unsafe fn launch(
     global: *const size_t,
     local: *const size_t,
 ) -> ClResult {
-    // SAFETY: the application's handle.
+    // SAFETY: the application passes a handle that it got from this driver, or NULL.
     let kernel = unsafe { Object::<Kernel>::borrow(kernel) }?;
     let program = &kernel.program;
     let queue = enqueue.queue;
@@ -366,7 +366,7 @@ unsafe fn launch(
         device_queue(&values)?,
         queue.context.device_queues.default_of(&queue.device),
     ];
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the same contract.
     let range = unsafe { range(&enqueue, kernel, work_dim, offset, global, local) }?;
     ensure(local_memory(&values) <= LOCAL_MEMORY, CL_OUT_OF_RESOURCES)?;
     log::note("args", || {
@@ -388,15 +388,15 @@ unsafe fn launch(
             drawn: false,
         }))
     };
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the same contract.
     unsafe { enqueue.submit(work) }
 }
 
-/// The most items of the first dimension that one driver chooses for a group.
+/// Maximum group size in the first dimension that the driver chooses.
 const CHOSEN: usize = 64;
 
-/// The local size that a launch without one would have: what the source demands; else a part of the first dimension,
-/// the smaller the more local memory the arguments take.
+/// Returns the local size of a launch that does not specify one: the size required by the source, if any.
+/// Otherwise a divisor of the first dimension, smaller if the arguments take more local memory.
 fn suggestion(kernel: &Kernel, range: &Range) -> [usize; 3] {
     if kernel.signature.required != [0; 3] {
         return kernel.signature.required;
@@ -426,9 +426,9 @@ pub(crate) mod api {
         event: *mut cl_event,
     ) -> ClResult {
         let kind = CL_COMMAND_NDRANGE_KERNEL;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let enqueue = unsafe { Enqueue::begin(queue, kind, count, list, event) }?;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { launch(enqueue, kernel, work_dim, offset, global, local) }
     }
 
@@ -439,10 +439,10 @@ pub(crate) mod api {
         list: *const cl_event,
         event: *mut cl_event,
     ) -> ClResult {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let enqueue = unsafe { Enqueue::begin(queue, CL_COMMAND_TASK, count, list, event) }?;
         let (none, one) = (std::ptr::null(), [1_usize]);
-        // SAFETY: passed on, with the sizes of a task.
+        // SAFETY: the caller keeps the same contract. The sizes are those of a task.
         unsafe { launch(enqueue, kernel, 1, none, one.as_ptr(), one.as_ptr()) }
     }
 
@@ -458,9 +458,9 @@ pub(crate) mod api {
         list: *const cl_event,
         event: *mut cl_event,
     ) -> ClResult {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { Enqueue::begin(queue, CL_COMMAND_NATIVE_KERNEL, count, list, event) }?;
-        // CL_DEVICE_EXECUTION_CAPABILITIES does not name them.
+        // CL_DEVICE_EXECUTION_CAPABILITIES does not include native kernels.
         crate::error::fail(CL_INVALID_OPERATION)
     }
 
@@ -473,21 +473,21 @@ pub(crate) mod api {
         suggested: *mut size_t,
     ) -> ClResult {
         let (none, no_event) = (std::ptr::null(), std::ptr::null_mut());
-        // SAFETY: passed on; no list, no event.
+        // SAFETY: the caller keeps the same contract. There is no list and no event.
         let enqueue = unsafe { Enqueue::begin(queue, CL_COMMAND_MARKER, 0, none, no_event) }?;
         let has_it = (enqueue.queue.device).has_extension("cl_khr_suggested_local_work_size");
         ensure(has_it, CL_INVALID_OPERATION)?;
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let kernel = unsafe { Object::<Kernel>::borrow(kernel) }?;
         let is_set = kernel.values.lock().iter().all(Option::is_some);
         ensure(is_set, CL_INVALID_KERNEL_ARGS)?;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let range = unsafe { range(&enqueue, kernel, work_dim, offset, global, std::ptr::null()) }?;
         ensure(range.items() > 0, CL_INVALID_GLOBAL_WORK_SIZE)?;
         ensure(!suggested.is_null(), CL_INVALID_VALUE)?;
         let sizes = suggestion(kernel, &range);
         for (at, size) in sizes.iter().enumerate().take(work_dim as usize) {
-            // SAFETY: the application's array, `work_dim` long.
+            // SAFETY: the application passes an array of `work_dim` elements.
             unsafe { suggested.add(at).write(*size) };
         }
         Ok(())

@@ -1,21 +1,20 @@
-//! A fake OpenCL driver: an ICD that loaders load, which records what it is asked and misbehaves
-//! when it is told to.
+//! A fake OpenCL driver for loaders. It records the calls that it gets, and misbehaves on request.
 //!
-//! It is what the daemon loads in tests and for the command-rate benchmark. It has devices of any
-//! kind, real memory, queues, events and programs, with the error codes of a careful driver; it does
-//! not compute: kernels are found by [reading](source) the source, and but for [a few](launch) they
-//! do nothing when launched. It has no SVM or sub-devices.
+//! The daemon loads it in tests and for the command-rate benchmark. It has devices of any kind, real
+//! memory, queues, events and programs, with the error codes of a careful driver. It does not compute.
+//! Kernels are found by [reading](source) the source, and all but [a few](launch) have no effect when
+//! launched. SVM and sub-devices are not supported.
 //!
 //! # Loading it
 //!
-//! A loader finds it by an `.icd` file that holds the path of `libfake_opencl.so`:
+//! A loader finds the driver by an `.icd` file with the path of `libfake_opencl.so`:
 //! `OCL_ICD_VENDORS=DIR-WITH-THE-ICD-FILE clinfo -l`.
 //!
 //! # Settings
 //!
-//! `FAKE_OPENCL_CONFIG` is the text of the settings (it contains a `=`), or the path of a control
-//! file that is read again whenever it has changed. They are TOML; outside of quotes a `;` ends a
-//! line as well. Everything may be left out. Devices are fixed by the first reading.
+//! `FAKE_OPENCL_CONFIG` is the text of the settings or the path of a control file. A text contains a `=`.
+//! The driver reads a control file again whenever it has changed. The format is TOML. Outside of quotes,
+//! a `;` ends a line as well. Everything may be left out. The first reading fixes the devices.
 //!
 //! ```toml
 //! instant = false       # commands that take no time complete within the enqueue
@@ -68,14 +67,14 @@
 //!
 //! # The log
 //!
-//! `FAKE_OPENCL_LOG` names a file for one line per call (`%p` in it becomes the process's number);
-//! [`log`] tells the format.
+//! `FAKE_OPENCL_LOG` names a file for one line per call. `%p` in the name becomes the process's number.
+//! [`log`] defines the format.
 //!
 //! # Where things are
 //!
-//! [`entry`] makes the C functions from `cl-headers`' list and does what is the same for all. The
-//! functions' bodies are in the modules of their nouns, in a module `api` each. [`object`] is what
-//! handles lead to; [`command`] and [`engine`] are what enqueues make and who runs it.
+//! [`entry`] makes the C functions from the list of `cl-headers` and does their common work. The
+//! functions' bodies are in the modules of their nouns, in a module `api` each. [`object`] defines the
+//! objects behind handles. [`command`] defines what enqueues make, and [`engine`] runs it.
 #![allow(
     rustdoc::private_intra_doc_links,
     reason = "the documentation is for those who read the source; nothing is public"

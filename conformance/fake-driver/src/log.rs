@@ -1,15 +1,15 @@
-//! The call log: one line a call, with its arguments in a form that two runs can be compared by.
+//! The call log: one line per call, with its arguments in a form that allows to compare two runs.
 //!
 //! `clEnqueueWriteBuffer(command_queue=queue#1, buffer=buffer#2, blocking_write=1, offset=0, size=4,
 //! ptr=ptr, num_events_in_wait_list=1, event_wait_list=[event#1], event=event#2) = CL_SUCCESS;
 //! data=2:9f3a…`. Handles appear by kind and number in order of creation, addresses only as `ptr` or
-//! `null`, and what the body of an entry point [notes](note) comes behind the result.
+//! `null`. The [notes](note) of the entry point's body follow the result.
 //!
-//! `FAKE_OPENCL_LOG` names the file (`%p` becomes the process's number); lines are appended when
-//! the call returns, each by one write, so that a crash loses none. Not here: callbacks and
-//! completions, which have no order that a comparison could rely on.
+//! `FAKE_OPENCL_LOG` names the file; `%p` becomes the process's number. A line is appended when the call
+//! returns, each by one write, so that a crash loses none. Callbacks and completions are not logged,
+//! because they have no reliable order.
 //!
-//! Invariant: without `FAKE_OPENCL_LOG` nothing here costs more than a look at one static.
+//! Invariant: without `FAKE_OPENCL_LOG`, the log costs only the check of one static.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_void};
@@ -51,10 +51,10 @@ pub(crate) fn note(key: &str, value: impl FnOnce() -> String) {
     }
 }
 
-/// How bytes appear in the log: `LENGTH:HASH`.
+/// Formats bytes for the log: `LENGTH:HASH`.
 ///
-/// The hash is a polynomial, Σ (byteᵢ + 1) · Kⁱ modulo 2⁶¹ − 1, so that whoever compares logs can
-/// compute that of two pieces put together: `hash(a ‖ b) = hash(a) + K^length(a) · hash(b)`.
+/// The hash is a polynomial, Σ (byteᵢ + 1) · Kⁱ modulo 2⁶¹ − 1. So the hash of two pieces together can be
+/// computed from theirs: `hash(a ‖ b) = hash(a) + K^length(a) · hash(b)`.
 pub(crate) fn digest<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
     const PRIME: u128 = (1 << 61) - 1;
     const K: u128 = 0x1234_5678_9ABC_DEF1;
@@ -69,14 +69,14 @@ pub(crate) fn digest<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
     format!("{length}:{hash:016x}")
 }
 
-/// Where the event's name goes that is known only after the call.
+/// The placeholder of the event's name, which is known only after the call.
 const EVENT: &str = "\0";
 
-/// The beginning of a call's line: what is known before the call. (After a release, say, its handle
-/// would have no name any more.)
+/// Returns the part of a call's line that is known before the call. After a release, for example, the
+/// handle would have no name any more.
 ///
 /// # Safety
-/// `words` are the call's arguments, and those that OpenCL says are readable are.
+/// `words` are the call's arguments. Those that OpenCL declares readable are readable.
 pub(crate) unsafe fn begin(call: &Call, words: &[u64]) -> String {
     let mut text = String::with_capacity(256);
     text.push_str(call.name);
@@ -95,7 +95,7 @@ pub(crate) unsafe fn begin(call: &Call, words: &[u64]) -> String {
         }
         first = false;
         let _ = write!(text, "{name}=");
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { argument(&mut text, name, ty, word, lists) };
         match (name, ty) {
             ("work_dim", _) => lists.dimension = word,
@@ -107,10 +107,10 @@ pub(crate) unsafe fn begin(call: &Call, words: &[u64]) -> String {
     text
 }
 
-/// Writes the line of a call that has ended with `result`, or ends in a crash.
+/// Writes the line of a call that has ended with `result`, or that ends in a crash.
 ///
 /// # Safety
-/// As [`begin`]; after success an event is written where the call wants it.
+/// As [`begin`]. After success, an event is stored where the call wants it.
 pub(crate) unsafe fn end(line: &str, call: &Call, words: &[u64], result: &str, succeeded: bool) {
     let Some(file) = &*FILE else { return };
     let mut line = line.to_owned();
@@ -122,18 +122,18 @@ pub(crate) unsafe fn end(line: &str, call: &Call, words: &[u64], result: &str, s
         let place = place.map_or(std::ptr::null(), |at| {
             words[at] as usize as *const *mut c_void
         });
-        // SAFETY: the event's place, which is not NULL where the line has a gap for it.
+        // SAFETY: `place` is not NULL, because the line has a placeholder for the event.
         let event = succeeded.then(|| unsafe { place.read() });
         let name = event.map_or("ptr".to_owned(), |event| handle(event as u64));
         line = line.replace(EVENT, &name);
     }
     let notes = NOTES.with_borrow_mut(std::mem::take);
     let text = format!("{line} = {result}{notes}\n");
-    // A full disk must not change what the program sees; the comparison will.
+    // A full disk must not change what the program sees. The comparison will notice the missing line.
     let _ = file.lock().write_all(text.as_bytes());
 }
 
-/// How many elements the list arguments have that come next.
+/// The lengths of the list arguments that follow.
 #[derive(Clone, Copy)]
 struct Lists {
     count: u64,
@@ -151,8 +151,7 @@ unsafe fn argument(text: &mut String, name: &str, ty: &str, word: u64, lists: Li
         _ if pointer.is_null() && bare.starts_with('*') => text.push_str("null"),
         "*mutcl_event" => text.push_str(EVENT),
         "*constcl_event" | "*constcl_mem" | "*constcl_device_id" | "*constcl_program" => {
-            // SAFETY: a list as long as the count before it says, cut at a length that no
-            // well-meant call has.
+            // SAFETY: the list is as long as its count says. It is cut at a length that no legitimate call has.
             let list = unsafe { words(pointer, lists.count.min(1024)) };
             let list: Vec<String> = list.into_iter().map(handle).collect();
             let _ = write!(text, "[{}]", list.join(","));
@@ -163,9 +162,9 @@ unsafe fn argument(text: &mut String, name: &str, ty: &str, word: u64, lists: Li
             } else {
                 3
             };
-            // With a wrong `work_dim` nobody knows how long the list is.
+            // With a wrong `work_dim`, the length of the list is unknown.
             let length = if length > 3 { 0 } else { length };
-            // SAFETY: `work_dim` elements for a launch, 3 for regions and origins.
+            // SAFETY: the list has `work_dim` elements for a launch, and 3 for regions and origins.
             let list = unsafe { words(pointer, length) };
             let _ = write!(text, "{list:?}");
         }
@@ -178,7 +177,7 @@ unsafe fn argument(text: &mut String, name: &str, ty: &str, word: u64, lists: Li
         | "*constcl_queue_properties"
         | "*constcl_mem_properties"
         | "*constcl_sampler_properties" => {
-            // SAFETY: such lists end with 0.
+            // SAFETY: OpenCL's property lists end with 0.
             unsafe { properties(text, pointer) };
         }
         "cl_int" => {
@@ -198,22 +197,22 @@ unsafe fn argument(text: &mut String, name: &str, ty: &str, word: u64, lists: Li
 }
 
 /// # Safety
-/// `pointer` is NULL or leads to `count` words.
+/// `pointer` is NULL or points to `count` words.
 unsafe fn words(pointer: *const c_void, count: u64) -> Vec<u64> {
     let pointer = pointer.cast::<usize>();
     (0..count as usize)
-        // SAFETY: within the length that the function's contract gives.
+        // SAFETY: the index is within the length of this function's contract.
         .map(|index| unsafe { pointer.add(index).read() } as u64)
         .collect()
 }
 
 /// # Safety
-/// `pointer` leads to pairs of words, ended by a name of 0.
+/// `pointer` points to pairs of words, ended by a name of 0.
 unsafe fn properties(text: &mut String, pointer: *const c_void) {
     let mut pointer = pointer.cast::<usize>();
     text.push('[');
     loop {
-        // SAFETY: not beyond the 0 that ends the list.
+        // SAFETY: this does not pass the 0 that ends the list.
         let name = unsafe { pointer.read() };
         if name == 0 {
             break;
@@ -228,7 +227,7 @@ unsafe fn properties(text: &mut String, pointer: *const c_void) {
 }
 
 fn value_of_property(word: u64) -> String {
-    // A platform's handle is the only address that a property carries here.
+    // A platform's handle is the only address in a property here.
     if word > 0xFFFF_FFFF {
         handle(word)
     } else {
@@ -236,13 +235,13 @@ fn value_of_property(word: u64) -> String {
     }
 }
 
-/// The name of a handle.
+/// Returns the name of a handle.
 pub(crate) fn handle(word: u64) -> String {
     let pointer = word as usize as *mut c_void;
     if pointer.is_null() {
         return "null".to_owned();
     }
-    // SAFETY: the application gave it as a handle, so it is one or has been one.
+    // SAFETY: the application passed this as a handle, so it is one or was one.
     match unsafe { object::tag_and_serial(pointer) } {
         Some((tag, serial)) => format!("{}#{serial}", crate::tag::label(tag)),
         None => "invalid".to_owned(),

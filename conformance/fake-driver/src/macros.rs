@@ -1,12 +1,12 @@
-//! Macros of a source: enough of the C preprocessor to find kernels that macros make.
+//! Macros of a source: the part of the C preprocessor that is needed to find kernels made by macros.
 //!
-//! Known are macros with and without parameters and `##`; not `#` (which makes strings, of which no
-//! kernel's name is made), nor calls that go over several lines. Invariant: expansion ends, for it
-//! goes only so deep and makes only so much text.
+//! Supported are macros with and without parameters, and `##`. Not supported are `#`, which makes strings
+//! and never a kernel's name, and calls over several lines. Invariant: expansion ends, because its depth
+//! and its output are limited.
 
 use std::collections::HashMap;
 
-/// Macros within macros.
+/// Maximum depth of nested macros.
 const DEPTH: usize = 16;
 /// Longest line that is still expanded.
 const LENGTH: usize = 1 << 20;
@@ -17,7 +17,7 @@ struct Macro {
     body: String,
 }
 
-/// All macros defined at some place in a source.
+/// All macros that are defined at some place in a source.
 #[derive(Default)]
 pub(crate) struct Macros(HashMap<String, Macro>);
 
@@ -30,7 +30,7 @@ pub(crate) fn split_word(text: &str) -> (&str, &str) {
 }
 
 impl Macros {
-    /// Those of options: `NAME` or `NAME=VALUE` each.
+    /// Makes the macros of build options: `NAME` or `NAME=VALUE` each.
     pub(crate) fn of_options<'a>(definitions: impl IntoIterator<Item = &'a str>) -> Self {
         let mut macros = Self::default();
         for definition in definitions {
@@ -48,7 +48,7 @@ impl Macros {
         self.0.remove(name);
     }
 
-    /// What stands behind `#define`.
+    /// Defines a macro from the text after `#define`.
     pub(crate) fn define(&mut self, text: &str) {
         let (name, rest) = split_word(text);
         // A parameter list follows the name without a blank.
@@ -64,7 +64,7 @@ impl Macros {
         self.0.insert(name.to_owned(), Macro { parameters, body });
     }
 
-    /// A line with its macros replaced.
+    /// Returns a line with its macros replaced.
     pub(crate) fn expand(&self, line: &str) -> String {
         let mut text = String::new();
         self.expand_into(&mut text, line, DEPTH);
@@ -100,7 +100,7 @@ impl Macros {
     }
 }
 
-/// The arguments in brackets at the beginning of a text, and what follows.
+/// Returns the arguments in parentheses at the beginning of a text, and the rest.
 fn arguments(text: &str) -> Option<(Vec<&str>, &str)> {
     let inside = text.trim_start().strip_prefix('(')?;
     let mut arguments = Vec::new();
@@ -122,7 +122,7 @@ fn arguments(text: &str) -> Option<(Vec<&str>, &str)> {
     None
 }
 
-/// A body with arguments for parameters, and `##` carried out.
+/// Replaces parameters by arguments in a body, and applies `##`.
 fn substitute(body: &str, parameters: &[String], arguments: &[&str]) -> String {
     let mut text = String::new();
     let mut rest = body;

@@ -1,6 +1,6 @@
-//! Mapping and unmapping. A map's pointer leads into the object's own storage.
+//! Mapping and unmapping. A map's pointer points into the object's own storage.
 //!
-//! Invariant: an object's list of maps is a multiset of the pointers given out and not yet unmapped.
+//! Invariant: an object's list of maps is the multiset of pointers that are mapped now.
 
 use std::ffi::c_void;
 
@@ -13,14 +13,14 @@ use crate::object::Object;
 use crate::transfer::{Direction, buffer_for, object_for};
 use crate::{arg, log};
 
-/// A region that is mapped.
+/// A mapped region.
 pub(crate) struct Mapping {
     pub(crate) pointer: usize,
     pub(crate) size: usize,
     pub(crate) flags: cl_map_flags,
 }
 
-/// Checks the flags of a map against each other and the object's.
+/// Checks the flags of a map for conflicts with each other and with the object's flags.
 pub(crate) fn check_flags(memory: &Memory, flags: cl_map_flags) -> ClResult {
     let writes = CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION;
     ensure(flags & !(CL_MAP_READ | writes) == 0, CL_INVALID_VALUE)?;
@@ -50,9 +50,9 @@ pub(crate) mod api {
         _errcode_ret: *mut cl_int,
     ) -> ClResult<*mut c_void> {
         let kind = CL_COMMAND_MAP_BUFFER;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let enqueue = unsafe { Enqueue::begin(queue, kind, count, list, event) }?;
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let buffer = unsafe { buffer_for(&enqueue, buffer) }?;
         ensure(size > 0, CL_INVALID_VALUE)?;
         buffer.ensure_inside(offset, size)?;
@@ -64,7 +64,7 @@ pub(crate) mod api {
             flags,
         };
         buffer.maps.lock().push(mapping);
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { enqueue.blocking(blocking).submit(Work::Nothing) }?;
         Ok(pointer as *mut c_void)
     }
@@ -78,9 +78,9 @@ pub(crate) mod api {
         event: *mut cl_event,
     ) -> ClResult {
         let kind = CL_COMMAND_UNMAP_MEM_OBJECT;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let enqueue = unsafe { Enqueue::begin(queue, kind, count, list, event) }?;
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let memory = unsafe { object_for(&enqueue, memory) }?;
         let mapping = unmap(memory, pointer.addr()).ok_or(Code(CL_INVALID_VALUE))?;
         log::note("region", || {
@@ -88,11 +88,11 @@ pub(crate) mod api {
             format!("{offset}+{} flags={:#x}", mapping.size, mapping.flags)
         });
         if mapping.flags & (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION) != 0 {
-            // SAFETY: the mapped bytes, which the application no longer touches.
+            // SAFETY: the bytes were mapped, and the application no longer touches them.
             let bytes = unsafe { arg::list(mapping.size, mapping.pointer as *const u8) };
             log::note("data", || log::digest([bytes]));
         }
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { enqueue.submit(Work::Nothing) }
     }
 

@@ -1,6 +1,6 @@
-//! Calls of several processes that wait for each other: how a test knows that they ran at the same time.
+//! Calls of several processes that wait for each other. So a test knows that they ran at the same time.
 //!
-//! A call that attends leaves a file in the meeting's folder, for a test to see as well. Invariant: no
+//! Each attending call leaves a file in the meeting's folder, which tests can see as well. Invariant: no
 //! call waits longer than [`PATIENCE`].
 
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where calls meet, and how many.
+/// The folder of a meeting, and the number of calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Meeting {
     pub(crate) folder: PathBuf,
@@ -17,7 +17,7 @@ pub(crate) struct Meeting {
 }
 
 impl Meeting {
-    /// Waits for the others; whether they came.
+    /// Waits for the other calls. Returns whether they came.
     pub(crate) fn attend(&self) -> bool {
         static CALLS: AtomicU64 = AtomicU64::new(0);
         let call = CALLS.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Memory objects: buffers and sub-buffers, and what images share with them.
 //!
-//! Not here: transfers (`transfer`, `rect`), maps (`map`), what is special to images (`image`).
-//! Invariant: `address .. address + size` is readable and writable as long as the object is held.
+//! Transfers are in `transfer` and `rect`, maps in `map`, the rest of images in `image`. Invariant:
+//! `address .. address + size` is readable and writable as long as the object is held.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
@@ -19,18 +19,18 @@ use crate::object::{Object, Ref, body};
 use crate::pipe::Pipe;
 use crate::{arg, log, tag};
 
-/// From this size on, memory is mapped: its pages are there when they are first used.
+/// From this size on, memory is mapped, so that its pages are allocated at their first use.
 const MAPPED_FROM: usize = 1 << 20;
 
-/// How memory was got, and is to be given back.
+/// How memory was allocated, and has to be freed.
 enum Backing {
-    /// It is the application's.
+    /// The application's memory.
     Theirs,
     Heap(Layout),
     Mapped,
 }
 
-/// Where contents are: memory of our own, counted on the devices, or the application's.
+/// Storage of contents: our own memory, counted on the devices, or the application's memory.
 pub(crate) struct Storage {
     pub(crate) address: usize,
     backing: Backing,
@@ -39,8 +39,8 @@ pub(crate) struct Storage {
 }
 
 impl Storage {
-    /// Counts `size` bytes on every device of the context and allocates them, unless the
-    /// application's memory at `host` is to be used.
+    /// Reserves `size` bytes on every device of the context and allocates them. With `host`, uses the
+    /// application's memory there instead.
     pub(crate) fn new(context: &Context, size: usize, host: Option<usize>) -> ClResult<Arc<Self>> {
         let mut storage = Self {
             address: host.unwrap_or(0),
@@ -49,7 +49,7 @@ impl Storage {
             size,
         };
         for device in &context.devices {
-            // What was counted before is given back when `storage` goes.
+            // On failure, the drop of `storage` returns the reservations made so far.
             device.reserve(size as u64)?;
             storage.counted_on.push(device.clone());
         }
@@ -59,10 +59,10 @@ impl Storage {
         Ok(Arc::new(storage))
     }
 
-    /// Gets zeroed memory of our own.
+    /// Allocates zeroed memory.
     fn allocate(&mut self) -> ClResult {
         if self.size >= MAPPED_FROM {
-            // SAFETY: a new mapping, which nobody else has.
+            // SAFETY: the mapping is new, so nothing else uses it.
             let address = unsafe {
                 libc::mmap(
                     std::ptr::null_mut(),
@@ -83,7 +83,7 @@ impl Storage {
         }
         let layout = Layout::from_size_align(self.size, BASE_ALIGNMENT)
             .or(fail(CL_MEM_OBJECT_ALLOCATION_FAILURE))?;
-        // SAFETY: the size is not 0: whoever creates an object has checked it.
+        // SAFETY: the size is not 0, because every creator of an object has checked it.
         let address = unsafe { alloc_zeroed(layout) };
         ensure(!address.is_null(), CL_MEM_OBJECT_ALLOCATION_FAILURE)?;
         self.address = address.addr();
@@ -96,9 +96,9 @@ impl Drop for Storage {
     fn drop(&mut self) {
         match self.backing {
             Backing::Theirs => {}
-            // SAFETY: allocated with this layout; all objects in it are gone.
+            // SAFETY: allocated with this layout, and all objects in it are gone.
             Backing::Heap(layout) => unsafe { dealloc(self.address as *mut u8, layout) },
-            // SAFETY: mapped with this size; all objects in it are gone.
+            // SAFETY: mapped with this size, and all objects in it are gone.
             Backing::Mapped => unsafe {
                 libc::munmap(self.address as *mut c_void, self.size);
             },
@@ -127,9 +127,9 @@ pub(crate) struct Memory {
     properties: Vec<u64>,
     pub(crate) maps: Mutex<Vec<Mapping>>,
     destructors: Mutex<Vec<Destructor>>,
-    /// The object's own handle is told to them, when it is dead already.
+    /// These callbacks get the object's own handle, although it is then already dead.
     handle: Mutex<usize>,
-    /// Dropped after everything else, so that destructor callbacks come first.
+    /// Dropped last, so that destructor callbacks come before.
     storage: Option<Arc<Storage>>,
 }
 
@@ -139,14 +139,14 @@ impl Drop for Memory {
     fn drop(&mut self) {
         let handle = *self.handle.lock();
         for (function, user_data) in self.destructors.get_mut().drain(..).rev() {
-            // SAFETY: the application's function, called once, as it asked.
+            // SAFETY: the application registered this function, and it is called once.
             unsafe { function(handle as cl_mem, user_data as *mut c_void) };
         }
     }
 }
 
 impl Memory {
-    /// The object whose storage this is, and the offset there.
+    /// Returns the address of the root object's storage, and the offset in it.
     pub(crate) fn root(&self) -> (usize, usize) {
         (self.address - self.origin, self.origin)
     }
@@ -157,12 +157,12 @@ impl Memory {
 }
 
 impl Object<Memory> {
-    /// The buffer behind a handle; an image or a pipe is none.
+    /// Returns the buffer behind a handle. Images and pipes are invalid here.
     ///
     /// # Safety
-    /// `handle` is the application's.
+    /// `handle` comes from the application.
     pub(crate) unsafe fn borrow_buffer<'a>(handle: cl_mem) -> ClResult<&'a Self> {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let memory = unsafe { Self::borrow(handle) }?;
         ensure(memory.is_buffer(), CL_INVALID_MEM_OBJECT)?;
         Ok(memory)
@@ -180,7 +180,7 @@ const HOST_ACCESS: cl_mem_flags =
     CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
 const HOST_PTR: cl_mem_flags = CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR;
 
-/// Checks flags: known ones, at most one of each exclusive group.
+/// Checks flags: only known ones, and at most one of each exclusive group.
 pub(crate) fn check_flags(flags: cl_mem_flags, known: cl_mem_flags) -> ClResult {
     ensure(flags & !known == 0, CL_INVALID_VALUE)?;
     ensure((flags & ACCESS).count_ones() <= 1, CL_INVALID_VALUE)?;
@@ -190,10 +190,10 @@ pub(crate) fn check_flags(flags: cl_mem_flags, known: cl_mem_flags) -> ClResult 
     ensure(!(use_host && other), CL_INVALID_VALUE)
 }
 
-/// A new object with contents as the flags say; for an image its description.
+/// Makes an object with contents according to the flags; for an image, with its description.
 ///
 /// # Safety
-/// `host_ptr` has `size` bytes, if the flags make use of it.
+/// `host_ptr` has `size` bytes, if the flags use it.
 pub(crate) unsafe fn create(
     context: &Object<Context>,
     properties: Vec<u64>,
@@ -207,11 +207,11 @@ pub(crate) unsafe fn create(
     let host = (flags & CL_MEM_USE_HOST_PTR != 0).then(|| host_ptr.addr());
     let storage = Storage::new(context, size, host)?;
     if flags & CL_MEM_COPY_HOST_PTR != 0 {
-        // SAFETY: the application's bytes and our new ones.
+        // SAFETY: the application passes `size` bytes, and the storage is new.
         unsafe { (storage.address as *mut u8).copy_from(host_ptr.cast::<u8>(), size) };
     }
     if wants_ptr {
-        // SAFETY: the application's bytes, as many as the object has.
+        // SAFETY: the application passes as many bytes as the object has.
         let bytes = unsafe { arg::list(size, host_ptr.cast::<u8>()) };
         log::note("data", || log::digest([bytes]));
     }
@@ -240,7 +240,7 @@ pub(crate) unsafe fn create(
     Ok(memory.publish())
 }
 
-/// A part of a buffer.
+/// Makes a sub-buffer.
 fn create_part(
     parent: &Object<Memory>,
     flags: cl_mem_flags,
@@ -289,7 +289,7 @@ fn create_part(
     Ok(memory.publish())
 }
 
-/// A pipe, whose packets are counted as memory.
+/// Makes a pipe, whose packets count as memory.
 pub(crate) fn create_pipe(
     context: &Object<Context>,
     flags: cl_mem_flags,
@@ -330,7 +330,7 @@ pub(crate) mod api {
         errcode_ret: *mut cl_int,
     ) -> ClResult<cl_mem> {
         let none = std::ptr::null();
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { clCreateBufferWithProperties(context, none, flags, size, host_ptr, errcode_ret) }
     }
 
@@ -342,17 +342,17 @@ pub(crate) mod api {
         host_ptr: *mut c_void,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_mem> {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let context = unsafe { Object::<Context>::borrow(context) }?;
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         let properties = unsafe { arg::properties(properties) };
-        // No property of a buffer is known but the end of the list.
+        // Buffers have no known properties, so only the end of the list is allowed.
         ensure(properties.len() <= 1, CL_INVALID_PROPERTY)?;
         check_flags(flags, ACCESS | HOST_ACCESS | HOST_PTR)?;
         let most = context.devices.iter().map(|device| device.max_allocation());
         let fits = size > 0 && size as u64 <= most.max().unwrap_or(0);
         ensure(fits, CL_INVALID_BUFFER_SIZE)?;
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { create(context, properties, flags, size, host_ptr, None) }
     }
 
@@ -363,11 +363,11 @@ pub(crate) mod api {
         info: *const c_void,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_mem> {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let buffer = unsafe { Object::<Memory>::borrow_buffer(buffer) }?;
         ensure(kind == CL_BUFFER_CREATE_TYPE_REGION, CL_INVALID_VALUE)?;
         ensure(!info.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: for this kind of sub-buffer, `info` leads to a region.
+        // SAFETY: for this kind of sub-buffer, `info` points to a region.
         let region = unsafe { info.cast::<cl_buffer_region>().read() };
         log::note("region", || format!("{}+{}", region.origin, region.size));
         create_part(buffer, flags, region.origin, region.size)
@@ -378,7 +378,7 @@ pub(crate) mod api {
         pfn_notify: MemCallback,
         user_data: *mut c_void,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let memory = unsafe { Object::<Memory>::borrow(memory) }?;
         let Some(function) = pfn_notify else {
             return fail(CL_INVALID_VALUE);
@@ -389,13 +389,13 @@ pub(crate) mod api {
     }
 
     pub(crate) unsafe fn clRetainMemObject(memory: cl_mem) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Memory>::borrow(memory) }?.retain();
         Ok(())
     }
 
     pub(crate) unsafe fn clReleaseMemObject(memory: cl_mem) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Memory>::borrow(memory) }?.release()
     }
 
@@ -406,7 +406,7 @@ pub(crate) mod api {
         value: *mut c_void,
         size_ret: *mut size_t,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let memory = unsafe { Object::<Memory>::borrow(memory) }?;
         let kind = memory
             .image
@@ -434,7 +434,7 @@ pub(crate) mod api {
             CL_MEM_PROPERTIES => Info::ulongs(&memory.properties),
             _ => return fail(CL_INVALID_VALUE),
         };
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { reply(answer, size, value, size_ret) }
     }
 }

@@ -1,14 +1,14 @@
 //! Objects behind handles: their memory, their two reference counts, and the check of a handle.
 //!
-//! A handle is the address of an [`Object`]. Objects come from pools whose memory is never returned
-//! and whose places are reused late, so that a dead handle can be looked at and is found dead. The
-//! application's count and the driver's own holds are kept apart: the first is what queries show
-//! and what makes a handle valid, the second keeps the body.
+//! A handle is the address of an [`Object`]. Objects come from pools whose memory is never freed and
+//! whose slots are reused late. So a dead handle can be read and is recognised as dead. The application's
+//! count and the driver's own references are separate. The first is what queries show and what makes a
+//! handle valid. The second keeps the body alive.
 //!
-//! Not here: what the objects are ([`Body`] is implemented beside each).
+//! The kinds of objects are defined elsewhere; each implements [`Body`].
 //!
-//! Invariants: a body is present exactly while `strong > 0`; the application as a whole owns one of
-//! those strong holds while `application > 0`; `generation` changes each time a place is reused.
+//! Invariants: a body is present exactly while `strong > 0`. While `application > 0`, the application
+//! owns one of those strong references. `generation` changes each time a slot is reused.
 
 use std::cell::{RefCell, UnsafeCell};
 use std::collections::VecDeque;
@@ -27,26 +27,26 @@ use parking_lot::Mutex;
 use crate::entry::DISPATCH;
 use crate::error::{ClResult, ensure, fail};
 
-/// Places that stay unused before the first of them is used again.
+/// Number of slots that stay unused before the first of them is reused.
 const QUARANTINE: usize = 256;
-/// Places made at a time, and moved at a time between a thread and the pool.
+/// Number of slots made at a time, and moved at a time between a thread and the pool.
 const CHUNK: usize = 64;
 const DEAD: u32 = 0xDEAD;
 
-/// What an object of one kind holds.
+/// The contents of an object of one kind.
 pub(crate) trait Body: Sized + Send + Sync + 'static {
-    /// Marks the kind in the object; never [`DEAD`].
+    /// Identifies the kind in the object; never [`DEAD`].
     const TAG: u32;
-    /// The error for a handle that is none of this kind.
+    /// The error for a handle of another kind.
     const INVALID: cl_int;
 
-    /// Where the objects of this kind come from.
+    /// The pool of this kind's slots.
     fn pool() -> &'static Pool<Self>;
-    /// The calling thread's share of it.
+    /// The calling thread's cache of the pool.
     fn cache() -> &'static LocalKey<RefCell<Cache<Self>>>;
-    /// Counts the names given to this kind.
+    /// Counts the objects of this kind, for their names in the log.
     fn serials() -> &'static AtomicU64;
-    /// Runs when the application's count has reached zero, before its hold is given up.
+    /// Runs when the application's count has reached zero, before its strong reference is dropped.
     fn abandoned(_object: &Object<Self>) {}
 }
 
@@ -85,7 +85,7 @@ macro_rules! body {
 }
 pub(crate) use body;
 
-/// What all objects begin with, whatever their kind.
+/// The common beginning of all objects.
 #[repr(C)]
 pub(crate) struct Prefix {
     head: ObjectHead,
@@ -97,18 +97,18 @@ pub(crate) struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix behind a handle of any kind, if a live object of this driver is there.
+    /// Returns the prefix behind a handle of any kind, if it is a live object of this driver.
     ///
     /// # Safety
-    /// `handle` is NULL, or readable as far as an object's prefix reaches. (Any address that was
-    /// ever a handle of this driver is.)
+    /// `handle` is NULL, or readable to the length of an object's prefix. (Any address that was ever a
+    /// handle of this driver is.)
     unsafe fn behind<'a>(handle: *mut c_void) -> Option<&'a Self> {
         let prefix = handle.cast::<Self>();
         if prefix.is_null() || !prefix.is_aligned() {
             return None;
         }
-        // SAFETY: readable by the function's contract; every field but the first word is atomic,
-        // and that is only compared.
+        // SAFETY: readable by this function's contract. Every field except the first word is atomic, and
+        // that word is only compared.
         let prefix = unsafe { &*prefix };
         let ours = ptr::eq(prefix.head.dispatch(), &raw const DISPATCH);
         let held = prefix.application.load(Ordering::Relaxed) > 0;
@@ -116,12 +116,12 @@ impl Prefix {
     }
 }
 
-/// The kind and number of a live handle of any kind, for the log.
+/// Returns the kind and number of a live handle of any kind, for the log.
 ///
 /// # Safety
 /// As [`Prefix::behind`].
 pub(crate) unsafe fn tag_and_serial(handle: *mut c_void) -> Option<(u32, u64)> {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the same contract.
     let prefix = unsafe { Prefix::behind(handle) }?;
     Some((
         prefix.tag.load(Ordering::Relaxed),
@@ -136,8 +136,8 @@ pub(crate) struct Object<B: Body> {
     body: UnsafeCell<MaybeUninit<B>>,
 }
 
-// SAFETY: the prefix is atomic; the body is written only while nobody else has the object (when it
-// is made and when the last hold is gone), and is Sync itself.
+// SAFETY: the prefix is atomic. The body is written only when the object is made and when the last
+// reference is gone. The body is Sync.
 unsafe impl<B: Body> Sync for Object<B> {}
 // SAFETY: as above, and the body is Send.
 unsafe impl<B: Body> Send for Object<B> {}
@@ -146,42 +146,42 @@ impl<B: Body> Deref for Object<B> {
     type Target = B;
 
     fn deref(&self) -> &B {
-        // SAFETY: whoever has an `&Object` holds it, or the application does for it; so the body
-        // is present and nobody has it exclusively.
+        // SAFETY: an `&Object` implies a reference of its owner or of the application. So the body is
+        // present, and no one has exclusive access.
         unsafe { (*self.body.get()).assume_init_ref() }
     }
 }
 
 impl<B: Body> Object<B> {
-    /// The object behind an application's handle; the kind's error if it is none.
+    /// Returns the object behind an application's handle. Fails with the kind's error if the handle is invalid.
     ///
     /// # Safety
-    /// `handle` is as [`Prefix::behind`] demands, and the application keeps its hold on it as long
-    /// as the reference is used (OpenCL asks that for the length of a call).
+    /// `handle` is as [`Prefix::behind`] requires. The application keeps its reference as long as the
+    /// result is used (OpenCL requires that for the length of a call).
     pub(crate) unsafe fn borrow<'a>(handle: *mut c_void) -> ClResult<&'a Self> {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let prefix = unsafe { Prefix::behind(handle) };
         match prefix {
             Some(prefix) if prefix.tag.load(Ordering::Relaxed) == B::TAG => {
-                // SAFETY: the tag says what kind of object the prefix belongs to.
+                // SAFETY: the tag identifies the kind of object that the prefix belongs to.
                 Ok(unsafe { &*handle.cast::<Self>() })
             }
             _ => fail(B::INVALID),
         }
     }
 
-    /// The handle of this object.
+    /// Returns the handle of this object.
     pub(crate) fn handle(&self) -> *mut c_void {
         ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// A hold of the driver's own.
+    /// Returns a strong reference for the driver.
     pub(crate) fn hold(&self) -> Ref<B> {
         self.prefix.strong.fetch_add(1, Ordering::Relaxed);
         Ref(Slot(NonNull::from(self)))
     }
 
-    /// A reference that keeps nothing.
+    /// Returns a reference that does not keep the object alive.
     pub(crate) fn weak(&self) -> Weak<B> {
         Weak {
             slot: Slot(NonNull::from(self)),
@@ -189,7 +189,7 @@ impl<B: Body> Object<B> {
         }
     }
 
-    /// The application's count, as queries show it.
+    /// Returns the application's count, as queries show it.
     pub(crate) fn references(&self) -> u32 {
         self.prefix.application.load(Ordering::Relaxed)
     }
@@ -199,15 +199,15 @@ impl<B: Body> Object<B> {
         self.prefix.application.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Makes the handle valid for the length of a callback, whatever the application has done with
-    /// it meanwhile. [`release`](Self::release) ends that.
+    /// Makes the handle valid for the length of a callback, even if the application has released it.
+    /// [`release`](Self::release) ends that.
     pub(crate) fn lend(&self) {
         if self.prefix.application.fetch_add(1, Ordering::AcqRel) == 0 {
             self.prefix.strong.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Takes one from the application's count. With the last one the handle is dead.
+    /// Subtracts one from the application's count. At zero, the handle is dead.
     pub(crate) fn release(&self) -> ClResult {
         let taken =
             self.prefix
@@ -217,7 +217,7 @@ impl<B: Body> Object<B> {
                 });
         ensure(taken.is_ok(), B::INVALID)?;
         if taken == Ok(1) {
-            // The application's one strong hold, given back when this goes out of scope.
+            // The application's strong reference, which ends with this scope.
             let held = Ref(Slot(NonNull::from(self)));
             B::abandoned(&held);
         }
@@ -225,7 +225,7 @@ impl<B: Body> Object<B> {
     }
 }
 
-/// A place for an object.
+/// A slot for an object.
 struct Slot<B: Body>(NonNull<Object<B>>);
 
 impl<B: Body> Clone for Slot<B> {
@@ -234,22 +234,22 @@ impl<B: Body> Clone for Slot<B> {
     }
 }
 impl<B: Body> Copy for Slot<B> {}
-// SAFETY: a slot is an address; what may be done with it is said where it is done.
+// SAFETY: a slot is only an address. Each use states what makes it valid.
 unsafe impl<B: Body> Send for Slot<B> {}
 // SAFETY: as above.
 unsafe impl<B: Body> Sync for Slot<B> {}
 
-/// The driver's own hold on an object.
+/// The driver's strong reference to an object.
 pub(crate) struct Ref<B: Body>(Slot<B>);
 
 impl<B: Body> Ref<B> {
-    /// A new object that only the driver holds.
+    /// Makes an object that only the driver references.
     pub(crate) fn new(body: B) -> Self {
         let slot = take_slot::<B>();
-        // SAFETY: a slot from the pool is nobody else's, and its memory is never returned. Others
-        // may look at the prefix through dead handles, which is atomic; the head is never changed.
+        // SAFETY: nothing else owns a slot from the pool, and its memory is never freed. Others may read
+        // the prefix through dead handles, but it is atomic, and the head never changes.
         let object = unsafe { slot.0.as_ref() };
-        // SAFETY: as above; a DEAD object's body is not looked at.
+        // SAFETY: as above; the body of a DEAD object is never read.
         unsafe { (*object.body.get()).write(body) };
         object.prefix.strong.store(1, Ordering::Relaxed);
         object.prefix.application.store(0, Ordering::Relaxed);
@@ -265,7 +265,7 @@ impl<B: Body> Ref<B> {
         handle
     }
 
-    /// The same, but the driver keeps its hold as well.
+    /// As [`Self::publish`], but the driver keeps its reference as well.
     pub(crate) fn share(&self) -> *mut c_void {
         self.clone().publish()
     }
@@ -284,7 +284,7 @@ impl<B: Body> Deref for Ref<B> {
     type Target = Object<B>;
 
     fn deref(&self) -> &Object<B> {
-        // SAFETY: this hold keeps the object.
+        // SAFETY: this reference keeps the object alive.
         unsafe { self.0.0.as_ref() }
     }
 }
@@ -302,14 +302,14 @@ impl<B: Body> Drop for Ref<B> {
         }
         std::sync::atomic::fence(Ordering::Acquire);
         self.prefix.tag.store(DEAD, Ordering::Relaxed);
-        // SAFETY: that was the last hold; the body is dropped once and no more looked at.
+        // SAFETY: this was the last reference, so the body is dropped once and never read again.
         unsafe { (*self.body.get()).assume_init_drop() };
         self.prefix.generation.fetch_add(1, Ordering::Release);
         put_slot(self.0);
     }
 }
 
-/// A reference that keeps nothing: a kernel's to its arguments.
+/// A reference that does not keep the object alive, as a kernel has to its arguments.
 pub(crate) struct Weak<B: Body> {
     slot: Slot<B>,
     generation: u32,
@@ -323,9 +323,9 @@ impl<B: Body> Clone for Weak<B> {
 impl<B: Body> Copy for Weak<B> {}
 
 impl<B: Body> Weak<B> {
-    /// A hold, if the application still has the object.
+    /// Returns a strong reference, if the application still has the object.
     pub(crate) fn upgrade(&self) -> Option<Ref<B>> {
-        // SAFETY: memory of a pool stays; only the prefix is looked at, which is atomic.
+        // SAFETY: memory of a pool is never freed. Only the prefix is read, which is atomic.
         let object = unsafe { self.slot.0.as_ref() };
         object
             .prefix
@@ -334,14 +334,14 @@ impl<B: Body> Weak<B> {
                 (strong > 0).then(|| strong + 1)
             })
             .ok()?;
-        // From here on whatever lives in the place is held; is it still the same object?
+        // From here on, the object in the slot is kept alive. Check whether it is still the same one.
         let held = Ref(self.slot);
         let same = object.prefix.generation.load(Ordering::Relaxed) == self.generation;
         (same && object.references() > 0).then_some(held)
     }
 }
 
-/// All unused places of one kind.
+/// All unused slots of one kind.
 pub(crate) struct Pool<B: Body> {
     spare: Mutex<VecDeque<Slot<B>>>,
 }
@@ -353,7 +353,7 @@ impl<B: Body> Pool<B> {
         }
     }
 
-    /// Some places: the longest unused, or new ones.
+    /// Adds some slots: those that were unused longest, or new ones.
     fn refill(&self, fresh: &mut Vec<Slot<B>>) {
         let mut spare = self.spare.lock();
         if spare.len() >= QUARANTINE + CHUNK {
@@ -378,7 +378,7 @@ impl<B: Body> Pool<B> {
     }
 }
 
-/// A thread's share of a pool, so that making an object rarely takes the pool's lock.
+/// A thread's cache of a pool, so that making an object rarely takes the pool's lock.
 pub(crate) struct Cache<B: Body> {
     fresh: Vec<Slot<B>>,
     used: Vec<Slot<B>>,
@@ -414,7 +414,7 @@ fn take_slot<B: Body>() -> Slot<B> {
     if let Ok(Some(slot)) = taken {
         return slot;
     }
-    // The thread is ending and its share is gone.
+    // The thread is ending, and its cache is gone.
     let mut fresh = Vec::new();
     B::pool().refill(&mut fresh);
     let slot = fresh.remove(0);

@@ -1,6 +1,6 @@
 //! Pipes: memory objects with packets that kernels put in and take out.
 //!
-//! Invariant: there are never more packets in a pipe than it was made for, each as long as it was made for.
+//! Invariant: a pipe never has more packets than its maximum, and each has the pipe's packet size.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -13,12 +13,12 @@ use crate::error::{ClResult, ensure, fail};
 use crate::memory::{Memory, create_pipe};
 use crate::object::Object;
 
-/// The largest packet, bytes.
+/// The largest packet, in bytes.
 pub(crate) const MAX_PACKET: usize = 1024;
-/// Pipes that a kernel takes.
+/// Maximum number of pipe arguments of a kernel.
 pub(crate) const MAX_ARGUMENTS: cl_uint = 16;
 
-/// What makes a memory object a pipe.
+/// The pipe data of a memory object.
 pub(crate) struct Pipe {
     packet_size: cl_uint,
     max_packets: cl_uint,
@@ -26,12 +26,12 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    /// Bytes of its packets.
+    /// Returns the size of all packets, in bytes.
     pub(crate) fn size(&self) -> usize {
         self.packet_size as usize * self.max_packets as usize
     }
 
-    /// `write_pipe` of a number: lost when the pipe is full, or its packets are none.
+    /// `write_pipe` of a number. The number is lost if the pipe is full, or its packets have another size.
     pub(crate) fn put(&self, number: u32) {
         let mut packets = self.packets.lock();
         if self.packet_size == 4 && packets.len() < self.max_packets as usize {
@@ -39,7 +39,7 @@ impl Pipe {
         }
     }
 
-    /// `read_pipe` of a number: none when the pipe is empty.
+    /// `read_pipe` of a number; `None` if the pipe is empty.
     pub(crate) fn take(&self) -> Option<u32> {
         let packet = self.packets.lock().pop_front()?;
         Some(u32::from_ne_bytes((*packet).try_into().ok()?))
@@ -59,7 +59,7 @@ pub(crate) mod api {
         properties: *const cl_pipe_properties,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_mem> {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let context = unsafe { Object::<Context>::borrow(context) }?;
         let able = context.devices.iter().any(|device| device.settings.pipes);
         ensure(able, CL_INVALID_OPERATION)?;
@@ -84,7 +84,7 @@ pub(crate) mod api {
         value: *mut c_void,
         size_ret: *mut size_t,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let memory = unsafe { Object::<Memory>::borrow(pipe) }?;
         let Some(pipe) = &memory.pipe else {
             return fail(CL_INVALID_MEM_OBJECT);
@@ -95,7 +95,7 @@ pub(crate) mod api {
             CL_PIPE_PROPERTIES => Info::ulongs(&[]),
             _ => return fail(CL_INVALID_VALUE),
         };
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { reply(answer, size, value, size_ret) }
     }
 }

@@ -1,6 +1,6 @@
 //! Platforms: as many as the configuration's devices name.
 //!
-//! Invariant: platforms are made once and stay; their handles are the same at every query.
+//! Invariant: platforms are made once and stay. Their handles are the same at every query.
 
 use std::ffi::c_void;
 use std::sync::LazyLock;
@@ -22,7 +22,7 @@ body!(Platform, tag::PLATFORM, CL_INVALID_PLATFORM);
 
 type WithDevices = (Ref<Platform>, Vec<Ref<Device>>);
 
-/// All platforms with their devices. They are the application's from the beginning and for ever.
+/// All platforms with their devices. They always exist.
 static PLATFORMS: LazyLock<Vec<WithDevices>> = LazyLock::new(|| {
     let settings = &control::current().devices;
     let count = settings.iter().map(|device| device.platform + 1).max();
@@ -41,16 +41,16 @@ static PLATFORMS: LazyLock<Vec<WithDevices>> = LazyLock::new(|| {
 });
 
 impl Object<Platform> {
-    /// The devices of this platform.
+    /// Returns the devices of this platform.
     pub(crate) fn devices(&self) -> &'static [Ref<Device>] {
         &PLATFORMS[self.index].1
     }
 }
 
-/// The platform behind a handle; NULL is the first one.
+/// Returns the platform behind a handle. NULL means the first one.
 ///
 /// # Safety
-/// `platform` is the application's handle, or NULL.
+/// `platform` comes from the application, or is NULL.
 pub(crate) unsafe fn platform_or_default<'a>(
     platform: cl_platform_id,
 ) -> ClResult<&'a Object<Platform>> {
@@ -60,7 +60,7 @@ pub(crate) unsafe fn platform_or_default<'a>(
             .map(|(platform, _)| &**platform)
             .ok_or(crate::error::Code(CL_INVALID_PLATFORM));
     }
-    // SAFETY: the application's handle.
+    // SAFETY: the application passes a handle that it got from this driver, or NULL.
     unsafe { Object::<Platform>::borrow(platform) }
 }
 
@@ -82,11 +82,11 @@ pub(crate) mod api {
         ensure(platforms.is_null() || num_entries > 0, CL_INVALID_VALUE)?;
         if !platforms.is_null() {
             for (place, (platform, _)) in PLATFORMS.iter().enumerate().take(num_entries as usize) {
-                // SAFETY: the application's array has that many places.
+                // SAFETY: the application's array has that many elements.
                 unsafe { platforms.add(place).write(platform.handle()) };
             }
         }
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { arg::put(num_platforms, PLATFORMS.len() as cl_uint) };
         Ok(())
     }
@@ -98,7 +98,7 @@ pub(crate) mod api {
         value: *mut c_void,
         size_ret: *mut size_t,
     ) -> ClResult {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let platform = unsafe { platform_or_default(platform) }?;
         let newest = platform
             .devices()
@@ -122,12 +122,12 @@ pub(crate) mod api {
             CL_PLATFORM_ICD_SUFFIX_KHR => Info::text("FAKE"),
             _ => return fail(CL_INVALID_VALUE),
         };
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { reply(answer, size, value, size_ret) }
     }
 
     pub(crate) unsafe fn clUnloadPlatformCompiler(platform: cl_platform_id) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Platform>::borrow(platform) }.map(drop)
     }
 
@@ -141,7 +141,7 @@ pub(crate) mod api {
         if name.is_null() {
             return Ok(std::ptr::null_mut());
         }
-        // SAFETY: the application's string.
+        // SAFETY: the application passes a string that ends with NUL.
         Ok(entry::function(unsafe { CStr::from_ptr(name) }))
     }
 
@@ -149,9 +149,9 @@ pub(crate) mod api {
         platform: cl_platform_id,
         name: *const c_char,
     ) -> ClResult<*mut c_void> {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Platform>::borrow(platform) }?;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { clGetExtensionFunctionAddress(name) }
     }
 }

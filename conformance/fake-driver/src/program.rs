@@ -1,7 +1,7 @@
-//! Programs: created from source, binaries, IL or built-in kernels, or by linking.
+//! Programs: creation from source, binaries, IL or built-in kernels, or by linking.
 //!
-//! Not here: their building (`program_build`), and what that does to the text (`build`). Invariant: `builds` has one entry for each
-//! device, in the order of `devices`.
+//! Other modules build programs (`program_build`) and read their text (`build`). Invariant: `builds` has
+//! one entry for each device, in the order of `devices`.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::object::{Object, Ref, body};
 use crate::source::Signature;
 use crate::{arg, tag};
 
-/// What a program was made from.
+/// The origin of a program.
 pub(crate) enum Origin {
     Source(String),
     /// The module, and the declarations of its kernels.
@@ -34,7 +34,7 @@ pub(crate) struct Build {
     pub(crate) status: cl_build_status,
     pub(crate) options: String,
     pub(crate) log: String,
-    /// What there is of the program for this device.
+    /// The compiled form of the program for this device, if any.
     pub(crate) object: Option<Arc<build::Object>>,
 }
 
@@ -48,7 +48,7 @@ impl Build {
         }
     }
 
-    /// The outcome of a build.
+    /// Records the outcome of a build.
     pub(crate) fn of(options: &str, outcome: Result<build::Object, String>) -> Self {
         let (status, log, object) = match outcome {
             Ok(object) => (CL_BUILD_SUCCESS, String::new(), Some(Arc::new(object))),
@@ -67,7 +67,7 @@ impl Build {
         object.map_or(CL_PROGRAM_BINARY_TYPE_NONE, |object| object.kind)
     }
 
-    /// What kernels are made from, once it has been built.
+    /// Returns the object that kernels are made from, if the build has succeeded.
     pub(crate) fn executable(&self) -> Option<&Arc<build::Object>> {
         let built = self.status == CL_BUILD_SUCCESS;
         let object = self.object.as_ref().filter(|_| built);
@@ -81,7 +81,7 @@ pub(crate) struct Program {
     pub(crate) devices: Vec<Ref<Device>>,
     pub(crate) origin: Origin,
     pub(crate) builds: Mutex<Vec<Build>>,
-    /// Kernels that exist of it.
+    /// The number of existing kernels of this program.
     pub(crate) kernels: AtomicUsize,
 }
 
@@ -103,13 +103,13 @@ impl Program {
         })
     }
 
-    /// A program that has not been built for any device.
+    /// Makes a program that is not built for any device yet.
     fn unbuilt(context: &Object<Context>, origin: Origin) -> Ref<Self> {
         let builds = vec![Build::none(None); context.devices.len()];
         Self::create(context, context.devices.clone(), origin, builds)
     }
 
-    /// The kernels that are the same for all devices it is built for.
+    /// Returns the kernels that are the same for all devices the program is built for.
     pub(crate) fn signatures(&self) -> ClResult<Vec<Arc<Signature>>> {
         let builds = self.builds.lock();
         let mut executables = builds.iter().filter_map(Build::executable);
@@ -125,10 +125,10 @@ impl Program {
         place.ok_or(Code(CL_INVALID_DEVICE))
     }
 
-    /// Places of the devices a call names; all of them for none.
+    /// Returns the places of the devices that a call names, or all places if the call names none.
     ///
     /// # Safety
-    /// The list is the application's.
+    /// The application passes the list.
     pub(crate) unsafe fn places(
         &self,
         count: cl_uint,
@@ -138,7 +138,7 @@ impl Program {
         if list.is_null() {
             return Ok((0..self.devices.len()).collect());
         }
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         let devices = unsafe { arg::objects::<Device>(count, list) }?;
         devices
             .into_iter()
@@ -152,17 +152,17 @@ impl Program {
     }
 }
 
-/// A list of devices of the context that must not be empty.
+/// Returns a list of devices of the context. The list must not be empty.
 ///
 /// # Safety
-/// The list is the application's.
+/// The application passes the list.
 pub(crate) unsafe fn devices_of(
     context: &Context,
     count: cl_uint,
     list: *const cl_device_id,
 ) -> ClResult<Vec<Ref<Device>>> {
     ensure(count > 0 && !list.is_null(), CL_INVALID_VALUE)?;
-    // SAFETY: the application's list.
+    // SAFETY: the application passes a list as OpenCL requires.
     let devices = unsafe { arg::objects::<Device>(count, list) }?;
     ensure(
         devices.iter().all(|device| context.has(device)),
@@ -188,20 +188,20 @@ pub(crate) mod api {
         lengths: *const size_t,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_program> {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let context = unsafe { Object::<Context>::borrow(context) }?;
         ensure(count > 0 && !strings.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         let strings = unsafe { arg::list(count as usize, strings.cast_const()) };
-        // SAFETY: the application's list, of the same length.
+        // SAFETY: the application passes a list of the same length.
         let lengths = unsafe { arg::list(count as usize, lengths) };
         let mut text = Vec::new();
         for (place, &string) in strings.iter().enumerate() {
             ensure(!string.is_null(), CL_INVALID_VALUE)?;
             text.extend_from_slice(match lengths.get(place) {
-                // SAFETY: a string ended by NUL.
+                // SAFETY: the string ends with NUL.
                 None | Some(0) => unsafe { std::ffi::CStr::from_ptr(string) }.to_bytes(),
-                // SAFETY: a string of this length.
+                // SAFETY: the string has this length.
                 Some(&length) => unsafe { arg::list(length, string.cast::<u8>()) },
             });
         }
@@ -216,12 +216,12 @@ pub(crate) mod api {
         length: size_t,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_program> {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let context = unsafe { Object::<Context>::borrow(context) }?;
         let able = context.devices.iter().any(|device| device.settings.il);
         ensure(able, CL_INVALID_OPERATION)?;
         ensure(!il.is_null() && length > 0, CL_INVALID_VALUE)?;
-        // SAFETY: the application's bytes.
+        // SAFETY: the application passes as many bytes as OpenCL requires.
         let module = unsafe { arg::list(length, il.cast::<u8>()) };
         log::note("il", || log::digest([module]));
         let declarations = il::declarations(module).ok_or(Code(CL_INVALID_VALUE))?;
@@ -238,21 +238,21 @@ pub(crate) mod api {
         binary_status: *mut cl_int,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_program> {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let context = unsafe { Object::<Context>::borrow(context) }?;
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         let devices = unsafe { devices_of(context, num_devices, device_list) }?;
         ensure(!lengths.is_null() && !binaries.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: one for each device.
+        // SAFETY: the application passes a length for each device.
         let lengths = unsafe { arg::list(devices.len(), lengths) };
-        // SAFETY: one for each device.
+        // SAFETY: the application passes a binary for each device.
         let binaries = unsafe { arg::list(devices.len(), binaries.cast_const()) };
         let mut builds = Vec::new();
         let mut outcome = Ok(());
         for (place, device) in devices.iter().enumerate() {
             let given = !binaries[place].is_null() && lengths[place] > 0;
             let status = if given {
-                // SAFETY: the application's bytes.
+                // SAFETY: the application passes as many bytes as OpenCL requires.
                 let bytes = unsafe { arg::list(lengths[place], binaries[place]) };
                 log::note("binary", || log::digest([bytes]));
                 let object = build::Object::from_binary(&device.settings.name, bytes);
@@ -264,7 +264,7 @@ pub(crate) mod api {
                 CL_INVALID_VALUE
             };
             if !binary_status.is_null() {
-                // SAFETY: one for each device.
+                // SAFETY: the array has an element for each device.
                 unsafe { binary_status.add(place).write(status) };
             }
             if status != CL_SUCCESS && outcome.is_ok() {
@@ -282,12 +282,12 @@ pub(crate) mod api {
         kernel_names: *const c_char,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_program> {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let context = unsafe { Object::<Context>::borrow(context) }?;
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         let devices = unsafe { devices_of(context, num_devices, device_list) }?;
         ensure(!kernel_names.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: the application's string.
+        // SAFETY: the application passes a string that ends with NUL.
         let names = unsafe { arg::text(kernel_names) };
         let offered = source::kernels(BUILT_IN_SOURCE);
         let mut declarations = String::new();
@@ -306,13 +306,13 @@ pub(crate) mod api {
     }
 
     pub(crate) unsafe fn clRetainProgram(program: cl_program) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Program>::borrow(program) }?.retain();
         Ok(())
     }
 
     pub(crate) unsafe fn clReleaseProgram(program: cl_program) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Program>::borrow(program) }?.release()
     }
 
@@ -321,7 +321,7 @@ pub(crate) mod api {
         _pfn_notify: ProgramCallback,
         _user_data: *mut c_void,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Program>::borrow(program) }?;
         fail(CL_INVALID_OPERATION)
     }
@@ -332,12 +332,12 @@ pub(crate) mod api {
         size: size_t,
         value: *const c_void,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let program = unsafe { Object::<Program>::borrow(program) }?;
-        // Modules are not read closely enough to know their constants: any will do.
+        // The fake driver does not parse the constants of a module, so every constant is accepted.
         ensure(matches!(program.origin, Origin::Il(..)), CL_INVALID_PROGRAM)?;
         ensure(!value.is_null() && size > 0, CL_INVALID_VALUE)?;
-        // SAFETY: the application's bytes.
+        // SAFETY: the application passes as many bytes as OpenCL requires.
         let value = unsafe { arg::list(size, value.cast::<u8>()) };
         log::note("value", || log::digest([value]));
         Ok(())

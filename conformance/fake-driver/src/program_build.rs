@@ -1,7 +1,7 @@
-//! Building, compiling and linking of programs, and the callbacks of these.
+//! Building, compiling and linking of programs, and the callbacks of these calls.
 //!
-//! Everything is done within the call; with a callback the outcome is told by it alone. Invariant:
-//! a build's status and log are final before its callback runs.
+//! Each call does all its work before it returns. With a callback, only the callback reports the outcome.
+//! Invariant: a build's status and log are final before its callback runs.
 
 use std::ffi::{c_char, c_void};
 
@@ -16,7 +16,7 @@ use crate::object::{Object, Ref};
 use crate::program::{Build, Origin, Program, devices_of};
 use crate::{arg, engine};
 
-/// A callback of a build with its user data.
+/// A build's callback with its user data.
 #[derive(Clone, Copy)]
 struct Notify {
     function: ProgramCallback,
@@ -33,23 +33,23 @@ impl Notify {
         })
     }
 
-    /// With a callback, lets it be called and hides the outcome, which is then in the build.
+    /// Calls the callback if there is one. The call then succeeds, and the build holds the outcome.
     fn deliver(self, program: Ref<Program>, outcome: ClResult) -> ClResult {
         let Some(function) = self.function else {
             return outcome;
         };
         engine::notify_soon(Box::new(move || {
             program.lend();
-            // SAFETY: the application's function, called once, as it asked.
+            // SAFETY: the application registered this function, and it is called once.
             unsafe { function(program.handle(), self.user_data as *mut c_void) };
-            // If the application released it once too often, that is its own affair.
+            // An application that releases the program once too often must bear the result itself.
             let _ = program.release();
         }));
         Ok(())
     }
 }
 
-/// Builds (with `headers` absent) or compiles.
+/// Builds if `headers` is absent, otherwise compiles.
 fn build(
     program: &Object<Program>,
     places: &[usize],
@@ -85,7 +85,7 @@ fn build(
     }
 }
 
-/// Links what the inputs hold for each device.
+/// Links the inputs' objects for each device.
 fn link(
     context: &Object<Context>,
     devices: Vec<Ref<Device>>,
@@ -132,12 +132,12 @@ pub(crate) mod api {
         pfn_notify: ProgramCallback,
         user_data: *mut c_void,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let program = unsafe { Object::<Program>::borrow(program) }?;
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         let places = unsafe { program.places(num_devices, device_list) }?;
         let notify = Notify::new(pfn_notify, user_data)?;
-        // SAFETY: the application's string.
+        // SAFETY: the application passes a string that ends with NUL.
         let text = unsafe { arg::text(options) };
         let options = Options::parse(&text, CL_INVALID_BUILD_OPTIONS)?;
         program.ensure_no_kernels()?;
@@ -158,29 +158,29 @@ pub(crate) mod api {
         pfn_notify: ProgramCallback,
         user_data: *mut c_void,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let program = unsafe { Object::<Program>::borrow(program) }?;
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         let places = unsafe { program.places(num_devices, device_list) }?;
         let none = num_input_headers == 0;
         let matching = none == input_headers.is_null() && none == header_include_names.is_null();
         ensure(matching, CL_INVALID_VALUE)?;
         let notify = Notify::new(pfn_notify, user_data)?;
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         let programs = unsafe { arg::objects::<Program>(num_input_headers, input_headers) }?;
-        // SAFETY: a name for each.
+        // SAFETY: the application passes a name for each header.
         let names = unsafe { arg::list(programs.len(), header_include_names.cast_const()) };
         let mut headers = Vec::new();
         for (header, &name) in programs.into_iter().zip(names) {
             let Origin::Source(source) = &header.origin else {
                 return fail(CL_INVALID_OPERATION);
             };
-            // SAFETY: the application's string.
+            // SAFETY: the application passes a string that ends with NUL.
             let name = unsafe { arg::text(name) };
             log::note("header", || format!("{name:?}"));
             headers.push((name.into_owned(), source.clone()));
         }
-        // SAFETY: the application's string.
+        // SAFETY: the application passes a string that ends with NUL.
         let text = unsafe { arg::text(options) };
         let options = Options::parse(&text, CL_INVALID_COMPILER_OPTIONS)?;
         program.ensure_no_kernels()?;
@@ -201,7 +201,7 @@ pub(crate) mod api {
         user_data: *mut c_void,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_program> {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let context = unsafe { Object::<Context>::borrow(context) }?;
         ensure(
             (num_devices == 0) == device_list.is_null(),
@@ -210,21 +210,21 @@ pub(crate) mod api {
         let devices = if device_list.is_null() {
             context.devices.clone()
         } else {
-            // SAFETY: the application's list.
+            // SAFETY: the application passes a list as OpenCL requires.
             unsafe { devices_of(context, num_devices, device_list) }?
         };
         let some = num_input_programs > 0 && !input_programs.is_null();
         ensure(some, CL_INVALID_VALUE)?;
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         let inputs = unsafe { arg::objects::<Program>(num_input_programs, input_programs) }?;
         let notify = Notify::new(pfn_notify, user_data)?;
-        // SAFETY: the application's string.
+        // SAFETY: the application passes a string that ends with NUL.
         let text = unsafe { arg::text(options) };
         let options = Options::parse(&text, CL_INVALID_LINKER_OPTIONS)?;
         let (program, failed) = link(context, devices, &inputs, &text, &options)?;
         let handle = program.share();
         let outcome = ensure(!failed, CL_LINK_PROGRAM_FAILURE);
-        // A failed link gives both a program, for its log, and an error.
+        // A failed link returns both an error and a program, whose log says why.
         if let Err(Code(code)) = notify.deliver(program, outcome) {
             entry::also_fail(code);
         }

@@ -1,6 +1,6 @@
-//! What programs and their builds answer.
+//! Queries of programs and their builds.
 //!
-//! Invariant: kernel names and numbers are told only when there is an executable.
+//! Invariant: kernel names and their number are reported only when an executable exists.
 
 use std::ffi::c_void;
 
@@ -24,7 +24,7 @@ pub(crate) mod api {
         value: *mut c_void,
         size_ret: *mut size_t,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let program = unsafe { Object::<Program>::borrow(program) }?;
         let answer = match name {
             CL_PROGRAM_REFERENCE_COUNT => Info::uint(program.references()),
@@ -49,7 +49,7 @@ pub(crate) mod api {
             }
             CL_PROGRAM_BINARY_SIZES => Info::sizes(binaries(program).iter().map(Vec::len)),
             CL_PROGRAM_BINARIES => {
-                // SAFETY: passed on.
+                // SAFETY: the caller keeps the same contract.
                 return unsafe { write_binaries(program, size, value, size_ret) };
             }
             CL_PROGRAM_SCOPE_GLOBAL_CTORS_PRESENT | CL_PROGRAM_SCOPE_GLOBAL_DTORS_PRESENT => {
@@ -57,11 +57,11 @@ pub(crate) mod api {
             }
             _ => return fail(CL_INVALID_VALUE),
         };
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { reply(answer, size, value, size_ret) }
     }
 
-    /// The binary for each device; empty where there is none.
+    /// Returns the binary for each device. A binary is empty where there is none.
     fn binaries(program: &Program) -> Vec<Vec<u8>> {
         let builds = program.builds.lock();
         let places = builds.iter().zip(&program.devices);
@@ -74,7 +74,7 @@ pub(crate) mod api {
     }
 
     /// # Safety
-    /// `value` is NULL or leads to as many pointers as `size` says, each NULL or to enough memory.
+    /// `value` is NULL or points to as many pointers as `size` says. Each is NULL or points to enough memory.
     unsafe fn write_binaries(
         program: &Program,
         size: size_t,
@@ -85,16 +85,16 @@ pub(crate) mod api {
         let needed = binaries.len() * size_of::<*mut u8>();
         if !value.is_null() {
             ensure(size >= needed, CL_INVALID_VALUE)?;
-            // SAFETY: the application's array, of this length by the check.
+            // SAFETY: the application's array has this length, as checked above.
             let places = unsafe { arg::list(binaries.len(), value.cast::<*mut u8>()) };
             for (binary, &place) in binaries.iter().zip(places) {
                 if !place.is_null() {
-                    // SAFETY: enough memory, as the application has asked for the sizes.
+                    // SAFETY: the memory is large enough, because the application asked for the sizes.
                     unsafe { place.copy_from(binary.as_ptr(), binary.len()) };
                 }
             }
         }
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { arg::put(size_ret, needed) };
         Ok(())
     }
@@ -107,9 +107,9 @@ pub(crate) mod api {
         value: *mut c_void,
         size_ret: *mut size_t,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let program = unsafe { Object::<Program>::borrow(program) }?;
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let device = unsafe { Object::<Device>::borrow(device) }?;
         let place = program.place_of(device)?;
         let build = program.builds.lock()[place].clone();
@@ -121,7 +121,7 @@ pub(crate) mod api {
             CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE => Info::size(0),
             _ => return fail(CL_INVALID_VALUE),
         };
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { reply(answer, size, value, size_ret) }
     }
 }

@@ -1,8 +1,7 @@
 //! Command queues.
 //!
-//! Not here: the running of what is in them (`engine`), and the enqueues (by their nouns).
-//! Invariant: a queue's lock is held for the length of a push, or in instant mode of one command;
-//! never while the application is called.
+//! Other modules run the commands (`engine`) and enqueue them. Invariant: a queue's lock is held for the length
+//! of a push, or in instant mode of one command. The lock is never held while the application is called.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,19 +22,19 @@ pub(crate) struct Queue {
     pub(crate) context: Ref<Context>,
     pub(crate) device: Ref<Device>,
     properties: cl_command_queue_properties,
-    /// As `clCreateCommandQueueWithProperties` was given them, with the closing 0; else empty.
+    /// The list passed to `clCreateCommandQueueWithProperties`, with the closing 0; empty if there was none.
     property_list: Vec<u64>,
-    /// `CL_QUEUE_SIZE` of one on the device, which no host enqueues into.
+    /// `CL_QUEUE_SIZE` of a queue on the device, into which no host enqueues.
     pub(crate) on_device: Option<cl_uint>,
     /// Commands that the engine has not taken yet.
     pub(crate) inbox: Mutex<Vec<Command>>,
-    /// Commands that have not ended. Raised under the inbox's lock.
+    /// The number of commands that have not ended. Only a holder of the inbox's lock raises this number.
     pub(crate) open: AtomicUsize,
 }
 
 body!(Queue, tag::QUEUE, CL_INVALID_COMMAND_QUEUE, abandoned abandoned);
 
-/// Releasing a queue flushes it; and the engine may forget it when it is empty.
+/// Releasing a queue flushes it. The engine may forget an empty queue.
 fn abandoned(_queue: &Object<Queue>) {
     engine::ring();
 }
@@ -51,22 +50,23 @@ impl Queue {
 }
 
 impl Object<Queue> {
-    /// The queue behind a handle; one on the device is none of the host.
+    /// Returns the queue of a handle. A queue on the device is not a valid queue for the host.
     ///
     /// # Safety
-    /// `handle` is the application's.
+    /// The application passes the handle.
     pub(crate) unsafe fn borrow_host<'a>(handle: cl_command_queue) -> ClResult<&'a Self> {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let queue = unsafe { Self::borrow(handle) }?;
         ensure(queue.on_device.is_none(), CL_INVALID_COMMAND_QUEUE)?;
         Ok(queue)
     }
 }
 
-/// Makes a queue and shows it to the engine; on the device if it has a size.
+/// Creates a queue and hands a host queue to the engine. `size` is the `CL_QUEUE_SIZE` of a
+/// queue on the device.
 ///
 /// # Safety
-/// The handles are the application's.
+/// The application passes the handles.
 unsafe fn create(
     context: cl_context,
     device: cl_device_id,
@@ -74,9 +74,9 @@ unsafe fn create(
     property_list: Vec<u64>,
     size: Option<cl_uint>,
 ) -> ClResult<cl_command_queue> {
-    // SAFETY: the application's handle.
+    // SAFETY: the application passes a handle that it got from this driver, or NULL.
     let context = unsafe { Object::<Context>::borrow(context) }?;
-    // SAFETY: the application's handle.
+    // SAFETY: the application passes a handle that it got from this driver, or NULL.
     let device = unsafe { Object::<Device>::borrow(device) }?;
     ensure(context.has(device), CL_INVALID_DEVICE)?;
     let known = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE
@@ -129,9 +129,9 @@ unsafe fn create(
 /// Waits for all commands enqueued so far.
 ///
 /// # Safety
-/// `queue` is the application's handle.
+/// The application passes the handle.
 unsafe fn finish(queue: cl_command_queue) -> ClResult {
-    // SAFETY: passed on; no list, no event.
+    // SAFETY: the caller keeps the same contract. There is no list and no event.
     let mut enqueue = unsafe {
         Enqueue::begin(
             queue,
@@ -146,7 +146,7 @@ unsafe fn finish(queue: cl_command_queue) -> ClResult {
     }
     enqueue.rank = Rank::Marker;
     enqueue.blocking = true;
-    // SAFETY: no event is wanted.
+    // SAFETY: the caller asks for no event.
     unsafe { enqueue.submit(Work::Nothing) }
 }
 
@@ -163,7 +163,7 @@ pub(crate) mod api {
         properties: cl_command_queue_properties,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_command_queue> {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { create(context, device, properties, Vec::new(), None) }
     }
 
@@ -173,9 +173,9 @@ pub(crate) mod api {
         properties: *const cl_queue_properties,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_command_queue> {
-        // SAFETY: the application's list, ended by 0.
+        // SAFETY: the application passes a list that ends with 0.
         let list = unsafe { arg::properties(properties) };
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let own = unsafe { Object::<Device>::borrow(device) }?;
         let (mut flags, mut queue_size) = (0, None);
         for pair in list.chunks_exact(2) {
@@ -188,7 +188,7 @@ pub(crate) mod api {
                 _ => return fail(CL_INVALID_VALUE),
             }
         }
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { create(context, device, flags, list, queue_size) }
     }
 
@@ -198,7 +198,7 @@ pub(crate) mod api {
         _enable: cl_bool,
         _old: *mut cl_command_queue_properties,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Queue>::borrow(queue) }?;
         fail(CL_INVALID_OPERATION)
     }
@@ -208,14 +208,14 @@ pub(crate) mod api {
         device: cl_device_id,
         queue: cl_command_queue,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let context = unsafe { Object::<Context>::borrow(context) }?;
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let device = unsafe { Object::<Device>::borrow(device) }?;
         ensure(context.has(device), CL_INVALID_DEVICE)?;
         let able = device.settings.device_queues > 0 && device.at_least(2, 1);
         ensure(able, CL_INVALID_OPERATION)?;
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let queue = unsafe { Object::<Queue>::borrow(queue) }?;
         let own = queue.on_device.is_some()
             && queue.device.handle() == device.handle()
@@ -226,13 +226,13 @@ pub(crate) mod api {
     }
 
     pub(crate) unsafe fn clRetainCommandQueue(queue: cl_command_queue) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Queue>::borrow(queue) }?.retain();
         Ok(())
     }
 
     pub(crate) unsafe fn clReleaseCommandQueue(queue: cl_command_queue) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Queue>::borrow(queue) }?.release()
     }
 
@@ -243,7 +243,7 @@ pub(crate) mod api {
         value: *mut c_void,
         size_ret: *mut size_t,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let queue = unsafe { Object::<Queue>::borrow(queue) }?;
         let answer = match name {
             CL_QUEUE_CONTEXT => Info::handle(queue.context.handle()),
@@ -261,19 +261,19 @@ pub(crate) mod api {
             },
             _ => return fail(CL_INVALID_VALUE),
         };
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { reply(answer, size, value, size_ret) }
     }
 
     pub(crate) unsafe fn clFlush(queue: cl_command_queue) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Queue>::borrow_host(queue) }?;
         engine::ring();
         Ok(())
     }
 
     pub(crate) unsafe fn clFinish(queue: cl_command_queue) -> ClResult {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { finish(queue) }
     }
 
@@ -283,12 +283,12 @@ pub(crate) mod api {
         list: *const cl_event,
         event: *mut cl_event,
     ) -> ClResult {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let mut enqueue = unsafe { Enqueue::begin(queue, CL_COMMAND_MARKER, count, list, event) }?;
         if count == 0 {
             enqueue.rank = Rank::Marker;
         }
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { enqueue.submit(Work::Nothing) }
     }
 
@@ -298,10 +298,10 @@ pub(crate) mod api {
         list: *const cl_event,
         event: *mut cl_event,
     ) -> ClResult {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let mut enqueue = unsafe { Enqueue::begin(queue, CL_COMMAND_BARRIER, count, list, event) }?;
         enqueue.rank = Rank::Barrier;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { enqueue.submit(Work::Nothing) }
     }
 
@@ -310,12 +310,12 @@ pub(crate) mod api {
         event: *mut cl_event,
     ) -> ClResult {
         ensure(!event.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { clEnqueueMarkerWithWaitList(queue, 0, std::ptr::null(), event) }
     }
 
     pub(crate) unsafe fn clEnqueueBarrier(queue: cl_command_queue) -> ClResult {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { clEnqueueBarrierWithWaitList(queue, 0, std::ptr::null(), std::ptr::null_mut()) }
     }
 
@@ -324,13 +324,13 @@ pub(crate) mod api {
         count: cl_uint,
         list: *const cl_event,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Queue>::borrow(queue) }?;
         ensure(count > 0 && !list.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         let events = unsafe { arg::objects::<Event>(count, list) }?;
         drop(events);
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { clEnqueueBarrierWithWaitList(queue, count, list, std::ptr::null_mut()) }
     }
 }

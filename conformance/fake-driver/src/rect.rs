@@ -1,6 +1,6 @@
 //! The rectangular forms of reads, writes and copies.
 //!
-//! Invariant: a rectangle's arithmetic cannot overflow unnoticed.
+//! Invariant: an overflow in a rectangle's arithmetic is an error.
 
 use std::ffi::c_void;
 
@@ -23,7 +23,7 @@ struct Rect {
 }
 
 impl Rect {
-    /// Checks pitches and computes where the region lies; `None` if numbers overflow.
+    /// Checks the pitches and computes where the region lies. An overflow is `CL_INVALID_VALUE`.
     fn new(origin: Shape, region: Shape, row_pitch: usize, slice_pitch: usize) -> ClResult<Self> {
         let row_pitch = if row_pitch == 0 { region[0] } else { row_pitch };
         ensure(row_pitch >= region[0], CL_INVALID_VALUE)?;
@@ -57,7 +57,7 @@ impl Rect {
         }
     }
 
-    /// The offset of each row.
+    /// Returns the offset of each row.
     fn rows(&self, region: Shape) -> impl Iterator<Item = usize> {
         let (offset, row_pitch, slice_pitch) = (self.offset, self.row_pitch, self.slice_pitch);
         (0..region[2]).flat_map(move |slice| {
@@ -66,17 +66,17 @@ impl Rect {
     }
 }
 
-/// Three sizes.
+/// Reads three sizes.
 ///
 /// # Safety
-/// `triple` is NULL or leads to three sizes.
+/// `triple` is NULL or points to three sizes.
 pub(crate) unsafe fn triple(triple: *const size_t) -> ClResult<Shape> {
     ensure(!triple.is_null(), CL_INVALID_VALUE)?;
-    // SAFETY: the function's contract.
+    // SAFETY: the caller keeps this function's contract.
     Ok(unsafe { triple.cast::<Shape>().read() })
 }
 
-/// The arguments of a read or write, as both have them.
+/// The arguments that rectangular reads and writes share.
 struct HostRect {
     queue: cl_command_queue,
     buffer: cl_mem,
@@ -92,18 +92,18 @@ struct HostRect {
 
 impl HostRect {
     /// # Safety
-    /// The arguments are those of a call.
+    /// The arguments are those of a call of the application.
     unsafe fn enqueue(self, kind: cl_command_type, direction: Direction) -> ClResult {
         let (count, list, event) = self.wait;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let enqueue = unsafe { Enqueue::begin(self.queue, kind, count, list, event) }?;
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let buffer = unsafe { buffer_for(&enqueue, self.buffer) }?;
-        // SAFETY: the application's array.
+        // SAFETY: the application passes an array as OpenCL requires.
         let region = unsafe { triple(self.region) }?;
-        // SAFETY: the application's array.
+        // SAFETY: the application passes an array as OpenCL requires.
         let buffer_origin = unsafe { triple(self.buffer_origin) }?;
-        // SAFETY: the application's array.
+        // SAFETY: the application passes an array as OpenCL requires.
         let host_origin = unsafe { triple(self.host_origin) }?;
         ensure(self.ptr != 0 && !region.contains(&0), CL_INVALID_VALUE)?;
         let [row, slice] = self.buffer_pitches;
@@ -117,7 +117,7 @@ impl HostRect {
         let on_host = ours.place(self.ptr, None);
         let note = || {
             let rows = ours.rows(region).map(|offset| {
-                // SAFETY: rows of the application's memory, there for this transfer.
+                // SAFETY: the rows lie in the application's memory, which is valid for this transfer.
                 unsafe { arg::list(region[0], (self.ptr + offset) as *const u8) }
             });
             log::digest(rows)
@@ -126,11 +126,11 @@ impl HostRect {
             Direction::Read => Work::copy(in_buffer, on_host, region),
             Direction::Write => {
                 log::note("data", note);
-                // SAFETY: the application's bytes.
+                // SAFETY: the application passes as many bytes as OpenCL requires.
                 unsafe { Work::write(on_host, in_buffer, region) }
             }
         };
-        // SAFETY: passed on; the application keeps its memory until the command is complete.
+        // SAFETY: the caller keeps the same contract. The application keeps its memory until the command ends.
         unsafe { enqueue.blocking(self.blocking).submit(work) }?;
         if direction == Direction::Read && self.blocking != CL_FALSE {
             log::note("data", note);
@@ -139,7 +139,7 @@ impl HostRect {
     }
 }
 
-/// Whether two rectangles of one buffer, of equal pitches, have a byte in common.
+/// Tells whether two rectangles of one buffer with equal pitches overlap.
 fn overlap(region: Shape, from: &Rect, to: &Rect) -> bool {
     let (first, second) = if from.offset <= to.offset {
         (from, to)
@@ -149,7 +149,7 @@ fn overlap(region: Shape, from: &Rect, to: &Rect) -> bool {
     if first.offset + first.extent <= second.offset {
         return false;
     }
-    // Rows of both in order of their offsets: the next row of the other must begin behind.
+    // Compares every row of one rectangle with every row of the other.
     first.rows(region).any(|row| {
         second
             .rows(region)
@@ -190,7 +190,7 @@ pub(crate) mod api {
             ptr: ptr.addr(),
             wait: (count, list, event),
         };
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { rect.enqueue(CL_COMMAND_READ_BUFFER_RECT, Direction::Read) }
     }
 
@@ -222,7 +222,7 @@ pub(crate) mod api {
             ptr: ptr.addr(),
             wait: (count, list, event),
         };
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { rect.enqueue(CL_COMMAND_WRITE_BUFFER_RECT, Direction::Write) }
     }
 
@@ -242,17 +242,17 @@ pub(crate) mod api {
         event: *mut cl_event,
     ) -> ClResult {
         let kind = CL_COMMAND_COPY_BUFFER_RECT;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let enqueue = unsafe { Enqueue::begin(queue, kind, count, list, event) }?;
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let from = unsafe { buffer_for(&enqueue, from) }?;
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let to = unsafe { buffer_for(&enqueue, to) }?;
-        // SAFETY: the application's array.
+        // SAFETY: the application passes an array as OpenCL requires.
         let region = unsafe { triple(region) }?;
-        // SAFETY: the application's array.
+        // SAFETY: the application passes an array as OpenCL requires.
         let from_origin = unsafe { triple(from_origin) }?;
-        // SAFETY: the application's array.
+        // SAFETY: the application passes an array as OpenCL requires.
         let to_origin = unsafe { triple(to_origin) }?;
         ensure(!region.contains(&0), CL_INVALID_VALUE)?;
         let source = Rect::new(from_origin, region, from_row_pitch, from_slice_pitch)?;
@@ -281,7 +281,7 @@ pub(crate) mod api {
             target.place(to.address, Some(to.hold())),
             region,
         );
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { enqueue.submit(work) }
     }
 }

@@ -1,39 +1,39 @@
-//! Launches that do a share of a picture's rows, each of which takes its own time.
+//! Launches that compute a share of a picture's rows, where each row takes its own time.
 //!
-//! Row `k` of a launch, counted in its second dimension, is row `first + k * stride` of the picture,
-//! where `first` and `stride` are `uint` arguments of the kernel: so rows can be dealt to devices as a
-//! program likes, and every launch takes as long as its own rows would. In place of a picture the
-//! first buffer gets rows of `uint`, as long as the first dimension, filled with their numbers: who
-//! puts the shares together can see that each row is where it belongs.
+//! Row `k` of a launch is counted in the second dimension. Row `k` is row `first + k * stride` of the
+//! picture, where `first` and `stride` are `uint` arguments of the kernel. A program can deal rows to
+//! devices as it likes, and each launch takes as long as its own rows. In place of a picture, the first
+//! buffer gets rows of `uint`. Each row is as long as the first dimension and filled with its own number.
+//! A program that joins the shares can thus check that each row is in its place.
 //!
-//! Not here: when a launch runs. Invariant: no byte outside of the buffer is touched.
+//! Other modules decide when a launch runs. Invariant: no byte outside of the buffer is touched.
 
 use serde::Deserialize;
 
 use crate::kernel::{Value, Values};
 use crate::memory::Memory;
 
-/// The rows of a picture, and how a kernel is told which of them to do.
+/// The rows of a picture, and the arguments that tell a kernel which rows to compute.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rows {
-    /// How long each row takes; rows beyond take none.
+    /// The time of each row. Rows past the end take no time.
     ns: Vec<u64>,
-    /// Which argument is the first row's number.
+    /// The index of the argument with the first row's number.
     first: usize,
-    /// Which argument is the distance of rows.
+    /// The index of the argument with the distance between rows.
     stride: usize,
 }
 
 impl Rows {
-    /// The numbers of `count` rows of a launch with these arguments.
+    /// Returns the row numbers of a launch of `count` rows with these arguments.
     fn numbers(&self, values: &Values, count: usize) -> impl Iterator<Item = usize> {
         let first = uint(values, self.first);
         let stride = uint(values, self.stride);
         (0..count).map(move |row| first.saturating_add(row.saturating_mul(stride)))
     }
 
-    /// How long a launch of `count` rows takes, ns.
+    /// Returns the time of a launch of `count` rows, in ns.
     pub(crate) fn time(&self, values: &Values, count: usize) -> u64 {
         self.numbers(values, count)
             .map(|row| self.ns.get(row).copied().unwrap_or(0))
@@ -46,7 +46,7 @@ impl Rows {
         for (row, number) in self.numbers(values, count).enumerate() {
             let first = row.saturating_mul(width).min(most);
             for element in first..first.saturating_add(width).min(most) {
-                // SAFETY: within the buffer, which the launch holds; it may not be aligned.
+                // SAFETY: the element is within the buffer, which the launch holds. It may be unaligned.
                 unsafe {
                     (target.address as *mut u32)
                         .wrapping_add(element)
@@ -57,7 +57,7 @@ impl Rows {
     }
 }
 
-/// An argument of four bytes; 0 for any other.
+/// Returns an argument of four bytes, or 0 for any other argument.
 fn uint(values: &Values, index: usize) -> usize {
     match values.get(index) {
         Some(Some(Value::Bytes(bytes))) => {
@@ -87,7 +87,7 @@ mod tests {
         };
         assert_eq!(rows.time(&values(1, 2), 2), 1010);
         assert_eq!(rows.time(&values(0, 1), 5), 11_111);
-        // A row beyond the picture takes no time.
+        // A row past the picture's end takes no time.
         assert_eq!(rows.time(&values(4, 1), 2), 10_000);
     }
 }

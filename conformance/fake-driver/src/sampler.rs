@@ -1,6 +1,6 @@
-//! Samplers: kept and told, never used.
+//! Samplers. The driver keeps and reports them, but never uses them.
 //!
-//! Invariant: there are none in contexts without a device that has images.
+//! Invariant: a context has no sampler unless one of its devices has images.
 
 use std::ffi::c_void;
 
@@ -57,7 +57,7 @@ pub(crate) mod api {
         filter: cl_filter_mode,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_sampler> {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let context = unsafe { Object::<Context>::borrow(context) }?;
         create(context, normalized, addressing, filter, Vec::new())
     }
@@ -67,9 +67,9 @@ pub(crate) mod api {
         properties: *const cl_sampler_properties,
         _errcode_ret: *mut cl_int,
     ) -> ClResult<cl_sampler> {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let context = unsafe { Object::<Context>::borrow(context) }?;
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         let list = unsafe { arg::properties(properties) };
         let (mut normalized, mut addressing, mut filter) =
             (CL_TRUE, CL_ADDRESS_CLAMP, CL_FILTER_NEAREST);
@@ -88,13 +88,13 @@ pub(crate) mod api {
     }
 
     pub(crate) unsafe fn clRetainSampler(sampler: cl_sampler) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Sampler>::borrow(sampler) }?.retain();
         Ok(())
     }
 
     pub(crate) unsafe fn clReleaseSampler(sampler: cl_sampler) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Sampler>::borrow(sampler) }?.release()
     }
 
@@ -105,7 +105,7 @@ pub(crate) mod api {
         value: *mut c_void,
         size_ret: *mut size_t,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let sampler = unsafe { Object::<Sampler>::borrow(sampler) }?;
         let answer = match name {
             CL_SAMPLER_REFERENCE_COUNT => Info::uint(sampler.references()),
@@ -116,7 +116,7 @@ pub(crate) mod api {
             CL_SAMPLER_PROPERTIES => Info::ulongs(&sampler.properties),
             _ => return fail(CL_INVALID_VALUE),
         };
-        // SAFETY: the application's memory.
+        // SAFETY: the application passes memory as OpenCL requires.
         unsafe { reply(answer, size, value, size_ret) }
     }
 }

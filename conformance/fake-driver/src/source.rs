@@ -1,19 +1,19 @@
-//! Kernels' signatures, found by reading the source; there is no compiler.
+//! Kernels' signatures, found by a scan of the source. There is no compiler.
 //!
-//! What is understood: comments, `#error`, `#ifdef`, `#ifndef`, `#if 0`, `#if 1`, `#else`, `#endif`,
-//! macros, and kernel functions with their attributes and
-//! parameters. Everything else is accepted unread, so any program builds, unless it says `#error`.
+//! The scan understands comments, `#error`, `#ifdef`, `#ifndef`, `#if 0`, `#if 1`, `#else`, `#endif` and
+//! macros. The scan also understands kernel functions with their attributes and parameters. Everything
+//! else is accepted unread. So any program builds, unless it reaches an `#error`.
 //!
-//! Invariant: pure; the same text and names give the same kernels.
+//! Invariant: the result depends only on the text and the names.
 
 use cl_headers::types::*;
 
 use crate::macros::{Macros, split_word};
 
-/// What a parameter takes.
+/// The kind of value that a parameter takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Parameter {
-    /// A value of so many bytes; `None` for types that are not built in.
+    /// A value of this many bytes; `None` for types that are not built in.
     Value(Option<usize>),
     /// A pointer to global or constant memory.
     Memory,
@@ -47,8 +47,8 @@ pub(crate) struct Signature {
     pub(crate) arguments: Vec<Argument>,
 }
 
-/// Goes through the directives of a source: the text that is left, or the text of an `#error`.
-/// `include` gives the text of an included file.
+/// Evaluates the directives of a source. Returns the remaining text, or the text of an `#error`.
+/// `include` returns the text of an included file.
 pub(crate) fn preprocess(
     source: &str,
     macros: &mut Macros,
@@ -56,7 +56,7 @@ pub(crate) fn preprocess(
     depth: usize,
 ) -> Result<String, String> {
     let mut text = String::with_capacity(source.len());
-    // Whether each enclosing conditional's present branch is taken.
+    // Whether the current branch of each enclosing conditional is taken.
     let mut taken: Vec<bool> = Vec::new();
     for line in without_comments(source).lines() {
         let active = taken.iter().all(|taken| *taken);
@@ -98,7 +98,7 @@ pub(crate) fn preprocess(
     Ok(text)
 }
 
-/// The text with blanks for comments; line numbers stay.
+/// Replaces comments by blanks. Line numbers stay the same.
 fn without_comments(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
     let mut chars = source.chars().peekable();
@@ -142,7 +142,7 @@ fn without_comments(source: &str) -> String {
     text
 }
 
-/// The kernels in a text without directives and comments, in order.
+/// Returns the kernels of a text without directives and comments, in order.
 pub(crate) fn kernels(text: &str) -> Vec<Signature> {
     let tokens = tokens(text);
     let mut found: Vec<Signature> = Vec::new();
@@ -161,7 +161,7 @@ pub(crate) fn kernels(text: &str) -> Vec<Signature> {
     found
 }
 
-/// Words and single other characters.
+/// Splits a text into words and single other characters.
 fn tokens(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
@@ -174,7 +174,7 @@ fn tokens(text: &str) -> Vec<&str> {
     tokens
 }
 
-/// What comes between the bracket at `open` and the one that closes it, and the place after.
+/// Returns the tokens between the bracket at `open` and its closing bracket, and the place after them.
 fn bracketed<'a, 'b>(tokens: &'b [&'a str], open: usize) -> Option<(&'b [&'a str], usize)> {
     if *tokens.get(open)? != "(" {
         return None;
@@ -193,7 +193,7 @@ fn bracketed<'a, 'b>(tokens: &'b [&'a str], open: usize) -> Option<(&'b [&'a str
     None
 }
 
-/// A kernel whose `kernel` stands before `at`.
+/// Parses the kernel whose keyword `kernel` stands before `at`.
 fn kernel(tokens: &[&str], mut at: usize) -> Option<(Signature, usize)> {
     let mut attributes = Vec::new();
     let mut required = [0; 3];
@@ -268,7 +268,7 @@ fn argument(tokens: &[&str]) -> Argument {
             "write_only" | "__write_only" => access = CL_KERNEL_ARG_ACCESS_WRITE_ONLY,
             "read_write" | "__read_write" => access = CL_KERNEL_ARG_ACCESS_READ_WRITE,
             "pipe" | "__pipe" => qualifiers |= cl_ulong::from(CL_KERNEL_ARG_TYPE_PIPE),
-            // A const behind the star belongs to the pointer, and is not told.
+            // A const after the star belongs to the pointer and is not reported.
             "const" if pointers == 0 => qualifiers |= cl_ulong::from(CL_KERNEL_ARG_TYPE_CONST),
             "volatile" => qualifiers |= cl_ulong::from(CL_KERNEL_ARG_TYPE_VOLATILE),
             "restrict" | "__restrict" | "__restrict__" => {
@@ -279,7 +279,7 @@ fn argument(tokens: &[&str]) -> Argument {
             word => words.push(word),
         }
     }
-    // The last word is the name, unless there is but the type.
+    // The last word is the name, unless the type is the only word.
     let name = if words.len() > 1 { words.pop() } else { None };
     let base = type_name(&words);
     let parameter = parameter(&base, pointers > 0, address, qualifiers);
@@ -290,7 +290,7 @@ fn argument(tokens: &[&str]) -> Argument {
         }
     }
     if pointers == 0 {
-        // A value's const is not told.
+        // A value's const is not reported.
         qualifiers &= cl_ulong::from(CL_KERNEL_ARG_TYPE_PIPE);
     }
     Argument {
@@ -303,7 +303,7 @@ fn argument(tokens: &[&str]) -> Argument {
     }
 }
 
-/// A type's words as OpenCL tells them: `unsigned int` is `uint`.
+/// Returns a type's name as OpenCL reports it: `unsigned int` is `uint`.
 fn type_name(words: &[&str]) -> String {
     let Some(rest) = words.strip_prefix(&["unsigned"]) else {
         return words.join(" ");
@@ -334,7 +334,7 @@ fn parameter(
     }
 }
 
-/// Bytes of a built-in scalar or vector type.
+/// Returns the size of a built-in scalar or vector type, in bytes.
 fn value_size(name: &str) -> Option<usize> {
     let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
     let base = &name[..name.len() - digits.len()];

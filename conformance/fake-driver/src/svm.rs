@@ -1,7 +1,7 @@
-//! Shared virtual memory: what the driver does not have.
+//! Shared virtual memory, which the driver does not have.
 //!
-//! Invariant: every function here answers as OpenCL 3.0 (appendix on optional features) says for a
-//! device without the feature.
+//! Invariant: every function here answers as OpenCL 3.0 requires of a device without the feature. See its
+//! appendix on optional features.
 
 use std::ffi::c_void;
 
@@ -18,9 +18,9 @@ pub(crate) mod api {
     use super::*;
 
     /// # Safety
-    /// `queue` is the application's handle.
+    /// The application passes the handle.
     unsafe fn no_svm(queue: cl_command_queue) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Queue>::borrow(queue) }?;
         fail(CL_INVALID_OPERATION)
     }
@@ -48,7 +48,7 @@ pub(crate) mod api {
         _list: *const cl_event,
         _event: *mut cl_event,
     ) -> ClResult {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { no_svm(queue) }
     }
 
@@ -62,7 +62,7 @@ pub(crate) mod api {
         _list: *const cl_event,
         _event: *mut cl_event,
     ) -> ClResult {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { no_svm(queue) }
     }
 
@@ -76,7 +76,7 @@ pub(crate) mod api {
         _list: *const cl_event,
         _event: *mut cl_event,
     ) -> ClResult {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { no_svm(queue) }
     }
 
@@ -90,7 +90,7 @@ pub(crate) mod api {
         _list: *const cl_event,
         _event: *mut cl_event,
     ) -> ClResult {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { no_svm(queue) }
     }
 
@@ -101,7 +101,7 @@ pub(crate) mod api {
         _list: *const cl_event,
         _event: *mut cl_event,
     ) -> ClResult {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { no_svm(queue) }
     }
 
@@ -115,7 +115,7 @@ pub(crate) mod api {
         _list: *const cl_event,
         _event: *mut cl_event,
     ) -> ClResult {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { no_svm(queue) }
     }
 
@@ -124,7 +124,7 @@ pub(crate) mod api {
         _index: cl_uint,
         _value: *const c_void,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Kernel>::borrow(kernel) }?;
         fail(CL_INVALID_OPERATION)
     }
@@ -135,7 +135,7 @@ pub(crate) mod api {
         _size: size_t,
         _value: *const c_void,
     ) -> ClResult {
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         unsafe { Object::<Kernel>::borrow(kernel) }?;
         fail(CL_INVALID_OPERATION)
     }

@@ -1,6 +1,6 @@
-//! The numbers that mark the kinds of objects, and what the log calls them.
+//! The numbers that mark the kinds of objects, and their names in the log.
 //!
-//! Invariant: no number is used twice, and none is that of a dead object.
+//! Invariant: each number is unique, and none is the number of a dead object.
 
 pub(crate) const PLATFORM: u32 = 1;
 pub(crate) const DEVICE: u32 = 2;
@@ -12,7 +12,7 @@ pub(crate) const KERNEL: u32 = 7;
 pub(crate) const EVENT: u32 = 8;
 pub(crate) const SAMPLER: u32 = 9;
 
-/// The name of a kind.
+/// Returns the name of a kind.
 pub(crate) fn label(tag: u32) -> &'static str {
     match tag {
         PLATFORM => "platform",

@@ -1,7 +1,7 @@
 //! Reads, writes, copies and fills of whole ranges of buffers, and migration.
 //!
-//! Not here: the rectangular forms (`rect`), maps (`map`). Invariant: a command is made only of
-//! checked ranges.
+//! Other modules handle rectangles (`rect`) and maps (`map`). Invariant: a command contains
+//! only checked ranges.
 
 use std::ffi::c_void;
 
@@ -13,7 +13,7 @@ use crate::memory::Memory;
 use crate::object::Object;
 use crate::{arg, log};
 
-/// Which way bytes go between the application's memory and an object.
+/// The direction of a transfer between the application's memory and an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Read,
@@ -21,7 +21,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    /// The flags of an object that forbid this.
+    /// Returns the flags of an object that forbid this direction.
     pub(crate) fn forbidden_by(self) -> cl_mem_flags {
         CL_MEM_HOST_NO_ACCESS
             | match self {
@@ -34,33 +34,33 @@ impl Direction {
 /// Checks an object for use on a queue.
 ///
 /// # Safety
-/// `memory` is the application's handle.
+/// The application passes the handle.
 pub(crate) unsafe fn object_for<'a>(
     enqueue: &Enqueue<'_>,
     memory: cl_mem,
 ) -> ClResult<&'a Object<Memory>> {
-    // SAFETY: the application's handle.
+    // SAFETY: the application passes a handle that it got from this driver, or NULL.
     let memory = unsafe { Object::<Memory>::borrow(memory) }?;
     let context = enqueue.queue.context.handle();
     ensure(memory.context.handle() == context, CL_INVALID_CONTEXT)?;
     Ok(memory)
 }
 
-/// The same for a buffer.
+/// Checks a buffer for use on a queue.
 ///
 /// # Safety
-/// As [`object_for`].
+/// See [`object_for`].
 pub(crate) unsafe fn buffer_for<'a>(
     enqueue: &Enqueue<'_>,
     memory: cl_mem,
 ) -> ClResult<&'a Object<Memory>> {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the same contract.
     let memory = unsafe { object_for(enqueue, memory) }?;
     ensure(memory.is_buffer(), CL_INVALID_MEM_OBJECT)?;
     Ok(memory)
 }
 
-/// Bytes of a buffer in one piece.
+/// Returns a contiguous part of a buffer.
 fn piece(buffer: &Object<Memory>, offset: usize) -> Place {
     Place::plain(buffer.address + offset, Some(buffer.hold()))
 }
@@ -82,9 +82,9 @@ pub(crate) mod api {
         event: *mut cl_event,
     ) -> ClResult {
         let kind = CL_COMMAND_READ_BUFFER;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let enqueue = unsafe { Enqueue::begin(queue, kind, count, list, event) }?;
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let buffer = unsafe { buffer_for(&enqueue, buffer) }?;
         ensure(!ptr.is_null(), CL_INVALID_VALUE)?;
         buffer.ensure_inside(offset, size)?;
@@ -95,7 +95,7 @@ pub(crate) mod api {
             Place::plain(ptr.addr(), None),
             [size, 1, 1],
         );
-        // SAFETY: passed on; the application keeps its memory until the command is complete.
+        // SAFETY: the caller keeps the same contract. The application keeps its memory until the command ends.
         unsafe { enqueue.blocking(blocking).submit(work) }?;
         if blocking != CL_FALSE {
             // SAFETY: the read has just written these bytes.
@@ -117,21 +117,21 @@ pub(crate) mod api {
         event: *mut cl_event,
     ) -> ClResult {
         let kind = CL_COMMAND_WRITE_BUFFER;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let enqueue = unsafe { Enqueue::begin(queue, kind, count, list, event) }?;
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let buffer = unsafe { buffer_for(&enqueue, buffer) }?;
         ensure(!ptr.is_null(), CL_INVALID_VALUE)?;
         buffer.ensure_inside(offset, size)?;
         let forbidden = buffer.flags & Direction::Write.forbidden_by();
         ensure(forbidden == 0, CL_INVALID_OPERATION)?;
-        // SAFETY: the application's bytes.
+        // SAFETY: the application passes as many bytes as OpenCL requires.
         let bytes = unsafe { arg::list(size, ptr.cast::<u8>()) };
         log::note("data", || log::digest([bytes]));
         let host = Place::plain(ptr.addr(), None);
-        // SAFETY: the application's bytes.
+        // SAFETY: the application passes as many bytes as OpenCL requires.
         let work = unsafe { Work::write(host, piece(buffer, offset), [size, 1, 1]) };
-        // SAFETY: passed on; the application keeps its memory until the command is complete.
+        // SAFETY: the caller keeps the same contract. The application keeps its memory until the command ends.
         unsafe { enqueue.blocking(blocking).submit(work) }
     }
 
@@ -147,11 +147,11 @@ pub(crate) mod api {
         event: *mut cl_event,
     ) -> ClResult {
         let kind = CL_COMMAND_COPY_BUFFER;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let enqueue = unsafe { Enqueue::begin(queue, kind, count, list, event) }?;
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let from = unsafe { buffer_for(&enqueue, from) }?;
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let to = unsafe { buffer_for(&enqueue, to) }?;
         from.ensure_inside(from_offset, size)?;
         to.ensure_inside(to_offset, size)?;
@@ -160,7 +160,7 @@ pub(crate) mod api {
             ensure_apart((at + from_offset, size), (to_at + to_offset, size))?;
         }
         let work = Work::copy(piece(from, from_offset), piece(to, to_offset), [size, 1, 1]);
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { enqueue.submit(work) }
     }
 
@@ -176,16 +176,16 @@ pub(crate) mod api {
         event: *mut cl_event,
     ) -> ClResult {
         let kind = CL_COMMAND_FILL_BUFFER;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let enqueue = unsafe { Enqueue::begin(queue, kind, count, list, event) }?;
-        // SAFETY: the application's handle.
+        // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let buffer = unsafe { buffer_for(&enqueue, buffer) }?;
         buffer.ensure_inside(offset, size)?;
         let pattern_fits = pattern_size.is_power_of_two() && pattern_size <= 128;
         ensure(!pattern.is_null() && pattern_fits, CL_INVALID_VALUE)?;
         let whole = offset.is_multiple_of(pattern_size) && size.is_multiple_of(pattern_size);
         ensure(whole, CL_INVALID_VALUE)?;
-        // SAFETY: the application's bytes, read before the call returns.
+        // SAFETY: the application passes these bytes, which are read before the call returns.
         let pattern = unsafe { arg::list(pattern_size, pattern.cast::<u8>()) };
         log::note("pattern", || format!("{pattern:02x?}"));
         let work = Work::Fill(Box::new((
@@ -193,7 +193,7 @@ pub(crate) mod api {
             [size, 1, 1],
             pattern.to_vec(),
         )));
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         unsafe { enqueue.submit(work) }
     }
 
@@ -207,18 +207,18 @@ pub(crate) mod api {
         event: *mut cl_event,
     ) -> ClResult {
         let kind = CL_COMMAND_MIGRATE_MEM_OBJECTS;
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the same contract.
         let enqueue = unsafe { Enqueue::begin(queue, kind, count, list, event) }?;
         ensure(num_objects > 0 && !objects.is_null(), CL_INVALID_VALUE)?;
         let known = CL_MIGRATE_MEM_OBJECT_HOST | CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED;
         ensure(flags & !known == 0, CL_INVALID_VALUE)?;
-        // SAFETY: the application's list.
+        // SAFETY: the application passes a list as OpenCL requires.
         for &object in unsafe { arg::list(num_objects as usize, objects) } {
-            // SAFETY: the application's handle.
+            // SAFETY: the application passes a handle that it got from this driver, or NULL.
             unsafe { object_for(&enqueue, object) }?;
         }
-        // All devices of the fake share the host's memory: there is nothing to move.
-        // SAFETY: passed on.
+        // All devices of the fake driver share the host's memory, so nothing has to move.
+        // SAFETY: the caller keeps the same contract.
         unsafe { enqueue.submit(Work::Nothing) }
     }
 }

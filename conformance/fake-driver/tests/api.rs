@@ -1,6 +1,6 @@
-//! The driver as an ordinary OpenCL: data, order, time, objects, error codes.
+//! Tests of the driver as an ordinary OpenCL: data, order, time, objects and error codes.
 //!
-//! Each probe runs with an engine and in instant mode: what a program sees must be the same.
+//! Each probe runs with an engine and in instant mode. The program must see the same in both.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! The call log: one line a call, the same at every run.
+//! Tests of the call log: one line per call, the same in every run.
 
 mod common;
 
@@ -38,7 +38,7 @@ fn handles_have_names_and_data_has_hashes() {
 
 #[test]
 fn every_run_has_the_same_log() {
-    // Not those with callbacks, which make calls of their own at any time.
+    // Cases with callbacks are left out, because callbacks make calls at any time.
     for case in ["flow", "maps", "arguments", "errors"] {
         assert_eq!(
             log_of(&[case], ""),

@@ -1,5 +1,5 @@
-// Small programs against -lOpenCL, one a case, which the tests run on the fake driver.
-// Each prints what its test looks at, and exits with 1 where something is not as it must be.
+// Small programs against -lOpenCL, one per case, which the tests run on the fake driver. Each prints what
+// its test checks, and exits with 1 if a check fails.
 #include "probe.h"
 
 cl_platform_id platform;
@@ -105,7 +105,7 @@ static void CL_CALLBACK note_rank(cl_event event, cl_int status, void *which) {
     ranks[(intptr_t)which] = rank++;
 }
 
-// Ten commands that become ready together: in which order do they end?
+// Prints the order in which ten commands end that become ready together.
 static void order_of(cl_command_queue_properties properties) {
     cl_command_queue queue = new_queue(properties);
     cl_event gate = clCreateUserEvent(context, &code), events[10];
@@ -122,7 +122,7 @@ static void order_of(cl_command_queue_properties properties) {
     printf("\n");
 }
 
-// Says what a launch does, once for each line that comes in: the test changes the control file.
+// Prints the result of `clFinish` for each input line. The test changes the control file between lines.
 static void follow(void) {
     cl_command_queue queue = new_queue(0);
     printf("ready\n");
@@ -134,7 +134,8 @@ static void follow(void) {
     }
 }
 
-// What an enqueue costs the calling thread: the best of many batches, for others use the machine too.
+// Prints the cost of an enqueue to the calling thread. Other programs use the machine too, so
+// the best of many batches counts.
 static void rate(void) {
     cl_command_queue queue = new_queue(0);
     cl_kernel kernel = new_kernel(KERNELS, "other");

@@ -1,4 +1,4 @@
-// What the probes share: a context on the first device, and checks that name what failed.
+// Code that the probes share: a context on the first device, and checks that name the failed call.
 #define CL_TARGET_OPENCL_VERSION 300
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS

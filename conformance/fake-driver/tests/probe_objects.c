@@ -1,4 +1,4 @@
-// Probes that look at programs, arguments, error codes and lifetimes.
+// Probes of programs, arguments, error codes and lifetimes.
 #include "probe.h"
 
 static void text_is(cl_program program, cl_program_build_info what, const char *want) {
@@ -35,7 +35,7 @@ void programs(void) {
     size_t number, size;
     OK(clGetProgramInfo(good, CL_PROGRAM_NUM_KERNELS, sizeof number, &number, NULL));
     TRUE(number == 6);
-    // Binaries there and back.
+    // Export and reload binaries.
     OK(clGetProgramInfo(good, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL));
     unsigned char *binary = malloc(size);
     OK(clGetProgramInfo(good, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL));
@@ -53,7 +53,7 @@ void programs(void) {
     clCreateProgramWithBinary(context, 1, &device, &size, (const unsigned char **)&binary, &status, &code);
     EXPECT(CL_INVALID_BINARY, code);
     EXPECT(CL_INVALID_BINARY, status);
-    // Separate compilation with a header, and a library.
+    // Compile separately with a header and a library.
     cl_program header = with_source("kernel void from_header() {}\n");
     cl_program one = with_source("#include \"h.h\"\n"), two = with_source("kernel void two(int a) {}");
     const char *name = "h.h";
@@ -121,7 +121,8 @@ void arguments(void) {
     OK(clEnqueueNDRangeKernel(queue, k, 1, NULL, &eight, &four, 0, NULL, NULL));
     EXPECT(CL_INVALID_WORK_GROUP_SIZE, clEnqueueNDRangeKernel(queue, k, 1, NULL, &eight, &two, 0, NULL, NULL));
     EXPECT(CL_INVALID_WORK_DIMENSION, clEnqueueNDRangeKernel(queue, k, 4, NULL, &eight, &four, 0, NULL, NULL));
-    // A launch takes the values of its enqueue, and keeps the buffer; the kernel does not.
+    // A launch copies its arguments at the enqueue and keeps the buffer alive. The kernel
+    // does not keep the buffer.
     OK(clReleaseMemObject(buffer));
     EXPECT(CL_INVALID_KERNEL_ARGS, clEnqueueNDRangeKernel(queue, k, 1, NULL, &eight, &four, 0, NULL, NULL));
     OK(clFinish(queue));
@@ -193,7 +194,7 @@ void lifetimes(void) {
     OK(clSetKernelArg(add, 1, sizeof value, &value));
     OK(clEnqueueNDRangeKernel(queue, add, 1, NULL, &one, NULL, 1, &gate, NULL));
     OK(clEnqueueReadBuffer(queue, buffer, CL_FALSE, 0, 4, &result, 0, NULL, NULL));
-    // Everything the commands need is released while they wait.
+    // Release everything that the commands need while they wait.
     OK(clReleaseMemObject(buffer));
     OK(clReleaseKernel(add));
     OK(clRetainContext(context));
@@ -214,6 +215,6 @@ void lifetimes(void) {
     OK(clReleaseCommandQueue(queue));
     OK(clReleaseCommandQueue(queue));
     EXPECT(CL_INVALID_COMMAND_QUEUE, clFinish(queue));
-    // Many objects come and go without growing.
+    // Create and release many objects; memory must not grow.
     for (int i = 0; i < 100000; i++) OK(clReleaseMemObject(new_buffer(4096, NULL)));
 }

@@ -1,4 +1,4 @@
-// Probes that look at data, order and time.
+// Probes of data, order and time.
 #include "probe.h"
 
 static void launch(cl_command_queue queue, cl_kernel kernel, cl_mem target, cl_uint value, size_t items) {
@@ -46,7 +46,7 @@ void rectangles(void) {
     unsigned char host[1000], back[1000];
     for (int i = 0; i < 1000; i++) host[i] = (unsigned char)i;
     cl_mem a = new_buffer(1000, NULL), b = new_buffer(1000, host);
-    // A 4×3×2 box from (1,2,1) of a 10×5 host array to (2,0,0) of an 8×4 one.
+    // A 4×3×2 box from (1,2,1) of a 10×5 host array to (2,0,0) of an 8×4 array.
     size_t from[3] = {1, 2, 1}, to[3] = {2, 0, 0}, box[3] = {4, 3, 2};
     OK(clEnqueueWriteBufferRect(queue, a, CL_TRUE, to, from, box, 8, 32, 10, 50, host, 0, NULL, NULL));
     memset(back, 0xEE, sizeof back);
@@ -108,7 +108,7 @@ void maps(void) {
 static volatile int called[4];
 static void CL_CALLBACK note_status(cl_event event, cl_int status, void *slot) {
     cl_int kind;
-    // The handle is good in here, whatever has become of it elsewhere.
+    // The handle is valid here, even if others have released it.
     OK(clGetEventInfo(event, CL_EVENT_COMMAND_TYPE, sizeof kind, &kind, NULL));
     called[(intptr_t)slot] += 1 + (status < 0 ? 100 : 0);
 }
@@ -136,7 +136,7 @@ void events(void) {
     TRUE(device_before <= times[0] && times[0] <= times[1] && times[1] <= times[2]);
     TRUE(times[2] <= times[3] && times[3] <= device_after);
     for (int i = 0; i < 3; i++) await(i, 1);
-    // Registered too late, still called; and after the application's last release.
+    // A callback registered after the event's end is still called, even after the application's last release.
     OK(clSetEventCallback(event, CL_COMPLETE, note_status, (void *)3));
     OK(clReleaseEvent(event));
     await(3, 1);
@@ -165,7 +165,7 @@ static cl_int status_of(cl_event event) {
     return status;
 }
 
-// Out-of-order queues let commands pass a gated one, but not a barrier.
+// Checks that commands in out-of-order queues pass a gated command, but not a barrier.
 void gates(void) {
     cl_command_queue ordered = new_queue(0), free = new_queue(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
     cl_kernel kernel = new_kernel(KERNELS, "plain");
@@ -182,7 +182,8 @@ void gates(void) {
     OK(clSetUserEventStatus(gate, CL_COMPLETE));
     OK(clWaitForEvents(1, &marker));
     TRUE(status_of(gated) == CL_COMPLETE && status_of(behind) > CL_COMPLETE);
-    // In order: a successor of what waits, and a command of this queue in another's list.
+    // In an in-order queue, check a successor of a waiting command, and a wait list of
+    // another queue that names the successor.
     OK(clEnqueueMarkerWithWaitList(ordered, 1, &behind, NULL));
     OK(clEnqueueNDRangeKernel(ordered, kernel, 1, NULL, &one, NULL, 0, NULL, &successor));
     OK(clEnqueueNDRangeKernel(free, kernel, 1, NULL, &one, NULL, 1, &successor, &cross));
@@ -207,7 +208,7 @@ static void *work(void *unused) {
     OK(clSetKernelArg(add, 0, sizeof sum, &sum));
     OK(clSetKernelArg(add, 1, sizeof value, &value));
     for (int i = 0; i < ROUNDS; i++) {
-        // A chain through both queues: each addition after the one before.
+        // A chain through both queues, where each addition follows the one before.
         cl_event next;
         cl_command_queue queue = i % 3 ? own : shared;
         OK(clEnqueueNDRangeKernel(queue, add, 1, NULL, &one, NULL, last != NULL, last ? &last : NULL, &next));

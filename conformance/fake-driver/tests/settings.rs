@@ -1,4 +1,4 @@
-//! What the driver can be told: each setting, seen by a real process.
+//! Tests of the driver's settings: a real process sees each of them.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn devices_are_as_configured() {
         kind = \"accelerator\"
         version = \"2.0\"";
     let ended = run(&["devices"], config);
-    // The loader may sort platforms by their GPUs; here none has any.
+    // The loader may sort platforms by their GPUs. No platform here has a GPU.
     assert_eq!(
         ended.assert_good(),
         "Fake OpenCL\n  Small|OpenCL 1.2 fake|2|1048576|0\n  Small|OpenCL 1.2 fake|2|1048576|0\n\

@@ -1,4 +1,4 @@
-//! What a network is to be, and the steps that make it.
+//! The description of a network, and the steps that build it.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -18,10 +18,10 @@ use crate::shape::Shape;
 use crate::tools;
 use crate::units::Rate;
 
-/// The most hosts of one network.
+/// The maximum number of hosts of one network.
 pub const MOST_HOSTS: usize = 64;
 
-/// Says what a network is to be; made by [`Network::builder`].
+/// Describes a network; made by [`Network::builder`].
 #[derive(Clone, Debug)]
 pub struct Builder {
     hosts: usize,
@@ -46,21 +46,21 @@ impl Builder {
         }
     }
 
-    /// How many hosts, 1 to [`MOST_HOSTS`]; 2 if not said.
+    /// Sets the number of hosts, 1 to [`MOST_HOSTS`]; the default is 2.
     #[must_use]
     pub fn hosts(mut self, hosts: usize) -> Self {
         self.hosts = hosts;
         self
     }
 
-    /// What each host's cable carries, each way (`tc tbf`); as fast as the machine if not said.
+    /// Sets the rate of each host's cable in each direction (`tc tbf`). The default is the machine's speed.
     #[must_use]
     pub fn rate(mut self, rate: Rate) -> Self {
         self.rate = Some(rate);
         self
     }
 
-    /// What the cable of one host carries.
+    /// Sets the rate of one host's cable.
     #[must_use]
     pub fn host_rate(mut self, host: usize, rate: Rate) -> Self {
         if self.rates.len() <= host {
@@ -70,16 +70,16 @@ impl Builder {
         self
     }
 
-    /// How much passes a rated cable at once after a pause, as time at its rate; 0.6 ms if not said. It must
-    /// bridge how late this machine's timers are: a busy one needs more (2 ms) to reach 10 Gbit/s.
+    /// Sets how much passes a rated cable at once after a pause, as time at its rate; the default is 0.6 ms. It
+    /// must cover the lateness of this machine's timers. A busy machine needs more (2 ms) to reach 10 Gbit/s.
     #[must_use]
     pub fn burst(mut self, burst: Duration) -> Self {
         self.bucket.burst = burst;
         self
     }
 
-    /// How much waits in front of a rated cable before more is lost, as time at its rate; 5 ms if not said, and
-    /// at least 256 KiB.
+    /// Sets how much may wait before a rated cable until more is lost, as time at its rate. The default
+    /// is 5 ms; the minimum is 256 KiB.
     #[must_use]
     pub fn queue(mut self, queue: Duration) -> Self {
         self.bucket.queue = queue;
@@ -100,19 +100,20 @@ impl Builder {
         self
     }
 
-    /// Where chance (loss, jitter, reordering) starts from; 1 if not said.
+    /// Sets the seed of random decisions (loss, jitter, reordering); the default is 1.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Builds it: a few tens of milliseconds for a handful of hosts.
+    /// Builds the network. This takes a few tens of milliseconds for a handful of hosts.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] where this machine or user cannot have one; a test says so and is skipped.
-    /// [`Error::Setting`] for settings that make no sense, and whatever `ip`, `tc`, `nft` and the kernel refuse.
+    /// [`Error::Unavailable`] if this machine or user cannot have networks; a test then
+    /// reports that it is skipped. [`Error::Setting`] for invalid settings. Otherwise the
+    /// error of `ip`, `tc`, `nft` or the kernel.
     pub fn build(self) -> Result<Network> {
         self.check()?;
         possible()?;
@@ -175,7 +176,7 @@ fn pairs(hosts: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..hosts).flat_map(move |a| (a + 1..hosts).map(move |b| (a, b)))
 }
 
-/// Whether this user on this machine can have networks; the error says why not.
+/// Checks whether this user on this machine can have networks. The error has the reason.
 pub(crate) fn possible() -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::Unavailable(
@@ -185,7 +186,7 @@ pub(crate) fn possible() -> Result<()> {
     tools::check()
 }
 
-/// One that no other network has: a process, told from later ones of the same number, and a count.
+/// Returns a unique name: a process number, its start time, and a count.
 fn name() -> Result<String> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let process = std::process::id();
@@ -197,7 +198,7 @@ fn name() -> Result<String> {
     Ok(format!("{process}-{started}-{count}"))
 }
 
-/// Each network has a switch of its own, so all may use the same addresses.
+/// Returns a host's address. Each network has its own switch, so all networks may use the same addresses.
 fn address(index: usize) -> Ipv4Addr {
     let [first, second, ..] = GATEWAY.octets();
     Ipv4Addr::new(first, second, 0, u8::try_from(index + 1).unwrap_or(u8::MAX))
@@ -208,7 +209,7 @@ fn switch() -> Result<Namespace> {
     let settings = [
         ("net/ipv6/conf/default/disable_ipv6", "1"),
         ("net/ipv4/ip_forward", "1"),
-        // Packets of shaped pairs come back by another device than their sender's.
+        // Packets of shaped pairs come back through a device other than their sender's.
         ("net/ipv4/conf/all/rp_filter", "0"),
         ("net/ipv4/conf/default/rp_filter", "0"),
         ("net/ipv4/conf/all/send_redirects", "0"),
@@ -229,7 +230,7 @@ link set {BRIDGE} up
     Ok(switch)
 }
 
-/// Settings that this kernel does not have need no setting.
+/// Sets a kernel parameter, if this kernel has it.
 fn set(key: &str, value: &str) -> Result<()> {
     let path = Path::new("/proc/sys").join(key);
     if path.exists() {
@@ -247,7 +248,8 @@ fn host(
 ) -> Result<Host> {
     let namespace = Namespace::new()?;
     let address = addresses[index];
-    // No neighbour discovery or the like: only what programs send crosses the network.
+    // Without IPv6 there is no neighbour discovery or similar traffic. Only packets of
+    // programs cross the network.
     namespace.enter(|| set("net/ipv6/conf/default/disable_ipv6", "1"))??;
     let (port, switch_path) = (port(index), switch.path());
     tools::ip(
@@ -280,7 +282,7 @@ link set eth0 up
     })
 }
 
-/// How a rate is kept, as times at that rate.
+/// The parameters of a rate limit, as times at that rate.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     burst: Duration,
@@ -288,8 +290,8 @@ struct Bucket {
 }
 
 impl Default for Bucket {
-    /// The bucket bridges the time by which a machine's timers are late, and hardly more; the queue is that of a
-    /// plain switch.
+    /// The burst covers the lateness of a machine's timers and little more. The queue is that
+    /// of a simple switch.
     fn default() -> Self {
         Self {
             burst: Duration::from_micros(600),

@@ -1,45 +1,45 @@
-//! What can go wrong with a network. A caller tells "not possible here" ([`Error::Unavailable`], a reason to
-//! skip) from "possible, but failed" (everything else, a reason to fail).
+//! Errors of a network. Callers distinguish [`Error::Unavailable`], a reason to skip, from all others,
+//! which are reasons to fail.
 
 use std::io;
 
 /// Why a network could not be built, changed or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// This machine or this user cannot have one at all; the text is for a "skipped: …" line.
+    /// This machine or this user cannot have networks at all; the text is for a "skipped: …" line.
     #[error("no networks of several hosts here: {0}")]
     Unavailable(String),
-    /// `ip`, `tc` or `nft` refused.
+    /// `ip`, `tc` or `nft` failed.
     #[error("{command}: {said}")]
     Tool {
         /// The command line, shortened.
         command: String,
-        /// What it wrote to stderr.
+        /// The command's output on stderr.
         said: String,
     },
-    /// The kernel refused.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A setting that makes no sense.
+    /// An invalid setting.
     #[error("{0}")]
     Setting(String),
-    /// What a tool printed was not understood.
+    /// A tool's output could not be parsed.
     #[error("{what} printed something unexpected: {said}")]
     Unexpected {
         /// The tool.
         what: &'static str,
-        /// A part of what it printed.
+        /// A part of its output.
         said: String,
     },
 }
 
 impl Error {
-    /// Whether a test should be skipped, visibly, rather than fail.
+    /// Whether a test should report that it is skipped, rather than fail.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable(_))
@@ -54,5 +54,5 @@ impl Error {
     }
 }
 
-/// The result of everything here that can fail.
+/// The result of every function of this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,21 +1,22 @@
-//! What a host lets in: `nft` scripts for cuts, closed ports, refused dialling, and a counter for each other host.
+//! The packets that a host accepts: `nft` scripts for cuts, closed ports and refused dialing, and a
+//! counter per other host.
 //!
-//! Pure text. Everything is checked where packets *arrive*: a rule on the sender's side would tell the sending
-//! program (`EPERM`), and a broken network tells nobody.
+//! Pure text. All rules apply where packets *arrive*. A rule on the sender's side would return an error
+//! to the sending program (`EPERM`), but a broken network reports nothing.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 
-/// How a closed port answers.
+/// The behaviour of a closed port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Not at all.
+    /// Drops packets.
     Silent,
-    /// With a TCP reset.
+    /// Answers with a TCP reset.
     Reset,
 }
 
-/// The table and its hook: in "raw" order, before connection tracking could exist.
+/// Returns the table and its hook, in "raw" order: before connection tracking.
 pub(crate) fn table(peers: &[Ipv4Addr]) -> String {
     let mut text = String::from(
         "table inet network {
@@ -42,22 +43,22 @@ pub(crate) fn table(peers: &[Ipv4Addr]) -> String {
     for peer in peers {
         let _ = writeln!(text, "    ip saddr {peer} counter name {}", counter(*peer));
     }
-    // After the counters: a refused packet has crossed the network.
+    // After the counters, because a refused packet has crossed the network.
     text.push_str("    tcp dport @refused reject with tcp reset\n  }\n}\n");
     text
 }
 
-/// The counter for what arrives from `peer`.
+/// Name of the counter for packets from `peer`.
 pub(crate) fn counter(peer: Ipv4Addr) -> String {
     format!("from_{}", peer.to_string().replace('.', "_"))
 }
 
-/// Whose packets vanish.
+/// Drops, or stops dropping, all packets from a host.
 pub(crate) fn cut(from: Ipv4Addr, on: bool) -> String {
     member("cut", from, on)
 }
 
-/// Whose connection attempts vanish, while those in the other direction work.
+/// Drops, or stops dropping, connection attempts from a host. Those in the other direction work.
 pub(crate) fn undialled(from: Ipv4Addr, on: bool) -> String {
     member("undialled", from, on)
 }
@@ -76,7 +77,8 @@ pub(crate) fn open_port(port: u16) -> String {
     member("silent", port, false) + &member("refused", port, false)
 }
 
-/// Adding is idempotent in `nft`, deleting is not: what is to go is added first, in the same transaction.
+/// Adds or deletes an element. In `nft`, only adding is idempotent, so an element to delete is added
+/// first in the same transaction.
 fn member(set: &str, element: impl std::fmt::Display, on: bool) -> String {
     let mut text = format!("add element inet network {set} {{ {element} }}\n");
     if !on {

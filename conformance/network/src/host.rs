@@ -10,7 +10,7 @@ use crate::namespace::Namespace;
 use crate::tools;
 use crate::traffic::Interface;
 
-/// Set for every process that runs on a host, so that `network clean` finds those whose network is gone.
+/// The variable that every process on a host has. `network clean` finds processes by it whose network is gone.
 pub const VARIABLE: &str = "CAUSEWAY_NETWORK";
 
 /// A host of a [`Network`](crate::Network).
@@ -24,59 +24,60 @@ pub struct Host {
 }
 
 impl Host {
-    /// Its place in the network, from 0.
+    /// The host's index in the network, from 0.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// Where the others reach it. Its `127.0.0.1` is its own.
+    /// The address under which the other hosts reach this one. `127.0.0.1` is local to the host.
     #[must_use]
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }
 
-    /// `program`, to be run on this host. Only the network is another one: files, users and processes are those
-    /// of this machine.
+    /// Returns a command that runs `program` on this host. Only the network differs: files, users and
+    /// processes are those of this machine.
     ///
-    /// A process that outlives the network is killed when the network is dropped.
+    /// The drop of the network kills processes that still run.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.namespace.command(program);
         command.env(VARIABLE, &self.network);
         command
     }
 
-    /// Runs `body` on this host, in a thread of its own: sockets that it opens are this host's, wherever they
-    /// are used later, and so are threads and processes that it starts.
+    /// Runs `body` on this host, in its own thread. Sockets that it opens stay this host's, wherever they
+    /// are used later. Its threads and processes belong to this host, too.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when no thread can be started or the kernel refuses.
+    /// [`Error::Io`] if the thread cannot be started or a system call fails.
     pub fn enter<T: Send>(&self, body: impl FnOnce() -> T + Send) -> Result<T> {
         self.namespace.enter(body)
     }
 
-    /// A path to its network namespace (`nsenter --net=…`), good while the process that built the network lives.
+    /// A path to the host's network namespace (`nsenter --net=…`). It is valid while the process that
+    /// built the network lives.
     #[must_use]
     pub fn namespace(&self) -> String {
         self.namespace.path()
     }
 
-    /// From now on, packets that arrive here for `port` (TCP and UDP) vanish, as a firewall makes them; a
-    /// connection attempt hangs until its own limit.
+    /// Drops packets that arrive here for `port` (TCP and UDP) from now on, as a firewall would. A
+    /// connection attempt hangs until its own time limit.
     ///
     /// # Errors
     ///
-    /// [`Error::Tool`] when `nft` refuses.
+    /// [`Error::Tool`] if `nft` fails.
     pub fn block_port(&self, port: u16) -> Result<()> {
         self.block(port, Refusal::Silent)
     }
 
-    /// From now on, TCP connections to `port` here are refused at once with a reset.
+    /// Refuses TCP connections to `port` with a reset from now on.
     ///
     /// # Errors
     ///
-    /// [`Error::Tool`] when `nft` refuses.
+    /// [`Error::Tool`] if `nft` fails.
     pub fn refuse_port(&self, port: u16) -> Result<()> {
         self.block(port, Refusal::Reset)
     }
@@ -90,17 +91,17 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// [`Error::Tool`] when `nft` refuses.
+    /// [`Error::Tool`] if `nft` fails.
     pub fn open_port(&self, port: u16) -> Result<()> {
         tools::nft(&self.namespace, &firewall::open_port(port))
     }
 
-    /// Pulls the cable out of the switch: the host's own end sees no carrier. For a silent cut see
+    /// Pulls the cable out of the switch. The host's own end loses the carrier. For a silent cut, see
     /// [`Link::cut`](crate::Link::cut).
     ///
     /// # Errors
     ///
-    /// [`Error::Tool`] when `ip` refuses.
+    /// [`Error::Tool`] if `ip` fails.
     pub fn unplug(&self) -> Result<()> {
         tools::ip(&self.switch, &format!("link set {} down", port(self.index)))
     }
@@ -109,16 +110,16 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// [`Error::Tool`] when `ip` refuses.
+    /// [`Error::Tool`] if `ip` fails.
     pub fn plug(&self) -> Result<()> {
         tools::ip(&self.switch, &format!("link set {} up", port(self.index)))
     }
 
-    /// What its cable carried since the network was built, frame headers included.
+    /// Returns the bytes on this host's cable since the network was built, including frame headers.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] or [`Error::Unexpected`] when the kernel's figures cannot be read.
+    /// [`Error::Io`] or [`Error::Unexpected`] if the kernel's figures cannot be read.
     pub fn interface(&self) -> Result<Interface> {
         let text = self
             .enter(|| std::fs::read_to_string("/proc/thread-self/net/dev"))?
@@ -127,12 +128,13 @@ impl Host {
     }
 }
 
-/// `program`, to be run on a host of a network that another process holds; `namespace` is what
-/// [`Host::namespace`] said there, and `network` its [`name`](crate::Network::name).
+/// Returns a command that runs `program` on a host of a network that another process holds. `namespace`
+/// is the result of [`Host::namespace`] there, and `network` the network's
+/// [`name`](crate::Network::name).
 ///
 /// # Errors
 ///
-/// [`Error::Io`] when there is no such namespace (any more), or only root may know.
+/// [`Error::Io`] if the namespace does not exist any more, or if the caller is not root.
 pub fn command_on(namespace: &str, network: &str, program: impl AsRef<OsStr>) -> Result<Command> {
     let mut command = Namespace::open(namespace)?.command(program);
     command.env(VARIABLE, network);

@@ -1,7 +1,7 @@
-//! Processes that still run on a network's hosts: the only thing that can outlive a network, and what would keep
-//! its namespaces alive.
+//! Processes that still run on a network's hosts. Only they can outlive a network, and they
+//! would keep its namespaces alive.
 //!
-//! Reads `/proc`, ends nothing but such processes, and never the calling one.
+//! This module reads `/proc`. It ends only such processes, and never the calling one.
 
 use std::fs;
 use std::thread;
@@ -11,21 +11,22 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::host::VARIABLE;
 
-/// How long killed processes may take to be gone.
+/// Time limit for killed processes to be gone.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A process that `network clean` ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
-    /// Its number.
+    /// The process number.
     pub process: u32,
-    /// What it was, from its command line.
+    /// The program, from the command line.
     pub command: String,
-    /// The network that it belonged to.
+    /// The network that the process belonged to.
     pub network: String,
 }
 
-/// Ends every process on a host of a network whose builder no longer lives; with the last one its namespaces go.
+/// Ends every process on hosts of networks whose builder no longer lives. The namespaces go
+/// with the last process.
 #[must_use]
 pub fn clean() -> Vec<Leftover> {
     let orphans = processes().filter_map(|process| {
@@ -43,14 +44,15 @@ pub fn clean() -> Vec<Leftover> {
     orphans
 }
 
-/// Ends every other process whose network namespace is one of `labels`, and returns when they are gone.
+/// Ends every other process whose network namespace is one of `labels`. Waits until they are
+/// gone, within a limit.
 pub(crate) fn end_occupants(labels: &[String]) {
     let begin = Instant::now();
     loop {
         let found: Vec<u32> = processes()
             .filter(|process| *process != std::process::id() && occupies(*process, labels))
             .collect();
-        // One in the middle of a system call that cannot be interrupted ends when that does, without us.
+        // A process in an uninterruptible system call ends with that call, so it is not waited for longer.
         if found.is_empty() || begin.elapsed() > PATIENCE {
             return;
         }
@@ -67,7 +69,7 @@ fn occupies(process: u32, labels: &[String]) -> bool {
     })
 }
 
-/// Whether the process that built the network `name` lives.
+/// Whether the process that built the network `name` still lives.
 pub(crate) fn lives(name: &str) -> bool {
     let mut parts = name.split('-').map(str::parse::<u64>);
     let (Some(Ok(process)), Some(Ok(started))) = (parts.next(), parts.next()) else {
@@ -76,11 +78,11 @@ pub(crate) fn lives(name: &str) -> bool {
     u32::try_from(process).is_ok_and(|process| start_time(process) == Some(started))
 }
 
-/// When a process started, in the kernel's ticks since boot: with the number, it names one process for good.
-/// `None` when there is none, or only what is left of one.
+/// Returns when a process started, in the kernel's ticks since boot. Number and start time together
+/// identify a process. `None` if there is no such process, or only a zombie.
 pub(crate) fn start_time(process: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name before the last parenthesis may hold anything.
+    // The name before the last parenthesis may contain anything.
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let state = fields.next()?;
@@ -113,7 +115,7 @@ fn command_of(process: u32) -> String {
 fn end(process: u32) {
     let number = i32::try_from(process).ok().and_then(Pid::from_raw);
     if let Some(number) = number {
-        // It may have ended by itself meanwhile.
+        // The process may have ended by itself meanwhile.
         let _ = kill_process(number, Signal::KILL);
     }
 }

@@ -1,5 +1,5 @@
-//! A network of several hosts on one machine, for tests and benches: daemons and clients on hosts of their own,
-//! with the rates, delays, losses and cuts of a real network, and a count of what crossed each link.
+//! A network of several hosts on one machine, for tests and benchmarks. Daemons and clients run on separate
+//! hosts, with the rates, delays, losses and cuts of a real network. Counters show what crossed each link.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -25,12 +25,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Start reading at [`network`](Network); `builder` lays the cables, `firewall` cuts and counts, `emulator` is
-//! what delays and loses, `leftovers` cleans up after crashes.
+//! Start reading at [`network`](Network). `builder` makes the cables, `firewall` cuts and counts,
+//! `emulator` delays and loses packets, and `leftovers` cleans up after crashes.
 //!
-//! Not here: anything of Causeway; a network knows hosts, not nodes. Invariants: this machine's own network is
-//! never touched, and nothing of a network outlives the process that built it, but for processes on its hosts
-//! when that one was killed ([`clean`] ends those).
+//! The crate knows nothing of Causeway: a network has hosts, not nodes. Invariants: this machine's own
+//! network is never changed. Nothing of a network outlives the process that built it. If that process was
+//! killed, processes on its hosts may remain; [`clean`] ends those.
 
 mod builder;
 mod emulator;

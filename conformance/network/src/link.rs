@@ -1,4 +1,4 @@
-//! What happens between two hosts: shapes, cuts, refused dialling, counts.
+//! Operations between two hosts: shapes, cuts, refused dialing, counts.
 
 use crate::emulator::Fate;
 use crate::error::{Error, Result};
@@ -8,7 +8,7 @@ use crate::network::Network;
 use crate::shape::Shape;
 use crate::tools;
 
-/// One direction between two hosts, or both, of a [`Network`]. Changes hold from when the call returns.
+/// One direction between two hosts, or both, of a [`Network`]. Changes are effective when the call returns.
 #[derive(Clone, Copy)]
 pub struct Link<'n> {
     network: &'n Network,
@@ -33,12 +33,12 @@ impl<'n> Link<'n> {
         [(self.from, self.to)].into_iter().chain(back)
     }
 
-    /// Delays, loses, reorders or slows what passes. Both directions of [`Network::link`] get the shape each, so
-    /// a delay of 10 ms makes a round trip of 20.
+    /// Delays, loses, reorders or slows packets. With [`Network::link`], each of the two directions gets
+    /// the shape, so a delay of 10 ms makes a round trip of 20.
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for a shape that makes no sense; [`Error::Unavailable`] without `/dev/net/tun`.
+    /// [`Error::Setting`] for an invalid shape; [`Error::Unavailable`] without `/dev/net/tun`.
     pub fn shape(&self, shape: Shape) -> Result<()> {
         let ways = self
             .directions()
@@ -46,14 +46,14 @@ impl<'n> Link<'n> {
         self.network.shape(&ways.collect::<Vec<_>>())
     }
 
-    /// The shape of the direction from the first host to the second, if it has one.
+    /// Returns the shape of the direction from the first host to the second, if it has one.
     #[must_use]
     pub fn shaped(&self) -> Option<Shape> {
         let emulator = self.network.emulator()?;
         emulator.shape_of((self.from.address, self.to.address))
     }
 
-    /// What became of the packets of a shaped link, both directions added.
+    /// Returns the statistics of a shaped link, both directions added.
     #[must_use]
     pub fn fate(&self) -> Fate {
         let Some(emulator) = self.network.emulator() else {
@@ -70,30 +70,30 @@ impl<'n> Link<'n> {
         })
     }
 
-    /// Cuts it: from now on nothing arrives, and nobody is told.
+    /// Cuts the link: from now on nothing arrives, without any notification.
     ///
     /// # Errors
     ///
-    /// [`Error::Tool`] when `nft` refuses.
+    /// [`Error::Tool`] if `nft` fails.
     pub fn cut(&self) -> Result<()> {
         self.set(firewall::cut, true)
     }
 
-    /// Mends a cut.
+    /// Undoes a cut.
     ///
     /// # Errors
     ///
-    /// [`Error::Tool`] when `nft` refuses.
+    /// [`Error::Tool`] if `nft` fails.
     pub fn mend(&self) -> Result<()> {
         self.set(firewall::cut, false)
     }
 
-    /// From now on the first host's attempts to open TCP connections to the second vanish; those in the other
-    /// direction work, and so does what is open. As if the second were behind a translating router.
+    /// Drops the first host's attempts to open TCP connections to the second from now on. The other
+    /// direction and open connections still work, as if the second host were behind a NAT router.
     ///
     /// # Errors
     ///
-    /// [`Error::Tool`] when `nft` refuses.
+    /// [`Error::Tool`] if `nft` fails.
     pub fn refuse_dialling(&self) -> Result<()> {
         self.set(firewall::undialled, true)
     }
@@ -102,7 +102,7 @@ impl<'n> Link<'n> {
     ///
     /// # Errors
     ///
-    /// [`Error::Tool`] when `nft` refuses.
+    /// [`Error::Tool`] if `nft` fails.
     pub fn allow_dialling(&self) -> Result<()> {
         self.set(firewall::undialled, false)
     }
@@ -114,11 +114,11 @@ impl<'n> Link<'n> {
         Ok(())
     }
 
-    /// How many bytes arrived, both directions added; see [`Traffic`](crate::Traffic) for what counts.
+    /// Returns how many bytes arrived, both directions added; [`Traffic`](crate::Traffic) defines what counts.
     ///
     /// # Errors
     ///
-    /// Whatever keeps the counters from being read.
+    /// Any error that prevents reading the counters.
     pub fn bytes(&self) -> Result<u64, Error> {
         let traffic = self.network.traffic()?;
         let bytes = self

@@ -6,9 +6,9 @@
 //!  host 2: eth0 ─ port2 ┘
 //! ```
 //!
-//! Every box is a namespace without a name, the switch too, so this machine's own network never sees any of it.
-//! Hosts reach each other over the bridge; a direction that is shaped is routed through the bridge's own address
-//! instead, and from there through the emulator.
+//! Every box is a namespace without a name, including the switch. So this machine's own network never
+//! sees them. Hosts reach each other over the bridge. A shaped direction is routed through the bridge's
+//! own address instead, and from there through the emulator.
 
 use std::fmt::{self, Write};
 use std::net::Ipv4Addr;
@@ -35,7 +35,7 @@ pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 79, 255, 254);
 /// The emulator's device in the switch.
 const DEVICE: &str = "emulator";
 
-/// Several hosts, joined by a switch. Dropping it removes everything and kills what still runs on its hosts.
+/// Several hosts, joined by a switch. Its drop removes everything and kills what still runs on the hosts.
 pub struct Network {
     pub(crate) name: String,
     pub(crate) switch: Namespace,
@@ -46,22 +46,22 @@ pub struct Network {
 }
 
 impl Network {
-    /// Starts to say what a network is to be.
+    /// Starts the description of a network.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    /// Whether this user on this machine can have networks at all.
+    /// Checks whether this user on this machine can have networks at all.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] with the reason why not.
+    /// [`Error::Unavailable`] with the reason.
     pub fn possible() -> Result<()> {
         builder::possible()
     }
 
-    /// Its name, which no other network on this machine has.
+    /// The name, unique on this machine.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -77,7 +77,7 @@ impl Network {
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If there is no such host.
     #[must_use]
     pub fn host(&self, index: usize) -> &Host {
         &self.hosts[index]
@@ -103,11 +103,11 @@ impl Network {
         Link::new(self, self.host(from), self.host(to), false)
     }
 
-    /// How many bytes arrived, by pair and direction, since the network was built.
+    /// Returns how many bytes arrived, by pair and direction, since the network was built.
     ///
     /// # Errors
     ///
-    /// Whatever keeps the counters from being read.
+    /// Any error that prevents reading the counters.
     pub fn traffic(&self) -> Result<Traffic> {
         let mut traffic = Traffic::new(self.hosts.len());
         for to in &self.hosts {
@@ -122,7 +122,8 @@ impl Network {
         Ok(traffic)
     }
 
-    /// Shapes directions: the emulator knows first, then the routes lead there, all of a host at once.
+    /// Shapes directions. The emulator gets the shapes first; then the routes of each host
+    /// are changed all at once.
     pub(crate) fn shape(&self, ways: &[(usize, usize, Shape)]) -> Result<()> {
         if ways.is_empty() {
             return Ok(());
@@ -148,12 +149,12 @@ impl Network {
         Ok(())
     }
 
-    /// The emulator if something is shaped.
+    /// The emulator, if any direction is shaped.
     pub(crate) fn emulator(&self) -> Option<Arc<Emulator>> {
         self.emulator.lock().clone()
     }
 
-    /// The emulator, started if this is the first use.
+    /// Returns the emulator, and starts it at the first use.
     fn emulator_started(&self) -> Result<Arc<Emulator>> {
         let mut slot = self.emulator.lock();
         if let Some(emulator) = &*slot {

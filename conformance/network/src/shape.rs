@@ -1,4 +1,4 @@
-//! What one direction of a link does to packets.
+//! The effect of one direction of a link on packets.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::units::Rate;
 
-/// What one direction of a link does to packets. The default does nothing.
+/// The effect of one direction of a link on packets. The default has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shape {
-    /// How long each packet is under way, one way. Never less; more by what the machine needs to wake a thread
-    /// (50 µs when it is idle).
+    /// Delay of each packet in one direction. Never less, and more by the time to wake a
+    /// thread (50 µs on an idle machine).
     pub delay: Duration,
-    /// Up to this much is added to the delay of each packet, evenly distributed. Packets keep their order.
+    /// Maximum random addition to the delay of each packet, evenly distributed. Packets keep their order.
     pub jitter: Duration,
-    /// The share of packets that vanish, 0 to 1.
+    /// Share of packets that are lost, 0 to 1.
     pub loss: f64,
-    /// The share of packets that come [`late`](Self::late), 0 to 1, so that others overtake them.
+    /// Share of packets that come [`late`](Self::late), 0 to 1, so that others overtake them.
     pub reorder: f64,
-    /// How much later a reordered packet comes.
+    /// Additional delay of a reordered packet.
     pub late: Duration,
-    /// How many bits a second fit through; `None` for as many as the machine carries.
+    /// Rate limit; `None` for the machine's speed.
     pub rate: Option<Rate>,
-    /// How many bytes wait for `rate` before more are lost; `None` for 5 ms worth or what is under way,
-    /// whichever is more, and at least 256 KiB.
+    /// Number of bytes that may wait for `rate`; more are lost. `None` means 5 ms at that rate or the
+    /// bytes in flight, whichever is more, and at least 256 KiB.
     pub queue: Option<u64>,
 }
 
@@ -43,7 +43,7 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// Only a delay, one way.
+    /// Makes a shape that only delays, in one direction.
     #[must_use]
     pub fn delayed(delay: Duration) -> Self {
         Self {
@@ -52,11 +52,11 @@ impl Shape {
         }
     }
 
-    /// Checks that shares are shares.
+    /// Checks that the shares are between 0 and 1.
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] names what is not.
+    /// [`Error::Setting`] names the invalid share.
     pub fn check(&self) -> Result<()> {
         for (name, share) in [("loss", self.loss), ("reorder", self.reorder)] {
             if !(0.0..=1.0).contains(&share) {

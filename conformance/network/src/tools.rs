@@ -1,4 +1,4 @@
-//! Running `ip`, `tc` and `nft` inside a namespace.
+//! Running `ip`, `tc` and `nft` inside of a namespace.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -6,14 +6,14 @@ use std::process::{Command, Output, Stdio};
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 
-/// The Debian packages that hold what is called here.
+/// The tools that are called, and their Debian packages.
 const PACKAGES: [(&str, &str, &str); 3] = [
     ("ip", "-V", "iproute2"),
     ("tc", "-V", "iproute2"),
     ("nft", "--version", "nftables"),
 ];
 
-/// [`Error::Unavailable`] names the first tool that is missing.
+/// Checks that the tools exist. [`Error::Unavailable`] names the first one that is missing.
 pub(crate) fn check() -> Result<()> {
     for (tool, question, package) in PACKAGES {
         let asked = Command::new(tool).arg(question).output();
@@ -26,22 +26,22 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// One command for each line, in one process of `ip`.
+/// Runs one command per line, in one process of `ip`.
 pub(crate) fn ip(namespace: &Namespace, lines: &str) -> Result<()> {
     feed(namespace, "ip", &["-batch", "-"], lines)
 }
 
-/// One command for each line, in one process of `tc`.
+/// Runs one command per line, in one process of `tc`.
 pub(crate) fn tc(namespace: &Namespace, lines: &str) -> Result<()> {
     feed(namespace, "tc", &["-batch", "-"], lines)
 }
 
-/// A whole script, applied as one transaction.
+/// Runs a whole script as one transaction.
 pub(crate) fn nft(namespace: &Namespace, script: &str) -> Result<()> {
     feed(namespace, "nft", &["-f", "-"], script)
 }
 
-/// All counters, as JSON.
+/// Returns all counters as JSON.
 pub(crate) fn nft_counters(namespace: &Namespace) -> Result<String> {
     let question = ["-j", "list", "counters"];
     let mut command = namespace.command("nft");
@@ -59,7 +59,7 @@ fn feed(namespace: &Namespace, tool: &str, arguments: &[&str], text: &str) -> Re
         .stderr(Stdio::piped())
         .spawn()
         .map_err(Error::io(tool))?;
-    // What these tools say on stderr before they have read everything fits into a pipe: nobody waits for the other.
+    // The tools' early output on stderr fits into a pipe, so neither side blocks the other.
     let fed = match child.stdin.take() {
         Some(mut input) => input.write_all(text.as_bytes()),
         None => Ok(()),

@@ -1,16 +1,16 @@
-//! How many bytes went where.
+//! Byte counts by pair of hosts.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// What one host's cable carried, in bytes and packets of the link layer.
+/// Traffic of one host's cable, in bytes of the link layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
-    /// Into the host.
+    /// Bytes into the host.
     pub received: u64,
-    /// Out of the host.
+    /// Bytes out of the host.
     pub sent: u64,
 }
 
@@ -32,9 +32,9 @@ impl Interface {
     }
 }
 
-/// The bytes that arrived, for each pair of hosts and direction: IP packets with their headers, after losses and
-/// cuts. A run of TCP segments that travelled as one large packet (segmentation offload) is counted with one
-/// header, so this is close to the payload and never below it.
+/// The bytes that arrived, for each pair of hosts and direction: IP packets with headers, after losses
+/// and cuts. A run of TCP segments that travelled as one large packet (segmentation offload) counts with
+/// one header. So the number is close to the payload and never below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     hosts: usize,
@@ -53,7 +53,7 @@ impl Traffic {
         self.bytes[from * self.hosts + to] = bytes;
     }
 
-    /// How many hosts.
+    /// The number of hosts.
     #[must_use]
     pub fn hosts(&self) -> usize {
         self.hosts
@@ -70,7 +70,7 @@ impl Traffic {
         self.bytes[from * self.hosts + to]
     }
 
-    /// Bytes between two hosts, both ways.
+    /// Bytes between two hosts, in both directions.
     ///
     /// # Panics
     ///
@@ -80,7 +80,7 @@ impl Traffic {
         self.bytes(a, b) + self.bytes(b, a)
     }
 
-    /// What was added since `earlier`, a reading of the same network.
+    /// Returns the difference from `earlier`, a reading of the same network.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let pairs = self.bytes.iter().zip(&earlier.bytes);
@@ -91,7 +91,7 @@ impl Traffic {
     }
 }
 
-/// The counters in what `nft -j list counters` printed: names and bytes.
+/// Parses the counters in the output of `nft -j list counters`: names and bytes.
 pub(crate) fn counters(text: &str) -> Result<Vec<(String, u64)>> {
     let parsed: Value = serde_json::from_str(text).map_err(|_| unexpected("nft", text))?;
     let objects = parsed["nftables"]

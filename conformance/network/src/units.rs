@@ -13,7 +13,7 @@ use crate::error::Error;
 pub struct Rate(u64);
 
 impl Rate {
-    /// `bits` per second; at least 1000, so that times stay finite.
+    /// Makes a rate of `bits` per second; at least 1000, so that times stay finite.
     #[must_use]
     pub const fn bits(bits: u64) -> Self {
         Self(if bits < 1000 { 1000 } else { bits })
@@ -37,14 +37,14 @@ impl Rate {
         self.0
     }
 
-    /// How long `bytes` take.
+    /// Returns how long `bytes` take at this rate.
     #[must_use]
     pub fn time_for(self, bytes: u64) -> Duration {
         let nanoseconds = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(self.0);
         Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
 
-    /// How many bytes pass in `time`.
+    /// Returns how many bytes pass in `time`.
     #[must_use]
     pub fn bytes_in(self, time: Duration) -> u64 {
         let bytes = time.as_nanos() * u128::from(self.0) / 8 / 1_000_000_000;
@@ -79,10 +79,11 @@ impl FromStr for Rate {
     }
 }
 
-/// Reads `20ms`, `0.1ms`, `250us` or `1s`.
+/// Parses `20ms`, `0.1ms`, `250us` or `1s`.
 ///
 /// # Errors
 ///
+/// [`Error::Setting`] for any other text.
 /// [`Error::Setting`] when it is none of these.
 pub fn duration(text: &str) -> Result<Duration, Error> {
     let units = [("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9), ("s", 1.0)];
@@ -91,10 +92,11 @@ pub fn duration(text: &str) -> Result<Duration, Error> {
         .ok_or_else(|| Error::Setting(format!("{text:?} is no duration, such as 20ms or 250us")))
 }
 
-/// Reads a share of packets, `0.001` or `0.1%`.
+/// Parses a share of packets, `0.001` or `0.1%`.
 ///
 /// # Errors
 ///
+/// [`Error::Setting`] if the text is neither, or is not between 0 and 1.
 /// [`Error::Setting`] when it is neither, or not between 0 and 1.
 pub fn share(text: &str) -> Result<f64, Error> {
     let value = match text.strip_suffix('%') {
@@ -109,7 +111,7 @@ pub fn share(text: &str) -> Result<f64, Error> {
     }
 }
 
-/// A number with the first of `units` that it ends in; `None` without a unit or below 0.
+/// Parses a number with one of the `units`. `None` without a unit or below 0.
 fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let (number, factor) = units
         .iter()

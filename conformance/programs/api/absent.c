@@ -1,7 +1,7 @@
 /*
- * What a device may lack, calls of OpenCL 2.0 to 3.0 among them: a device that
- * says it lacks a feature answers the feature's calls as the specification's
- * appendix on optional features demands; one that has it is not judged here.
+ * Features that a device may lack, calls of OpenCL 2.0 to 3.0 among them. A device that says it lacks a
+ * feature must answer the feature's calls as the specification's appendix on optional features demands. A
+ * device that has the feature is not judged here.
  */
 #define CL_TARGET_OPENCL_VERSION 300
 #include "../cltest.h"
@@ -132,7 +132,7 @@ SPEC_CASE(absent_timers)
 
 SPEC_CASE(absent_timers_or_profiling_between_them)
 {
-    /* What was enqueued between two readings of the device's timer has its times between them. */
+    /* A command enqueued between two readings of the device's timer has its times between them. */
     needs_platform_3();
     cl_ulong resolution = 0, before[2], after[2], host[2], queued, ended;
     cl_command_queue timed = queue_with(CL_QUEUE_PROFILING_ENABLE);

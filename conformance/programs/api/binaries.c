@@ -1,4 +1,4 @@
-/* Program binaries: out, in, and wrong ones. */
+/* Program binaries: valid and wrong ones, read and loaded. */
 #include "../cltest.h"
 
 #include <sys/wait.h>
@@ -6,7 +6,7 @@
 
 static const char *const SOURCE = "kernel void answer(global int *x) { *x = 99; }\n";
 
-/* The binary of a program on the only device; the caller frees it. */
+/* Returns the program's binary for the only device. The caller frees it. */
 static unsigned char *binary_of(cl_program program, size_t *size)
 {
     OK(clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof *size, size, NULL));
@@ -109,7 +109,7 @@ CASE(binary_of_garbage)
     cl_int status = 77;
     cl_program program =
         clCreateProgramWithBinary(context, 1, &device, &size, &binary, &status, &err);
-    /* Drivers find out when the program is created or when it is built. */
+    /* Drivers reject the binary when the program is created or when it is built. */
     if (program != NULL) {
         err = clBuildProgram(program, 1, &device, "", NULL, NULL);
         OK(clReleaseProgram(program));
@@ -138,7 +138,7 @@ SPEC_CASE(binary_truncated)
 
 CASE(binary_keeps_signature)
 {
-    /* Sizes of arguments are checked for programs from binaries too. */
+    /* Argument sizes are checked for programs from binaries too. */
     size_t size = 0;
     cl_program program =
         program_from("kernel void answer(global int *x, float4 v, local int *l) { *x = v.y; }\n",
@@ -188,7 +188,7 @@ CASE(binary_of_compiled_object)
     OK(clReleaseProgram(linked));
 }
 
-/* Set in the environment of runs that follow each other: what to do with the file between them. */
+/* Environment variables that tell a rerun of this program to write or to read the binary's file. */
 #define WRITE "CLTEST_WRITE_BINARY"
 #define READ "CLTEST_READ_BINARY"
 
@@ -203,7 +203,7 @@ static void write_binary(const char *path)
     OK(clReleaseProgram(program));
 }
 
-/* What the program of the file's binary answers. */
+/* Returns the answer of the program from the file's binary. */
 static int answer_of_file(const char *path)
 {
     static unsigned char bytes[1 << 22];
@@ -221,7 +221,7 @@ static int answer_of_file(const char *path)
     return answer;
 }
 
-/* Runs this case again, as a program of its own; how it ended. */
+/* Runs this case again in a new process, and returns how it ended. */
 static int run_again(const char *role, const char *path)
 {
     int how = -1;

@@ -75,7 +75,7 @@ SPEC_CASE(buffer_host_access_flag_errors)
             CL_INVALID_VALUE);
 }
 
-/* NVIDIA takes more than it says, and programs live by it. */
+/* NVIDIA accepts larger buffers than it reports, and programs rely on this. */
 CASE(buffer_larger_than_told)
 {
     const cl_ulong most = device_number(CL_DEVICE_MAX_MEM_ALLOC_SIZE);
@@ -84,7 +84,7 @@ CASE(buffer_larger_than_told)
         EXPECT(err, CL_INVALID_BUFFER_SIZE, CL_MEM_OBJECT_ALLOCATION_FAILURE);
         return;
     }
-    /* Its fills do not reach so far. */
+    /* NVIDIA's fills do not reach that far. */
     cl_program program =
         program_from("kernel void put(global uint *x, ulong at) { x[at] = 7; }", "");
     cl_kernel kernel = clCreateKernel(program, "put", &err);
@@ -451,7 +451,7 @@ SPEC_CASE(buffer_wrong_kind)
 
 SPEC_CASE(buffer_size_zero_transfers)
 {
-    /* Valid since OpenCL 2.1; platforms of 3.0 accept them. */
+    /* Transfers of size zero are valid since OpenCL 2.1, and platforms of 3.0 accept them. */
     char memory[4];
     cl_event event = NULL;
     cl_mem buffer = buffer_of(16), other = buffer_of(16);

@@ -1,4 +1,4 @@
-/* clCloneKernel: a kernel with the same arguments, which has its own life. */
+/* clCloneKernel: makes a kernel with the same arguments and a lifetime of its own. */
 #define CL_TARGET_OPENCL_VERSION 300
 #include "../cltest.h"
 
@@ -48,7 +48,7 @@ static void set_all(cl_kernel kernel, cl_mem buffer, cl_int number)
     OK(clSetKernelArg(kernel, 4, sizeof last, last));
 }
 
-/* Launches, and says whether this was added to what the buffer held since the last time. */
+/* Launches the kernel, and tells whether it added `number` to the buffer's previous values. */
 static int adds(cl_kernel kernel, cl_mem buffer, int number)
 {
     const size_t global = COUNT, local = 4;
@@ -71,7 +71,7 @@ CASE(clones_have_all_arguments_and_their_own_life)
     cl_kernel twin = clCloneKernel(kernel, &err);
     EXPECT(err, CL_SUCCESS);
     CHECK(twin != kernel);
-    /* What is set on one is not set on the other. */
+    /* Setting an argument of one kernel does not change the other kernel. */
     const mixed other = {500, 2.5f, {1, 2, 3}}, third = {700, 2.5f, {1, 2, 3}};
     OK(clSetKernelArg(kernel, 1, sizeof other, &other));
     CHECK(adds(twin, buffer, 100));
@@ -79,7 +79,7 @@ CASE(clones_have_all_arguments_and_their_own_life)
     OK(clSetKernelArg(twin, 1, sizeof third, &third));
     CHECK(adds(kernel, buffer, 500));
     CHECK(adds(twin, buffer, 700));
-    /* A clone of a clone outlives both, and the program. */
+    /* A clone of a clone outlives both kernels and the program. */
     cl_kernel last = clCloneKernel(twin, &err);
     EXPECT(err, CL_SUCCESS);
     OK(clReleaseKernel(kernel));
@@ -131,7 +131,7 @@ CASE(clones_say_what_they_are)
     OK(clGetKernelWorkGroupInfo(twin, device, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof group, group, NULL));
     fact("%s, %u references, %u arguments, %s, group of %zu", name, references, count, argument, group[0]);
     CHECK(of == program);
-    /* It is attached to the program as any kernel is. */
+    /* A clone is attached to its program like any kernel. */
     OK(clReleaseKernel(kernel));
     EXPECT(clBuildProgram(program, 1, &device, "", NULL, NULL), CL_INVALID_OPERATION);
     OK(clReleaseKernel(twin));

@@ -1,9 +1,8 @@
 /*
- * Command buffers, their launches that change, and the suggested local size:
- * where a device names the extension, what the specification says of it; where
- * it does not, the code for that. The types are of this file, because Debian's
- * headers are of older versions of the extensions: 0.9.8 of command buffers and
- * 0.9.5 of mutable dispatch are known here, other versions are not judged.
+ * Command buffers, their mutable launches, and the suggested local size. If a device names the extension,
+ * it must do as the specification says. Otherwise each call must return the specified code. This file
+ * defines the types, because Debian's headers have older versions of the extensions. The cases need exactly
+ * version 0.9.8 of command buffers and 0.9.5 of mutable dispatch.
  */
 #define CL_TARGET_OPENCL_VERSION 300
 #include "../cltest.h"
@@ -52,7 +51,8 @@ static void *function(const char *name)
     return found;
 }
 
-/* Ends the case unless the device has the extension in this version. */
+/* Fails the case unless the device has this version of the extension. Skips the case if the
+   device reports no versions. */
 static void needs(const char *name, unsigned patch)
 {
     size_t size = 0;
@@ -93,7 +93,7 @@ static cl_kernel adding(cl_program program, cl_mem buffer, cl_int value)
     return kernel;
 }
 
-/* Whether all numbers in the first part of the buffer are this one, and the others that. */
+/* Whether the numbers before `until` are all `first`, and the others all `rest`. */
 static int holds(cl_mem buffer, int first, size_t until, int rest)
 {
     int numbers[COUNT], right = 1;
@@ -121,7 +121,7 @@ SPEC_CASE(command_buffers_replay_what_was_recorded)
     EXPECT(finalize(recorded), CL_INVALID_OPERATION);
     EXPECT(record(recorded, NULL, NULL, kernel, 1, NULL, &global, NULL, 0, NULL, NULL, NULL),
            CL_INVALID_OPERATION);
-    /* What the kernel is set to later is not the recorded launch's. */
+    /* A recorded launch keeps its arguments when the kernel's arguments change later. */
     const cl_int other = 50;
     OK(clSetKernelArg(kernel, 1, sizeof other, &other));
     for (int i = 0; i < 3; ++i)

@@ -1,4 +1,4 @@
-/* Compiling and linking apart. */
+/* Separate compiling and linking. */
 #include "../cltest.h"
 
 static cl_program from(const char *source)
@@ -39,7 +39,7 @@ CASE(compile_then_link)
     OK(clReleaseProgram(linked));
 }
 
-/* With argument info, which a layer may add for itself, NVIDIA's linker fails over such a kernel. */
+/* NVIDIA's linker fails on such a kernel with argument info, which a layer may add by itself. */
 CASE(link_a_kernel_without_arguments)
 {
     cl_program parts[2] = {compiled("int helper(int x);\n"

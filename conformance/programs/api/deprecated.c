@@ -1,4 +1,4 @@
-/* Calls of OpenCL 1.0 and 1.1 that later versions replaced: they go on working. */
+/* Calls of OpenCL 1.0 and 1.1 that later versions replaced. They still work. */
 #include "../cltest.h"
 
 CASE(old_marker)

@@ -1,4 +1,4 @@
-/* Devices: every answer that does not depend on where the device is. */
+/* Devices: every answer that does not depend on the device's place. */
 #include "../cltest.h"
 
 #define ROW(name) {name, #name}

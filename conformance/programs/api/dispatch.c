@@ -1,6 +1,7 @@
 /*
- * Functions that no loader on this system exports, by the table that every object points to: sharing with graphics
- * APIs, which is refused where it is not offered; and those that a loader answers by itself.
+ * Functions that no loader on this system exports, called through the dispatch table of an object. Some
+ * share objects with graphics APIs, and are refused where they are not offered. Others are functions that a
+ * loader answers by itself.
  */
 #define CL_TARGET_OPENCL_VERSION 300
 #include "../cltest.h"
@@ -18,9 +19,9 @@ static int offers(const char *extension)
     return strstr(names, extension) != NULL;
 }
 
-/* A function of the table by the type that it has. */
+/* Casts a function of the table to its type. */
 #define AS(type, function) ((type)(void (*)(void))table()->function)
-/* Refused, where the driver has the function at all. Silent: not every driver has them all. */
+/* Expects a refusal, if the driver has the function. Prints nothing, because not every driver has every function. */
 #define REFUSES(type, function, ...)                                                          \
     do {                                                                                      \
         if (table()->function != NULL)                                                        \
@@ -112,7 +113,7 @@ SPEC_CASE(sharing_with_direct3d)
     fact("sharing is refused");
 }
 
-/* What a loader answers by itself, and a driver must have all the same. */
+/* Functions that a loader answers by itself, but that a driver must have too. */
 SPEC_CASE(what_loaders_answer)
 {
     cl_platform_id found = NULL;
@@ -148,7 +149,7 @@ SPEC_CASE(parts_of_devices_before_version_1_2)
     enum { EQUALLY = 0x4050 };
     const cl_ulong equally[] = {EQUALLY, 1, 0};
     cl_uint count = 77;
-    /* A root device has no references that could be counted. */
+    /* A root device has no reference count. */
     if (table()->clRetainDeviceEXT != NULL)
         OK(AS(count_device, clRetainDeviceEXT)(device));
     if (table()->clReleaseDeviceEXT != NULL)

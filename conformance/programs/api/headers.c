@@ -1,4 +1,4 @@
-/* Headers of the program's machine: where they are looked for, and what they may be named by. */
+/* Headers of the program's machine: where the compiler looks for them, and how they may be named. */
 #include "../cltest.h"
 
 #include <sys/stat.h>
@@ -40,7 +40,7 @@ static cl_program from(const char *source)
     return program;
 }
 
-/* Options with the folder for each %s in them. */
+/* Builds with these options. Each %s in them becomes the folder. */
 static cl_int build(cl_program program, const char *options)
 {
     char text[1024];
@@ -48,7 +48,7 @@ static cl_int build(cl_program program, const char *options)
     return clBuildProgram(program, 1, &device, text, NULL, NULL);
 }
 
-/* What `answer` writes; -1: it was not built. */
+/* Returns the value that `answer` writes, or -1 if the build failed. */
 static int answer(const char *source, const char *options)
 {
     int value = -1;
@@ -153,7 +153,7 @@ CASE(headers_asked_for)
     remove_folder();
 }
 
-/* Editors of some systems begin a text with a byte order mark; compilers skip it. */
+/* Editors of some systems begin a text with a byte order mark. Compilers skip this mark. */
 CASE(headers_with_byte_order_marks)
 {
     make_folder();
@@ -169,7 +169,7 @@ CASE(headers_with_byte_order_marks)
     remove_folder();
 }
 
-/* Nor does a text in UTF-16 build anywhere. */
+/* No compiler builds a text in UTF-16, either. */
 CASE(headers_with_marks_given_with_the_call)
 {
     const char *name = "value.h";
@@ -185,7 +185,7 @@ CASE(headers_with_marks_given_with_the_call)
     EQUAL(answer("\xFF\xFE#\n", ""), -1);
 }
 
-/* What looks like a comment's beginning, and is none. */
+/* Texts that look like the beginning of a comment, but are none. */
 CASE(headers_behind_texts_that_are_no_comments)
 {
     make_folder();
@@ -291,7 +291,7 @@ CASE(headers_beside_those_given_with_the_call)
     remove_folder();
 }
 
-/* Paths are bytes, and so are options: here a folder, files and a macro that are no UTF-8. */
+/* Paths and options are bytes. Here a folder, files and a macro are not UTF-8. */
 CASE(headers_of_any_encoding)
 {
     char path[256], options[256], told[256] = "";
@@ -315,7 +315,7 @@ CASE(headers_of_any_encoding)
     remove_folder();
 }
 
-/* Names that are given with the call, too. */
+/* The same holds for header names given with the call. */
 CASE(headers_given_by_names_of_any_encoding)
 {
     const char *name = "caf\xe9.h";
@@ -330,7 +330,7 @@ CASE(headers_given_by_names_of_any_encoding)
     OK(clReleaseProgram(linked));
 }
 
-/* A table by one file that is included again and again, beside itself. */
+/* A program that includes the same file many thousand times. */
 CASE(headers_in_long_tables)
 {
     enum { ROWS = 21000 };

@@ -30,7 +30,7 @@ static cl_image_desc desc_of(cl_mem_object_type type)
     return desc;
 }
 
-/* Elements, rows, slices: layers of one-dimensional arrays are rows. */
+/* Elements, rows, slices. Layers of one-dimensional arrays are rows. */
 static void extent_of(cl_mem_object_type type, size_t extent[3])
 {
     extent[0] = WIDTH;
@@ -38,7 +38,7 @@ static void extent_of(cl_mem_object_type type, size_t extent[3])
     extent[2] = type == CL_MEM_OBJECT_IMAGE3D || type == CL_MEM_OBJECT_IMAGE2D_ARRAY ? SLICES : 1;
 }
 
-/* A part that touches no edge in any direction that the type has. */
+/* Returns a part that touches no edge in any direction that the type has. */
 static void part_of(cl_mem_object_type type, size_t origin[3], size_t size[3])
 {
     size_t extent[3];
@@ -59,7 +59,7 @@ static size_t bytes_of(const size_t size[3])
     return size[0] * size[1] * size[2] * ELEMENT;
 }
 
-/* An image with a pattern. */
+/* Creates an image with a pattern. */
 static cl_mem image_of(cl_mem_object_type type, cl_mem_flags flags, int seed)
 {
     static unsigned char bytes[WIDTH * ROWS * SLICES * ELEMENT];
@@ -76,7 +76,7 @@ static void read_part(cl_mem image, const size_t origin[3], const size_t size[3]
     OK(clEnqueueReadImage(queue, image, CL_TRUE, origin, size, 0, 0, to, 0, NULL, NULL));
 }
 
-/* Whether the image holds one pattern in the part, and another outside of it. */
+/* Whether the image holds one pattern inside the part, and another outside. */
 static int holds(cl_mem image, cl_mem_object_type type, int seed, const unsigned char *inside)
 {
     static unsigned char got[WIDTH * ROWS * SLICES * ELEMENT];
@@ -101,8 +101,8 @@ static int holds(cl_mem image, cl_mem_object_type type, int seed, const unsigned
     return 1;
 }
 
-/* Some are never offered over a network, as README's table of limits says: elements of three bytes, and depth
-   with stencil, which only comes from graphics. */
+/* Some formats are never offered over a network: elements of three bytes, and depth with stencil. The limits in
+   icd/README.md list them. Depth with stencil only comes from graphics. */
 static int is_left_out(const cl_image_format *format)
 {
     const cl_channel_order order = format->image_channel_order;

@@ -267,7 +267,7 @@ CASE(arg_info_rules)
 
 CASE(arg_info_not_asked_for)
 {
-    /* Without the option drivers may answer or not, but must not go wrong. */
+    /* Without the option, drivers may answer or refuse, but must not crash. */
     char name[64];
     asked_kernel = kernel_named("one", "");
     const cl_int status = arg_info(0, CL_KERNEL_ARG_NAME, sizeof name, name, NULL);

@@ -1,4 +1,4 @@
-/* Kernel arguments of all kinds short of images and shared virtual memory. */
+/* Kernel arguments of all kinds except images and shared virtual memory. */
 #include "../cltest.h"
 
 static const char *const SOURCE =
@@ -214,7 +214,7 @@ CASE(args_local_errors)
 
 SPEC_CASE(args_local_size_zero)
 {
-    /* From 3.1 on a size of 0 is allowed. */
+    /* Since OpenCL 3.1, a size of 0 is allowed. */
     cl_kernel kernel = standard_kernel("reverse");
     EXPECT(clSetKernelArg(kernel, 2, 0, NULL), CL_INVALID_ARG_SIZE, CL_SUCCESS);
     OK(clReleaseKernel(kernel));
@@ -259,7 +259,7 @@ SPEC_CASE(args_vector_size_errors)
 
 CASE(args_struct_sizes)
 {
-    /* No query tells a structure's size, and drivers differ in what they let pass. */
+    /* No query reports a structure's size, and drivers accept different sizes. */
     const struct record records[2] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
     cl_kernel kernel = kernel_named("structure");
     EXPECT(clSetKernelArg(kernel, 1, sizeof records[0] - 1, records), CL_INVALID_ARG_SIZE,
@@ -269,7 +269,7 @@ CASE(args_struct_sizes)
     OK(clReleaseKernel(kernel));
 }
 
-/* No driver tells the size of a structure, but one that no device could take is none. */
+/* No driver reports a structure's size, but a size that no device could accept is an error. */
 SPEC_CASE(args_struct_far_too_large)
 {
     const struct record record = {'x', -77, 1LL << 40, 1234};

@@ -1,4 +1,4 @@
-/* Objects released while commands use them, and other ends of lives. */
+/* Objects released while commands use them, and other ends of lifetimes. */
 #include "../cltest.h"
 
 #include <signal.h>
@@ -137,7 +137,7 @@ CASE(everything_released_at_once)
 
 SPEC_CASE(released_buffer_as_argument)
 {
-    /* The kernel holds nothing: a launch with a dead argument fails, it does not crash. */
+    /* The kernel holds no reference to its arguments. A launch with a dead argument must fail, not crash. */
     const size_t one = 1;
     cl_mem buffer = buffer_of(64);
     cl_kernel kernel = standard_kernel("write_id");
@@ -152,7 +152,7 @@ SPEC_CASE(released_buffer_as_argument)
 
 SPEC_CASE(dead_handles_among_arguments)
 {
-    /* The queue is alive, what the call names besides is not. */
+    /* The queue is alive, but the other objects of the call are not. */
     char memory[4];
     const size_t one = 1;
     cl_event done;
@@ -188,7 +188,7 @@ SPEC_CASE(dead_handles_released_again)
 
 CASE(exit_with_work_in_flight)
 {
-    /* The process ends while a kernel runs and a read is pending: soon, and cleanly. */
+    /* The process ends while a kernel runs and a read is pending. It must end soon and cleanly. */
     static int back[1024];
     cl_mem buffer = counting_buffer(1024, 0);
     cl_kernel kernel = long_spin(buffer);
@@ -211,7 +211,7 @@ CASE(exit_without_releasing_anything)
     exit(EXIT_SUCCESS);
 }
 
-/* What is left of such a process are the driver's threads, which must not keep it for ever. */
+/* The driver's threads outlive the main thread of such a process, but must not keep the process for ever. */
 BARE_CASE(main_that_left_its_process_can_be_ended)
 {
     int ready[2], status = 0;

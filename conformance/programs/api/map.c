@@ -87,7 +87,7 @@ CASE(map_count)
     unmap(buffer, second);
     unmap(buffer, first);
     OK(clFinish(queue));
-    /* PoCL counts an unmap down a moment after its command has ended. */
+    /* PoCL lowers the map count a moment after the unmap command has ended. */
     const time_t begun = time(NULL);
     do
         OK(clGetMemObjectInfo(buffer, CL_MEM_MAP_COUNT, sizeof count, &count, NULL));

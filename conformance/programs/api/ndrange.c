@@ -1,4 +1,4 @@
-/* Launches: ranges, offsets, local sizes, and what is refused. */
+/* Launches: ranges, offsets, local sizes, and refused launches. */
 #include "../cltest.h"
 
 static cl_int ndrange(cl_kernel kernel, cl_uint dims, const size_t *offset, const size_t *global,
@@ -98,7 +98,7 @@ SPEC_CASE(ndrange_null_kernel)
 
 SPEC_CASE(ndrange_zero_size)
 {
-    /* Devices of 2.1 and later run nothing and complete; earlier ones refuse. */
+    /* Devices of 2.1 and later run nothing and complete. Earlier devices refuse. */
     const size_t zero[2] = {4, 0};
     cl_event done = NULL;
     cl_mem buffer = buffer_of(64);
@@ -137,7 +137,7 @@ CASE(ndrange_local_size_errors)
     OK(clReleaseMemObject(buffer));
 }
 
-/* What CL_KERNEL_WORK_GROUP_SIZE says is not what every driver takes: programs go by the device's limit. */
+/* Not every driver accepts what CL_KERNEL_WORK_GROUP_SIZE reports. Programs go by the device's limit. */
 CASE(ndrange_groups_up_to_the_devices_size)
 {
     const size_t most = device_number(CL_DEVICE_MAX_WORK_GROUP_SIZE);
@@ -208,7 +208,7 @@ SPEC_CASE(ndrange_required_size_errors)
     OK(err);
     OK(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
     EXPECT(ndrange(kernel, 2, NULL, global, wrong), CL_INVALID_WORK_GROUP_SIZE);
-    /* Without a local size: refused by the older text, chosen from the attribute by 3.0. */
+    /* Without a local size, older versions refuse the launch, and 3.0 takes the size from the attribute. */
     EXPECT(ndrange(kernel, 2, NULL, global, NULL), CL_INVALID_WORK_GROUP_SIZE, CL_SUCCESS);
     OK(clFinish(queue));
     OK(clReleaseKernel(kernel));

@@ -1,6 +1,6 @@
 /*
- * Pipes and queues on the device: what a device that has them must do. One
- * without them is judged in absent.c.
+ * Pipes and queues on the device: the duties of a device that has them. The file absent.c
+ * judges devices without them.
  */
 #define CL_TARGET_OPENCL_VERSION 300
 #include "../cltest.h"
@@ -37,7 +37,7 @@ static cl_ulong number_of(cl_device_info name)
     return clGetDeviceInfo(device, name, sizeof value, &value, NULL) == CL_SUCCESS ? value : 0;
 }
 
-/* Of the version that the device has the feature from on. */
+/* Builds a program as OpenCL C 2.0 for a device of version 2.x, otherwise as OpenCL C 3.0. */
 static cl_program modern(const char *source)
 {
     char version[256] = "";

@@ -1,4 +1,4 @@
-/* Options of builds: each arrives as it was given, whatever is in it. */
+/* Build options: each option arrives unchanged, whatever it contains. */
 #include "../cltest.h"
 
 static cl_program from(const char *source)
@@ -8,7 +8,7 @@ static cl_program from(const char *source)
     return program;
 }
 
-/* Which code the build gives, and what the kernel says if there is one. */
+/* Builds the program, and reports the code of the build and the result of the kernel. */
 static void build_with(const char *source, const char *options)
 {
     size_t kernels = 0;
@@ -58,8 +58,8 @@ CASE(options_that_define_numbers)
 
 CASE(options_that_define_texts)
 {
-    /* How a driver divides its options is its own affair; that it gets them as they were is ours. Texts that could
-       be taken for a file of the node's are in README's table of limits. */
+    /* A driver may split its options as it likes, but must get them unchanged. The limits in icd/README.md list
+       texts that may name a file of the node. */
     static const char *const options[] = {
         "-DTEXT=\\\"word\\\"", "-D TEXT=\\\"word\\\"", "-DTEXT=\"word\"", "-DTEXT=\"two words\"",
         "-DTEXT=\\\"two words\\\"", "-DTEXT=\"\\\"two words\\\"\"", "-DTEXT='\"two words\"'",
@@ -86,7 +86,8 @@ CASE(options_that_are_long)
     OK(clReleaseProgram(program));
 }
 
-/* PoCL shows what it has made of some; NVIDIA's driver refuses some, and what it says of those is its own affair. */
+/* PoCL reports some options in a changed form. NVIDIA's driver refuses some, and its answers
+   about these are not judged. */
 SPEC_CASE(options_are_told_as_they_were)
 {
     static const char *const options[] = {

@@ -228,7 +228,7 @@ CASE(halo_exchange_partial_overlap)
     cl_mem source = counting_buffer(COUNT, 0), target = buffer_of(COUNT * 4);
     for (int i = 0; i < COUNT; ++i)
         host[i] = -1;
-    /* The read fills the upper half; the write takes the middle. */
+    /* The read fills the upper half. The write takes the middle. */
     OK(clEnqueueReadBuffer(queue, source, CL_FALSE, COUNT * 2, COUNT * 2, host + COUNT / 2, 0,
                            NULL, NULL));
     OK(clEnqueueWriteBuffer(queue, target, CL_FALSE, 0, COUNT * 2, host + COUNT / 4, 0, NULL,

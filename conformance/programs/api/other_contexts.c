@@ -1,6 +1,6 @@
 /*
- * Objects of another context, wait lists that are none, and events that have failed before a blocking call: for the
- * functions of buffers, rectangles, images and launches.
+ * Objects of another context, invalid wait lists, and events that failed before a blocking call. The cases
+ * cover the functions of buffers, rectangles, images and launches.
  */
 #define CL_TARGET_OPENCL_VERSION 300
 #include "../refused.h"
@@ -93,7 +93,7 @@ SPEC_CASE(wait_lists_that_are_none)
     cl_mem buffer = buffer_of(64), second = buffer_of(64);
     cl_event event = clCreateUserEvent(context, &err);
     OK(err);
-    /* A number without a list, a list without a number. */
+    /* Passes a count without a list, and a list without a count. */
     EXPECT(clEnqueueCopyBufferRect(queue, buffer, second, origin, origin, one, 0, 0, 0, 0, 1, NULL, NULL),
            CL_INVALID_EVENT_WAIT_LIST);
     EXPECT(clEnqueueCopyBufferRect(queue, buffer, second, origin, origin, one, 0, 0, 0, 0, 0, &event, NULL),

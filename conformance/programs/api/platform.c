@@ -113,10 +113,10 @@ CASE(unknown_extension_function)
 
 CASE(null_platform)
 {
-    /* Some loaders answer this one themselves, with success. */
+    /* Some loaders answer this call themselves, with success. */
     EXPECT(clUnloadPlatformCompiler(NULL), CL_INVALID_PLATFORM, CL_SUCCESS);
     CHECK(clGetExtensionFunctionAddressForPlatform(NULL, "clNoSuchFunctionXYZ") == NULL);
-    /* What a NULL platform means elsewhere is the implementation's choice: no crash. */
+    /* Elsewhere, the implementation chooses the meaning of a NULL platform, but must not crash. */
     char text[4096];
     cl_uint count;
     (void)clGetPlatformInfo(NULL, CL_PLATFORM_NAME, sizeof text, text, NULL);

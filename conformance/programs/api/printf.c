@@ -1,4 +1,4 @@
-/* What kernels print: where it appears, in which order, and by when. */
+/* Output of kernels' printf: where, in which order and by when the text appears. */
 #include "../cltest.h"
 
 #include <unistd.h>
@@ -6,7 +6,7 @@
 static char path[64];
 static int saved;
 
-/* From now on the program's standard output is a file of its own. */
+/* Redirects the program's standard output to a file. */
 static void redirect(void)
 {
     strcpy(path, "/tmp/cltest-printf-XXXXXX");
@@ -20,7 +20,7 @@ static void redirect(void)
         exit(EXIT_FAILURE);
 }
 
-/* What the file holds now; the program's output is where it was before. */
+/* Returns the contents of the file, and restores the program's standard output. */
 static char *printed(void)
 {
     FILE *file = fopen(path, "r");
@@ -136,7 +136,7 @@ CASE(printf_is_there_when_any_wait_returns)
     OK(clReleaseProgram(program));
 }
 
-/* Whether all lines of so many launches are there, whole, each launch's in their order. */
+/* Whether every launch's lines are present, whole and in order. */
 static int is_complete(const char *text, int launches)
 {
     int *next = calloc((size_t)launches, sizeof *next), good = 1, lines = 0;

@@ -392,7 +392,7 @@ CASE(program_of_nothing)
 
 CASE(program_include_directory)
 {
-    /* The headers lie on this side; -I names their directory, absolute. */
+    /* The headers lie on the client's side. -I names their directory by its absolute path. */
     char directory[] = "/tmp/cltest-include-XXXXXX", path[256], options[512];
     if (mkdtemp(directory) == NULL)
         skip("no temporary directory");

@@ -1,4 +1,4 @@
-/* What programs of every kind say of themselves. */
+/* Queries of programs of every kind. */
 #define CL_TARGET_OPENCL_VERSION 300
 #include "../cltest.h"
 
@@ -107,7 +107,7 @@ static void CL_CALLBACK on_release(cl_program gone, void *user)
     ++*(int *)user;
 }
 
-/* Of constructors of OpenCL 2.2's C++, which are gone since 3.0. */
+/* These callbacks are for constructors of OpenCL 2.2's C++, which 3.0 removed. */
 SPEC_CASE(release_callbacks_are_refused)
 {
     int calls = 0;

@@ -1,7 +1,6 @@
 /*
- * Random sequences of transfers, copies, fills, maps and launches on a few buffers,
- * beside a model in host memory that does the same at once. Each seed is a case;
- * a difference is told with the step at which it was found.
+ * Random sequences of transfers, copies, fills, maps and launches on a few buffers. A model in host memory does
+ * the same steps at once. Each seed is a case. The program reports a difference with the step that found it.
  */
 #include "../cltest.h"
 
@@ -21,7 +20,7 @@ struct pair {
     size_t size;
 };
 
-/* A pending read: what it must have brought, compared at the next finish. */
+/* A pending read with its expected bytes, which the next finish compares. */
 struct pending {
     unsigned char *got, *wanted;
     size_t size;
@@ -36,7 +35,7 @@ static cl_command_queue on;
 static cl_event last;
 static cl_kernel add;
 
-/* With an out-of-order queue each command waits for the one before. */
+/* With an out-of-order queue, each command waits for the command before. */
 static cl_uint waits(void)
 {
     return chained && last != NULL;
@@ -177,7 +176,7 @@ static void launch_add(struct pair *pair)
 
 static void read_rectangle(struct pair *pair, int step)
 {
-    /* Rows of 64 bytes; a column of them, 4 to 32 bytes wide. */
+    /* Rows of 64 bytes, and a column of them, 4 to 32 bytes wide. */
     const size_t rows = pair->size / 64, width = 4 * (1 + below(8));
     const size_t left = 4 * below((uint32_t)((64 - width) / 4 + 1));
     const size_t origin[3] = {left, 0, 0}, zero[3] = {0, 0, 0}, region[3] = {width, rows, 1};

@@ -3,7 +3,7 @@
 
 enum { PARENT = 64 * 1024 };
 
-/* The alignment of origins in bytes: the device tells it in bits. */
+/* The alignment of origins in bytes. The device reports bits. */
 static size_t alignment(void)
 {
     return device_number(CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8;
@@ -171,7 +171,7 @@ CASE(subbuffer_misaligned)
     if (part == NULL) {
         EXPECT(err, CL_MISALIGNED_SUB_BUFFER_OFFSET);
     } else {
-        /* NVIDIA takes any, and programs live by it. */
+        /* NVIDIA accepts any origin, and programs rely on this. */
         cl_kernel kernel = standard_kernel("add");
         cl_int value = 0;
         OK(clEnqueueFillBuffer(queue, part, &(cl_int){1}, 4, 0, 64, 0, NULL, NULL));

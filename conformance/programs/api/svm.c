@@ -1,6 +1,6 @@
 /*
- * Coarse-grain shared virtual memory, in a context of one device: what a
- * device with it must do. A device without it is judged in absent.c.
+ * Coarse-grain shared virtual memory in a context of one device: the duties of a device with this feature.
+ * The file absent.c judges devices without the feature.
  */
 #define CL_TARGET_OPENCL_VERSION 300
 #include "../cltest.h"
@@ -118,7 +118,7 @@ SPEC_CASE(svm_pointers_in_memory)
     map(total, sizeof *total, CL_MAP_READ);
     EQUAL(*total, 108);
     unmap(total);
-    /* And those that a kernel made. */
+    /* Checks the numbers that a kernel made, too. */
     OK(clSetKernelArgSVMPointer(chain, 0, many));
     OK(clSetKernelArg(chain, 1, sizeof n, &n));
     launch(queue, chain, 1);

@@ -1,4 +1,4 @@
-/* User events: gates that the program opens, closes for ever, or forgets. */
+/* User events: gates that the program opens, fails or never sets. */
 #include "../cltest.h"
 
 static cl_event gate(void)

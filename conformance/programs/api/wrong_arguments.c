@@ -1,6 +1,6 @@
 /*
- * Arguments that the specification names and no other case has: descriptors of images, access flags, properties,
- * sizes of launches, what a device or program lacks.
+ * Wrong arguments that the specification names and no other case covers: image descriptors, access flags,
+ * properties and launch sizes. Other cases here use features that a device or program lacks.
  */
 #define CL_TARGET_OPENCL_VERSION 300
 #include "../refused.h"
@@ -68,7 +68,7 @@ SPEC_CASE(images_of_old)
     REFUSED(clCreateImage3D(context, 0, &rgba, 4, 4, 4, 0, 0, bytes, &err), CL_INVALID_HOST_PTR);
 }
 
-/* The first legal format that the device does not have, if there is one. */
+/* Finds the first legal format that the device lacks, if there is one. */
 SPEC_CASE(formats_that_the_device_lacks)
 {
     needs_images();
@@ -185,7 +185,7 @@ SPEC_CASE(queues_and_contexts_with_properties)
     EXPECT(clGetHostTimer(device, NULL), CL_INVALID_VALUE, CL_INVALID_OPERATION);
 }
 
-/* A queue that wants what the device does not have. */
+/* A queue with properties that the device lacks. */
 SPEC_CASE(queues_that_the_device_lacks)
 {
     cl_command_queue_properties on_host = 0, on_device = 0;
@@ -244,7 +244,7 @@ SPEC_CASE(links_with_strange_options)
     cl_program program = clCreateProgramWithSource(context, 1, (const char *[]){STANDARD_SOURCE}, NULL, &err);
     OK(err);
     OK(clCompileProgram(program, 1, &device, "", 0, NULL, NULL, NULL, NULL));
-    /* A compiler that looks at options only when it links may also say so in the log of a failed link. */
+    /* A compiler that checks options only at the link may report them in the log of a failed link instead. */
     cl_program linked = clLinkProgram(context, 1, &device, "-no-such-option", 1, &program, NULL, NULL, &err);
     EXPECT(err, CL_INVALID_LINKER_OPTIONS, CL_LINK_PROGRAM_FAILURE);
     if (linked != NULL)

@@ -1,13 +1,14 @@
 /*
- * A handle of another kind than the function takes. The specification gives each function a code for "not a valid
- * ..."; an object of another kind is the one invalid handle that a program can pass without leaving the language.
+ * Handles of another kind than the function takes. The specification gives each function a code
+ * for "not a valid ...". An object of another kind is the only invalid handle that a program
+ * can pass without leaving the language.
  */
 #define CL_TARGET_OPENCL_VERSION 300
 #include "../refused.h"
 
-/* Of another kind than anything but a context. */
+/* A context's handle, which is of the wrong kind for every other type. */
 #define WRONG(type) ((type)(void *)context)
-/* And than a context. */
+/* A queue's handle, which is of the wrong kind for a context. */
 #define WRONG_CONTEXT ((cl_context)(void *)queue)
 
 static size_t size;
@@ -208,7 +209,7 @@ SPEC_CASE(wrong_memory_objects)
     CHECK(clEnqueueMapImage(queue, wrong, CL_TRUE, CL_MAP_READ, origin, one, &row, &slice, 0, NULL,
                             NULL, &err) == NULL);
     EXPECT(err, CL_INVALID_MEM_OBJECT);
-    /* A buffer is no image either. */
+    /* A buffer is not an image, either. */
     EXPECT(clEnqueueReadImage(queue, buffer, CL_TRUE, origin, one, 0, 0, bytes, 0, NULL, NULL),
            CL_INVALID_MEM_OBJECT);
     EXPECT(clGetImageInfo(buffer, CL_IMAGE_WIDTH, 0, NULL, &size), CL_INVALID_MEM_OBJECT);

@@ -1,6 +1,6 @@
 /*
- * A library for LD_PRELOAD that shows an unmodified program of one device a platform of many:
- * as the second device, or as a context of all of them.
+ * A library for LD_PRELOAD that shows a platform of many devices to an unmodified program of one device.
+ * The program then uses the second device, or a context of all devices.
  *
  *     SPAN_FIRST=K       the platform's device K (from 0) is listed first; the others follow in order
  *     SPAN_DEVICES=N     a context of one device is made of the first N devices listed; programs are
@@ -8,8 +8,9 @@
  *     SPAN_QUEUES=deal   the queues of such a context go to its devices in turn, whatever device the
  *                        program names
  *
- * It knows OpenCL and nothing of who implements it: the same is done to the native driver. What a
- * program cannot stand (it counts its context's devices, say) it cannot stand natively either.
+ * The library knows OpenCL, but not the implementation. So the native driver gets the same treatment. A
+ * program that cannot run under this library, such as one that counts its context's devices, cannot run
+ * under it natively either.
  */
 #define _GNU_SOURCE
 #define CL_TARGET_OPENCL_VERSION 300
@@ -25,8 +26,8 @@
 enum { MOST = 64 };
 
 /*
- * The function behind ours. A program that brings its own loader has it out of the global scope:
- * then it is looked for among what the caller was linked with.
+ * Returns the function behind ours. A program that brings its own loader keeps it out of the global scope.
+ * The library then searches the objects that the caller was linked with.
  */
 static void *behind(const char *name, const void *caller)
 {
@@ -56,7 +57,7 @@ static int deals(void)
     return value != NULL && strcmp(value, "deal") == 0;
 }
 
-/* The devices of a platform, of these types, in the order in which the program sees them. */
+/* Lists the platform's devices of these types, in the order in which the program sees them. */
 static cl_int listed(__typeof__(&clGetDeviceIDs) ask, cl_platform_id platform, cl_device_type type,
                      cl_device_id *devices, cl_uint *count)
 {
@@ -86,7 +87,7 @@ cl_int clGetDeviceIDs(cl_platform_id platform, cl_device_type type, cl_uint room
     return status;
 }
 
-/* The devices of a context of one: the first SPAN_DEVICES listed, that one among them. */
+/* Returns the devices for a context of one device: the first SPAN_DEVICES listed, that device among them. */
 static cl_uint spanned(__typeof__(&clGetDeviceInfo) info, __typeof__(&clGetDeviceIDs) ask,
                        cl_device_id device, cl_device_id *devices)
 {
@@ -118,8 +119,8 @@ cl_context clCreateContext(const cl_context_properties *properties, cl_uint coun
 }
 
 /*
- * The device of the context whose turn it is; the program's own where queues are not dealt, or where the
- * context is one that the program made of several devices or of parts of one.
+ * Returns the context's device whose turn it is. Returns the program's own device if queues are not dealt.
+ * The same holds if the program itself made the context of several devices or of parts of a device.
  */
 static cl_device_id dealt(__typeof__(&clGetContextInfo) info, __typeof__(&clGetDeviceInfo) device,
                           __typeof__(&clGetDeviceIDs) ask, cl_context context, cl_device_id own)
@@ -160,7 +161,7 @@ cl_command_queue clCreateCommandQueueWithProperties(cl_context context, cl_devic
     return create(context, device, properties, status);
 }
 
-/* One device, where contexts are spanned, stands for all that the program has. */
+/* If contexts are spanned, one device stands for all of the program's devices. */
 static int for_all(cl_uint count, const cl_device_id *devices)
 {
     return count == 1 && devices != NULL && devices[0] != NULL && setting("SPAN_DEVICES") > 1;

@@ -1,16 +1,17 @@
-//! `conformance coverage`: which entry points of the API the cases of `api` call, and with which answers.
+//! `conformance coverage`: shows which entry points the cases of `api` call, and with which results.
 //!
-//! Each case runs once through Causeway, whose own log tells every call that reached it and the code it gave
-//! (`CAUSEWAY_LOG=causeway::api::entry=trace`). What a loader answers by itself, a NULL handle say, is not counted.
-//! The table has a row for each function: tested, or refused by design and why. The run fails while one is neither,
-//! or lacks a code that the specification gives it and no reason why no case can see that code.
+//! Each case runs once through Causeway. Causeway's own log shows every call that reached it and the code
+//! that the call returned (`CAUSEWAY_LOG=causeway::api::entry=trace`). Calls that a loader answers
+//! itself, such as those with a NULL handle, are not counted. The table has a row for each function:
+//! tested, or refused by design with the reason. The run fails if a function is neither. It also fails if
+//! a function lacks a code of the specification without a reason why no case can see that code.
 //!
-//! What it is not: it compares nothing with the native driver, which `api` does with the same cases.
+//! Nothing is compared with the native driver here; `api` does that with the same cases.
 
 mod refused;
 mod specification;
 mod table;
-mod unseen;
+mod unreachable;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,15 +26,15 @@ use crate::report::Report;
 use crate::sides::{Launch, Side, Sides};
 use crate::suite::api;
 
-/// What makes the library tell its calls, on stderr.
+/// The variable that makes the library log its calls on stderr.
 pub(crate) const LOG: (&str, &str) = ("CAUSEWAY_LOG", "off,causeway::api::entry=trace");
-/// What stands before each call there.
+/// The text before each call in the log.
 pub(crate) const MARK: &str = " causeway::api::entry: ";
 
-/// By function and code: the cases that saw it.
+/// The cases that saw a code, by function and code.
 type Seen = BTreeMap<(String, String), BTreeSet<String>>;
 
-/// Runs the cases and prints the table; whether nothing is missing.
+/// Runs the cases and prints the table. Returns whether nothing is missing.
 pub(crate) fn run(options: &Options) -> Result<bool, SetupError> {
     let programs = Programs::open(options.programs.as_deref())?;
     let sides = Sides::open(options)?;
@@ -68,12 +69,12 @@ pub(crate) fn run(options: &Options) -> Result<bool, SetupError> {
     Ok(report.finish() && is_whole)
 }
 
-/// The calls that a log tells, with the codes they gave.
+/// Returns the calls in a log with the codes that they returned.
 pub(crate) fn calls(log: &str) -> impl Iterator<Item = (String, String)> {
     log.lines().filter_map(call)
 }
 
-/// A function and the code it gave, of a line of the log.
+/// Parses a line of the log: a function and the code that it returned.
 fn call(line: &str) -> Option<(String, String)> {
     let (_, said) = line.split_once(MARK)?;
     let (function, answer) = said.split_once(": ")?;

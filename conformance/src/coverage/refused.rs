@@ -1,19 +1,19 @@
-//! What is refused by design: the functions that a network forbids, and why.
+//! Functions that are refused by design, because the network makes them impossible, with the reasons.
 
-/// A function, or all functions of an extension, that answer one code.
+/// A function, or all functions of an extension, that always return one code.
 pub(super) struct Refused {
-    /// A function's name, or an extension's.
+    /// The name of a function or an extension.
     pub(super) what: &'static str,
-    /// What it answers, without its `CL_`.
+    /// The code that it returns, without the `CL_`.
     pub(super) code: &'static str,
-    /// Why; README's table of limits has it as well.
+    /// The reason, which the limits in `icd/README.md` have as well.
     pub(super) why: &'static str,
 }
 
-/// What concerns objects of a graphics API.
+/// The reason for functions on objects of a graphics API.
 const GRAPHICS: &str = "objects of a graphics API are in the application's own machine";
 
-/// All of them.
+/// All refused functions.
 pub(super) const ALL: &[Refused] = &[
     Refused {
         what: "clEnqueueNativeKernel",

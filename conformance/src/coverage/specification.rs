@@ -1,9 +1,9 @@
-//! Which error codes the specification (OpenCL 3.0 API) gives each function, beside `CL_OUT_OF_RESOURCES` and
-//! `CL_OUT_OF_HOST_MEMORY`, which every function may answer and no program can bring about at will.
+//! The error codes of each function by the specification (OpenCL 3.0 API), except `CL_OUT_OF_RESOURCES`
+//! and `CL_OUT_OF_HOST_MEMORY`. Every function may return these two, and no program can provoke them.
 //!
-//! What it is not: no list of functions, which `cl_headers` has. A function without a row has no code of its own.
+//! This is not a list of functions, which `cl_headers` has. A function without a row has no code of its own.
 
-/// A function and its codes, without their `CL_`.
+/// A function and its codes, without the `CL_`.
 pub(super) const ERRORS: &[(&str, &[&str])] = &[
     ("clGetPlatformIDs", &["INVALID_VALUE"]),
     ("clGetPlatformInfo", &["INVALID_PLATFORM", "INVALID_VALUE"]),
@@ -487,7 +487,7 @@ const IMAGE_OLD: &[&str] = &[
     "IMAGE_FORMAT_NOT_SUPPORTED",
 ];
 
-/// Of most commands on memory objects.
+/// Codes of most commands on memory objects.
 const ON_MEMORY: &[&str] = &[
     "INVALID_COMMAND_QUEUE",
     "INVALID_CONTEXT",

@@ -1,20 +1,20 @@
-//! The table, and what is missing in it.
+//! The table, and finding what it lacks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::refused::{self, Refused};
 use super::specification::ERRORS;
-use super::{Seen, unseen};
+use super::{Seen, unreachable};
 
 /// A function of the API.
 struct Function {
     name: &'static str,
-    /// Of which version or extension.
+    /// The version or extension that it belongs to.
     origin: &'static str,
 }
 
 impl Function {
-    /// Of which version or extension, as one word.
+    /// Returns the version or extension as one word.
     fn extension(&self) -> &'static str {
         self.origin.trim_matches('"')
     }
@@ -29,7 +29,8 @@ macro_rules! functions {
 
 const CORE: &[Function] = cl_headers::for_each_entry_point!(functions);
 
-/// Functions that are found by name only, by extension. Not those that are a core function under another name.
+/// Extension functions that programs look up by name. Functions that are a core function
+/// under another name are omitted.
 const BY_NAME: &[(&str, &[&str])] = &[
     (
         "cl_wwu_server",
@@ -75,10 +76,10 @@ fn all() -> impl Iterator<Item = Function> {
     core.chain(by_name)
 }
 
-/// What one function answered: the cases by code.
+/// The results of one function: the cases by code.
 type Answers<'a> = BTreeMap<&'a str, &'a BTreeSet<String>>;
 
-/// Prints a row for each function; whether none is missing anything.
+/// Prints a row for each function. Returns whether no function lacks a code.
 pub(super) fn print(seen: &Seen) -> bool {
     let mut missing = Vec::new();
     println!("\n| function | of | state | codes seen (cases) |\n|---|---|---|---|");
@@ -107,7 +108,7 @@ pub(super) fn print(seen: &Seen) -> bool {
         missing.extend(lacks.into_iter().map(|what| (function.name, what)));
     }
     println!("\ncodes that no case sees, and why:");
-    for (function, code, why) in unseen::REASONS {
+    for (function, code, why) in unreachable::REASONS {
         println!("- {function}: {code}: {why}");
     }
     println!(
@@ -127,7 +128,8 @@ fn refusal(function: &Function) -> Option<&'static Refused> {
     all.find(|refused| refused.what == function.name || refused.what == origin)
 }
 
-/// The answers that no case has seen and no reason excuses; of what is refused, any but the refusal.
+/// Returns the codes that no case has seen and no reason excuses. For a refused function, any result but
+/// the refusal is missing.
 fn lacks(function: &Function, answers: &Answers<'_>) -> Vec<String> {
     let has = |code: &str| answers.contains_key(format!("CL_{code}").as_str());
     if let Some(refused) = refusal(function) {
@@ -144,11 +146,13 @@ fn lacks(function: &Function, answers: &Answers<'_>) -> Vec<String> {
     let mut lacks: Vec<String> = codes
         .iter()
         .filter(|code| {
-            !has(code) && unseen::reason(function.name, function.extension(), code).is_none()
+            !has(code) && unreachable::reason(function.name, function.extension(), code).is_none()
         })
         .map(ToString::to_string)
         .collect();
-    if !has("SUCCESS") && unseen::reason(function.name, function.extension(), "SUCCESS").is_none() {
+    if !has("SUCCESS")
+        && unreachable::reason(function.name, function.extension(), "SUCCESS").is_none()
+    {
         lacks.insert(0, "SUCCESS".to_owned());
     }
     lacks

@@ -1,9 +1,8 @@
 //! Our own C programs. Each prints facts, which must be the same on both sides;
-//! `programs/cltest.h` says what a case is.
+//! `programs/cltest.h` explains cases.
 //!
-//! The specification stands above the native driver: a case marked `spec` that
-//! the native driver fails must hold through Causeway, and the driver's failure is
-//! noted.
+//! The specification takes precedence over the native driver. If the native driver fails a case marked
+//! `spec`, the case must pass through Causeway, and the driver's failure is noted.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -39,15 +38,15 @@ pub(super) fn cases(programs: &Programs, _: &Sides) -> Result<Vec<Case>, SetupEr
 pub(crate) struct Listed {
     /// The program's name.
     pub(crate) group: String,
-    /// The case's.
+    /// The case's name.
     pub(crate) name: String,
-    /// Whether it is marked `spec`.
+    /// Whether the case is marked `spec`.
     spec: bool,
-    /// The program.
+    /// The program's path.
     pub(crate) path: PathBuf,
 }
 
-/// The cases of all programs.
+/// Lists the cases of all programs.
 pub(crate) fn all(programs: &Programs) -> Result<Vec<Listed>, SetupError> {
     let mut all = Vec::new();
     for (group, path) in programs.with_prefix("api-")? {
@@ -61,7 +60,7 @@ pub(crate) fn all(programs: &Programs) -> Result<Vec<Listed>, SetupError> {
     Ok(all)
 }
 
-/// What went wrong in a case's run; nothing when it did what it could.
+/// Checks a case's run. Returns its failure, if any; a skipped case has none.
 pub(crate) fn ran(run: &Finished) -> Result<(), String> {
     match run.succeeded() || run.exit == SKIPPED {
         true => Ok(()),
@@ -69,8 +68,8 @@ pub(crate) fn ran(run: &Finished) -> Result<(), String> {
     }
 }
 
-/// A line that differs between equal devices of one native platform: PoCL adds the device's number to
-/// its vendor's.
+/// A line that differs between equal devices of one native platform, because PoCL adds the device's
+/// number to its vendor's id.
 const NUMBERED: &str = "CL_DEVICE_VENDOR_ID: ";
 
 /// Removes the lines that differ between equal devices.
@@ -81,7 +80,7 @@ fn without_numbers(mut run: Finished) -> Finished {
     run
 }
 
-/// The cases in a program and whether each is marked `spec`.
+/// Lists the cases in a program, and whether each is marked `spec`.
 fn listed(program: &PathBuf) -> Result<Vec<(String, bool)>, SetupError> {
     let finished = process::run(Command::new(program).arg("--list"), Duration::from_secs(20))
         .map_err(crate::io_error(format!("cannot run {}", program.display())))?;
@@ -102,7 +101,7 @@ fn compare(
     spec: bool,
 ) -> Result<Verdict, SetupError> {
     let launch = || Launch::new(program).args([case]);
-    // Some of these hang natively; no need to watch that for a minute.
+    // Some of these hang natively, so a short limit saves time.
     let native_launch = if spec {
         launch().limit(Duration::from_secs(10))
     } else {
@@ -125,7 +124,7 @@ fn compare(
     Ok(judge(&native, &causeway, spec))
 }
 
-// PoCL 3.1 crashes now and then when a program exits with work in flight: what it answers is asked for again.
+// PoCL 3.1 sometimes crashes when a program exits with unfinished work. So a crashed native run is repeated.
 fn steady_native(sides: &Sides, launch: &Launch) -> Result<Finished, SetupError> {
     let mut native = sides.run(Side::Native, launch)?;
     for _ in 0..3 {
@@ -163,7 +162,7 @@ fn judge(native: &Finished, causeway: &Finished, spec: bool) -> Verdict {
     ))
 }
 
-/// What a run says went wrong: its failed expectations, or how it ended.
+/// Returns the failed expectations of a run, or how it ended.
 fn complaint(run: &Finished) -> String {
     let failed: Vec<&str> = run
         .stdout

@@ -1,10 +1,9 @@
-//! Each call arrives with the arguments given: the call logs of both sides, compared.
+//! Checks that each call reaches the driver with the given arguments, by comparing the call logs of both sides.
 //!
-//! The program `programs/calllog.c` runs on the fake driver, natively and through a
-//! daemon whose OpenCL is the fake driver; each side's driver writes down what it is
-//! asked. Both logs are told as a [`story`](story::Story), in which what Causeway does
-//! by design has been put aside; the stories must be the same. What is put aside, and
-//! why, is the table [`PUT_ASIDE`]; everything else in a log counts.
+//! The program `programs/calllog.c` runs on the fake driver, natively and through a daemon whose OpenCL is
+//! the fake driver. Each side's driver logs the calls it gets. Both logs are converted to a
+//! [`story`](story::Story), without the differences that Causeway makes by design. The stories must be equal.
+//! The table [`PUT_ASIDE`] lists these differences with their reasons; everything else in a log counts.
 
 mod bytes;
 mod commands;
@@ -29,7 +28,7 @@ use crate::{SetupError, io_error};
 use line::Call;
 use story::{Place, Story};
 
-/// What differs between the logs and may, with the reason. `teller` and `commands` do what this says.
+/// Permitted differences between the logs, with their reasons. `teller` and `commands` implement this.
 const PUT_ASIDE: &[(&str, &str)] = &[
     (
         "clGet…, clRetain…, clSetEventCallback, clFlush, clFinish, clWaitForEvents",
@@ -100,16 +99,16 @@ const SECTIONS: [&str; 10] = [
     "queues",
 ];
 
-/// A discrete device gets bulk bytes by staging, one with the host's memory by mapping.
+/// Bulk bytes use staging on a discrete device, and mapping on one with host memory.
 const DEVICES: [(&str, &str); 2] = [
     ("discrete", "{ kind = \"gpu\" }"),
     ("unified", "{ kind = \"cpu\", unified_memory = true }"),
 ];
 
-/// Longer than anything that is enqueued while the kernel `slow` runs takes to get there.
+/// Longer than the time in which commands enqueued while the kernel `slow` runs reach the driver.
 const SLOW_NS: u64 = 2_000_000_000;
 
-/// How long a worker may take to let go of what was released.
+/// Time limit for a worker to drop released objects.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, SetupError> {
@@ -142,20 +141,20 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
     Ok(cases)
 }
 
-/// A story, or what went wrong on the way to it.
+/// A story, or the error on the way to it.
 type Told = Result<Result<Story, String>, SetupError>;
 
-/// Both sides over the fake driver, and where it logs.
+/// Both sides over the fake driver, and its log directory.
 struct Bench {
     sides: Sides,
     settings: String,
     logs: PathBuf,
-    /// One at a time: a log on the node belongs to whoever ran last.
+    /// Serialises the cases, because a log on the node belongs to the case that ran last.
     turn: Mutex<()>,
 }
 
 impl Bench {
-    /// `None` where the daemon is not ours to configure.
+    /// Opens both sides; `None` if the daemon cannot be configured.
     fn open(sides: &Sides, driver: &Path, device: &str) -> Result<Option<Self>, SetupError> {
         let logs = sides.fresh_directory()?;
         let settings = format!("kernel.slow.ns = {SLOW_NS}; device = [{device}]");
@@ -214,8 +213,8 @@ impl Bench {
         Ok(story)
     }
 
-    /// Runs the program, and keeps it from ending until the worker has let go of what natively
-    /// was released: with the session ends all, and what was not released yet never is.
+    /// Runs the program and keeps it from ending until the worker has released the same objects as the native
+    /// run. The end of the session would end everything, so objects that are not released yet would never be.
     fn run_through_causeway(&self, program: &Path, section: &str, native: &Story) -> Told {
         let hold = self.logs.join("hold");
         fs::write(&hold, "").map_err(io_error("cannot write a file"))?;
@@ -240,7 +239,7 @@ impl Bench {
             return Ok(Err("no worker has logged a context".to_owned()));
         };
         let story = read(&log, Place::Node)?;
-        // Told: what is found next is another session's.
+        // The log has been read. A log found later belongs to another session.
         fs::remove_file(&log).map_err(io_error("cannot remove a call log"))?;
         Ok(story)
     }
@@ -251,7 +250,7 @@ impl Bench {
         story.is_some_and(|story| story.released() == native.released())
     }
 
-    /// The log of the worker that has made a context. (Others have only probed.)
+    /// Returns the log of the worker that has made a context; other workers only probe.
     fn worker_log(&self) -> Result<Option<PathBuf>, SetupError> {
         let entries = fs::read_dir(&self.logs).map_err(io_error("cannot list call logs"))?;
         let mut logs = entries.flatten().map(|entry| entry.path()).filter(|path| {
@@ -262,10 +261,10 @@ impl Bench {
     }
 }
 
-/// Tells a log; the inner error is a log that cannot be told.
+/// Converts a log to a story. The inner error is a log that cannot be converted.
 fn read(log: &Path, place: Place) -> Told {
     let text = fs::read_to_string(log).map_err(io_error("cannot read a call log"))?;
-    // A line that is being written is not there yet.
+    // An unfinished line is still being written, so it is ignored.
     let lines = text
         .split_inclusive('\n')
         .filter(|line| line.ends_with('\n'));

@@ -1,5 +1,4 @@
-//! Tests and tuners of CLBlast, as Debian packages them: what they print, without
-//! times and colours.
+//! Tests and tuners of CLBlast, as packaged by Debian: their output, without times and colours.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use crate::programs::Programs;
 use crate::sides::{Launch, Side, Sides};
 use crate::suite::on_path;
 
-/// Tests of `clblast-tests` that end in seconds on a CPU.
+/// Tests of `clblast-tests` that take seconds on a CPU.
 const TESTS: [&str; 8] = [
     "xaxpy", "xscal", "xswap", "xcopy", "xdot", "xasum", "xamax", "xger",
 ];
@@ -44,8 +43,8 @@ fn case(kind: &str, name: &str, package: &str, facts: fn(&str) -> String) -> Cas
                 &Launch::new(&program).directory(directory).limit(LIMIT),
             )
         };
-        // PoCL's contexts of two devices crash these programs as they end; what they print does not
-        // depend on the number.
+        // With PoCL's contexts of two devices, these programs crash at their end. Their output does not
+        // depend on the number of devices.
         let native = run(if sides.mode.spans() {
             Side::NativeAlone
         } else {
@@ -69,13 +68,13 @@ fn case(kind: &str, name: &str, package: &str, facts: fn(&str) -> String) -> Cas
     })
 }
 
-/// All that a test prints.
+/// The facts of a test: its whole output.
 fn test_facts(text: &str) -> String {
     without_colours(text)
 }
 
-/// The rows of a tuner's table without the times: number, parameters, ranges, whether
-/// the kernel compiled and whether the results match.
+/// The facts of a tuner: the rows of its table without times. These have number, parameters, ranges,
+/// whether the kernel compiled and whether the results match.
 fn tuner_facts(text: &str) -> String {
     let text = without_colours(text);
     let mut facts = String::new();
@@ -91,7 +90,7 @@ fn tuner_facts(text: &str) -> String {
     facts
 }
 
-/// The text without ANSI colour sequences.
+/// Removes ANSI colour sequences.
 fn without_colours(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;

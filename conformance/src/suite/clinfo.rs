@@ -1,7 +1,7 @@
-//! Every line of `clinfo`, and the short table of differences that are right.
+//! Every line of `clinfo`, and the short table of correct differences.
 //!
-//! Each line becomes a key (its label under the labels above it) and a value. A
-//! line that differs must be in [`RIGHT`], and then be what the table demands.
+//! Each line becomes a key (its label under the labels above it) and a value. A line that differs must be
+//! in [`RIGHT`], and must meet the demand there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,34 +12,33 @@ use crate::programs::Programs;
 use crate::sides::{Launch, Side, Sides};
 use crate::suite::on_path;
 
-/// What a line that may differ has to say through Causeway.
+/// A demand on a line that may differ through Causeway.
 #[derive(Clone, Copy)]
 enum Demand {
-    /// Exactly this.
+    /// Exactly this text.
     Is(&'static str),
-    /// This at its beginning.
+    /// A text that begins so.
     Starts(&'static str),
-    /// This word among others.
+    /// A text that contains this word.
     Has(&'static str),
-    /// No word that the native line lacks, but for what every device has by us.
+    /// No word that the native line lacks, except for the extensions that Causeway provides on every device.
     FewerWords,
-    /// Anything, or no such line.
+    /// Any text, or no such line.
     Anything,
 }
 
 use Demand::{Anything, FewerWords, Has, Is, Starts};
 
-/// Extensions that Causeway does itself on every device.
+/// Extensions that Causeway itself provides on every device.
 const PROVIDED: &[&str] = &[
     "cl_khr_command_buffer",
     "cl_khr_command_buffer_mutable_dispatch",
     "cl_khr_semaphore",
 ];
 
-/// Differences that are right: the name in `clinfo --raw`, a part of the label in
-/// plain `clinfo`, what the line must say, and why. A name that ends in `*` stands
-/// for all that begin so; the plain label is demanded nothing of, as the raw line
-/// says the same.
+/// Correct differences: the name in `clinfo --raw`, a part of the label in plain `clinfo`, the demand,
+/// and the reason. A name that ends in `*` stands for all names with this prefix. The demand is checked
+/// on the raw line only, because the plain line has the same content.
 const RIGHT: &[(&str, &str, Demand, &str)] = &[
     (
         "CL_PLATFORM_NAME",
@@ -175,12 +174,11 @@ const RIGHT: &[(&str, &str, Demand, &str)] = &[
     ),
 ];
 
-/// Labels of plain `clinfo` above which a whole block belongs to its first line, or
-/// that speak of our platform by name.
+/// Labels of plain `clinfo` whose whole block belongs to the first line, or that name our platform.
 const RIGHT_BLOCKS: &[&str] = &["NULL platform behavior"];
 
-/// Lines in which equal devices of one native platform differ: PoCL adds the device's number to its
-/// vendor's.
+/// Lines that differ between equal devices of one native platform, because PoCL adds the
+/// device's number to its vendor's id.
 const NUMBERED: [&str; 2] = ["CL_DEVICE_VENDOR_ID\n", "Device Vendor ID\n"];
 
 pub(super) fn cases(_: &Programs, _: &Sides) -> Result<Vec<Case>, SetupError> {
@@ -235,7 +233,7 @@ fn compare(
     })
 }
 
-/// The differences that the table does not cover, and those that it does.
+/// Returns the differences that the table does not cover, and those that it covers.
 fn differences(native: &Lines, causeway: &Lines, right: Judge) -> (Vec<String>, Vec<String>) {
     const NO_LINE: &str = "(no such line)";
     let (mut wrong, mut covered) = (Vec::new(), Vec::new());
@@ -257,7 +255,7 @@ fn differences(native: &Lines, causeway: &Lines, right: Judge) -> (Vec<String>, 
     (wrong, covered)
 }
 
-/// `[POCL/0]  NAME  value`: the driver's suffix is taken out of the tag.
+/// Parses `[POCL/0]  NAME  value`. The driver's suffix is removed from the tag.
 fn raw_lines(text: &str) -> Lines {
     let mut lines = Lines::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
@@ -272,8 +270,7 @@ fn raw_lines(text: &str) -> Lines {
     lines
 }
 
-/// A label under the labels that are indented less; lines without a label go on
-/// with the value above.
+/// Parses a label under the labels that are indented less. A line without a label continues the value above.
 fn plain_lines(text: &str) -> Lines {
     let mut lines = Lines::new();
     let mut above: Vec<(usize, String)> = Vec::new();
@@ -306,7 +303,7 @@ fn squeeze(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Puts the line in; a second one of the same key gets a number.
+/// Inserts a line. A second line with the same key gets a number.
 fn insert(lines: &mut Lines, key: String, value: &str) -> String {
     let mut free = key.clone();
     let mut number = 1;
@@ -351,7 +348,7 @@ fn meets(demand: Demand, native: &str, causeway: &str) -> bool {
     }
 }
 
-/// `clinfo -l`: the devices' names under our platform's.
+/// Compares `clinfo -l`: the devices' names under our platform's.
 fn compare_list(sides: &Sides) -> Result<Verdict, SetupError> {
     let launch = Launch::new("clinfo").args(["-l"]);
     let native = sides.run(Side::Native, &launch)?;

@@ -1,4 +1,4 @@
-//! `clpeak`, one test at a time, to its end; the figures side by side.
+//! Runs `clpeak` one test at a time, and shows the figures side by side.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ fn compare(sides: &Sides, test: &str) -> Result<Verdict, SetupError> {
     Ok(Verdict::Noted(side_by_side(test, &theirs, &ours)))
 }
 
-/// The lines `name : figure` below the device's own description.
+/// Returns the lines `name : figure` after the device's own description.
 fn figures(text: &str) -> Vec<(String, String)> {
     text.lines()
         .filter_map(|line| line.split_once(':'))

@@ -1,8 +1,8 @@
-//! Random programs over buffers that three nodes share: `programs/coherence.c`, which holds every read
+//! Random programs over buffers that three nodes share: `programs/coherence.c`, which checks every read
 //! against a model of flat memory.
 //!
-//! Over the fake driver for speed, a share over the system's driver. The same programs run natively
-//! on one device; both sides must print the same digests of what was read.
+//! Most use the fake driver for speed; some use the system's driver. The same programs run natively on
+//! one device. Both sides must print the same digests of the bytes read.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::places::fake_driver;
 use crate::programs::Programs;
 use crate::sides::{Launch, Side, Sides};
 
-/// Nodes; natively there is one device.
+/// Number of nodes. The native side has one device.
 const NODES: usize = 3;
 
-/// Programs of one process.
+/// Number of programs per process.
 const SHARE: u32 = 100;
 
-/// One in so many also runs over the system's driver.
+/// One in so many programs also runs over the system's driver.
 const NATIVE_SHARE: u32 = 10;
 
-/// How the fake driver behaves: name, settings.
+/// Behaviours of the fake driver: name and settings.
 const BEHAVIOURS: [(&str, &str); 2] = [
     ("at-once", "order = 'forward'"),
     (
@@ -50,14 +50,14 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
             continue;
         };
         let over = Arc::new(over);
-        // No program twice.
+        // The two halves have different seeds, so no program runs twice.
         let seed = sides.effort.seed + u64::from(half_before * half);
         for (seed, rounds) in shares(seed, half) {
             let (over, nodes, program) = (over.clone(), nodes.clone(), program.clone());
             cases.push(Case::new(
                 format!("coherence/{name}/from-{seed}"),
                 move |_| {
-                    // The drivers' directory is that of `nodes`.
+                    // Keeps `nodes` alive, which owns the drivers' directory.
                     let _ = &nodes;
                     compare(&over, &program, seed, rounds, |launch| {
                         launch
@@ -80,7 +80,7 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
     Ok(cases)
 }
 
-/// First seeds and numbers of programs, a process's share each.
+/// Returns first seeds and numbers of programs, a process's share each.
 fn shares(seed: u64, rounds: u32) -> impl Iterator<Item = (u64, u32)> {
     (0..rounds)
         .step_by(SHARE as usize)
@@ -102,7 +102,7 @@ fn compare(
             .args(["--rounds".to_owned(), rounds.to_string()])
             .limit(limit)
     };
-    // Natively without gates: a blocking call of PoCL's waits for all that its queue holds.
+    // The native run has no gates, because a blocking call of PoCL waits for everything in its queue.
     let native = sides.run(Side::Native, &launch(1).args(["--gates", "0"]))?;
     let causeway = if sides.is_causeway() {
         sides.run(Side::Causeway, &launch(NODES))?

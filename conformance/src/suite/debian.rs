@@ -1,8 +1,8 @@
-//! Programs of Debian's archive, each driven by a script of `programs/debian`: what they print, natively and through
-//! Causeway.
+//! Programs from Debian's archive, each run by a script of `programs/debian`: their output,
+//! natively and through Causeway.
 //!
-//! A script names its packages and its kind in its head. Invariant: a program that launched no kernel through Causeway
-//! has proven nothing, and fails.
+//! A script names its packages in its head. Invariant: a program that launched no kernel through Causeway
+//! proves nothing, and fails.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,12 +18,12 @@ use crate::{SetupError, io_error};
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/debian");
 const LIMIT: Duration = Duration::from_secs(300);
-/// Where the two sides differ, the native one has so many more runs.
+/// Number of further native runs if the two sides differ.
 const AGAIN: usize = 3;
-/// Debian's, which has Debian's modules, whichever else there is.
+/// Debian's own interpreter, which has Debian's modules, even if others are installed.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// What a script says in its head.
+/// A script, with the data from its head.
 struct Script {
     path: PathBuf,
     name: String,
@@ -64,7 +64,7 @@ fn case(script: Script) -> Case {
 fn compare(sides: &Sides, script: &Path) -> Result<Verdict, SetupError> {
     let run = |side, log: Option<(&str, &str)>| -> Result<Finished, SetupError> {
         let launch = match script.extension().is_some_and(|of| of == "py") {
-            // Without its own folder among the modules.
+            // `-P` keeps the script's own folder out of the module path.
             true => Launch::new(PYTHON).args(["-P"]),
             false => Launch::new("sh").args(["-e"]),
         };
@@ -124,8 +124,8 @@ fn compare(sides: &Sides, script: &Path) -> Result<Verdict, SetupError> {
     })
 }
 
-/// Whether the program prints this natively too, if not each time: pyFAI's sum was another one in 2 of 60 native runs
-/// on busy cores.
+/// Whether the program sometimes prints this output natively too. For example, pyFAI's sum was different
+/// in 2 of 60 native runs on busy cores.
 fn is_native_answer(
     causeway: &Finished,
     native: impl Fn() -> Result<Finished, SetupError>,
@@ -138,7 +138,7 @@ fn is_native_answer(
     Ok(false)
 }
 
-/// Whether all of these are.
+/// Whether all of these packages are installed.
 fn is_installed(packages: &str) -> bool {
     packages.split_whitespace().all(|package| {
         let asked = Command::new("dpkg-query")

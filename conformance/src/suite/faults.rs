@@ -1,13 +1,13 @@
-//! What breaks, and what a program sees of it: each case is one fault, with real processes.
+//! Faults and their effect on a program: each case is one fault, with real processes.
 //!
-//! An ordinary program (`programs/faults.c`) works through `libcauseway.so` with a `causewayd` of the
-//! case's own, over the native driver where kernels must run or crash, else over the fake driver.
-//! Then something is killed, cut, stopped or spoken nonsense to. A case says what the program saw and
-//! how long it took from the fault to the end; it fails if that is not what the specification or
-//! `design.md` says, comes too late, leaves a process behind, or disturbs a program beside it.
+//! An ordinary program (`programs/faults.c`) uses `libcauseway.so` with the case's own `causewayd`. The
+//! node has the native driver if kernels must run or crash, else the fake driver. Then something is killed,
+//! cut or stopped, or receives garbage. A case reports what the program saw, and the time from the fault to
+//! the end. It fails if the result differs from the specification or from Causeway's documented behaviour,
+//! or comes too late. It also fails if a process is left over, or if another program is disturbed.
 //!
-//! Not here: what one process shows as well (`icd/tests/transport_loss.rs`, `daemon/tests/`), and
-//! what is no fault (`api`, `threads`). `CONFORMANCE_FAULTS_LONG=1` stops clients for 30 s, not 12.
+//! Other tests cover what one process can show (`icd/tests/transport_loss.rs`, `daemon/tests/`) and what
+//! is no fault (`api`, `threads`). `CONFORMANCE_FAULTS_LONG=1` stops clients for 30 s instead of 12.
 
 mod deaths;
 mod hosts;
@@ -32,13 +32,13 @@ use crate::sides::Sides;
 
 use stage::Stage;
 
-/// What a program gets to see when its node is lost.
+/// The error that a program gets when its node is lost.
 const LOST: &str = "CL_DEVICE_NOT_AVAILABLE";
 
 /// Why a case fails.
 #[derive(Debug, thiserror::Error)]
 enum Wrong {
-    /// It does not fail: it cannot be had here.
+    /// The case does not fail: this machine cannot run it.
     #[error("{0}")]
     Skipped(String),
     #[error("{0}")]
@@ -59,10 +59,10 @@ impl Wrong {
     }
 }
 
-/// A fault's case.
+/// The function that runs a case.
 type Fault = fn(&Stage) -> Result<Verdict, Wrong>;
 
-/// All of them. The long ones first, so that they run beside the others.
+/// All cases, the long ones first, so that they run in parallel with the others.
 const FAULTS: &[(&str, Fault)] = &[
     ("client-stopped", network::client_stopped),
     ("client-stopped-in-a-transfer", network::transfer_stopped),
@@ -119,7 +119,7 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
     cases_of("faults", FAULTS, programs, sides)
 }
 
-/// The suite `hosts`: what crosses the links between several hosts, and what breaks there.
+/// The suite `hosts`: the traffic between several hosts, and faults of it.
 pub(super) fn hosts(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, SetupError> {
     cases_of("hosts", hosts::CASES, programs, sides)
 }
@@ -150,12 +150,12 @@ fn cases_of(
     Ok(faults.iter().map(case).collect())
 }
 
-/// The end of a fault: what was seen, and the time since it began, which must be below the limit.
+/// The end of a fault: what the program saw, and the time since `begin`, which must be below the limit.
 fn ended(saw: impl Into<String>, begin: Instant, limit: Duration) -> Result<Verdict, Wrong> {
     in_time(saw, begin.elapsed(), limit)
 }
 
-/// The same where the time has been taken already.
+/// As [`ended`], with a time that was measured before.
 fn in_time(saw: impl Into<String>, took: Duration, limit: Duration) -> Result<Verdict, Wrong> {
     let saw = saw.into();
     if took > limit {

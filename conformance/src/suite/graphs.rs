@@ -1,10 +1,10 @@
-//! Random event graphs between three nodes: `programs/graphs.c`, whose model says how each event
-//! must end, and whose watchdog tells the seed of a graph that hangs.
+//! Random event graphs between three nodes: `programs/graphs.c`. The program's model knows how each event must
+//! end. The program's watchdog reports the seed of a graph that hangs.
 //!
-//! Over the fake driver for speed, with commands that complete at once and in the order given, and
-//! with launches that take time and orders that are random; a share over the system's driver. The
-//! native fake driver runs the same graphs, so that the model is held against a driver as well;
-//! native PoCL is not asked (it hangs on a user event with a negative status).
+//! Most graphs use the fake driver for speed. Either commands complete at once and in order, or launches
+//! take time and the order is random. Some graphs use the system's driver. The native fake driver runs
+//! the same graphs, so that the model is checked against a driver as well. Native PoCL is not used,
+//! because it hangs on a user event with a negative status.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::places::fake_driver;
 use crate::programs::Programs;
 use crate::sides::{Launch, Side, Sides};
 
-/// Nodes, and devices natively.
+/// Number of nodes, and of native devices.
 const NODES: usize = 3;
 
-/// Graphs of one process.
+/// Number of graphs per process.
 const SHARE: u32 = 500;
 
 /// One in so many graphs also runs over the system's driver.
 const NATIVE_SHARE: u32 = 40;
 
-/// How the fake driver behaves: name, settings.
+/// Behaviours of the fake driver: name and settings.
 const BEHAVIOURS: [(&str, &str); 2] = [
     ("at-once", "kernel.fails.fail = -5"),
     (
@@ -54,13 +54,13 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
             continue;
         };
         let over = Arc::new(over);
-        // No graph twice.
+        // The two halves have different seeds, so no graph runs twice.
         let seed = sides.effort.seed + u64::from(half_before * half);
         for share in shares(seed, half) {
             let (over, nodes, program) = (over.clone(), nodes.clone(), program.clone());
             let title = format!("graphs/{name}/from-{}", share.seed);
             cases.push(Case::new(title, move |_| {
-                // The drivers' directory is that of `nodes`.
+                // Keeps `nodes` alive, which owns the drivers' directory.
                 let _ = &nodes;
                 over_fake(&over, &program, settings, &share)
             }));
@@ -85,7 +85,7 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
     Ok(cases)
 }
 
-/// Graphs of consecutive seeds.
+/// Graphs with consecutive seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Share {
     seed: u64,
@@ -104,7 +104,7 @@ impl Share {
     }
 }
 
-/// So many graphs, a process's share each.
+/// Divides the graphs into one share per process.
 fn shares(seed: u64, graphs: u32) -> Vec<Share> {
     (0..graphs)
         .step_by(SHARE as usize)

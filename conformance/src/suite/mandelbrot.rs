@@ -1,4 +1,4 @@
-//! The Mandelbrot program: the bytes of its picture.
+//! The Mandelbrot program: compares the bytes of its picture.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::process::Finished;
 use crate::programs::Programs;
 use crate::sides::{Launch, Side, Sides};
 
-/// Pictures: width, height, iterations.
+/// The pictures: width, height, iterations.
 const PICTURES: [(u32, u32, u32); 3] = [(1024, 768, 500), (333, 217, 100), (1, 1, 1)];
 
 pub(super) fn cases(programs: &Programs, _: &Sides) -> Result<Vec<Case>, SetupError> {

@@ -1,9 +1,9 @@
-//! PyOpenCL's own tests: what passes natively must pass through Causeway, on the system's driver and on the newest PoCL
-//! that PyPI has.
+//! PyOpenCL's own tests. Tests that pass natively must pass through Causeway, on the system's driver and
+//! on the newest PoCL of PyPI.
 //!
-//! The wheels (PyOpenCL's with its own OpenCL loader inside) and the source archive (with the
-//! tests) come from PyPI by pip, exact versions, into `target/conformance/pyopencl`.
-//! Tests that fail or are skipped natively judge nothing.
+//! pip downloads exact versions from PyPI into `target/conformance/pyopencl`: the wheels (PyOpenCL's
+//! contains an OpenCL loader) and the source archive with the tests. Tests that fail or are skipped
+//! natively are not judged.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::suite::on_path;
 
 const PYOPENCL: &str = "pyopencl==2026.1.4";
 const ARCHIVE: &str = "pyopencl-2026.1.4";
-/// The newest PoCL of PyPI, of 2022.
+/// The newest PoCL of PyPI, from 2022.
 const POCL: &str = "pocl-binary-distribution==3.0";
 const OTHERS: [&str; 5] = [
     "numpy==2.4.6",
@@ -43,32 +43,32 @@ const FILES: [&str; 7] = [
     "test_array",
 ];
 
-/// Tests that are skipped because our devices lack something: a part of the name, and
-/// what is lacking. A failure is never excused.
+/// Tests that may be skipped because our devices lack something: a part of the name, and what is lacking.
+/// A failure is never excused.
 const RIGHT: &[(&str, &str)] = &[("fine_grain_svm", "of one host's memory")];
 
-/// Why a test that fails is none of ours: see [`fail_by_name`].
+/// Why a failing test is not Causeway's fault: see [`fail_by_name`].
 const BY_NAME: &str = "fails on the native driver too when the platform has another vendor's name";
 
-/// One file's tests on one side; the longest takes minutes on two cores.
+/// Time limit for one file's tests on one side. The longest takes minutes on two cores.
 const LIMIT: Duration = Duration::from_secs(2400);
 
-/// One call of pip.
+/// Time limit for one call of pip.
 const INSTALL_LIMIT: Duration = Duration::from_secs(400);
 
-/// On the system's driver.
+/// The cases on the system's driver.
 pub(super) fn cases(_: &Programs, _: &Sides) -> Result<Vec<Case>, SetupError> {
     Ok(cases_over("pyopencl", |_| Ok(None)))
 }
 
-/// On PyPI's PoCL.
+/// The cases on PyPI's PoCL.
 pub(super) fn cases_on_pypi(_: &Programs, _: &Sides) -> Result<Vec<Case>, SetupError> {
     Ok(cases_over("pyopencl-pypi", |place| {
         install_pocl(place).map(Some)
     }))
 }
 
-/// A case for each file of tests, over the driver that `get` brings: the system's where it brings none.
+/// Makes a case for each test file. `get` provides the driver; `None` means the system's.
 fn cases_over(
     suite: &'static str,
     get: impl FnOnce(&Path) -> Result<Option<PathBuf>, String>,
@@ -100,8 +100,8 @@ fn cases_over(
     FILES.into_iter().map(case).collect()
 }
 
-/// Brings PyPI's PoCL into the place, unless it is there; its library. Apart from the wheels: PyOpenCL's loader would
-/// find it by itself beside them.
+/// Installs PyPI's PoCL into the directory, unless it is there. Returns its library. It is kept apart
+/// from the wheels, because PyOpenCL's loader would find it beside them.
 fn install_pocl(place: &Path) -> Result<PathBuf, String> {
     let target = place.join("pocl");
     let folder = target.join("pyopencl/.libs");
@@ -123,11 +123,11 @@ fn install_pocl(place: &Path) -> Result<PathBuf, String> {
     driver.ok_or_else(|| format!("no libpocl in {}", folder.display()))
 }
 
-/// PyPI's PoCL lies in two folders, and the hwloc in it finds no memory where it may not open `/`: the sandbox of the
-/// daemon is told so, as its user would.
+/// Setting for the daemon's sandbox, as a user would choose it. PyPI's PoCL consists of two folders, and
+/// its hwloc finds no memory unless it may open `/`.
 const NEEDS_OF_POCL: (&str, &str) = ("CAUSEWAYD_SANDBOX_READ", "/");
 
-/// Brings wheel, archive and plugin into the place, unless they are there.
+/// Installs wheel, archive and plugin into the directory, unless they are there.
 fn install(place: &Path) -> Result<(), String> {
     let done = place.join(format!("{ARCHIVE}.done"));
     if !done.exists() {
@@ -157,7 +157,8 @@ fn install(place: &Path) -> Result<(), String> {
                 .arg("-C")
                 .arg(place),
         )?;
-        // Beside the package's sources Python would import those instead of the wheel.
+        // The tests are copied, because beside the package's sources Python would import
+        // those instead of the wheel.
         step(
             Command::new("cp")
                 .arg("-r")
@@ -186,7 +187,7 @@ fn step(command: &mut Command) -> Result<(), String> {
     Err(format!("{program}: {}: {last}", finished.exit))
 }
 
-/// Test name → outcome.
+/// Test names and their outcomes.
 type Outcomes = BTreeMap<String, String>;
 
 fn compare(sides: &Sides, place: &Path, case: &str, file: &str) -> Result<Verdict, SetupError> {
@@ -248,8 +249,8 @@ fn compare(sides: &Sides, place: &Path, case: &str, file: &str) -> Result<Verdic
     )))
 }
 
-/// Takes from `wrong` the tests that the native driver fails too as soon as its platform bears another name: PyOpenCL's
-/// tests go round some of their own faults by the vendor's name. Gives their functions.
+/// Removes from `wrong` the tests that also fail on the native driver under another platform name. PyOpenCL's
+/// tests work around some of their own faults by the vendor's name. Returns the functions of these tests.
 fn fail_by_name(
     sides: &Sides,
     place: &Path,
@@ -276,13 +277,13 @@ fn fail_by_name(
     Ok(taken)
 }
 
-/// `test_a` of `test_file.py::test_a[…]`.
+/// Returns `test_a` of `test_file.py::test_a[…]`.
 fn function_of(name: &str) -> &str {
     let inside = name.split_once("::").map_or(name, |(_, test)| test);
     inside.split('[').next().unwrap_or(inside)
 }
 
-/// With `only`, what pytest is to choose, the platform bears our vendor's name.
+/// Runs pytest. With `only`, the selection for pytest, the platform has Causeway's vendor name.
 fn run(
     sides: &Sides,
     side: Side,
@@ -324,7 +325,7 @@ fn run(
     Ok((finished, outcomes))
 }
 
-/// Test names carry the device and the platform; the platform is what differs.
+/// Removes the platform from a test's name. The name contains device and platform, and the platform differs.
 fn without_platform(name: &str) -> String {
     let mut plain = name.to_owned();
     for mark in [" on '", "pyopencl.Platform '"] {

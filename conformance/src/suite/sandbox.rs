@@ -1,8 +1,8 @@
-//! What a kernel that has taken its session's process over can do there: `programs/sandbox.c`, whose tables say what
-//! each of its system calls must give.
+//! Attacks by a kernel that controls its session's process: `programs/sandbox.c`. Its tables define the
+//! result of each system call.
 //!
-//! Nothing is compared, because natively there is no sandbox. Each case has a daemon of its own, which the probes may
-//! hurt where they find a hole.
+//! Nothing is compared, because natively there is no sandbox. Each case has its own daemon, which the
+//! probes may damage if they find a hole.
 
 use std::fs;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::process::{Exit, Finished};
 use crate::programs::Programs;
 use crate::sides::{Launch, Side, Sides};
 
-/// What the program answers where the machine cannot be asked.
+/// The program's exit code if this machine cannot be tested.
 const SKIPPED: Exit = Exit::Code(77);
 
-/// A node's settings, and the tables that go with them.
+/// A node's settings, and the tables that belong to them.
 struct Variant {
     name: &'static str,
     settings: &'static str,
     argument: &'static str,
-    /// Whether only root can have a daemon with these settings.
+    /// Whether only root can start a daemon with these settings.
     root: bool,
 }
 

@@ -1,4 +1,4 @@
-//! 32 threads on one context: the heavy program `programs/threads.c`.
+//! 32 threads on one context: the stress test `programs/threads.c`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::case::{Case, Verdict, first_difference};
 use crate::programs::Programs;
 use crate::sides::{Launch, Side, Sides};
 
-/// What the threads share; see the program.
+/// The objects that the threads share; see the program.
 const MODES: [&str; 4] = ["queues", "queue", "maps", "objects"];
 
 pub(super) fn cases(programs: &Programs, _: &Sides) -> Result<Vec<Case>, SetupError> {

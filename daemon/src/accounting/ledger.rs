@@ -1,7 +1,7 @@
-//! A page in the supervisor: which slots are taken, and what those counted that are gone.
+//! The supervisor's side of a page: which slots are taken, and the totals of sessions that have ended.
 //!
-//! Invariant: an [`Entry`] is dropped when its worker has been reaped, so a slot has one writer, and is empty when
-//! it gets the next.
+//! Invariant: an [`Entry`] is dropped only after its worker has been reaped. A slot therefore has one
+//! writer at a time, and is zero when the next session gets it.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -15,23 +15,23 @@ use parking_lot::Mutex;
 use super::page::Page;
 use super::{Cause, Counter, Figures};
 
-/// The page of a lease's sessions, or of one session.
+/// The page of one lease's sessions, or of one session.
 #[derive(Debug)]
 pub struct Ledger {
     page: Page,
     descriptor: OwnedFd,
-    state: Mutex<State>,
+    state: Mutex<LedgerState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Taken slots, with the most that was read of each.
+struct LedgerState {
+    /// Taken slots, each with the highest figures read so far.
     taken: BTreeMap<usize, Figures>,
-    /// Of sessions that are no more.
+    /// Totals of sessions that have ended.
     past: Figures,
 }
 
-/// A session's slot, in the supervisor; given back when dropped.
+/// A session's slot, on the supervisor's side; freed when dropped.
 #[derive(Debug)]
 pub struct Entry {
     ledger: Arc<Ledger>,
@@ -39,10 +39,10 @@ pub struct Entry {
 }
 
 impl Ledger {
-    /// For so many sessions at once.
+    /// Makes a page with slots for `sessions` simultaneous sessions.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn new(sessions: u32) -> io::Result<Arc<Ledger>> {
         let (page, descriptor) = Page::make(sessions as usize)?;
         Ok(Arc::new(Ledger {
@@ -52,13 +52,16 @@ impl Ledger {
         }))
     }
 
-    /// A slot for one more session; `None`: there is none left.
+    /// Takes a slot for one more session; `None` if all slots are taken.
     #[must_use]
     pub fn enter(self: &Arc<Ledger>) -> Option<Entry> {
         let mut state = self.state.lock();
-        // The lowest, so that few are looked at where memory is limited.
+        // Takes the lowest free slot: each check of a memory limit reads all slots up to the highest one
+        // ever used.
         let slot = (0..self.page.slots()).find(|slot| !state.taken.contains_key(slot))?;
         state.taken.insert(slot, Figures::default());
+        // Recorded before the worker gets the slot: from its first reservation on, all other sessions must
+        // read this slot.
         self.page.note_in_use(slot + 1);
         Some(Entry {
             ledger: Arc::clone(self),
@@ -66,12 +69,13 @@ impl Ledger {
         })
     }
 
-    /// What all its sessions have counted, those that are no more too.
+    /// Returns the totals of all sessions, including those that have ended.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let mut state = self.state.lock();
         let mut sum = state.past;
         for (slot, seen) in &mut state.taken {
+            // A worker could decrease its counters. The maximum keeps the totals monotonic.
             *seen = seen.most(Figures::read(self.page.slot(*slot)));
             sum = sum.plus(*seen);
         }
@@ -80,7 +84,7 @@ impl Ledger {
 }
 
 impl Entry {
-    /// What the session has counted.
+    /// Returns the figures of this session.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let mut state = self.ledger.state.lock();
@@ -90,7 +94,7 @@ impl Entry {
         *seen
     }
 
-    /// Why it ended, as its worker said; `None`: it did not come to say so.
+    /// Returns why the session ended, as its worker recorded; `None` if the worker recorded nothing.
     #[must_use]
     pub fn ending(&self) -> Option<Cause> {
         let slot = self.ledger.page.slot(self.slot);
@@ -98,14 +102,14 @@ impl Entry {
         Cause::ALL.into_iter().find(|cause| *cause as u64 == said)
     }
 
-    /// The slot's number.
+    /// Returns the slot's number.
     #[must_use]
     pub fn number(&self) -> u32 {
-        // As many as were asked for, which was a number of this type.
+        // The number of slots came from a `u32`, so the slot's number fits.
         self.slot as u32
     }
 
-    /// The page, to be passed to the worker.
+    /// Returns the page's descriptor, which is passed to the worker.
     #[must_use]
     pub fn page(&self) -> BorrowedFd<'_> {
         self.ledger.descriptor.as_fd()
@@ -115,6 +119,8 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         let last = self.figures();
+        // The worker has been reaped, so nothing else writes to the slot. The slot is cleared while it
+        // still counts as taken.
         for word in self.ledger.page.slot(self.slot) {
             word.store(0, Ordering::SeqCst);
         }

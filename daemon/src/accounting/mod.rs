@@ -1,16 +1,16 @@
-//! What sessions use, where their workers count it and the supervisor sees it: memory that both have mapped.
+//! Counters of sessions, in memory that the workers and the supervisor share.
 //!
-//! A [`Ledger`] is a page with a slot for each session of one lease (without a device manager: of one session). A
-//! worker has its session's [`Slot`] and adds to it with relaxed atomics; the supervisor reads it when somebody asks,
-//! and takes what is there into the ledger when the worker has been reaped. So counting costs no message, and what a
-//! worker counted outlives it, however it ends.
+//! A [`Ledger`] is a page with a slot for each session of one lease. Without a device manager, each session
+//! has a page of its own. A worker holds its session's [`Slot`] and adds to it with relaxed atomics. The
+//! supervisor reads the slot on demand, and adds its values to the ledger when the worker has been reaped.
+//! Counting therefore costs no message, and the figures survive the worker, however it ends.
 //!
-//! The slots also have what each session holds of each leased device's memory, which is how a limit holds for a
-//! lease as a whole ([`Slot::hold`]).
+//! The slots also record how much of each leased device's memory each session holds. This is how a memory
+//! limit applies to a lease as a whole ([`Slot::hold`]).
 //!
-//! What it is not: it is no protection from a worker that somebody has taken over, which can write what it likes into
-//! the page of its own lease; others' pages it does not have. Invariants: totals never become less; the slot of a
-//! worker that is gone is empty.
+//! This is no protection against a compromised worker, which can write any value into the page of its own
+//! lease. It cannot reach the pages of other leases. Invariants: totals never decrease; the slot of a
+//! worker that has ended is zero.
 #![deny(unsafe_code)]
 
 mod ledger;
@@ -23,58 +23,60 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use page::{Page, SLOT};
 
 pub use ledger::{Entry, Ledger};
-pub use page::Unfit;
+pub use page::PageError;
 
-/// Devices of which a slot counts memory.
+/// Number of devices whose memory a slot records.
 pub const DEVICES: usize = crate::handover::MAX_LEASED;
 
-/// What a worker counts.
+/// Index of a counter in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Counter {
     /// Commands applied.
     Commands = 0,
-    /// Builds that were asked of the node's OpenCL: built, compiled or linked.
+    /// Builds, compilations and links that the node's OpenCL ran.
     Builds = 1,
     /// Builds that came from the build cache instead.
     CachedBuilds = 2,
-    /// Why the worker ends: not a count, see [`Slot::note_ending`].
+    /// Why the worker ends. This is a [`Cause`], not a count; see [`Slot::note_ending`].
     Ending = 3,
-    /// Connections that did not prove what they had to.
+    /// Connections that failed to prove the session's secret.
     Refused = 4,
-    // The next ones are in another cache line than the commands, which one thread counts all the time.
+    // The next counters lie in another cache line than the commands, because one thread updates the
+    // commands all the time.
     /// Bytes of bulk transfers from the client.
     FromClient = 8,
-    /// To the client.
+    /// Bytes of bulk transfers to the client.
     ToClient = 9,
-    /// From other nodes' workers.
+    /// Bytes of bulk transfers from other nodes' workers.
     FromNodes = 10,
-    /// To them.
+    /// Bytes of bulk transfers to other nodes' workers.
     ToNodes = 11,
 }
 
-/// Where in a slot the devices' memory begins.
+/// Index in a slot at which the devices' memory begins.
 const HELD: usize = 16;
 const _: () = assert!(HELD + DEVICES <= SLOT);
 
-/// How often an allocation is tried that others of the lease are in the way of for a moment.
+/// Attempts to allocate while concurrent attempts of the lease's other sessions exceed the limit for a
+/// moment.
 const ATTEMPTS: usize = 64;
 
-/// Why a session's worker says that it ends.
+/// Reason for which a session ends, as its worker reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Cause {
     /// The client closed the session.
     ClientClosed = 1,
-    /// A connection to the client broke, or it was silent for too long.
+    /// A connection to the client broke, or the client was silent for too long.
     ClientLost = 2,
-    /// The client broke the protocol.
+    /// The client violated the protocol.
     Violation = 3,
-    /// The client opened a session and did not come.
+    /// The client opened a session and never connected.
     NeverConnected = 4,
-    /// The supervisor ended it.
+    /// The supervisor ended the session.
     ToldToEnd = 5,
-    /// Something here is broken.
+    /// An internal error of the worker.
     Broken = 6,
 }
 
@@ -89,7 +91,7 @@ impl Cause {
     ];
 }
 
-/// What was counted.
+/// Values of a session's counters, or their sums over several sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// [`Counter::Commands`].
@@ -138,18 +140,18 @@ impl Figures {
         }
     }
 
-    /// Both together.
+    /// Returns the sums of both.
     #[must_use]
     pub fn plus(self, other: Figures) -> Figures {
         self.combine(other, u64::saturating_add)
     }
 
-    /// Of each the larger: what is read twice must not seem to become less.
+    /// Takes the larger value of each counter, so that figures never decrease from one reading to the next.
     fn most(self, other: Figures) -> Figures {
         self.combine(other, u64::max)
     }
 
-    /// Bytes over bulk connections, both ways.
+    /// Returns the bytes of all bulk connections, in both directions.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         [
@@ -163,7 +165,7 @@ impl Figures {
     }
 }
 
-/// A session's place in a page, in its worker.
+/// A session's slot in a page, on the worker's side.
 #[derive(Clone, Debug)]
 pub struct Slot {
     page: Arc<Page>,
@@ -171,15 +173,15 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// The slot of this number in the page that the supervisor has passed.
+    /// Maps the page that the supervisor has passed and selects the slot of this number.
     ///
     /// # Errors
-    /// [`Unfit`].
-    pub fn adopt(page: &OwnedFd, index: u32) -> Result<Slot, Unfit> {
+    /// [`PageError`] if the page is not sealed, or has no such slot.
+    pub fn adopt(page: &OwnedFd, index: u32) -> Result<Slot, PageError> {
         let page = Page::adopt(page)?;
         let index = index as usize;
         if index >= page.slots() {
-            return Err(Unfit::NoSlot);
+            return Err(PageError::NoSlot);
         }
         Ok(Slot {
             page: Arc::new(page),
@@ -191,21 +193,23 @@ impl Slot {
         self.page.slot(self.index)
     }
 
-    /// Counts.
+    /// Adds `amount` to a counter.
     pub fn add(&self, counter: Counter, amount: u64) {
         self.words()[counter as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// Leaves word of why the worker ends.
+    /// Records why the worker ends.
     pub fn note_ending(&self, why: Cause) {
         self.words()[Counter::Ending as usize].store(why as u64, Ordering::Relaxed);
     }
 
-    /// Takes so many bytes of a device's memory, if all sessions of the lease together then have no more than
-    /// `limit` of it. `device`: its place in the assignment, below [`DEVICES`].
+    /// Reserves `size` bytes of a device's memory, provided that all sessions of the lease together then
+    /// hold at most `limit` bytes. `device` is the device's index in the assignment, below [`DEVICES`].
+    /// Returns whether the bytes were reserved.
     ///
-    /// A session adds first and then looks at all slots, so of two that take the last piece at once the later sees
-    /// both: together they never have too much. Both may see too much, and then both go back and try again.
+    /// A session first adds and then reads all slots. If two sessions race for the last bytes, the later
+    /// one sees both amounts, so together they never exceed the limit. Both may see too much; both then
+    /// undo the addition and retry.
     #[must_use]
     pub fn hold(&self, device: usize, size: u64, limit: u64) -> bool {
         let own = &self.words()[HELD + device];
@@ -224,7 +228,7 @@ impl Slot {
         false
     }
 
-    /// Gives back what was [held](Slot::hold).
+    /// Releases bytes that [`Slot::hold`] reserved.
     pub fn give_back(&self, device: usize, size: u64) {
         self.words()[HELD + device].fetch_sub(size, Ordering::SeqCst);
     }

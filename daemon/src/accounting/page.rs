@@ -1,7 +1,7 @@
-//! The memory itself: a sealed memfd, mapped here and there, in which everything is an atomic word.
+//! The shared memory: a sealed memfd that both processes map, and that contains only atomic words.
 //!
-//! The one module of accounting with raw memory. Invariant: a [`Page`] stays mapped, and can be touched, until it is
-//! dropped: nobody can shorten it.
+//! This is the only module of `accounting` that uses raw memory. Invariant: a [`Page`] stays mapped and
+//! accessible until it is dropped, because the seals prevent anyone from shrinking it.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,50 +12,50 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// Words before the first slot: a cache line. The first says how many slots have ever been in use.
+/// Words before the first slot: one cache line. The first word is the highest number of slots ever in use.
 const HEADER: usize = 8;
-/// Words of a slot: whole cache lines.
+/// Words per slot: whole cache lines.
 pub(super) const SLOT: usize = 80;
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
 
-/// Memory that was passed is not fit to be counted in.
+/// The passed memory cannot be used for counting.
 #[derive(Debug, thiserror::Error)]
-pub enum Unfit {
-    /// Something of the system's.
+pub enum PageError {
+    /// A system call failed.
     #[error("{0}")]
     System(#[from] io::Error),
-    /// Someone could take it away under us.
+    /// The memory is not sealed, so another process could shrink it while it is mapped.
     #[error("the memory is not sealed against being resized")]
     Unsealed,
-    /// It has no whole slots, or fewer than were said.
+    /// The memory has no whole slot, or fewer slots than the supervisor claims.
     #[error("the memory has no such slot")]
     NoSlot,
 }
 
-/// See the module.
+/// A mapped page.
 #[derive(Debug)]
 pub(super) struct Page {
     base: NonNull<AtomicU64>,
     slots: usize,
 }
 
-// SAFETY: an address of memory that stays mapped, in which there are atomics only.
+// SAFETY: the address refers to memory that stays mapped and contains only atomics.
 unsafe impl Send for Page {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// Makes one with so many empty slots; its descriptor is for the workers.
+    /// Makes a page with `slots` empty slots. The descriptor is for the workers.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn make(slots: usize) -> io::Result<(Page, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let made =
             match rustix::fs::memfd_create("causeway-ledger", flags | MemfdFlags::NOEXEC_SEAL) {
-                // A kernel before 6.3.
+                // A kernel before 6.3 does not know NOEXEC_SEAL.
                 Err(rustix::io::Errno::INVAL) => rustix::fs::memfd_create("causeway-ledger", flags),
                 other => other,
             }?;
@@ -64,25 +64,25 @@ impl Page {
         Ok((Page::map(&made, slots)?, made))
     }
 
-    /// Maps one that the supervisor has made.
+    /// Maps a page that the supervisor has made.
     ///
     /// # Errors
-    /// [`Unfit`].
-    pub(super) fn adopt(made: &OwnedFd) -> Result<Page, Unfit> {
-        let seals = rustix::fs::fcntl_get_seals(made).map_err(|_| Unfit::Unsealed)?;
+    /// [`PageError`] if the memory is not sealed, or has no whole slot.
+    pub(super) fn adopt(made: &OwnedFd) -> Result<Page, PageError> {
+        let seals = rustix::fs::fcntl_get_seals(made).map_err(|_| PageError::Unsealed)?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-            return Err(Unfit::Unsealed);
+            return Err(PageError::Unsealed);
         }
         let bytes = rustix::fs::fstat(made).map_err(io::Error::from)?.st_size;
         let words = usize::try_from(bytes).unwrap_or(0) / size_of::<AtomicU64>();
         match words.checked_sub(HEADER) {
             Some(words) if words >= SLOT => Ok(Page::map(made, words / SLOT)?),
-            _ => Err(Unfit::NoSlot),
+            _ => Err(PageError::NoSlot),
         }
     }
 
     fn map(memory: impl AsFd, slots: usize) -> io::Result<Page> {
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: this makes a new mapping at an address that the kernel chooses.
         let base = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -95,8 +95,9 @@ impl Page {
         };
         let base: NonNull<AtomicU64> =
             NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // What a driver forks must not count for the session; where that is not to be had it has no reason to.
-        // SAFETY: the mapping is ours, and only a child misses it.
+        // Processes that a driver forks must not count for the session. Errors are ignored: a kernel that
+        // cannot do this must not stop the session.
+        // SAFETY: this function owns the mapping, and the advice only affects child processes.
         let _ = unsafe {
             rustix::mm::madvise(base.as_ptr().cast(), length(slots), Advice::LinuxDontFork)
         };
@@ -104,28 +105,28 @@ impl Page {
     }
 
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: page-aligned and mapped for as long as `self` lives, with so many words; every bit pattern is one,
-        // and other processes can change values only.
+        // SAFETY: the mapping is page-aligned, has this many words, and lives as long as `self`. Every bit
+        // pattern is a valid word. Other processes can only change values.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), HEADER + self.slots * SLOT) }
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub(super) fn slots(&self) -> usize {
         self.slots
     }
 
-    /// One of them.
+    /// Returns the words of one slot.
     pub(super) fn slot(&self, index: usize) -> &[AtomicU64] {
         &self.words()[HEADER + index * SLOT..][..SLOT]
     }
 
-    /// Beyond these, no slot has ever been in use.
+    /// Returns the number of slots that have ever been in use. Slots with higher numbers are still zero.
     pub(super) fn in_use(&self) -> usize {
         let said = self.words()[0].load(Ordering::SeqCst);
         usize::try_from(said).unwrap_or(usize::MAX).min(self.slots)
     }
 
-    /// So many have been by now.
+    /// Records that the first `slots` slots have been in use.
     pub(super) fn note_in_use(&self, slots: usize) {
         self.words()[0].fetch_max(slots as u64, Ordering::SeqCst);
     }
@@ -133,7 +134,7 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nothing of it is used any more.
+        // SAFETY: `self` owns the mapping, and nothing refers to it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), length(self.slots)) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }

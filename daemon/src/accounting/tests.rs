@@ -1,4 +1,4 @@
-//! Two sides of a page in one process: a ledger, and slots that were adopted from its descriptor.
+//! Tests both sides of a page in one process: a ledger, and slots that are adopted from its descriptor.
 
 use std::os::fd::OwnedFd;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The worker's side of an entry.
+/// Returns the worker's side of an entry.
 fn slot(entry: &Entry) -> Slot {
     let page: OwnedFd = entry.page().try_clone_to_owned().unwrap();
     Slot::adopt(&page, entry.number()).unwrap()
@@ -29,7 +29,7 @@ fn what_a_worker_counted_outlives_it() {
     assert_eq!((both.commands, both.bytes()), (6, 110));
     drop(first);
     assert_eq!(ledger.figures(), both);
-    // The next one in the slot begins with nothing.
+    // The next session in the slot starts from zero.
     let third = ledger.enter().unwrap();
     assert_eq!((third.number(), third.ending()), (0, None));
     assert_eq!(third.figures(), Figures::default());
@@ -44,7 +44,7 @@ fn what_was_read_never_becomes_less() {
     let worker = slot(&entry);
     worker.add(Counter::Builds, 9);
     assert_eq!(ledger.figures().builds, 9);
-    // As a worker that was taken over may do.
+    // A compromised worker may do this.
     worker.add(Counter::Builds, u64::MAX);
     assert_eq!(entry.figures().builds, 9);
     drop(entry);
@@ -64,7 +64,7 @@ fn a_limit_holds_for_all_sessions_of_a_lease() {
     assert!(!one.hold(0, u64::MAX, 100));
     two.give_back(0, 40);
     assert!(one.hold(0, 10, 100));
-    // A worker that was killed gives nothing back; its slot does.
+    // A killed worker releases nothing itself. Dropping its entry does.
     drop(first);
     assert!(two.hold(0, 100, 100));
 }
@@ -74,7 +74,7 @@ fn sessions_that_race_never_have_more_than_the_limit() {
     const LIMIT: u64 = 10;
     let ledger = Ledger::new(4).unwrap();
     let entries: Vec<_> = (0..4).map(|_| ledger.enter().unwrap()).collect();
-    // What was really given out: less than the slots say, never more.
+    // Bytes that sessions really hold. The slots may show more for a moment, never less.
     let given = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for entry in &entries {
@@ -91,7 +91,7 @@ fn sessions_that_race_never_have_more_than_the_limit() {
             });
         }
     });
-    // Nothing was lost or given back twice.
+    // No bytes were lost or released twice.
     let worker = slot(&entries[0]);
     assert!(worker.hold(3, LIMIT, LIMIT) && !worker.hold(3, 1, LIMIT));
 }
@@ -100,15 +100,15 @@ fn sessions_that_race_never_have_more_than_the_limit() {
 fn memory_that_can_be_resized_is_not_taken() {
     let made = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&made, 1 << 16).unwrap();
-    assert!(matches!(Slot::adopt(&made, 0), Err(Unfit::Unsealed)));
+    assert!(matches!(Slot::adopt(&made, 0), Err(PageError::Unsealed)));
     let ledger = Ledger::new(1).unwrap();
     let entry = ledger.enter().unwrap();
     let page = entry.page().try_clone_to_owned().unwrap();
-    assert!(matches!(Slot::adopt(&page, 1), Err(Unfit::NoSlot)));
+    assert!(matches!(Slot::adopt(&page, 1), Err(PageError::NoSlot)));
 }
 
 proptest! {
-    /// Against a plain list of what each session holds.
+    /// Compares with a plain list of what each session holds.
     #[test]
     fn holding_is_adding_up(steps in proptest::collection::vec((0..3_usize, 0..2_usize, 1..50_u64, any::<bool>()), 0..200)) {
         const LIMIT: u64 = 100;

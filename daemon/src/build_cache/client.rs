@@ -1,7 +1,7 @@
-//! The worker's end: asks the supervisor for entries, and sends it jobs.
+//! The worker's side of the build cache: asks the supervisor for entries and sends it jobs.
 //!
-//! Invariant: whatever the supervisor does, a build waits for it [`PATIENCE`] at most, and goes on without
-//! the cache then; one that was not answered costs the builds of the next [`SILENCE`] nothing.
+//! Invariant: a build waits for the supervisor [`PATIENCE`] at most, and then continues without the cache.
+//! After a timeout, builds do not ask at all for [`SILENCE`].
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,25 +20,27 @@ use super::job::JOB_SEALS;
 use super::{Job, Key};
 use crate::handover::{self, ToSupervisor};
 
-/// The supervisor opens a file and answers; on a machine that takes longer for it a build takes longer yet.
+/// Timeout for an answer. The supervisor only opens a file; on a machine where that takes longer, a build
+/// takes longer still.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// For so long nothing is asked once a question was not answered: its disk may hang.
+/// Pause after a timeout, during which no lookups are sent. The supervisor's disk may hang.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// The way to the cache.
+/// The worker's connection to the build cache.
 #[derive(Debug)]
 pub struct Client {
     channel: OwnedFd,
     on: AtomicBool,
     last: AtomicU64,
     asked: Mutex<HashMap<u64, SyncSender<Option<OwnedFd>>>>,
-    // When a question was last left without an answer.
+    // Time of the latest timeout.
     unanswered: Mutex<Option<Instant>>,
     patience: Duration,
 }
 
 impl Client {
-    /// Over the worker's channel to its supervisor; off until it is [switched on](Client::switch).
+    /// Makes a client that uses the worker's channel to its supervisor. It is off until [`Client::switch`]
+    /// turns it on.
     #[must_use]
     pub fn new(channel: OwnedFd) -> Client {
         Client {
@@ -51,36 +53,38 @@ impl Client {
         }
     }
 
-    /// As the assignment says.
+    /// Turns the client on or off, as the assignment says.
     pub fn switch(&self, on: bool) {
         self.on.store(on, Ordering::Relaxed);
     }
 
-    /// Whether there is a cache.
+    /// Returns whether the daemon has a build cache.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// The supervisor's answer to the question of this number.
+    /// Delivers the supervisor's answer to the lookup with this ticket.
     pub fn answered(&self, ticket: u64, entry: Option<OwnedFd>) {
         if let Some(asked) = self.asked.lock().remove(&ticket) {
-            // Nobody waits any more: the entry is closed.
+            // If the lookup has timed out meanwhile, this fails and closes the entry.
             let _ = asked.try_send(entry);
         }
     }
 
-    /// The entries of a build for several devices, if there is one for each that is whole and current.
+    /// Looks up the entries of a build for several devices. Returns them only if there is an intact and
+    /// current one for each device.
     #[must_use]
     pub fn look_up(&self, keys: &[Key]) -> Option<Vec<Entry>> {
         let before = *self.unanswered.lock();
         if before.is_some_and(|before| before.elapsed() < SILENCE) {
             return None;
         }
+        // All questions are sent before the first answer is awaited, and share one deadline.
         let until = Instant::now() + self.patience;
         let asked: Vec<Asked<'_>> = keys.iter().map(|key| self.ask(key)).collect();
         let answers = asked.into_iter().map(|asked| asked.answer(until));
-        // A question that was not answered is the last one.
+        // Stops at the first timeout.
         let answers: Vec<Option<OwnedFd>> = answers.collect::<Option<_>>()?;
         let entries = keys.iter().zip(answers);
         entries
@@ -94,7 +98,7 @@ impl Client {
         self.asked.lock().insert(ticket, tell);
         let question = ToSupervisor::LookUp { ticket, key: *key };
         if handover::send_to_supervisor(&self.channel, &question).is_err() {
-            // Nobody will answer.
+            // Dropping the sender makes the wait for an answer end at once.
             self.asked.lock().remove(&ticket);
         }
         Asked {
@@ -109,50 +113,54 @@ impl Client {
         match decoded {
             Ok(Ok(entry)) if entry.is_current() => Some(entry),
             Ok(Ok(_)) => {
-                tracing::info!(?key, "what was built before is another compiler's");
+                tracing::info!(
+                    ?key,
+                    "a cached build is outdated, because its compiler has changed; the program is built again"
+                );
                 self.send(&ToSupervisor::Outdated { key: *key });
                 None
             }
             Ok(Err(error)) => {
-                tracing::info!(%error, ?key, "the build cache");
+                tracing::info!(%error, ?key, "a cached build is damaged; the program is built again");
                 self.refuse(key);
                 None
             }
             Err(error) => {
-                tracing::debug!(%error, ?key, "the build cache");
+                tracing::debug!(%error, ?key, "a cached build cannot be read; the program is built again");
                 None
             }
         }
     }
 
-    /// An entry is of no use: it is to be forgotten.
+    /// Asks the supervisor to remove an entry that cannot be used.
     pub fn refuse(&self, key: &Key) {
         self.send(&ToSupervisor::Refused { key: *key });
     }
 
-    /// Has a build made again for the cache.
+    /// Asks the supervisor to have a build repeated for the cache.
     pub fn learn(&self, key: &Key, job: &Job) {
         let written = || -> io::Result<OwnedFd> {
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
             let mut file = File::from(rustix::fs::memfd_create("build", flags)?);
             file.write_all(&job.encode_to_vec())?;
+            // The supervisor only reads sealed memory, because such a read cannot block.
             rustix::fs::fcntl_add_seals(&file, JOB_SEALS)?;
             Ok(file.into())
         };
         match written() {
             Ok(job) => self.send(&ToSupervisor::Learn { key: *key, job }),
-            Err(error) => tracing::debug!(%error, "the build cache"),
+            Err(error) => tracing::debug!(%error, "a build cannot be offered to the build cache"),
         }
     }
 
     fn send(&self, message: &ToSupervisor) {
         if let Err(error) = handover::send_to_supervisor(&self.channel, message) {
-            tracing::debug!(%error, "the build cache");
+            tracing::debug!(%error, "a message to the build cache cannot be sent");
         }
     }
 }
 
-/// A question that was sent.
+/// A lookup that was sent.
 struct Asked<'a> {
     client: &'a Client,
     ticket: u64,
@@ -160,12 +168,14 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// `None`: there was none by then.
+    /// Waits for the answer; `None` after a timeout.
     fn answer(self, until: Instant) -> Option<Option<OwnedFd>> {
         let left = until.saturating_duration_since(Instant::now());
         let answer = self.told.recv_timeout(left).ok();
         if answer.is_none() {
-            tracing::info!("the build cache does not answer; it is left alone for a while");
+            tracing::info!(
+                "the build cache does not answer; builds do not use it for the next 60 s"
+            );
             *self.client.unanswered.lock() = Some(Instant::now());
         }
         answer
@@ -192,7 +202,7 @@ mod tests {
 
     const KEYS: [Key; 2] = [Key([1; KEY]), Key([2; KEY])];
 
-    // Questions that have come.
+    // Counts the lookups that have arrived.
     fn questions(supervisor: &OwnedFd) -> usize {
         let mut count = 0;
         while let Ok(Some(ToSupervisor::LookUp { .. })) =
@@ -210,7 +220,7 @@ mod tests {
         client.patience = Duration::from_millis(1);
         assert_eq!(client.look_up(&KEYS), None);
         assert_eq!(questions(&supervisor), 2);
-        // The late answer is closed.
+        // The late answer is ignored and closed.
         client.answered(0, None);
         assert_eq!(client.look_up(&KEYS), None);
         assert_eq!(questions(&supervisor), 0);

@@ -1,11 +1,11 @@
-//! One entry as bytes: header, what a client is told of the build, the driver's binary.
+//! The binary format of an entry: header, the answer for a client, the driver's binary.
 //!
 //! ```text
 //! magic 8 | key 32 | length of the answer u32 | length of the binary u64 | SHA-256 of all else 32 | answer | binary
 //! ```
-//! Numbers are little-endian. The answer is protobuf and short, because decoding makes it larger; the
-//! binary is only copied. Invariant: bytes that [`Entry::decode`] takes are those that were encoded for
-//! this very key, or made by somebody who could have put any entry there.
+//! Numbers are little-endian. The answer is protobuf with a low size limit, because it grows when it is
+//! decoded. The binary is only copied. Invariant: bytes that [`Entry::decode`] accepts were encoded for
+//! exactly this key, unless their author could have placed any entry there.
 
 use causeway_proto::command::{DeviceBuild, KernelSignature};
 use prost::Message;
@@ -19,63 +19,63 @@ const DIGEST: usize = 32;
 const ANSWER_AT: usize = 8 + KEY;
 const BINARY_AT: usize = ANSWER_AT + 4;
 const DIGEST_AT: usize = BINARY_AT + 8;
-/// Bytes before the answer.
+/// Length of the header, in bytes.
 const HEADER: usize = DIGEST_AT + DIGEST;
-/// Bytes of the longest answer. (Of 2 bytes of it a decoder can make 150.)
+/// Maximum length of an answer, in bytes. Decoding can turn 2 bytes into 150.
 const MAX_ANSWER: usize = 1 << 20;
-/// Bytes of the longest binary.
+/// Maximum length of a binary, in bytes.
 const MAX_BINARY: usize = 64 << 20;
-/// Bytes of the longest entry.
+/// Maximum length of an entry, in bytes.
 pub const MAX_ENTRY: usize = HEADER + MAX_ANSWER + MAX_BINARY;
 
-/// The outcome of a build for one device.
+/// The result of a build for one device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// What a client is told.
+    /// The answer for the client.
     pub answer: Answer,
-    /// `CL_PROGRAM_BINARIES`.
+    /// The driver's binary, from `CL_PROGRAM_BINARIES`.
     pub binary: Vec<u8>,
 }
 
-/// What a client is told of a build. Devices in it are number 0.
+/// The answer for the client of a build. The device has number 0 in it.
 #[derive(Clone, PartialEq, Message)]
 pub struct Answer {
-    /// Whether argument info was asked for, so that it is when the binary is loaded.
+    /// Whether the build recorded argument info, so that it is also requested when the binary is loaded.
     #[prost(bool, tag = "1")]
     pub arg_info: bool,
-    /// Status, log, type.
+    /// Status, log and binary type.
     #[prost(message, optional, tag = "2")]
     pub build: Option<DeviceBuild>,
-    /// All kernels, in the driver's order. Drivers keep less than this in their binaries.
+    /// All kernels, in the driver's order. Drivers' binaries contain less about kernels than this.
     #[prost(message, repeated, tag = "3")]
     pub kernels: Vec<KernelSignature>,
-    /// Not for the client: the files that the driver loaded to compile, beside those in the key.
+    /// Files that the driver loaded to compile and that are not in the key. This is not for the client.
     #[prost(message, repeated, tag = "4")]
     pub loaded: Vec<Stamp>,
 }
 
-/// Bytes that are no entry.
+/// Reasons for which bytes are not a valid entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
-    /// It was cut, or is something else.
-    #[error("no entry of the build cache")]
+    /// The entry is truncated, or the bytes are something else.
+    #[error("the data is not an entry of the build cache")]
     Shape,
-    /// It was changed.
-    #[error("an entry whose checksum is wrong")]
+    /// The entry was modified.
+    #[error("the entry's checksum is wrong")]
     Checksum,
-    /// It is an entry, but another build's.
-    #[error("an entry of another build")]
+    /// The entry belongs to another build.
+    #[error("the entry belongs to another build")]
     Key,
-    /// It is more than is kept.
-    #[error("an entry that is too long")]
+    /// The entry exceeds a length limit.
+    #[error("the entry exceeds the length limit")]
     Length,
 }
 
 impl Entry {
-    /// As bytes.
+    /// Encodes the entry.
     ///
     /// # Errors
-    /// [`Broken::Length`] for more than is kept.
+    /// [`Broken::Length`] if a length limit is exceeded.
     pub fn encode(&self, key: &Key) -> Result<Vec<u8>, Broken> {
         let answer = self.answer.encode_to_vec();
         let stamps = self.answer.loaded.len();
@@ -95,10 +95,10 @@ impl Entry {
         Ok(bytes)
     }
 
-    /// From bytes.
+    /// Decodes the entry of `key`.
     ///
     /// # Errors
-    /// [`Broken`] for anything but an entry of `key`.
+    /// [`Broken`] if the bytes are not an intact entry of `key`.
     pub fn decode(bytes: &[u8], key: &Key) -> Result<Entry, Broken> {
         if key_of(bytes)? != *key {
             return Err(Broken::Key);
@@ -112,17 +112,17 @@ impl Entry {
         Ok(Entry { answer, binary })
     }
 
-    /// Whether what made it is still there as it was. Looks at the disk.
+    /// Returns whether all files that the driver loaded to compile are unchanged. Accesses the disk.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.answer.loaded.iter().all(Stamp::is_current)
     }
 }
 
-/// The key of an entry that is whole.
+/// Returns the key of an entry after checking its shape and checksum.
 ///
 /// # Errors
-/// [`Broken`] if it is not. What the answer says is not looked at.
+/// [`Broken`] if a check fails. The content of the answer is not checked.
 pub fn key_of(bytes: &[u8]) -> Result<Key, Broken> {
     parts(bytes)?;
     if bytes[DIGEST_AT..HEADER] != digest(bytes) {
@@ -132,7 +132,7 @@ pub fn key_of(bytes: &[u8]) -> Result<Key, Broken> {
     Ok(Key(key.map_err(|_| Broken::Shape)?))
 }
 
-/// Answer and binary, whose lengths are as the header says.
+/// Splits an entry into answer and binary, after checking their lengths.
 fn parts(bytes: &[u8]) -> Result<(&[u8], &[u8]), Broken> {
     let (header, body) = bytes.split_at_checked(HEADER).ok_or(Broken::Shape)?;
     if header[..MAGIC.len()] != MAGIC {
@@ -224,7 +224,7 @@ mod tests {
 
         #[test]
         fn anything_ends_in_an_answer(mut bytes: Vec<u8>, sign: bool) {
-            // With a checksum as an attacker would make it.
+            // The checksum is valid, as an attacker would make it.
             if sign {
                 let mut whole = entry("", Vec::new()).encode(&HERS).unwrap();
                 whole.truncate(HEADER);

@@ -1,46 +1,46 @@
-//! Which builds did not come out for the cache, and when each may be tried again: pure.
+//! Builds that failed for the cache, and when each may be retried: pure.
 //!
-//! Some will never come out, because the compiler crashes on them; others failed for want of memory, or because
-//! somebody else had the device. Nobody can tell the two apart, so each may be tried again, after a pause
-//! that grows from failure to failure, and no more after a few; one that comes out after all has never failed. An entry that is outdated counts as well, without a
-//! pause: a compiler is replaced now and then, but a driver that compiles with a passing file makes entries that are
-//! always outdated.
+//! Some builds always fail, for example because they crash the compiler. Others fail because memory was
+//! short or the device was busy. The two cannot be told apart, so each failed build is retried, after
+//! pauses that grow, and a few times only. A success resets its failures. An outdated entry also counts,
+//! but without a pause: compilers are replaced now and then. A driver that loads a temporary file for each
+//! compilation, however, makes entries that are always outdated.
 //!
-//! Invariants: a name fails at most [`ATTEMPTS`] times as long as it is remembered; at most the given number of
-//! names is remembered, the one that failed longest ago going first.
+//! Invariants: a remembered name fails at most [`ATTEMPTS`] times. The number of names is limited; the one
+//! that failed longest ago is dropped first.
 #![forbid(unsafe_code)]
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// Failures after which a build is left alone.
+/// Number of failures after which a build is not retried.
 pub const ATTEMPTS: u32 = 5;
-/// From the first failure to the next attempt.
+/// Pause between the first failure and the next attempt.
 const FIRST_PAUSE: Duration = Duration::from_secs(30);
-/// Each pause is so many times the one before.
+/// Factor by which each pause is longer than the one before.
 const GROWTH: u32 = 4;
 
-/// What failed, by name.
+/// The failed builds, by name.
 #[derive(Debug)]
 pub struct Failures<N> {
     most: usize,
     failed: HashMap<N, Failed>,
-    // Each name once, the one that failed longest ago first.
+    // Each name once, ordered by the time of the latest failure.
     order: VecDeque<N>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Failed {
     times: u32,
-    // Of these times.
+    // Number of failures that were outdated entries.
     outdated: u32,
-    // None: never.
+    // Time of the next attempt; `None`: never.
     again: Option<Instant>,
 }
 
 impl<N: Copy + Eq + Hash> Failures<N> {
-    /// Nothing has failed; so many names are remembered.
+    /// Makes an empty table that remembers at most `most` names.
     #[must_use]
     pub fn new(most: usize) -> Failures<N> {
         Failures {
@@ -50,14 +50,15 @@ impl<N: Copy + Eq + Hash> Failures<N> {
         }
     }
 
-    /// It failed now.
+    /// Records a failed build.
     pub fn fail(&mut self, name: N, now: Instant) {
         let pause = |times| FIRST_PAUSE * GROWTH.pow(times - 1);
         self.count(name, 0, |times| now + pause(times));
     }
 
-    /// It came out: its failures are forgiven, not how often it was outdated.
+    /// Records a successful build. Its failures are reset, but not the count of outdated entries.
     pub fn succeed(&mut self, name: &N) {
+        // A build without a further attempt (`again` is `None`) stays abandoned.
         if let Some(failed) = self.failed.get_mut(name)
             && failed.again.is_some()
         {
@@ -65,7 +66,7 @@ impl<N: Copy + Eq + Hash> Failures<N> {
         }
     }
 
-    /// It came out once, for a compiler that is another one now.
+    /// Records that an entry was outdated: it was built, but its compiler has changed since.
     pub fn outdate(&mut self, name: N, now: Instant) {
         self.count(name, 1, |_| now);
     }
@@ -90,7 +91,7 @@ impl<N: Copy + Eq + Hash> Failures<N> {
         }
     }
 
-    /// Whether it may be tried.
+    /// Returns whether the build may be tried now.
     #[must_use]
     pub fn may_try(&self, name: &N, now: Instant) -> bool {
         let failed = self.failed.get(name);

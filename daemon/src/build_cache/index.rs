@@ -1,7 +1,7 @@
-//! Which entries there are, how large, and which was used last: pure.
+//! The index of entries: their sizes and the order of their last use. Pure.
 //!
-//! Invariant: the sizes of what is in the index add up to [`Index::total`], and after an insertion that is
-//! at most the limit.
+//! Invariant: [`Index::total`] is the sum of the sizes in the index. After an insertion it is at most the
+//! limit.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,7 +22,7 @@ struct Kept {
 }
 
 impl<N: Copy + Eq + std::hash::Hash> Index<N> {
-    /// An empty one for so many bytes.
+    /// Makes an empty index for at most `limit` bytes.
     #[must_use]
     pub fn new(limit: u64) -> Index<N> {
         Index {
@@ -34,45 +34,45 @@ impl<N: Copy + Eq + std::hash::Hash> Index<N> {
         }
     }
 
-    /// Bytes of all entries.
+    /// Returns the total size of all entries, in bytes.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// How many there are.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the index is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether it is there.
+    /// Returns whether an entry is in the index.
     #[must_use]
     pub fn has(&self, name: &N) -> bool {
         self.entries.contains_key(name)
     }
 
-    /// Whether an entry of so many bytes may be inserted at all.
+    /// Returns whether an entry of `size` bytes may be inserted at all.
     #[must_use]
     pub fn fits(&self, size: u64) -> bool {
         size <= self.limit
     }
 
-    /// It was used now.
+    /// Marks an entry as the most recently used one.
     pub fn touch(&mut self, name: &N) {
         if let Some(Kept { size, .. }) = self.remove(name) {
             self.add(*name, size);
         }
     }
 
-    /// Puts one in, as the one used last; the names of those that have to go for it. One that does not
-    /// [fit](Index::fits) is among them itself.
+    /// Inserts an entry as the most recently used one. Returns the names of the entries that were evicted
+    /// for it. The new entry is among them if it does not [fit](Index::fits).
     pub fn insert(&mut self, name: N, size: u64) -> Vec<N> {
         self.remove(&name);
         self.add(name, size);
@@ -87,12 +87,12 @@ impl<N: Copy + Eq + std::hash::Hash> Index<N> {
         gone
     }
 
-    /// Takes all out.
+    /// Removes all entries.
     pub fn clear(&mut self) {
         *self = Index::new(self.limit);
     }
 
-    /// Takes one out.
+    /// Removes an entry.
     pub fn forget(&mut self, name: &N) {
         self.remove(name);
     }
@@ -138,7 +138,7 @@ mod tests {
         fn it_is_a_list_in_the_order_of_use(steps in prop::collection::vec(step(), 0..60)) {
             const LIMIT: u64 = 100;
             let mut index = Index::new(LIMIT);
-            // The oldest first.
+            // Ordered by last use, the oldest first.
             let mut model: Vec<(u8, u64)> = Vec::new();
             for step in steps {
                 match step {

@@ -1,4 +1,4 @@
-//! What the compiling worker is to build, and what the cache leaves alone.
+//! The input of a compiling worker, and the rules for which builds are cached.
 
 use causeway_proto::source::{plain, words};
 use prost::Message;
@@ -9,13 +9,13 @@ use super::{MAX_OPTIONS, MAX_TEXT};
 /// A build for one device.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Job {
-    /// The platform, by the inventory's order.
+    /// Index of the platform in the inventory.
     #[prost(uint32, tag = "1")]
     pub platform: u32,
-    /// The device, by the inventory's order.
+    /// Index of the device in the inventory.
     #[prost(uint32, tag = "2")]
     pub device: u32,
-    /// The text as the compiler gets it.
+    /// The source text as the compiler receives it.
     #[prost(bytes = "vec", tag = "3")]
     pub text: Vec<u8>,
     /// The application's options, without those that name files.
@@ -24,22 +24,22 @@ pub struct Job {
 }
 
 impl Job {
-    /// Bytes of the longest job, encoded.
+    /// Maximum length of an encoded job, in bytes.
     pub const MOST: usize = MAX_TEXT + MAX_OPTIONS + 64;
 }
 
-/// What the file that carries a job is sealed with: it stays as it is, and is memory, so that who reads it
-/// waits for nobody.
+/// Seals of the memory file that carries a job. They keep the content fixed. They also prove that the file
+/// is memory, so that reading it cannot block.
 pub const JOB_SEALS: SealFlags = SealFlags::WRITE
     .union(SealFlags::GROW)
     .union(SealFlags::SHRINK)
     .union(SealFlags::SEAL);
 
-/// Whether a build gives the same whenever it is made, and leaves nothing but its outcome.
+/// Returns whether a build always has the same result, and no other effects.
 ///
-/// Not so where the text asks for the time, or for the name of its file, which is a temporary one of the
-/// compiler's; or could make up such a name by pasting. Of options only those pass that are known to do
-/// nothing else: others may write files, or read them.
+/// This is not the case if the text uses the time, or the name of its file, which is a temporary one of the
+/// compiler's. It is also not the case if the text could form such a name by token pasting. Only options
+/// that are known to have no other effects are accepted, because others may read or write files.
 #[must_use]
 pub fn is_repeatable(text: &[u8], options: &str) -> bool {
     if text.len() > MAX_TEXT || options.len() > MAX_OPTIONS {
@@ -50,7 +50,7 @@ pub fn is_repeatable(text: &[u8], options: &str) -> bool {
         && words(options).into_iter().all(is_plain_option)
 }
 
-/// Names that stand for something else with every build.
+/// Names that expand differently in each build.
 const OF_THE_MOMENT: [&[u8]; 8] = [
     b"__DATE__",
     b"__TIME__",
@@ -61,14 +61,14 @@ const OF_THE_MOMENT: [&[u8]; 8] = [
     b"__builtin_FILE",
     b"__builtin_source_location",
 ];
-/// What is left of them where the rest may be pasted.
+/// Remainders of these names, for texts that can form the rest by token pasting.
 const PARTS: [&[u8]; 4] = [b"DATE", b"TIME", b"FILE", b"source_location"];
 
 fn asks_for_the_moment(text: &[u8]) -> bool {
     let text = plain(text);
     let pastes = text.windows(2).any(|pair| pair == b"##");
     let names = if pastes { &PARTS[..] } else { &OF_THE_MOMENT };
-    // One pass: texts are long.
+    // One pass over the text, because texts can be long.
     (0..text.len()).any(|at| {
         let rest = &text[at..];
         matches!(rest[0], b'_' | b'D' | b'T' | b'F' | b's')
@@ -77,12 +77,13 @@ fn asks_for_the_moment(text: &[u8]) -> bool {
 }
 
 fn is_plain_option(word: &str) -> bool {
-    // Passed on to assembler, linker or preprocessor: anything.
+    // These options pass anything on to the assembler, the linker or the preprocessor.
     let passed_on = ["-Wa,", "-Wl,", "-Wp,"];
     if passed_on.iter().any(|p| word.starts_with(p)) {
         return false;
     }
-    // What defines a macro may have the definition in the next word, which begins with no dash.
+    // An option that defines a macro may have its definition in the next word, which does not begin with a
+    // dash.
     let known = ["-D", "-U", "-cl-", "-W", "-O"];
     !word.starts_with(['-', '@']) || word == "-w" || known.iter().any(|p| word.starts_with(p))
 }

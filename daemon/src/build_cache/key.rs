@@ -1,25 +1,26 @@
-//! What an entry is found by.
+//! The key under which an entry is stored.
 //!
-//! A key is a digest over everything that the outcome of a build depends on, each part with its length
-//! before it, so that no two lists of parts give the same bytes. Invariant: a change of this format, of
-//! an entry's, or of how a worker builds, changes [`FORMAT`].
+//! A key is a digest of everything that determines the result of a build. Each part is preceded by its
+//! length, so that different lists of parts never give the same bytes. Invariant: a change of this format,
+//! of an entry's format, or of the way a worker builds requires a new [`FORMAT`].
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-/// Grows with every change that makes older entries wrong.
+/// Version of the format. A new one makes all older entries unreachable.
 const FORMAT: &[u8] = b"causeway build cache 3";
 
-/// Bytes of a key.
+/// Length of a key in bytes.
 pub const KEY: usize = 32;
 
-/// Names one build for one device.
+/// The key of one build for one device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(pub [u8; KEY]);
 
 impl Key {
-    /// Of a text as the compiler gets it, with the application's options, for the device of `identity`.
+    /// Computes the key of a source text, as the compiler receives it, with the application's options, for
+    /// the device of `identity`.
     #[must_use]
     pub fn of(identity: &Identity, text: &[u8], options: &str) -> Key {
         let mut parts = Parts::default();
@@ -30,7 +31,7 @@ impl Key {
         Key(parts.finish())
     }
 
-    /// From its hexadecimal form.
+    /// Parses the hexadecimal form of a key.
     #[must_use]
     pub fn parse(text: &str) -> Option<Key> {
         let digits = text.as_bytes();
@@ -53,24 +54,24 @@ impl fmt::Display for Key {
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Enough to tell two apart in a log.
+        // Six bytes are enough to distinguish keys in a log.
         self.0[..6]
             .iter()
             .try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-/// Whose entry it is. There is no authentication yet, so there is one owner; whoever opens sessions says
-/// which, never a worker.
+/// The tenant to whom an entry belongs. All sessions have the same owner at present. The supervisor
+/// determines it, never a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(pub u64);
 
-/// Stands for a device with its drivers and whatever else of the node decides how it compiles.
+/// Digest of a device, its drivers, and everything else on the node that influences its compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity([u8; KEY]);
 
 impl Identity {
-    /// Of these parts.
+    /// Computes the digest of these parts.
     #[must_use]
     pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Identity {
         let mut all = Parts::default();

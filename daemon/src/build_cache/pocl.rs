@@ -1,19 +1,19 @@
-//! PoCL's own cache, where a compiling worker has another one than sessions' workers have.
+//! PoCL's own kernel cache. A compiling worker has a different one than sessions' workers.
 //!
-//! PoCL does not survive that two processes fill one cache with the same program at once, so a compiling
-//! worker gets a folder of its own; but PoCL's compiler reads the text from a file in that folder, whose
-//! name it says in logs. Invariant: a log names the file as a build in a session's worker would, but for
-//! the random part of its name.
+//! PoCL fails if two processes write the same program to one cache, so a compiling worker gets a folder of
+//! its own. PoCL's compiler reads the source from a temporary file in that folder, and its build log
+//! contains the file's name. Invariant: the log names the file as in a build by a session's worker, apart
+//! from the random part of its name.
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
 
-/// The variable that says where the cache is.
+/// Variable with the folder of PoCL's cache.
 pub const FOLDER: &str = "POCL_CACHE_DIR";
-/// The variable by which the supervisor tells a compiling worker where it would be otherwise.
+/// Variable with which the supervisor passes the usual cache folder to a compiling worker.
 pub const USUAL: &str = "CAUSEWAYD_USUAL_POCL_CACHE_DIR";
 
-/// Where PoCL has its cache with these variables.
+/// Returns the folder of PoCL's cache for these environment variables.
 #[must_use]
 pub fn folder(variable: &dyn Fn(&str) -> Option<OsString>) -> OsString {
     if let Some(folder) = variable(FOLDER) {
@@ -38,14 +38,14 @@ pub fn folder(variable: &dyn Fn(&str) -> Option<OsString>) -> OsString {
     folder
 }
 
-/// A log of a build whose cache was `own`, as if it had been `usual`.
+/// Replaces the cache folder `own` by `usual` in a build log.
 #[must_use]
 pub fn log_as_usual(log: &str, own: &OsStr, usual: &OsStr) -> String {
     match (own.to_str(), usual.to_str()) {
         (Some(own), Some(usual)) if !own.is_empty() => {
             log.replace(&format!("{own}/"), &format!("{usual}/"))
         }
-        // The log is text: a name that is none was not in it as it is.
+        // The log is valid UTF-8, so it cannot contain a folder that is not.
         _ => log.to_owned(),
     }
 }

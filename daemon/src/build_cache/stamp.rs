@@ -1,10 +1,11 @@
-//! Files that decide what a compiler makes: how they were, and whether they still are so.
+//! The state of files that influence a compiler, and whether they are unchanged.
 //!
-//! A driver's own libraries are in the key. What it loads only when it compiles is not known before, so an
-//! entry names those files, and whoever is about to use the entry looks whether they are still the same.
+//! The key covers a driver's own libraries. Files that the driver loads only when it compiles are not known
+//! before the build. An entry therefore names them, and each user of the entry checks that they are
+//! unchanged.
 //!
-//! What it is not: it reads no file. Invariant: a file that was written to or replaced has another stamp,
-//! by the time of its last change, which no program can set.
+//! This module reads no file contents. Invariant: a file that was modified or replaced has another stamp,
+//! because no program can set the time of a file's last status change.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -12,34 +13,34 @@ use std::os::unix::fs::MetadataExt;
 
 use prost::Message;
 
-/// Files that one entry may name.
+/// Maximum number of files that an entry may name.
 pub const MAX_STAMPS: usize = 256;
 
-/// A file as it was.
+/// The recorded state of a file.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Stamp {
-    /// Where, from the root.
+    /// Absolute path.
     #[prost(string, tag = "1")]
     pub path: String,
-    /// Its inode.
+    /// Inode number.
     #[prost(uint64, tag = "2")]
     pub inode: u64,
-    /// Bytes.
+    /// Size in bytes.
     #[prost(uint64, tag = "3")]
     pub size: u64,
-    /// When its content changed last: seconds and ns.
+    /// Time of the last change of the content (mtime): seconds and nanoseconds.
     #[prost(sint64, repeated, tag = "4")]
     pub modified: Vec<i64>,
-    /// When anything about it changed last, likewise.
+    /// Time of the last status change (ctime): seconds and nanoseconds.
     #[prost(sint64, repeated, tag = "5")]
     pub changed: Vec<i64>,
 }
 
 impl Stamp {
-    /// Of the file that is there now.
+    /// Records the current state of a file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn of(path: &str) -> io::Result<Stamp> {
         let found = std::fs::metadata(path)?;
         Ok(Stamp {
@@ -51,7 +52,7 @@ impl Stamp {
         })
     }
 
-    /// Whether this very file is still there, as it was.
+    /// Returns whether the same file is still there and unchanged.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.path.starts_with('/') && Stamp::of(&self.path).is_ok_and(|now| now == *self)
@@ -76,7 +77,7 @@ mod tests {
 
         let before = Stamp::of(text).unwrap();
         let new = folder.path().join("new");
-        // Of the same size and time: another inode.
+        // Size and mtime are the same, but the inode differs.
         std::fs::write(&new, "longer").unwrap();
         let time = std::fs::metadata(&path).unwrap().modified().unwrap();
         let file = std::fs::File::options().write(true).open(&new).unwrap();

@@ -1,14 +1,14 @@
-//! The directory of entries, bounded, the least recently used going first.
+//! The directory of entries. Its size is limited; the least recently used entries are evicted first.
 //!
-//! An entry is a file that is written beside its place and renamed into it, so a crash leaves no half
-//! entry, and who reads one while it is evicted keeps what it has open. A file's modification time is its
-//! last use, so the order outlives the daemon. Several daemons may share a directory: what another one did
-//! is seen by the directory's own time, before the next entry is put in.
+//! An entry is written to a temporary file and renamed. A crash therefore leaves no partial entry, and a
+//! process that has an entry open can still read it after its eviction. A file's modification time is the
+//! time of its last use, so the order survives restarts. Several daemons may share a directory: before an
+//! insertion, the directory's own modification time shows whether another daemon has changed it.
 //!
-//! Nothing is synchronised to the disk: what a power failure garbles has the wrong checksum.
+//! Nothing is synced to disk. After a power failure, a damaged entry has a wrong checksum.
 //!
-//! Invariant: only files with names as we give them are read, counted and removed, none through a link, and
-//! none of more than [`MAX_ENTRY`] bytes; all else in the directory stays as it is.
+//! Invariant: only files whose names match the format of entries are read, counted and removed. Links and
+//! files of more than [`MAX_ENTRY`] bytes are never read. All other files in the directory are left alone.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -25,15 +25,15 @@ use super::index::Index;
 use super::key::{KEY, Key, Owner};
 
 const TEMPORARY: &str = "new-";
-/// Seconds after which a temporary file was left by a crash: writing one takes no time.
+/// Age in seconds at which a temporary file counts as left behind by a crash. Writing one takes far less.
 const LEFT_BEHIND: i64 = 3600;
 
-/// An entry's name.
+/// The name of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name {
-    /// Whose.
+    /// The tenant to whom the entry belongs.
     pub owner: Owner,
-    /// Of which build.
+    /// The build.
     pub key: Key,
 }
 
@@ -48,19 +48,22 @@ impl Name {
             owner: Owner(u64::from_str_radix(owner, 16).ok()?),
             key: Key::parse(key)?,
         };
-        // One spelling each.
+        // Accepts only the spelling that `file` produces, so that each entry has exactly one file name.
         (text.len() == 17 + 2 * KEY && name.file() == text).then_some(name)
     }
 }
 
-/// The directory cannot be used.
+/// Reasons for which the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
-    /// What the system says.
+    /// The system's error.
     #[error("{0}")]
     System(#[from] io::Error),
-    /// It is another user's, or others may write to it.
-    #[error("it is not this user's alone")]
+    /// The directory belongs to another user, or other users may write to it.
+    #[error(
+        "the directory belongs to another user, or other users may write to it; choose one that only the daemon's user \
+         may write to"
+    )]
     Shared,
 }
 
@@ -69,13 +72,13 @@ pub enum Unusable {
 pub struct Store {
     folder: File,
     index: Index<Name>,
-    // The directory's own time after what we did last.
+    // The directory's modification time after the latest change by this process.
     seen: Option<(i64, i64)>,
     written: u64,
 }
 
 impl Store {
-    /// Opens `folder`, made if it is not there, for `limit` bytes.
+    /// Opens `folder` for at most `limit` bytes. Makes the folder if it does not exist.
     ///
     /// # Errors
     /// [`Unusable`].
@@ -101,31 +104,31 @@ impl Store {
         Ok(store)
     }
 
-    /// Bytes of all entries.
+    /// Returns the total size of all entries, in bytes.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.index.total()
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
 
-    /// Whether there is an entry, as far as is known.
+    /// Returns whether an entry exists, according to the index.
     #[must_use]
     pub fn has(&self, name: &Name) -> bool {
         self.index.has(name)
     }
 
-    /// Opens an entry for reading, and counts that as a use.
+    /// Opens an entry for reading and marks it as the most recently used one.
     pub fn get(&mut self, name: &Name) -> Option<File> {
         let Ok(file) = self.open_entry(name) else {
             self.index.forget(name);
@@ -136,7 +139,7 @@ impl Store {
             tv_sec: 0,
             tv_nsec: UTIME_NOW,
         };
-        // If the time cannot be set, the order is not as good after a restart.
+        // If this fails, the order is less accurate after a restart.
         let _ = futimens(
             &file,
             &Timestamps {
@@ -148,7 +151,7 @@ impl Store {
     }
 
     fn open_entry(&self, name: &Name) -> io::Result<File> {
-        // Not blocking: what lies there may be a pipe.
+        // NONBLOCK, because the file may be a pipe.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = File::from(openat(&self.folder, name.file(), flags, Mode::empty())?);
         let found = file.metadata()?;
@@ -159,10 +162,11 @@ impl Store {
         }
     }
 
-    /// Puts an entry in, in place of one that has its name; others go if it is needed.
+    /// Stores an entry, and replaces one of the same name. Evicts other entries if necessary. An entry that
+    /// is larger than the limit is ignored.
     ///
     /// # Errors
-    /// What the system says, such as that the disk is full; nothing was changed then.
+    /// The system's error, for example that the disk is full. No entry was changed then.
     pub fn put(&mut self, name: Name, bytes: &[u8]) -> io::Result<()> {
         if !self.index.fits(bytes.len() as u64) {
             return Ok(());
@@ -199,7 +203,7 @@ impl Store {
         file.write_all(bytes)
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub fn remove(&mut self, name: &Name) {
         self.index.forget(name);
         self.unlink(&name.file());
@@ -207,17 +211,18 @@ impl Store {
     }
 
     fn unlink(&self, file: &str) {
-        // Another daemon may have done it already.
+        // Another daemon may have removed the file already.
         let _ = unlinkat(&self.folder, file, AtFlags::empty());
     }
 
-    /// The time of the directory's last change.
+    /// Returns the modification time of the directory.
     fn stamp(&self) -> Option<(i64, i64)> {
         let found = self.folder.metadata().ok()?;
         Some((found.mtime(), found.mtime_nsec()))
     }
 
-    /// Makes the index anew from what lies there.
+    /// Rebuilds the index from the directory. Removes abandoned temporary files, invalid entries and
+    /// entries beyond the limit.
     fn look(&mut self) -> io::Result<()> {
         let mut found = Vec::new();
         for entry in Dir::read_from(&self.folder)? {
@@ -243,6 +248,7 @@ impl Store {
                 }
             }
         }
+        // Sorted by last use, so that the insertions below restore the order.
         found.sort_unstable();
         self.index.clear();
         for (_, name, size) in found {
@@ -297,7 +303,7 @@ mod tests {
         assert_eq!(mode & 0o777, 0o700);
         for n in 1..=3 {
             store.put(name(n), &[n; 10]).unwrap();
-            // Times as a day's use would leave them.
+            // The times are as after a day of use.
             let file = File::open(place.join(name(n).file())).unwrap();
             let long_ago = SystemTime::now() - Duration::from_secs(1000 - u64::from(n));
             file.set_modified(long_ago).unwrap();
@@ -310,7 +316,7 @@ mod tests {
         assert_eq!(read(&mut store, 1), Some(vec![1; 10]));
         assert_eq!((store.len(), store.total()), (3, 30));
         assert_eq!(std::fs::read_dir(&place).unwrap().count(), 3);
-        // A smaller bound holds from the start.
+        // A smaller limit is applied when the store is opened.
         assert_eq!(Store::open(&place, 15).unwrap().len(), 1);
     }
 

@@ -1,6 +1,6 @@
-//! Which bytes of an outgoing transfer may be sent, are with a lane, and were sent.
+//! Accounting of an outgoing transfer: which bytes may be sent, are being sent by a lane, and were sent.
 //!
-//! Pure. Invariant: every byte is given out once, none beyond the credit, and none after the end.
+//! Pure. Invariant: every byte is given out once, none beyond the credit, and none after [`Allowance::stop`].
 #![forbid(unsafe_code)]
 
 /// The account of one transfer.
@@ -10,7 +10,7 @@ pub(super) struct Allowance {
     credit: u64,
     taken: u64,
     sent: u64,
-    // Pieces given out and not yet back.
+    // Number of pieces that lanes have taken and not yet put back.
     inside: usize,
     stopped: bool,
 }
@@ -27,12 +27,12 @@ impl Allowance {
         }
     }
 
-    /// Raises the credit to `to`, at most everything; never lowers it.
+    /// Raises the credit to `to`, capped at the total. The credit never falls.
     pub(super) fn grant(&mut self, to: u64) {
         self.credit = self.credit.max(to.min(self.total));
     }
 
-    /// Nothing more is given out.
+    /// Stops the transfer: no more pieces are given out.
     pub(super) fn stop(&mut self) {
         self.stopped = true;
     }
@@ -42,7 +42,7 @@ impl Allowance {
         !self.stopped && self.taken < self.credit
     }
 
-    /// The next piece, at most `most` bytes: where it begins and its length.
+    /// Takes the next piece, at most `most` bytes. Returns its offset and length.
     pub(super) fn take(&mut self, most: u64) -> Option<(u64, u64)> {
         if !self.has_more() {
             return None;
@@ -53,7 +53,7 @@ impl Allowance {
         Some((from, length))
     }
 
-    /// A piece is back, of which `sent` bytes were sent: all or none.
+    /// Returns a piece to the account. `sent` is either its whole length or 0.
     pub(super) fn put_back(&mut self, sent: u64) {
         self.inside -= 1;
         self.sent += sent;
@@ -64,7 +64,7 @@ impl Allowance {
         self.sent == self.total
     }
 
-    /// Whether nobody will touch the bytes any more.
+    /// Whether no lane will touch the bytes any more.
     pub(super) fn is_over(&self) -> bool {
         self.inside == 0 && (self.stopped || self.is_complete())
     }

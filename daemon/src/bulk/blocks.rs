@@ -1,19 +1,19 @@
-//! A stretch of a region's packed bytes as few rectangles.
+//! Splits a range of a region's packed bytes into a few rectangles.
 //!
-//! A staging chunk holds packed bytes from anywhere in a rectangle: the end of a row, whole rows, whole
-//! slices, the beginning of a row. Each is one native transfer. Pure.
+//! A staging chunk holds packed bytes from anywhere in a region: the end of a row, whole rows, whole
+//! slices, the beginning of a row. Each rectangle is one native transfer. Pure.
 #![forbid(unsafe_code)]
 
 use causeway_proto::region::Region;
 
-/// A rectangle and where its bytes begin in packed order.
+/// A rectangle, and the packed offset at which its bytes begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
     pub(super) region: Region,
     pub(super) packed: u64,
 }
 
-/// The rectangles that hold packed bytes `from..to`; never more than seven.
+/// Returns the rectangles that hold the packed bytes `from..to`: at most seven.
 pub(super) fn blocks(region: &Region, from: u64, to: u64) -> Vec<Block> {
     let [row, rows, _] = region.size();
     let to = to.min(region.packed_length());
@@ -32,7 +32,7 @@ pub(super) fn blocks(region: &Region, from: u64, to: u64) -> Vec<Block> {
         } else {
             [row, rows, whole / rows]
         };
-        // Cannot fail: it lies within a region that was checked.
+        // This cannot fail: the rectangle lies within a region that was checked.
         let Ok(block) = Region::rect(offset, size, region.row_pitch(), region.slice_pitch()) else {
             break;
         };

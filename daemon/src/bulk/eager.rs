@@ -1,13 +1,12 @@
-//! Writes whose bytes come without being asked for: a chunk each, within the client's standing credit.
+//! Eager writes: writes of one chunk, whose bytes the client sends unrequested, within its standing credit.
 //!
-//! Command and bytes come by different connections, so either may be first. Bytes that come early wait in
-//! memory of ours, [`EAGER_BYTES`] at most; the command, when it may run, is one native write from there.
-//! That costs a copy, and saves the round trip for credit and two driver commands, which for one chunk
-//! cost more.
+//! Command and bytes use different connections, so either may arrive first. Early bytes wait in host memory,
+//! [`EAGER_BYTES`] at most. When the command may run, it becomes one native write from there. This costs a
+//! copy, but saves the round trip for credit and two driver commands, which cost more for one chunk.
 //!
-//! Invariant: of each such write both command and bytes come, once, so an entry goes with the second of them
-//! (or stays with a command that is held). What counts as early is only what the client still counts
-//! as standing credit: a command that ends gives it back, though its bytes are still arriving.
+//! Invariant: for each eager write the client sends one command, and its bytes once. The entry goes when both
+//! have arrived and the command may run. Bytes count as early only while the client still counts them against
+//! its standing credit. A command that ends gives that credit back, even if its bytes are still arriving.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -33,49 +32,51 @@ use crate::worker::session::objects::{Memory, Queue};
 use crate::worker::session::run::{Runner, native_waits};
 use crate::worker::session::{Shared, broken};
 
-/// Writes at most that will not run and whose bytes have still to come. A client sends bytes before their
-/// command ends, so these lie in the buffers of its connections, where a gigabyte or two has room at most.
+/// Limit on writes that will not run and whose bytes have still to come. A client sends bytes before
+/// their command ends. So these bytes lie in socket buffers, which hold a gigabyte or two at most.
 const MOST_UNWANTED: usize = (2 << 30) / INLINE_PAYLOAD;
 
-/// What a client sent is not within its standing credit, or not once.
+/// Why eager bytes are refused: they exceed the standing credit, or break a rule for eager writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unasked {
-    #[error("more bytes came unasked than there is credit for")]
+pub(crate) enum UploadError {
+    #[error("the client sent more bytes of eager writes than its credit allows")]
     TooMany,
-    #[error("the bytes of {0:?} came twice, or in parts")]
+    #[error("the client sent the bytes of eager write {0:?} twice or in parts")]
     Twice(EventId),
-    #[error("the bytes of {0:?} came unasked, and are so few that they belong in the command")]
+    #[error(
+        "the client sent {0:?} as an eager write, but its bytes are so few that they belong in the command"
+    )]
     TooFew(EventId),
 }
 
 /// The eager writes of a session.
 #[derive(Default)]
 pub(super) struct EagerWrites {
-    state: Mutex<State>,
+    state: Mutex<EagerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct EagerState {
     entries: HashMap<EventId, Entry, ById>,
-    // Bytes that are here or arriving and that no command has taken or given up.
+    // Bytes that have arrived or are arriving, and that no command has taken or given up.
     early: u64,
-    // What bytes that are just arriving count in `early`; one for a lane at most.
+    // How many bytes of `early` each arriving write accounts for. At most one entry per lane.
     arriving: HashMap<EventId, u64, ById>,
-    // Entries of that kind.
+    // Number of [`Entry::Unwanted`] entries.
     unwanted: usize,
 }
 
-impl State {
-    /// Bytes of `length` are about to arrive. Whether they are wanted.
-    fn begin_arrival(&mut self, event: EventId, length: u64) -> Result<bool, Unasked> {
+impl EagerState {
+    /// Notes that `length` bytes of a write begin to arrive. Returns whether the write still needs them.
+    fn begin_arrival(&mut self, event: EventId, length: u64) -> Result<bool, UploadError> {
         if length <= INLINE_PAYLOAD as u64 {
-            return Err(Unasked::TooFew(event));
+            return Err(UploadError::TooFew(event));
         }
         if self.arriving.contains_key(&event) {
-            return Err(Unasked::Twice(event));
+            return Err(UploadError::Twice(event));
         }
         match self.entries.get(&event) {
-            Some(Entry::Arrived(_)) => return Err(Unasked::Twice(event)),
+            Some(Entry::Arrived(_)) => return Err(UploadError::Twice(event)),
             Some(Entry::Unwanted) => {
                 self.entries.remove(&event);
                 self.unwanted -= 1;
@@ -84,21 +85,21 @@ impl State {
             _ => {}
         }
         if self.early + length > EAGER_BYTES {
-            return Err(Unasked::TooMany);
+            return Err(UploadError::TooMany);
         }
         self.early += length;
         self.arriving.insert(event, length);
         Ok(true)
     }
 
-    /// They have arrived, or will not. What they still count in `early`.
+    /// Notes that the bytes have arrived or never will. Returns how many bytes they still count in `early`.
     fn end_arrival(&mut self, event: EventId) -> u64 {
         self.arriving.remove(&event).unwrap_or(0)
     }
 
-    /// See [`EagerWrites::give_up`]. `Err`: there are too many such writes.
+    /// See [`EagerWrites::give_up`]. `Err` means that too many writes are unwanted.
     fn give_up(&mut self, event: EventId) -> Result<Option<Block>, ()> {
-        // The client counts them no longer.
+        // The client no longer counts them against its standing credit.
         if let Some(counted) = self.arriving.get_mut(&event) {
             self.early -= std::mem::take(counted);
         }
@@ -121,19 +122,19 @@ impl State {
     }
 }
 
-/// What has come of a write.
+/// The state of an eager write.
 enum Entry {
-    /// The command, which may not run yet.
+    /// The command has arrived, but may not run yet.
     Announced,
-    /// The bytes.
+    /// The bytes have arrived; the command has not, or may not run yet.
     Arrived(Block),
-    /// The command, which waits for nothing but the bytes.
+    /// The command may run and waits only for the bytes.
     Waiting(Box<Waiting>),
-    /// The command, which will not run.
+    /// The command will not run; its bytes have still to come.
     Unwanted,
 }
 
-/// A write that could run.
+/// A write that only waits for its bytes.
 struct Waiting {
     command: Arc<Command>,
     queue: Arc<Queue>,
@@ -143,7 +144,7 @@ struct Waiting {
 }
 
 impl EagerWrites {
-    /// A command says that its bytes come so. `false`: another did before.
+    /// Registers a command whose bytes come eagerly. Returns false if the event id was used before.
     pub(super) fn announce(&self, event: EventId) -> bool {
         let mut state = self.state.lock();
         match state.entries.get(&event) {
@@ -151,26 +152,26 @@ impl EagerWrites {
                 state.entries.insert(event, Entry::Announced);
                 true
             }
-            // It finds them when it runs.
+            // The command finds the bytes when it runs.
             Some(Entry::Arrived(_)) => true,
             Some(_) => false,
         }
     }
 
-    /// A command that was announced will not run.
+    /// Notes that an announced command will not run.
     pub(super) fn give_up(&self, event: EventId) {
         let gone = self.state.lock().give_up(event);
         match gone {
             Ok(gone) => drop(gone),
-            Err(()) => broken("the client announces writes and sends no bytes for them"),
+            Err(()) => broken("the client announced eager writes, but did not send their bytes"),
         }
     }
 
-    /// A command that was announced may run. Its native write, if the bytes are here; else it is enqueued
-    /// when they have come.
+    /// Runs an announced command. Returns its native write if the bytes are here. Otherwise the write is
+    /// enqueued when they arrive.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error for the native write.
     pub(super) fn begin(
         &self,
         shared: &Arc<Shared>,
@@ -191,6 +192,7 @@ impl EagerWrites {
         match state.entries.remove(&event) {
             Some(Entry::Arrived(block)) => {
                 state.early -= block.as_ref().len() as u64;
+                // Released before the driver is called.
                 drop(state);
                 match source(&task.queue, block) {
                     Ok(source) => write(&task.queue, memory, region, source, waits).map(Some),
@@ -208,10 +210,10 @@ impl EagerWrites {
         }
     }
 
-    /// Takes the bytes of a write off the stream.
+    /// Takes the bytes of an eager write off the stream.
     ///
     /// # Errors
-    /// The stream's, and [`Unasked`].
+    /// The stream's error, or [`UploadError`].
     pub(super) fn receive(
         &self,
         shared: &Arc<Shared>,
@@ -221,12 +223,13 @@ impl EagerWrites {
     ) -> Result<(), LaneError> {
         let (event, length) = (header.transfer, u64::from(header.length));
         if header.offset != 0 {
-            return Err(Unasked::Twice(event).into());
+            return Err(UploadError::Twice(event).into());
         }
         let wanted = self.state.lock().begin_arrival(event, length)?;
         if !wanted {
             return Ok(discard(stream, header.length, scratch)?);
         }
+        // The lock is not held while the bytes arrive. Therefore the entry is looked up again afterwards.
         let mut block = shared.bulk.blocks.take(length as usize);
         let received = receive_into(stream, block.as_mut());
         let mut state = self.state.lock();
@@ -245,7 +248,7 @@ impl EagerWrites {
                 state.unwanted -= 1;
                 (None, block)
             }
-            Some(Entry::Arrived(_)) => return Err(Unasked::Twice(event).into()),
+            Some(Entry::Arrived(_)) => return Err(UploadError::Twice(event).into()),
         };
         state.early -= counted;
         drop(state);
@@ -258,7 +261,7 @@ impl EagerWrites {
 }
 
 impl Waiting {
-    /// The bytes are here. Enters the driver.
+    /// Enqueues the native write now that the bytes are here. Calls the driver.
     fn arrived(self, shared: &Arc<Shared>, block: Block) {
         match source(&self.queue, block) {
             Ok(source) => self.enqueue(shared, source),
@@ -266,13 +269,13 @@ impl Waiting {
         }
     }
 
-    /// The native write may block, so the bulk thread makes it.
+    /// Leaves the native write to the bulk thread, because it may block.
     fn enqueue_later(self, shared: &Arc<Shared>, block: Block) {
         let enqueue = move |shared: &_| self.enqueue(shared, Host::Block(block));
         shared.bulk.later(shared, enqueue);
     }
 
-    /// The command goes, and what follows it. Enters the driver.
+    /// Enqueues the command and runs the commands that follow it. Calls the driver.
     fn enqueue(self, shared: &Arc<Shared>, source: Host) {
         let Waiting {
             command,
@@ -299,8 +302,8 @@ impl Waiting {
     }
 }
 
-/// What a native write takes the bytes from without blocking; `Err`: there is nothing of that kind. From
-/// other memory a driver of a device with its own may copy only when all before it has run.
+/// Returns memory from which a native write does not block; `Err` if there is none. From other memory, a
+/// driver of a device with its own memory may copy only after all earlier commands.
 fn source(queue: &Queue, block: Block) -> Result<Host, Block> {
     match queue.stage(block.as_ref().len()) {
         Some(part) => Ok(Host::pinned_copy(part, block.as_ref())),
@@ -309,7 +312,7 @@ fn source(queue: &Queue, block: Block) -> Result<Host, Block> {
     }
 }
 
-// A queue that is broken blocks nobody.
+// A broken queue never blocks.
 fn is_direct(queue: &Queue) -> bool {
     queue
         .native()
@@ -358,17 +361,17 @@ mod tests {
         writes.give_up(EventId(1));
         let mut state = writes.state.lock();
         let one = state.begin_arrival(EventId(1), CHUNK);
-        assert_eq!(one, Err(Unasked::Twice(EventId(1))));
+        assert_eq!(one, Err(UploadError::Twice(EventId(1))));
         assert_eq!(state.begin_arrival(EventId(50), CHUNK), Ok(true));
         let more = state.begin_arrival(EventId(51), CHUNK);
-        assert_eq!(more, Err(Unasked::TooMany));
+        assert_eq!(more, Err(UploadError::TooMany));
         assert_eq!(state.end_arrival(EventId(1)), 0);
         assert_eq!(state.end_arrival(EventId(50)), CHUNK);
     }
 
     #[test]
     fn writes_that_will_not_run_are_bounded_and_go_with_their_bytes() {
-        let mut state = State::default();
+        let mut state = EagerState::default();
         let mut announce_and_give_up = |event| {
             state.entries.insert(EventId(event), Entry::Announced);
             state.give_up(EventId(event)).map(drop)
@@ -385,7 +388,7 @@ mod tests {
 
     #[test]
     fn few_bytes_are_refused() {
-        let few = State::default().begin_arrival(EventId(1), INLINE_PAYLOAD as u64);
-        assert_eq!(few, Err(Unasked::TooFew(EventId(1))));
+        let few = EagerState::default().begin_arrival(EventId(1), INLINE_PAYLOAD as u64);
+        assert_eq!(few, Err(UploadError::TooFew(EventId(1))));
     }
 }

@@ -1,8 +1,8 @@
-//! The bulk thread: it makes the driver calls that come up where none may be made (a callback) or that block
-//! (allocating a ring), and what is to be done at a given time.
+//! The bulk thread. It makes driver calls that callbacks must not make or that block, such as allocating
+//! a ring. It also runs jobs at a given time.
 //!
-//! What it is not: a pool; there is one, started with the first job. Invariant: jobs that are to be done as soon
-//! as can be are done in the order in which they were given, and none under a lock.
+//! There is one thread, started with the first job; this is not a pool. Invariant: untimed jobs run in
+//! the order in which they were given. No job runs under a lock.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use crate::worker::session::{Shared, spawn};
 
 type Job = Box<dyn FnOnce(&Arc<Shared>) + Send>;
 
-/// What the bulk thread has to do.
+/// The jobs of the bulk thread.
 #[derive(Default)]
 pub(super) struct Jobs {
     given: Mutex<Given>,
@@ -31,7 +31,7 @@ struct Given {
 }
 
 impl Engine {
-    /// Has the bulk thread do something that enters the driver.
+    /// Has the bulk thread run a job that calls the driver.
     pub(super) fn later(
         &self,
         shared: &Arc<Shared>,
@@ -41,7 +41,7 @@ impl Engine {
         self.jobs.give(shared, |given| given.waiting.push_back(job));
     }
 
-    /// The same at a given time.
+    /// Has the bulk thread run a job at a given time.
     pub(super) fn at(
         &self,
         shared: &Arc<Shared>,
@@ -87,7 +87,7 @@ impl Jobs {
 
 impl Given {
     fn due(&mut self) -> Option<Job> {
-        // Few: one a link at most.
+        // A linear search is enough: at most one timed job per link.
         let now = Instant::now();
         let due = self.timed.iter().position(|(when, _)| *when <= now)?;
         Some(self.timed.swap_remove(due).1)

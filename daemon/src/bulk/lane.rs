@@ -1,9 +1,9 @@
-//! One bulk connection: a thread that reads it and one that writes it.
+//! One bulk connection, with one thread that reads it and one that writes it.
 //!
-//! Invariant: the reading thread waits for nothing that needs more bytes from the wire, because none was
-//! granted that has no place yet; so what is there can always be taken off. Besides its stream it waits for
-//! locks that are held for a moment, and for the driver where it gives that the last byte of a write (an
-//! enqueue and its flush, which by OpenCL's rules wait for no other command).
+//! Invariant: the reading thread waits for nothing that needs more bytes from the network. Credit is
+//! granted only for bytes that have a place, so the bytes on the stream can always be read. Besides the
+//! stream, the thread waits for short-held locks, and for the driver when the last byte of a write arrives.
+//! That driver call is an enqueue with its flush, which by OpenCL's rules waits for no other command.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read, Write};
@@ -16,13 +16,13 @@ use causeway_proto::id::EventId;
 use causeway_proto::socket::stays_inside;
 
 use super::OWN;
-use super::claims::Refused;
-use super::eager::Unasked;
+use super::eager::UploadError;
 use super::memory::send_bytes;
 use super::outgoing::{Item, Outgoing};
-use super::outlet::Outlet;
 use super::path::Path;
 use super::peers::{Foreign, Origin};
+use super::received_ranges::Refused;
+use super::writer::LaneWriter;
 use crate::accounting::Counter;
 use crate::worker::session::{Shared, broken, spawn};
 
@@ -36,25 +36,25 @@ pub(super) enum LaneError {
     #[error(transparent)]
     Refused(#[from] Refused),
     #[error(transparent)]
-    Unasked(#[from] Unasked),
+    UploadError(#[from] UploadError),
     #[error(transparent)]
     Foreign(#[from] Foreign),
-    #[error("an event was told among data")]
+    #[error("the other end sent an event message on a data connection")]
     Event,
-    #[error("another worker said how to send")]
+    #[error("the other worker sent a setting that only clients may send")]
     Pace,
     #[error("another worker sent a compressed chunk")]
     Packed,
 }
 
-/// A connection: who is at its other end, and from which queue it sends.
+/// A connection: its peer, and the settings for sending on it.
 pub(super) struct Lane {
     pub(super) number: u8,
-    /// `None`: the client.
+    /// The link's path and incarnation; `None` for the client.
     pub(super) path: Option<(Arc<Path>, u64)>,
-    /// So many bytes a second may be sent on it; 0: as many as there is room for. The client says so.
+    /// Send rate limit in bytes a second, set by the client. 0 means no limit.
     pub(super) most: AtomicU64,
-    /// Whether what is sent on it may be compressed. The client says so.
+    /// Whether bytes sent on this lane may be compressed, set by the client.
     pub(super) compress: AtomicBool,
 }
 
@@ -66,7 +66,7 @@ impl Lane {
         }
     }
 
-    /// What its bytes count as; `None`: they do not leave the worker.
+    /// The counters for bytes received and sent; `None` if the bytes do not leave the worker.
     fn counters(&self) -> Option<(Counter, Counter)> {
         match &self.path {
             None => Some((Counter::FromClient, Counter::ToClient)),
@@ -94,7 +94,8 @@ impl Lane {
         }
     }
 
-    // Commands of the client, which are to come through beside bulk, share no link with other workers.
+    // Pacing keeps the network free for the client's commands. Lanes to other workers share no network
+    // link with those commands, so they are not paced.
     fn pace(&self, stream: &Stream) -> Pace {
         let leaves = stream.socket().is_some_and(|socket| !stays_inside(socket));
         Pace::new(leaves && self.path.is_none())
@@ -109,35 +110,37 @@ impl Lane {
 }
 
 /// Starts the two threads of a lane.
-pub(super) fn start(shared: &Arc<Shared>, lane: Lane, outlet: Arc<Outlet>) {
-    let both = Arc::new((lane, outlet));
+pub(super) fn start(shared: &Arc<Shared>, lane: Lane, writer: Arc<LaneWriter>) {
+    let both = Arc::new((lane, writer));
     spawn(&both.0.name("in"), {
         let (shared, both) = (Arc::clone(shared), Arc::clone(&both));
         move || {
-            let (lane, outlet) = &*both;
-            let ended = read(&shared, lane, outlet);
-            end(&shared, lane, outlet, ended);
+            let (lane, writer) = &*both;
+            let ended = read(&shared, lane, writer);
+            end(&shared, lane, writer, ended);
         }
     });
     let shared = Arc::clone(shared);
     spawn(&both.0.name("out"), move || {
-        let (lane, outlet) = &*both;
-        let ended = write(&shared, lane, outlet);
-        end(&shared, lane, outlet, ended);
+        let (lane, writer) = &*both;
+        let ended = write(&shared, lane, writer);
+        end(&shared, lane, writer, ended);
     });
 }
 
-fn end(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet, ended: Result<(), LaneError>) {
-    if outlet.end() {
+// Both threads call this; the first of them closes the lane.
+fn end(shared: &Arc<Shared>, lane: &Lane, writer: &LaneWriter, ended: Result<(), LaneError>) {
+    if writer.end() {
         return;
     }
-    outlet.stream().shut_down();
-    shared.bulk.outlets.remove(outlet);
+    writer.stream().shut_down();
+    shared.bulk.writers.remove(writer);
+    // Wakes the writing thread, which may be waiting for the queue.
     lane.outgoing(shared).look();
     if let Some((path, incarnation)) = &lane.path {
         if path.is_present(*incarnation) {
             if path.id() == OWN {
-                broken("the worker's path to itself broke");
+                broken("the worker's connection to itself broke");
             }
             let reason = match ended {
                 Ok(()) => "the other end closed a connection".to_owned(),
@@ -155,13 +158,17 @@ fn end(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet, ended: Result<(), Lan
         Ok(()) => tracing::debug!(lane, "a bulk connection was closed"),
         Err(LaneError::Io(error)) => tracing::info!(lane, %error, "a bulk connection broke"),
         Err(error) => {
-            tracing::warn!(lane, %error, "a bulk connection is closed for what came on it")
+            tracing::warn!(
+                lane,
+                %error,
+                "the worker closes a bulk connection, because the client violated the protocol"
+            )
         }
     }
 }
 
-fn read(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet) -> Result<(), LaneError> {
-    let mut stream = outlet.stream();
+fn read(shared: &Arc<Shared>, lane: &Lane, writer: &LaneWriter) -> Result<(), LaneError> {
+    let mut stream = writer.stream();
     let mut scratch = Vec::new();
     let mut unpacker = Unpacker::default();
     loop {
@@ -174,7 +181,7 @@ fn read(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet) -> Result<(), LaneEr
             (header, None) => {
                 take(shared, lane, stream, &header, &mut scratch)?;
                 if matches!(header.kind, Kind::Pace | Kind::Compress) {
-                    outlet.leave_to_thread();
+                    writer.leave_to_thread();
                 }
             }
             (_, Some(_)) if lane.origin() != Origin::Client => return Err(LaneError::Packed),
@@ -186,7 +193,7 @@ fn read(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet) -> Result<(), LaneEr
     }
 }
 
-// Takes what a header says; its bytes are on the stream.
+// Handles a header; its payload is still on the stream.
 fn take(
     shared: &Arc<Shared>,
     lane: &Lane,
@@ -233,7 +240,7 @@ fn take(
     Ok(())
 }
 
-/// Reads bytes that nobody wants any more.
+/// Reads and drops bytes that no transfer wants any more.
 pub(super) fn discard(mut stream: &Stream, length: u32, scratch: &mut Vec<u8>) -> io::Result<()> {
     const PIECE: usize = 64 << 10;
     let mut left = length as usize;
@@ -246,20 +253,20 @@ pub(super) fn discard(mut stream: &Stream, length: u32, scratch: &mut Vec<u8>) -
     Ok(())
 }
 
-fn write(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet) -> Result<(), LaneError> {
+fn write(shared: &Arc<Shared>, lane: &Lane, writer: &LaneWriter) -> Result<(), LaneError> {
     let mut scratch = Vec::new();
     let mut packer = Packer::default();
     let outgoing = lane.outgoing(shared);
-    let mut pace = lane.pace(outlet.stream());
-    while let Some(item) = outgoing.next(|| outlet.look()) {
+    let mut pace = lane.pace(writer.stream());
+    while let Some(item) = outgoing.next(|| writer.look()) {
         let most = lane.most.load(Ordering::Relaxed);
         pace.set_most((most > 0).then_some(most));
-        pace.before_chunk(outlet.stream(), &shared.bulk.beside);
+        pace.before_chunk(writer.stream(), &shared.bulk.beside);
         let packer = lane.compress.load(Ordering::Relaxed).then_some(&mut packer);
         match item {
-            Item::Own => outlet.in_turn(|_| Ok(()))?,
-            Item::Word(header) => {
-                outlet.in_turn(|mut stream| stream.write_all(&header.encode()))?;
+            Item::Own => writer.in_turn(|_| Ok(()))?,
+            Item::Header(header) => {
+                writer.in_turn(|mut stream| stream.write_all(&header.encode()))?;
             }
             Item::Mapped(chunk) => {
                 let header = data(chunk.transfer(), chunk.offset(), chunk.length());
@@ -268,14 +275,14 @@ fn write(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet) -> Result<(), LaneE
                 let put = |stream: &Stream, header: &[u8]| {
                     window.send(stream, header, from, length, &mut scratch)
                 };
-                outlet.in_turn(|stream| send(stream, packer, &header, put))?;
+                writer.in_turn(|stream| send(stream, packer, &header, put))?;
                 lane.count_sent(shared, header.length);
                 chunk.sent();
             }
             Item::Whole(read) => {
                 let header = read.header();
                 let put = |stream: &Stream, header: &[u8]| send_bytes(stream, header, &read.bytes);
-                outlet.in_turn(|stream| send(stream, packer, &header, put))?;
+                writer.in_turn(|stream| send(stream, packer, &header, put))?;
                 lane.count_sent(shared, header.length);
             }
             Item::Staged(chunk) if !chunk.is_wanted() => {}
@@ -285,7 +292,7 @@ fn write(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet) -> Result<(), LaneE
                 let put = |stream: &Stream, header: &[u8]| {
                     window.send(stream, header, 0, length, &mut scratch)
                 };
-                outlet.in_turn(|stream| send(stream, packer, &header, put))?;
+                writer.in_turn(|stream| send(stream, packer, &header, put))?;
                 lane.count_sent(shared, header.length);
                 chunk.sent();
             }
@@ -294,7 +301,7 @@ fn write(shared: &Arc<Shared>, lane: &Lane, outlet: &Outlet) -> Result<(), LaneE
     Ok(())
 }
 
-// Sends a chunk: `put` writes what it is given, and the chunk's bytes behind it.
+// Sends a chunk. `put` writes the bytes it is given, then the chunk's bytes.
 fn send(
     stream: &Stream,
     packer: Option<&mut Packer>,
@@ -314,7 +321,7 @@ fn send(
     }
 }
 
-/// The header of so many bytes.
+/// Returns the header of a data chunk of `length` bytes.
 pub(super) fn data(transfer: EventId, offset: u64, length: u32) -> Header {
     Header {
         kind: Kind::Data,

@@ -1,9 +1,8 @@
-//! Bytes between a lane's stream and memory that is not Rust's: a driver's mapping or a pinned chunk.
+//! Moves bytes between a lane's stream and memory that Rust does not own: a driver's mapping or a pinned chunk.
 //!
-//! The one place of this module with raw pointers. No reference to such memory is ever formed, because
-//! the device, the driver or another lane may look at it at the same time. Invariant: a
-//! [`Window`]'s memory is valid from its making until its owner gives it back, and owners count who is
-//! inside.
+//! Only this file of the module uses raw pointers. It never forms a reference to such memory, because the
+//! device, the driver or another lane may access it at the same time. Invariant: a [`Window`]'s memory is
+//! valid until its owner gives it back. Owners count the lanes that are inside.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -13,13 +12,14 @@ use std::ptr::copy_nonoverlapping;
 use causeway_lane::{Caching, Stream, receive_sealed, send_sealed};
 use causeway_proto::region::Region;
 
-/// Rows shorter than this go through a scratch buffer instead of one system call each.
+/// Shorter rows are gathered in a scratch buffer, to avoid one system call per row.
 const LONG_ROW: u64 = 16 << 10;
 
-/// Regions of so many bytes are not kept in the processor's caches: whoever uses them comes too late.
+/// Regions of at least so many bytes bypass the processor's caches: they would be evicted
+/// before their next use.
 const MANY: u64 = 4 << 20;
 
-/// Memory that holds the bytes of a region, with its gaps.
+/// Memory that holds the bytes of a region, including its gaps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     // Address of the region's first byte.
@@ -27,7 +27,7 @@ pub(super) struct Window {
     region: Region,
 }
 
-// SAFETY: a window is an address; who uses it follows the module's invariant on any thread.
+// SAFETY: a window is only an address. Its users keep the module's invariant on every thread.
 unsafe impl Send for Window {}
 // SAFETY: as above.
 unsafe impl Sync for Window {}
@@ -40,7 +40,7 @@ impl Window {
         Window { first, region }
     }
 
-    /// The address of the first byte.
+    /// The address of the region's first byte.
     pub(super) fn first(&self) -> *mut u8 {
         self.first
     }
@@ -66,10 +66,10 @@ impl Window {
         }
     }
 
-    /// Receives `length` packed bytes from packed offset `from` on.
+    /// Receives `length` packed bytes into the window, from packed offset `from` on.
     ///
     /// # Errors
-    /// The stream's; an end of the stream within the bytes is `UnexpectedEof`.
+    /// The stream's error; `UnexpectedEof` if the stream ends within the bytes.
     pub(super) fn receive(
         &self,
         mut stream: &Stream,
@@ -87,7 +87,7 @@ impl Window {
         stream.read_exact(scratch)?;
         let mut taken = 0;
         for (pointer, length) in self.pieces(from, length) {
-            // SAFETY: the pieces are as long as `scratch` in all, and lie in other memory.
+            // SAFETY: the pieces together are as long as `scratch`, and lie in other memory.
             unsafe { copy_nonoverlapping(scratch.as_ptr().add(taken), pointer, length) };
             taken += length;
         }
@@ -97,7 +97,7 @@ impl Window {
     /// Sends `header`, then `length` packed bytes from packed offset `from` on.
     ///
     /// # Errors
-    /// The stream's.
+    /// The stream's error.
     pub(super) fn send(
         &self,
         mut stream: &Stream,
@@ -145,25 +145,26 @@ pub(super) fn receive_into(stream: &Stream, bytes: &mut [u8]) -> io::Result<()> 
 /// Sends `header`, then `bytes`.
 ///
 /// # Errors
-/// The stream's.
+/// The stream's error.
 pub(super) fn send_bytes(stream: &Stream, header: &[u8], bytes: &[u8]) -> io::Result<()> {
     let of = |bytes: &[u8]| part(bytes.as_ptr().cast_mut(), bytes.len());
     send(stream, &mut [of(header), of(bytes)])
 }
 
-/// Sends as much of `parts`, one behind the other, as the stream takes without waiting; how many bytes.
+/// Sends as much of the two `parts`, in order, as the stream takes without blocking. Returns
+/// the number of bytes sent.
 ///
 /// # Errors
-/// The stream's.
+/// The stream's error.
 pub(super) fn send_some(stream: &Stream, parts: [&[u8]; 2]) -> io::Result<usize> {
     let socket = match stream {
         Stream::Tcp(socket) => socket,
-        // A record leaves whole or the connection is broken, so all of it is the lane's thread's.
+        // A TLS record leaves whole, or the connection is broken. So the lane's thread sends all of it.
         Stream::Tls(_) => return Ok(0),
         Stream::Shared(shared) => {
             let mut sent = 0;
             for bytes in parts {
-                // SAFETY: the slice is memory of its length.
+                // SAFETY: the slice's memory is as long as its length.
                 let some = unsafe { shared.send_some(bytes.as_ptr(), bytes.len())? };
                 sent += some;
                 if some < bytes.len() {
@@ -174,7 +175,7 @@ pub(super) fn send_some(stream: &Stream, parts: [&[u8]; 2]) -> io::Result<usize>
         }
         Stream::Buffer(buffer) => {
             for bytes in parts {
-                // SAFETY: the slice is memory of its length.
+                // SAFETY: the slice's memory is as long as its length.
                 unsafe { buffer.put(bytes.as_ptr(), bytes.len()) };
             }
             return Ok(parts.iter().map(|bytes| bytes.len()).sum());
@@ -190,7 +191,8 @@ pub(super) fn send_some(stream: &Stream, parts: [&[u8]; 2]) -> io::Result<usize>
     }
 }
 
-// One system call; how many bytes it took. Called with memory that a window, a slice or a header vouches for.
+// Makes one system call; returns how many bytes it took. Callers pass memory that is valid through a
+// window, slice or header.
 fn send_once(socket: &TcpStream, parts: &mut [libc::iovec], flags: i32) -> io::Result<usize> {
     const AT_ONCE: usize = 1024; // IOV_MAX
     // SAFETY: all zeros is an empty message.
@@ -203,7 +205,7 @@ fn send_once(socket: &TcpStream, parts: &mut [libc::iovec], flags: i32) -> io::R
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-// Called with memory that a window vouches for.
+// Callers pass memory that a window vouches for.
 fn receive(
     stream: &Stream,
     mut to: *mut u8,
@@ -238,7 +240,7 @@ fn receive(
     Ok(())
 }
 
-// Called with memory that a window or a header vouches for.
+// Callers pass memory that a window or a header vouches for.
 fn send(stream: &Stream, parts: &mut [libc::iovec]) -> io::Result<()> {
     let socket = match stream {
         Stream::Tcp(socket) => socket,
@@ -264,6 +266,8 @@ fn send(stream: &Stream, parts: &mut [libc::iovec]) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             sent => sent?,
         };
+        // The kernel may take only a part of the list: skip what was sent and cut the part
+        // that was not sent whole.
         while first < parts.len() && sent >= parts[first].iov_len {
             sent -= parts[first].iov_len;
             first += 1;

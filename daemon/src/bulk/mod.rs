@@ -1,45 +1,44 @@
-//! Bulk bytes between sockets and devices.
+//! Moves bulk bytes between sockets and devices.
 //!
-//! The path of a large write: the session says that the command may run; the region is mapped, or
-//! chunks of a pinned ring are given to it ([`direct`], [`staged`]); when bytes can be taken the client
-//! is granted credit; a [`lane`] receives each piece straight into its place; the last piece enqueued,
-//! the session lets the queue's successors go; the driver's callback ends the command. A large read is
-//! the same backwards, without credit: the application's memory is there from the start.
+//! A large write: the session reports that the command may run. The region is mapped, or gets chunks of a
+//! pinned ring ([`direct`], [`staged`]). When bytes can be received, the client gets credit. A [`lane`]
+//! receives each piece directly into its place. After the last piece is enqueued, the session releases
+//! the commands that follow. The driver's callback ends the command. A large read works in reverse,
+//! without credit: the application's memory exists from the start.
 //!
-//! A write of one chunk mostly comes without credit and waits for its command in memory of ours ([`eager`]).
+//! A write of one chunk usually needs no credit: its bytes wait for the command in host memory ([`eager`]).
 //!
-//! A transfer between two workers is a read here and a write there: the reader offers it when it may run,
-//! the writer grants credit, the bytes go over the link between the two, or over the client's connections
-//! when there is no path. The reader's command ends without failure also when the other end or the link
-//! gave the transfer up, because its buffer is no longer read; the writer's tells what happened.
+//! A transfer between two workers is a read on one and a write on the other. The reader offers it when
+//! its command may run. The writer grants credit. The bytes use the link between the two, or the client's
+//! connections if there is no link. If the other end or the link gives up, the reader's command still
+//! succeeds, because its buffer is no longer read. The writer's command reports the failure.
 //!
-//! - [`lane`]: one connection, two threads; [`outlet`]: who sends on it; [`outgoing`]: a queue that several
-//!   lanes send from;
-//! - [`path`]: which lanes are a link's; [`peers`]: the transfers with other workers and what is said of
-//!   them;
+//! - [`lane`]: one connection with two threads; [`writer`]: the sending side of a lane; [`outgoing`]: a
+//!   queue that several lanes send from;
+//! - [`path`]: the lanes of a link; [`peers`]: the transfers with other workers and the messages about them;
 //! - [`direct`], [`staged`]: the two ways through memory; [`memory`]: the raw bytes;
 //! - [`eager`], [`short`]: writes and reads of one chunk;
-//! - [`jobs`]: the bulk thread, and what it is given to do;
-//! - [`allowance`], [`claims`], [`blocks`]: pure accounts and shapes.
+//! - [`jobs`]: the bulk thread and its jobs;
+//! - [`allowance`], [`received_ranges`], [`blocks`]: pure accounting and geometry.
 //!
-//! What it is not: it knows no frame and no command but the transfers', and makes no link. Invariant: what
-//! the other side was granted can always be taken off the wire, so no transfer blocks another.
+//! This module parses no command frames and makes no links. Invariant: bytes for which credit was granted
+//! can always be read off the network, so no transfer blocks another.
 
 mod allowance;
 mod blocks;
-mod claims;
 mod direct;
 mod eager;
 mod jobs;
 mod lane;
 mod memory;
 mod outgoing;
-mod outlet;
 mod path;
 mod peers;
+mod received_ranges;
 mod short;
 mod staged;
 mod transfer;
+mod writer;
 
 use std::collections::HashMap;
 use std::net::TcpStream;
@@ -60,13 +59,13 @@ use self::eager::EagerWrites;
 use self::jobs::Jobs;
 use self::lane::{Lane, LaneError};
 use self::outgoing::Outgoing;
-use self::outlet::{Message, Outlet, Outlets};
 pub(crate) use self::path::Path;
-use self::path::Patience;
+use self::path::RouteWait;
 pub(crate) use self::peers::{Far, Part};
 use self::peers::{Foreign, Origin, Peers, Why};
 pub(crate) use self::staged::Rings;
 use self::transfer::Transfer;
+use self::writer::{LaneWriter, LaneWriters, Message};
 use crate::runtime::block::Blocks;
 use crate::runtime::event::{Event, WaitList};
 use crate::worker::session::enqueue::{Expects, Task};
@@ -74,25 +73,25 @@ use crate::worker::session::hash::ById;
 use crate::worker::session::objects::Memory;
 use crate::worker::session::{Shared, broken};
 
-/// How long a transfer waits for a link that is being made, and for what replaces one that broke.
+/// How long a transfer waits for a link that is being made, and for a replacement of one that broke.
 const MAKING: Duration = Duration::from_secs(60);
 const REPLACING: Duration = Duration::from_secs(10);
 
-/// Why nothing goes over a link that the client has dropped.
-const DROPPED: &str = "its other end is gone";
+/// The reason why nothing is sent on a link that the client has dropped.
+const DROPPED: &str = "the link's other worker is gone";
 
-/// A worker's path to itself, for transfers between two platforms of a node.
+/// The id of a worker's path to itself, for transfers between two platforms of a node.
 const OWN: LinkId = LinkId(0);
 
-/// A transfer whose bytes come from the client or a peer.
+/// A transfer whose bytes come from the client or another worker.
 trait Incoming: Send + Sync {
-    /// Whether bytes may come from there.
+    /// Checks that `origin` may send bytes of this transfer.
     fn from(&self, origin: Origin) -> Result<(), Foreign>;
 
-    /// Whether the client holds its bytes.
+    /// Whether the client, rather than another worker, sends the bytes.
     fn is_of_client(&self) -> bool;
 
-    /// Takes `length` bytes off the stream, which belong at packed offset `offset`.
+    /// Reads `length` bytes off the stream. They belong at packed offset `offset`.
     fn receive(
         &self,
         stream: &Stream,
@@ -101,14 +100,14 @@ trait Incoming: Send + Sync {
         scratch: &mut Vec<u8>,
     ) -> Result<(), LaneError>;
 
-    /// The client will send no more of its own.
+    /// Handles a cancellation: the client will send no more bytes.
     fn cancelled(self: Arc<Self>);
 }
 
 /// The bulk transfers of a session.
 #[derive(Default)]
 pub(crate) struct Engine {
-    // To the client.
+    // Queue to the client.
     outgoing: Outgoing,
     incoming: Mutex<HashMap<EventId, Arc<dyn Incoming>, ById>>,
     eager: EagerWrites,
@@ -117,16 +116,16 @@ pub(crate) struct Engine {
     paths: Mutex<HashMap<LinkId, Arc<Path>, ById>>,
     turns: direct::Turns,
     jobs: Jobs,
-    // Of the client's lanes.
-    outlets: Outlets,
-    // What says whether small commands share the link with the client's lanes.
+    // The lane writers of the client's lanes.
+    writers: LaneWriters,
+    // Measures whether small commands share the network with the client's lanes.
     beside: Beside,
 }
 
-/// Starts a bulk write that may run. Its native event, if it is enqueued already.
+/// Starts a bulk write whose command may run. Returns the native event if the write is already enqueued.
 ///
 /// # Errors
-/// What the driver says; the transfer then has not begun.
+/// The driver's error; the transfer then has not begun.
 pub(crate) fn write(
     shared: &Arc<Shared>,
     task: &Task,
@@ -156,7 +155,7 @@ fn write_granted(
     Ok(())
 }
 
-/// Starts a bulk read that may run. Whether it is wholly in its native queue already.
+/// Starts a bulk read whose command may run. Returns whether the read is already complete in its native queue.
 ///
 /// # Errors
 /// As [`write()`].
@@ -183,15 +182,16 @@ pub(crate) fn read(
     direct::read(transfer, waits).map(|()| false)
 }
 
-/// Whether the host sees the device's memory, and bytes lie there as they travel. A driver maps an image with gaps
-/// of its own: its bytes go through chunks, packed by the native command.
+/// Whether the transfer uses a mapping: the host sees the device's memory, and the bytes lie there as
+/// they are sent. A driver maps an image with gaps of its own. Images therefore go through chunks, which
+/// the native command packs.
 fn goes_by_mapping(task: &Task, memory: &Memory) -> Result<bool, Status> {
     let sees_memory = task.queue.native()?.device().has_direct_memory();
     Ok(sees_memory && memory.native()?.raster().is_none())
 }
 
-/// Starts a transfer to another worker that may run. `false`: the other end or the link has given it up,
-/// and nothing is left to do.
+/// Starts a send to another worker. Returns false if the other end or the link has given the transfer up;
+/// then nothing is left to do.
 ///
 /// # Errors
 /// As [`write()`].
@@ -213,10 +213,10 @@ pub(crate) fn send(
     Ok(true)
 }
 
-/// Starts a transfer from another worker that may run.
+/// Starts a receive from another worker.
 ///
 /// # Errors
-/// As [`write()`], and when the other end or the link has given it up.
+/// As [`write()`]; also when the other end or the link has given the transfer up.
 pub(crate) fn receive(
     shared: &Arc<Shared>,
     task: &Task,
@@ -227,7 +227,7 @@ pub(crate) fn receive(
     if let Some(far) = &task.far
         && let Some(why) = shared.bulk.over(far)
     {
-        // Said here, because a status says too little.
+        // The command is finished here, because the returned status alone carries no message.
         task.command.finish(why.status, why.message);
         return Err(why.status);
     }
@@ -237,27 +237,27 @@ pub(crate) fn receive(
 }
 
 impl Engine {
-    /// A batch of commands has come from the client.
+    /// Notes that a batch of commands has come from the client.
     pub(crate) fn note_batch(&self) {
         self.beside.note_batch();
     }
 
-    /// Takes a connection.
+    /// Takes over a bulk connection of the client.
     pub(crate) fn attach(&self, shared: &Arc<Shared>, lane: u8, stream: Stream) {
         let is_shared = stream.is_shared();
         tracing::debug!(lane, is_shared, "a bulk connection");
-        let outlet = Arc::new(Outlet::new(Arc::new(stream)));
-        self.outlets.add(Arc::clone(&outlet));
+        let writer = Arc::new(LaneWriter::new(Arc::new(stream)));
+        self.writers.add(Arc::clone(&writer));
         let lane = Lane {
             number: lane,
             path: None,
             most: AtomicU64::new(0),
             compress: AtomicBool::new(false),
         };
-        lane::start(shared, lane, outlet);
+        lane::start(shared, lane, writer);
     }
 
-    /// Takes a lane of a link that has come up.
+    /// Takes over a lane of a link that has come up.
     pub(crate) fn attach_peer(
         &self,
         shared: &Arc<Shared>,
@@ -269,7 +269,8 @@ impl Engine {
         let path = self.path(shared, link);
         let stream = Arc::new(stream);
         let Some(again) = path.attached(incarnation, Arc::clone(&stream)) else {
-            // The other end sees it, and hears of the way that is taken instead.
+            // The path no longer takes lanes. The other end sees the close, and learns of the
+            // route that is used instead.
             stream.shut_down();
             return;
         };
@@ -279,13 +280,14 @@ impl Engine {
             most: AtomicU64::new(0),
             compress: AtomicBool::new(false),
         };
-        lane::start(shared, lane, Arc::new(Outlet::new(stream)));
+        lane::start(shared, lane, Arc::new(LaneWriter::new(stream)));
         if again {
             self.say_again(&path);
         }
     }
 
-    /// A link that was up is not any more: what is in progress on it ends, the rest waits for another way.
+    /// Handles the break of a link that was up. Transfers in progress on it end; the others
+    /// wait for another route.
     pub(crate) fn link_failed(&self, shared: &Arc<Shared>, link: LinkId, reason: &str) {
         let path = self.path(shared, link);
         let Some(unsent) = path.broken() else { return };
@@ -301,17 +303,21 @@ impl Engine {
         self.count(shared, &path);
     }
 
-    /// What belongs to the link goes over the client's connections from now on.
+    /// Sends a link's transfers over the client's connections from now on.
     pub(crate) fn route_via_client(&self, shared: &Arc<Shared>, link: LinkId) {
-        // Should it be up: the other end uses it no longer.
-        self.link_failed(shared, link, "the client has found another way");
+        // The link may be up on this side only: the other end no longer uses it.
+        self.link_failed(
+            shared,
+            link,
+            "the client routes the link's transfers through itself",
+        );
         let path = self.path(shared, link);
         if path.via_client(&self.outgoing) {
             self.say_again(&path);
         }
     }
 
-    /// The client has dropped a link: its transfers end, those that are still to come too.
+    /// Drops a link at the client's request. Its transfers end, including those that have not begun.
     pub(crate) fn drop_path(&self, link: LinkId) {
         let Some(path) = self.paths.lock().remove(&link) else {
             return;
@@ -327,7 +333,7 @@ impl Engine {
         unsent.discard();
     }
 
-    /// A command that will not run: if somebody holds bytes for it, or waits for them, they hear of it.
+    /// Gives up a command that will not run. Informs whichever end holds or expects its bytes.
     pub(crate) fn give_up(&self, task: &Task, status: Status) {
         match (&task.far, task.expects) {
             (Some(far), _) => self.end(far, Some(status)),
@@ -337,27 +343,27 @@ impl Engine {
         }
     }
 
-    /// The client says that the bytes of a write come eagerly; `false` when it did before.
+    /// Registers a write whose bytes come eagerly. Returns false if the event id was registered before.
     pub(crate) fn announce(&self, event: EventId) -> bool {
         self.eager.announce(event)
     }
 
-    /// An announced write that there was no room for.
+    /// Gives up an announced write that exceeded a limit.
     pub(crate) fn renounce(&self, event: EventId) {
         self.eager.give_up(event);
     }
 
-    /// A transfer with another worker that there was no room for.
+    /// Gives up a transfer with another worker that exceeded a limit.
     pub(crate) fn refuse(&self, far: &Far, status: Status) {
         self.end(far, Some(status));
     }
 
-    /// A transfer with another worker that the client names; `false` when it did before.
+    /// Registers a transfer with another worker. Returns false if it was registered before.
     pub(crate) fn register(&self, far: &Far, total: u64) -> bool {
         self.peers.register(far, total)
     }
 
-    /// The way of a link that the client has told of.
+    /// Returns the path of a link that the client has added.
     pub(crate) fn path(&self, shared: &Arc<Shared>, link: LinkId) -> Arc<Path> {
         let mut paths = self.paths.lock();
         if let Some(path) = paths.get(&link) {
@@ -372,7 +378,7 @@ impl Engine {
         path
     }
 
-    /// Two ends of one pair, so that what is sent on one comes in on the other.
+    /// Attaches the two ends of one socket pair, so that bytes sent on one arrive on the other.
     fn attach_own(&self, shared: &Arc<Shared>) {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
         let pair = socketpair(
@@ -389,22 +395,24 @@ impl Engine {
                 attach(0, one);
                 attach(1, other);
             }
-            Err(error) => broken(&format!("no pair of sockets for the node itself: {error}")),
+            Err(error) => broken(&format!(
+                "cannot create a socket pair for transfers within the node: {error}"
+            )),
         }
     }
 
     /// Ends all lanes.
     pub(crate) fn stop(&self) {
         self.outgoing.stop();
-        self.outlets.shut_down();
+        self.writers.shut_down();
         for path in self.paths.lock().values() {
             path.stop();
         }
     }
 
-    /// Sends the client something if nothing waits before it, and a lane is free. Does not wait.
+    /// Sends a message to the client if the queue is empty and a lane is free. Does not wait.
     fn send_at_once(&self, message: Message) -> Result<(), Message> {
-        self.outlets.send_at_once(&self.outgoing, message)
+        self.writers.send_at_once(&self.outgoing, message)
     }
 
     fn tell_client(&self, word: Header) {
@@ -413,13 +421,13 @@ impl Engine {
             bytes: Bytes::new(),
         };
         if self.send_at_once(message).is_err() && !self.outgoing.push(word) {
-            broken("the client takes nothing from its bulk connections");
+            broken("the client reads nothing from its bulk connections");
         }
     }
 
     fn tell_peer(&self, path: &Path, word: Header) {
-        if !path.say(&self.outgoing, word) {
-            tracing::warn!(link = ?path.id(), "a peer takes nothing that is said to it");
+        if !path.send_header(&self.outgoing, word) {
+            tracing::warn!(link = ?path.id(), "the other worker reads no messages from the link");
         }
     }
 
@@ -429,7 +437,7 @@ impl Engine {
         }
     }
 
-    /// Ends this side of a transfer, and says so to the other if it is before its time.
+    /// Ends this side of a transfer. If `early` is set, also cancels the transfer at the other end.
     fn end(&self, far: &Far, early: Option<Status>) {
         if self.peers.end(far, early)
             && let Some(status) = early
@@ -438,7 +446,7 @@ impl Engine {
         }
     }
 
-    /// Why a registered transfer need not begin.
+    /// Returns why a registered transfer need not begin.
     fn over(&self, far: &Far) -> Option<Why> {
         self.peers.heard(far).over.or_else(|| self.lost(far))
     }
@@ -450,7 +458,7 @@ impl Engine {
         })
     }
 
-    /// A transfer has begun: it does not wait for its path for ever.
+    /// Starts the timeout for the path of a transfer that has begun.
     fn wait_for_path(&self, shared: &Arc<Shared>, far: Option<&Far>) {
         if let Some(far) = far {
             self.count(shared, &far.path);
@@ -458,19 +466,19 @@ impl Engine {
     }
 
     fn count(&self, shared: &Arc<Shared>, path: &Arc<Path>) {
-        let Some((patience, turn)) = path.count() else {
+        let Some((cause, turn)) = path.count() else {
             return;
         };
-        let limit = match patience {
-            Patience::Making => MAKING,
-            Patience::Broken => REPLACING,
+        let limit = match cause {
+            RouteWait::Making => MAKING,
+            RouteWait::Broken => REPLACING,
         };
         let path = Arc::clone(path);
         self.at(shared, Instant::now() + limit, move |shared| {
             let Some(message) = path.give_up(turn) else {
                 return;
             };
-            tracing::warn!(link = ?path.id(), message, "its transfers fail");
+            tracing::warn!(link = ?path.id(), message, "the transfers of this link fail");
             let why = Why {
                 status: Status::DEVICE_NOT_AVAILABLE,
                 message,

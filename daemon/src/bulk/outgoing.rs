@@ -1,8 +1,8 @@
-//! What waits to be sent on some bulk connections: one queue for all lanes of a way.
+//! The queue of messages and data to send, shared by all lanes of one route.
 //!
-//! Lanes pull, so a slow one does not hold up a transfer, and mapped transfers take turns. Words (credit
-//! and the like) go before data. Invariant: an item is given to exactly one lane; with no lane connected
-//! everything waits, up to a bound for what finished commands leave behind.
+//! Lanes pull from the queue. So a slow lane does not hold up a transfer, and mapped transfers take
+//! turns. Control messages, such as credit, go before data. Invariant: each item goes to exactly one
+//! lane. While no lane is connected, everything waits. The number of waiting control messages is bounded.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -15,44 +15,44 @@ use super::direct::{DirectRead, MappedChunk};
 use super::short::Whole;
 use super::staged::StagedChunk;
 
-/// So many words wait at most. Those of commands under way are fewer; a cancellation outlives its
-/// command, and an end that takes none of so many is not one of ours.
+/// Limit on waiting control messages. Commands in progress need fewer, but a cancellation outlives its
+/// command. A peer that leaves so many unread is not a Causeway client or worker.
 const MOST_WORDS: usize = 1 << 20;
 
-/// One thing to send.
+/// One item for a lane to send.
 pub(super) enum Item {
-    /// A header alone.
-    Word(Header),
-    /// The next bytes of a mapped read.
+    /// A header without payload.
+    Header(Header),
+    /// The next chunk of a mapped read.
     Mapped(MappedChunk),
     /// A staged chunk of a read.
     Staged(StagedChunk),
-    /// A short read.
+    /// A short read, whole.
     Whole(Whole),
-    /// Nothing of the queue: what the lane has of its own, which goes before all else.
+    /// Nothing from the queue: the lane first sends the rest of its own message.
     Own,
 }
 
-/// What a lane that asks for more has to say.
+/// State of a lane that asks for its next item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
-    /// It is over.
+    /// The lane is closed.
     Gone,
-    /// It has something of its own to send.
+    /// The lane has a message of its own to finish.
     Own,
-    /// It has nothing.
+    /// The lane can take the next item.
     Free,
 }
 
 /// The queue.
 #[derive(Default)]
 pub(super) struct Outgoing {
-    state: Mutex<State>,
+    state: Mutex<OutgoingState>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct OutgoingState {
     words: VecDeque<Header>,
     data: VecDeque<Data>,
     stopping: bool,
@@ -64,11 +64,11 @@ enum Data {
     Whole(Whole),
 }
 
-/// Data that will not be sent; dropped where no lock is held, because that frees chunks.
+/// Data that will not be sent. The caller drops it without holding a lock, because the drop frees chunks.
 pub(super) struct Unsent(VecDeque<Data>);
 
 impl Outgoing {
-    /// Says something. Whether there was room.
+    /// Queues a control message. Returns false if the queue is full.
     pub(super) fn push(&self, header: Header) -> bool {
         let mut state = self.state.lock();
         if state.words.len() >= MOST_WORDS {
@@ -80,8 +80,8 @@ impl Outgoing {
         true
     }
 
-    /// A mapped read, cut into chunks as lanes ask for them. What will not be sent, for there are no lanes
-    /// any more: to be discarded.
+    /// Queues a mapped read, which is cut into chunks as lanes ask for them. Returns what will not be
+    /// sent because the lanes have ended; the caller discards it.
     #[must_use]
     pub(super) fn mapped(&self, read: Arc<DirectRead>) -> Unsent {
         let unsent = self.data(Data::Mapped(read));
@@ -89,7 +89,7 @@ impl Outgoing {
         unsent
     }
 
-    /// A chunk that the device has filled; as [`Outgoing::mapped`].
+    /// Queues a chunk that the device has filled. Returns as [`Outgoing::mapped`].
     #[must_use]
     pub(super) fn staged(&self, chunk: StagedChunk) -> Unsent {
         let unsent = self.data(Data::Staged(chunk));
@@ -97,7 +97,7 @@ impl Outgoing {
         unsent
     }
 
-    /// The bytes of a short read; as [`Outgoing::mapped`].
+    /// Queues the bytes of a short read. Returns as [`Outgoing::mapped`].
     #[must_use]
     pub(super) fn whole(&self, read: Whole) -> Unsent {
         let unsent = self.data(Data::Whole(read));
@@ -105,7 +105,7 @@ impl Outgoing {
         unsent
     }
 
-    // What nobody takes is not kept: it would keep its transfer, and that this queue.
+    // A stopped queue keeps no data: the data would keep its transfer alive, and the transfer this queue.
     fn data(&self, data: Data) -> Unsent {
         let mut state = self.state.lock();
         if state.stopping {
@@ -115,13 +115,13 @@ impl Outgoing {
         Unsent(VecDeque::new())
     }
 
-    /// Lanes end when they ask next, and nothing more is queued.
+    /// Stops the queue: lanes end when they next ask, and no more data is queued.
     pub(super) fn stop(&self) {
         self.state.lock().stopping = true;
         self.wake.notify_all();
     }
 
-    /// Takes everything that waits in `other`, whose lanes get nothing any more.
+    /// Takes over everything that waits in `other`; its lanes get nothing any more.
     pub(super) fn take_over(&self, other: &Outgoing) {
         let (words, data) = {
             let mut other = other.state.lock();
@@ -137,14 +137,14 @@ impl Outgoing {
         self.wake.notify_all();
     }
 
-    /// The lanes broke: what they had not sent means nothing any more, but for cancellations.
+    /// Handles a break of the lanes. Their unsent messages are void, except for cancellations.
     pub(super) fn break_off(&self) -> Unsent {
         let mut state = self.state.lock();
         state.words.retain(|word| word.kind == Kind::Cancel);
         Unsent(std::mem::take(&mut state.data))
     }
 
-    /// Chunks that nobody wants any more.
+    /// Removes the chunks that no transfer wants any more.
     pub(super) fn unwanted(&self) -> Unsent {
         let mut state = self.state.lock();
         let (keep, unwanted) = std::mem::take(&mut state.data)
@@ -163,9 +163,10 @@ impl Outgoing {
         state.words.is_empty() && state.data.is_empty()
     }
 
-    /// The next thing to send; waits for it. `None`: the lane that asks is gone, or the session ends.
+    /// Returns the next item to send, and waits for one. Returns `None` if the lane is closed
+    /// or the session ends.
     pub(super) fn next(&self, lane: impl Fn() -> Look) -> Option<Item> {
-        // Declared first, so dropped after the lock.
+        // Declared before the lock, so dropped after it.
         let mut spent = Vec::new();
         let mut state = self.state.lock();
         loop {
@@ -177,13 +178,13 @@ impl Outgoing {
                 return Some(Item::Own);
             }
             if let Some(header) = state.words.pop_front() {
-                return Some(Item::Word(header));
+                return Some(Item::Header(header));
             }
             match state.data.pop_front() {
                 Some(Data::Mapped(read)) => {
                     let (chunk, more) = DirectRead::take_chunk(&read);
                     if more {
-                        // Others have their turn before its next one.
+                        // Other transfers have their turn before this one's next chunk.
                         state.data.push_back(Data::Mapped(read));
                     } else {
                         spent.push(read);
@@ -199,15 +200,16 @@ impl Outgoing {
         }
     }
 
-    /// A lane is gone, or has something of its own: whoever waits on its behalf shall look.
+    /// Wakes the waiting lanes: one of them has closed, or has a message of its own to finish.
     pub(super) fn look(&self) {
+        // Taking the lock once ensures that a lane between its check and its wait does not miss the wake-up.
         drop(self.state.lock());
         self.wake.notify_all();
     }
 }
 
 impl Unsent {
-    /// Tells the transfers that they will not be asked for more.
+    /// Notes in each mapped read that it is no longer queued.
     pub(super) fn discard(self) {
         for data in self.0 {
             if let Data::Mapped(read) = data {
@@ -230,7 +232,10 @@ mod tests {
             assert!(outgoing.push(word));
         }
         assert!(!outgoing.push(word));
-        assert!(matches!(outgoing.next(|| Look::Free), Some(Item::Word(_))));
+        assert!(matches!(
+            outgoing.next(|| Look::Free),
+            Some(Item::Header(_))
+        ));
         assert!(outgoing.push(word));
     }
 
@@ -242,7 +247,7 @@ mod tests {
         assert!(own.push(credit) && own.push(cancel));
         own.break_off().discard();
         client.take_over(&own);
-        assert!(matches!(client.next(|| Look::Free), Some(Item::Word(word)) if word == cancel));
+        assert!(matches!(client.next(|| Look::Free), Some(Item::Header(word)) if word == cancel));
         client.stop();
         assert!(client.next(|| Look::Free).is_none());
     }

@@ -1,7 +1,7 @@
-//! The way of one link's transfers: its own lanes, or the client's when there is no path.
+//! The route of one link's transfers: the link's own lanes, or the client's lanes when there is no link.
 //!
-//! What is to be said waits until there is a way. Invariant: what was queued is on exactly one queue; once
-//! the client's lanes are the way, they stay it, and the link has none of its own.
+//! Messages wait until a route exists. Invariant: every queued item is in exactly one queue. Once a link
+//! is routed via the client, it stays so and has no lanes of its own.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::outgoing::{Outgoing, Unsent};
 
-/// The way of one link, as the bulk engine sees it.
+/// The route of one link, as the bulk engine sees it.
 pub(crate) struct Path {
     id: LinkId,
     own: Outgoing,
@@ -23,34 +23,34 @@ pub(crate) struct Path {
 #[derive(Default)]
 struct Route {
     way: Way,
-    // Grows with every change of the way: a timer of an earlier one is told by it.
+    // Counts the changes of `way`. A timer compares it to find out whether it is outdated.
     turn: u64,
-    // Lanes of an earlier incarnation are told by it.
+    // Incarnation of the link to which `lanes` belong. Lanes of earlier incarnations differ.
     incarnation: u64,
     lanes: Vec<Arc<Stream>>,
-    // A timer runs for this turn.
+    // Whether a timer runs for this turn.
     timed: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Way {
-    /// Not up yet.
+    /// The link is not up yet.
     #[default]
     Waiting,
     Up,
-    /// It was up; the client has not said what now.
+    /// The link was up and broke; the client has not replaced it yet.
     Broken,
-    /// Given up, until something new is said.
+    /// The wait for a route has timed out, or the link was dropped. The text is the reason.
     Lost(String),
     ViaClient,
 }
 
-/// How long transfers wait for a way.
+/// Why transfers wait for a route; this sets the timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(super) enum RouteWait {
     /// The link is being made.
     Making,
-    /// It broke.
+    /// The link broke.
     Broken,
 }
 
@@ -63,7 +63,7 @@ impl Path {
         }
     }
 
-    /// Of a link that the client has dropped.
+    /// Makes the path of a link that the client has dropped.
     pub(crate) fn dropped(id: LinkId) -> Path {
         let path = Path::new(id);
         drop(path.give_up_for_good(super::DROPPED));
@@ -74,12 +74,13 @@ impl Path {
         self.id
     }
 
-    /// What its own lanes send from.
+    /// The queue of the link's own lanes.
     pub(super) fn own(&self) -> &Outgoing {
         &self.own
     }
 
-    /// Puts something on the queue of the present way.
+    /// Calls `put` with the queue of the present route. The lock is held, so that the route
+    /// cannot change meanwhile.
     pub(super) fn put<T>(&self, client: &Outgoing, put: impl FnOnce(&Outgoing) -> T) -> T {
         let route = self.route.lock();
         match route.way {
@@ -88,8 +89,8 @@ impl Path {
         }
     }
 
-    /// Another lane is there, of this incarnation of the link. `None`: it is not wanted; else whether it
-    /// is the first after a break.
+    /// Adds a lane of this incarnation of the link. Returns `None` if the path takes no lanes, else
+    /// whether this is the first lane after a break.
     pub(super) fn attached(&self, incarnation: u64, lane: Arc<Stream>) -> Option<bool> {
         let mut route = self.route.lock();
         let again = matches!(route.way, Way::Broken | Way::Lost(_));
@@ -103,7 +104,8 @@ impl Path {
         Some(again)
     }
 
-    /// The lanes are gone. What they had not sent, to be dropped by the caller; `None`: there were none.
+    /// Handles the loss of the lanes. Returns their unsent data, which the caller drops;
+    /// `None` if there were no lanes.
     pub(super) fn broken(&self) -> Option<Unsent> {
         let mut route = self.route.lock();
         if route.lanes.is_empty() {
@@ -115,12 +117,12 @@ impl Path {
         route.change(Way::Broken);
         let unsent = self.own.break_off();
         drop(route);
+        // Wakes the lanes' threads, which then see that their lanes are closed.
         self.own.look();
         Some(unsent)
     }
 
-    /// The client's lanes are the way from now on; there are no others any more. Whether what was said
-    /// before may be lost.
+    /// Routes the link via the client's lanes from now on. Returns whether earlier messages may be lost.
     pub(super) fn via_client(&self, client: &Outgoing) -> bool {
         let mut route = self.route.lock();
         if route.way == Way::ViaClient {
@@ -132,26 +134,31 @@ impl Path {
         again
     }
 
-    /// A transfer has to wait for the way, or something broke: for how long, if nobody counts yet.
-    pub(super) fn count(&self) -> Option<(Patience, u64)> {
+    /// Starts the timeout for a route unless one is running. Returns which timeout to use and
+    /// the turn it belongs to.
+    pub(super) fn count(&self) -> Option<(RouteWait, u64)> {
         let mut route = self.route.lock();
-        let patience = match route.way {
-            Way::Waiting => Patience::Making,
-            Way::Broken => Patience::Broken,
+        let cause = match route.way {
+            Way::Waiting => RouteWait::Making,
+            Way::Broken => RouteWait::Broken,
             _ => return None,
         };
-        (!std::mem::replace(&mut route.timed, true)).then_some((patience, route.turn))
+        (!std::mem::replace(&mut route.timed, true)).then_some((cause, route.turn))
     }
 
-    /// The time that began with `turn` is up. The message, if nothing happened in between.
+    /// Handles the timeout that began with `turn`. Returns the failure message if the route
+    /// has not changed since.
     pub(super) fn give_up(&self, turn: u64) -> Option<String> {
         let mut route = self.route.lock();
         let message = match route.way {
             Way::Waiting if route.turn == turn => {
-                format!("link {} was not made in time", self.id.0)
+                format!("link {} was not up before the timeout", self.id.0)
             }
             Way::Broken if route.turn == turn => {
-                format!("link {} broke and nothing replaced it", self.id.0)
+                format!(
+                    "link {} broke, and no other route replaced it before the timeout",
+                    self.id.0
+                )
             }
             _ => return None,
         };
@@ -159,14 +166,15 @@ impl Path {
         Some(message)
     }
 
-    /// There will be no way any more: its lanes end, and nothing is queued from now on. What was.
+    /// Closes the path for ever: its lanes end and nothing is queued from now on. Returns the
+    /// data that was queued.
     pub(super) fn give_up_for_good(&self, message: &str) -> Unsent {
         self.stop();
         self.route.lock().change(Way::Lost(message.to_owned()));
         self.own.break_off()
     }
 
-    /// Why it was given up.
+    /// Returns why the path was given up.
     pub(super) fn lost(&self) -> Option<String> {
         match &self.route.lock().way {
             Way::Lost(message) => Some(message.clone()),
@@ -174,15 +182,15 @@ impl Path {
         }
     }
 
-    /// Whether lanes of `incarnation` are still its lanes.
+    /// Whether lanes of `incarnation` are the present lanes.
     pub(super) fn is_present(&self, incarnation: u64) -> bool {
         let route = self.route.lock();
         !route.lanes.is_empty() && route.incarnation == incarnation
     }
 
-    /// Ends its lanes.
+    /// Ends the link's own lanes.
     pub(super) fn stop(&self) {
-        // Forgotten first, so that none of them looks like a break.
+        // The list is cleared first, so that closing the lanes does not look like a break.
         let lanes = std::mem::take(&mut self.route.lock().lanes);
         self.own.stop();
         for lane in lanes {
@@ -190,8 +198,8 @@ impl Path {
         }
     }
 
-    /// Says something by the present way. Whether there was room.
-    pub(super) fn say(&self, client: &Outgoing, word: Header) -> bool {
+    /// Queues a control message on the present route. Returns false if the queue is full.
+    pub(super) fn send_header(&self, client: &Outgoing, word: Header) -> bool {
         self.put(client, |queue| queue.push(word))
     }
 }

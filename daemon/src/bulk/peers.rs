@@ -1,12 +1,12 @@
-//! The transfers with other workers that this session knows of, and what was said about them.
+//! The table of transfers with other workers, and the messages received about them.
 //!
-//! A word may come long before the command it concerns, or after its end, and by another way than the
-//! bytes. What comes early is kept for the command; what comes late is dropped, unless the transfer ended
-//! before its time here: then the one who still speaks of it is told.
+//! A message may arrive long before its command or after its end, and on another route than the bytes. An
+//! early message is kept for the command. A late one is dropped. But if the transfer ended early here, a
+//! peer that still sends messages about it gets a cancellation.
 //!
-//! What it is not: it moves no byte and sends no word. Invariant: each end is registered once and ended
-//! once; nothing running is called with the table locked; everything kept for what is not there is
-//! bounded.
+//! This module moves no bytes and sends no messages. Invariant: each end is registered once and ended
+//! once. [`Running`] is never called with the table locked. The number of early messages and of
+//! remembered ends is bounded.
 #![forbid(unsafe_code)]
 
 use std::collections::{HashMap, VecDeque};
@@ -19,29 +19,29 @@ use parking_lot::Mutex;
 
 use super::path::Path;
 
-/// Words kept for commands that have not come, and ends remembered.
+/// Limits on early messages that are kept, and on ended transfers that are remembered.
 const MOST_EARLY: usize = 1 << 17;
 const MOST_ENDED: usize = 1 << 16;
 
-/// What this worker does in a transfer.
+/// The role of this worker in a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Part {
-    /// It reads the buffer and sends.
+    /// This worker reads the buffer and sends.
     Send,
-    /// It receives and writes.
+    /// This worker receives and writes the buffer.
     Receive,
 }
 
-/// Who is connected at the other end of a lane.
+/// The party at the other end of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Origin {
-    /// The client, who may speak for every peer.
+    /// The client, which may speak for every peer.
     Client,
-    /// The peer of this link, who speaks for its own transfers.
+    /// The peer of this link, which may speak only for its own transfers.
     Peer(LinkId),
 }
 
-/// The peer's end of a transfer, as this end names it.
+/// A transfer with a peer, as this worker names it.
 #[derive(Clone)]
 pub(crate) struct Far {
     pub(crate) transfer: EventId,
@@ -55,7 +55,7 @@ impl Far {
     }
 }
 
-/// Why a transfer ends before its time.
+/// Why a transfer ends early.
 #[derive(Clone, Debug)]
 pub(super) struct Why {
     pub(super) status: Status,
@@ -63,7 +63,7 @@ pub(super) struct Why {
 }
 
 impl Why {
-    /// The client will not send what it was to.
+    /// The client will not send the bytes of its write.
     pub(super) fn client() -> Why {
         Why {
             status: Status::OUT_OF_RESOURCES,
@@ -71,7 +71,7 @@ impl Why {
         }
     }
 
-    /// The two ends are not of one size.
+    /// The two ends have different lengths.
     pub(super) fn mismatch() -> Why {
         Why {
             status: Status::INVALID_OPERATION,
@@ -80,16 +80,16 @@ impl Why {
     }
 }
 
-/// A transfer under way. Called from lanes: must not block.
+/// A transfer in progress. Lanes call it, so it must not block.
 pub(super) trait Running: Send + Sync {
-    /// What the other end grants to a sender, or offers to a receiver.
+    /// Handles an amount from the other end: the credit for a sender, or the offer to a receiver. In bytes.
     fn heard(self: Arc<Self>, amount: u64);
 
-    /// It ends now: the other end or the link has. Nobody there need be told.
+    /// Ends the transfer now, because the other end or the link gave it up. The other end is not informed.
     fn stop(self: Arc<Self>, why: Why);
 }
 
-/// What was said of a transfer before it was under way.
+/// Messages received about a transfer, before it began or since.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Heard {
     credit: Option<u64>,
@@ -98,7 +98,7 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// The other end's word for who does `part`.
+    /// The amount that the other end has sent to a worker in the role `part`.
     pub(super) fn amount(&self, part: Part) -> Option<u64> {
         match part {
             Part::Send => self.credit,
@@ -121,17 +121,17 @@ struct End {
     far: Far,
     total: u64,
     heard: Heard,
-    // The receiver has said that it takes bytes: some may be on their way.
+    // The receiver has granted credit, so bytes may be in flight.
     credited: bool,
     running: Option<Arc<dyn Running>>,
 }
 
 /// The table.
 #[derive(Default)]
-pub(super) struct Peers(Mutex<State>);
+pub(super) struct Peers(Mutex<PeersState>);
 
 #[derive(Default)]
-struct State {
+struct PeersState {
     ends: HashMap<Key, End>,
     early: HashMap<(Origin, EventId), Heard>,
     early_order: VecDeque<(Origin, EventId)>,
@@ -141,18 +141,18 @@ struct State {
 
 #[derive(Clone, Copy)]
 enum Ended {
-    /// With all its bytes, so many.
+    /// Completed; the value is the number of bytes transferred.
     Whole(u64),
     Early(Status),
 }
 
-/// A peer spoke of a transfer that is none of its own.
+/// A peer sent a message about a transfer that is not its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a peer spoke of {0:?}, a transfer of others")]
+#[error("the other worker named transfer {0:?}, which is not one of its own")]
 pub(super) struct Foreign(pub(super) EventId);
 
 impl Peers {
-    /// A command names the transfer; `false` when one did before.
+    /// Registers a transfer that a command names. Returns false if it was registered before.
     pub(super) fn register(&self, far: &Far, total: u64) -> bool {
         let mut state = self.0.lock();
         if state.ends.contains_key(&far.key()) || state.ended.contains_key(&far.key()) {
@@ -178,14 +178,14 @@ impl Peers {
         true
     }
 
-    /// What was said of a registered transfer so far.
+    /// Returns the messages received so far for a registered transfer.
     pub(super) fn heard(&self, far: &Far) -> Heard {
         let state = self.0.lock();
         let end = state.ends.get(&far.key());
         end.map(|end| end.heard.clone()).unwrap_or_default()
     }
 
-    /// The transfer is under way: what was said before; from now on `running` hears it.
+    /// Notes that a transfer is in progress: `running` gets all later messages. Returns the earlier ones.
     pub(super) fn started(&self, far: &Far, running: Arc<dyn Running>) -> Heard {
         match self.0.lock().ends.get_mut(&far.key()) {
             Some(end) => {
@@ -196,14 +196,15 @@ impl Peers {
         }
     }
 
-    /// This receiver grants credit: from now on bytes may be lost with the link.
+    /// Notes that this receiver has granted credit. From now on a break of the link may lose bytes.
     pub(super) fn credited(&self, far: &Far) {
         if let Some(end) = self.0.lock().ends.get_mut(&far.key()) {
             end.credited = true;
         }
     }
 
-    /// The transfer is over here; `early` says why if it is before its time. `true` the first time.
+    /// Ends a transfer here; `early` is the reason if it did not complete. Returns whether
+    /// this is the first end.
     pub(super) fn end(&self, far: &Far, early: Option<Status>) -> bool {
         let key = far.key();
         let mut state = self.0.lock();
@@ -225,10 +226,10 @@ impl Peers {
         first
     }
 
-    /// Credit or an offer came. `Some`: the answer, because the transfer was given up here.
+    /// Handles credit or an offer. Returns a reply, a cancellation, if the transfer has been given up here.
     ///
     /// # Errors
-    /// [`Foreign`].
+    /// [`Foreign`] if the message is not about the sender's own transfer.
     pub(super) fn word(&self, from: Origin, word: &Header) -> Result<Option<Header>, Foreign> {
         let part = match word.kind {
             Kind::Credit => Part::Send,
@@ -241,6 +242,7 @@ impl Peers {
             end.heard.note(part, word.offset);
             end.credited |= part == Part::Send && word.offset > 0;
             let running = end.running.clone();
+            // Unlocked before the call, as the module's invariant demands.
             drop(state);
             if let Some(running) = running {
                 running.heard(word.offset);
@@ -250,7 +252,7 @@ impl Peers {
         if let Some(ended) = state.ended.get(&key) {
             let status = match *ended {
                 Ended::Early(status) => Some(status),
-                // It has more bytes, which nobody will take.
+                // The sender has more bytes, which no command will take.
                 Ended::Whole(total) if part == Part::Receive && word.offset != total => {
                     Some(Why::mismatch().status)
                 }
@@ -262,21 +264,21 @@ impl Peers {
         Ok(None)
     }
 
-    /// The other end has given a transfer up.
+    /// Handles a cancellation by the other end.
     ///
     /// # Errors
-    /// [`Foreign`].
+    /// [`Foreign`] if the message is not about the sender's own transfer.
     pub(super) fn cancel(&self, from: Origin, word: &Header) -> Result<(), Foreign> {
         let why = Why {
             status: match word.status() {
                 status if status < 0 => Status(status),
                 _ => Status::OUT_OF_RESOURCES,
             },
-            message: "the other end gave the transfer up".into(),
+            message: "the other worker cancelled the transfer".into(),
         };
         let keys = [Part::Receive, Part::Send].map(|part| (part, word.transfer));
         let mut state = self.0.lock();
-        // Of a transfer within one worker, the end that spoke is gone from the table.
+        // In a transfer within one worker, the cancelling end is already gone from the table.
         if let Some(key) = keys.iter().find(|key| state.ends.contains_key(key))
             && let Some(end) = state.ends.get_mut(key)
         {
@@ -289,6 +291,7 @@ impl Peers {
             }
             return Ok(());
         }
+        // A transfer within one worker has both of its ends in this table.
         let ended = keys.iter().filter(|key| state.ended.contains_key(key));
         let ends_here = if from == Origin::Peer(LinkId(0)) {
             2
@@ -302,7 +305,8 @@ impl Peers {
         Ok(())
     }
 
-    /// The link broke: the transfers that had credit end, also those that have not begun here.
+    /// Ends the transfers that had credit on a broken link, also those that have not begun here. Returns
+    /// those in progress, which the caller stops.
     pub(super) fn broke(&self, link: LinkId, why: &Why) -> Vec<Arc<dyn Running>> {
         let mut state = self.0.lock();
         for ((from, _), heard) in &mut state.early {
@@ -313,12 +317,13 @@ impl Peers {
         state.stop(link, why, |end| end.credited)
     }
 
-    /// The link will not come: its transfers end, if they have begun; the others hear of it when they begin.
+    /// Ends the transfers in progress on a link that will not come up. The others learn of it when they
+    /// begin. Returns those in progress.
     pub(super) fn lost(&self, link: LinkId, why: &Why) -> Vec<Arc<dyn Running>> {
         self.0.lock().stop(link, why, |end| end.running.is_some())
     }
 
-    /// What must be said again by a new way, because it may have been lost on the old one.
+    /// Returns the messages to repeat on a new route, because the old route may have lost them.
     pub(super) fn again(&self, link: LinkId) -> Vec<Header> {
         let state = self.0.lock();
         let ends = state.ends.values().filter(|end| {
@@ -326,14 +331,15 @@ impl Peers {
         });
         let said = ends.map(|end| match end.far.part {
             Part::Send => offer(end.far.transfer, end.total),
-            // Whether the sender is still there.
+            // Credit for 0 bytes asks whether the sender still exists: a sender that has ended early
+            // replies with a cancellation.
             Part::Receive => credit(end.far.transfer, 0),
         });
         said.collect()
     }
 }
 
-impl State {
+impl PeersState {
     fn early(&mut self, from: Origin, transfer: EventId) -> &mut Heard {
         let key = (from, transfer);
         if !self.early.contains_key(&key) {
@@ -342,7 +348,10 @@ impl State {
                 && let Some(oldest) = self.early_order.pop_front()
                 && self.early.remove(&oldest).is_some()
             {
-                tracing::warn!(?oldest, "too many words about transfers that nobody began");
+                tracing::warn!(
+                    ?oldest,
+                    "too many messages name transfers that have not begun here; the oldest is dropped"
+                );
             }
         }
         self.early.entry(key).or_default()
@@ -365,7 +374,7 @@ impl State {
 }
 
 impl Far {
-    /// Whether `from` may speak of the transfer.
+    /// Checks that `from` may send messages about this transfer.
     pub(super) fn speaks(&self, from: Origin) -> Result<(), Foreign> {
         match from {
             Origin::Peer(link) if link != self.path.id() => Err(Foreign(self.transfer)),
@@ -374,12 +383,12 @@ impl Far {
     }
 }
 
-/// The receiver can take bytes up to `offset`.
+/// Credit message: the receiver can take bytes up to `offset`.
 pub(super) fn credit(transfer: EventId, offset: u64) -> Header {
     word(Kind::Credit, transfer, offset)
 }
 
-/// The sender is ready and has `total` bytes.
+/// Offer message: the sender is ready and has `total` bytes.
 pub(super) fn offer(transfer: EventId, total: u64) -> Header {
     word(Kind::Offer, transfer, total)
 }

@@ -1,4 +1,4 @@
-//! Words about transfers: early, late, by the wrong mouth.
+//! Tests of messages about transfers: early, late, and from a peer that may not send them.
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn what_comes_early_is_kept_whoever_said_it() {
     for from in [PEER, Origin::Client] {
         let peers = Peers::default();
         let send = far(Part::Send, LINK);
-        // Words on different lanes may pass each other.
+        // Messages on different lanes may overtake each other.
         for amount in [2, 9, 5] {
             assert_eq!(peers.word(from, &credit(NAME, amount)), Ok(None));
         }
@@ -98,7 +98,7 @@ fn a_peer_speaks_of_its_own_transfers_only() {
     let peers = Peers::default();
     let send = far(Part::Send, LINK);
     let stranger = Origin::Peer(LinkId(8));
-    // Said before, it is kept, and not for this one.
+    // An early message is kept under its sender, so this transfer does not get it.
     assert_eq!(peers.word(stranger, &credit(NAME, 4)), Ok(None));
     assert!(peers.register(&send, 10));
     assert_eq!(peers.heard(&send).amount(Part::Send), None);
@@ -114,7 +114,7 @@ fn within_one_worker_a_cancellation_is_for_the_end_that_is_left() {
     let peers = Peers::default();
     assert!(peers.register(&send, 1));
     peers.end(&send, Some(Status(-14)));
-    // The other end has not come yet.
+    // The other end is not registered yet.
     peers.cancel(own, &Header::cancel(NAME, -14)).unwrap();
     assert!(peers.register(&receive, 1));
     assert_eq!(peers.heard(&receive).over.unwrap().status, Status(-14));

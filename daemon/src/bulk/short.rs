@@ -1,9 +1,10 @@
-//! Reads of one chunk from devices whose memory the host sees: a native read into memory of ours, from
-//! where the thread that hears of its end sends it, or a lane.
+//! Reads of one chunk from devices whose memory the host sees. The native read goes into host memory; the
+//! thread that handles its end sends the bytes, or a lane does.
 //!
-//! A mapping saves that copy, and costs a second driver command behind the sending, which for one chunk is
-//! more. Invariant: the bytes are sent, or in the lanes' queue, before the command ends; what the driver fills and what
-//! waits there is [`MOST`] bytes at most, for nothing else holds the client to what its lanes can carry.
+//! A mapping saves that copy, but costs a second driver command after the sending. For one chunk, that
+//! costs more. Invariant: before the command ends, its bytes are sent or are in the lanes' queue. The
+//! driver's targets and the queued bytes are together at most [`MOST`] bytes, because nothing else limits
+//! a client to what its lanes can carry.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use causeway_proto::status::Status;
 
 use super::Transfer;
 use super::lane::data;
-use super::outlet::Message;
+use super::writer::Message;
 use crate::accounting::Counter;
 use crate::runtime::block::{Block, Blocks};
 use crate::runtime::event::{Event, Listener, WaitList};
@@ -25,15 +26,15 @@ use crate::runtime::host::Host;
 use crate::worker::session::Shared;
 use crate::worker::session::run::watch;
 
-/// Bytes of a session's short reads that were begun and not sent.
+/// Limit on the bytes of a session's short reads that have begun and are not sent.
 const MOST: usize = 16 << 20;
 
-/// The longest that the driver's thread sends itself: copying more takes longer than to wake a lane's thread,
-/// and a socket seldom has room for it.
+/// Longest read that the driver's thread sends itself, in bytes. To copy more takes longer than to wake a
+/// lane's thread, and a socket seldom has room for it.
 const AT_ONCE: usize = 256 << 10;
 
-/// Memory for such a read for the client. `None`: it is not short, or there is no room; then it goes
-/// through a mapping, which takes none.
+/// Takes memory for a short read to the client. Returns `None` if the read is too long or the limit is
+/// reached. The read then uses a mapping, which needs no such memory.
 pub(super) fn room(blocks: &Blocks, region: &Region) -> Option<Block> {
     let length = region.packed_length();
     if length > BULK_CHUNK as u64 {
@@ -45,7 +46,7 @@ pub(super) fn room(blocks: &Blocks, region: &Region) -> Option<Block> {
 /// Enqueues a read into `room`.
 ///
 /// # Errors
-/// What the driver says.
+/// The driver's error.
 pub(super) fn read(transfer: Transfer, room: Block, waits: &WaitList<'_>) -> Result<(), Status> {
     let target = Host::Block(room);
     let queue = transfer.queue.native()?;
@@ -71,26 +72,27 @@ impl Listener for ShortRead {
             let (transfer, bytes) = (transfer.name(), event.take_contents());
             Whole { transfer, bytes }.leave(&self.0.shared);
         }
+        // The command ends only now, after its bytes were sent or queued: see the module's invariant.
         transfer.command.finish(status, String::new());
     }
 }
 
-/// All bytes of a read.
+/// All bytes of a short read.
 pub(super) struct Whole {
-    /// Whose.
+    /// Id of the transfer.
     pub(super) transfer: EventId,
-    /// At most a chunk.
+    /// At most one chunk.
     pub(super) bytes: Bytes,
 }
 
 impl Whole {
-    /// What goes before the bytes.
+    /// The header that precedes the bytes.
     pub(super) fn header(&self) -> Header {
         data(self.transfer, 0, self.bytes.len() as u32)
     }
 
-    /// On its way to the client: at once if it is the only one; else the lanes' threads send it, while the
-    /// driver fills the next. Does not wait.
+    /// Sends the bytes, or queues them for a lane, without waiting. The calling thread sends only if no
+    /// other short read is in progress. Otherwise the lanes' threads send while the driver fills the next.
     fn leave(mut self, shared: &Shared) {
         let bulk = &shared.bulk;
         let length = self.bytes.len();

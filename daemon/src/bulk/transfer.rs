@@ -1,6 +1,7 @@
-//! What every transfer holds, and how it ends.
+//! The data that every transfer holds, and how a transfer ends.
 //!
-//! Invariant: whoever ends a transfer tells the other end, unless that has ended it or has everything.
+//! Invariant: the side that ends a transfer informs the other end, unless that end has ended
+//! it or has all bytes.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::worker::session::enqueue::{Expects, Task};
 use crate::worker::session::objects::{Memory, Queue};
 use crate::worker::session::run::Runner;
 
-/// See the module.
+/// A bulk transfer of one command. See the module.
 #[derive(Clone)]
 pub(super) struct Transfer {
     pub(super) shared: Arc<Shared>,
@@ -27,7 +28,7 @@ pub(super) struct Transfer {
     pub(super) memory: Arc<Memory>,
     pub(super) region: Region,
     pub(super) waits: Vec<Arc<Command>>,
-    /// The other worker; `None`: the client.
+    /// The peer's end of the transfer; `None` if the client has the other end.
     pub(super) far: Option<Far>,
     expects: Expects,
 }
@@ -51,7 +52,7 @@ impl Transfer {
         }
     }
 
-    /// Its name on the wire.
+    /// The id that names the transfer in messages.
     pub(super) fn name(&self) -> EventId {
         match &self.far {
             Some(far) => far.transfer,
@@ -59,7 +60,7 @@ impl Transfer {
         }
     }
 
-    /// Whether bytes for it may come from there.
+    /// Checks that `origin` may send bytes for this transfer.
     pub(super) fn takes_from(&self, origin: Origin) -> Result<(), Foreign> {
         match (&self.far, origin) {
             (Some(far), _) => far.speaks(origin),
@@ -68,7 +69,7 @@ impl Transfer {
         }
     }
 
-    /// From now on `running` hears what is said of this transfer with a peer; what was said so far.
+    /// Passes later messages about this transfer to `running`. Returns the messages received so far.
     pub(super) fn start(&self, far: &Far, running: Arc<dyn Running>) -> Heard {
         let bulk = &self.shared.bulk;
         let mut heard = bulk.peers.started(far, running);
@@ -76,15 +77,15 @@ impl Transfer {
         heard
     }
 
-    /// Something to say to the other end.
-    pub(super) fn say(&self, word: Header) {
+    /// Sends a control message to the other end.
+    pub(super) fn send_header(&self, word: Header) {
         match &self.far {
             Some(far) => self.shared.bulk.tell_peer(&far.path, word),
             None => self.shared.bulk.tell_client(word),
         }
     }
 
-    /// Something for the queue by which its bytes leave.
+    /// Calls `put` with the queue on which this transfer's bytes leave.
     pub(super) fn put(&self, put: impl FnOnce(&Outgoing) -> Unsent) {
         let client = &self.shared.bulk.outgoing;
         let unsent = match &self.far {
@@ -94,26 +95,26 @@ impl Transfer {
         unsent.discard();
     }
 
-    /// The other end may send bytes up to `to`.
+    /// Allows the other end to send bytes up to `to`.
     pub(super) fn grant(&self, to: u64) {
         if let Some(far) = &self.far {
             self.shared.bulk.peers.credited(far);
         }
-        self.say(credit(self.name(), to));
+        self.send_header(credit(self.name(), to));
     }
 
-    /// Nothing more is to be said or heard of it; `early` is why, if it ends before its time.
+    /// Ends the exchange of messages about the transfer. `early` is the reason if it did not complete.
     pub(super) fn settle(&self, early: Option<Status>) {
         match (&self.far, early) {
             (Some(far), _) => self.shared.bulk.end(far, early),
             (None, Some(_)) if self.expects == Expects::ByCredit => {
-                self.say(Header::cancel(self.name(), 0))
+                self.send_header(Header::cancel(self.name(), 0))
             }
             (None, _) => {}
         }
     }
 
-    /// The transfer fails: tells the other end, and lets the queue's successors go. Enters the driver.
+    /// Fails the transfer: informs the other end and releases the commands that follow. Calls the driver.
     pub(super) fn fail(&self, status: Status, message: String) {
         self.shared.bulk.forget(self.name());
         self.settle(Some(status));
@@ -121,16 +122,23 @@ impl Transfer {
         Runner::new(&self.shared).failed(&self.command);
     }
 
-    /// The same from where the driver must not be entered.
+    /// Fails the transfer on the bulk thread, for callers that must not call the driver.
     pub(super) fn fail_later(&self, status: Status, message: String) {
         let transfer = self.clone();
         let fail = move |_: &_| transfer.fail(status, message);
         self.shared.bulk.later(&self.shared, fail);
     }
 
-    /// A send was given up by the other end or the link. The command does not fail of it, so it is said here.
+    /// Logs that the other end or the link gave up a send. The command itself does not fail,
+    /// so nothing else reports it.
     pub(super) fn log_stop(&self, why: &Why) {
         let (transfer, link) = (self.name(), self.far.as_ref().map(|far| far.path.id()));
-        tracing::info!(?transfer, ?link, status = ?why.status, why.message, "not all was sent");
+        tracing::info!(
+            ?transfer,
+            ?link,
+            status = ?why.status,
+            why.message,
+            "a transfer stopped before all bytes were sent"
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! Addresses to be told to others.
+//! Addresses that are advertised to others.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Where other nodes are told to look for this one.
+/// An address at which other nodes are told to reach this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advertised {
     host: String,
@@ -10,21 +10,21 @@ pub struct Advertised {
 }
 
 impl Advertised {
-    /// `HOST:PORT`, with the given port if none was said.
+    /// Returns `HOST:PORT`. Uses `port` if the settings give no port.
     #[must_use]
     pub fn with_port(&self, port: u16) -> String {
         format!("{}:{}", self.host, self.port.unwrap_or(port))
     }
 }
 
-/// Not an address that others could use.
+/// The text is not an address that other nodes can use.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "{0:?} is no address for other nodes: write HOST or HOST:PORT, such as node1.cluster or 10.0.0.1:7079"
+    "invalid advertised address {0:?}; expected HOST or HOST:PORT, e.g. node1.cluster or 10.0.0.1:7079"
 )]
 pub struct BadAdvertised(pub String);
 
-/// Reads `HOST` or `HOST:PORT`; the host is a name or a number that is no wildcard.
+/// Parses `HOST` or `HOST:PORT`. The host is a name or an IP address other than a wildcard.
 ///
 /// # Errors
 /// [`BadAdvertised`] for anything else.

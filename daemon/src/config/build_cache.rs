@@ -1,4 +1,4 @@
-//! Where built programs are kept, and how many.
+//! Settings of the build cache: its directory and its size.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,20 +6,19 @@ use std::path::PathBuf;
 use super::file::ConfigFile;
 use super::flags::Flags;
 
-/// Programs that were built before.
+/// Settings of the build cache.
 #[derive(Clone, Debug)]
 pub struct BuildCacheSettings {
-    /// Where they are kept; `None` where the user has no place for such.
+    /// Directory of the cache; `None` if the user has no cache directory.
     pub folder: Option<PathBuf>,
-    /// Bytes that are kept; 0: none.
+    /// Maximum size in bytes; 0: no cache.
     pub size: u64,
 }
 
-/// Bytes of built programs that are kept unless the settings say another number: a few thousand programs
-/// of PoCL's, of 50 KiB to 500 KiB each.
+/// Default size in bytes. It holds a few thousand PoCL programs of 50 KiB to 500 KiB each.
 const BUILD_CACHE_SIZE: u64 = 512 << 20;
 
-/// What flags and file say together; flags win.
+/// Combines flags and file; flags take precedence.
 pub(super) fn build_cache(flags: &Flags, file: &ConfigFile) -> BuildCacheSettings {
     let table = &file.table.build_cache;
     let folder = flags.build_cache_dir.as_ref().or(table.directory.as_ref());
@@ -34,14 +33,15 @@ pub(super) fn build_cache(flags: &Flags, file: &ConfigFile) -> BuildCacheSetting
     }
 }
 
-/// A folder among those that systemd or the user has for caches.
+/// Returns the default directory, inside the cache directory of systemd or of the user.
 fn cache_folder(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let given = |name: &str| {
         variable(name)
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
     };
-    // systemd's may be a list, and is the daemon's alone.
+    // systemd's variable may contain a list. Its directories belong to the daemon alone, so no subdirectory
+    // `causeway` is needed.
     let own = variable("CACHE_DIRECTORY")
         .and_then(|list| std::env::split_paths(&list).next())
         .filter(|path| path.is_absolute());

@@ -1,31 +1,31 @@
-//! The configuration file as it is written: shapes, no judgement.
+//! The configuration file in raw form: types only, no validation.
 
 use std::path::PathBuf;
 
 use serde::Deserialize;
 use toml::Spanned;
 
-/// Where the file lies unless a flag names another.
+/// Path of the file if no flag names another.
 pub const DEFAULT_PATH: &str = "/etc/causeway/daemon.toml";
 
-/// The file, with what is needed to point into it.
+/// The parsed file, with its text for error positions.
 pub type ConfigFile = causeway_serving::ConfigFile<Table>;
 
-/// The whole file. Every key may be absent.
+/// The whole file. Every key is optional.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
     /// Addresses to listen on.
     pub listen: Option<Vec<Spanned<String>>>,
-    /// Where other nodes may reach this one.
+    /// Addresses at which other nodes can reach this one.
     pub advertise: Option<Vec<Spanned<String>>>,
     /// See [`Flags::insecure`](super::Flags::insecure).
     pub insecure: Option<bool>,
-    /// The node's name.
+    /// Name of the node.
     pub name: Option<String>,
-    /// The log's filter.
+    /// Log filter.
     pub log: Option<Spanned<String>>,
-    /// `text` or `json`.
+    /// Log format, `text` or `json`.
     pub log_format: Option<Spanned<String>>,
     /// `[sessions]`.
     #[serde(default)]
@@ -62,156 +62,156 @@ pub struct Table {
     pub metrics: causeway_serving::watched::Table,
 }
 
-/// Who this node is, and who signs its clients' certificates: files in PEM.
+/// The `[tls]` table: the node's certificate and the CA of its clients, as PEM files.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// The node's certificate, with what leads to its CA.
+    /// The node's certificate, with the chain to its CA.
     pub certificate: Option<PathBuf>,
-    /// Its key.
+    /// The certificate's private key.
     pub key: Option<PathBuf>,
-    /// The CA of clients' certificates.
+    /// CA of the clients' certificates.
     pub client_ca: Option<PathBuf>,
 }
 
-/// Who may use it.
+/// The `[auth]` table: which users are admitted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Auth {
-    /// The file of tokens' digests.
+    /// File with the hashes of tokens.
     pub tokens: Option<PathBuf>,
 }
 
-/// The device manager that gives this node out.
+/// The `[manager]` table: the device manager of this node.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manager {
-    /// Its addresses, `HOST` or `HOST:PORT`.
+    /// Addresses of the manager, `HOST` or `HOST:PORT`.
     pub address: Option<Vec<Spanned<String>>>,
-    /// The CA of its certificate.
+    /// CA of the manager's certificate.
     pub ca: Option<PathBuf>,
-    /// This node's token.
+    /// File with this node's token for the manager.
     pub token_file: Option<PathBuf>,
-    /// This node's certificate.
+    /// This node's certificate for the manager.
     pub certificate: Option<PathBuf>,
-    /// Its key.
+    /// The certificate's private key.
     pub key: Option<PathBuf>,
 }
 
-/// A device that is offered as several.
+/// A `[[shares]]` entry: a device that is offered in several shares.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
-    /// Its name, or `PLATFORM.DEVICE`.
+    /// Name of the device, or `PLATFORM.DEVICE` by index.
     pub device: Spanned<String>,
-    /// As so many.
+    /// Number of shares that the device is offered as.
     pub count: Spanned<u32>,
-    /// Bytes of memory of each; the device's, divided, otherwise.
+    /// Memory of each share in bytes. By default, the device's memory is divided equally.
     pub memory: Option<u64>,
 }
 
-/// What clients may have.
+/// The `[sessions]` table: limits on sessions.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sessions {
-    /// Sessions at once.
+    /// Maximum number of simultaneous sessions.
     pub limit: Option<Spanned<u32>>,
-    /// Workers kept ready.
+    /// Number of spare workers.
     pub spare_workers: Option<Spanned<u32>>,
-    /// Seconds for running sessions after SIGTERM.
+    /// Seconds that running sessions may continue after SIGTERM.
     pub drain_limit: Option<Spanned<u32>>,
-    /// Seconds from opening a session to its command connection.
+    /// Seconds between the opening of a session and its command connection.
     pub connect_limit: Option<Spanned<u32>>,
-    /// Objects alive in one session.
+    /// Maximum number of live objects in one session.
     pub objects: Option<Spanned<usize>>,
-    /// Commands that one session may have held.
+    /// Maximum number of one session's commands that wait in its worker.
     pub held_commands: Option<Spanned<usize>>,
-    /// Bytes inside them.
+    /// Maximum total size of these commands, in bytes.
     pub held_bytes: Option<Spanned<usize>>,
-    /// Device memory of one session, bytes; 0: the device's own limit.
+    /// Device memory of one session in bytes; 0: the device's own limit.
     pub device_memory: Option<u64>,
-    /// Host memory of one session's process, bytes; 0: no limit.
+    /// Host memory of one session's process in bytes; 0: no limit.
     pub host_memory: Option<u64>,
-    /// Bulk connections of one session.
+    /// Maximum number of bulk connections of one session.
     pub bulk_connections: Option<Spanned<u32>>,
-    /// Sessions at once from one address.
+    /// Maximum number of simultaneous sessions from one address.
     pub per_address: Option<Spanned<u32>>,
-    /// Sessions at once of one user.
+    /// Maximum number of simultaneous sessions of one user.
     pub per_user: Option<Spanned<u32>>,
-    /// Host memory of all sessions, bytes; 0: no limit.
+    /// Host memory of all sessions together in bytes; 0: no limit.
     pub host_memory_in_all: Option<Spanned<u64>>,
-    /// Host memory of one user's sessions, bytes; 0: no limit.
+    /// Host memory of one user's sessions together in bytes; 0: no limit.
     pub host_memory_per_user: Option<Spanned<u64>>,
-    /// The user that sessions' processes have.
+    /// User that the sessions' processes run as.
     pub user: Option<String>,
-    /// The numbers of users, `FIRST-LAST`, of which each process has one.
+    /// Range of user ids, `FIRST-LAST`, of which each process gets one.
     pub uid_range: Option<Spanned<String>>,
-    /// Groups that either of them has as well.
+    /// Supplementary groups of these users.
     pub groups: Option<Vec<String>>,
 }
 
-/// What strangers may have.
+/// The `[connections]` table: limits on connections.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Connections {
-    /// Connections at once that have not yet said what they are.
+    /// Maximum number of simultaneous connections that have not yet shown what they are.
     pub handshakes: Option<Spanned<usize>>,
-    /// The same, from one address.
+    /// The same limit for one address.
     pub handshakes_per_peer: Option<Spanned<usize>>,
     /// Milliseconds for the first bytes.
     pub handshake_time_limit_ms: Option<Spanned<u32>>,
-    /// gRPC connections at once.
+    /// Maximum number of simultaneous gRPC connections.
     pub control: Option<Spanned<usize>>,
-    /// The same, from one address.
+    /// The same limit for one address.
     pub control_per_peer: Option<Spanned<usize>>,
 }
 
-/// How soon a loss is noticed.
+/// The `[heartbeat]` table: when a peer counts as lost.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Heartbeat {
     /// Milliseconds between heartbeats.
     pub interval_ms: Option<Spanned<u32>>,
-    /// Milliseconds of silence after which the other side counts as lost.
+    /// Milliseconds of silence after which the peer counts as lost.
     pub limit_ms: Option<Spanned<u32>>,
 }
 
-/// How the node's devices are found out.
+/// The `[inventory]` table: how the node's devices are listed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inventory {
-    /// Seconds after which a probing worker is given up.
+    /// Seconds after which a probing worker is killed.
     pub probe_time_limit: Option<Spanned<u32>>,
 }
 
-/// What sessions' processes may reach.
+/// The `[sandbox]` table: resources that the sessions' processes can reach.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sandbox {
-    /// Whether there is one.
+    /// Whether the sandbox is enabled.
     pub enabled: Option<bool>,
-    /// Whether to go on without it where drivers show devices only then.
+    /// Whether to run without the sandbox if drivers show devices only without it.
     pub fall_back: Option<bool>,
-    /// More to read and run.
+    /// Further paths to read and execute.
     pub read: Option<Vec<Spanned<PathBuf>>>,
-    /// More to write.
+    /// Further paths to write.
     pub write: Option<Vec<Spanned<PathBuf>>>,
-    /// Where processes have their folders.
+    /// Directory in which the processes' folders are made.
     pub directory: Option<Spanned<PathBuf>>,
-    /// `shared` or `private`.
+    /// Drivers' caches: `shared` or `private`.
     pub driver_caches: Option<Spanned<String>>,
-    /// TCP ports that they may connect to.
+    /// TCP ports that the processes may connect to.
     pub connect_ports: Option<Vec<u16>>,
-    /// More of the daemon's variables that they have.
+    /// Further environment variables of the daemon that the processes inherit.
     pub environment: Option<Vec<String>>,
 }
 
-/// Programs that were built before.
+/// The `[build_cache]` table.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BuildCache {
-    /// Where they are kept.
+    /// Directory of the cache.
     pub directory: Option<PathBuf>,
-    /// Bytes that are kept; 0: none.
+    /// Maximum size in bytes; 0: no cache.
     pub size: Option<u64>,
 }

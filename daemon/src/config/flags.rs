@@ -1,72 +1,73 @@
-//! What was typed.
+//! The command line in raw form. The comments on the fields are the help text.
 
 use std::path::PathBuf;
 
 use causeway_serving::logging::{self, Format};
 
-/// Serves this machine's OpenCL devices to Causeway clients.
+/// Serve this machine's OpenCL devices to Causeway clients.
 #[derive(Clone, Debug, Default, clap::Parser)]
 #[command(name = "causewayd", version, about)]
 pub struct Flags {
-    /// Listen on ADDR:PORT, or on a Unix socket by unix:/PATH (may be given several times; port 0 takes a free one)
+    /// Listen on ADDR:PORT, or on the Unix socket unix:/PATH (repeatable; port 0 selects a free port)
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<String>,
 
-    /// Tell other nodes and the device manager's users to reach this one there; HOST or HOST:PORT (may be given
-    /// several times; otherwise where it listens, and users by the names of its certificate)
+    /// Advertise HOST or HOST:PORT to other nodes and to the device manager's users (repeatable) [default:
+    /// the addresses it listens on; for users, the names in its certificate]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Vec<String>,
 
-    /// Answer /metrics and /healthz at ADDR:PORT (port 0 takes a free one)
+    /// Serve /metrics and /healthz on ADDR:PORT (port 0 selects a free port)
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<String>,
 
-    /// Read settings from FILE [default: /etc/causeway/daemon.toml, if it is there]
+    /// Read settings from FILE [default: /etc/causeway/daemon.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Serve interfaces other than loopback without TLS and authentication
+    /// Allow interfaces other than loopback without TLS and authentication
     #[arg(long)]
     pub insecure: bool,
 
-    /// The node's certificate for TLS (PEM, with what leads to its CA)
+    /// The node's TLS certificate (PEM, with the chain to its CA)
     #[arg(long, value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,
 
-    /// Its key (PEM); others must not be able to read it
+    /// Private key of the TLS certificate (PEM); must not be readable by others
     #[arg(long, value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
 
-    /// Let in who shows a certificate that this CA has signed (PEM)
+    /// Admit clients with a certificate that this CA has signed (PEM)
     #[arg(long, value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
 
-    /// Let in who says a token of this file: a line each, SHA256 USER and, if it is to end, the day
+    /// Admit clients with a token in this file; each line is SHA256 USER, optionally followed by its last
+    /// day
     #[arg(long, value_name = "FILE")]
     pub tokens: Option<PathBuf>,
-    /// Serve what this device manager leases, and nothing else; HOST or HOST:PORT (may be given several times: its
-    /// other addresses)
+    /// Serve only what the device manager at HOST or HOST:PORT leases (repeatable, for its further
+    /// addresses)
     #[arg(long, value_name = "HOST:PORT")]
     pub manager: Vec<String>,
 
-    /// The CA whose certificate the device manager has to show (PEM)
+    /// CA that must have signed the device manager's certificate (PEM)
     #[arg(long, value_name = "FILE")]
     pub manager_ca: Option<PathBuf>,
 
-    /// The token that this node says to the device manager; others must not be able to read it
+    /// File with this node's token for the device manager; must not be readable by others
     #[arg(long, value_name = "FILE")]
     pub manager_token_file: Option<PathBuf>,
 
-    /// The certificate that this node shows to the device manager (PEM) [default: --tls-certificate, with --manager-ca
+    /// This node's certificate for the device manager (PEM) [default: --tls-certificate, with --manager-ca
     /// and no token]
     #[arg(long, value_name = "FILE")]
     pub manager_certificate: Option<PathBuf>,
 
-    /// Its key (PEM); others must not be able to read it
+    /// Private key of the certificate for the device manager (PEM); must not be readable by others
     #[arg(long, value_name = "FILE")]
     pub manager_key: Option<PathBuf>,
 
-    /// The node's name, as tools show it [default: the host name]
+    /// Name of the node in tools [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 
@@ -74,19 +75,19 @@ pub struct Flags {
     #[arg(long, value_name = "FILTER", env = logging::FILTER_VARIABLE)]
     pub log: Option<String>,
 
-    /// How log lines look
+    /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum, env = logging::FORMAT_VARIABLE)]
     pub log_format: Option<Format>,
 
-    /// Sessions served at once
+    /// Maximum number of simultaneous sessions
     #[arg(long, value_name = "N")]
     pub session_limit: Option<u32>,
 
-    /// Workers kept ready for the next sessions
+    /// Number of workers kept ready for the next sessions
     #[arg(long, value_name = "N")]
     pub spare_workers: Option<u32>,
 
-    /// Seconds that running sessions get to finish after SIGTERM
+    /// Seconds that running sessions may continue after SIGTERM
     #[arg(long, value_name = "SECONDS")]
     pub drain_limit: Option<u32>,
 
@@ -94,11 +95,11 @@ pub struct Flags {
     #[arg(long, value_name = "DIR", env = "CAUSEWAYD_BUILD_CACHE_DIR")]
     pub build_cache_dir: Option<PathBuf>,
 
-    /// Bytes of built programs that are kept; 0: none
+    /// Maximum size of the build cache in bytes; 0: no cache
     #[arg(long, value_name = "BYTES", env = "CAUSEWAYD_BUILD_CACHE_SIZE")]
     pub build_cache_size: Option<u64>,
 
-    /// Let sessions' processes read and run what is in DIR as well (may be given several times)
+    /// Let sessions' processes also read and execute files in DIR (repeatable)
     #[arg(
         long,
         value_name = "DIR",
@@ -107,7 +108,7 @@ pub struct Flags {
     )]
     pub sandbox_read: Vec<PathBuf>,
 
-    /// Let them write there as well
+    /// Let sessions' processes also write in DIR (repeatable)
     #[arg(
         long,
         value_name = "DIR",
@@ -116,11 +117,11 @@ pub struct Flags {
     )]
     pub sandbox_write: Vec<PathBuf>,
 
-    /// Let sessions' processes reach all that their user may
+    /// Run sessions' processes without a sandbox, with all rights of their user
     #[arg(long)]
     pub no_sandbox: bool,
 
-    /// Serve the program of whoever holds the other end of standard input, and end with them
+    /// Serve the one program that holds the other end of standard input, and end with it
     #[arg(long, hide = true)]
     pub private: bool,
 
@@ -132,7 +133,7 @@ pub struct Flags {
     #[arg(long, hide = true)]
     pub internal_probe: bool,
 
-    /// Build the program that comes over the socket on descriptor 0, for the build cache
+    /// Build the program that arrives over the socket on descriptor 0, for the build cache
     #[arg(long, hide = true)]
     pub internal_compile: bool,
 }

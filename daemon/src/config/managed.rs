@@ -1,4 +1,4 @@
-//! Settings of managed mode: where the device manager is, and how devices are shared.
+//! Settings of managed mode: the address of the device manager, and how devices are shared.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,78 +13,79 @@ use super::file::{ConfigFile, Share};
 use super::flags::Flags;
 use super::settings::BadSettings;
 
-/// Shares of one device.
+/// Maximum number of shares of one device.
 const MOST_SHARES: u32 = 1024;
 
-/// The device manager, and how it is reached.
+/// The device manager, and how to connect to it.
 #[derive(Clone, Debug)]
 pub struct ManagerSettings {
-    /// Its addresses, tried in turn; not empty.
+    /// Addresses of the manager, tried in turn; not empty.
     pub addresses: Vec<ManagerAddress>,
-    /// With a CA, the manager has to show a certificate of it.
+    /// TLS settings. If set, the manager must present a certificate of the configured CA.
     pub tls: Option<ClientTls>,
-    /// What this node says to be known.
+    /// Token that authenticates this node.
     pub token: Option<Token>,
-    /// Where the node's identity is kept; `None` where there is no place.
+    /// Folder in which the node's identity is stored; `None` if the user has no state directory.
     pub folder: Option<PathBuf>,
 }
 
-/// Where the manager is.
+/// Address of a device manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagerAddress {
-    /// A name or a number, without brackets.
+    /// Host name or IP address, without brackets.
     pub host: String,
-    /// The port.
+    /// TCP port.
     pub port: u16,
 }
 
-/// A device is offered as several.
+/// A device that is offered in several shares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareSettings {
-    /// Which.
+    /// The device.
     pub device: SharedWhich,
-    /// As so many; at least 1.
+    /// Number of shares that the device is offered as; at least 1.
     pub count: u32,
-    /// Bytes of memory of each; 0: the device's, divided.
+    /// Memory of each share in bytes; 0: the device's memory is divided equally.
     pub memory: u64,
 }
 
-/// Names devices.
+/// Selects devices for sharing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SharedWhich {
-    /// The one with this place in the inventory.
+    /// The device with these indices in the inventory.
     Index {
-        /// The platform's index.
+        /// Index of the platform.
         platform: u32,
-        /// The device's index in it.
+        /// Index of the device in its platform.
         device: u32,
     },
-    /// All with this `CL_DEVICE_NAME`.
+    /// All devices with this `CL_DEVICE_NAME`.
     Name(String),
 }
 
-/// A manager that cannot be used so.
+/// Settings of the device manager that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BadManager {
-    /// Not an address.
-    #[error("--manager: {0:?} is no address of a device manager: write HOST or HOST:PORT")]
+    /// The text is not an address.
+    #[error("--manager: invalid address {0:?}; expected HOST or HOST:PORT")]
     Address(String),
-    /// Anybody between here and there could give out this node.
+    /// The manager is remote and the connection has no TLS, so anyone on the path could grant access to
+    /// this node.
     #[error(
-        "the device manager {0} is on another machine, and is not asked for a certificate: name its CA ([manager] ca, \
-         --manager-ca), or say --insecure if you trust everyone on the network between"
+        "the device manager {0} is on another machine, and no CA is configured for its certificate; set [manager] ca \
+         (--manager-ca), or use --insecure if you trust everyone on the network"
     )]
     InTheClear(ManagerAddress),
-    /// A certificate without a key, or the other way round, or without a CA.
-    #[error("[manager] certificate and key go together, and with ca")]
+    /// A certificate without a key, a key without a certificate, or either without a CA.
+    #[error("[manager] certificate and key go together and also need ca")]
     Half,
-    /// A file.
+    /// A file cannot be read or is invalid.
     #[error(transparent)]
     File(#[from] causeway_security::BadFile),
 }
 
 impl ManagerAddress {
-    /// Reads `HOST` or `HOST:PORT`; `None` for anything else.
+    /// Parses `HOST` or `HOST:PORT`; `None` for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<ManagerAddress> {
         let bare = text
@@ -112,7 +113,7 @@ impl ManagerAddress {
         (is_name || in_brackets.is_some()).then_some(ManagerAddress { host, port })
     }
 
-    /// Whether it is on this machine.
+    /// Returns whether the manager is on this machine.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         self.host == "localhost"
@@ -142,7 +143,7 @@ impl fmt::Display for SharedWhich {
     }
 }
 
-/// The manager that flags and file name, if any; each flag wins over its key.
+/// Returns the settings of the manager, if one is configured; flags take precedence over the file.
 pub(super) fn manager(
     flags: &Flags,
     file: &ConfigFile,
@@ -159,7 +160,7 @@ pub(super) fn manager(
     let mut certificate = or(&flags.manager_certificate, &table.certificate);
     let mut key = or(&flags.manager_key, &table.key);
     if ca.is_some() && token.is_none() && certificate.is_none() && key.is_none() {
-        // Who this node is to its clients, it is to its manager.
+        // The node uses its server certificate for the manager as well.
         certificate = or(&flags.tls_certificate, &file.table.tls.certificate);
         key = or(&flags.tls_key, &file.table.tls.key);
     }
@@ -193,7 +194,7 @@ fn addresses(flags: &Flags, file: &ConfigFile) -> Result<Vec<ManagerAddress>, Ba
     let listed = file.table.manager.address.iter().flatten();
     let parse = |text: &Spanned<String>| {
         let problem = format!(
-            "{:?} is no address of a device manager: write HOST or HOST:PORT",
+            "invalid address {:?} of a device manager; expected HOST or HOST:PORT",
             text.get_ref()
         );
         ManagerAddress::parse(text.get_ref()).ok_or_else(|| file.wrong(text, &problem).into())
@@ -201,11 +202,11 @@ fn addresses(flags: &Flags, file: &ConfigFile) -> Result<Vec<ManagerAddress>, Ba
     listed.map(parse).collect()
 }
 
-/// A folder among those that systemd or the user has for what is to stay.
+/// Returns the folder for persistent state of systemd or of the user.
 fn state_folder(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let absolute = |path: PathBuf| Some(path).filter(|path| path.is_absolute());
     let given = |name: &str| variable(name).and_then(|path| absolute(path.into()));
-    // systemd's may be a list, and is the daemon's alone.
+    // systemd's variable may contain a list. Its directories belong to the daemon alone.
     let own = variable("STATE_DIRECTORY")
         .and_then(|list| std::env::split_paths(&list).next())
         .and_then(absolute);
@@ -213,7 +214,7 @@ fn state_folder(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
         .or_else(|| given("HOME").map(|home| home.join(".local/state/causeway")))
 }
 
-/// How devices are shared.
+/// Returns the settings for shared devices.
 pub(super) fn shares(file: &ConfigFile) -> Result<Vec<ShareSettings>, BadSettings> {
     file.table
         .shares
@@ -225,12 +226,13 @@ pub(super) fn shares(file: &ConfigFile) -> Result<Vec<ShareSettings>, BadSetting
 fn share_of(file: &ConfigFile, share: &Share) -> Result<ShareSettings, BadSettings> {
     let count = *share.count.get_ref();
     if !(1..=MOST_SHARES).contains(&count) {
-        let problem = format!("{count} is out of range: 1 to {MOST_SHARES}");
+        let problem = format!("count {count} is out of range: expected 1 to {MOST_SHARES}");
         return Err(file.wrong(&share.count, &problem).into());
     }
     let name = share.device.get_ref().trim();
     if name.is_empty() {
-        let problem = "write the device's name, or PLATFORM.DEVICE by their indices, such as 0.1";
+        let problem =
+            "the device is empty; expected its name, or PLATFORM.DEVICE by index, e.g. 0.1";
         return Err(file.wrong(&share.device, &problem).into());
     }
     let index = name.split_once('.').and_then(|(platform, device)| {
@@ -338,7 +340,7 @@ mod tests {
         assert_eq!(both[1].device, SharedWhich::Name("GPU 1.5".to_owned()));
         let error = read("[[shares]]\ndevice = \"x\"\ncount = 0\n").unwrap_err();
         assert!(
-            error.starts_with("daemon.toml:3: 0 is out of range"),
+            error.starts_with("daemon.toml:3: count 0 is out of range"),
             "{error}"
         );
     }

@@ -1,7 +1,8 @@
-//! Settings: flags and file, raw first ([`flags`], [`mod@file`]), then validated ([`Settings`]).
+//! Settings: command line and configuration file, first in raw form ([`flags`], [`mod@file`]), then
+//! validated ([`Settings`]).
 //!
-//! What it is not: it opens no socket and starts nothing. Invariant: a [`Settings`] can be acted upon
-//! without a further check; what was wrong was named with file and line.
+//! This module opens no socket and starts nothing. Invariant: [`Settings`] can be used without further
+//! checks. An error in the configuration file is reported with file and line.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -1,4 +1,4 @@
-//! Numbers of the file, with their ranges.
+//! Validation of numbers in the file.
 
 use std::fmt::Display;
 
@@ -20,7 +20,7 @@ pub(super) fn ranged<T: PartialOrd + Display + Copy>(
     }
 }
 
-/// A limit of the wire that the file may lower.
+/// Returns a limit that the file may lower, but not raise above the wire protocol's.
 pub(super) fn at_most(
     file: &ConfigFile,
     value: Option<&Spanned<usize>>,

@@ -1,4 +1,4 @@
-//! Settings of what sessions' processes may reach, and whose they are.
+//! Settings of worker processes: their sandbox and their user.
 
 use std::path::PathBuf;
 
@@ -8,69 +8,70 @@ use toml::Spanned;
 use super::file::ConfigFile;
 use super::flags::Flags;
 
-/// What sessions' processes may reach.
+/// Settings of the sandbox of sessions' processes.
 #[derive(Clone, Debug)]
 pub struct SandboxSettings {
-    /// Whether there is one.
+    /// Whether the sandbox is enabled.
     pub enabled: bool,
-    /// Whether the daemon goes on without it where drivers show devices only then.
+    /// Whether the daemon runs without the sandbox if drivers show devices only without it.
     pub fall_back: bool,
-    /// More to read and run; absolute.
+    /// Further paths to read and execute; absolute.
     pub read: Vec<PathBuf>,
-    /// More to write; absolute.
+    /// Further paths to write; absolute.
     pub write: Vec<PathBuf>,
-    /// Where processes have their folders; `None`: where temporary files are.
+    /// Directory in which the processes' folders are made; `None`: the directory for temporary files.
     pub directory: Option<PathBuf>,
-    /// Who shares the drivers' caches; `None`: as the daemon serves.
+    /// Whether drivers' caches are shared; `None`: depends on whom the daemon serves.
     pub driver_caches: Option<DriverCaches>,
-    /// TCP ports that they may connect to; `None`: any.
+    /// TCP ports that the processes may connect to; `None`: any.
     pub connect_ports: Option<Vec<u16>>,
-    /// More of the daemon's variables that they have: names, or beginnings that end with `*`.
+    /// Further environment variables of the daemon that the processes inherit: names, or prefixes that end
+    /// in `*`.
     pub environment: Vec<String>,
 }
 
-/// Who shares what drivers keep of the programs that they have compiled.
+/// Which sessions share the compiler caches of drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverCaches {
-    /// All sessions of the daemon, and its user.
+    /// All sessions of the daemon share them, and so does the daemon's user.
     Shared,
-    /// Nobody.
+    /// Each session has its own.
     Private,
 }
 
-/// Whose sessions' processes are.
+/// User that the sessions' processes run as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkerUser {
-    /// The daemon's user.
+    /// The user of the daemon.
     Daemon,
-    /// This one.
+    /// The user of this name.
     Named {
-        /// Its name.
+        /// Name of the user.
         name: String,
-        /// Groups that it has as well.
+        /// Supplementary groups of the user.
         groups: Groups,
     },
-    /// Each has one of these numbers, and its group, to itself.
+    /// Each process has a user id of this range to itself, and the group id of the same number.
     Range {
-        /// The first number.
+        /// The first user id.
         first: u32,
-        /// How many there are.
+        /// Number of user ids.
         count: u32,
-        /// Groups that all have as well.
+        /// Supplementary groups of all these users.
         groups: Groups,
     },
 }
 
-/// Groups that may open the devices, by name.
+/// Names of groups that may open the devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Groups {
-    /// Their names.
+    /// The names.
     pub names: Vec<String>,
-    /// Whether a group that this machine does not have is a mistake.
+    /// Whether a group that this machine does not have is an error.
     pub must_exist: bool,
 }
 
-/// Those that distributions give devices to.
+/// Groups that own the devices in common distributions.
 const DEVICE_GROUPS: [&str; 2] = ["video", "render"];
 
 pub(super) fn sandbox(flags: &Flags, file: &ConfigFile) -> Result<SandboxSettings, BadFile> {
@@ -81,7 +82,8 @@ pub(super) fn sandbox(flags: &Flags, file: &ConfigFile) -> Result<SandboxSetting
             "shared" => DriverCaches::Shared,
             "private" => DriverCaches::Private,
             other => {
-                let message = format!("driver_caches is \"shared\" or \"private\", not {other:?}");
+                let message =
+                    format!("invalid driver_caches {other:?}; expected \"shared\" or \"private\"");
                 return Err(file.wrong(word, &message));
             }
         }),
@@ -110,7 +112,7 @@ fn paths(
     let mut paths: Vec<_> = listed
         .map(|path| absolute(file, path))
         .collect::<Result<_, _>>()?;
-    // A flag is about where it is typed.
+    // A relative path in a flag refers to the working directory.
     paths.extend(
         given
             .iter()
@@ -123,12 +125,15 @@ fn absolute(file: &ConfigFile, path: &Spanned<PathBuf>) -> Result<PathBuf, BadFi
     if path.get_ref().is_absolute() {
         Ok(path.get_ref().clone())
     } else {
-        let message = format!("{:?} is no path from the root", path.get_ref());
+        let message = format!(
+            "path {:?} is not absolute; write it from the root, e.g. /opt/driver",
+            path.get_ref()
+        );
         Err(file.wrong(path, &message))
     }
 }
 
-/// Whose `workers` processes at a time are.
+/// Returns the user for up to `workers` simultaneous processes.
 pub(super) fn worker_user(file: &ConfigFile, workers: u32) -> Result<WorkerUser, BadFile> {
     let table = &file.table.sessions;
     let groups = match &table.groups {
@@ -156,11 +161,14 @@ pub(super) fn worker_user(file: &ConfigFile, workers: u32) -> Result<WorkerUser,
                 groups,
             })
         }
-        (Some(_), Some(range)) => Err(file.wrong(range, &"say user or uid_range, not both")),
+        (Some(_), Some(range)) => Err(file.wrong(
+            range,
+            &"user and uid_range are both set; set only one of them",
+        )),
     }
 }
 
-/// Reads `FIRST-LAST`: the first number, and how many there are.
+/// Parses `FIRST-LAST`. Returns the first number and the count.
 fn uid_range(text: &str, workers: u32) -> Result<(u32, u32), String> {
     let ends = text.split_once('-').and_then(|(first, last)| {
         let number = |text: &str| text.trim().parse::<u32>().ok();
@@ -168,17 +176,20 @@ fn uid_range(text: &str, workers: u32) -> Result<(u32, u32), String> {
     });
     let Some((first, last)) = ends.filter(|(first, last)| first <= last) else {
         return Err(format!(
-            "{text:?} is no range of user numbers: write FIRST-LAST, such as 2000000000-2000000127"
+            "invalid uid_range {text:?}; expected FIRST-LAST, e.g. 2000000000-2000000127"
         ));
     };
-    // The last but one is nobody's on no system; the last means "none".
+    // The highest number means "no user", and the one before it is excluded as well.
     if first == 0 || last >= u32::MAX - 1 {
-        return Err(format!("{text:?}: neither root nor \"none\" may be in it"));
+        return Err(format!(
+            "uid_range {text:?} contains root (0) or a reserved number (4294967294 and above); choose other numbers"
+        ));
     }
     let count = last - first + 1;
     if count < workers {
         return Err(format!(
-            "{text:?} has {count} numbers; so many sessions and spare workers, a listing and a build need {workers}"
+            "uid_range {text:?} has {count} numbers, but the configured sessions, spare workers, probes and builds \
+             need {workers}; enlarge it or lower [sessions] limit"
         ));
     }
     Ok((first, count))
@@ -216,11 +227,11 @@ mod tests {
         for (text, said) in [
             (
                 "[sandbox]\nread = [\"a\"]\n",
-                "daemon.toml:2: \"a\" is no path",
+                "daemon.toml:2: path \"a\" is not absolute",
             ),
             (
                 "[sandbox]\ndriver_caches = \"x\"\n",
-                "daemon.toml:2: driver_caches is",
+                "daemon.toml:2: invalid driver_caches",
             ),
         ] {
             let error = sandbox(&Flags::default(), &parse(text)).unwrap_err();

@@ -1,6 +1,6 @@
-//! TLS and authentication: the files that the settings name, loaded.
+//! Settings of TLS and authentication; loads the files that they name.
 //!
-//! Invariant: where anybody has to show who he is, there is TLS: a token is never asked for in the clear.
+//! Invariant: if clients must authenticate, there is TLS, so that no token is ever sent in the clear.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,35 +16,37 @@ use super::flags::Flags;
 /// How the node's port is secured.
 #[derive(Clone, Debug, Default)]
 pub struct Security {
-    /// The node's certificate; without, the port speaks in the clear.
+    /// TLS settings of the port; `None`: no TLS.
     pub tls: Option<ServerTls>,
-    /// The same certificate, to be looked at.
+    /// The same certificate, for reports on its names and its validity.
     pub certificate: Option<OwnCertificate>,
-    /// Who may come with a token.
+    /// List of admitted tokens.
     pub tokens: Option<Arc<TokenList>>,
-    /// Whether certificates of clients are looked at.
+    /// Whether clients may authenticate by certificate.
     pub client_certificates: bool,
 }
 
-/// Settings that do not make a secured port.
+/// Settings of TLS and authentication that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BadSecurity {
-    /// A certificate without a key, or the other way round.
-    #[error("TLS takes both: --tls-certificate and --tls-key ([tls] certificate and key)")]
-    Half,
-    /// Somebody would have to show who he is in the clear.
+    /// A certificate without a key, or a key without a certificate.
     #[error(
-        "clients can show who they are with TLS only: --tokens and --tls-client-ca ([auth] tokens, [tls] client_ca) \
-         need --tls-certificate and --tls-key"
+        "TLS needs both a certificate and a key; set --tls-certificate and --tls-key ([tls] certificate and key)"
+    )]
+    Half,
+    /// Authentication is configured without TLS.
+    #[error(
+        "authentication requires TLS; --tokens and --tls-client-ca ([auth] tokens, [tls] client_ca) also need \
+         --tls-certificate and --tls-key"
     )]
     InTheClear,
-    /// A file.
+    /// A file cannot be read or is invalid.
     #[error(transparent)]
     File(#[from] BadFile),
 }
 
 impl Security {
-    /// What flags and file say together; each flag wins over its key.
+    /// Combines flags and file; each flag takes precedence over its key.
     ///
     /// # Errors
     /// [`BadSecurity`].
@@ -76,7 +78,7 @@ impl Security {
         })
     }
 
-    /// Whether the list of tokens cannot be read now, so that nobody is let in by a token.
+    /// Returns whether the list of tokens is currently unreadable, so that no token is accepted.
     #[must_use]
     pub fn is_locked(&self) -> bool {
         let Some(tokens) = &self.tokens else {
@@ -87,31 +89,31 @@ impl Security {
         matches!(state, TokenListState::Unreadable(_))
     }
 
-    /// Logs how the list of tokens can be read, once and at each change.
+    /// Logs the state of the list of tokens, once for each change.
     pub fn tell_of_tokens(&self) {
         match self.tokens.as_ref().and_then(|tokens| tokens.news()) {
             None => {}
             Some(TokenListState::Good) => {
-                tracing::info!("the list of tokens is used as a whole again")
+                tracing::info!("the list of tokens is valid again")
             }
             Some(TokenListState::Wrong(lines)) => tracing::warn!(
                 ?lines,
-                "lines of the list of tokens let nobody in; write SHA256 USER [UNTIL]"
+                "the list of tokens has invalid lines, which are ignored; expected SHA256 USER [UNTIL]"
             ),
             Some(TokenListState::Unreadable(error)) => tracing::warn!(
                 error,
-                "the list of tokens cannot be used: nobody is let in by a token until it can"
+                "the list of tokens cannot be read; no token is accepted until the file is corrected"
             ),
         }
     }
 
-    /// Whether clients have to show who they are.
+    /// Returns whether clients must authenticate.
     #[must_use]
     pub fn authenticates(&self) -> bool {
         self.client_certificates || self.tokens.is_some()
     }
 
-    /// Whether other machines may be let near: there is TLS, and nobody is let in without a name.
+    /// Returns whether the port may be open to other machines: it has TLS, and clients must authenticate.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.tls.is_some() && self.authenticates()

@@ -1,4 +1,4 @@
-//! What clients may have: sessions, and each session's share of the node.
+//! Settings of sessions: their number, and the limits of each.
 
 use std::time::Duration;
 
@@ -10,76 +10,77 @@ use super::flags::Flags;
 use super::number::{at_most, out_of_range, ranged};
 use super::settings::BadSettings;
 
-/// What clients may have.
+/// Limits on sessions.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionSettings {
-    /// Sessions at once; at least 1.
+    /// Maximum number of simultaneous sessions; at least 1.
     pub limit: u32,
-    /// Workers kept ready.
+    /// Number of spare workers.
     pub spare_workers: u32,
-    /// For running sessions after SIGTERM.
+    /// Time that running sessions may continue after SIGTERM.
     pub drain_limit: Duration,
-    /// From opening a session to its command connection.
+    /// Time between the opening of a session and its command connection.
     pub connect_limit: Duration,
-    /// A session's share of the node.
+    /// Limits of each session.
     pub limits: SessionLimits,
-    /// A user's, and an address'.
+    /// Limits of each user and each address.
     pub holders: HolderLimits,
-    /// Bulk connections of one session.
+    /// Maximum number of bulk connections of one session.
     pub bulk_connections: u32,
 }
 
 impl SessionSettings {
-    /// Processes at once that compile for the build cache.
+    /// Maximum number of simultaneous processes that compile for the build cache.
     pub const COMPILING: u32 = 3;
-    /// Those that were killed and are inside a driver that does not let go.
+    /// Maximum number of killed compiling workers that a driver keeps from ending.
     const STUCK: u32 = 4;
 
-    /// Worker processes at once, of all kinds: one lists the devices, some compile, and spare ones whose
-    /// drivers have changed end while others start.
+    /// Returns the maximum number of simultaneous worker processes of all kinds. One lists the devices, and
+    /// some compile. Spare workers count twice, because those with outdated drivers may still be ending
+    /// while others start.
     #[must_use]
     pub fn processes(&self) -> u32 {
         self.limit + 2 * self.spare_workers + 1 + Self::COMPILING + Self::STUCK
     }
 }
 
-/// What one address and one user may have at once.
+/// Limits for each address and each user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HolderLimits {
-    /// Sessions from one address other than this machine's own; at least 1.
+    /// Maximum number of sessions from one address; at least 1. Loopback has no limit.
     pub per_address: u32,
-    /// Sessions of one user, where users are known; at least 1.
+    /// Maximum number of sessions of one authenticated user; at least 1.
     pub per_user: u32,
-    /// Host memory of all sessions, each counted with the most that it may have, bytes; 0: no limit.
+    /// Host memory of all sessions together in bytes, each counted with its own limit; 0: no limit.
     pub host_memory_in_all: u64,
-    /// The same of one user's sessions.
+    /// Host memory of one user's sessions together in bytes, counted in the same way; 0: no limit.
     pub host_memory_per_user: u64,
 }
 
 impl HolderLimits {
-    /// Whether there is a limit on memory.
+    /// Returns whether there is a limit on memory.
     #[must_use]
     pub fn limits_memory(&self) -> bool {
         self.host_memory_in_all > 0 || self.host_memory_per_user > 0
     }
 }
 
-/// What one session may take of its node.
+/// Limits of one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionLimits {
-    /// Objects alive at once.
+    /// Maximum number of live objects.
     pub objects: usize,
-    /// Commands held at once because something they wait for is open.
+    /// Maximum number of commands that wait in the worker because an event in their wait lists is pending.
     pub held_commands: usize,
-    /// Bytes inside the commands so held.
+    /// Maximum total size of these commands, in bytes.
     pub held_bytes: usize,
-    /// Device memory in all, bytes; 0: the device's own limit.
+    /// Device memory in bytes; 0: the device's own limit.
     pub device_memory: u64,
-    /// Host memory of the session's process in all, bytes, buffers of CPU devices included; 0: no limit.
+    /// Host memory of the session's process in bytes, including buffers of CPU devices; 0: no limit.
     pub host_memory: u64,
 }
 
-/// What flags and file say together; flags win.
+/// Combines flags and file; flags take precedence.
 pub(super) fn sessions(flags: &Flags, file: &ConfigFile) -> Result<SessionSettings, BadSettings> {
     let table = &file.table.sessions;
     let flag = |flag: &'static str, value: Option<u32>, range: (u32, u32)| match value {
@@ -129,13 +130,15 @@ pub(super) fn sessions(flags: &Flags, file: &ConfigFile) -> Result<SessionSettin
     })
 }
 
-/// Unless it is said otherwise, one leaves a quarter of the sessions to others.
+/// Returns the limits per address and user. By default, each leaves a quarter of the sessions to others.
 fn holders(file: &ConfigFile, limit: u32) -> Result<HolderLimits, BadSettings> {
     let table = &file.table.sessions;
     let most = limit - limit / 4;
+    // A memory limit over several sessions needs one per session, because each session counts with its own
+    // limit.
     let memory = |bytes: &Option<Spanned<u64>>| match bytes {
         Some(bytes) if *bytes.get_ref() > 0 && table.host_memory.unwrap_or(0) == 0 => {
-            let message = "it takes a limit on one session's memory, host_memory";
+            let message = "this limit requires [sessions] host_memory, the limit of one session; set that, too";
             Err(file.wrong(bytes, &message))
         }
         bytes => Ok(bytes.as_ref().map_or(0, |bytes| *bytes.get_ref())),

@@ -1,4 +1,4 @@
-//! Validated settings.
+//! Validated settings, combined from command line and configuration file.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,137 +20,141 @@ use super::sandbox::{self, SandboxSettings, WorkerUser};
 use super::security::{BadSecurity, Security};
 use super::sessions::{self, SessionSettings};
 
-/// Everything the daemon was told, checked.
+/// All settings of the daemon.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where to listen: empty only where there are `sockets`.
+    /// Addresses to listen on; empty only if there are `sockets`.
     pub listen: Vec<SocketAddr>,
     /// Unix sockets to listen on.
     pub sockets: Vec<PathBuf>,
-    /// The daemon serves one program on its own machine, and ends when standard input does.
+    /// Whether the daemon serves only one program on its own machine, and ends when standard input does.
     pub private: bool,
-    /// Where other nodes may reach this one; empty: where it listens.
+    /// Addresses at which other nodes can reach this one; empty: the addresses it listens on.
     pub advertise: Vec<Advertised>,
-    /// Other interfaces than loopback may be served in the clear.
+    /// Whether interfaces other than loopback may be served without TLS and authentication.
     pub insecure: bool,
-    /// How the port is secured.
+    /// TLS and authentication.
     pub security: Security,
-    /// The node's name.
+    /// Name of the node.
     pub name: String,
-    /// What is logged and how.
+    /// What is logged, and in which format.
     pub logging: Logging,
-    /// What clients may have.
+    /// Limits on sessions.
     pub sessions: SessionSettings,
-    /// What strangers may have.
+    /// Limits on connections.
     pub handshakes: Handshakes,
-    /// How soon a loss is noticed.
+    /// When a peer counts as lost.
     pub heartbeat: Heartbeat,
-    /// How the node's devices are found out.
+    /// How the node's devices are listed.
     pub inventory: InventorySettings,
-    /// Programs that were built before.
+    /// The build cache.
     pub build_cache: BuildCacheSettings,
-    /// What sessions' processes may reach.
+    /// The sandbox of sessions' processes.
     pub sandbox: SandboxSettings,
-    /// Whose they are.
+    /// User that the sessions' processes run as.
     pub worker_user: WorkerUser,
-    /// The device manager that gives this node out, if one does.
+    /// The device manager, in managed mode.
     pub manager: Option<ManagerSettings>,
-    /// Devices that are offered as several.
+    /// Devices that are offered in several shares.
     pub shares: Vec<ShareSettings>,
-    /// Where `/metrics` and `/healthz` are, if they are to be.
+    /// Address of `/metrics` and `/healthz`, if they are served.
     pub metrics: Option<SocketAddr>,
 }
 
-/// What strangers may have.
+/// Limits on connections that have not been assigned to a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Handshakes {
-    /// Connections at once that have not yet said what they are.
+    /// Maximum number of simultaneous connections that have not yet shown what they are.
     pub limit: usize,
-    /// The same, from one address.
+    /// The same limit for one address.
     pub per_peer: usize,
-    /// For the first bytes and a handshake, and then again for a credential.
+    /// Time limit for the first bytes and a TLS handshake. The same time applies again to a credential.
     pub time_limit: Duration,
-    /// gRPC connections at once, of strangers and of others each.
+    /// Maximum number of simultaneous gRPC connections; separately for unidentified callers and for others.
     pub control: usize,
-    /// The same, from one address.
+    /// The same limit for one address.
     pub control_per_peer: usize,
 }
 
 impl Handshakes {
-    /// Places for gRPC connections.
+    /// Makes the admission of gRPC connections.
     pub(crate) fn control(&self) -> Admission {
         Admission::new(self.control, self.control_per_peer)
     }
 }
 
-/// How soon a loss is noticed.
+/// When a peer counts as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Between heartbeats.
+    /// Time between heartbeats.
     pub interval: Duration,
-    /// Silence after which the other side counts as lost; at least twice the interval.
+    /// Silence after which the peer counts as lost; at least twice the interval.
     pub limit: Duration,
 }
 
-/// How the node's devices are found out.
+/// How the node's devices are listed.
 #[derive(Clone, Copy, Debug)]
 pub struct InventorySettings {
-    /// After which a probing worker is given up, and a session's worker that is still loading OpenCL.
+    /// Time limit for a probing worker, and for a session's worker to load OpenCL.
     pub probe_time_limit: Duration,
 }
 
-/// What a Unix socket's path stands behind.
+/// Prefix of a Unix socket's path in a listen address.
 const UNIX: &str = "unix:";
-/// Bytes of a path that fit into a Unix socket's address.
+/// Maximum length of a Unix socket's path, in bytes.
 const LONGEST_SOCKET_PATH: usize = 107;
-/// Where `/metrics` is when no port is said.
+/// Default port of `/metrics`.
 const METRICS_PORT: u16 = 9079;
-/// The daemon cannot start with what it was told.
+/// The settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum BadSettings {
-    /// Something in the file.
+    /// An error in the file.
     #[error(transparent)]
     File(#[from] BadFile),
-    /// `--listen`.
+    /// An invalid address in `--listen`.
     #[error("--listen: {0}")]
     Listen(#[from] BadAddress),
-    /// `--advertise`.
+    /// An invalid address in `--advertise`.
     #[error("--advertise: {0}")]
     Advertise(#[from] BadAdvertised),
-    /// TLS and authentication.
+    /// Invalid settings of TLS or authentication.
     #[error(transparent)]
     Security(#[from] BadSecurity),
-    /// The device manager.
+    /// Invalid settings of the device manager.
     #[error(transparent)]
     Manager(#[from] BadManager),
-    /// The log.
+    /// Invalid settings of the log.
     #[error(transparent)]
     Log(#[from] BadLogging),
-    /// A flag's number.
+    /// A flag's number is out of range.
     #[error("{flag}: {problem}")]
     Flag {
-        /// Which.
+        /// The flag.
         flag: &'static str,
-        /// What is wrong.
+        /// Description of the fault.
         problem: String,
     },
-    /// See `design.md` §10: in the clear, only this machine is served.
+    /// The address is reachable from other machines without TLS and authentication, and `insecure` is not
+    /// set.
     #[error(
-        "{0} can be reached from other machines, and there is no TLS with authentication: give it both ([tls] and [auth] in daemon.toml), listen on 127.0.0.1 (and tunnel), or say --insecure if you trust everyone who can reach it"
+        "address {0} is reachable from other machines without TLS and authentication; configure both ([tls] and [auth] \
+         in daemon.toml), listen on 127.0.0.1 and use a tunnel, or use --insecure if you trust everyone who can reach \
+         it"
     )]
     Exposed(SocketAddr),
-    /// The same of what is watched.
+    /// The metrics' address is reachable from other machines without TLS, and `insecure` is not set.
     #[error(
-        "/metrics at {0} can be reached from other machines, and there is no TLS: set up [tls] in daemon.toml, listen on 127.0.0.1, or say --insecure"
+        "/metrics at {0} is reachable from other machines without TLS; configure [tls] in daemon.toml, listen on \
+         127.0.0.1, or use --insecure"
     )]
     ExposedMetrics(SocketAddr),
 }
 
 impl Settings {
-    /// What flags and file say together; flags win.
+    /// Reads the configuration file and combines it with the flags; flags take precedence.
     ///
     /// # Errors
-    /// [`BadSettings`] names the first thing that is wrong, and where.
+    /// [`BadSettings`] describes the first error and its position.
     pub fn from_flags(flags: &Flags) -> Result<Settings, BadSettings> {
         let file = match &flags.config {
             Some(path) => Some(ConfigFile::read(path)?),
@@ -163,10 +167,10 @@ impl Settings {
         Settings::combine(flags, &file)
     }
 
-    /// [`Settings::from_flags`] with the file given.
+    /// Combines the flags with a configuration file that is already parsed.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Settings::from_flags`].
     pub fn combine(flags: &Flags, file: &ConfigFile) -> Result<Settings, BadSettings> {
         let table = &file.table;
         let insecure = flags.insecure || table.insecure.unwrap_or(false);
@@ -223,10 +227,10 @@ impl Settings {
         }
     }
 
-    /// Whether it is allowed to serve this address so.
+    /// Checks whether the settings allow to serve this address.
     ///
     /// # Errors
-    /// [`BadSettings::Exposed`] if not.
+    /// [`BadSettings::Exposed`] if they do not.
     pub fn check_exposure(&self, address: &SocketAddr) -> Result<(), BadSettings> {
         if self.insecure || !self.exposes(address) {
             Ok(())
@@ -235,10 +239,10 @@ impl Settings {
         }
     }
 
-    /// Whether others than this machine's users can use the node at this address without a name.
+    /// Returns whether other machines can use the node at this address without authentication.
     #[must_use]
     pub fn exposes(&self, address: &SocketAddr) -> bool {
-        // A managed node asks for a lease, which is a name.
+        // A managed node requires a signed lease, which names a user.
         let is_secured = self.manager.is_some() && self.security.tls.is_some();
         !is_loopback(address) && !self.security.is_complete() && !is_secured
     }
@@ -271,7 +275,8 @@ fn listen(
     Ok(found)
 }
 
-/// What a Unix socket can be bound to wherever the daemon was started.
+/// Returns whether the path is absolute, so that it does not depend on the working directory, and short
+/// enough.
 fn is_socket_path(path: &str) -> bool {
     path.starts_with('/') && path.len() <= LONGEST_SOCKET_PATH
 }
@@ -314,7 +319,7 @@ fn heartbeat(file: &ConfigFile) -> Result<Heartbeat, BadSettings> {
         let at = table.limit_ms.as_ref().or(table.interval_ms.as_ref());
         return Err(match at {
             Some(at) => file.wrong(at, &message).into(),
-            // Not reachable with the defaults above, which fit each other.
+            // Not reachable with the defaults above, which satisfy the condition.
             None => BadSettings::Flag {
                 flag: "heartbeat",
                 problem: message,
@@ -400,11 +405,11 @@ mod tests {
             ),
             (
                 "listen = [\"127.0.0.1:1\",\n \"here\"]\n",
-                "daemon.toml:2: \"here\" is no address",
+                "daemon.toml:2: invalid listen address \"here\"",
             ),
             (
                 "log_format = \"xml\"",
-                "daemon.toml:1: \"xml\" is no log format",
+                "daemon.toml:1: invalid log format \"xml\"",
             ),
             ("log = \"x=loudly\"", "daemon.toml:1: "),
             (
@@ -412,7 +417,10 @@ mod tests {
                 "daemon.toml:2: limit_ms (4000) must be",
             ),
             ("name = \n", "daemon.toml:1: "),
-            ("[metrics]\nlisten = \"x\"", "daemon.toml:2: \"x\" is no"),
+            (
+                "[metrics]\nlisten = \"x\"",
+                "daemon.toml:2: invalid listen address \"x\"",
+            ),
             ("[metrics]\nlisten = \"0.0.0.0:0\"", "/metrics at 0.0.0.0:0"),
         ] {
             let error = combine(&Flags::default(), text).unwrap_err();

@@ -1,4 +1,4 @@
-//! The session that a worker is to serve, and how it travels.
+//! The assignment of a session to a worker, and its encoding.
 
 use std::time::Duration;
 
@@ -8,68 +8,69 @@ use prost::Message;
 
 use crate::config::SessionLimits;
 
-/// Leased devices that an assignment has room for.
+/// Maximum number of leased devices in an assignment.
 pub const MAX_LEASED: usize = 64;
-/// Bytes of a user's name that it has room for; a longer one is cut for the log.
+/// Maximum length of a user's name in an assignment, in characters. Longer names are truncated, because
+/// they are only used in the log.
 pub const MAX_USER: usize = 128;
 
 /// A device that a session may use.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Leased {
-    /// The platform's index.
+    /// Index of the platform.
     #[prost(uint32, tag = "1")]
     pub platform: u32,
-    /// The device's index in it.
+    /// Index of the device in its platform.
     #[prost(uint32, tag = "2")]
     pub device: u32,
-    /// Bytes that may be allocated on it; 0: the device's own limit.
+    /// Bytes that may be allocated on the device; 0: the device's own limit.
     #[prost(uint64, tag = "3")]
     pub memory: u64,
 }
 
-/// The session that a worker is to serve.
+/// The session that a worker is to serve, with its limits and settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// Its name.
+    /// Id of the session.
     pub id: SessionId,
-    /// What every connection must prove.
+    /// Secret that each connection of the session must prove to know.
     pub secret: SessionSecret,
-    /// Its share of the node.
+    /// Limits of the session.
     pub limits: SessionLimits,
-    /// Bulk connections that it may have.
+    /// Maximum number of bulk connections.
     pub bulk_connections: u32,
-    /// For the command connection to come.
+    /// Time limit for the command connection to arrive.
     pub connect_limit: Duration,
-    /// For the node's OpenCL to be loaded.
+    /// Time limit for loading the node's OpenCL.
     pub load_limit: Duration,
-    /// Between two heartbeats.
+    /// Time between heartbeats.
     pub heartbeat_interval: Duration,
     /// Silence after which the client counts as lost.
     pub heartbeat_limit: Duration,
     /// Whether the daemon has a build cache.
     pub build_cache: bool,
-    /// What the session's connections are secured with; none where they are in the clear.
+    /// Certificate for the session's connections; `None`: no TLS.
     pub certificate: Option<SessionCertificate>,
-    /// The devices that it may use, at most [`MAX_LEASED`]; `None`: all.
+    /// Devices that the session may use, at most [`MAX_LEASED`]; `None`: all.
     pub leased: Option<Vec<Leased>>,
-    /// Its slot in the page that comes with the assignment.
+    /// The session's slot in the accounting page that comes with the assignment.
     pub slot: u32,
-    /// Whose it is, for the log.
+    /// Lease and user of the session, for the log.
     pub owner: Owner,
 }
 
-/// Whose a session is, as far as that is known.
+/// Lease and user of a session, as far as they are known.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Owner {
-    /// The lease that it is of, as the log shows it.
+    /// The lease, as the log shows it.
     #[prost(string, optional, tag = "1")]
     pub lease: Option<String>,
-    /// The lease's user, or who has shown who he is.
+    /// The lease's user, or the authenticated user.
     #[prost(string, optional, tag = "2")]
     pub user: Option<String>,
 }
 
-/// [`Assignment`] as it travels.
+/// The encoded form of [`Assignment`].
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Encoded {
     #[prost(bytes = "vec", tag = "1")]
@@ -146,7 +147,7 @@ impl From<&Assignment> for Encoded {
 }
 
 impl Encoded {
-    /// What was encoded, if it makes sense.
+    /// Decodes the assignment; `None` if it is invalid.
     pub(super) fn assignment(&self) -> Option<Assignment> {
         Some(Assignment {
             id: SessionId(self.id.as_slice().try_into().ok()?),

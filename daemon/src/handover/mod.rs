@@ -1,12 +1,11 @@
-//! What supervisor and worker say to each other, over the Unix socket that is the worker's
-//! descriptor 0.
+//! The messages between supervisor and worker, over the Unix socket that is the worker's descriptor 0.
 //!
-//! The socket keeps message boundaries (`SOCK_SEQPACKET`); a message is at most [`MAX_MESSAGE`] bytes
-//! and carries at most one descriptor. Both ends are the same binary, so there is no version here.
-//! When either side closes, the other is to end: a worker never outlives its supervisor.
+//! The socket preserves message boundaries (`SOCK_SEQPACKET`). A message has at most [`MAX_MESSAGE`] bytes
+//! and carries at most one descriptor. Both ends are the same binary, so the format has no version. When
+//! one side closes the socket, the other must end; a worker never outlives its supervisor.
 //!
-//! Invariant: a passed connection arrives with exactly the preamble that the supervisor has read from
-//! it, nothing more was read.
+//! Invariant: a connection is passed together with exactly the preamble bytes that the supervisor has read
+//! from it. The supervisor has read nothing else.
 #![forbid(unsafe_code)]
 
 mod assignment;
@@ -27,9 +26,9 @@ use crate::build_cache::Key;
 use self::assignment::Encoded;
 pub use self::assignment::{Assignment, Leased, MAX_LEASED, MAX_USER, Owner};
 
-/// Bytes of the longest message.
+/// Maximum length of a message, in bytes.
 pub const MAX_MESSAGE: usize = 4096;
-/// Bytes of the reason of an end that are told; the rest is cut.
+/// Maximum length of the reason for an end, in bytes. Longer reasons are truncated.
 pub const MAX_REASON: usize = 1024;
 
 const ASSIGN: u8 = 1;
@@ -43,97 +42,99 @@ const OUTDATED: u8 = 8;
 const END: u8 = 9;
 const CLIENT: u8 = 10;
 
-/// From the supervisor.
+/// Messages from the supervisor.
 #[derive(Debug)]
 pub enum ToWorker {
-    /// Comes once, first.
+    /// Assigns a session. This is the first message, and it is sent once.
     Assign {
-        /// What.
+        /// The session.
         assignment: Box<Assignment>,
-        /// Where it counts what it uses ([`accounting`](crate::accounting)).
+        /// The page in which the worker counts its usage ([`accounting`](crate::accounting)).
         page: OwnedFd,
     },
     /// A connection that named this session.
     Connection {
-        /// The 32 bytes that were read from it.
+        /// The 32 bytes that the supervisor has read from the connection.
         preamble: [u8; PREAMBLE],
-        /// The rest of it.
+        /// The connection; its further bytes are unread.
         socket: OwnedFd,
     },
-    /// The session is to end, and its client to be told why. The end of the channel, which follows, is the same
-    /// without a reason.
+    /// Asks the worker to end the session and to report the reason to its client. The supervisor closes the
+    /// channel after this message. Closing it without this message ends the session without a reason.
     End {
-        /// For people; at most [`MAX_REASON`] bytes.
+        /// Reason for people; at most [`MAX_REASON`] bytes.
         reason: String,
     },
     /// The answer to [`ToSupervisor::LookUp`].
     Cached {
-        /// Which question.
+        /// Ticket of the lookup.
         ticket: u64,
         /// The entry, open for reading, if there is one.
         entry: Option<OwnedFd>,
     },
 }
 
-/// From the worker.
+/// Messages from the worker.
 #[derive(Debug)]
 pub enum ToSupervisor {
-    /// OpenCL is loaded and listed.
+    /// OpenCL is loaded and its devices are listed.
     Ready,
-    /// The client has proved the session's secret on this connection, whose end is the session's end. Of the connection
-    /// for commands it is sent before the first command is applied, so before a kernel of the session could send another
-    /// in its place; of the pulse connection when that comes.
+    /// The client has proved the session's secret on this connection, whose end is also the session's end.
+    /// For the command connection, the worker sends this before it applies the first command. No kernel of
+    /// the session can therefore report another connection first. For the heartbeat connection, the worker
+    /// sends this when it arrives.
     Client {
-        /// Which connection.
+        /// Kind of the connection.
         line: Line,
-        /// A duplicate of its socket; none where either process is short of descriptors.
+        /// A duplicate of the connection's socket; `None` if one of the processes has no free descriptor.
         socket: Option<OwnedFd>,
     },
-    /// Is this build in the cache?
+    /// Asks whether a build is in the cache.
     LookUp {
-        /// Comes back with the answer.
+        /// Number that the answer repeats.
         ticket: u64,
-        /// Which build.
+        /// Key of the build.
         key: Key,
     },
-    /// This build was made and is not in the cache.
+    /// Reports a build that is not in the cache.
     Learn {
-        /// Which build; a hint that saves doing the same twice.
+        /// Key of the build. The cache only uses it to avoid repeated work, not as the entry's name.
         key: Key,
-        /// A file with the encoded [`Job`](crate::build_cache::Job).
+        /// A memory file with the encoded [`Job`](crate::build_cache::Job).
         job: OwnedFd,
     },
-    /// The driver, or the checksum, did not accept this build's entry.
+    /// Reports that the driver or the checksum rejected an entry.
     Refused {
-        /// Which build.
+        /// Key of the build.
         key: Key,
     },
-    /// This build's entry was made by a compiler that is not there any more.
+    /// Reports that an entry's compiler has changed since.
     Outdated {
-        /// Which build.
+        /// Key of the build.
         key: Key,
     },
 }
 
-/// A connection whose end is its session's end.
+/// A connection whose end is also the end of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Line {
-    /// Commands and events, by either carrier.
+    /// Commands and events, by gRPC or by the direct carrier.
     Commands = 0,
     /// Heartbeats.
-    Pulse = 1,
+    Heartbeat = 1,
 }
 
-/// The other side sent what this build never sends.
+/// The peer sent a message that this binary never sends.
 #[derive(Debug, thiserror::Error)]
-#[error("a message between supervisor and worker makes no sense")]
+#[error("invalid message between supervisor and worker")]
 pub struct Nonsense;
 
-/// Makes the two ends: the supervisor's, which never blocks, and the worker's, which does.
+/// Makes a pair of connected sockets: the supervisor's, which is non-blocking, and the worker's, which
+/// blocks.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (supervisor, worker) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -148,7 +149,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// Sends a message to a worker.
 ///
 /// # Errors
-/// `WouldBlock` when the worker has not taken many earlier ones; anything else: it is gone.
+/// `WouldBlock` if the worker has many unread messages. Any other error means that the worker has ended.
 pub fn send_to_worker(end: impl AsFd, message: &ToWorker) -> io::Result<()> {
     match message {
         ToWorker::Assign { assignment, page } => {
@@ -163,6 +164,7 @@ pub fn send_to_worker(end: impl AsFd, message: &ToWorker) -> io::Result<()> {
         }
         ToWorker::End { reason } => {
             let mut cut = reason.len().min(MAX_REASON);
+            // The receiver rejects text that is not valid UTF-8.
             while !reason.is_char_boundary(cut) {
                 cut -= 1;
             }
@@ -179,7 +181,7 @@ pub fn send_to_worker(end: impl AsFd, message: &ToWorker) -> io::Result<()> {
 /// Sends a message to the supervisor.
 ///
 /// # Errors
-/// What the system says; the supervisor is gone.
+/// The system's error, which means that the supervisor has ended.
 pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<()> {
     let named = |kind: u8, key: &Key| [&[kind], &key.0[..]].concat();
     match message {
@@ -199,10 +201,10 @@ pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<
     }
 }
 
-/// The worker's next message; `None` once the supervisor has closed its end.
+/// Receives the worker's next message; `None` once the supervisor has closed its end.
 ///
 /// # Errors
-/// What the system says, or [`Nonsense`] inside.
+/// The system's error, or an `InvalidData` error that contains [`Nonsense`].
 pub fn receive_in_worker(end: impl AsFd) -> io::Result<Option<ToWorker>> {
     let Some((bytes, descriptor)) = receive(end)? else {
         return Ok(None);
@@ -233,10 +235,10 @@ pub fn receive_in_worker(end: impl AsFd) -> io::Result<Option<ToWorker>> {
     }
 }
 
-/// The supervisor's next message from a worker; `None` once the worker is gone.
+/// Receives the supervisor's next message from a worker; `None` once the worker has ended.
 ///
 /// # Errors
-/// `WouldBlock` when there is none yet; else as [`receive_in_worker`].
+/// `WouldBlock` if there is no message yet; otherwise as [`receive_in_worker`].
 pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>> {
     let Some((bytes, descriptor)) = receive(end)? else {
         return Ok(None);
@@ -251,7 +253,7 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
         (CLIENT, socket) => {
             let line = match rest {
                 [0] => Line::Commands,
-                [1] => Line::Pulse,
+                [1] => Line::Heartbeat,
                 _ => return Err(nonsense()),
             };
             ToSupervisor::Client { line, socket }
@@ -304,10 +306,11 @@ fn receive(end: impl AsFd) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
         _ => None,
     });
     if received.bytes == 0 {
-        // An empty message is never sent, so this is the end.
+        // Empty messages are never sent, so 0 bytes mean that the channel is closed.
         return Ok(None);
     }
-    // A descriptor is lost where this process can have no more of them (`CTRUNC`): then the message comes without it.
+    // If this process has no free descriptor, the kernel drops the passed one (`CTRUNC`), and the message
+    // arrives without it.
     if received.flags.contains(ReturnFlags::TRUNC) {
         return Err(nonsense());
     }
@@ -417,7 +420,7 @@ mod tests {
             send_to_supervisor(&worker, &said).unwrap();
             let heard = receive_in_supervisor(&supervisor).unwrap().unwrap();
             match (&said, &heard) {
-                // The descriptor has another number.
+                // The received descriptor has another number, so only the keys are compared.
                 (ToSupervisor::Learn { key: k, .. }, ToSupervisor::Learn { key, .. }) => {
                     assert_eq!(k, key);
                 }
@@ -445,7 +448,7 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        // What no worker sends is no message.
+        // Messages that no worker sends are rejected.
         for bytes in [&[LOOK_UP][..], &[REFUSED, 1], &[LEARN; 33], &[99]] {
             send(&worker, bytes, None).unwrap();
             assert!(receive_in_supervisor(&supervisor).is_err());
@@ -468,7 +471,7 @@ mod tests {
         }
         let reason = String::new();
         send_to_worker(&supervisor, &ToWorker::End { reason }).unwrap();
-        // As the supervisor ends a channel.
+        // The supervisor closes a channel in this way.
         rustix::net::shutdown(&supervisor, rustix::net::Shutdown::Both).unwrap();
         let last = receive_in_worker(&worker).unwrap();
         assert!(matches!(last, Some(ToWorker::End { .. })));

@@ -1,46 +1,48 @@
-//! Host memory for one transfer at a time, used again: fresh pages cost as much as copying into them.
+//! Reusable host memory for single transfers. Reuse pays because fresh pages cost as much as copying into
+//! them.
 //!
-//! What it is not: pinned. Invariant: a block is one holder's alone; what lies spare is bounded, and so is
-//! what was taken [within a bound](Blocks::take_within).
+//! The memory is not pinned. Invariant: a block has exactly one holder. The total size of spare blocks is
+//! bounded, and so is the size of those from [`Blocks::take_within`].
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Bytes that lie spare at most.
+/// Maximum total size of spare blocks, in bytes.
 const MOST_SPARE: usize = 4 << 20;
 
-/// Where blocks come from and go to.
+/// A pool of blocks.
 #[derive(Debug, Default)]
 pub struct Blocks(Arc<Mutex<Pool>>);
 
 #[derive(Debug, Default)]
 struct Pool {
     spare: Vec<Vec<u8>>,
-    // Bytes of the blocks that were taken within a bound and are not back.
+    // Total size of blocks from `take_within` that have not been returned, in bytes.
     bounded: usize,
 }
 
-/// Memory of its holder's; its first contents are anybody's bytes of this session.
+/// A block of memory. Its initial content is arbitrary old data of the same session.
 #[derive(Debug)]
 pub struct Block {
     bytes: Vec<u8>,
     length: usize,
-    // What it counts for among those with a bound.
+    // Bytes that this block counts against the bound of `take_within`.
     counted: usize,
     home: Arc<Mutex<Pool>>,
 }
 
 impl Blocks {
-    /// A block of `length` bytes.
+    /// Takes a block of `length` bytes.
     #[must_use]
     pub fn take(&self, length: usize) -> Block {
         let found = self.0.lock().find(length);
         self.block(found, length, 0)
     }
 
-    /// The same, unless more than `most` bytes would then be out that were taken so.
+    /// Takes a block of `length` bytes that counts against a bound. Returns `None` if the blocks taken in
+    /// this way would together exceed `most` bytes.
     #[must_use]
     pub fn take_within(&self, most: usize, length: usize) -> Option<Block> {
         let mut pool = self.0.lock();
@@ -53,7 +55,7 @@ impl Blocks {
         Some(self.block(found, length, length))
     }
 
-    /// Bytes of the blocks that were taken within a bound and are not back.
+    /// Returns the total size of blocks from `take_within` that have not been returned, in bytes.
     #[must_use]
     pub fn bounded(&self) -> usize {
         self.0.lock().bounded
@@ -71,7 +73,8 @@ impl Blocks {
 
 impl Pool {
     fn find(&mut self, length: usize) -> Option<Vec<u8>> {
-        // One of its size: a large one for few bytes would be missed.
+        // Only blocks of up to twice the length are used: a larger one would then be missing for a large
+        // transfer.
         let fits = |bytes: &Vec<u8>| (length..=2 * length).contains(&bytes.len());
         let place = self.spare.iter().position(fits)?;
         Some(self.spare.swap_remove(place))

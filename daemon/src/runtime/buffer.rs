@@ -1,7 +1,7 @@
 //! Memory objects: buffers and sub-buffers here, images in [`super::image`].
 //!
-//! Invariant: only kernel access flags reach the driver; host pointers and host access belong to the
-//! client.
+//! Invariant: of the flags that a client sends, only the kernel access flags reach the driver. Host
+//! pointers and host access are handled in the client.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -27,22 +27,22 @@ pub(super) const KERNEL_ACCESS: u64 = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL
 pub struct Buffer {
     pub(super) raw: cl_mem,
     pub(super) size: u64,
-    // Of an image.
+    // Shape of an image; `None` for other objects.
     pub(super) raster: Option<Raster>,
-    // Of shared virtual memory, and of what is made from it.
+    // The allocation behind shared virtual memory, and behind objects made from it.
     pub(super) svm: Option<Share>,
 }
 
 // SAFETY: OpenCL memory objects may be used from any thread.
 unsafe impl Send for Buffer {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// `clCreateBuffer`, with initial contents if there are any. Contents are `size` bytes or none.
+    /// `clCreateBuffer`, with initial contents unless `contents` is empty.
     ///
     /// # Errors
-    /// What the driver says; `CL_INVALID_VALUE` for contents of another length.
+    /// The driver's error; `CL_INVALID_VALUE` if `contents` is neither empty nor `size` bytes long.
     pub fn new(
         context: &Context,
         flags: u64,
@@ -60,18 +60,18 @@ impl Buffer {
             flags |= CL_MEM_COPY_HOST_PTR;
             host = contents.as_ptr().cast_mut().cast();
         }
-        // SAFETY: a live context; the contents are `bytes` bytes, or the pointer is null.
+        // SAFETY: the context is live; the contents are `bytes` bytes, or the pointer is null.
         unsafe { Buffer::create(context.raw, flags, bytes, host) }
     }
 
-    /// `clCreateBuffer`, with the flags as they are.
+    /// `clCreateBuffer` with unmodified flags.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
-    /// The context is live. `host` is null where no flag asks for it, else of `size` bytes; with
-    /// `CL_MEM_USE_HOST_PTR` they outlive the buffer.
+    /// The context is live. `host` is null if no flag requires a host pointer; otherwise it points to
+    /// `size` bytes. With `CL_MEM_USE_HOST_PTR` these bytes outlive the buffer.
     pub(super) unsafe fn create(
         context: cl_context,
         flags: u64,
@@ -79,7 +79,7 @@ impl Buffer {
         host: *mut c_void,
     ) -> Result<Buffer, Status> {
         let mut status = 0;
-        // SAFETY: the caller's promise; copied contents are read before the call returns.
+        // SAFETY: the caller guarantees the pointers; copied contents are read before the call returns.
         let raw = unsafe { cl!(clCreateBuffer(context, flags, size, host, &raw mut status)) };
         check(status)?;
         Ok(Buffer {
@@ -90,10 +90,10 @@ impl Buffer {
         })
     }
 
-    /// `clCreateSubBuffer`; of shared virtual memory a buffer over the same bytes.
+    /// `clCreateSubBuffer`. For shared virtual memory, makes a buffer over the same bytes.
     ///
     /// # Errors
-    /// What the driver says, a misaligned origin included.
+    /// The driver's error, for example for a misaligned origin.
     pub fn sub_buffer(&self, flags: u64, origin: u64, size: u64) -> Result<Buffer, Status> {
         match &self.svm {
             Some(share) => share.part(flags, origin, size),
@@ -107,7 +107,7 @@ impl Buffer {
             size: usize::try_from(size).map_err(|_| Status::OUT_OF_HOST_MEMORY)?,
         };
         let mut status = 0;
-        // SAFETY: the structure is the one that this creation type asks for.
+        // SAFETY: the structure has the type that this creation type requires.
         let raw = unsafe {
             cl!(clCreateSubBuffer(
                 self.raw,
@@ -126,21 +126,21 @@ impl Buffer {
         })
     }
 
-    /// Bytes; an image's are its elements without gaps.
+    /// Returns the size in bytes. The size of an image is that of its elements without padding.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// A buffer whose memory the driver pins, for staging.
+    /// Makes a buffer in memory that the driver pins, for staging.
     pub(super) fn pinned(context: &Context, size: usize) -> Result<Buffer, Status> {
         let flags = CL_MEM_READ_WRITE | opencl_sys::CL_MEM_ALLOC_HOST_PTR;
-        // SAFETY: a live context; no host pointer is asked for.
+        // SAFETY: the context is live; the flags require no host pointer.
         unsafe { Buffer::create(context.raw, flags, size, null_mut()) }
     }
 
     fn release(&self) -> Result<(), Status> {
-        // SAFETY: we own one reference and give it up here.
+        // SAFETY: this object owns one reference and gives it up here.
         check(unsafe { cl!(clReleaseMemObject(self.raw)) })
     }
 }

@@ -1,12 +1,12 @@
-//! The node's host clock, and each device's clock by it.
+//! The node's host clock, and the conversion of device times to it.
 //!
-//! Drivers stamp commands with a clock of the device's; every time that leaves this module's callers is on
-//! the node's host clock instead. A device's offset is found once, when its first profiling queue is made
-//! (or its timer asked for): by the driver's own timer function where it has one (OpenCL 2.1), else by
-//! markers on a queue of our own. A busy device may let those wait; then they are waited for on a thread of
-//! their own, and if a command ends meanwhile, it tells instead: it is taken to have ended when we heard of it.
+//! Drivers report profiling times on a clock of the device. All times that callers of this module pass on
+//! are on the node's host clock. The offset of a device is measured once, when its first profiling queue is
+//! made or its timer is first read. The driver's own timer function is used if it has one (OpenCL 2.1),
+//! otherwise markers on a separate queue. Markers may be delayed on a busy device; a thread then waits for
+//! them. If another command ends first, its end is taken to be the time of its notification.
 //!
-//! Invariant: an offset is set once, so times of one device keep order and distances.
+//! Invariant: an offset is set once, so times of one device keep their order and distances.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,20 +21,20 @@ use super::event::{Event, Times, WaitList};
 use super::node::Device;
 use super::queue::Queue;
 
-/// Set to a number, this many nanoseconds are added to the node's host clock. For tests: as if the node
-/// had been started at another time.
+/// Environment variable with a number of nanoseconds that are added to the node's host clock. Tests use it
+/// to simulate a node that was booted at another time.
 pub const AHEAD: &str = "CAUSEWAYD_CLOCK_AHEAD";
 
-/// How often a clock is read; the surest reading counts.
+/// Number of clock readings; the most precise one counts.
 const READINGS: usize = 8;
-/// More than this is not corrected for.
+/// Maximum uncertainty, in nanoseconds, that [`DeviceClock::now`] corrects for.
 const MOST_UNSURE: u64 = 1_000_000;
-/// So often a marker may fail, or be late.
+/// Number of markers that may fail or be late before the measurement is abandoned.
 const MOST_FAILURES: usize = 3;
-/// An idle device needs microseconds for a marker; a host that has other things to do perhaps more. For each.
+/// Time limit for one marker. An idle device needs microseconds; a busy host may need more.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// The node's host clock: monotonic, in ns.
+/// Returns the node's monotonic host clock in nanoseconds.
 #[must_use]
 pub fn host_ns() -> u64 {
     static SHIFT: OnceLock<u64> = OnceLock::new();
@@ -47,41 +47,44 @@ pub fn host_ns() -> u64 {
     seconds * 1_000_000_000 + rest + shift
 }
 
-/// A device's clock.
+/// The clock of a device, relative to the host clock.
 #[derive(Debug, Default)]
 pub struct DeviceClock {
     offset: OnceLock<Offset>,
-    // The latest end that was told, on the host clock.
+    // Latest end of a command that was reported, on the host clock.
     latest: AtomicU64,
 }
 
 impl DeviceClock {
-    /// Finds the offset if nobody has: now where the driver has a timer function, else soon.
+    /// Measures the offset if that has not been done: at once if the driver has a timer function, otherwise
+    /// soon.
     pub(super) fn prepare(&'static self, device: Device, context: &Context) {
         if self.offset.get().is_some() || self.ask_driver(device) {
             return;
         }
         let properties = [u64::from(CL_QUEUE_PROPERTIES), CL_QUEUE_PROFILING_ENABLE];
-        // The queue keeps the context alive.
+        // The queue keeps the context alive, also for the thread below.
         let Ok(queue) = Queue::unprepared(context, device, &properties) else {
             return;
         };
-        // Commands come after this call, so that their times find it done.
+        // This waits briefly, because commands that are enqueued after this call then find the offset set.
         if self.ask_markers(&queue, Some(PATIENCE)) {
             return;
         }
         let measure = move || {
             self.ask_markers(&queue, None);
         };
-        // Without a thread the first command tells.
+        // Without a thread, the offset comes from the first command that ends (`on_host`).
         let _ = std::thread::Builder::new()
             .name("clock".to_owned())
             .spawn(measure);
     }
 
-    /// The device's time now, on the host clock. Where the driver has no timer function it is the host's, as
-    /// early as the device's clock may be, so that it is not after what begins later, but not before what has
-    /// ended.
+    /// Returns the device's current time on the host clock.
+    ///
+    /// If the driver has no timer function, the host's time is used instead, reduced by the uncertainty of
+    /// the device's clock. The result is then not later than the start of any later command. It is also not
+    /// earlier than the end of any earlier command.
     pub(super) fn now(&self, device: Device) -> u64 {
         if self.offset.get().is_none() {
             self.ask_driver(device);
@@ -121,10 +124,10 @@ impl DeviceClock {
         })
     }
 
-    /// Times of a command that has just ended, on the host clock.
+    /// Converts the times of a command that has just ended to the host clock.
     pub(super) fn on_host(&self, times: Times) -> Times {
         if times.ended == 0 {
-            // The driver has none.
+            // The driver reports no times.
             return times;
         }
         let offset = self.offset.get_or_init(|| {
@@ -147,13 +150,13 @@ impl DeviceClock {
     }
 }
 
-// A marker runs between two readings of the host clock.
+// Reads the device's clock with a marker between two readings of the host clock.
 fn read_by_marker(queue: &Queue, patience: Option<Duration>) -> Result<Reading, Status> {
     let deadline = patience.map(|patience| Instant::now() + patience);
     let before = host_ns();
     let marker: Event = queue.marker(&WaitList::default())?;
     queue.flush()?;
-    // Looked for first: a driver's own wait may sleep, and has no limit.
+    // The state is polled first, because a driver's own wait may sleep and has no timeout.
     while !marker.looks_ended() {
         match deadline {
             Some(deadline) if Instant::now() > deadline => return Err(Status::OUT_OF_RESOURCES),

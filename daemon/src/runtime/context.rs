@@ -1,7 +1,7 @@
 //! Contexts.
 //!
-//! Invariant: a [`Context`] names devices of one platform, and a [`Device`] given to one of its methods
-//! is one of them; every method checks.
+//! Invariant: a [`Context`] has devices of one platform. Functions that take a context and a [`Device`]
+//! check that the device belongs to the context.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::time::Duration;
@@ -12,9 +12,10 @@ use opencl_sys::{CL_CONTEXT_PLATFORM, cl_context};
 use super::library::{check, cl};
 use super::node::{Device, Platform};
 
-/// Milliseconds between attempts to make a context.
+/// Pauses between attempts to create a context, in milliseconds.
 const PAUSES: [u64; 5] = [20, 40, 80, 160, 320];
-/// What drivers say of a device that is short of something now. NVIDIA's own code stands for whatever went wrong inside.
+/// Errors that may be temporary, because other processes use the device. NVIDIA reports -9999 for any
+/// internal error.
 const PASSING: [Status; 5] = [
     Status::DEVICE_NOT_AVAILABLE,
     Status(-4), // CL_MEM_OBJECT_ALLOCATION_FAILURE
@@ -30,19 +31,20 @@ pub struct Context {
     devices: Vec<Device>,
 }
 
-// SAFETY: OpenCL objects may be used from any thread; only clSetKernelArg and its kin are excepted.
+// SAFETY: OpenCL objects may be used from any thread; only clSetKernelArg and similar functions are
+// exceptions.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Context {}
 
-/// What hears a context's errors; called on any thread, also within other calls.
+/// Callback for a context's errors. Drivers call it on any thread, also from inside other calls.
 pub type ErrorListener = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Context {
-    /// `clCreateContext` for devices of one platform; `listener` hears its errors.
+    /// `clCreateContext` for devices of one platform; `listener` receives its errors.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn new(
         platform: &Platform,
         devices: Vec<Device>,
@@ -50,11 +52,13 @@ impl Context {
     ) -> Result<Context, Status> {
         let ids: Vec<_> = devices.iter().map(|d| d.raw).collect();
         let properties = [CL_CONTEXT_PLATFORM, platform.raw as isize, 0];
-        // Never freed: a driver may report after the context's release, and contexts are few.
+        // This is never freed, because a driver may report errors after the context's release. Contexts are
+        // few.
         let listener: *mut ErrorListener = Box::into_raw(Box::new(listener));
         let create = || -> Result<cl_context, Status> {
             let mut status = 0;
-            // SAFETY: lists are as long as said, properties end in 0, the listener lives for ever.
+            // SAFETY: the lists have the given lengths, the properties end in 0, and the listener is never
+            // freed.
             let raw = unsafe {
                 cl!(clCreateContext(
                     properties.as_ptr(),
@@ -72,7 +76,7 @@ impl Context {
         Ok(Context { raw, devices })
     }
 
-    /// Its devices, in creation order.
+    /// Returns the devices, in creation order.
     #[must_use]
     pub fn devices(&self) -> &[Device] {
         &self.devices
@@ -88,13 +92,13 @@ impl Context {
     }
 }
 
-/// Tries again for a while where the driver says what may pass: other processes on the device take and give back what
-/// a context needs.
+/// Retries for about 0.6 s after errors that may be temporary: other processes allocate and free the
+/// resources that a context needs.
 fn patiently<T>(mut create: impl FnMut() -> Result<T, Status>) -> Result<T, Status> {
     for pause in PAUSES.map(Duration::from_millis) {
         match create() {
             Err(status) if PASSING.contains(&status) => {
-                tracing::warn!(%status, ?pause, "the driver made no context; trying again");
+                tracing::warn!(%status, ?pause, "the driver cannot create a context; retrying");
                 std::thread::sleep(pause);
             }
             made => return made,
@@ -111,7 +115,7 @@ impl Drop for Context {
 
 impl Context {
     fn release(&self) -> Result<(), Status> {
-        // SAFETY: we own one reference and give it up here.
+        // SAFETY: this object owns one reference and gives it up here.
         check(unsafe { cl!(clReleaseContext(self.raw)) })
     }
 }
@@ -125,9 +129,10 @@ unsafe extern "C" fn notified(
     if text.is_null() || listener.is_null() {
         return;
     }
-    // SAFETY: the driver gives a string that ends in NUL (API, clCreateContext).
+    // SAFETY: the driver passes a string that ends in NUL (OpenCL specification, clCreateContext).
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-    // SAFETY: the pointer is the one made in `Context::new`, which is never freed.
+    // SAFETY: the pointer was made in `Context::new` and is never freed.
     let listener = unsafe { &*listener.cast::<ErrorListener>() };
+    // A panic must not unwind into the driver.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| listener(&text)));
 }

@@ -1,4 +1,4 @@
-//! Device queues: what kernels enqueue into, and the host never.
+//! Device queues, into which kernels enqueue. The host enqueues nothing into them.
 
 use causeway_proto::status::Status;
 use opencl_sys::cl_command_queue;
@@ -8,7 +8,7 @@ use super::library::{check, cl};
 use super::node::Device;
 use super::queue;
 
-/// A native queue on the device; released when dropped.
+/// A native device queue; released when dropped.
 #[derive(Debug)]
 pub struct DeviceQueue {
     pub(super) raw: cl_command_queue,
@@ -17,14 +17,15 @@ pub struct DeviceQueue {
 
 // SAFETY: OpenCL queues may be used from any thread.
 unsafe impl Send for DeviceQueue {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for DeviceQueue {}
 
 impl DeviceQueue {
-    /// Creates one; `properties` are names and values without the closing 0, and say that it is on the device.
+    /// Creates a queue. `properties` are pairs of names and values without the terminating 0, and include
+    /// the flag for a device queue.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn new(
         context: &Context,
         device: Device,
@@ -34,12 +35,12 @@ impl DeviceQueue {
         Ok(DeviceQueue { raw, device })
     }
 
-    /// Makes it the default one of its device in its context.
+    /// Makes this queue the default device queue of its device in the context.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn make_default(&self, context: &Context) -> Result<(), Status> {
-        // SAFETY: live objects only.
+        // SAFETY: all objects are live.
         check(unsafe {
             cl!(clSetDefaultDeviceCommandQueue(
                 context.raw,
@@ -50,7 +51,7 @@ impl DeviceQueue {
     }
 
     fn release(&self) -> Result<(), Status> {
-        // SAFETY: we own one reference and give it up here.
+        // SAFETY: this object owns one reference and gives it up here.
         check(unsafe { cl!(clReleaseCommandQueue(self.raw)) })
     }
 }

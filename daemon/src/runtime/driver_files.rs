@@ -1,33 +1,34 @@
-//! The files beside a driver's libraries that its compiler uses: for the build cache.
+//! Finds the files beside a driver's libraries that its compiler uses, for the build cache.
 //!
-//! Compilers read more than is mapped when the drivers have been loaded: libraries of built-in functions as
-//! bitcode, headers, and libraries that are loaded with the first build. Where these lie is known for the
-//! drivers of the table; what another driver loads late is seen after a build (`identity`).
+//! Compilers read more files than those mapped after the drivers were loaded. Examples are bitcode of
+//! built-in functions, headers, and libraries that are loaded with the first build. The table lists their
+//! locations for known drivers. Files that other drivers load late are found after a build (`identity`).
 //!
-//! What it is not: it reads no file. Invariant: the walk is bounded; a folder with more than that has no answer.
+//! This module reads no file contents. Invariant: the search is bounded; it fails if it finds too many
+//! files.
 #![forbid(unsafe_code)]
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
-/// Where the files of a driver's compiler lie, seen from the folder of one of its libraries.
+/// Locations of a driver's compiler files, relative to the folder of one of its libraries.
 struct Beside {
-    /// The library's name begins so.
+    /// Prefix of the library's name.
     library: &'static str,
-    /// All that is in these folders.
+    /// Folders of which all files are included.
     folders: &'static [&'static str],
-    /// What lies beside the library and begins so.
+    /// Prefixes of file names beside the library.
     siblings: &'static [&'static str],
 }
 
 const BESIDE: &[Beside] = &[
-    // Built-in functions as bitcode, and the headers that every kernel includes.
+    // Bitcode of built-in functions, and the headers that every kernel includes.
     Beside {
         library: "libpocl.so",
         folders: &["../../share/pocl", "../share/pocl"],
         siblings: &[],
     },
-    // libnvidia-nvvm, -ptxjitcompiler, -gpucomp, -compiler: loaded with the first build.
+    // libnvidia-nvvm, -ptxjitcompiler, -gpucomp and -compiler are loaded with the first build.
     Beside {
         library: "libnvidia-opencl.so",
         folders: &[],
@@ -43,7 +44,7 @@ const BESIDE: &[Beside] = &[
         folders: &[],
         siblings: &["libigc", "libigdfcl", "libopencl-clang", "libiga"],
     },
-    // libclc.
+    // Bitcode of libclc.
     Beside {
         library: "libRusticlOpenCL.so",
         folders: &["../../share/clc", "../share/clc", "../clc"],
@@ -56,11 +57,11 @@ const BESIDE: &[Beside] = &[
     },
 ];
 
-/// PoCL has under 200.
+/// Maximum number of files. PoCL has fewer than 200.
 const MOST: usize = 2000;
 const DEPTH: usize = 4;
 
-/// The files beside `library`; `None` where there are too many, or one cannot be looked at.
+/// Returns the files beside `library`; `None` if there are too many, or if a folder cannot be read.
 pub(super) fn beside(library: &str) -> Option<Vec<String>> {
     let path = Path::new(library);
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()?.to_str()) else {
@@ -69,7 +70,7 @@ pub(super) fn beside(library: &str) -> Option<Vec<String>> {
     let mut found = Vec::new();
     for known in BESIDE.iter().filter(|b| name.starts_with(b.library)) {
         for inner in known.folders {
-            // As a driver that resolves its own place would find it.
+            // Resolves links, because a driver that determines its own location does so too.
             if let Ok(inner) = folder.join(inner).canonicalize() {
                 walk(&inner, DEPTH, &mut found)?;
             }
@@ -87,7 +88,7 @@ pub(super) fn beside(library: &str) -> Option<Vec<String>> {
 fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Option<()> {
     for entry in std::fs::read_dir(folder).ok()? {
         let path = entry.ok()?.path();
-        // Through links, as a driver would; one that leads nowhere is nothing to a driver either.
+        // Follows links as a driver would. A broken link is of no use to a driver either, so it is ignored.
         match std::fs::metadata(&path).as_ref().map(Metadata::is_dir) {
             Ok(true) => walk(&path, depth.checked_sub(1)?, found)?,
             Ok(false) => add(path, found)?,

@@ -1,8 +1,8 @@
-//! Native events, and how we hear of their end.
+//! Native events, and notification of their ends.
 //!
-//! An [`Event`] owns the host memory that its command reads or writes. Invariant: that memory is freed
-//! or handed out only after the driver has said that the command ended; an event dropped before
-//! leaks it.
+//! An [`Event`] owns the host memory that its command reads or writes. Invariant: that memory is freed or
+//! handed out only after the driver has reported the command's end. An event that is dropped earlier leaks
+//! it.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -33,24 +33,25 @@ pub struct Event {
     home: Home,
 }
 
-/// What an event must know of its queue.
+/// The properties of its queue that an event needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Home {
-    /// The queue, where we look for the ends of its commands ourselves; none where the driver's callbacks are
-    /// prompt.
+    /// Key of the queue if the ends of its commands are found by polling; `None` if the driver's callbacks
+    /// are prompt.
     pub(super) watched: Option<QueueKey>,
-    /// The device's clock.
+    /// Clock of the device.
     pub(super) clock: &'static DeviceClock,
-    /// Whether kernels enqueue there, and end before what they have enqueued.
+    /// Whether kernels of the device can enqueue further kernels. Such a kernel may end before those it has
+    /// enqueued.
     pub(super) enqueues: bool,
 }
 
-// SAFETY: OpenCL events may be used from any thread; the rest is Send and Sync by itself.
+// SAFETY: OpenCL events may be used from any thread; all other fields are Send and Sync.
 unsafe impl Send for Event {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Event {}
 
-/// A command's times in ns.
+/// Profiling times of a command in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// `CL_PROFILING_COMMAND_QUEUED`.
@@ -66,7 +67,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Of two commands taken for one.
+    /// Combines the times of two commands that count as one: the earliest starts and the latest ends.
     #[must_use]
     pub fn around(self, other: Times) -> Times {
         Times {
@@ -79,22 +80,23 @@ impl Times {
     }
 }
 
-/// What hears of a command's end.
+/// Receives the end of a command.
 pub trait Listener: Send + Sync + 'static {
-    /// The event it listens to; set before [`listen`] is called.
+    /// Returns the event that it listens to; set before [`listen`] is called.
     fn event(&self) -> Option<&Event>;
 
-    /// The command has ended: 0 or a negative code. Runs on a thread of the driver, or within the call
-    /// that registered it; must not call the driver but for profiling times, must not block.
+    /// Reports the command's end, with 0 or a negative error code. Runs on a thread of the driver, on the
+    /// polling thread, or inside the call that registered the listener. It must not block, and must not
+    /// call the driver except for profiling times.
     fn ended(self: Arc<Self>, status: Status);
 }
 
 impl Event {
-    /// Takes over one reference to `raw` and the memory that its command uses.
+    /// Takes over one reference to `raw`, and the memory that its command uses.
     ///
     /// # Safety
-    /// `raw` is an event that the driver just returned to us; `host` is all host memory that its
-    /// command touches.
+    /// The driver has just returned `raw` to the caller. `host` contains all host memory that the command
+    /// accesses.
     pub(super) unsafe fn adopt(raw: cl_event, host: Option<Host>, home: Home) -> Event {
         Event {
             raw,
@@ -104,30 +106,30 @@ impl Event {
         }
     }
 
-    /// Keeps memory that is in use until its command ends.
+    /// Keeps memory alive until the command has ended.
     pub(super) fn keep(&self, host: Host) {
         *self.host.lock() = Some(host);
     }
 
-    /// Whether the driver has said that the command ended, and well.
+    /// Returns whether the driver has reported the command's successful end.
     #[must_use]
     pub fn has_succeeded(&self) -> bool {
         self.has_ended() && self.status() == Some(CL_COMPLETE)
     }
 
-    /// Whether the driver has said that the command ended.
+    /// Returns whether the driver has reported the command's end.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// The code with which the command failed, if it has.
+    /// Returns the error code of a command that has failed.
     #[must_use]
     pub fn failure(&self) -> Option<Status> {
         self.status().filter(|status| *status < 0).map(Status)
     }
 
-    /// What a finished read brought; empty before its end and for every other command.
+    /// Takes the data of a read that has ended. Returns nothing before its end, and for all other commands.
     #[must_use]
     pub fn take_contents(&self) -> Bytes {
         if !self.ended.load(Ordering::Acquire) {
@@ -137,26 +139,26 @@ impl Event {
         host.map(Host::into_contents).unwrap_or_default()
     }
 
-    /// Frees the command's host memory, if the command has ended.
+    /// Frees the command's host memory if the command has ended.
     pub fn drop_host(&self) {
         if self.ended.load(Ordering::Acquire) {
             drop(self.host.lock().take());
         }
     }
 
-    /// When it went through its states, on the node's host clock; `None` when the queue does not profile or
-    /// the command failed.
+    /// Returns the profiling times on the node's host clock; `None` if the queue has no profiling or the
+    /// command failed.
     #[must_use]
     pub fn times(&self) -> Option<Times> {
         self.device_times()
             .map(|times| self.home.clock.on_host(times))
     }
 
-    /// The same on the device's clock, as the driver gives them.
+    /// Returns the profiling times on the device's clock, as the driver reports them.
     pub(super) fn device_times(&self) -> Option<Times> {
         let ask = |name| -> Result<u64, Status> {
             let mut value = 0u64;
-            // SAFETY: a live event and room for the 8 bytes of the answer.
+            // SAFETY: the event is live, and `value` has room for the 8 bytes of the answer.
             check(unsafe {
                 cl!(clGetEventProfilingInfo(
                     self.raw,
@@ -174,7 +176,7 @@ impl Event {
             submitted: ask(CL_PROFILING_COMMAND_SUBMIT).ok()?,
             started: ask(CL_PROFILING_COMMAND_START).ok()?,
             ended,
-            // Elsewhere it is the end, and drivers of OpenCL 1.2 do not know it.
+            // Otherwise it equals the end, and drivers of OpenCL 1.2 do not support the query.
             completed: match self.home.enqueues {
                 true => ask(CL_PROFILING_COMMAND_COMPLETE).unwrap_or(ended),
                 false => ended,
@@ -185,9 +187,9 @@ impl Event {
     /// Waits for the command. Blocks.
     ///
     /// # Errors
-    /// What the driver says, the command's own failure included.
+    /// The driver's error, including a failure of the command itself.
     pub fn wait(&self) -> Result<(), Status> {
-        // SAFETY: a list of one live event.
+        // SAFETY: the list contains one live event.
         let waited = check(unsafe { cl!(clWaitForEvents(1, &raw const self.raw)) });
         if self.status().is_some_and(|s| s <= CL_COMPLETE) {
             self.ended.store(true, Ordering::Release);
@@ -199,7 +201,7 @@ impl Event {
     fn status(&self) -> Option<i32> {
         let mut value = 0i32;
         let mut ask = || -> Result<(), Status> {
-            // SAFETY: a live event and room for the 4 bytes of the answer.
+            // SAFETY: the event is live, and `value` has room for the 4 bytes of the answer.
             check(unsafe {
                 cl!(clGetEventInfo(
                     self.raw,
@@ -213,11 +215,11 @@ impl Event {
         ask().ok().map(|()| value)
     }
 
-    /// Its queue as a key; its own handle where the driver does not say.
+    /// Returns a key for the event's queue; the event's own handle if the driver does not report the queue.
     fn queue_key(&self) -> QueueKey {
         let mut queue: *mut c_void = null_mut();
         let mut ask = || -> Result<(), Status> {
-            // SAFETY: a live event and room for the handle of the answer.
+            // SAFETY: the event is live, and `queue` has room for the handle.
             check(unsafe {
                 cl!(clGetEventInfo(
                     self.raw,
@@ -236,13 +238,15 @@ impl Event {
         }
     }
 
-    /// Whether the driver shows it as ended; no synchronisation point.
+    /// Returns whether the driver reports the command as ended. This query is not a synchronization point.
     pub(super) fn looks_ended(&self) -> bool {
-        // An event that cannot be asked will not answer later either; the wait tells why.
+        // If the query fails, it will also fail later. The event then counts as ended, and the wait returns
+        // the reason.
         self.status().is_none_or(|status| status <= CL_COMPLETE)
     }
 
-    /// Waits for what [`Event::looks_ended`] has shown, and says how the command ended.
+    /// Waits for a command that [`Event::looks_ended`] has reported, as a synchronization point. Returns
+    /// the command's status.
     pub(super) fn confirm_end(&self) -> Status {
         let waited = self.wait();
         self.ended.store(true, Ordering::Release);
@@ -254,7 +258,7 @@ impl Event {
     }
 
     fn release(&self) -> Result<(), Status> {
-        // SAFETY: we own one reference and give it up here.
+        // SAFETY: this object owns one reference and gives it up here.
         check(unsafe { cl!(clReleaseEvent(self.raw)) })
     }
 }
@@ -264,7 +268,7 @@ impl Drop for Event {
         if let Some(host) = self.host.get_mut().take() {
             let ended = *self.ended.get_mut() || self.status().is_some_and(|s| s <= CL_COMPLETE);
             if !ended {
-                // The driver may still use it.
+                // The driver may still use the memory, so it is leaked.
                 std::mem::forget(host);
             }
         }
@@ -272,11 +276,11 @@ impl Drop for Event {
     }
 }
 
-/// Has `listener` hear of the end of its event, once. It may hear of it before this returns. Where the
-/// driver refuses to call back, we look for the end ourselves.
+/// Registers `listener` for the end of its event. It is notified once, possibly before this function
+/// returns. If the driver refuses the callback, the end is found by polling.
 ///
 /// # Errors
-/// Nobody can look; the listener then hears nothing.
+/// The polling thread cannot be started; the listener is never notified then.
 pub fn listen<L: Listener>(listener: &Arc<L>) -> Result<(), Status> {
     let Some(event) = listener.event() else {
         return Err(Status::INVALID_OPERATION);
@@ -286,7 +290,7 @@ pub fn listen<L: Listener>(listener: &Arc<L>) -> Result<(), Status> {
     }
     let user_data = Arc::into_raw(Arc::clone(listener));
     let register = || -> Result<(), Status> {
-        // SAFETY: a live event; the callback takes over the reference in `user_data`, exactly once.
+        // SAFETY: the event is live; the callback takes over the reference in `user_data`, exactly once.
         check(unsafe {
             cl!(clSetEventCallback(
                 event.raw,
@@ -297,14 +301,14 @@ pub fn listen<L: Listener>(listener: &Arc<L>) -> Result<(), Status> {
         })
     };
     register().or_else(|_| {
-        // SAFETY: the registration failed, so the reference is still ours.
+        // SAFETY: the registration failed, so this function still owns the reference.
         let listener = unsafe { Arc::from_raw(user_data) };
         watch::add(event.queue_key(), listener as Arc<dyn Listener>)
     })
 }
 
 unsafe extern "C" fn completed<L: Listener>(_: cl_event, status: i32, user_data: *mut c_void) {
-    // SAFETY: `listen` gave this reference to this call, and the driver calls once.
+    // SAFETY: `listen` passed this reference to this callback, and the driver calls it once.
     let listener = unsafe { Arc::from_raw(user_data.cast_const().cast::<L>()) };
     let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         if let Some(event) = listener.event() {
@@ -313,12 +317,12 @@ unsafe extern "C" fn completed<L: Listener>(_: cl_event, status: i32, user_data:
         listener.ended(Status(status.min(0)));
     }));
     if told.is_err() {
-        // A completion is lost, so the session would hang: end the worker, which serves only this one.
+        // A lost completion would make the session hang, so the worker ends. It serves only this session.
         std::process::abort();
     }
 }
 
-/// Events that a command waits for natively.
+/// Wait list of a native command.
 #[derive(Debug, Default)]
 pub struct WaitList<'a> {
     raw: Vec<cl_event>,
@@ -326,7 +330,7 @@ pub struct WaitList<'a> {
 }
 
 impl<'a> WaitList<'a> {
-    /// One that waits for nothing.
+    /// Makes an empty wait list.
     #[must_use]
     pub const fn new() -> WaitList<'a> {
         WaitList {
@@ -340,14 +344,14 @@ impl<'a> WaitList<'a> {
         self.raw.push(event.raw);
     }
 
-    /// Whether nothing is waited for.
+    /// Returns whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.raw.is_empty()
     }
 
     pub(super) fn count(&self) -> u32 {
-        // MAX_LIST bounds every list far below.
+        // `MAX_LIST` limits all lists to far less.
         u32::try_from(self.raw.len()).unwrap_or(u32::MAX)
     }
 

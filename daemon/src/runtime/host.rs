@@ -1,8 +1,8 @@
-//! Host memory that the driver reads or writes behind our back.
+//! Host memory that the driver reads or writes asynchronously.
 //!
-//! What it is not: it starts no transfer. Invariant: whoever gives a pointer from here to the driver
-//! keeps the [`Host`] alive until the driver's event has completed; [`Event`](super::event::Event)
-//! does so, and leaks the memory rather than free it under the driver.
+//! This module starts no transfer. Invariant: the caller that passes a pointer from here to the driver
+//! keeps the [`Host`] alive until the driver's event has ended. [`Event`](super::event::Event) does so, and
+//! leaks the memory rather than freeing it while the driver may use it.
 
 use std::ptr::{copy_nonoverlapping, null_mut};
 use std::sync::Arc;
@@ -15,36 +15,36 @@ use super::pinned::{PinnedPart, Slot};
 /// Memory for one transfer between host and device.
 #[derive(Debug)]
 pub enum Host {
-    /// A payload as it came; read by the driver.
+    /// A payload as it was received; the driver only reads it.
     Source(Bytes),
-    /// Room for what the driver will write; zeroed.
+    /// Memory that the driver will write; initially zero.
     Target(Box<[u8]>),
-    /// Memory that is used again, for either direction.
+    /// Reusable memory, for either direction.
     Block(Block),
-    /// A part of a pinned slab, for devices with memory of their own.
+    /// A part of a pinned slab, for devices that do not share memory with the host.
     Pinned(PinnedPart),
     /// A pinned chunk of a staging ring, shared with the sockets.
     Chunk(Arc<Slot>),
 }
 
 impl Host {
-    /// Room for `length` bytes from the driver.
+    /// Allocates `length` bytes for the driver to write.
     #[must_use]
     pub fn target(length: usize) -> Host {
         Host::Target(vec![0; length].into_boxed_slice())
     }
 
-    /// Pinned memory that holds `payload`.
+    /// Copies `payload` into pinned memory.
     #[must_use]
     pub fn pinned_copy(part: PinnedPart, payload: &[u8]) -> Host {
         let length = payload.len().min(part.length());
-        // SAFETY: `part` is exclusively ours until it is given to the driver and holds `length` bytes;
-        // it cannot overlap a payload from the network.
+        // SAFETY: `part` is exclusively owned until it is passed to the driver, and has room for `length`
+        // bytes. It cannot overlap a payload from the network.
         unsafe { copy_nonoverlapping(payload.as_ptr(), part.pointer(), length) };
         Host::Pinned(part)
     }
 
-    /// Bytes it holds.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn length(&self) -> usize {
         match self {
@@ -56,7 +56,7 @@ impl Host {
         }
     }
 
-    /// For the driver to read.
+    /// Returns the pointer from which the driver reads.
     pub(super) fn source(&self) -> *const u8 {
         match self {
             Host::Source(bytes) => bytes.as_ptr(),
@@ -67,7 +67,7 @@ impl Host {
         }
     }
 
-    /// For the driver to write; null for what must not be written.
+    /// Returns the pointer to which the driver writes; null for memory that must not be written.
     pub(super) fn destination(&mut self) -> *mut u8 {
         match self {
             Host::Source(_) => null_mut(),
@@ -78,14 +78,14 @@ impl Host {
         }
     }
 
-    /// What the driver wrote. Only called by `Event` after completion.
+    /// Returns the data that the driver wrote. Only `Event` calls this, after the command's end.
     pub(super) fn into_contents(self) -> Bytes {
         match self {
             Host::Source(bytes) => bytes,
             Host::Target(bytes) => Bytes::from(bytes),
             Host::Block(block) => Bytes::from_owner(block),
             Host::Pinned(part) => {
-                // SAFETY: the driver is done with the part, which is exclusively ours.
+                // SAFETY: the driver no longer uses the part, which is exclusively owned here.
                 Bytes::copy_from_slice(unsafe {
                     std::slice::from_raw_parts(part.pointer(), part.length())
                 })

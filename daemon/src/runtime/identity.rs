@@ -1,11 +1,12 @@
-//! What decides how a device of this process compiles, besides the program: for the build cache.
+//! The identity of a device's compiler, for the build cache: everything that influences a compilation,
+//! except the program.
 //!
-//! Drivers and their versions by what they say, by the files that this process has mapped, because a
-//! driver may be replaced without a new version, and by those that lie beside them for the compiler
-//! (`driver_files`). What a driver loads only with a build is no part of it, because nobody knows it before; who
-//! has built can ask for it ([`Surroundings::loaded_since`]). Where that cannot be told for certain there is no
-//! identity, and nothing is cached. Invariant: two processes with the same identity for a device run the
-//! same driver files, on the same kind of processor, with the same settings in their environment.
+//! It covers the versions that drivers report. It also covers the library files that this process has
+//! mapped, because a driver may be replaced without a new version. The compiler's files beside these
+//! libraries belong to it, too (`driver_files`). It cannot cover files that a driver loads only with a
+//! build. After a build, [`Surroundings::loaded_since`] returns them. If the files cannot be determined
+//! with certainty, there is no identity, and nothing is cached. Invariant: two processes with the same
+//! identity for a device have the same driver files, kind of processor and settings in their environment.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -43,12 +44,12 @@ const DEVICE: [u32; 10] = [
     CL_DEVICE_EXTENSIONS,
 ];
 
-/// Variables by which drivers and compilers are told how to compile begin so.
+/// Prefixes of environment variables that influence drivers and compilers.
 const SETTINGS: [&str; 12] = [
     "POCL_", "CUDA_", "OCL_", "CL_", "NV_", "AMD_", "IGC_", "NEO", "RUSTICL_", "CLC_", "LLVM_",
     "LD_",
 ];
-/// These only say where their caches lie.
+/// Exceptions: variables that only locate drivers or caches, or limit caches.
 const PLACES: [&str; 5] = [
     "POCL_CACHE_DIR",
     "CUDA_CACHE_PATH",
@@ -57,18 +58,18 @@ const PLACES: [&str; 5] = [
     "OCL_ICD_VENDORS",
 ];
 
-/// What is the same for all devices of this process.
+/// The part of the identity that is the same for all devices of this process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Surroundings {
-    // Of the drivers: mapped, and beside these.
+    // Files of the drivers: mapped ones, and those beside them.
     files: Vec<Stamp>,
-    // Processor and settings.
+    // Features of the processor, and settings.
     others: Vec<Vec<u8>>,
 }
 
 impl Surroundings {
-    /// As they are when the drivers have just been loaded; `None` where a driver's file is not the one on
-    /// the disk any more.
+    /// Determines the current state. Must be called when the drivers have just been loaded. Returns `None`
+    /// if a mapped file of a driver has since been replaced on disk.
     pub(super) fn now() -> Option<Surroundings> {
         let mapped = libraries(None)?;
         let mut paths = mapped.clone();
@@ -77,7 +78,8 @@ impl Surroundings {
         }
         let files = paths.iter().map(|path| Stamp::of(path).ok());
         let files = files.collect::<Option<_>>()?;
-        // A file that was replaced before it was looked at shows as deleted now.
+        // Reads the mappings again: a file that was replaced before its stamp was taken now shows as
+        // deleted.
         if libraries(None)? != mapped {
             return None;
         }
@@ -86,9 +88,9 @@ impl Surroundings {
         Some(Surroundings { files, others })
     }
 
-    /// The libraries that this process has mapped since then, but for those in the folder `but`, where a driver
-    /// may put what it makes; `None` where a file of the drivers is not as it was then, so that nobody can tell
-    /// which of the two has compiled.
+    /// Returns the libraries that this process has mapped since then. Excludes those in the folder `but`,
+    /// where a driver may put its own output. Returns `None` if a driver's file has changed since, because
+    /// it is then unknown which version has compiled.
     pub(super) fn loaded_since(&self, but: Option<&Path>) -> Option<Vec<Stamp>> {
         let known = |path: &String| self.files.iter().any(|file| file.path == *path);
         let mapped = libraries(but)?;
@@ -100,7 +102,7 @@ impl Surroundings {
         same.then_some(new)
     }
 
-    /// The identity of a device among them.
+    /// Returns the identity of a device.
     pub(super) fn identity(&self, platform: &Platform, device: Device) -> Identity {
         let mut told: Vec<Vec<u8>> = Vec::new();
         told.extend(PLATFORM.map(|name| platform.info(name).unwrap_or_default()));
@@ -112,8 +114,8 @@ impl Surroundings {
     }
 }
 
-/// The shared libraries that this process has mapped, but for those in a folder; `None` when one of them is gone
-/// from the disk.
+/// Returns the shared libraries that this process has mapped, except those in the folder `but`. Returns
+/// `None` if one of them was removed from the disk.
 fn libraries(but: Option<&Path>) -> Option<BTreeSet<String>> {
     libraries_of(&std::fs::read_to_string("/proc/self/maps").ok()?, but)
 }
@@ -121,7 +123,7 @@ fn libraries(but: Option<&Path>) -> Option<BTreeSet<String>> {
 fn libraries_of(maps: &str, but: Option<&Path>) -> Option<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     for line in maps.lines() {
-        // Address, rights, offset, device, inode, path.
+        // Columns: address, permissions, offset, device, inode, path.
         let Some(at) = line.find('/') else { continue };
         let executable = line.split(' ').nth(1).is_some_and(|r| r.contains('x'));
         let path = &line[at..];
@@ -130,8 +132,8 @@ fn libraries_of(maps: &str, but: Option<&Path>) -> Option<BTreeSet<String>> {
             continue;
         }
         if path.ends_with(" (deleted)") {
-            // The daemon's own program may be replaced while it runs; it compiles nothing. Memory that
-            // has a name has no file.
+            // The daemon's own program may be replaced while it runs, because it does not compile. Memory
+            // files have names but no file on disk.
             let library = path.contains(".so");
             if library && !path.starts_with("/memfd:") && !path.starts_with("/dev/") {
                 return None;
@@ -143,14 +145,14 @@ fn libraries_of(maps: &str, but: Option<&Path>) -> Option<BTreeSet<String>> {
     Some(found)
 }
 
-/// What the processor can do: drivers of processors compile for it.
+/// Returns the features of the processor, because drivers for CPUs compile for them.
 fn processor() -> Vec<u8> {
     let Ok(file) = File::open("/proc/cpuinfo") else {
         return Vec::new();
     };
     let wanted = ["flags", "Features", "isa"];
     let lines = BufReader::new(file).lines().map_while(Result::ok);
-    // All processors of a host are told; the first one is enough, and a long list takes long.
+    // The file lists all processors. The first one is enough, and reading a long list is slow.
     lines
         .take(64)
         .find(|line| wanted.iter().any(|w| line.starts_with(w)))
@@ -191,7 +193,7 @@ mod tests {
         let replaced =
             format!("{maps}7f07-7f08 r-xp 00000000 fe:00 80 /usr/lib/libcl.so (deleted)\n");
         assert_eq!(libraries_of(&replaced, None), None);
-        // But for what a driver has made itself.
+        // Libraries in the excluded folder are ignored.
         let made = Path::new("/usr/lib");
         assert_eq!(libraries_of(&replaced, Some(made)), Some(BTreeSet::new()));
     }
@@ -209,7 +211,7 @@ mod tests {
     fn what_was_loaded_since_is_told_unless_the_drivers_have_changed() {
         let now = Surroundings::now().unwrap();
         assert_eq!(now.loaded_since(None), Some(Vec::new()));
-        // As if the C library had come with a build.
+        // Simulates that the C library was loaded by a build.
         let mut before = now.clone();
         before
             .files

@@ -1,7 +1,7 @@
-//! Images, and which formats a device takes.
+//! Images, and the image formats that a device supports.
 //!
-//! To everything above an image is a [`Buffer`] whose bytes are its elements without gaps. Invariant: the element
-//! of an image's raster is that of its format.
+//! All other modules treat an image as a [`Buffer`] that contains its elements without padding. Invariant:
+//! the element size of an image's raster is that of its format.
 
 use std::ptr::null_mut;
 
@@ -27,27 +27,27 @@ const IMAGE_FORMAT_NOT_SUPPORTED: Status = Status(-10);
 const INVALID_IMAGE_SIZE: Status = Status(-40);
 const INVALID_IMAGE_DESCRIPTOR: Status = Status(-65);
 
-/// Formats that one answer may have; no driver comes near it.
+/// Maximum number of formats in one answer. Drivers report far fewer.
 const MOST_FORMATS: u32 = 4096;
 
-/// What an image is made with.
+/// Parameters of an image.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageSpec {
     /// `CL_MEM_OBJECT_IMAGE*`.
     pub image_type: u32,
-    /// Its format.
+    /// Format of the elements.
     pub format: ImageFormat,
-    /// Elements in a row, rows, slices.
+    /// Elements per row, rows, slices.
     pub extent: [u64; 3],
-    /// Bytes from row to row in a parent that is a buffer.
+    /// Bytes from row to row in a parent buffer.
     pub row_pitch: u64,
 }
 
 impl ImageSpec {
-    /// Its shape.
+    /// Returns the shape of the image.
     ///
     /// # Errors
-    /// `CL_IMAGE_FORMAT_NOT_SUPPORTED` for a format that is not offered, `CL_INVALID_IMAGE_SIZE`.
+    /// `CL_IMAGE_FORMAT_NOT_SUPPORTED` for a format that Causeway does not offer; `CL_INVALID_IMAGE_SIZE`.
     pub fn raster(&self) -> Result<Raster, Status> {
         let element = self.format.element_size();
         let element = element.ok_or(IMAGE_FORMAT_NOT_SUPPORTED)?;
@@ -83,12 +83,12 @@ impl ImageSpec {
 }
 
 impl Buffer {
-    /// `clCreateImage`, over the bytes of `parent` if there is one, else with initial contents if there are any:
-    /// `size` bytes or none.
+    /// `clCreateImage`: over the bytes of `parent` if there is one, otherwise with initial contents unless
+    /// `contents` is empty.
     ///
     /// # Errors
-    /// What the driver says; `CL_INVALID_VALUE` for contents of another length, `CL_INVALID_IMAGE_DESCRIPTOR` for
-    /// a shape that no image of the type has.
+    /// The driver's error. `CL_INVALID_VALUE` if `contents` is neither empty nor as long as the image.
+    /// `CL_INVALID_IMAGE_DESCRIPTOR` for an extent that the image type does not allow.
     pub fn image(
         context: &Context,
         flags: u64,
@@ -111,8 +111,9 @@ impl Buffer {
             host = contents.as_ptr().cast_mut().cast();
         }
         let mut status = 0;
-        // SAFETY: COPY_HOST_PTR reads rows without gaps, as many bytes as there are: elements have the size that the
-        // specification gives the format. Else no pointer is given.
+        // SAFETY: with COPY_HOST_PTR the driver reads rows without padding. The contents have that size,
+        // because elements have the size that the specification defines for the format. Otherwise the host
+        // pointer is null.
         let raw = unsafe {
             cl!(clCreateImage(
                 context.raw,
@@ -132,7 +133,7 @@ impl Buffer {
         })
     }
 
-    /// Its shape, if it is an image.
+    /// Returns the shape if this is an image.
     #[must_use]
     pub fn raster(&self) -> Option<&Raster> {
         self.raster.as_ref()
@@ -155,7 +156,8 @@ const TYPES: [u32; 6] = [
     CL_MEM_OBJECT_IMAGE1D_BUFFER,
 ];
 
-/// All that the device takes as images, equal lists once. Nothing for a device without images. Makes a context.
+/// Returns all image formats that the device supports; equal lists are merged. Empty for a device without
+/// images. Creates a context, because the query requires one.
 #[must_use]
 pub(super) fn formats(platform: &Platform, device: Device) -> Vec<ImageFormats> {
     let support = device.info(CL_DEVICE_IMAGE_SUPPORT).ok();
@@ -187,7 +189,7 @@ pub(super) fn formats(platform: &Platform, device: Device) -> Vec<ImageFormats> 
 
 fn formats_for(context: &Context, flags: u64, image_type: u32) -> Result<Vec<u32>, Status> {
     let mut count = 0;
-    // SAFETY: no list of 0 entries asks for the count alone.
+    // SAFETY: with 0 entries and no list, the call returns only the count.
     check(unsafe {
         cl!(clGetSupportedImageFormats(
             context.raw,

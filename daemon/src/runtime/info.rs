@@ -1,21 +1,21 @@
 //! Info answers as raw bytes.
 //!
-//! Size first; an answer of size 0 is never fetched, because some drivers fail that (NVIDIA: −30).
-//! Invariant: no answer larger than [`MAX_ANSWER`] is allocated for.
+//! The size is queried first. An answer of size 0 is not fetched, because some drivers fail that call
+//! (NVIDIA: -30). Invariant: no memory is allocated for answers larger than [`MAX_ANSWER`].
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use causeway_proto::status::Status;
 
-/// No info answer of any driver comes near this; a larger size is a driver's mistake.
+/// Maximum size of an answer in bytes. Real answers are far smaller; a larger size is a driver's error.
 const MAX_ANSWER: usize = 512 << 20;
 
-/// Fetches one answer through `ask(size, value, size_ret)`, which is one of the `clGet*Info` with its
-/// object and name filled in.
+/// Fetches one answer. `ask(size, value, size_ret)` is one of the `clGet*Info` functions with its object
+/// and name filled in.
 ///
 /// # Errors
-/// What the driver says.
+/// The driver's error.
 pub(super) fn bytes(
     mut ask: impl FnMut(usize, *mut c_void, *mut usize) -> Result<(), Status>,
 ) -> Result<Vec<u8>, Status> {
@@ -32,10 +32,10 @@ pub(super) fn bytes(
     Ok(value)
 }
 
-/// The same for answers that are short as a rule: these come with the first call.
+/// Fetches an answer that is usually short. A short answer takes only one call.
 ///
 /// # Errors
-/// What the driver says.
+/// The driver's error.
 pub(super) fn short_bytes(
     mut ask: impl FnMut(usize, *mut c_void, *mut usize) -> Result<(), Status>,
 ) -> Result<Vec<u8>, Status> {
@@ -44,12 +44,12 @@ pub(super) fn short_bytes(
     let asked = ask(value.len(), value.as_mut_ptr().cast(), &raw mut size);
     match (asked, value.get(..size)) {
         (Ok(()), Some(value)) => Ok(value.to_vec()),
-        // Too long, or empty for a driver that fails that.
+        // The answer is longer than 128 bytes, or empty and the driver fails that call.
         _ => bytes(ask),
     }
 }
 
-/// An answer that is text: without its NUL.
+/// Converts an answer to text, without its terminating NUL.
 pub(super) fn text(mut value: Vec<u8>) -> String {
     while value.last() == Some(&0) {
         value.pop();
@@ -57,7 +57,7 @@ pub(super) fn text(mut value: Vec<u8>) -> String {
     String::from_utf8(value).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
-/// An answer that is one number of up to 8 bytes, native order; `None` when it is no such thing.
+/// Converts an answer of 4 or 8 bytes in native byte order to a number; `None` for other lengths.
 pub(super) fn number(value: &[u8]) -> Option<u64> {
     match value.len() {
         4 => Some(u64::from(u32::from_ne_bytes(value.try_into().ok()?))),
@@ -66,7 +66,7 @@ pub(super) fn number(value: &[u8]) -> Option<u64> {
     }
 }
 
-/// An answer that is an array of `size_t`.
+/// Converts an answer that is an array of `size_t`.
 pub(super) fn sizes(value: &[u8]) -> Vec<u64> {
     value.chunks_exact(8).filter_map(number).collect()
 }
@@ -79,7 +79,7 @@ mod tests {
     fn an_empty_answer_is_not_fetched() {
         let answer = bytes(|size, _, size_ret| {
             assert_eq!(size, 0, "fetched");
-            // SAFETY: `bytes` passes a valid place for the size.
+            // SAFETY: `bytes` passes a valid pointer for the size.
             unsafe { *size_ret = 0 };
             Ok(())
         });
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn an_absurd_size_is_refused_before_allocation() {
         let answer = bytes(|_, _, size_ret| {
-            // SAFETY: `bytes` passes a valid place for the size.
+            // SAFETY: `bytes` passes a valid pointer for the size.
             unsafe { *size_ret = usize::MAX };
             Ok(())
         });
@@ -105,7 +105,7 @@ mod tests {
                 if !value.is_null() && size < length {
                     return Err(Status(-30));
                 }
-                // SAFETY: `bytes` passes room of `size` bytes or null, and a valid place for the size or null.
+                // SAFETY: `value` is null or has room for `size` bytes; `size_ret` is null or valid.
                 unsafe {
                     if !value.is_null() {
                         value.cast::<u8>().write_bytes(7, length);

@@ -1,7 +1,7 @@
 //! Kernels and their arguments.
 //!
-//! `clSetKernelArg` is the one call that OpenCL does not make thread-safe, so everything that sets or
-//! launches takes the kernel exclusively.
+//! `clSetKernelArg` is not thread-safe, so all functions that set arguments or launch take the kernel by
+//! exclusive reference.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -25,13 +25,13 @@ pub struct Kernel {
     askable: bool,
 }
 
-// SAFETY: a kernel may move between threads; the one call that must not run twice at once takes it
-// exclusively.
+// SAFETY: a kernel may move between threads; the one function that is not thread-safe takes it by exclusive
+// reference.
 unsafe impl Send for Kernel {}
 // SAFETY: calls through a shared reference are queries, which are thread-safe.
 unsafe impl Sync for Kernel {}
 
-/// Sizes of a launch.
+/// Global size, offset and local size of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     dimensions: u8,
@@ -41,7 +41,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// From the wire's lists; `None` when their lengths are no launch's or a number is no `size_t`.
+    /// Converts the lists of a launch message. Returns `None` if their lengths do not fit, or if a number
+    /// exceeds `size_t`.
     #[must_use]
     pub fn new(global: &[u64], offset: &[u64], local: &[u64]) -> Option<Shape> {
         let fits = |list: &[u64]| list.is_empty() || list.len() == global.len();
@@ -71,7 +72,7 @@ impl Shape {
         u32::from(self.dimensions)
     }
 
-    /// Whether no work-item would run.
+    /// Returns whether the launch has no work-items.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.global.contains(&0)
@@ -79,23 +80,25 @@ impl Shape {
 }
 
 impl Kernel {
+    /// Takes over the reference to a native kernel.
+    ///
     /// # Safety
-    /// `raw` is a kernel that the driver just gave us.
+    /// The driver has just returned `raw` to the caller.
     pub(super) unsafe fn adopt(raw: cl_kernel, askable: bool) -> Kernel {
         Kernel { raw, askable }
     }
 
-    /// Whether the driver may be asked about its arguments, by queries or by trial; see
+    /// Returns whether arguments may be queried, or tried out; see
     /// [`Program::forbid_asking`](super::program::Program::forbid_asking).
     #[must_use]
     pub fn is_askable(&self) -> bool {
         self.askable
     }
 
-    /// Sets an argument passed by value.
+    /// Sets an argument that is passed by value.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn set_value(&mut self, index: u32, value: &[u8]) -> Result<(), Status> {
         // SAFETY: the driver reads `value.len()` bytes before it returns.
         check(unsafe {
@@ -108,10 +111,10 @@ impl Kernel {
         })
     }
 
-    /// Sets a buffer or image; `None` is a null pointer for the kernel.
+    /// Sets a buffer or image argument; `None` passes a null pointer to the kernel.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn set_buffer(&mut self, index: u32, buffer: Option<&Buffer>) -> Result<(), Status> {
         let raw: cl_mem = buffer.map_or(null_mut(), |b| b.raw);
         let value = if raw.is_null() {
@@ -123,23 +126,23 @@ impl Kernel {
         check(unsafe { cl!(clSetKernelArg(self.raw, index, size_of::<cl_mem>(), value)) })
     }
 
-    /// Sets a sampler.
+    /// Sets a sampler argument.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn set_sampler(&mut self, index: u32, sampler: &Sampler) -> Result<(), Status> {
         self.set_handle(index, &sampler.raw)
     }
 
-    /// Sets a device queue.
+    /// Sets a device queue argument.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn set_device_queue(&mut self, index: u32, queue: &DeviceQueue) -> Result<(), Status> {
         self.set_handle(index, &queue.raw)
     }
 
-    // A place that holds a handle.
+    // `raw` is a reference, because the driver reads the handle through a pointer.
     fn set_handle(&mut self, index: u32, raw: &*mut c_void) -> Result<(), Status> {
         let value = std::ptr::from_ref(raw).cast();
         // SAFETY: the driver reads one handle.
@@ -153,25 +156,25 @@ impl Kernel {
         })
     }
 
-    /// Sets the size of a local argument, bytes.
+    /// Sets the size of a local memory argument, in bytes.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn set_local(&mut self, index: u32, size: u64) -> Result<(), Status> {
         let size = usize::try_from(size).map_err(|_| Status::OUT_OF_RESOURCES)?;
-        // SAFETY: no value is given.
+        // SAFETY: no value is passed.
         check(unsafe { cl!(clSetKernelArg(self.raw, index, size, null())) })
     }
 
-    /// Its function's name.
+    /// Returns the name of the kernel function.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn name(&self) -> Result<String, Status> {
         self.info(CL_KERNEL_FUNCTION_NAME).map(info::text)
     }
 
-    /// `CL_KERNEL_ATTRIBUTES`; empty when the driver has none.
+    /// Returns `CL_KERNEL_ATTRIBUTES`; empty if the driver does not report them.
     #[must_use]
     pub fn attributes(&self) -> String {
         self.info(CL_KERNEL_ATTRIBUTES)
@@ -179,10 +182,10 @@ impl Kernel {
             .unwrap_or_default()
     }
 
-    /// Number of arguments.
+    /// Returns the number of arguments.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn arguments(&self) -> Result<u32, Status> {
         let count = info::number(&self.info(CL_KERNEL_NUM_ARGS)?);
         Ok(count.and_then(|n| u32::try_from(n).ok()).unwrap_or(0))
@@ -195,15 +198,16 @@ impl Kernel {
         })
     }
 
-    /// `clGetKernelArgInfo`, a number.
+    /// Returns a number from `clGetKernelArgInfo`.
     ///
     /// # Errors
-    /// What the driver says; `CL_KERNEL_ARG_INFO_NOT_AVAILABLE` for programs built without.
+    /// The driver's error; `CL_KERNEL_ARG_INFO_NOT_AVAILABLE` for programs that were built without argument
+    /// info.
     pub fn argument_number(&self, index: u32, name: u32) -> Result<u64, Status> {
         Ok(info::number(&self.argument_info(index, name)?).unwrap_or(0))
     }
 
-    /// `clGetKernelArgInfo`, a text.
+    /// Returns a text from `clGetKernelArgInfo`.
     ///
     /// # Errors
     /// As [`Kernel::argument_number`].
@@ -222,10 +226,10 @@ impl Kernel {
         })
     }
 
-    /// `clGetKernelWorkGroupInfo`, as it comes.
+    /// Returns a raw answer of `clGetKernelWorkGroupInfo`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn work_group_info(&self, device: Device, name: u32) -> Result<Vec<u8>, Status> {
         info::short_bytes(|size, value, size_ret| {
             // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::short_bytes).
@@ -237,14 +241,14 @@ impl Kernel {
         })
     }
 
-    /// `clGetKernelWorkGroupInfo`, a number; 0 when the driver does not tell.
+    /// Returns a number from `clGetKernelWorkGroupInfo`; 0 if the driver does not report it.
     #[must_use]
     pub fn work_group_number(&self, device: Device, name: u32) -> u64 {
         let value = self.work_group_info(device, name);
         value.ok().and_then(|v| info::number(&v)).unwrap_or(0)
     }
 
-    /// `clGetKernelWorkGroupInfo`, a list of sizes; empty when the driver does not tell.
+    /// Returns a list of sizes from `clGetKernelWorkGroupInfo`; empty if the driver does not report it.
     #[must_use]
     pub fn work_group_sizes(&self, device: Device, name: u32) -> Vec<u64> {
         self.work_group_info(device, name)
@@ -252,10 +256,10 @@ impl Kernel {
             .unwrap_or_default()
     }
 
-    /// `clGetKernelSubGroupInfo`, as it comes: at most `room` sizes.
+    /// Returns a raw answer of `clGetKernelSubGroupInfo` with at most `room` sizes.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn sub_group_info(
         &self,
         device: Device,
@@ -270,7 +274,7 @@ impl Kernel {
         } else {
             input.as_ptr().cast()
         };
-        // SAFETY: the lists are as long as said (null when empty).
+        // SAFETY: the lists have the given lengths (null when empty).
         check(unsafe {
             cl!(clGetKernelSubGroupInfo(
                 self.raw,
@@ -289,7 +293,7 @@ impl Kernel {
     }
 
     fn release(&self) -> Result<(), Status> {
-        // SAFETY: we own one reference and give it up here.
+        // SAFETY: this object owns one reference and gives it up here.
         check(unsafe { cl!(clReleaseKernel(self.raw)) })
     }
 }

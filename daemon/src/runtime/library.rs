@@ -1,8 +1,8 @@
-//! libOpenCL, loaded at run time, and its functions by name.
+//! Loads libOpenCL at run time and looks up its functions by name.
 //!
-//! The signatures are opencl-sys' own (`extern "C"`). The crate cl3 is not used: its table declares C
-//! functions as Rust ones, loses the program of a failed link and the status of each binary.
-//! Invariant: the library is never unloaded, so a function found stays callable.
+//! The signatures are those of opencl-sys (`extern "C"`). The crate cl3 is not used, because its table
+//! declares C functions with the Rust ABI. It also loses the program of a failed link and the status of
+//! each binary. Invariant: the library is never unloaded, so a function that was found remains callable.
 
 use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
@@ -10,14 +10,14 @@ use std::sync::OnceLock;
 use causeway_proto::status::Status;
 use opencl_sys::cl_function_types as types;
 
-/// The node has no OpenCL that can be loaded.
+/// The node's libOpenCL cannot be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("libOpenCL.so.1 cannot be loaded: {0}")]
 pub(super) struct LoadError(String);
 
 macro_rules! functions {
     ($($name:ident: $kind:ident,)*) => {
-        /// The functions we call; one that the library lacks is `None`.
+        /// The functions that the daemon uses; `None` for one that the library lacks.
         #[allow(non_snake_case)]
         pub(super) struct Functions {
             $(pub(super) $name: types::$kind,)*
@@ -31,8 +31,8 @@ macro_rules! functions {
                         let found = unsafe {
                             libc::dlsym(library, concat!(stringify!($name), "\0").as_ptr().cast())
                         };
-                        // SAFETY: the types are `Option` of a function pointer: null is `None`, and a
-                        // symbol of this name has this signature by the OpenCL specification.
+                        // SAFETY: the types are `Option` of a function pointer, for which null is `None`. A
+                        // symbol of this name has this signature according to the OpenCL specification.
                         unsafe { std::mem::transmute::<*mut c_void, types::$kind>(found) }
                     },)*
                 }
@@ -119,14 +119,14 @@ functions! {
 
 static LIBRARY: OnceLock<Result<Functions, LoadError>> = OnceLock::new();
 
-/// Loads the library, once in the process.
+/// Loads the library, once per process.
 ///
 /// # Errors
-/// [`LoadError`], the same at every call.
+/// [`LoadError`]; each call returns the same one.
 pub(super) fn load() -> Result<&'static Functions, LoadError> {
     LIBRARY
         .get_or_init(|| {
-            // SAFETY: the name ends in NUL; loading runs the library's initialisers, which is the point.
+            // SAFETY: the name ends in NUL; loading a library runs its initializers, which is intended.
             let library = unsafe {
                 libc::dlopen(
                     c"libOpenCL.so.1".as_ptr(),
@@ -143,10 +143,10 @@ pub(super) fn load() -> Result<&'static Functions, LoadError> {
         .map_err(Clone::clone)
 }
 
-/// The loaded functions, for objects that exist only because loading succeeded.
+/// Returns the loaded functions, for objects that exist only if the library was loaded.
 ///
 /// # Errors
-/// `CL_DEVICE_NOT_AVAILABLE` when there is no library.
+/// `CL_DEVICE_NOT_AVAILABLE` if the library cannot be loaded.
 pub(super) fn functions() -> Result<&'static Functions, Status> {
     match LIBRARY.get() {
         Some(Ok(functions)) => Ok(functions),
@@ -156,18 +156,18 @@ pub(super) fn functions() -> Result<&'static Functions, Status> {
 }
 
 fn last_error() -> String {
-    // SAFETY: dlerror gives NULL or a string that is valid until the next dl* call of this thread.
+    // SAFETY: dlerror returns NULL, or a string that is valid until the next dl* call of this thread.
     let text = unsafe {
         let text = libc::dlerror();
         if text.is_null() {
-            return "no reason given".to_owned();
+            return "unknown error".to_owned();
         }
         CStr::from_ptr(text)
     };
     text.to_string_lossy().into_owned()
 }
 
-/// A status as a result.
+/// Converts a status to a result.
 pub(super) fn check(status: i32) -> Result<(), Status> {
     if status == 0 {
         Ok(())
@@ -176,8 +176,8 @@ pub(super) fn check(status: i32) -> Result<(), Status> {
     }
 }
 
-/// Calls a function of the library; returns `CL_INVALID_OPERATION` from the surrounding function when
-/// the library lacks it. Expands to an unsafe call: the caller writes the `unsafe` block.
+/// Calls a function of the library. Makes the surrounding function return `CL_INVALID_OPERATION` if the
+/// library lacks it. Expands to an unsafe call, so the caller writes the `unsafe` block.
 macro_rules! cl {
     ($name:ident($($argument:expr),* $(,)?)) => {
         match $crate::runtime::library::functions()?.$name {

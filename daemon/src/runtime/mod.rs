@@ -1,17 +1,21 @@
-//! The node's own OpenCL, as safe objects. The only module that knows the C library.
+//! Safe objects for the node's own OpenCL. This is the only module that uses the C library.
 //!
-//! - [`node`]: platforms and root devices, in the order that names them on the wire; [`sub_device`]: parts of these;
-//! - [`context`], [`queue`], [`device_queue`], [`buffer`], [`image`], [`sampler`], [`program`], [`kernel`], [`event`]:
-//!   OpenCL's objects, each owning one native reference that its drop releases; pipes are among the buffers;
-//! - [`host`], [`pinned`], [`block`]: host memory that the driver reads or writes behind our back;
-//! - [`clock`]: the node's host clock, and each device's by it;
-//! - [`probe`](mod@probe): the inventory; [`stdout`]: where kernels' `printf` goes;
-//! - `identity`: what decides how a device compiles, for the build cache;
-//! - `watch`: the ends of commands, where the driver tells them late;
-//! - `library`: libOpenCL's functions, found at run time; `info`: info answers as bytes.
+//! - [`node`]: platforms and root devices, in the order of their indices on the wire; [`sub_device`]:
+//!   sub-devices;
+//! - [`context`], [`queue`], [`device_queue`], [`buffer`], [`image`], [`sampler`], [`program`], [`kernel`],
+//!   [`event`]: OpenCL's objects. Each owns one native reference and releases it when dropped. Pipes are a
+//!   kind of buffer;
+//! - [`host`], [`pinned`], [`block`]: host memory that the driver reads or writes asynchronously;
+//! - [`clock`]: the node's host clock, and the conversion of device times to it;
+//! - [`probe`](mod@probe): the inventory; [`stdout`]: the output of kernels' `printf`;
+//! - `identity`: everything that influences a device's compiler, for the build cache;
+//! - `ptx`: the names of kernels in NVIDIA's binaries;
+//! - `watch`: polling for the ends of commands, for drivers with late callbacks;
+//! - `library`: libOpenCL's functions, looked up at run time; `info`: info answers as bytes.
 //!
-//! What it is not: it knows no wire, no id and no session. Invariant: every handle given to the driver
-//! comes from one of these objects, and every memory given to it outlives the driver's use.
+//! This module has no wire format, no ids and no sessions. Invariant: every handle that is passed to the
+//! driver comes from one of these objects. All memory that is passed to the driver outlives the driver's
+//! use of it.
 
 pub mod block;
 pub mod buffer;
@@ -31,6 +35,7 @@ pub mod pinned;
 mod pipe;
 pub mod probe;
 pub mod program;
+mod ptx;
 pub mod queue;
 pub mod sampler;
 pub mod stdout;
@@ -40,7 +45,7 @@ pub mod watch;
 
 pub use probe::{Probed, probe};
 
-/// OpenCL's names of questions and answers, for those who ask through these objects.
+/// OpenCL constants for callers that query these objects.
 pub mod names {
     pub use opencl_sys::{
         CL_KERNEL_ARG_ACCESS_QUALIFIER, CL_KERNEL_ARG_ADDRESS_CONSTANT,

@@ -1,8 +1,9 @@
-//! The node's platforms and root devices, in the order that names them on the wire.
+//! The node's platforms and root devices, in the order of their indices on the wire.
 //!
-//! The same filter serves the probing worker and every session, so an index means the same in both:
-//! Causeway's own platform is left out (a daemon never forwards to itself), and so is a platform
-//! without devices... which keeps its index, because a later driver fault must not renumber others.
+//! The probing worker and every session use the same rules, so an index means the same in all of them.
+//! Causeway's own platform is left out, because a daemon never forwards to itself. A platform without
+//! devices stays in the list, because a driver's fault must not change the indices of the platforms after
+//! it.
 
 use std::ffi::{CStr, c_void};
 use std::path::Path;
@@ -23,15 +24,15 @@ use super::info;
 use super::library::{LoadError, check, cl, load};
 use crate::build_cache::{Identity, Stamp};
 
-/// Set to anything, this treats every device as one with memory of its own: transfers then go through
-/// pinned staging. For tests and diagnosis on machines without such a device.
+/// Environment variable that makes the daemon use pinned staging for all devices, as if none shared memory
+/// with the host. Any value enables it. For tests and diagnosis.
 pub const STAGING: &str = "CAUSEWAYD_STAGING";
 
-/// Set to anything, the ends of all devices' commands are found by looking, as NVIDIA's are. For tests
-/// and diagnosis.
+/// Environment variable that makes the daemon poll for the ends of commands on all devices, as it does for
+/// NVIDIA's. Any value enables it. For tests and diagnosis.
 pub const WATCHING: &str = "CAUSEWAYD_WATCHING";
 
-/// Every platform of the node and its root devices.
+/// All platforms of the node and their root devices.
 #[derive(Debug, Default)]
 pub struct Node {
     platforms: Vec<Platform>,
@@ -46,7 +47,7 @@ pub struct Platform {
     devices: Vec<Device>,
 }
 
-/// A native device. Root devices live as long as the process, others as their `SubDevice`.
+/// A native device. Root devices live as long as the process, sub-devices as long as their `SubDevice`.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
     pub(super) raw: cl_device_id,
@@ -55,22 +56,23 @@ pub struct Device {
     timers: bool,
     enqueues: bool,
     late_callbacks: bool,
+    lists_kernels: bool,
     clock: &'static DeviceClock,
 }
 
-// SAFETY: platform and device handles are names; OpenCL allows their use from any thread (API,
-// appendix on shared objects), and root devices are never destroyed.
+// SAFETY: platform and device handles are names. OpenCL allows their use from any thread (OpenCL
+// specification, appendix on shared objects), and root devices are never destroyed.
 unsafe impl Send for Platform {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Platform {}
-// SAFETY: as above.
+// SAFETY: as for `Platform`.
 unsafe impl Send for Device {}
-// SAFETY: as above.
+// SAFETY: as for `Platform`.
 unsafe impl Sync for Device {}
 
 impl Node {
-    /// Loads the library and lists everything. Makes no context. A node without OpenCL gives an empty
-    /// list and a problem that says why.
+    /// Loads the library and lists all platforms and devices. Creates no context. On a node without OpenCL,
+    /// the list is empty, and a problem says why.
     #[must_use]
     pub fn load() -> Node {
         let mut node = Node::default();
@@ -86,13 +88,14 @@ impl Node {
                     node.add(raw);
                 }
             }
-            Err(status) => node
-                .problems
-                .push(format!("clGetPlatformIDs gives {}", status.0)),
+            Err(status) => node.problems.push(format!(
+                "clGetPlatformIDs fails with {}; check the installed OpenCL drivers",
+                status.0
+            )),
         }
         if node.platforms.is_empty() {
             node.problems
-                .push("the node's OpenCL offers no platform".to_owned());
+                .push("the node has no OpenCL platform; install an OpenCL driver".to_owned());
         }
         node.surroundings = Surroundings::now();
         node
@@ -105,33 +108,35 @@ impl Node {
         };
         let name = platform.text(CL_PLATFORM_NAME);
         if name == "Causeway" {
-            self.problems
-                .push("Causeway's own driver answered inside the daemon; left out".to_owned());
+            self.problems.push(
+                "Causeway's own driver is loaded inside the daemon; its platform is ignored"
+                    .to_owned(),
+            );
             return;
         }
         match platform.device_ids() {
             Ok(ids) => platform.devices = ids.into_iter().map(Device::new).collect(),
             Err(status) => self.problems.push(format!(
-                "platform {name:?}: clGetDeviceIDs gives {}",
+                "platform {name:?}: clGetDeviceIDs fails with {}",
                 status.0
             )),
         }
         self.platforms.push(platform);
     }
 
-    /// All platforms; a position is a [`PlatformIndex`].
+    /// Returns all platforms; the position of a platform is its [`PlatformIndex`].
     #[must_use]
     pub fn platforms(&self) -> &[Platform] {
         &self.platforms
     }
 
-    /// What is wrong with the node's OpenCL, for people.
+    /// Returns problems with the node's OpenCL, as text for people.
     #[must_use]
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
 
-    /// The names on the wire of a device and its platform.
+    /// Returns the indices of a device and of its platform on the wire.
     #[must_use]
     pub fn place_of(&self, device: Device) -> Option<(PlatformIndex, DeviceIndex)> {
         self.platforms.iter().zip(0..).find_map(|(platform, at)| {
@@ -141,21 +146,21 @@ impl Node {
         })
     }
 
-    /// What decides how a device compiles, besides the program; `None` where that is not certain.
+    /// Returns the identity of a device's compiler; `None` if it cannot be determined with certainty.
     #[must_use]
     pub fn identity(&self, device: Device) -> Option<Identity> {
         let platform = self.platform(self.place_of(device)?.0)?;
         Some(self.surroundings.as_ref()?.identity(platform, device))
     }
 
-    /// The libraries that the drivers have loaded since they were loaded themselves, such as compilers, but for
-    /// those in the folder `but`; `None` where it is not certain what has compiled.
+    /// Returns the libraries that were loaded after the drivers, for example compilers. Excludes those in
+    /// the folder `but`. Returns `None` if it is not certain which files have compiled.
     #[must_use]
     pub fn loaded_since(&self, but: Option<&Path>) -> Option<Vec<Stamp>> {
         self.surroundings.as_ref()?.loaded_since(but)
     }
 
-    /// A platform by its name on the wire.
+    /// Returns the platform with this index.
     #[must_use]
     pub fn platform(&self, index: PlatformIndex) -> Option<&Platform> {
         self.platforms.get(index.0 as usize)
@@ -163,22 +168,22 @@ impl Node {
 }
 
 impl Platform {
-    /// Its root devices; a position is a [`DeviceIndex`].
+    /// Returns the root devices; the position of a device is its [`DeviceIndex`].
     #[must_use]
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    /// A device by its name on the wire.
+    /// Returns the device with this index.
     #[must_use]
     pub fn device(&self, index: DeviceIndex) -> Option<Device> {
         self.devices.get(index.0 as usize).copied()
     }
 
-    /// One `clGetPlatformInfo` answer.
+    /// Returns one answer of `clGetPlatformInfo`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn info(&self, name: u32) -> Result<Vec<u8>, Status> {
         info::bytes(|size, value, size_ret| {
             // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::bytes).
@@ -192,7 +197,7 @@ impl Platform {
 
     fn device_ids(&self) -> Result<Vec<cl_device_id>, Status> {
         let mut count = 0;
-        // SAFETY: a null list of 0 entries asks for the count alone.
+        // SAFETY: with a null list of 0 entries, the call returns only the count.
         let status = unsafe {
             cl!(clGetDeviceIDs(
                 self.raw,
@@ -221,12 +226,12 @@ impl Platform {
         Ok(ids)
     }
 
-    /// `clUnloadPlatformCompiler`: a hint.
+    /// `clUnloadPlatformCompiler`, which is a hint.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn unload_compiler(&self) -> Result<(), Status> {
-        // SAFETY: a live platform.
+        // SAFETY: the platform is live.
         check(unsafe { cl!(clUnloadPlatformCompiler(self.raw)) })
     }
 }
@@ -240,7 +245,8 @@ impl Device {
             timers: false,
             enqueues: false,
             late_callbacks: false,
-            // As long-lived as the device itself.
+            lists_kernels: true,
+            // Leaked, because the clock must live as long as the device. A process lists its devices once.
             clock: Box::leak(Box::default()),
         };
         let number = |name| device.info(name).ok().and_then(|v| info::number(&v));
@@ -253,44 +259,53 @@ impl Device {
             .map(info::text)
             .unwrap_or_default();
         device.direct_memory = (cpu || unified) && std::env::var_os(STAGING).is_none();
+        // Of NVIDIA's own driver: "OpenCL 3.0 CUDA". PoCL's devices of NVIDIA's are its own.
+        device.lists_kernels = !(nvidia && version.trim_end().ends_with(" CUDA"));
         device.late_callbacks = nvidia || std::env::var_os(WATCHING).is_some();
-        // "OpenCL 1.2 …": two numbers after the first blank.
+        // The version has the form "OpenCL 1.2 ...": two numbers after the first blank.
         device.modern = version.get(7..8).is_some_and(|major| major >= "2");
         device.timers = version.get(7..10).is_some_and(|version| version >= "2.1");
         device.enqueues = on_device.is_some_and(|properties| properties != 0);
         device
     }
 
-    /// A part of it: what is true of it is true of its parts.
+    /// Makes the device for a sub-device. Its properties are those of this device.
     pub(super) fn part(&self, raw: cl_device_id) -> Device {
         Device { raw, ..*self }
     }
 
-    /// Whether the host maps its memory without a copy: CPUs and devices with unified memory.
+    /// Returns whether the host can map the device's memory without a copy, as for CPUs and devices with
+    /// unified memory.
     #[must_use]
     pub fn has_direct_memory(&self) -> bool {
         self.direct_memory
     }
 
-    /// Whether its driver's callbacks come so late that we look for the ends of commands ourselves.
+    /// Returns whether the driver can list the names of a program's kernels without a fault. NVIDIA's driver
+    /// 580 writes past a buffer of its heap when the names together have 256 characters or more.
+    pub(super) fn lists_kernels(&self) -> bool {
+        self.lists_kernels
+    }
+
+    /// Returns whether the driver's callbacks are so late that the ends of commands are found by polling.
     pub(super) fn calls_back_late(&self) -> bool {
         self.late_callbacks
     }
 
-    /// Whether kernels can enqueue there.
+    /// Returns whether kernels of the device can enqueue kernels.
     pub(super) fn enqueues(&self) -> bool {
         self.enqueues
     }
 
-    /// Whether it knows `clCreateCommandQueueWithProperties` (OpenCL 2.0).
+    /// Returns whether the device supports `clCreateCommandQueueWithProperties` (OpenCL 2.0).
     pub(super) fn is_modern(&self) -> bool {
         self.modern
     }
 
-    /// One `clGetDeviceInfo` answer.
+    /// Returns one answer of `clGetDeviceInfo`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn info(&self, name: u32) -> Result<Vec<u8>, Status> {
         info::bytes(|size, value, size_ret| {
             // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::bytes).
@@ -298,15 +313,15 @@ impl Device {
         })
     }
 
-    /// A function of an extension of its platform's driver; null when there is none of that name.
+    /// Returns the address of an extension function of the device's platform; null if there is none.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub(super) fn extension_function(&self, name: &CStr) -> Result<*mut c_void, Status> {
         let platform = self.info(CL_DEVICE_PLATFORM)?;
         let platform = info::number(&platform).unwrap_or(0);
         let platform = std::ptr::with_exposed_provenance_mut(platform as usize);
-        // SAFETY: the driver's own platform, and a C string.
+        // SAFETY: the platform comes from the driver itself, and the name is a C string.
         Ok(unsafe {
             cl!(clGetExtensionFunctionAddressForPlatform(
                 platform,
@@ -315,27 +330,28 @@ impl Device {
         })
     }
 
-    /// Its clock.
+    /// Returns the device's clock.
     pub(super) fn clock(&self) -> &'static DeviceClock {
         self.clock
     }
 
-    /// The device's time now, on the node's host clock, ns.
+    /// Returns the device's current time on the node's host clock, in nanoseconds.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.clock.now(*self)
     }
 
-    /// `clGetDeviceAndHostTimer`: device and host time, ns, on the driver's clocks.
+    /// `clGetDeviceAndHostTimer`: device and host time in nanoseconds, on the driver's clocks.
     ///
     /// # Errors
-    /// What the driver says; `CL_INVALID_OPERATION` before OpenCL 2.1, where a driver's table may end earlier.
+    /// The driver's error. `CL_INVALID_OPERATION` before OpenCL 2.1, where a driver's dispatch table may
+    /// end before this function.
     pub(super) fn timers(&self) -> Result<(u64, u64), Status> {
         if !self.timers {
             return Err(Status::INVALID_OPERATION);
         }
         let (mut device, mut host) = (0, 0);
-        // SAFETY: both places are valid.
+        // SAFETY: both pointers are valid.
         check(unsafe {
             cl!(clGetDeviceAndHostTimer(
                 self.raw,
@@ -350,7 +366,7 @@ impl Device {
 fn platform_ids() -> Result<Vec<cl_platform_id>, Status> {
     const PLATFORM_NOT_FOUND: i32 = -1001;
     let mut count = 0;
-    // SAFETY: a null list of 0 entries asks for the count alone.
+    // SAFETY: with a null list of 0 entries, the call returns only the count.
     let status = unsafe { cl!(clGetPlatformIDs(0, null_mut(), &raw mut count)) };
     if status == PLATFORM_NOT_FOUND || (status == 0 && count == 0) {
         return Ok(Vec::new());

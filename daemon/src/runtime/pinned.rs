@@ -1,8 +1,8 @@
-//! Pinned staging memory for devices with memory of their own.
+//! Pinned staging memory, for devices that do not share memory with the host.
 //!
-//! Drivers copy pinned memory without blocking the caller; with pageable memory they may block until
-//! everything before has run (NVIDIA). Small transfers take parts of a slab; a slab is used again when
-//! all its parts are free. Invariant: parts never overlap, and a part keeps its slab mapped.
+//! Drivers copy pinned memory without blocking the caller. With pageable memory they may block until all
+//! earlier commands have ended (NVIDIA). Small transfers use parts of a slab. A slab is reused when all its
+//! parts are free. Invariant: parts never overlap, and a part keeps its slab mapped.
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,24 +18,24 @@ use super::queue::{Access, Queue};
 
 const SLAB: usize = 1 << 20;
 const ALIGN: usize = 64;
-/// What the driver has refused is asked of it again after so many chunks came back.
+/// Number of returned chunks after which an allocation that the driver has refused is retried.
 const PATIENCE: usize = 64;
-/// Chunks of a ring with which one can be filled while another is emptied.
+/// Minimum number of chunks with which one chunk can be filled while another one is emptied.
 const BUSY: usize = 2;
 
-/// One mapped, pinned allocation.
+/// One pinned allocation, mapped into the host's memory.
 #[derive(Debug)]
 struct Slab {
     pointer: *mut u8,
     taken: AtomicUsize,
-    // Unmapped by its release; the queue that mapped it lives as long.
+    // The release of the buffer unmaps it. The queue that mapped it must live as long.
     _buffer: Buffer,
     _queue: Arc<Queue>,
 }
 
-// SAFETY: the mapping stays where it is for the slab's life; parts hand out disjoint bytes.
+// SAFETY: the mapping does not move while the slab lives; parts refer to disjoint bytes.
 unsafe impl Send for Slab {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Slab {}
 
 fn map_slab(context: &Context, queue: &Arc<Queue>) -> Result<Arc<Slab>, Status> {
@@ -49,7 +49,7 @@ fn map_slab(context: &Context, queue: &Arc<Queue>) -> Result<Arc<Slab>, Status> 
     }))
 }
 
-/// Bytes of a slab, exclusively the holder's.
+/// A part of a slab, exclusively owned.
 #[derive(Debug)]
 pub struct PinnedPart {
     slab: Arc<Slab>,
@@ -58,14 +58,15 @@ pub struct PinnedPart {
 }
 
 impl PinnedPart {
-    /// Where it lies. Who forms a reference from it must know that neither driver nor socket uses it.
+    /// Returns the address of the part. Before a caller forms a reference from it, neither the driver nor a
+    /// socket may be using the part.
     #[must_use]
     pub fn pointer(&self) -> *mut u8 {
         // SAFETY: `offset` lies within the slab's mapping.
         unsafe { self.slab.pointer.add(self.offset) }
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn length(&self) -> usize {
         self.length
@@ -78,7 +79,7 @@ impl Drop for PinnedPart {
     }
 }
 
-/// The pinned memory of one context's device: grows to a limit, is never given back.
+/// The pinned memory of one context's device. It grows up to a limit and is not returned to the driver.
 #[derive(Debug)]
 pub struct PinnedPool {
     queue: Arc<Queue>,
@@ -94,11 +95,11 @@ struct Slabs {
 }
 
 impl PinnedPool {
-    /// A pool of one slab, at most `most` (1 MiB each), mapped from a queue of its own. Blocks for the
-    /// driver's mapping.
+    /// Makes a pool with one slab, which may grow to `most` slabs of 1 MiB. Maps them with a queue of its
+    /// own. Blocks while the driver maps.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn new(context: &Context, device: Device, most: usize) -> Result<PinnedPool, Status> {
         let queue = Arc::new(Queue::new(context, device, &[])?);
         let pool = PinnedPool {
@@ -111,7 +112,7 @@ impl PinnedPool {
         Ok(pool)
     }
 
-    /// `length` bytes, or `None` when all is in use or a part would be larger than a slab.
+    /// Takes `length` bytes; `None` if no memory is free, or if the part would be larger than a slab.
     #[must_use]
     pub fn take(&self, context: &Context, length: usize) -> Option<PinnedPart> {
         let room = length.checked_next_multiple_of(ALIGN)?.max(ALIGN);
@@ -119,6 +120,7 @@ impl PinnedPool {
             return None;
         }
         let mut slabs = self.state.lock();
+        // The current slab is full. A slab without any used part becomes the current one.
         if slabs.used + room > SLAB {
             let free = slabs
                 .all
@@ -147,9 +149,9 @@ impl PinnedPool {
     }
 }
 
-/// Equal pinned chunks of 1 MiB, used again as they are dropped, the last dropped first: its pages are there,
-/// and perhaps in a cache. There are as many as were [asked for](Ring::grow): pinning costs a driver up to
-/// a millisecond each, and the first bytes shall not wait for all.
+/// A ring of pinned chunks of 1 MiB, which return to it when dropped. The chunk returned last is reused
+/// first, because its pages are mapped and perhaps cached. [`Ring::grow`] adds chunks one at a time.
+/// Pinning takes a driver up to a millisecond each, and the first bytes should not wait for all of them.
 pub struct Ring {
     queue: Arc<Queue>,
     chunks: Mutex<Chunks>,
@@ -159,15 +161,15 @@ pub struct Ring {
 #[derive(Default)]
 struct Chunks {
     free: Vec<PinnedPart>,
-    // All, and how many there may be.
+    // Current and maximum number of chunks.
     count: usize,
     most: usize,
-    // Came back since the last was added.
+    // Number of chunks returned since the latest one was added.
     returned: usize,
     refusals: Refusals,
 }
 
-/// What a driver has refused, and how long ago in chunks that came back.
+/// Tracks refusals of the driver to pin more memory.
 #[derive(Debug, Default)]
 struct Refusals {
     still: usize,
@@ -175,12 +177,12 @@ struct Refusals {
 }
 
 impl Refusals {
-    /// Whether it is too early to ask again.
+    /// Returns whether it is too early to retry.
     fn hold(&self) -> bool {
         self.still > 0
     }
 
-    /// Another one. Whether it is the first.
+    /// Records a refusal. Returns whether it is the first one.
     fn add(&mut self) -> bool {
         self.still = PATIENCE;
         !std::mem::replace(&mut self.said, true)
@@ -191,14 +193,14 @@ impl Refusals {
     }
 }
 
-/// A chunk of a ring, back in it when dropped.
+/// A chunk of a ring; returns to the ring when dropped.
 pub struct Slot {
     part: ManuallyDrop<PinnedPart>,
     ring: Arc<Ring>,
 }
 
 impl Ring {
-    /// A ring without a chunk, which may get `most`, mapped from `queue`.
+    /// Makes an empty ring of at most `most` chunks, which are mapped with `queue`.
     #[must_use]
     pub fn new(queue: Arc<Queue>, most: usize) -> Arc<Ring> {
         Arc::new(Ring {
@@ -211,11 +213,12 @@ impl Ring {
         })
     }
 
-    /// Allocates and maps one more chunk, of the context of the ring's queue; says whether. What the driver
-    /// refuses is asked of it again only after many chunks have come back. Blocks. For one thread at a time.
+    /// Allocates and maps one more chunk, in the context of the ring's queue. Returns whether it did. After
+    /// a refusal of the driver, the next attempt is made only when many chunks have been returned. Blocks.
+    /// Must be called by one thread at a time.
     ///
     /// # Errors
-    /// What the driver says to the first chunk: then there is none to wait for.
+    /// The driver's error if the ring has no chunk yet, because then no chunk will be returned.
     pub fn grow(&self, context: &Context) -> Result<bool, Status> {
         {
             let chunks = self.chunks.lock();
@@ -223,6 +226,7 @@ impl Ring {
                 return Ok(false);
             }
         }
+        // The lock is not held here, because mapping takes long and chunks must be returnable meanwhile.
         let slab = map_slab(context, &self.queue);
         let mut chunks = self.chunks.lock();
         match slab {
@@ -241,27 +245,32 @@ impl Ring {
             Err(status) => {
                 if chunks.refusals.add() {
                     let chunks = chunks.count;
-                    tracing::warn!(?status, chunks, "no more pinned memory for now");
+                    tracing::warn!(
+                        ?status,
+                        chunks,
+                        "the driver refuses more pinned memory; transfers use the chunks that exist"
+                    );
                 }
                 Ok(false)
             }
         }
     }
 
-    /// Whether as many have come back since the last one was added as a transfer needs at least to overlap
-    /// device and network: then one more is worth its price.
+    /// Returns whether one more chunk is worth its cost. That is the case if the ring has fewer chunks than
+    /// it takes to overlap device and network. It is also the case if that many were returned since the
+    /// latest one was added.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         let chunks = self.chunks.lock();
         chunks.count < BUSY || chunks.returned >= BUSY
     }
 
-    /// What to do whenever a chunk comes back; it must not enter the driver.
+    /// Sets a callback that runs whenever a chunk is returned. It must not call the driver.
     pub fn when_freed(&self, then: Box<dyn Fn() + Send + Sync>) {
         let _ = self.freed.set(then);
     }
 
-    /// A free chunk, if there is one.
+    /// Takes a free chunk, if there is one.
     #[must_use]
     pub fn take(self: &Arc<Self>) -> Option<Slot> {
         let part = self.chunks.lock().free.pop()?;
@@ -279,13 +288,13 @@ impl std::fmt::Debug for Slot {
 }
 
 impl Slot {
-    /// As [`PinnedPart::pointer`].
+    /// Returns the address of the chunk; see [`PinnedPart::pointer`].
     #[must_use]
     pub fn pointer(&self) -> *mut u8 {
         self.part.pointer()
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn length(&self) -> usize {
         self.part.length()
@@ -294,7 +303,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // SAFETY: taken once, here; the field is not used afterwards.
+        // SAFETY: the part is taken once, here; the field is not used afterwards.
         let part = unsafe { ManuallyDrop::take(&mut self.part) };
         {
             let mut chunks = self.ring.chunks.lock();
@@ -302,6 +311,7 @@ impl Drop for Slot {
             chunks.returned += 1;
             chunks.refusals.returned();
         }
+        // The lock is released before the callback, which may take a chunk.
         if let Some(then) = self.ring.freed.get() {
             then();
         }

@@ -1,4 +1,4 @@
-//! Pipes: memory objects of which the host sees no byte.
+//! Pipes: memory objects whose content the host cannot access.
 
 use std::ptr::null;
 
@@ -9,10 +9,10 @@ use super::context::Context;
 use super::library::{check, cl};
 
 impl Buffer {
-    /// `clCreatePipe`: packets of `packet_size` bytes, of which there are `max_packets` at a time.
+    /// `clCreatePipe`, for up to `max_packets` packets of `packet_size` bytes.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn pipe(
         context: &Context,
         flags: u64,
@@ -20,7 +20,7 @@ impl Buffer {
         max_packets: u32,
     ) -> Result<Buffer, Status> {
         let mut status = 0;
-        // SAFETY: a live context; properties are NULL, as the specification demands.
+        // SAFETY: the context is live; the properties are NULL, as the specification requires.
         let raw = unsafe {
             cl!(clCreatePipe(
                 context.raw,
@@ -34,7 +34,7 @@ impl Buffer {
         check(status)?;
         Ok(Buffer {
             raw,
-            // So that no region is inside.
+            // With size 0, every transfer fails the check of its region.
             size: 0,
             raster: None,
             svm: None,

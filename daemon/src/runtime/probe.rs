@@ -1,8 +1,8 @@
-//! The inventory: every info answer of every platform and device, and the formats of images.
+//! The inventory: all info answers of all platforms and devices, and the image formats.
 //!
-//! Names are tried by ranges, so that a vendor's own queries are found without a list of them. An
-//! answer is kept with its error code where the specification defines the name; elsewhere only what a
-//! driver really answers is kept. Invariant: no native handle is among the answers.
+//! Query names are tried in ranges, so that vendors' own queries are found without a list of them. For
+//! names that the specification defines, errors are recorded too. For other names, only successful answers
+//! are recorded. Invariant: the answers contain no native handles.
 
 use std::ops::RangeInclusive;
 
@@ -15,16 +15,16 @@ use opencl_sys::{
 use super::image;
 use super::node::{Device, Node};
 
-/// What a probing worker found out.
+/// Result of a probe.
 #[derive(Debug, Default)]
 pub struct Probed {
-    /// In the order that names them on the wire.
+    /// Platforms in the order of their indices on the wire.
     pub platforms: Vec<WirePlatform>,
-    /// What is wrong with the node's OpenCL, for people.
+    /// Problems with the node's OpenCL, as text for people.
     pub problems: Vec<String>,
 }
 
-/// Names of one kind: from the specification, or a range in which vendors have put theirs.
+/// A range of query names: from the specification, or used by vendors.
 struct Names {
     range: RangeInclusive<u32>,
     specified: bool,
@@ -68,8 +68,8 @@ const HANDLES: [u32; 4] = [
     PARENT_DEVICE_EXT,
 ];
 
-/// Asks every platform and device everything a client may be asked. Blocks, may crash with the driver:
-/// called in a process of its own.
+/// Queries every platform and device for everything that a client may ask. Blocks, and may crash with the
+/// driver, so it must run in a process of its own.
 #[must_use]
 pub fn probe() -> Probed {
     let node = Node::load();
@@ -94,7 +94,7 @@ pub fn probe() -> Probed {
     }
 }
 
-/// What a device answers.
+/// Returns all info answers of a device.
 pub(super) fn device_answers(device: Device) -> Vec<InfoAnswer> {
     answers(DEVICE, |name| device.info(name))
 }

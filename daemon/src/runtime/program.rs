@@ -1,7 +1,8 @@
-//! Programs: made from source, binaries, IL or built-in names; built, compiled, linked.
+//! Programs: made from source, binaries, IL or built-in kernels; built, compiled, linked.
 //!
-//! Builds block and may take minutes or crash the process; who calls decides on which thread.
+//! Builds block. They may take minutes or crash the process. The caller chooses the thread.
 
+use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,23 +20,26 @@ use super::info;
 use super::kernel::Kernel;
 use super::library::{check, cl};
 use super::node::Device;
+use super::ptx;
 
 const INVALID_VALUE: Status = Status(-30);
+/// Maximum size of binaries that are read for the names of kernels, in bytes.
+const MOST_READ: usize = 1 << 30;
 
 /// A native program; released when dropped.
 #[derive(Debug)]
 pub struct Program {
     raw: cl_program,
-    // Whether its kernels may be asked about their arguments.
+    // Whether kernels of the program may be queried about their arguments.
     askable: AtomicBool,
 }
 
 // SAFETY: OpenCL programs may be used from any thread.
 unsafe impl Send for Program {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Program {}
 
-/// How a build went on one device.
+/// Result of a build for one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BuildState {
     /// `CL_PROGRAM_BUILD_STATUS`.
@@ -44,7 +48,7 @@ pub struct BuildState {
     pub log: String,
     /// `CL_PROGRAM_BINARY_TYPE`.
     pub binary_type: u32,
-    /// `CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE`, bytes.
+    /// `CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE`, in bytes.
     pub global_variable_size: u64,
 }
 
@@ -57,9 +61,10 @@ impl Program {
         })
     }
 
-    /// Its argument info was taken back, by a compilation without: until the next compilation or build no kernel of it,
-    /// nor of what is linked from it, is to be asked about its arguments, nor tried with any. NVIDIA's driver answers with
-    /// anything then, and damages its memory.
+    /// Forbids queries about the arguments of this program's kernels, and trials of arguments, until the
+    /// next compilation or build. This also applies to programs linked from it. It is needed after a
+    /// compilation without argument info follows one with it: NVIDIA's driver then returns arbitrary
+    /// answers and damages its memory.
     pub fn forbid_asking(&self) {
         self.askable.store(false, Ordering::Relaxed);
     }
@@ -68,16 +73,16 @@ impl Program {
         self.askable.load(Ordering::Relaxed)
     }
 
-    /// `clCreateProgramWithSource`, one string.
+    /// `clCreateProgramWithSource` with one string.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn with_source(context: &Context, source: &[u8]) -> Result<Program, Status> {
-        // To a driver a length of 0 means that the string ends with its NUL.
+        // A driver takes a length of 0 to mean that the string ends in NUL.
         let text: &[u8] = if source.is_empty() { b"\0" } else { source };
         let (mut text, length) = (text.as_ptr().cast(), source.len());
         let mut status = 0;
-        // SAFETY: one string of the length given, or one that ends with a NUL; the driver copies it.
+        // SAFETY: the string has the given length, or ends in NUL; the driver copies it.
         let raw = unsafe {
             cl!(clCreateProgramWithSource(
                 context.raw,
@@ -90,7 +95,8 @@ impl Program {
         Program::adopt(raw, status)
     }
 
-    /// `clCreateProgramWithBinary`; with the driver's verdict on each binary, also when all fails.
+    /// `clCreateProgramWithBinary`. Also returns the driver's status for each binary, even if the call
+    /// fails.
     pub fn with_binaries(
         context: &Context,
         devices: &[Device],
@@ -122,10 +128,10 @@ impl Program {
         (make(), verdicts)
     }
 
-    /// `clCreateProgramWithBuiltInKernels`; `names` separated by semicolons.
+    /// `clCreateProgramWithBuiltInKernels`; `names` are separated by semicolons.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn with_built_in_kernels(
         context: &Context,
         devices: &[Device],
@@ -133,7 +139,7 @@ impl Program {
     ) -> Result<Program, Status> {
         let ids: Vec<_> = devices.iter().map(|d| d.raw).collect();
         let mut status = 0;
-        // SAFETY: the list is as long as said, the names end in NUL.
+        // SAFETY: the list has the given length, and the names end in NUL.
         let raw = unsafe {
             cl!(clCreateProgramWithBuiltInKernels(
                 context.raw,
@@ -149,7 +155,7 @@ impl Program {
     /// `clCreateProgramWithIL`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn with_il(context: &Context, il: &[u8]) -> Result<Program, Status> {
         let mut status = 0;
         // SAFETY: the driver copies `il.len()` bytes.
@@ -164,11 +170,11 @@ impl Program {
         Program::adopt(raw, status)
     }
 
-    /// A second program from what this one was made from: its source, else its intermediate language, else the binaries
-    /// that it has for its devices, which are among these. Nothing of it is built.
+    /// Makes a second program from the origin of this one: its source, otherwise its intermediate language,
+    /// otherwise its binaries. `among` contains the program's devices. The new program is not built.
     ///
     /// # Errors
-    /// What the driver says; `CL_OUT_OF_HOST_MEMORY` for binaries of more than `most` bytes.
+    /// The driver's error; `CL_OUT_OF_HOST_MEMORY` if the binaries exceed `most` bytes.
     pub fn again(
         &self,
         context: &Context,
@@ -176,12 +182,12 @@ impl Program {
         most: usize,
     ) -> Result<Program, Status> {
         let source = self.info(CL_PROGRAM_SOURCE).unwrap_or_default();
-        // Of a program without source it is empty, or its NUL alone.
+        // For a program without source, the answer is empty or only contains the NUL.
         let source = source.strip_suffix(b"\0").unwrap_or(&source);
         if !source.is_empty() {
             return Program::with_source(context, source);
         }
-        // Drivers of OpenCL 1.2 do not know the question.
+        // Drivers of OpenCL 1.2 do not support this query.
         let il = self.info(CL_PROGRAM_IL).unwrap_or_default();
         if !il.is_empty() {
             return Program::with_il(context, &il);
@@ -195,7 +201,7 @@ impl Program {
         Program::with_binaries(context, &devices, &binaries).0
     }
 
-    /// `CL_PROGRAM_BUILD_OPTIONS` on `device`.
+    /// Returns `CL_PROGRAM_BUILD_OPTIONS` for `device`.
     #[must_use]
     pub fn build_options(&self, device: Device) -> CString {
         let options = self.build_info(device, CL_PROGRAM_BUILD_OPTIONS);
@@ -205,7 +211,7 @@ impl Program {
     /// `clSetProgramSpecializationConstant`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn set_constant(&self, id: u32, value: &[u8]) -> Result<(), Status> {
         // SAFETY: the driver copies `value.len()` bytes.
         check(unsafe {
@@ -218,15 +224,15 @@ impl Program {
         })
     }
 
-    /// `clBuildProgram`; `options` of `None` are a null pointer. Blocks.
+    /// `clBuildProgram`; `None` passes a null pointer as options. Blocks.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn build(&self, devices: &[Device], options: Option<&CStr>) -> Result<(), Status> {
         let ids: Vec<_> = devices.iter().map(|d| d.raw).collect();
         self.askable.store(true, Ordering::Relaxed);
         let (count, ids) = list(&ids)?;
-        // SAFETY: the list is as long as said (null when empty); no callback, so the call blocks.
+        // SAFETY: the list has the given length (null when empty); without a callback the call blocks.
         check(unsafe {
             cl!(clBuildProgram(
                 self.raw,
@@ -242,7 +248,7 @@ impl Program {
     /// `clCompileProgram` with embedded headers. Blocks.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn compile(
         &self,
         devices: &[Device],
@@ -260,7 +266,7 @@ impl Program {
         } else {
             names.as_ptr()
         };
-        // SAFETY: the lists are as long as said (null when empty); no callback, so the call blocks.
+        // SAFETY: the lists have the given lengths (null when empty); without a callback the call blocks.
         check(unsafe {
             cl!(clCompileProgram(
                 self.raw,
@@ -276,7 +282,7 @@ impl Program {
         })
     }
 
-    /// `clLinkProgram`: a failed link gives a program too, which holds the log. Blocks.
+    /// `clLinkProgram`. A failed link may also return a program, which contains the log. Blocks.
     pub fn link(
         context: &Context,
         devices: &[Device],
@@ -291,7 +297,7 @@ impl Program {
             let (count, ids) = list(&ids)?;
             let (number, inputs) = list(&inputs)?;
             let mut status = 0;
-            // SAFETY: the lists are as long as said; no callback, so the call blocks.
+            // SAFETY: the lists have the given lengths; without a callback the call blocks.
             linked = unsafe {
                 cl!(clLinkProgram(
                     context.raw,
@@ -315,7 +321,7 @@ impl Program {
         (linked, status)
     }
 
-    /// How the last build went on `device`.
+    /// Returns the result of the last build for `device`.
     #[must_use]
     pub fn build_state(&self, device: Device) -> BuildState {
         let number = |name| {
@@ -323,7 +329,7 @@ impl Program {
             value.ok().and_then(|v| info::number(&v)).unwrap_or(0)
         };
         BuildState {
-            // An int or an enumerator of 4 bytes each: keep the bits.
+            // The value is an int or an enumerator of 4 bytes, so the cast keeps its bits.
             status: number(CL_PROGRAM_BUILD_STATUS) as u32 as i32,
             log: self
                 .build_info(device, CL_PROGRAM_BUILD_LOG)
@@ -352,10 +358,10 @@ impl Program {
         })
     }
 
-    /// The native devices it is for, by position in `among`; the order of its binaries.
+    /// Returns the program's devices as positions in `among`, in the order of its binaries.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn devices(&self, among: &[Device]) -> Result<Vec<Option<usize>>, Status> {
         let ids = self.info(CL_PROGRAM_DEVICES)?;
         let raw = info::sizes(&ids)
@@ -366,18 +372,18 @@ impl Program {
             .collect())
     }
 
-    /// Sizes of its binaries, in the order of [`Program::devices`]; 0 where there is none.
+    /// Returns the sizes of the binaries, in the order of [`Program::devices`]; 0 for a device without one.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn binary_sizes(&self) -> Result<Vec<u64>, Status> {
         Ok(info::sizes(&self.info(CL_PROGRAM_BINARY_SIZES)?))
     }
 
-    /// Its binaries, in the order of [`Program::devices`]; empty where there is none.
+    /// Returns the binaries, in the order of [`Program::devices`]; empty for a device without one.
     ///
     /// # Errors
-    /// What the driver says; `CL_OUT_OF_HOST_MEMORY` when together they exceed `most` bytes.
+    /// The driver's error; `CL_OUT_OF_HOST_MEMORY` if they together exceed `most` bytes.
     pub fn binaries(&self, most: usize) -> Result<Vec<Vec<u8>>, Status> {
         let sizes = self.binary_sizes()?;
         if sizes.iter().fold(0u64, |sum, n| sum.saturating_add(*n)) > most as u64 {
@@ -394,7 +400,7 @@ impl Program {
                 }
             })
             .collect();
-        // SAFETY: one pointer a device, each to as many bytes as the driver said, or null.
+        // SAFETY: there is one pointer per device, each null or to as many bytes as the driver reported.
         check(unsafe {
             cl!(clGetProgramInfo(
                 self.raw,
@@ -410,7 +416,7 @@ impl Program {
     /// `clCreateKernel`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn kernel(&self, name: &str) -> Result<Kernel, Status> {
         const INVALID_KERNEL_NAME: Status = Status(-46);
         let name = CString::new(name).map_err(|_| INVALID_KERNEL_NAME)?;
@@ -418,31 +424,67 @@ impl Program {
         // SAFETY: the name ends in NUL.
         let raw = unsafe { cl!(clCreateKernel(self.raw, name.as_ptr(), &raw mut status)) };
         check(status)?;
-        // SAFETY: the driver just gave it.
+        // SAFETY: the driver has just returned the kernel.
         Ok(unsafe { Kernel::adopt(raw, self.is_askable()) })
     }
 
-    /// Every kernel of the program that the driver makes under a name that it lists. A kernel that differs
-    /// between the program's devices is left out, as `clCreateKernelsInProgram` leaves it out.
-    ///
-    /// `clCreateKernelsInProgram` would be one call. NVIDIA's driver 580 writes past a buffer in it when a name
-    /// has some 500 characters, and past another in its list when a name has some 1,000. Without a kernel, it
-    /// follows a null pointer when it is asked for the list.
+    /// Creates every kernel of the program that the driver makes under a listed name; `devices` are those of
+    /// the program. Leaves out kernels that differ between the program's devices, as
+    /// `clCreateKernelsInProgram` does.
     ///
     /// # Errors
-    /// What the driver says.
-    pub fn kernels(&self) -> Result<Vec<Kernel>, Status> {
+    /// The driver's error.
+    pub fn kernels(&self, devices: &[Device]) -> Result<Vec<Kernel>, Status> {
+        let names = self.kernel_names(devices)?;
+        let kernels = names.iter().filter_map(|name| self.kernel(name).ok());
+        Ok(kernels.collect())
+    }
+
+    /// Returns the names of the program's kernels; `devices` are those of the program.
+    ///
+    /// For NVIDIA's driver, the names come from the program's binaries if these are PTX. The driver's
+    /// `clCreateKernelsInProgram`, `CL_PROGRAM_NUM_KERNELS` and `CL_PROGRAM_KERNEL_NAMES` all damage its heap
+    /// if names are long.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn kernel_names(&self, devices: &[Device]) -> Result<Vec<String>, Status> {
+        if !devices.iter().all(Device::lists_kernels)
+            && let Some(names) = self.entries()
+        {
+            return Ok(names);
+        }
+        // NVIDIA's driver follows a null pointer if the names of a program without kernels are queried.
         let count = info::number(&self.info(CL_PROGRAM_NUM_KERNELS)?);
         if count == Some(0) {
             return Ok(Vec::new());
         }
         let names = info::text(self.info(CL_PROGRAM_KERNEL_NAMES)?);
         let names = names.split(';').filter(|name| !name.is_empty());
-        Ok(names.filter_map(|name| self.kernel(name).ok()).collect())
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    /// Returns the entry points of all binaries; `None` if one is not PTX, or if there is no binary.
+    fn entries(&self) -> Option<Vec<String>> {
+        let binaries = self.binaries(MOST_READ).ok()?;
+        let mut names: Option<Vec<String>> = None;
+        for binary in binaries.iter().filter(|binary| !binary.is_empty()) {
+            let listed = ptx::entries(binary)?;
+            match &mut names {
+                None => names = Some(listed),
+                // Each device's binary lists the same kernels, unless one was built with other options.
+                Some(names) if *names == listed => {}
+                Some(names) => {
+                    let seen: HashSet<String> = names.iter().cloned().collect();
+                    names.extend(listed.into_iter().filter(|name| !seen.contains(name)));
+                }
+            }
+        }
+        names
     }
 
     fn release(&self) -> Result<(), Status> {
-        // SAFETY: we own one reference and give it up here.
+        // SAFETY: this object owns one reference and gives it up here.
         check(unsafe { cl!(clReleaseProgram(self.raw)) })
     }
 }
@@ -453,7 +495,7 @@ impl Drop for Program {
     }
 }
 
-/// A C list: its length, and null when it is empty.
+/// Converts a slice to a C list: its length, and its pointer or null if it is empty.
 fn list<T>(items: &[T]) -> Result<(u32, *const T), Status> {
     let count = u32::try_from(items.len()).map_err(|_| INVALID_VALUE)?;
     Ok((

@@ -14,14 +14,14 @@ pub struct Sampler {
 
 // SAFETY: samplers may be used from any thread.
 unsafe impl Send for Sampler {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Sampler {}
 
 impl Sampler {
-    /// `clCreateSampler`, which every version of OpenCL has.
+    /// `clCreateSampler`, which exists in every version of OpenCL.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn new(
         context: &Context,
         normalized_coords: bool,
@@ -29,7 +29,7 @@ impl Sampler {
         filter_mode: u32,
     ) -> Result<Sampler, Status> {
         let mut status = 0;
-        // SAFETY: a live context; the values are the driver's to judge.
+        // SAFETY: the context is live; the driver validates the values.
         let raw = unsafe {
             cl!(clCreateSampler(
                 context.raw,
@@ -44,7 +44,7 @@ impl Sampler {
     }
 
     fn release(&self) -> Result<(), Status> {
-        // SAFETY: we own one reference and give it up here.
+        // SAFETY: this object owns one reference and gives it up here.
         check(unsafe { cl!(clReleaseSampler(self.raw)) })
     }
 }

@@ -1,4 +1,4 @@
-//! The C library's standard output, where kernels' `printf` goes.
+//! The C library's standard output, which receives the output of kernels' `printf`.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,17 +9,17 @@ unsafe extern "C" {
     static stdout: *mut libc::FILE;
 }
 
-/// Makes standard output a pipe and gives its read end, which does not block. What the C library
-/// prints reaches the pipe at once.
+/// Replaces standard output by a pipe and returns its read end, which is non-blocking. The C library's
+/// output reaches the pipe at once, without buffering.
 ///
 /// # Errors
-/// What the system says; standard output is then as it was.
+/// The system's error; standard output is unchanged then.
 pub fn capture() -> io::Result<OwnedFd> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(read.as_fd(), true)?;
     rustix::stdio::dup2_stdout(write.as_fd())?;
-    // SAFETY: C's own stream, which exists for the process's life; nothing was printed yet, so its
-    // buffering may be chosen.
+    // SAFETY: the stream belongs to the C library and exists as long as the process. Nothing has been
+    // printed yet, so its buffering may be set.
     unsafe { libc::setvbuf(stdout, std::ptr::null_mut(), libc::_IONBF, 0) };
     Ok(read)
 }

@@ -1,7 +1,7 @@
-//! Sub-devices: parts of a device, as its driver divides it.
+//! Sub-devices: parts into which a driver divides a device.
 //!
-//! Invariant: a [`SubDevice`] owns one native reference, and outlives whatever uses its [`Device`] by being kept beside
-//! it; the driver reads no list beyond its end, whatever a client sent.
+//! Invariant: a [`SubDevice`] owns one native reference and outlives all uses of its [`Device`], because
+//! the users keep it. The driver never reads past the end of a property list, whatever a client has sent.
 
 use std::ptr::null_mut;
 
@@ -19,13 +19,13 @@ pub struct SubDevice {
 }
 
 impl SubDevice {
-    /// As a device. Its clock is that of the root device.
+    /// Returns the sub-device as a device. Its clock is that of the root device.
     #[must_use]
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// What it answers otherwise than `parent`.
+    /// Returns the info answers that differ from those of `parent`.
     #[must_use]
     pub fn differing(&self, parent: Device) -> Vec<DeviceInfo> {
         let parents = probe::device_answers(parent);
@@ -40,7 +40,7 @@ impl SubDevice {
     }
 
     fn release(&self) -> Result<(), Status> {
-        // SAFETY: we own one reference and give it up here.
+        // SAFETY: this object owns one reference and gives it up here.
         check(unsafe { cl!(clReleaseDevice(self.device.raw)) })
     }
 }
@@ -52,14 +52,14 @@ impl Drop for SubDevice {
 }
 
 impl Device {
-    /// How many parts `clCreateSubDevices` makes; `properties` come without what ends the list.
+    /// Returns the number of parts that `clCreateSubDevices` would make. `properties` has no terminator.
     ///
     /// # Errors
-    /// What the driver says; `CL_INVALID_OPERATION` before OpenCL 1.2.
+    /// The driver's error; `CL_INVALID_OPERATION` before OpenCL 1.2.
     pub fn count_parts(&self, properties: &[i64]) -> Result<u32, Status> {
         let list = ended(properties);
         let mut count = 0;
-        // SAFETY: the list ends as every list does, and no parts are asked for.
+        // SAFETY: the list is terminated, and no parts are requested.
         check(unsafe {
             cl!(clCreateSubDevices(
                 self.raw,
@@ -72,14 +72,14 @@ impl Device {
         Ok(count)
     }
 
-    /// Makes these parts: `count` of them, as [`Device::count_parts`] said.
+    /// Makes `count` parts, the number that [`Device::count_parts`] has returned.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn parts(&self, properties: &[i64], count: u32) -> Result<Vec<SubDevice>, Status> {
         let list = ended(properties);
         let mut parts = vec![null_mut(); count as usize];
-        // SAFETY: the list ends as every list does, and there is room for so many handles.
+        // SAFETY: the list is terminated, and there is room for `count` handles.
         check(unsafe {
             cl!(clCreateSubDevices(
                 self.raw,
@@ -98,7 +98,8 @@ impl Device {
     }
 }
 
-// Two zeros end any list: that of counts, too, which has an end of its own.
+// Terminates a property list. Two zeros end every kind of list, also a list of counts, which has a
+// terminator of its own.
 fn ended(properties: &[i64]) -> Vec<isize> {
     let given = properties.iter().map(|property| *property as isize);
     given.chain([0, 0]).collect()

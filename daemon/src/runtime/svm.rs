@@ -1,8 +1,9 @@
 //! Shared virtual memory: coarse-grain buffers, at addresses that the driver chooses.
 //!
-//! An allocation has a buffer over it (`CL_MEM_USE_HOST_PTR` with an SVM pointer, which shares the storage; the driver is
-//! asked whether it does), of which parts are made, so that every command on buffers works on it; kernels get its
-//! addresses. Specification: "Shared Virtual Memory". Invariant: an allocation is freed when the last part is gone.
+//! Each allocation has a buffer over it (`CL_MEM_USE_HOST_PTR` with an SVM pointer). The driver confirms
+//! that the buffer shares the storage. Sub-buffers of it make all buffer commands work on the allocation.
+//! Kernels get its addresses. See "Shared Virtual Memory" in the OpenCL specification. Invariant: an
+//! allocation is freed when the last buffer over it is gone.
 
 use std::ffi::c_void;
 use std::ptr::{NonNull, null, null_mut};
@@ -21,7 +22,7 @@ use super::library::{check, cl};
 
 const INVALID_VALUE: Status = Status(-30);
 
-/// Memory that `clSVMAlloc` gave; freed when dropped.
+/// Memory from `clSVMAlloc`; freed when dropped.
 #[derive(Debug)]
 struct Memory {
     context: cl_context,
@@ -31,18 +32,18 @@ struct Memory {
 
 // SAFETY: the memory belongs to the process, and OpenCL contexts may be used from any thread.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Memory {}
 
 impl Memory {
     fn new(context: &Context, flags: u64, length: usize, alignment: u32) -> Result<Self, Status> {
-        // SAFETY: a live context; what comes back is null or memory of ours.
+        // SAFETY: the context is live; the result is null or memory that is owned here.
         let base = unsafe { cl!(clSVMAlloc(context.raw, flags, length, alignment)) };
         let base = NonNull::new(base).ok_or(ALLOCATION_FAILURE)?;
-        // SAFETY: a live context, of which one reference is kept until the memory has been freed.
+        // SAFETY: the context is live; this reference keeps it alive until the memory has been freed.
         let kept = check(unsafe { cl!(clRetainContext(context.raw)) });
         if let Err(status) = kept {
-            // SAFETY: what was just allocated, which nobody knows.
+            // SAFETY: the memory was just allocated, and no other code has its address.
             unsafe { cl!(clSVMFree(context.raw, base.as_ptr())) };
             return Err(status);
         }
@@ -53,14 +54,15 @@ impl Memory {
         })
     }
 
-    /// The same at a multiple of `alignment`, or longer by that: then there is such an address in it.
+    /// Allocates memory at a multiple of `alignment`. If the driver cannot do that, allocates more, so that
+    /// the memory contains such an address.
     fn aligned(
         context: &Context,
         flags: u64,
         length: usize,
         alignment: u32,
     ) -> Result<Self, Status> {
-        // Drivers need not know alignments beyond that of their largest type.
+        // Drivers need not support alignments beyond that of their largest type.
         let aligned = Memory::new(context, flags, length, alignment)
             .ok()
             .filter(|made| made.address().is_multiple_of(alignment as usize));
@@ -77,18 +79,20 @@ impl Memory {
         self.base.as_ptr().expose_provenance()
     }
 
-    /// A buffer over bytes of it, which must not outlive it.
+    /// Makes a buffer over some bytes of the memory. The buffer must not outlive the memory.
     fn buffer(&self, flags: u64, origin: usize, size: usize) -> Result<Buffer, Status> {
         let flags = flags & KERNEL_ACCESS | CL_MEM_USE_HOST_PTR;
         let bytes = self.base.as_ptr().wrapping_byte_add(origin);
-        // SAFETY: callers give bytes of the allocation, and keep it as long as the buffer; it keeps the context.
+        // SAFETY: callers pass a range inside the allocation and keep it as long as the buffer; the
+        // allocation keeps the context.
         unsafe { Buffer::create(self.context, flags, size, bytes) }
     }
 
     fn free(&self) -> Result<(), Status> {
-        // SAFETY: allocated in this context, and freed only here; no buffer over it is left.
+        // SAFETY: the memory was allocated in this context and is freed only here; no buffer over it is
+        // left.
         unsafe { cl!(clSVMFree(self.context, self.base.as_ptr())) };
-        // SAFETY: the reference that `new` took.
+        // SAFETY: `new` has taken this reference.
         check(unsafe { cl!(clReleaseContext(self.context)) })
     }
 }
@@ -99,7 +103,7 @@ impl Drop for Memory {
     }
 }
 
-/// An allocation with the buffer over all of it, which goes first.
+/// An allocation with the buffer over all of it. The buffer is the first field, so it is dropped first.
 #[derive(Debug)]
 struct Allocation {
     whole: Buffer,
@@ -110,7 +114,7 @@ impl Allocation {
     fn new(memory: Memory) -> Result<Allocation, Status> {
         let whole = memory.buffer(CL_MEM_READ_WRITE, 0, memory.length)?;
         let mut uses: cl_bool = 0;
-        // SAFETY: a live buffer, and room for one number.
+        // SAFETY: the buffer is live, and `uses` has room for the answer.
         check(unsafe {
             cl!(clGetMemObjectInfo(
                 whole.raw,
@@ -120,7 +124,7 @@ impl Allocation {
                 null_mut()
             ))
         })?;
-        // A copy of the memory would be of no use.
+        // A buffer that copies the memory would not share its contents with the kernels.
         if uses != CL_TRUE {
             return Err(ALLOCATION_FAILURE);
         }
@@ -128,19 +132,19 @@ impl Allocation {
     }
 }
 
-/// A buffer's part of an allocation.
+/// The part of an allocation that a buffer covers.
 #[derive(Clone, Debug)]
 pub(super) struct Share {
     allocation: Arc<Allocation>,
-    /// Where it begins.
+    /// Offset in the allocation, in bytes.
     origin: usize,
 }
 
 impl Share {
-    /// A buffer over bytes from here on.
+    /// Makes a buffer over `size` bytes from `offset` within this part.
     ///
     /// # Errors
-    /// What the driver says; `CL_INVALID_VALUE` when they are not all inside.
+    /// The driver's error; `CL_INVALID_VALUE` if the bytes are not inside the allocation.
     pub(super) fn part(&self, flags: u64, offset: u64, size: u64) -> Result<Buffer, Status> {
         let Allocation { whole, memory } = &*self.allocation;
         let bounds = || {
@@ -150,7 +154,8 @@ impl Share {
         };
         let (origin, size) = bounds().ok_or(INVALID_VALUE)?;
         let sub_buffer = whole.native_part(flags, origin as u64, size as u64);
-        // Where no device takes a sub-buffer, the address itself is taken.
+        // If no device accepts the sub-buffer, for example because of its alignment, a buffer over the
+        // address is used.
         let mut made = sub_buffer.or_else(|_| memory.buffer(flags, origin, size))?;
         made.svm = Some(Share {
             allocation: Arc::clone(&self.allocation),
@@ -165,12 +170,12 @@ impl Share {
 }
 
 impl Buffer {
-    /// `clSVMAlloc`: `size` bytes at an address that is a multiple of `alignment` (a power of two), with nothing else
-    /// behind it up to a multiple of that.
+    /// `clSVMAlloc`: `size` bytes at a multiple of `alignment`, which is a power of two. The memory up to
+    /// the next multiple of `alignment` belongs to the allocation as well.
     ///
     /// # Errors
-    /// What the driver says; `CL_MEM_OBJECT_ALLOCATION_FAILURE` when it has no memory, `CL_INVALID_OPERATION` when it
-    /// knows no shared virtual memory.
+    /// The driver's error. `CL_MEM_OBJECT_ALLOCATION_FAILURE` if it has no memory; `CL_INVALID_OPERATION`
+    /// if it does not support shared virtual memory.
     pub fn svm(context: &Context, flags: u64, size: u64, alignment: u64) -> Result<Buffer, Status> {
         let flags = flags & KERNEL_ACCESS;
         let step = u32::try_from(alignment)
@@ -190,7 +195,7 @@ impl Buffer {
         share.part(flags, 0, size)
     }
 
-    /// The address of its first byte, if it is shared virtual memory.
+    /// Returns the address of the first byte, if this is shared virtual memory.
     #[must_use]
     pub fn svm_address(&self) -> Option<u64> {
         Some(self.svm.as_ref()?.address() as u64)
@@ -198,22 +203,23 @@ impl Buffer {
 }
 
 impl Kernel {
-    /// `clSetKernelArgSVMPointer`, to a byte of shared virtual memory.
+    /// `clSetKernelArgSVMPointer`, with the address of a byte of shared virtual memory.
     ///
     /// # Errors
-    /// What the driver says; `CL_INVALID_VALUE` for memory without an address.
+    /// The driver's error; `CL_INVALID_VALUE` for memory without an address.
     pub fn set_svm(&mut self, index: u32, memory: &Buffer, offset: u64) -> Result<(), Status> {
         let address = memory.svm_address().filter(|_| offset < memory.size);
         let address = address.ok_or(INVALID_VALUE)? + offset;
         let pointer: *const c_void = std::ptr::with_exposed_provenance(address as usize);
-        // SAFETY: a pointer into an allocation of the kernel's context; the driver keeps its value.
+        // SAFETY: the pointer refers to an allocation of the kernel's context; the driver only stores its
+        // value.
         check(unsafe { cl!(clSetKernelArgSVMPointer(self.raw, index, pointer)) })
     }
 
-    /// `clSetKernelExecInfo`: the shared virtual memory that it reaches by pointers in memory.
+    /// `clSetKernelExecInfo`: the shared virtual memory that the kernel reaches through pointers in memory.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn set_reaches(&mut self, addresses: &[u64]) -> Result<(), Status> {
         let pointers: Vec<*const c_void> = addresses
             .iter()
@@ -232,7 +238,8 @@ impl Kernel {
                 list
             ))
         });
-        // A driver that knows no empty list keeps the one before, which says too much and never too little.
+        // A driver that rejects an empty list keeps the previous one. That list names too much memory,
+        // never too little.
         if pointers.is_empty() { Ok(()) } else { set }
     }
 }

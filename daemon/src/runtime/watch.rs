@@ -1,15 +1,16 @@
-//! Hearing of the ends of commands where the driver's callbacks come late or not at all: by looking.
+//! Finds the ends of commands by polling, for drivers whose callbacks come late or not at all.
 //!
-//! NVIDIA's driver calls back from a thread that sleeps up to a millisecond between its looks, one
-//! event at a time; that is a hundred times what a small command takes. So a thread of our own asks for
-//! the state of each queue's oldest commands: without pause while something happens, ever more
-//! seldom when nothing does, never when nothing runs. A state read so is no synchronisation point, so a
-//! wait (which then returns at once) confirms it.
+//! NVIDIA's driver calls back from a thread that sleeps up to a millisecond between checks and handles one
+//! event at a time. That is a hundred times the duration of a small command. A thread of this module
+//! therefore polls the oldest commands of each queue. It polls without pause while commands end, with
+//! growing pauses when none do, and not at all when none runs. Such a query is no synchronization point, so
+//! a wait, which returns at once, confirms the end.
 //!
-//! Each look takes the driver's locks, which whoever enqueues wants as well. So while commands are being enqueued
-//! ([`Enqueuing`]) looks keep a distance; the thread stays awake, to look at once when that is over.
+//! Each poll takes the driver's locks, for which threads that enqueue compete. While commands are being
+//! enqueued ([`Enqueuing`]), polls therefore keep a minimum distance. The thread stays awake meanwhile and
+//! polls at once afterwards.
 //!
-//! Invariant: a listener hears once, and never under this module's lock.
+//! Invariant: a listener is notified once, and never while this module's lock is held.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -21,12 +22,12 @@ use parking_lot::{Condvar, Mutex};
 
 use super::event::Listener;
 
-/// Names the queue that an event belongs to.
+/// Identifies the queue of an event.
 pub(super) type QueueKey = usize;
 
 type Watched = Arc<dyn Listener>;
 
-/// Events that came since the watching thread last looked.
+/// Events that were added since the polling thread last checked.
 struct Arrivals {
     new: Mutex<Vec<(QueueKey, Watched)>>,
     some: Condvar,
@@ -37,27 +38,28 @@ static ARRIVALS: Arrivals = Arrivals {
     some: Condvar::new(),
 };
 
-/// How far behind a queue's oldest command a finished one is looked for (out-of-order queues).
+/// Number of commands at the head of a queue that are polled, because those of out-of-order queues may
+/// overtake each other.
 const LOOK_AHEAD: usize = 16;
-/// So long after the last event the thread looks without a pause.
+/// Time after the latest event during which the thread polls without a pause.
 const EAGER: Duration = Duration::from_micros(200);
-/// The longest pause between looks.
+/// Longest pause between polls.
 const LONGEST_PAUSE: Duration = Duration::from_micros(200);
-/// With nothing to watch, the thread stays awake so long: waking it would cost the enqueueing one more.
+/// Time for which the thread stays awake without commands. Waking it costs the thread that enqueues.
 const AWAKE: Duration = Duration::from_millis(2);
 
-/// The distance of looks while commands are being enqueued.
+/// Minimum distance of polls while commands are being enqueued.
 const DISTANCE: Duration = Duration::from_micros(50);
 
-/// How many threads are enqueueing commands just now.
+/// Number of threads that are enqueuing commands now.
 static ENQUEUING: AtomicUsize = AtomicUsize::new(0);
 
-/// As long as it lives, its thread is enqueueing: ends are looked for less often.
+/// Marks its thread as enqueuing until dropped. Polls are less frequent meanwhile.
 #[derive(Debug)]
 pub struct Enqueuing(());
 
 impl Enqueuing {
-    /// From now on.
+    /// Starts marking the thread.
     #[must_use]
     pub fn begin() -> Enqueuing {
         ENQUEUING.fetch_add(1, Ordering::Relaxed);
@@ -71,10 +73,10 @@ impl Drop for Enqueuing {
     }
 }
 
-/// Has `listener` hear of the end of its event.
+/// Notifies `listener` of the end of its event.
 ///
 /// # Errors
-/// `CL_OUT_OF_RESOURCES` when there is no thread to be had.
+/// `CL_OUT_OF_RESOURCES` if the polling thread cannot be started.
 pub(super) fn add(queue: QueueKey, listener: Watched) -> Result<(), Status> {
     static STARTED: Mutex<bool> = Mutex::new(false);
     {
@@ -117,14 +119,14 @@ fn watch() {
     }
 }
 
-// Waits until nobody enqueues, or the last look was long enough ago.
+// Waits until no thread enqueues, or until the last poll is long enough ago.
 fn keep_distance(looked: Instant) {
     while ENQUEUING.load(Ordering::Relaxed) > 0 && looked.elapsed() < DISTANCE {
         std::thread::yield_now();
     }
 }
 
-// Tells those of a queue whose commands have ended; whether there were any.
+// Notifies the listeners of a queue whose commands have ended. Returns whether there were any.
 fn look(queue: &mut VecDeque<Watched>) -> bool {
     let (mut place, mut any) = (0, false);
     while place < queue.len().min(LOOK_AHEAD) {
@@ -149,7 +151,7 @@ fn look(queue: &mut VecDeque<Watched>) -> bool {
 fn tell(listener: Watched, status: Status) {
     let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| listener.ended(status)));
     if told.is_err() {
-        // A completion is lost, so the session would hang: end the worker, which serves only this one.
+        // A lost completion would make the session hang, so the worker ends. It serves only this session.
         std::process::abort();
     }
 }
@@ -163,6 +165,8 @@ fn rest(quiet: Duration, nothing_runs: bool) {
             ARRIVALS.some.wait(&mut new);
         }
     } else {
+        // The pause grows with the time since the latest event, so that it adds little to the duration of a
+        // long command.
         std::thread::sleep((quiet / 16).min(LONGEST_PAUSE));
     }
 }

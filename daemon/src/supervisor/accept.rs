@@ -1,7 +1,7 @@
-//! From an accepted connection to who serves it: over TCP, or over a Unix socket from this host.
+//! Determines what an accepted connection is and who serves it. Connections come over TCP, or over a Unix
+//! socket from this host.
 //!
-//! Whatever a connection says, the worst that happens is that it is closed: logged at debug, nothing
-//! else changes.
+//! Whatever a peer sends, the worst consequence is that its connection is closed and logged at debug level.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use causeway_proto::preamble::{BadPreamble, Greeting, PREAMBLE, Preamble, Verdict};
 use causeway_security::{NotSecured, ServerTls, TLS_HANDSHAKE, secure};
-use causeway_serving::door::{Connection, Full, Peer, Port, Standing};
+use causeway_serving::gate::{Connection, Full, Peer, Port, Standing};
 use causeway_serving::refusal;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -27,7 +27,7 @@ use super::node_service::ControlConnections;
 use super::opening::{self, Opening};
 use super::{Supervisor, authentication};
 
-/// Why connections are refused.
+/// Labels of the reasons for which connections are refused.
 pub(super) const REASONS: [&str; 9] = [
     TOO_MANY,
     "silent",
@@ -40,10 +40,11 @@ pub(super) const REASONS: [&str; 9] = [
     "session",
 ];
 const TOO_MANY: &str = "too_many";
-/// After a failed accept: descriptors are short, and somebody has to close some.
+/// Pause after a failed accept. The usual cause is a lack of descriptors, and other tasks must close some
+/// first.
 const BREATHER: Duration = Duration::from_millis(100);
 
-/// Accepts for ever.
+/// Accepts TCP connections forever.
 pub(super) async fn accept(
     supervisor: Arc<Supervisor>,
     listener: TcpListener,
@@ -52,7 +53,8 @@ pub(super) async fn accept(
     loop {
         match listener.accept().await {
             Ok((socket, peer)) => {
-                // Those that are served have places of their own, so there is always one for a newcomer.
+                // Connections that are being served are counted elsewhere. A new one therefore always gets
+                // a place here, if need be that of a silent one.
                 let Some(permit) = supervisor.handshakes.admit(peer.ip()) else {
                     continue;
                 };
@@ -65,14 +67,14 @@ pub(super) async fn accept(
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "accept");
+                tracing::warn!(%error, "cannot accept a connection; retrying");
                 tokio::time::sleep(BREATHER).await;
             }
         }
     }
 }
 
-/// Accepts for ever what comes over a Unix socket of the settings, from this host.
+/// Accepts connections forever on a Unix socket that the settings name. They come from this host.
 pub(super) async fn accept_socket(
     supervisor: Arc<Supervisor>,
     listener: UnixListener,
@@ -88,7 +90,9 @@ pub(super) async fn accept_socket(
             Ok(socket) => {
                 let Some(permit) = supervisor.handshakes.admit(peer.ip()) else {
                     supervisor.refused.count(TOO_MANY);
-                    tracing::debug!("too many local connections that say nothing");
+                    tracing::debug!(
+                        "a local connection was closed: too many local connections have sent nothing"
+                    );
                     continue;
                 };
                 let (supervisor, control) = (Arc::clone(&supervisor), control.clone());
@@ -100,19 +104,21 @@ pub(super) async fn accept_socket(
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "accept");
+                tracing::warn!(%error, "cannot accept a connection; retrying");
                 tokio::time::sleep(BREATHER).await;
             }
         }
     }
 }
 
-/// The type that all connections have here, which asks for no more than a stream socket.
+/// Converts to the type that all connections have here. `TcpStream` works because only stream socket
+/// operations are used.
 fn as_stream(socket: UnixStream) -> io::Result<TcpStream> {
     TcpStream::from_std(OwnedFd::from(socket.into_std()?).into())
 }
 
-/// Accepts lanes through shared memory for ever. They come from this host, so they are admitted as its own.
+/// Accepts lanes through shared memory forever. They come from this host, so they are admitted under its
+/// loopback address.
 pub(super) async fn accept_local(supervisor: Arc<Supervisor>, listener: UnixListener) {
     let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
     loop {
@@ -135,14 +141,14 @@ pub(super) async fn accept_local(supervisor: Arc<Supervisor>, listener: UnixList
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "accept");
+                tracing::warn!(%error, "cannot accept a connection; retrying");
                 tokio::time::sleep(BREATHER).await;
             }
         }
     }
 }
 
-/// A connection that can be passed to a worker.
+/// A connection whose descriptor can be passed to a worker.
 trait Passed: AsyncRead + AsyncWrite + Unpin + Sized {
     fn into_descriptor(self) -> io::Result<OwnedFd>;
     fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self>;
@@ -168,20 +174,20 @@ impl Passed for UnixStream {
     }
 }
 
-/// A connection is not served.
+/// Reasons for which a connection is not served.
 #[derive(Debug, thiserror::Error)]
 enum NotServed {
-    #[error("the caller was silent for too long")]
+    #[error("the caller sent nothing in time")]
     Silent,
-    #[error("the caller was silent, and another caller needed the place")]
+    #[error("the caller sent nothing, and its place was given to another caller")]
     Displaced,
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("the caller speaks nothing that is spoken here")]
+    #[error("the caller uses an unknown protocol")]
     Foreign,
-    #[error("TLS is not served here")]
+    #[error("the caller requested TLS, but TLS is disabled")]
     Tls,
-    #[error("the caller speaks in the clear where TLS is spoken")]
+    #[error("the caller does not use TLS, but TLS is required")]
     Clear,
     #[error(transparent)]
     NotSecured(#[from] NotSecured),
@@ -194,7 +200,7 @@ enum NotServed {
 }
 
 impl NotServed {
-    /// What it counts as: one of [`REASONS`].
+    /// Returns the label under which the error is counted, one of [`REASONS`].
     fn reason(&self) -> &'static str {
         match self {
             NotServed::Silent => "silent",
@@ -223,6 +229,7 @@ async fn route(
         if let Poll::Ready(opened) = opened.as_mut().poll(cx) {
             return Poll::Ready(opened);
         }
+        // First bytes have arrived, so the connection loses its place less easily to a newer one.
         if shown.swap(false, Ordering::Relaxed) {
             handshake.progress();
         }
@@ -238,7 +245,7 @@ async fn route(
     let is_known = authentication::knows(&supervisor.settings, certified.as_deref());
     let standing = Arc::new(Standing::new(address, is_known, &supervisor.control)?);
     drop(handshake);
-    // Of a Unix socket everything leaves at once.
+    // TCP_NODELAY does not exist on Unix sockets. Connections from Unix sockets have port 0 here.
     if address.port() != 0 {
         port.set_nodelay()?;
     }
@@ -247,15 +254,16 @@ async fn route(
         certified,
         standing,
     };
-    // Once more the time of a handshake, for a credential.
+    // The caller gets the handshake time limit once more to present a credential.
     let connection = Connection::new(port, read, peer, limit);
-    // It fails only when the daemon is ending.
+    // The send fails only when the daemon is ending.
     let _ = control.send(Ok(connection)).await;
     Ok(())
 }
 
-/// What HTTP/2 is to run over; `None`: the connection is a session's, and with its worker. Says by `shown` that the
-/// first bytes have come.
+/// Reads the first bytes and returns the connection on which HTTP/2 will run. Returns `None` if the
+/// connection belongs to a session and was passed to its worker. Sets `shown` once the first bytes have
+/// arrived.
 async fn open_port(
     supervisor: &Supervisor,
     mut socket: TcpStream,
@@ -272,6 +280,8 @@ async fn open_port(
             Ok(Some((Bytes::new(), port)))
         }
         (Opening::Session(bytes), _) => {
+            // No TLS here even if it is configured: a session's connections are secured in the worker, with
+            // the session's own certificate.
             hand_over(supervisor, socket, bytes).await?;
             Ok(None)
         }
@@ -287,7 +297,7 @@ async fn open_port(
     }
 }
 
-/// The rest of TLS' handshake, within what is left of the time for the first bytes.
+/// Completes the TLS handshake before `deadline`, which also covers the first bytes.
 async fn shake_hands(
     tls: &ServerTls,
     socket: TcpStream,
@@ -299,7 +309,7 @@ async fn shake_hands(
     Ok(Port::Tls(Box::new(stream)))
 }
 
-/// Nothing but lanes is served here.
+/// Routes a local connection. Only lanes of sessions are served here.
 async fn route_local(supervisor: &Supervisor, mut socket: UnixStream) -> Result<(), NotServed> {
     match open(supervisor, &mut socket).await? {
         Opening::Session(bytes) => hand_over(supervisor, socket, bytes).await,
@@ -313,7 +323,8 @@ async fn open(supervisor: &Supervisor, socket: &mut impl Passed) -> Result<Openi
     Ok(opening.map_err(|_| NotServed::Silent)??)
 }
 
-/// Passes the socket to the worker of the session that the preamble names.
+/// Passes the socket to the worker of the session that the preamble names. Refuses the connection with a
+/// verdict if that fails.
 async fn hand_over<Socket: Passed>(
     supervisor: &Supervisor,
     socket: Socket,

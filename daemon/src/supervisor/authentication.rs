@@ -1,29 +1,31 @@
-//! Who calls: a user, by certificate or token, or nobody that has to be known.
+//! Authenticates callers: as a user, by certificate or token, or as anonymous where the settings do not
+//! require authentication.
 //!
-//! What it is not: it says nothing about what a user may have. Invariant: where the settings ask for a name, a call
-//! without one gets an answer that tells nothing about the node, and nothing of its message is read.
+//! This module does not decide what a user may use. Invariant: where the settings require authentication,
+//! an unauthenticated caller learns nothing about the node, and no byte of its message is read.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use causeway_security::{NotAuthenticated, Token};
-use causeway_serving::door::{Full, Judge, Peer};
+use causeway_serving::gate::{Full, Judge, Peer};
 use tonic::codegen::http::{Extensions, HeaderMap};
 use tonic::{Request, Status};
 
 use super::{Supervisor, node_service};
 use crate::config::{Security, Settings};
 
-/// The header with a token, and what stands before it there.
+/// Header that carries a token, and the prefix of the token in it.
 const AUTHORIZATION: &str = "authorization";
 const SCHEME: &str = "Bearer ";
 
-/// A caller who has shown who he is, where that is asked for.
+/// A caller that has met the authentication requirements. The name is `None` if the settings require none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct User(pub(super) Option<String>);
 
-/// Whether a new connection is nobody's who has to show anything, or has shown a certificate. Where leases are asked
-/// for, it is a stranger's until a good one came over it.
+/// Returns whether a new connection counts as known from the start. That is the case if no credential is
+/// required, or if the caller has shown a certificate. On a managed node without authentication, a
+/// connection becomes known with its first valid lease.
 pub(super) fn knows(settings: &Settings, certified: Option<&str>) -> bool {
     match settings.security.authenticates() {
         true => settings.security.client_certificates && certified.is_some(),
@@ -31,11 +33,11 @@ pub(super) fn knows(settings: &Settings, certified: Option<&str>) -> bool {
     }
 }
 
-/// Judges callers of the node.
+/// Authenticates the calls to the node's gRPC services.
 #[derive(Clone)]
-pub(super) struct Door(pub(super) Arc<Supervisor>);
+pub(super) struct ClientJudge(pub(super) Arc<Supervisor>);
 
-impl Judge for Door {
+impl Judge for ClientJudge {
     type Caller = User;
 
     fn judge(
@@ -52,29 +54,31 @@ impl Judge for Door {
     }
 }
 
-/// `UNAUTHENTICATED`, and why, or `RESOURCE_EXHAUSTED`; the log has where the call came from.
+/// Returns the user, or `UNAUTHENTICATED` with the reason, or `RESOURCE_EXHAUSTED`. The caller's address
+/// goes to the log only.
 fn judged(security: &Security, headers: &HeaderMap, peer: Option<&Peer>) -> Result<User, Status> {
     let certified = peer.and_then(|peer| peer.certified.clone());
     let user = user(security, certified, headers, SystemTime::now());
     security.tell_of_tokens();
     let user = user.map_err(|error| {
         let address = peer.map(|peer| peer.address);
-        tracing::info!(peer = ?address, %error, "a call was refused");
+        tracing::info!(peer = ?address, %error, "a call was refused because the caller is not authenticated");
         Status::unauthenticated(error.to_string())
     })?;
     match peer {
         Some(peer) if user.0.is_some() => let_in(peer)?,
-        // Where leases are asked for, a good one lets a caller in.
+        // On a managed node, `NodeService::let_in` marks the connection as known once a valid lease is
+        // shown.
         Some(peer) => peer.standing.called().map_err(exhausted)?,
         None => {}
     }
     Ok(user)
 }
 
-/// From now on the connection is not a stranger's.
+/// Marks the connection as known from now on.
 ///
 /// # Errors
-/// `RESOURCE_EXHAUSTED`.
+/// `RESOURCE_EXHAUSTED` if there are too many known connections.
 pub(super) fn let_in(peer: &Peer) -> Result<(), Status> {
     peer.standing.let_in().map_err(exhausted)
 }
@@ -83,13 +87,13 @@ fn exhausted(full: Full) -> Status {
     Status::resource_exhausted(full.to_string())
 }
 
-/// Who calls, as he was judged.
+/// Returns the user that [`ClientJudge`] has attached to the request.
 ///
 /// # Errors
-/// `INTERNAL`: he was not.
+/// `INTERNAL` if the request was not authenticated.
 pub(super) fn caller<T>(request: &Request<T>) -> Result<User, Status> {
     let judged = request.extensions().get::<User>().cloned();
-    judged.ok_or_else(|| Status::internal("nobody asked who calls"))
+    judged.ok_or_else(|| Status::internal("internal error: the call was not authenticated"))
 }
 
 fn user(
@@ -101,7 +105,7 @@ fn user(
     if !security.authenticates() {
         return Ok(User(None));
     }
-    // TLS has looked at it, if it was to.
+    // TLS has already verified the certificate.
     if let Some(name) = certified.filter(|_| security.client_certificates) {
         return Ok(User(Some(name)));
     }
@@ -159,7 +163,7 @@ mod tests {
             of(&with_tokens, None, &basic),
             Err(NotAuthenticated::Nothing)
         );
-        // A certificate counts only where they are looked at.
+        // A certificate counts only if the settings enable client certificates.
         assert_eq!(
             of(&with_tokens, Some("bob"), &none),
             Err(NotAuthenticated::Nothing)

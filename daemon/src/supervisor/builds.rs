@@ -1,13 +1,14 @@
-//! The build cache in the supervisor: who may ask for what, and whose word goes in.
+//! The supervisor's part of the build cache: answers lookups and has new entries built.
 //!
-//! A thread of its own owns the directory, because a disk may be slow; it answers workers itself. What is
-//! to be learned goes to a task, which has one compiling worker at a time build it (`compiling`): builds for the
-//! cache are worth less than anything that a session does. Only one that takes long gets company, so that
-//! a compiler that never ends does not keep all others from it.
+//! A separate thread owns the directory and answers the workers directly, because a disk may be slow. New
+//! entries are built by a task that runs one compiling worker at a time (`compiling`). A session's own work
+//! is more important than the cache. A further compiling worker starts only beside a slow one. A compiler
+//! that never ends therefore does not block all other entries.
 //!
-//! Invariant: an entry goes in only under the key that its compiling worker found, and only for the owner
-//! whose session asked; a build that came out wrong is made for the cache again only after a pause, and a few
-//! times (`Failures`); no build waits to be learned twice; a worker whose question finds no place is told so at once.
+//! Invariants: an entry is stored only under the key that its compiling worker computed, and only for the
+//! owner whose session asked. A build that failed for the cache is retried only after a pause, and only a
+//! few times (`Failures`). No build is queued twice. A worker whose lookup finds the queue full gets a
+//! negative answer at once.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -27,24 +28,24 @@ use crate::build_cache::{Failures, Key, Owner, Store};
 use crate::config::{BuildCacheSettings, SessionSettings};
 use crate::handover::ToWorker;
 
-/// Questions that wait for the directory; a worker whose question finds no place builds.
+/// Queue length of requests to the directory's thread. A worker whose lookup does not fit builds by itself.
 const QUESTIONS: usize = 256;
-/// Builds that wait to be learned; each holds a file in memory of up to [`Job::MOST`] bytes.
+/// Queue length of builds for the cache. Each holds a memory file of up to [`Job::MOST`] bytes.
 const JOBS: usize = 32;
-/// A compiling worker that has not ended by then is slow: another one may start.
+/// A compiling worker that runs for longer is slow, and another one may start beside it.
 const SLOW_AFTER: Duration = Duration::from_secs(15);
-/// Compiling workers at a time, all but one of them slow.
+/// Maximum number of simultaneous compiling workers; all but one of them are slow.
 const COMPILING: usize = SessionSettings::COMPILING as usize;
-/// Builds that are remembered as failed.
+/// Maximum number of failed builds that are remembered.
 const FAILURES: usize = 4096;
-/// For a compiling worker that was killed, when the daemon ends.
+/// Time limit at the daemon's end for a killed compiling worker to be reaped.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
-/// The way to the cache; ends with the daemon.
+/// Handle to the build cache. The directory's thread ends when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub(super) struct Builds(SyncSender<Request>);
 
-/// What the directory's thread is asked.
+/// Requests to the directory's thread.
 enum Request {
     LookUp {
         worker: Arc<Worker>,
@@ -57,31 +58,31 @@ enum Request {
         bytes: Vec<u8>,
         learning: Learning,
     },
-    /// Nothing came out for the cache.
+    /// The compiling worker produced no entry.
     Failed(Name),
-    /// The driver does not take its entry.
+    /// The driver rejected the entry.
     Refused(Name),
-    /// What made its entry is not there any more.
+    /// The compiler that built the entry has changed since.
     Outdated(Name),
 }
 
-/// A build that a worker has made.
+/// A build that a session's worker has made and that may be added to the cache.
 struct Lesson {
     name: Name,
     job: OwnedFd,
 }
 
-/// The names of builds that wait to be learned, are being learned, or wait to be kept.
+/// Names of the builds that are queued, being compiled, or waiting to be stored.
 type Names = Arc<Mutex<HashSet<Name>>>;
 
-/// One of them; it is no more when this goes.
+/// Membership in [`Names`]; ends when dropped.
 struct Learning {
     name: Name,
     among: Names,
 }
 
 impl Learning {
-    /// `None` for a build that is among them already.
+    /// Adds the name. Returns `None` if it is already in the set.
     fn begin(name: Name, among: &Names) -> Option<Learning> {
         let new = among.lock().insert(name);
         new.then(|| Learning {
@@ -97,24 +98,25 @@ impl Drop for Learning {
     }
 }
 
-/// The task that has builds made for the cache.
+/// Handle to the task that has builds made for the cache.
 pub(super) struct Teacher {
-    /// Dropped to end it.
+    /// Dropping the sender ends the task.
     until: watch::Sender<()>,
     task: JoinHandle<()>,
 }
 
 impl Teacher {
-    /// Ends a compiling worker that is at work.
+    /// Ends the task, and kills the compiling workers that are running.
     pub(super) async fn end(self) {
         drop(self.until);
-        // One that does not end in time ends with the daemon.
+        // A compiling worker that does not end in time is killed by the kernel when the daemon ends.
         let _ = tokio::time::timeout(END_WITHIN, self.task).await;
     }
 }
 
 impl Builds {
-    /// Opens the directory and starts thread and task; `None` if there is to be no cache, or can be none.
+    /// Opens the directory and starts the thread and the task. Returns `None` if the cache is disabled or
+    /// cannot be opened.
     pub(super) fn start(
         settings: &BuildCacheSettings,
         host_memory: u64,
@@ -127,7 +129,7 @@ impl Builds {
                 folder = %folder.display(),
                 entries = store.len(),
                 bytes = store.total(),
-                "build cache"
+                "the build cache is open"
             );
             let (ask, asked) = sync_channel(QUESTIONS);
             let (teach, lessons) = mpsc::channel(JOBS);
@@ -142,12 +144,17 @@ impl Builds {
         };
         let opened = open();
         if let Err(error) = &opened {
-            tracing::warn!(folder = %folder.display(), %error, "no build cache");
+            tracing::warn!(
+                folder = %folder.display(),
+                %error,
+                "the build cache is disabled, because its directory cannot be used; set [build_cache] directory to one \
+                 that only the daemon's user may write to"
+            );
         }
         opened.ok()
     }
 
-    /// Answers a worker that is about to build.
+    /// Answers a worker that is about to build, with the entry or with `None`.
     pub(super) fn look_up(&self, worker: &Arc<Worker>, ticket: u64, key: Key) {
         let asked = self.ask(Request::LookUp {
             worker: Arc::clone(worker),
@@ -155,46 +162,46 @@ impl Builds {
             name: name(key),
         });
         if !asked {
-            // So that it does not wait for what will not come.
+            // Without an answer the worker would wait.
             tell(worker, ticket, None);
         }
     }
 
-    /// A worker has made a build that is not there.
+    /// Offers a build that is missing from the cache to be compiled for it.
     pub(super) fn learn(&self, key: Key, job: OwnedFd) {
         let name = name(key);
         self.ask(Request::Learn(Lesson { name, job }));
     }
 
-    /// A worker could not use an entry.
+    /// Removes an entry that a worker could not use.
     pub(super) fn refused(&self, key: Key) {
         self.ask(Request::Refused(name(key)));
     }
 
-    /// A worker found that an entry's compiler is another one now.
+    /// Removes an entry whose compiler has changed, as a worker found.
     pub(super) fn outdated(&self, key: Key) {
         self.ask(Request::Outdated(name(key)));
     }
 
-    /// Whether it will be done.
+    /// Queues a request for the directory's thread. Returns whether there was room.
     fn ask(&self, request: Request) -> bool {
         let asked = self.0.try_send(request).is_ok();
         if !asked {
-            tracing::debug!("the build cache has too much to do");
+            tracing::debug!("the build cache's queue is full; a request is dropped");
         }
         asked
     }
 }
 
-/// Answers a question.
+/// Sends the answer to a lookup.
 fn tell(worker: &Worker, ticket: u64, entry: Option<OwnedFd>) {
     if let Err(error) = worker.send(&ToWorker::Cached { ticket, entry }) {
-        // It builds, or has ended.
-        tracing::debug!(%error, "the build cache's answer");
+        // The worker then builds by itself, or it has ended.
+        tracing::debug!(%error, "a build cache's answer cannot be sent to a worker");
     }
 }
 
-/// Whose session it is will be known when sessions are authenticated.
+/// All sessions share the default owner: entries are not kept apart by user.
 fn name(key: Key) -> Name {
     Name {
         owner: Owner::default(),
@@ -202,7 +209,7 @@ fn name(key: Key) -> Name {
     }
 }
 
-/// The thread that owns the directory.
+/// The state of the thread that owns the directory.
 struct Directory {
     store: Store,
     lessons: mpsc::Sender<(Lesson, Learning)>,
@@ -265,7 +272,7 @@ impl Directory {
             &mut self.misses
         }) += 1;
         let (hits, misses) = (self.hits, self.misses);
-        tracing::debug!(key = ?name.key, found, hits, misses, "a build is looked for");
+        tracing::debug!(key = ?name.key, found, hits, misses, "build cache lookup");
         tell(worker, ticket, entry);
     }
 
@@ -273,17 +280,17 @@ impl Directory {
         if self.store.has(&lesson.name) || !self.failures.may_try(&lesson.name, Instant::now()) {
             return;
         }
-        // Sessions that begin together build the same.
+        // Sessions that start together often build the same program, so the name may be queued already.
         let Some(learning) = Learning::begin(lesson.name, &self.learning) else {
             return;
         };
         if self.lessons.try_send((lesson, learning)).is_err() {
-            tracing::debug!("too many builds wait to be cached");
+            tracing::debug!("the queue of builds for the cache is full; a build is not cached");
         }
     }
 
     fn keep(&mut self, name: Name, bytes: &[u8]) {
-        // It may have been refused meanwhile.
+        // The entry may have been rejected while it was compiled.
         if !self.failures.may_try(&name, Instant::now()) {
             return;
         }
@@ -294,17 +301,19 @@ impl Directory {
                 self.complained = false;
                 self.failures.succeed(&name);
             }
-            // A full disk says so once, not with every build.
-            Err(error) if self.complained => tracing::debug!(%error, "a build cannot be cached"),
+            // A persistent fault such as a full disk is logged as a warning once, not for every build.
+            Err(error) if self.complained => {
+                tracing::debug!(%error, "a build cannot be stored in the build cache")
+            }
             Err(error) => {
-                tracing::warn!(%error, "a build cannot be cached");
+                tracing::warn!(%error, "a build cannot be stored in the build cache");
                 self.complained = true;
             }
         }
     }
 }
 
-/// Has one build after the other made, until the daemon ends.
+/// Has builds compiled until the daemon ends: one at a time, and more beside slow ones.
 async fn learn(
     builds: Builds,
     mut lessons: mpsc::Receiver<(Lesson, Learning)>,
@@ -342,14 +351,15 @@ async fn learn(
     while running.join_next().await.is_some() {}
 }
 
-/// Has one build made, and what came out kept.
+/// Has one build compiled, and its result stored.
 async fn learn_one(builds: Builds, mut compiling: Compiling, lesson: Lesson, learning: Learning) {
     let Lesson { name, job } = lesson;
     let request = match compiling.compile(job).await {
         Ok((key, bytes)) => {
             if key != name.key {
-                // The worker has other drivers loaded than one that is started now, or does not tell
-                // the truth. What was built is right for whom it is right.
+                // The asking worker loaded other drivers than a new process does, or it reported a wrong
+                // key. The result is stored under the key that the compiling worker computed, so it is
+                // correct for workers with that key.
                 builds.ask(Request::Failed(name));
             }
             let owner = name.owner;
@@ -362,8 +372,9 @@ async fn learn_one(builds: Builds, mut compiling: Compiling, lesson: Lesson, lea
         }
         Err(NotCompiled::Ended) => return,
         Err(error) => {
-            tracing::debug!(%error, key = ?name.key, "a build is not cached");
-            // First, so that what fails is not learned again before that is known.
+            tracing::debug!(%error, key = ?name.key, "a build for the cache failed");
+            // The failure is recorded before `learning` is dropped. Otherwise the same build could be
+            // queued again before its failure is known.
             builds.ask(Request::Failed(name));
             return;
         }

@@ -1,13 +1,13 @@
-//! A session's client, seen from the supervisor: whether it is still there.
+//! Watches a session's client on behalf of the supervisor, to learn when the client has gone.
 //!
-//! A worker ends when its client has gone, and a worker that does not run any more cannot see that. The supervisor
-//! holds duplicates of the two connections whose end is the session's end, and hears from the kernel of their end
-//! alone: no command and no heartbeat wakes it. A client that a debugger has stopped is there, because its kernel
-//! answers.
+//! A worker ends by itself when its client has gone, but a worker that hangs cannot notice. The supervisor
+//! therefore holds duplicates of two client connections, for commands and for heartbeats. The kernel
+//! notifies it only when one of them ends; commands and heartbeats do not wake it. A client that is stopped
+//! in a debugger still counts as present, because its kernel keeps the connections open.
 //!
-//! What it is not: it reads and writes nothing. Invariant: of each kind the first connection counts, whether or not its
-//! descriptor has arrived. The worker has shown the connection for commands before it applied a command, so no kernel of
-//! the session can put another in its place; the pulse connection comes later.
+//! This module neither reads nor writes data. Invariant: the first connection of each kind counts, even if
+//! its descriptor was lost. The worker reports the command connection before it applies any command, so no
+//! kernel of the session can replace it with another one. The heartbeat connection is reported later.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -20,57 +20,57 @@ use tokio::io::unix::AsyncFd;
 use crate::handover::Line;
 use crate::sys;
 
-/// See the module.
+/// The watched connections of one client.
 #[derive(Debug)]
 pub(super) struct Client {
     ends: AsyncFd<OwnedFd>,
     commands: Shown,
-    pulse: Shown,
+    heartbeat: Shown,
 }
 
-/// A connection of the client, as its worker has shown it.
+/// A connection of the client that the worker has reported.
 #[derive(Debug, Default)]
 struct Shown {
     has_come: bool,
-    /// Watched for its end as long as it is held.
+    /// The duplicate of the connection. Epoll watches it as long as it is open.
     _socket: Option<OwnedFd>,
 }
 
-/// The end of a connection that has come will not be seen here.
+/// The end of a reported connection cannot be observed here.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unseen {
-    #[error("its descriptor was lost on the way from the worker")]
+pub(super) enum ShowError {
+    #[error("the descriptor of the client's connection was lost between worker and supervisor")]
     Lost,
     #[error(transparent)]
     System(#[from] io::Error),
 }
 
 impl Client {
-    /// One that has no connection yet.
+    /// Makes a client without connections.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn new() -> io::Result<Client> {
         Ok(Client {
             ends: sys::readable(epoll::create(CreateFlags::CLOEXEC)?)?,
             commands: Shown::default(),
-            pulse: Shown::default(),
+            heartbeat: Shown::default(),
         })
     }
 
-    /// Its worker shows one of its connections. It has come, whatever this gives.
+    /// Registers a connection that the worker reports. The connection counts as present even if this fails.
     ///
     /// # Errors
-    /// [`Unseen`].
-    pub(super) fn show(&mut self, line: Line, socket: Option<OwnedFd>) -> Result<(), Unseen> {
+    /// [`ShowError`] if the end of the connection cannot be observed.
+    pub(super) fn show(&mut self, line: Line, socket: Option<OwnedFd>) -> Result<(), ShowError> {
         let shown = match line {
             Line::Commands => &mut self.commands,
-            Line::Pulse => &mut self.pulse,
+            Line::Heartbeat => &mut self.heartbeat,
         };
         if std::mem::replace(&mut shown.has_come, true) {
             return Ok(());
         }
-        let socket = socket.ok_or(Unseen::Lost)?;
+        let socket = socket.ok_or(ShowError::Lost)?;
         let data = EventData::new_u64(line as u64);
         epoll::add(self.ends.get_ref(), &socket, data, EventFlags::RDHUP)
             .map_err(io::Error::from)?;
@@ -78,15 +78,15 @@ impl Client {
         Ok(())
     }
 
-    /// Whether the connection for commands has come.
+    /// Returns whether the worker has reported the command connection.
     pub(super) fn has_come(&self) -> bool {
         self.commands.has_come
     }
 
-    /// Waits until a connection of the client has ended. Can be given up and called again.
+    /// Waits until a connection of the client has ended. Cancel safe.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) async fn gone(&self) -> io::Result<()> {
         loop {
             let mut ready = self.ends.readable().await?;
@@ -94,6 +94,7 @@ impl Client {
             let at_once = Timespec::default();
             let (ended, _) = epoll::wait(self.ends.get_ref(), &mut events, Some(&at_once))?;
             if !ended.is_empty() {
+                // The readiness stays set, so that later calls also return at once.
                 ready.retain_ready();
                 return Ok(());
             }
@@ -126,14 +127,14 @@ mod tests {
         let mut client = Client::new().unwrap();
         let (mut commands, shown) = pair();
         client.show(Line::Commands, Some(shown)).unwrap();
-        let (pulse, shown) = pair();
-        client.show(Line::Pulse, Some(shown)).unwrap();
+        let (heartbeat, shown) = pair();
+        client.show(Line::Heartbeat, Some(shown)).unwrap();
         commands.write_all(&[7; 4096]).unwrap();
         assert!(!is_gone(&client).await);
-        // Another in its place does not count.
+        // A second heartbeat connection does not replace the first one.
         let (_other, shown) = pair();
-        client.show(Line::Pulse, Some(shown)).unwrap();
-        drop(pulse);
+        client.show(Line::Heartbeat, Some(shown)).unwrap();
+        drop(heartbeat);
         client.gone().await.unwrap();
         client.gone().await.unwrap();
     }
@@ -142,14 +143,14 @@ mod tests {
     async fn a_client_has_come_although_its_end_would_not_be_seen() {
         let mut client = Client::new().unwrap();
         assert!(!client.has_come());
-        // Nothing watches a regular file.
+        // Epoll cannot watch a regular file.
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let shown = client.show(Line::Commands, Some(file.into()));
-        assert!(matches!(shown, Err(Unseen::System(_))), "{shown:?}");
+        assert!(matches!(shown, Err(ShowError::System(_))), "{shown:?}");
         assert!(client.has_come());
-        let shown = client.show(Line::Pulse, None);
-        assert!(matches!(shown, Err(Unseen::Lost)), "{shown:?}");
-        // Another in its place does not count.
+        let shown = client.show(Line::Heartbeat, None);
+        assert!(matches!(shown, Err(ShowError::Lost)), "{shown:?}");
+        // A second command connection does not replace the first one.
         let (commands, shown) = pair();
         client.show(Line::Commands, Some(shown)).unwrap();
         drop(commands);

@@ -1,9 +1,10 @@
-//! Compiling workers, seen from the supervisor: one process builds one program for the build cache.
+//! Compiling workers, on the supervisor's side: one process builds one program for the build cache.
 //!
-//! What it is not: it neither says what is to be built nor keeps what comes out (`builds`). Invariants: a compiling
-//! worker that takes too long, or is at work when the daemon ends, is killed with all that it started; no
-//! driver that does not let go of a killed one keeps the others from being made, unless that happens again and
-//! again; what a session's worker has passed is read without waiting for it.
+//! This module neither chooses what is built nor stores the result (`builds`). Invariants: a compiling
+//! worker that takes too long, or that runs when the daemon ends, is killed together with all processes
+//! that it started. A killed worker that does not end because of its driver does not block further builds,
+//! until there are [`STUCK`] of them. Data that a session's worker has passed is read without waiting for
+//! that worker.
 
 use std::fs::File;
 use std::io;
@@ -22,45 +23,46 @@ use super::process::{self, Process, Processes, Role};
 use crate::build_cache::job::JOB_SEALS;
 use crate::build_cache::{Broken, Job, Key, entry};
 
-/// For a compiling worker.
+/// Time limit for one compiling worker.
 const COMPILE_WITHIN: Duration = Duration::from_secs(300);
-/// For a killed one to be gone. It may be inside a driver that does not return.
+/// Time limit for a killed compiling worker to end. It may be inside a driver that does not return.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
-/// So many that are not gone, and none is started any more.
+/// Number of killed compiling workers that have not ended, from which no further one is started.
 const STUCK: usize = 4;
 
-/// What it takes to compile.
+/// Starts compiling workers.
 #[derive(Clone)]
 pub(super) struct Compiling {
     host_memory: u64,
     processes: Processes,
-    /// Killed, and not gone.
+    /// Number of compiling workers that were killed and have not ended.
     stuck: Arc<AtomicUsize>,
     /// Closed when the daemon ends.
     ended: watch::Receiver<()>,
 }
 
-/// There is nothing to keep of a build.
+/// Reasons for which a build yields no cache entry.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotCompiled {
-    #[error("it took more than {} s", COMPILE_WITHIN.as_secs())]
+    #[error("the compiling worker took more than {} s", COMPILE_WITHIN.as_secs())]
     TooSlow,
-    #[error("the daemon ends")]
+    #[error("the daemon is stopping")]
     Ended,
-    #[error("earlier compiling workers were killed and are not gone")]
+    #[error("too many killed compiling workers have not ended")]
     Stuck,
     #[error("the compiling worker ended with {0}")]
     Failed(String),
-    #[error("the compiling worker has nothing to keep")]
+    #[error("the compiling worker produced no entry")]
     Nothing,
-    #[error("the compiling worker gave {0}")]
+    #[error("the compiling worker produced an invalid entry: {0}")]
     Broken(#[from] Broken),
     #[error("{0}")]
     System(#[from] io::Error),
 }
 
 impl Compiling {
-    /// Compiles with so many bytes of memory a worker, until `ended` is closed.
+    /// Makes a starter of compiling workers that may each use `host_memory` bytes. Builds are cancelled
+    /// when `ended` closes.
     pub(super) fn new(
         host_memory: u64,
         processes: Processes,
@@ -74,12 +76,12 @@ impl Compiling {
         }
     }
 
-    /// Closed when the daemon ends.
+    /// Returns a receiver that closes when the daemon ends.
     pub(super) fn ended(&self) -> watch::Receiver<()> {
         self.ended.clone()
     }
 
-    /// Builds a job in a process of its own: the entry, and its key.
+    /// Builds a job in a separate process. Returns the key and the bytes of the entry.
     pub(super) async fn compile(&mut self, job: OwnedFd) -> Result<(Key, Vec<u8>), NotCompiled> {
         if self.stuck.load(Ordering::Relaxed) >= STUCK {
             return Err(NotCompiled::Stuck);
@@ -89,7 +91,7 @@ impl Compiling {
         if bytes.is_empty() {
             return Err(NotCompiled::Nothing);
         }
-        // Checked beside the loop as well: an entry may be long.
+        // The check runs on another thread as well, because an entry may be long.
         let (key, bytes) = aside(move || Ok((entry::key_of(&bytes), bytes))).await?;
         Ok((key?, bytes))
     }
@@ -103,8 +105,10 @@ impl Compiling {
             let mut ours = UnixStream::from_std(ours)?;
             ours.write_all(&host_memory.to_le_bytes()).await?;
             ours.write_all(job).await?;
+            // The end of the input tells the worker that the job is complete.
             ours.shutdown().await?;
             let mut bytes = Vec::new();
+            // One byte more than allowed is read, so that an entry that is too long is recognized.
             let most = entry::MAX_ENTRY as u64 + 1;
             ours.take(most).read_to_end(&mut bytes).await?;
             Ok((bytes, process.wait().await?))
@@ -126,7 +130,7 @@ impl Compiling {
         }
     }
 
-    /// Kills one and reaps it, if need be later: nobody else does.
+    /// Kills a process and reaps it. If it does not end soon, a background task reaps it later.
     async fn end(&self, mut process: Process) {
         process.kill();
         if tokio::time::timeout(GONE_WITHIN, process.wait())
@@ -135,7 +139,7 @@ impl Compiling {
         {
             return;
         }
-        tracing::warn!("a compiling worker was killed and is not gone");
+        tracing::warn!("a compiling worker was killed and has not ended; a driver may hang");
         let stuck = Arc::clone(&self.stuck);
         stuck.fetch_add(1, Ordering::Relaxed);
         tokio::spawn(async move {
@@ -145,7 +149,7 @@ impl Compiling {
     }
 }
 
-/// Does what may wait for a disk beside the supervisor's one thread.
+/// Runs work that may wait for a disk on another thread than the supervisor's only one.
 pub(super) async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
@@ -154,8 +158,8 @@ pub(super) async fn aside<T: Send + 'static>(
         .unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-/// Reads a worker's job: no more than a job has, and from sealed memory alone, because reading anything else may
-/// never end.
+/// Reads a worker's job. Accepts only sealed memory of at most [`Job::MOST`] bytes, because a read from any
+/// other kind of file might block forever.
 fn read(job: OwnedFd) -> io::Result<Vec<u8>> {
     let file = File::from(job);
     if !rustix::fs::fcntl_get_seals(&file)?.contains(JOB_SEALS) {

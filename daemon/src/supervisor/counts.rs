@@ -1,29 +1,28 @@
-//! What the supervisor counts by reason.
+//! Counters by reason, for the supervisor's metrics.
 //!
-//! Invariant: every reason is told from the beginning, with 0, so that who watches sees the first.
+//! Invariant: every reason is reported from the start, with 0, so that monitoring sees the first increment.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-/// Counts by reason.
 #[derive(Debug)]
 pub(super) struct Reasons(Mutex<BTreeMap<&'static str, u64>>);
 
 impl Reasons {
-    /// Of these, none yet.
+    /// Makes counters for these reasons, all 0.
     pub(super) fn new(reasons: &[&'static str]) -> Reasons {
         let none = reasons.iter().map(|reason| (*reason, 0));
         Reasons(Mutex::new(none.collect()))
     }
 
-    /// One more.
+    /// Increments the counter of a reason.
     pub(super) fn count(&self, reason: &'static str) {
         *self.0.lock().entry(reason).or_default() += 1;
     }
 
-    /// As they are.
+    /// Returns all counters.
     pub(super) fn all(&self) -> BTreeMap<&'static str, u64> {
         self.0.lock().clone()
     }

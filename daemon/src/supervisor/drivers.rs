@@ -1,6 +1,6 @@
-//! Whether the node's OpenCL drivers may have changed, told cheaply from files.
+//! Detects from files, at little cost, whether the node's OpenCL drivers may have changed.
 //!
-//! What it is not: it loads no driver. A false alarm costs one probe.
+//! This module loads no driver. A false positive costs one probe.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use crate::driver_files;
 
-/// Stands for the state of every file by which loaders find drivers.
+/// Hash of the state of every file by which loaders find drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fingerprint(u64);
 
 impl Fingerprint {
-    /// As it is now.
+    /// Computes the fingerprint of the current state.
     pub(super) fn now() -> Fingerprint {
         Fingerprint::of(&driver_files::places(&|name| std::env::var_os(name)))
     }

@@ -1,4 +1,4 @@
-//! How sessions and their workers end: as what it counts, and what the log says of it.
+//! How sessions and their workers end: the label under which an end is counted, and its log message.
 
 use std::process::ExitStatus;
 
@@ -9,7 +9,7 @@ use super::worker::{Asked, Worker};
 use crate::accounting::Cause;
 use crate::handover::Owner;
 
-/// Why sessions end.
+/// Labels of the reasons for which sessions end.
 pub(super) const ENDINGS: [&str; 9] = [
     "closed",
     "client_lost",
@@ -21,7 +21,7 @@ pub(super) const ENDINGS: [&str; 9] = [
     "unresponsive",
     "died",
 ];
-/// What a session's end counts as: one of [`ENDINGS`].
+/// Returns the label under which a session's end is counted, one of [`ENDINGS`].
 pub(super) fn ending(
     worker: &Worker,
     said: Option<Cause>,
@@ -42,7 +42,7 @@ pub(super) fn ending(
     }
 }
 
-/// Says how a worker ended, and whose it was.
+/// Logs how a worker ended, and whose session it served.
 pub(super) fn log_end(
     worker: &Worker,
     session: Option<(SessionId, &Owner)>,
@@ -52,7 +52,7 @@ pub(super) fn log_end(
     let status = match status {
         Ok(status) => status,
         Err(error) => {
-            tracing::error!(%error, worker = serial, "a worker cannot be waited for");
+            tracing::error!(%error, worker = serial, "cannot wait for the end of a worker");
             return;
         }
     };
@@ -64,7 +64,7 @@ pub(super) fn log_end(
             user = owner.user,
             worker = serial,
             cause,
-            "the session's worker crashed: a kernel or the driver did it; other sessions go on"
+            "the session's worker crashed in a kernel or the driver; other sessions are not affected"
         ),
         Some((session, owner)) if status.success() || worker.was_asked() != Asked::Nothing => {
             tracing::info!(
@@ -83,7 +83,7 @@ pub(super) fn log_end(
                 user = owner.user,
                 worker = serial,
                 cause,
-                "the session's worker ended"
+                "the session's worker ended unexpectedly"
             );
         }
         None if status.success() || worker.was_asked() != Asked::Nothing => {

@@ -1,23 +1,24 @@
-//! What one address and one user may have of the node at once: sessions, and the memory that they may take.
+//! Limits per address and per user: how many sessions they may have on the node at once, and how much
+//! memory these may use.
 //!
-//! What it is not: it makes sure of no user's name; who calls knows whom it has. Invariant: a session that was not
-//! opened holds nothing, and one that has ended holds nothing either.
+//! This module does not authenticate; its caller knows the user. Invariant: a session that was not opened,
+//! or that has ended, counts for nothing.
 
 use std::net::IpAddr;
 
 use super::admission::{Full, Place, Tally, household};
 use crate::config::HolderLimits;
 
-/// Who is to have a session.
+/// The party to which a session is charged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Holder {
-    /// Where the call came from, as far as it is known.
+    /// Address from which the call came, if known.
     pub(super) address: Option<IpAddr>,
-    /// Who it was, where callers have to show that.
+    /// The authenticated user, if the settings require authentication.
     pub(super) user: Option<String>,
 }
 
-/// What all hold.
+/// The current usage of all addresses and users.
 pub(super) struct Holdings {
     settings: HolderLimits,
     addresses: Tally<IpAddr>,
@@ -25,7 +26,7 @@ pub(super) struct Holdings {
     memory: Tally<Option<String>>,
 }
 
-/// What one session holds, given back when dropped.
+/// The share of one session in the usage; released when dropped.
 #[derive(Default)]
 pub(super) struct Holding {
     _address: Option<Place<IpAddr>>,
@@ -33,16 +34,18 @@ pub(super) struct Holding {
     _memory: Option<Place<Option<String>>>,
 }
 
-/// One has, or all have, as much as may be had.
+/// A limit of the node, of an address or of a user is exhausted.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum TooMuch {
-    #[error("your address has as many sessions on this node as one may have ({0})")]
+    #[error(
+        "your address has reached the node's limit of {0} sessions per address; close one of them"
+    )]
     Address(u32),
-    #[error("you have as many sessions on this node as one user may have ({0})")]
+    #[error("you have reached the node's limit of {0} sessions per user; close one of them")]
     User(u32),
-    #[error("the memory that this node has for sessions is taken")]
+    #[error("the node's memory for sessions is exhausted; try again later")]
     Memory,
-    #[error("you have as much memory on this node as one user may have")]
+    #[error("you have reached the node's memory limit per user; close a session")]
     UserMemory,
 }
 
@@ -60,10 +63,11 @@ impl Holdings {
         }
     }
 
-    /// Whether the holder's own limits leave room for one more session. Memory that others have is none of these.
+    /// Checks whether the holder's own limits leave room for one more session. Ignores memory that other
+    /// holders' sessions use, because such sessions may end.
     ///
     /// # Errors
-    /// [`TooMuch`].
+    /// [`TooMuch`] with the holder's limit.
     pub(super) fn may_take(&self, holder: &Holder, host_memory: u64) -> Result<(), TooMuch> {
         match self.take(holder, host_memory) {
             Ok(_) | Err(TooMuch::Memory) => Ok(()),
@@ -71,13 +75,14 @@ impl Holdings {
         }
     }
 
-    /// Room for one more session, whose process may take so many bytes; 0: no limit.
+    /// Charges one more session to the holder. Its process may use `host_memory` bytes; 0: no limit.
     ///
     /// # Errors
-    /// [`TooMuch`]; nothing is held then.
+    /// [`TooMuch`]; nothing is charged then.
     pub(super) fn take(&self, holder: &Holder, host_memory: u64) -> Result<Holding, TooMuch> {
+        // If a later limit refuses, the drop of `holding` releases the earlier charges.
         let mut holding = Holding::default();
-        // Tunnels end on this machine: whoever comes through one has its address.
+        // Loopback has no limit: tunnels end on this machine, so all callers behind them share its address.
         if let Some(address) = holder.address.filter(|a| !a.to_canonical().is_loopback()) {
             let taken = self.addresses.take(household(address), 1);
             let limit = self.settings.per_address;
@@ -164,7 +169,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(holdings.take(&both, 0).err(), Some(TooMuch::User(1)));
         }
-        // What was refused holds nothing of the address either.
+        // A refused session is not charged to the address either.
         let _two = [(), ()].map(|()| holdings.take(&from("10.0.0.1"), 0).unwrap());
         assert!(holdings.take(&of("b"), 0).is_ok());
     }

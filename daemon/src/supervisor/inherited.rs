@@ -1,15 +1,17 @@
-//! Which of the daemon's own variables its workers have: what drivers and compilers are set up by, and no others.
+//! Selects the daemon's environment variables that workers inherit: those that configure drivers and
+//! compilers, and no others.
 //!
-//! A worker runs kernels of strangers, which on a CPU are native code and can read their process's environment. The
-//! daemon's may be an administrator's shell's, with secrets in it that have nothing to do with OpenCL.
+//! A worker runs kernels of unknown origin. On a CPU device these are native code and can read their
+//! process's environment. The daemon's environment may come from an administrator's shell and contain
+//! secrets.
 //!
-//! What it is not: a worker's own settings come beside, from its cell. Invariant: a variable that is not named here or
-//! in `[sandbox] environment` reaches no worker.
+//! The worker environment's own variables are added elsewhere (`worker_env`). Invariant: a worker inherits only
+//! variables that are listed here or in `[sandbox] environment`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// Whole names: what every program has.
+/// Complete names, of variables that every program may have.
 const NAMES: [&str; 15] = [
     "HOME",
     "LANG",
@@ -28,9 +30,9 @@ const NAMES: [&str; 15] = [
     "XDG_RUNTIME_DIR",
 ];
 
-/// Beginnings of names: the loader of libraries, OpenCL's loaders, drivers and what they compile with.
+/// Prefixes of names: the dynamic linker, OpenCL loaders, drivers and their compilers.
 const BEGINNINGS: [&str; 39] = [
-    // The system's and ours.
+    // The system and Causeway.
     "LC_",
     "LD_",
     "GLIBC_",
@@ -41,7 +43,7 @@ const BEGINNINGS: [&str; 39] = [
     "OPENCL_",
     "CL_",
     "CLC_",
-    // PoCL and what it is built of.
+    // PoCL and its libraries.
     "POCL_",
     "LLVM_",
     "OMP_",
@@ -77,7 +79,7 @@ const BEGINNINGS: [&str; 39] = [
     "DRI_",
 ];
 
-/// Those of the variables that workers have; `more` are names, or beginnings that end with `*`.
+/// Returns the variables that workers inherit. `more` contains further names, or prefixes that end in `*`.
 pub(super) fn of(
     variables: impl Iterator<Item = (OsString, OsString)>,
     more: &[String],

@@ -1,9 +1,9 @@
-//! The node's inventory: asked of a probing worker, cached, asked again when drivers change.
+//! The node's inventory. A probing worker lists the devices; the result is cached until the drivers change.
 //!
-//! Invariant: at most one probe runs; its crash, silence or babble is a line in
-//! [`Inventory::problems`], never the daemon's trouble. The generation is a digest of the platforms, so
-//! it is the same exactly as long as every index means the same device with the same answers, over
-//! restarts too.
+//! Invariants: at most one probe runs at a time. A probe that crashes, hangs or sends too much adds a line
+//! to [`Inventory::problems`] and does not harm the daemon. The generation is a digest of the platforms.
+//! Across restarts too, it stays the same exactly as long as each index refers to the same device with the
+//! same answers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,23 +20,23 @@ use super::process::{self, Processes, Role};
 use crate::config::InventorySettings;
 use crate::driver_files;
 
-/// Bytes of a probe's answer.
+/// Maximum length of a probe's answer, in bytes.
 const MAX_ANSWER: u64 = 16 << 20;
-/// A failed probe is tried again when somebody asks, but not more often.
+/// Minimum time between a failed probe and the next one. A request triggers the retry.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// What is known of the node's devices.
+/// The result of the latest probe.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// `platforms`, `problems`, `remarks` and `generation`; the rest is the service's.
+    /// `platforms`, `problems`, `remarks` and `generation`; the service fills in the other fields.
     pub(super) inventory: Inventory,
 }
 
-/// The cache.
+/// The cached inventory.
 pub(super) struct InventoryCache {
     settings: InventorySettings,
     processes: Processes,
-    /// Held while a probe runs, so that all who ask meanwhile get its answer.
+    /// Locked while a probe runs, so that concurrent requests share its result.
     state: tokio::sync::Mutex<Option<Cached>>,
     latest: parking_lot::Mutex<Arc<Known>>,
 }
@@ -44,7 +44,7 @@ pub(super) struct InventoryCache {
 struct Cached {
     known: Arc<Known>,
     fingerprint: Fingerprint,
-    /// When a failed probe may be tried again.
+    /// Earliest time of a retry, if the probe failed.
     retry_at: Option<Instant>,
 }
 
@@ -64,9 +64,10 @@ impl InventoryCache {
         }
     }
 
-    /// The inventory as it is now, and whether it is another one than before.
+    /// Returns the current inventory, and whether it differs from the previous one.
     pub(super) async fn current(&self) -> (Arc<Known>, bool) {
         let mut state = self.state.lock().await;
+        // Taken before the probe, so that a change during the probe leads to another one.
         let fingerprint = Fingerprint::now();
         if let Some(cached) = &*state
             && cached.holds(fingerprint, Instant::now())
@@ -78,7 +79,9 @@ impl InventoryCache {
             failed,
             fell_back,
         } = self.ask().await;
-        inventory.remarks.extend(self.processes.cells().remarks());
+        inventory
+            .remarks
+            .extend(self.processes.worker_envs().remarks());
         let known = Arc::new(Known {
             inventory: with_generation(inventory),
         });
@@ -96,14 +99,14 @@ impl InventoryCache {
         (known, changed || fell_back)
     }
 
-    /// What was known last, without asking anybody.
+    /// Returns the last known inventory, without a probe.
     pub(super) fn latest(&self) -> Arc<Known> {
         Arc::clone(&self.latest.lock())
     }
 
-    /// Has the devices listed. Where drivers may be missing, it is seen whether the sandbox keeps them away.
+    /// Runs a probe. If drivers may be missing, a second probe checks whether the sandbox hides them.
     async fn ask(&self) -> Asked {
-        let closed = self.processes.cells().are_closed();
+        let closed = self.processes.worker_envs().are_sandboxed();
         let mut asked = match self.probe(Role::Probe).await {
             Ok(inventory) => Asked {
                 inventory,
@@ -111,7 +114,7 @@ impl InventoryCache {
                 fell_back: false,
             },
             Err(error) => {
-                tracing::error!(%error, "the node's OpenCL could not be asked");
+                tracing::error!(%error, "the node's OpenCL devices cannot be listed");
                 Asked {
                     inventory: Inventory {
                         problems: vec![error.to_string()],
@@ -132,28 +135,29 @@ impl InventoryCache {
         asked
     }
 
-    /// What to do about devices that are there outside of the sandbox only.
+    /// Handles devices that only the probe outside the sandbox found. Runs without a sandbox from now on if
+    /// the settings allow that; otherwise reports a problem.
     fn compare(&self, asked: &mut Asked, open: Inventory) {
         let mut kept_away = names(&open);
         for name in names(&asked.inventory) {
             if let Some(at) = kept_away.iter().position(|other| *other == name) {
+                // Several devices may have one name, so each match removes only one.
                 kept_away.swap_remove(at);
             }
         }
         if kept_away.is_empty() {
             return;
         }
-        let cells = self.processes.cells();
-        if cells.may_fall_back() {
-            cells.fall_back();
+        let worker_envs = self.processes.worker_envs();
+        if worker_envs.may_fall_back() {
+            worker_envs.fall_back();
             asked.inventory = open;
             asked.failed = false;
             asked.fell_back = true;
         } else {
             asked.inventory.problems.push(format!(
-                "the sandbox of sessions' processes keeps devices away: {}. Say in daemon.toml what their driver \
-                 needs ([sandbox] read, write), or go on without a sandbox where it is in the way ([sandbox] \
-                 fall_back = true)",
+                "the sandbox hides devices: {}. Add the paths that their driver needs to daemon.toml ([sandbox] read, \
+                 write), or allow running without a sandbox ([sandbox] fall_back = true)",
                 kept_away.join(", ")
             ));
         }
@@ -177,7 +181,7 @@ impl InventoryCache {
             .await
             .unwrap_or(Err(ProbeFailed::TooSlow(limit)));
         if answered.is_err() {
-            // Reaped here, so that a failed probe leaves nothing behind.
+            // The process is reaped here, so that a failed probe leaves nothing behind.
             process.end().await;
         }
         let (bytes, status) = answered?;
@@ -193,16 +197,16 @@ impl InventoryCache {
     }
 }
 
-/// What came of asking.
+/// The result of one probe.
 struct Asked {
     inventory: Inventory,
-    /// There was no answer; one is asked for again.
+    /// The probe gave no answer and is to be retried.
     failed: bool,
-    /// It is the answer from outside of the sandbox, which is off from now on.
+    /// The inventory comes from outside the sandbox, which is disabled from now on.
     fell_back: bool,
 }
 
-/// Whether a driver that the loaders are told of may not have come up. Most have a platform each.
+/// Returns whether an installed driver may have failed to load. Most drivers have one platform each.
 fn may_miss_drivers(inventory: &Inventory, drivers: usize) -> bool {
     let platforms = &inventory.platforms;
     drivers > 0
@@ -211,7 +215,7 @@ fn may_miss_drivers(inventory: &Inventory, drivers: usize) -> bool {
             || !inventory.problems.is_empty())
 }
 
-/// The devices' names, as far as they tell them.
+/// Returns the names of the devices that report one.
 fn names(inventory: &Inventory) -> Vec<String> {
     const CL_DEVICE_NAME: u32 = 0x102B;
     let devices = inventory.platforms.iter().flat_map(|p| &p.devices);
@@ -229,7 +233,7 @@ fn names(inventory: &Inventory) -> Vec<String> {
         .collect()
 }
 
-/// The probing worker gave no answer.
+/// The probing worker gave no usable answer.
 #[derive(Debug, thiserror::Error)]
 enum ProbeFailed {
     #[error("listing the OpenCL devices took more than {} s; a driver hangs", .0.as_secs())]
@@ -240,7 +244,7 @@ enum ProbeFailed {
     Crashed(String),
     #[error("listing the OpenCL devices gave more than {MAX_ANSWER} bytes")]
     TooLong,
-    #[error("listing the OpenCL devices gave nothing that can be read: {0}")]
+    #[error("listing the OpenCL devices gave invalid data: {0}")]
     Unreadable(#[from] prost::DecodeError),
     #[error("the OpenCL devices cannot be listed: {0}")]
     System(#[from] std::io::Error),
@@ -257,12 +261,12 @@ fn with_generation(mut inventory: Inventory) -> Inventory {
     inventory
 }
 
-/// Remarks that were made `before` are not made again.
+/// Logs the inventory. Skips remarks that are in `before`, because they were logged earlier.
 fn log(inventory: &Inventory, before: &[String]) {
     let devices: usize = inventory.platforms.iter().map(|p| p.devices.len()).sum();
     tracing::info!(platforms = inventory.platforms.len(), devices, "inventory");
     for problem in &inventory.problems {
-        tracing::warn!(problem, "the node's OpenCL");
+        tracing::warn!(problem, "a problem with the node's OpenCL");
     }
     for remark in inventory.remarks.iter().filter(|r| !before.contains(r)) {
         tracing::warn!("{remark}");

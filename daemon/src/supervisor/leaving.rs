@@ -1,18 +1,19 @@
-//! How long a worker process has for its end, and what follows when it does not end.
+//! Time limits for the end of a worker process, and the escalation when it does not end.
 //!
-//! What it is not: it has no clock and kills nobody; [`Worker::watch`](super::worker::Worker::watch) does. Invariant: a
-//! process that is to end is killed in bounded time, and one that outlives that is told of in bounded time.
+//! This module has no clock and kills nothing; [`Worker::watch`](super::worker::Worker::watch) does both.
+//! Invariants: a process that is to end is killed after a bounded time. A process that survives the kill is
+//! reported after a bounded time.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
 
-/// For a worker that is to leave. It may be inside a driver that does not return.
+/// Time for a worker to leave by itself. It may be inside a driver that does not return.
 pub(super) const LEAVE_WITHIN: Duration = Duration::from_secs(3);
-/// For a worker that was killed. One that is still there after it is in the kernel, where no signal reaches it: the
-/// kernel is freeing much memory, or a device's driver does not return.
+/// Time for a killed worker to disappear. A process that lives on is inside the kernel, where no signal
+/// reaches it. The kernel is freeing much memory, or a device's kernel driver does not return.
 pub(super) const DIE_WITHIN: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// The state of one process's end.
 #[derive(Debug, Default)]
 pub(super) struct Leaving {
     killed_at: Option<Instant>,
@@ -20,40 +21,41 @@ pub(super) struct Leaving {
     is_stuck: bool,
 }
 
-/// What the caller does now.
+/// The next action for the caller.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Wait,
     Kill,
-    /// The process was killed and is still there.
+    /// Report that the process was killed and still exists.
     TellStuck,
 }
 
 impl Leaving {
-    /// The process must end by itself, within [`LEAVE_WITHIN`] of this moment or of an earlier one.
+    /// Requires the process to end by itself within [`LEAVE_WITHIN`] from `now`. An earlier deadline stays
+    /// in force.
     pub(super) fn is_due(&mut self, now: Instant) {
         self.is_due_by(now + LEAVE_WITHIN);
     }
 
-    /// The process must end by itself by then, or earlier if it must already.
+    /// Requires the process to end by itself before `by`. An earlier deadline stays in force.
     pub(super) fn is_due_by(&mut self, by: Instant) {
         if self.dead_by.is_none() {
             self.killed_at = Some(self.killed_at.map_or(by, |earlier| earlier.min(by)));
         }
     }
 
-    /// It may stay after all.
+    /// Cancels the deadline: the process may stay after all.
     pub(super) fn may_stay(&mut self) {
         self.killed_at = None;
     }
 
-    /// The process was killed.
+    /// Notes that the process was killed at `now`.
     pub(super) fn was_killed(&mut self, now: Instant) {
         self.killed_at = None;
         self.dead_by.get_or_insert(now + DIE_WITHIN);
     }
 
-    /// When to ask for the next step.
+    /// Returns when to ask for the next step.
     pub(super) fn next(&self) -> Option<Instant> {
         match self.dead_by {
             Some(_) if self.is_stuck => None,
@@ -62,7 +64,7 @@ impl Leaving {
         }
     }
 
-    /// What is to be done at this moment.
+    /// Returns the action that is due at `now`.
     pub(super) fn step(&mut self, now: Instant) -> Step {
         match self.next() {
             Some(at) if at <= now => {}
@@ -88,7 +90,7 @@ mod tests {
         assert_eq!((leaving.next(), leaving.step(begun)), (None, Step::Wait));
         leaving.is_due_by(begun + 10 * LEAVE_WITHIN);
         leaving.is_due(begun);
-        // Once more changes nothing.
+        // A later deadline changes nothing.
         leaving.is_due(begun + LEAVE_WITHIN);
         assert_eq!(leaving.step(begun), Step::Wait);
         let late = begun + LEAVE_WITHIN;

@@ -1,4 +1,5 @@
-//! Listening sockets: our own or the service manager's, and one for lanes through shared memory.
+//! Listening sockets: opened by the daemon or passed by the service manager, and one for lanes through
+//! shared memory.
 
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
@@ -13,7 +14,8 @@ use uuid::Uuid;
 use super::CannotStart;
 use crate::config::Settings;
 
-/// The passed listeners if there are any, else those that the settings name.
+/// Returns the listeners that the service manager passed. If there are none, opens those that the settings
+/// name.
 pub(super) fn listeners(
     settings: &Settings,
     inherited: Vec<OwnedFd>,
@@ -35,8 +37,8 @@ pub(super) fn listeners(
     Ok(listeners)
 }
 
-/// The Unix sockets that the settings name. Whoever may write a socket's file can use the node, which by the usual umask is the
-/// daemon's user.
+/// Opens the Unix sockets that the settings name. Everyone with write permission on a socket's file can use
+/// the node. With the usual umask that is the daemon's user only.
 pub(super) fn sockets(settings: &Settings) -> Result<Vec<UnixListener>, CannotStart> {
     let bind = |path: &PathBuf| {
         bind_socket(path).map_err(|error| CannotStart::Listen {
@@ -47,10 +49,10 @@ pub(super) fn sockets(settings: &Settings) -> Result<Vec<UnixListener>, CannotSt
     settings.sockets.iter().map(bind).collect()
 }
 
-/// Leaves none of the sockets' files behind; of a private daemon nor the folder, which was made for it.
+/// Removes the sockets' files. For a private daemon, also removes the folder, which was made for it.
 pub(super) fn remove_sockets(settings: &Settings) {
     for path in &settings.sockets {
-        // Somebody may have been quicker.
+        // The file may be gone already.
         let _ = std::fs::remove_file(path);
         if let (true, Some(folder)) = (settings.private, path.parent()) {
             let _ = std::fs::remove_dir(folder);
@@ -61,7 +63,8 @@ pub(super) fn remove_sockets(settings: &Settings) {
 fn bind_socket(path: &Path) -> std::io::Result<UnixListener> {
     use std::os::unix::net::{UnixListener as Listener, UnixStream};
     let listener = match Listener::bind(path) {
-        // A daemon that was killed leaves its socket's file.
+        // A daemon that was killed leaves its socket's file. A refused connection shows that no process
+        // listens on it any more.
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
             let nobody = UnixStream::connect(path).err().map(|error| error.kind());
             if nobody != Some(ErrorKind::ConnectionRefused) {
@@ -76,7 +79,7 @@ fn bind_socket(path: &Path) -> std::io::Result<UnixListener> {
     UnixListener::from_std(listener)
 }
 
-/// Where those come who watch machines, if they are to.
+/// Opens the listener for metrics and health checks, if the settings name one.
 pub(super) fn watchers(settings: &Settings) -> Result<Option<Listener>, CannotStart> {
     let bind = |address: SocketAddr| {
         let tls = settings.security.tls.as_ref();
@@ -88,7 +91,8 @@ pub(super) fn watchers(settings: &Settings) -> Result<Option<Listener>, CannotSt
     settings.metrics.map(bind).transpose()
 }
 
-/// Listens where processes of this host find memory to share. Without it their bytes go over TCP.
+/// Opens the rendezvous for clients on this host that can share memory. Without it, their data goes over
+/// TCP.
 pub(super) fn place(daemon: &Uuid) -> Option<(Place, UnixListener)> {
     let place = Place::here(*daemon.as_bytes())?;
     let listener = place.listen().and_then(|listener| {
@@ -98,13 +102,17 @@ pub(super) fn place(daemon: &Uuid) -> Option<(Place, UnixListener)> {
     match listener {
         Ok(listener) => Some((place, listener)),
         Err(error) => {
-            tracing::warn!(%error, "no memory is shared with clients of this host");
+            tracing::warn!(
+                %error,
+                "shared memory with clients of this host is not available; their data goes over TCP"
+            );
             None
         }
     }
 }
 
-/// One line for each listener on standard output: who started us may read there which port was taken.
+/// Prints one line for each listener on standard output. The process that started the daemon may read the
+/// chosen ports there.
 pub(super) fn announce(
     addresses: &[SocketAddr],
     sockets: &[PathBuf],
@@ -117,7 +125,7 @@ pub(super) fn announce(
         .map(|path| format!("unix:{}", path.display()));
     for address in addresses.chain(sockets) {
         tracing::info!(%address, "listening");
-        // A closed standard output is no reason not to serve.
+        // The daemon serves even if standard output is closed.
         let _ = writeln!(out, "listening on {address}");
     }
     if let Some(address) = watched_at {
@@ -127,7 +135,7 @@ pub(super) fn announce(
     let _ = out.flush();
 }
 
-/// Tells whoever has started a private daemon that there is nothing to serve, and why.
+/// Reports on standard output that a private daemon has no device to serve, and why.
 pub(super) fn announce_nothing(problems: &[String]) {
     let mut out = std::io::stdout().lock();
     let why = problems.join("; ").replace('\n', " ");
@@ -164,8 +172,8 @@ fn warn_of_exposure(settings: &Settings, listeners: &[TcpListener]) {
         if settings.exposes(&address) {
             tracing::warn!(
                 %address,
-                "INSECURE: everyone who can reach this address can run code on this machine's \
-                 devices and read what crosses the network; --insecure asked for it"
+                "INSECURE: everyone who can reach this address can run code on this machine's devices and read the \
+                 traffic, because --insecure is set"
             );
         }
     }

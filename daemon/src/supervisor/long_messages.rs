@@ -1,8 +1,9 @@
-//! Whose messages may be long: of who is known, and on a managed node of who names at the head of his call a lease that
-//! is served here. A credential for many devices is long; what a stranger has to say is not.
+//! Limits the length of a caller's messages. Long messages are accepted from known callers. On a managed
+//! node they are also accepted from callers that name a served lease in a header. A credential for many
+//! devices is long; other messages of unknown callers are short.
 //!
-//! What it is not: it lets nobody in ([`authentication`](super::authentication)). Invariant: of a stranger's message
-//! no more than [`STRANGERS`] bytes are taken, however long it says it is.
+//! This module authenticates nobody ([`authentication`](super::authentication)). Invariant: at most
+//! [`STRANGERS`] bytes of an unknown caller's message are accepted, whatever length it announces.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::task::{Context, Poll};
 
 use causeway_proto::control::node_server::{Node, NodeServer};
 use causeway_proto::named_lease;
-use causeway_serving::door::Peer;
+use causeway_serving::gate::Peer;
 use tonic::body::Body;
 use tonic::codegen::http::{self, Extensions, HeaderMap};
 use tonic::codegen::{BoxFuture, Service};
@@ -19,12 +20,14 @@ use tonic::server::NamedService;
 use super::Supervisor;
 use super::managed::Managed;
 
-/// A request is small; its strings are cut before they reach the log.
+/// Maximum length of a known caller's message, in bytes. Requests are small; their strings are shortened
+/// before they are logged.
 const LONG: usize = 64 << 10;
-/// Who has a lease of a few dozen devices, and does not name it, is heard with it; and who shows nothing in any case.
+/// Maximum length of an unknown caller's message, in bytes. A credential for a few dozen devices fits
+/// without the header.
 const STRANGERS: usize = 4 << 10;
 
-/// A service with room for messages of either length.
+/// A service that selects the maximum message length by the head of the call.
 pub(super) struct ByHead<N> {
     supervisor: Arc<Supervisor>,
     long: NodeServer<N>,
@@ -62,7 +65,7 @@ impl<N: Node> Service<http::Request<Body>> for ByHead<N> {
     type Future = BoxFuture<Self::Response, Infallible>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // As generated servers are: always.
+        // Generated servers are always ready.
         Poll::Ready(Ok(()))
     }
 
@@ -76,7 +79,7 @@ impl<N: Node> Service<http::Request<Body>> for ByHead<N> {
 }
 
 fn may_be_long(managed: Option<&Managed>, headers: &HeaderMap, extensions: &Extensions) -> bool {
-    // Elsewhere who is let in was known by the head of his call.
+    // Without a device manager, the call was authenticated by its head before it came here.
     let Some(managed) = managed else {
         return true;
     };

@@ -1,17 +1,17 @@
-//! The supervisor: listens, admits, routes, watches. Never touches OpenCL.
+//! The supervisor: listens, admits sessions, routes connections to workers and monitors the workers. It
+//! never uses OpenCL.
 //!
-//! Everything runs on one thread (the process's first, which also is every worker's parent thread, so
-//! that `PR_SET_PDEATHSIG` speaks of the daemon's death and not of a pool thread's). Nothing here
-//! blocks: what could is in another process.
+//! All tasks run on one thread, the process's first. That thread is also the parent of every worker, so
+//! `PR_SET_PDEATHSIG` reports the death of the daemon and not of a pool thread. Nothing here blocks: work
+//! that could block runs in another process or thread.
 //!
-//! Invariant: a stranger's connection costs one small, time-limited buffer until it has named a session
-//! that exists or spoken HTTP/2.
+//! Invariant: an unidentified connection costs one small, time-limited buffer. This changes only when it
+//! has named an existing session or has spoken HTTP/2.
 #![forbid(unsafe_code)]
 
 mod accept;
 mod authentication;
 mod builds;
-mod cells;
 mod client;
 mod compiling;
 mod counts;
@@ -31,6 +31,7 @@ mod process;
 mod stop;
 mod watched;
 mod worker;
+mod worker_env;
 mod workers;
 
 use std::net::SocketAddr;
@@ -41,7 +42,7 @@ use std::time::Instant;
 use causeway_lane::Place;
 use causeway_proto::control::Inventory;
 use causeway_serving::admission::{self, Admission};
-use causeway_serving::door::Places;
+use causeway_serving::gate::Places;
 use causeway_serving::services::NotReflected;
 use causeway_serving::watched::Listener;
 use tokio::net::{TcpListener, UnixListener};
@@ -50,70 +51,71 @@ use tokio::sync::watch;
 use crate::config::{BadSettings, Settings};
 use crate::sys;
 use builds::Builds;
-use cells::{Cells, NoCells};
 use counts::Reasons;
 use inventory::InventoryCache;
 use managed::Managed;
 use process::Processes;
 use watched::Watch;
+use worker_env::{WorkerEnvError, WorkerEnvs};
 use workers::Workers;
 
-/// The daemon cannot start.
+/// Reasons for which the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum CannotStart {
-    /// An address that cannot be listened on.
+    /// The daemon cannot listen on an address.
     #[error("cannot listen on {address}: {error}")]
     Listen {
-        /// Which.
+        /// The address.
         address: String,
-        /// Why.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// A listener passed by the service manager is not to be served.
+    /// The settings do not allow a listener that the service manager passed.
     #[error(transparent)]
     Settings(#[from] BadSettings),
-    /// There is no place, or no user, for the workers.
+    /// The folder or the user for worker processes is not available.
     #[error(transparent)]
-    Cells(#[from] NoCells),
-    /// What is told of the services.
+    WorkerEnvs(#[from] WorkerEnvError),
+    /// The descriptions of the gRPC services for reflection are invalid.
     #[error(transparent)]
     Services(#[from] NotReflected),
-    /// Something of the system's.
+    /// Another system call failed.
     #[error("{0}")]
     System(#[from] std::io::Error),
 }
 
-/// What the supervisor's tasks share.
+/// State that the supervisor's tasks share.
 struct Supervisor {
     settings: Settings,
-    /// Where it listens.
+    /// Addresses on which the daemon listens.
     addresses: Vec<SocketAddr>,
-    /// Where it listens for lanes through shared memory.
+    /// Rendezvous for lanes through shared memory, if the daemon offers them.
     place: Option<Place>,
-    /// Random for each daemon, because clones of a machine share every stable identity, and two nodes taken for
-    /// one would lose one's devices; of a managed node kept with care.
+    /// Identity of the node. The uuid is random for each daemon start, because clones of a machine share
+    /// every stable identifier. If two nodes had one identity, clients would miss the devices of one of
+    /// them. A managed node keeps its uuid instead; see `managed::node_uuid`.
     uuid: uuid::Uuid,
     started: Instant,
-    /// Connections that have not said yet what they are.
+    /// Admission of connections that have not yet shown what they are.
     handshakes: Admission,
-    /// gRPC connections: of those who have not shown yet that they may come, and of others.
+    /// Limits on gRPC connections: one for callers that have not been identified, one for others.
     control: Places,
     inventory: InventoryCache,
     workers: Workers,
-    /// On a node that a device manager gives out.
+    /// Managed mode; `None` without a device manager.
     managed: Option<Managed>,
-    /// Connections that were not served.
+    /// Connections that were not served, by reason.
     refused: Reasons,
-    /// Sessions that were not opened.
+    /// Sessions that were not opened, by reason.
     not_opened: Reasons,
-    /// Why it serves nobody new; `None`: it does.
+    /// Why the node opens no new sessions; `None` if it does.
     health: watch::Sender<Option<&'static str>>,
 }
 
-/// Serves until told to stop.
+/// Serves until a signal ends the daemon.
 ///
 /// # Errors
-/// [`CannotStart`]; once it serves, nothing ends it but a signal.
+/// [`CannotStart`]. Once the daemon serves, only a signal ends it.
 #[tokio::main(flavor = "current_thread")]
 pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), CannotStart> {
     let stop = stop::Signals::new(settings.private)?;
@@ -123,23 +125,24 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         .iter()
         .map(TcpListener::local_addr)
         .collect::<Result<Vec<_>, _>>()?;
-    // The lock on the identity lasts as long as the daemon.
+    // `_identity` is the lock on the node's identity, held until the daemon ends.
     let (uuid, _identity) = match &settings.manager {
         Some(manager) => managed::node_uuid(manager.folder.as_deref()),
         None => (uuid::Uuid::new_v4(), None),
     };
     let watchers = listen::watchers(&settings)?;
     let (place, local) = listen::place(&uuid).unzip();
+    // Drivers' caches are private by default if callers may be unrelated to each other.
     let strangers = settings.security.authenticates()
         || settings.manager.is_some()
         || !addresses.iter().all(causeway_serving::is_loopback);
-    let cells = Cells::open(
+    let worker_envs = WorkerEnvs::open(
         settings.sandbox.clone(),
         &settings.worker_user,
         strangers,
         settings.private,
     )?;
-    let processes = Processes::new(settings.logging.clone(), cells);
+    let processes = Processes::new(settings.logging.clone(), worker_envs);
     let (builds, teacher) = Builds::start(
         &settings.build_cache,
         settings.sessions.limits.host_memory,
@@ -173,7 +176,7 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         managed,
         refused: Reasons::new(&accept::REASONS),
         not_opened: Reasons::new(&node_service::REASONS),
-        health: watch::Sender::new(Some("the node's devices are being looked for")),
+        health: watch::Sender::new(Some("the node is still listing its devices")),
         settings,
     });
     serve(&supervisor, listeners, sockets, local, watchers)?;
@@ -217,8 +220,8 @@ fn serve(
     if let Some(certificate) = &supervisor.settings.security.certificate {
         tokio::spawn(causeway_serving::watch_certificate(certificate.clone()));
     }
-    // Both in the background: the first question waits for the probe, the first session for its
-    // worker, and nobody else waits at all.
+    // The spare workers and the inventory probe start in the background. Only the first inventory request
+    // waits for the probe, and only the first session may wait for a worker.
     supervisor.workers.replenish();
     tokio::spawn({
         let supervisor = Arc::clone(supervisor);
@@ -227,7 +230,8 @@ fn serve(
             if supervisor.settings.private && supervisor.devices() == 0 {
                 listen::announce_nothing(&known.inventory.problems);
             }
-            // Not before: a client waits a second for a node's devices, drivers may load for longer.
+            // The daemon announces itself only after the first probe. Drivers may take long to load, and a
+            // client waits only a second for a node's devices.
             listen::announce(
                 &supervisor.addresses,
                 &supervisor.settings.sockets,
@@ -244,22 +248,23 @@ fn serve(
 }
 
 impl Supervisor {
-    /// Whether others than this machine's users can use the node without a name.
+    /// Returns whether callers from other machines can use the node without authentication.
     fn is_exposed(&self) -> bool {
         self.addresses.iter().any(|at| self.settings.exposes(at))
     }
 
-    /// Where other nodes may reach this one, as of now: interfaces come and go.
+    /// Returns the addresses at which other nodes may reach this one. They are computed on each call,
+    /// because interfaces come and go.
     fn peer_addresses(&self) -> Vec<String> {
         peers::addresses(&self.addresses, &self.settings.advertise, || {
             sys::interface_addresses().unwrap_or_else(|error| {
-                tracing::warn!(%error, "the addresses of this machine");
+                tracing::warn!(%error, "cannot read the addresses of this machine's interfaces");
                 Vec::new()
             })
         })
     }
 
-    /// All that is said of this node.
+    /// Builds the complete inventory message of this node.
     fn told(&self, known: &inventory::Known) -> Inventory {
         Inventory {
             node_uuid: self.uuid.as_bytes().to_vec().into(),
@@ -273,7 +278,7 @@ impl Supervisor {
         }
     }
 
-    /// The inventory as it is now. Spare workers that have listed what is no longer so are replaced.
+    /// Returns the current inventory. Replaces the spare workers if the devices have changed.
     async fn current_inventory(&self) -> Arc<inventory::Known> {
         let (known, changed) = self.inventory.current().await;
         if changed {

@@ -1,4 +1,4 @@
-//! The `Node` service: what clients, tools and the device manager ask a node.
+//! The `Node` service: the calls of clients, tools and the device manager.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use causeway_proto::control::{
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::Verdict;
 use causeway_proto::version;
-use causeway_serving::door::{Connection, Judged, Peer};
+use causeway_serving::gate::{Connection, Judged, Peer};
 use causeway_serving::services::{NotReflected, Services};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -20,34 +20,35 @@ use tonic::transport::Server;
 use tonic::{Code, Request, Response, Status};
 
 use super::Supervisor;
-use super::authentication::{self, Door, User, caller};
+use super::authentication::{self, ClientJudge, User, caller};
 use super::holders::Holder;
 use super::long_messages::ByHead;
 use super::managed::{Managed, NoLease, Place};
 use super::workers::NotOpened;
 use crate::handover::{Leased, MAX_USER, Owner};
 
-/// Where accepted connections that speak HTTP/2 go.
+/// Sender for accepted connections that speak HTTP/2.
 pub(super) type ControlConnections = mpsc::Sender<io::Result<Connection>>;
 
-/// A peer that vanished is noticed by a ping, so that its place is free again.
+/// Interval of pings that detect vanished peers, so that their places become free.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_WITHIN: Duration = Duration::from_secs(10);
-/// Nobody needs a control connection for longer; who does opens another.
+/// Maximum age of a control connection. A client that needs one for longer opens another.
 const MAX_AGE: Duration = Duration::from_secs(600);
-/// A call's message has to come, and its answer to begin, beside the time for which drivers load.
+/// Time for a call's message to arrive and its answer to begin, in addition to the time in which drivers
+/// load.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// What tools are told of a node that `--insecure` has opened to everybody.
-const EXPOSED: &str =
-    "INSECURE: everyone who can reach this node can use it, and read what crosses the network";
-/// What tools are told of a node that was told to end.
+/// Remark shown by tools for a node that `--insecure` opens to everybody.
+const EXPOSED: &str = "INSECURE: everyone who can reach this node can use it and read the traffic, because --insecure \
+                       is set";
+/// Remark shown by tools for a node that is shutting down.
 const STOPPING: &str =
-    "STOPPING: this node opens no session any more, and ends when those that run are over";
-/// The path of the call that opens a session.
+    "STOPPING: this node opens no new sessions, and ends when its running sessions have ended";
+/// Path of the call that opens a session.
 const OPEN_SESSION: &str = "/causeway.control.v1.Node/OpenSession";
-/// Calls at once on one connection.
+/// Maximum number of simultaneous calls on one connection.
 const MAX_STREAMS: u32 = 16;
-/// Why sessions are not opened.
+/// Labels of the reasons for which sessions are not opened.
 pub(super) const REASONS: [&str; 6] = [
     "unauthenticated",
     "no_lease",
@@ -57,21 +58,22 @@ pub(super) const REASONS: [&str; 6] = [
     "other",
 ];
 
-/// Starts the service; it serves the connections that are sent to it.
+/// Starts the service. It serves the connections that are sent to the returned channel.
 ///
 /// # Errors
-/// When reflection has nothing to tell of it.
+/// [`NotReflected`] if the service descriptions are invalid.
 pub(super) fn serve(supervisor: &Arc<Supervisor>) -> Result<ControlConnections, NotReflected> {
     let (connections, incoming) = mpsc::channel(64);
-    let door = Door(Arc::clone(supervisor));
+    let judge = ClientJudge(Arc::clone(supervisor));
     let node = NodeService(Arc::clone(supervisor));
     let node = ByHead::new(supervisor, node);
     let health = supervisor.health.subscribe();
-    // Who asks for devices may wait for others' look at them and for his own; each is up to two probes.
+    // A request for devices may wait for another request's probes and then for its own. Each may take two
+    // probes.
     let probes = 4 * supervisor.settings.inventory.probe_time_limit;
     let services = Services::default()
         .within(probes + ANSWER_WITHIN)
-        .with(Judged::new(&door, node))
+        .with(Judged::new(&judge, node))
         .with_health(health, Option::is_none)
         .with_reflection(causeway_proto::SERVICES)?;
     let serving = Server::builder()
@@ -100,7 +102,7 @@ impl Node for NodeService {
     ) -> Result<Response<Inventory>, Status> {
         let user = caller(&request)?;
         self.check_version(request.get_ref().wire_version)?;
-        // A stranger is shown no device, so nobody looks for them on his account.
+        // No probe runs on behalf of an unknown caller, because it is shown no device.
         let known = match self.let_in(&request, &request.get_ref().credential, &user)? {
             true => self.0.current_inventory().await,
             false => self.0.inventory.latest(),
@@ -132,8 +134,9 @@ impl Node for NodeService {
         let named = <[u8; 16]>::try_from(&request.session_id[..])
             .ok()
             .zip(<[u8; 32]>::try_from(&request.session_secret[..]).ok());
-        let (id, secret) =
-            named.ok_or_else(|| Status::invalid_argument("no session id and secret"))?;
+        let (id, secret) = named.ok_or_else(|| {
+            Status::invalid_argument("the request has no valid session id and secret")
+        })?;
         match self.0.workers.close(SessionId(id), &SessionSecret(secret)) {
             Ok(()) => Ok(Response::new(CloseSessionReply {})),
             Err(verdict @ Verdict::UnknownSession) => Err(Status::not_found(verdict.to_string())),
@@ -172,7 +175,8 @@ impl NodeService {
         self.check_version(request.get_ref().wire_version)?;
         self.let_in(&request, &request.get_ref().credential, &user)?;
         let request = request.into_inner();
-        // Whoever has no lease is told why: nobody looks for devices, and no session makes room, on their account.
+        // Callers without a lease are refused before the next steps: on their account no probe runs, and no
+        // other session is displaced. The place taken here is released again at once.
         drop(self.lease(&request.credential, &user)?);
         let generation = self.0.current_inventory().await.inventory.generation;
         if request.inventory_generation != generation {
@@ -182,6 +186,7 @@ impl NodeService {
         }
         let made = self.0.workers.make_room(&holder).await;
         made.map_err(|error| Status::resource_exhausted(error.to_string()))?;
+        // The credential is checked again, because the lease may have ended while this call waited.
         let lease = self.lease(&request.credential, &user)?;
         let owner = lease
             .as_ref()
@@ -219,7 +224,8 @@ impl NodeService {
         })
     }
 
-    /// Where leases are asked for, who shows a good one is let in. Whether the connection is no stranger's.
+    /// On a managed node, marks the connection as known if the credential is a valid lease. Returns whether
+    /// the connection is known.
     fn let_in<T>(
         &self,
         request: &Request<T>,
@@ -236,7 +242,7 @@ impl NodeService {
         Ok(peer.standing.is_known())
     }
 
-    /// On a managed node, the place in a lease that the credential is good for.
+    /// On a managed node, takes a place in the lease that the credential proves.
     fn lease(
         &self,
         credential: &[u8],
@@ -263,7 +269,7 @@ impl NodeService {
     }
 }
 
-/// What is said of a node that is open to everybody, or serves nobody new.
+/// Returns remarks for tools: the node is open to everybody, or it is shutting down.
 pub(super) fn remarks(supervisor: &Supervisor) -> impl Iterator<Item = String> + use<> {
     let is_stopping = supervisor.workers.counts().draining;
     exposed(supervisor).chain(is_stopping.then(|| STOPPING.to_owned()))
@@ -274,7 +280,7 @@ fn exposed(supervisor: &Supervisor) -> impl Iterator<Item = String> + use<> {
     exposed.then(|| EXPOSED.to_owned()).into_iter()
 }
 
-/// Whose session it is to be.
+/// Returns the party to which the session is charged.
 fn holder<T>(User(user): &User, request: &Request<T>) -> Holder {
     let peer = request.extensions().get::<Peer>();
     Holder {
@@ -283,7 +289,7 @@ fn holder<T>(User(user): &User, request: &Request<T>) -> Holder {
     }
 }
 
-/// Whose it is where there is no lease.
+/// Returns the owner of a session without a lease.
 fn owner(User(user): &User) -> Owner {
     Owner {
         lease: None,
@@ -293,14 +299,14 @@ fn owner(User(user): &User) -> Owner {
     }
 }
 
-/// A call was refused before the service heard of it.
+/// Counts a call that was refused before it reached the service.
 pub(super) fn count_refusal(supervisor: &Supervisor, path: &str, status: &Status) {
     if path == OPEN_SESSION {
         supervisor.not_opened.count(reason(status.code()));
     }
 }
 
-/// What a refusal counts as: one of [`REASONS`].
+/// Returns the label under which a refusal is counted, one of [`REASONS`].
 fn reason(code: Code) -> &'static str {
     match code {
         Code::Unauthenticated => "unauthenticated",
@@ -312,7 +318,8 @@ fn reason(code: Code) -> &'static str {
     }
 }
 
-/// What a client says of itself is for people, and not to be believed; but for whose session it is.
+/// Logs what the client reports about itself. Only lease and user are verified; the other fields are for
+/// people and are not trusted.
 fn log_client(session: SessionId, owner: &Owner, client: Option<Client>) {
     let client = client.unwrap_or_default();
     let short = |text: &str| -> String { text.chars().take(64).collect() };
@@ -325,6 +332,6 @@ fn log_client(session: SessionId, owner: &Owner, client: Option<Client>) {
         client_user = ?short(&client.user),
         host = ?short(&client.host),
         library = ?short(&client.library_version),
-        "session of"
+        "client of a session"
     );
 }

@@ -1,32 +1,32 @@
-//! The first bytes of a connection: what is it?
+//! Recognizes the protocol of a connection by its first bytes.
 //!
-//! Invariant: reads no byte beyond what tells, and none beyond a preamble.
+//! Invariant: reads no byte beyond those that decide, and none beyond a preamble.
 
 use bytes::Bytes;
 use causeway_proto::preamble::{MAGIC, PREAMBLE};
 use causeway_security::TLS_HANDSHAKE;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// How an HTTP/2 client begins.
+/// Connection preface of HTTP/2 (RFC 9113, section 3.4).
 const HTTP2: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What a connection turned out to be.
+/// Protocol of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Opening {
-    /// HTTP/2; the bytes read so far.
+    /// HTTP/2; contains the bytes that were read.
     Control(Bytes),
-    /// A connection of a session; its preamble, not judged yet.
+    /// A connection of a session; contains its preamble, not validated yet.
     Session([u8; PREAMBLE]),
-    /// TLS; its first byte was read.
+    /// TLS; the first byte was read.
     Tls,
-    /// Nothing that is served here.
+    /// A protocol that is not served here.
     Foreign,
 }
 
-/// Reads until it is clear. The caller limits the time.
+/// Reads until the protocol is known. The caller limits the time.
 ///
 /// # Errors
-/// What the connection says, an early end included.
+/// The connection's error, or `UnexpectedEof` if it ends too early.
 pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Opening> {
     let mut bytes = [0; PREAMBLE];
     bytes[0] = from.read_u8().await?;
@@ -51,7 +51,8 @@ pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> std::io::Result
     }
 }
 
-/// Fills `into`, whose first byte is there, as long as it begins like `model`.
+/// Fills `into`, whose first byte is already read, as long as it begins like `model`. Returns whether it
+/// does.
 async fn read_while(
     from: &mut (impl AsyncRead + Unpin),
     into: &mut [u8],
@@ -87,7 +88,7 @@ mod tests {
     #[tokio::test]
     async fn each_protocol_is_known_by_its_first_bytes() {
         let preamble = Preamble {
-            purpose: Purpose::Pulse,
+            purpose: Purpose::Heartbeat,
             lane: 0,
             session: SessionId([5; 16]),
             link: 0,

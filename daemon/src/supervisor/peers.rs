@@ -1,18 +1,19 @@
-//! Where other nodes may reach this one.
+//! Computes the addresses at which other nodes may reach this one.
 //!
-//! Clients pass it on to the workers on other nodes, which try one address after the other. What is wrong here costs
-//! time and nothing else: whoever answers has to prove a secret.
+//! Clients pass the addresses to workers on other nodes, which try them one after the other. A wrong
+//! address only costs time, because the peer that answers must prove that it knows a secret.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::config::Advertised;
 use causeway_serving::is_loopback;
 
-/// More than this nobody tries.
+/// Maximum number of addresses. Workers do not try more.
 const MOST: usize = causeway_proto::limits::MAX_LINK_ADDRESSES / 2;
 
-/// `HOST:PORT`, the likeliest first: what the settings say, or else where the daemon listens, with the
-/// addresses of `interfaces` in place of a wildcard and loopback last.
+/// Returns addresses as `HOST:PORT`, the most likely first. Uses the advertised addresses if there are any.
+/// Otherwise uses the listeners' addresses: a wildcard is replaced by the addresses of `interfaces`, and
+/// loopback comes last.
 pub(super) fn addresses(
     listening: &[SocketAddr],
     advertised: &[Advertised],
@@ -42,7 +43,7 @@ pub(super) fn addresses(
             _ => vec![*address],
         })
         .collect();
-    // Stable: among equals the order of settings and interfaces stays.
+    // The sort is stable: equally remote addresses keep the order of settings and interfaces.
     found.sort_by_key(remoteness);
     for address in found {
         add(address.to_string());

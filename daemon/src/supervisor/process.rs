@@ -1,4 +1,4 @@
-//! Starting a process of our own binary, and how one ended.
+//! Starts processes of the daemon's own binary, and describes how a process ended.
 
 use std::io::IsTerminal;
 use std::os::fd::OwnedFd;
@@ -11,62 +11,70 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
 
-use super::cells::{Cell, Cells};
 use super::inherited;
 use super::leaving::DIE_WITHIN;
+use super::worker_env::{WorkerEnv, WorkerEnvs};
 use crate::sys;
 use causeway_serving::logging::Logging;
 
-/// What the process is to be.
+/// The role of a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
     /// Serves a session.
     Worker,
     /// Lists the devices.
     Probe,
-    /// Lists them outside of the sandbox, to see whether it keeps any away.
+    /// Lists the devices outside the sandbox, to find out whether the sandbox hides any.
     Trial,
     /// Builds a program for the build cache.
     Compiler,
 }
 
-/// Starts processes.
+/// Starts processes, each in an environment of its own.
 #[derive(Clone)]
 pub(super) struct Processes {
     logging: Logging,
-    cells: Cells,
+    worker_envs: WorkerEnvs,
 }
 
 impl Processes {
-    pub(super) fn new(logging: Logging, cells: Cells) -> Processes {
-        Processes { logging, cells }
+    pub(super) fn new(logging: Logging, worker_envs: WorkerEnvs) -> Processes {
+        Processes {
+            logging,
+            worker_envs,
+        }
     }
 
-    /// Where they live.
-    pub(super) fn cells(&self) -> &Cells {
-        &self.cells
+    /// Returns the environments of the processes.
+    pub(super) fn worker_envs(&self) -> &WorkerEnvs {
+        &self.worker_envs
     }
 
-    /// Starts one: `channel` is its descriptor 0, standard output goes nowhere, standard error is the
-    /// daemon's log. It leads a process group, so that a driver's helpers can be ended with it, and the
-    /// terminal's Ctrl-C reaches the daemon alone.
+    /// Starts a process. `channel` becomes its descriptor 0; standard output is discarded; standard error
+    /// is the daemon's log. The process leads a process group, so that helpers of a driver can be killed
+    /// with it. This also makes a terminal's Ctrl-C reach only the daemon.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn start(&self, role: Role, channel: OwnedFd) -> std::io::Result<Process> {
         let flag = match role {
             Role::Worker => "--internal-worker",
             Role::Probe | Role::Trial => "--internal-probe",
             Role::Compiler => "--internal-compile",
         };
-        let cell = self.cells.cell()?;
-        // Even when the binary on disk was replaced, this is the same one.
+        let worker_env = self.worker_envs.worker_env()?;
+        // This path refers to the running binary even if the file on disk was replaced.
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("causewayd")
             .arg(flag)
             .env_clear()
-            .envs(inherited::of(std::env::vars_os(), self.cells.variables()))
+            .envs(inherited::of(
+                std::env::vars_os(),
+                self.worker_envs.variables(),
+            ))
+            // With this variable, Causeway's own driver reports no platform, so the daemon never forwards
+            // to itself.
             .env(RECURSION_GUARD, "1")
             .envs(self.logging.environment())
             .stdin(Stdio::from(channel))
@@ -74,7 +82,10 @@ impl Processes {
             .stderr(log())
             .process_group(0)
             .kill_on_drop(true);
-        for (name, value) in cell.environment(role).map_err(std::io::Error::other)? {
+        for (name, value) in worker_env
+            .environment(role)
+            .map_err(std::io::Error::other)?
+        {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
@@ -82,23 +93,25 @@ impl Processes {
         }
         let child = command.spawn()?;
         if let Some(pid) = child.id() {
-            cell.is_for(pid);
+            worker_env.is_for(pid);
         }
         let exited = pid(&child).and_then(|pid| {
-            // A kernel without it leaves what a driver started to end by itself.
+            // A kernel without pidfds cannot report the end before reaping. In that case, processes that a
+            // driver started are left to end by themselves.
             let opened = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK).ok()?;
             sys::readable(opened).ok()
         });
         Ok(Process {
             child,
             exited,
-            _cell: cell,
+            _worker_env: worker_env,
         })
     }
 }
 
-/// The daemon's standard error; where that is a terminal, for writing alone, because what is typed there is not for
-/// kernels. A terminal of another user's than the daemon's cannot be opened again and is passed on as it is.
+/// Returns the daemon's standard error for a worker. A terminal is opened again for writing only, because
+/// kernels must not read what is typed there. A terminal that belongs to another user cannot be opened
+/// again and is passed on unchanged.
 fn log() -> Stdio {
     if !std::io::stderr().is_terminal() {
         return Stdio::inherit();
@@ -108,35 +121,35 @@ fn log() -> Stdio {
         .map_or_else(|_| Stdio::inherit(), Stdio::from)
 }
 
-/// One that has not been reaped; it is killed when its value goes.
+/// A process that has not been reaped; killed when dropped.
 pub(super) struct Process {
     child: Child,
-    /// Readable once it has ended, before it is reaped.
+    /// Pidfd that becomes readable when the process has ended, before it is reaped.
     exited: Option<AsyncFd<OwnedFd>>,
-    _cell: Cell,
+    _worker_env: WorkerEnv,
 }
 
 impl Process {
-    /// Waits for its end, and ends what it has left behind in its process group. Can be given up and called
-    /// again.
+    /// Waits until the process has ended. Then kills the processes that are left in its group. Cancel safe.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) async fn wait(&mut self) -> std::io::Result<ExitStatus> {
         if let Some(exited) = &self.exited {
-            // Not reaped yet, so the group's number is nobody else's.
+            // The process is not reaped yet, so its group number cannot belong to another group.
             exited.readable().await?.retain_ready();
             self.kill();
         }
         self.child.wait().await
     }
 
-    /// The system's number of it, while it has not been reaped.
+    /// Returns the process id until the process has been reaped.
     pub(super) fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Kills it and reaps it; if it is not gone soon, beside its caller. Says whether it is gone.
+    /// Kills and reaps the process. If it does not end soon, a background task reaps it. Returns whether it
+    /// has ended.
     pub(super) async fn end(mut self) -> bool {
         self.kill();
         if tokio::time::timeout(DIE_WITHIN, self.wait()).await.is_ok() {
@@ -144,7 +157,7 @@ impl Process {
         }
         tracing::error!(
             pid = self.id(),
-            "a process was killed and is not gone: the kernel may be freeing its memory, or be inside a device's driver"
+            "a process was killed and has not ended; the kernel may be freeing its memory, or a device driver may hang"
         );
         tokio::spawn(async move {
             let _ = self.wait().await;
@@ -152,10 +165,10 @@ impl Process {
         false
     }
 
-    /// Ends it, and what it started, unless it has been waited for.
+    /// Kills the process and its group, unless the process has been reaped.
     pub(super) fn kill(&self) {
         if let Some(pid) = pid(&self.child) {
-            // It may have ended by itself in this moment.
+            // The process may have ended by itself just now.
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         }
     }
@@ -166,7 +179,7 @@ fn pid(child: &Child) -> Option<Pid> {
     id.and_then(Pid::from_raw)
 }
 
-/// In words: what a log or a problem report says of an end.
+/// Describes an exit status for logs and problem reports.
 pub(super) fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
@@ -175,7 +188,7 @@ pub(super) fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Whether it was the driver's or a kernel's crash, as far as a signal tells.
+/// Returns whether the signal indicates a crash of a driver or a kernel.
 pub(super) fn is_crash(status: ExitStatus) -> bool {
     let crash = [
         Signal::SEGV,

@@ -1,4 +1,5 @@
-//! The end of the daemon: first a drain, then none of its processes is left, and its device manager knows it.
+//! The end of the daemon. It drains, then ends all its processes, and finally reports the end to its device
+//! manager.
 
 use std::time::Duration;
 
@@ -9,22 +10,22 @@ use tokio::sync::oneshot;
 use super::Supervisor;
 use super::workers::Workers;
 
-/// For workers that were told to leave, before they are killed.
+/// Time for workers to leave by themselves before they are killed.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
-/// For the device manager to hear which leases have ended.
+/// Time for the device manager to receive the final reports on leases.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
-/// For the kernel to end what was killed.
+/// Time for the kernel to end killed workers.
 const DIE_WITHIN: Duration = Duration::from_secs(2);
 
-/// The signals that end the daemon; made before anything else is, so that none is missed.
+/// Signals that end the daemon. They are registered before anything else starts, so that none is missed.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// Of a private daemon: resolves when whoever has started it is gone.
+    /// For a private daemon: resolves when the process that started it has ended.
     orphaned: Option<oneshot::Receiver<()>>,
 }
 
-/// What [`Signals::next`] gives when whoever has started a private daemon is gone.
+/// Value of [`Signals::next`] when the process that started a private daemon has ended.
 const ORPHANED: &str = "end of standard input";
 
 impl Signals {
@@ -39,13 +40,14 @@ impl Signals {
         })
     }
 
-    /// Waits for a signal, then drains: no new session, running ones (and their new connections) go on
-    /// up to the limit. A second signal ends everything at once.
+    /// Waits for a signal and then drains. No new session opens. Running sessions, including new
+    /// connections of them, continue up to the time limit. A second signal ends them at once.
     pub(super) async fn wait_and_drain(mut self, supervisor: &Supervisor) {
         let name = self.next().await;
         notify("STOPPING=1");
         let workers = &supervisor.workers;
-        // First, so that the manager gives nobody a device here whose session would be refused.
+        // The manager is informed first, so that it grants no device here for a session that would be
+        // refused.
         if let Some(managed) = &supervisor.managed {
             managed.stop();
         }
@@ -54,23 +56,30 @@ impl Signals {
         let limit = supervisor.settings.sessions.drain_limit;
         let sessions = workers.counts().sessions;
         tracing::info!(signal = name, sessions, "shutting down");
+        // The only client of a private daemon has ended, so no session is worth waiting for.
         if name == ORPHANED {
             workers.kill_all();
         }
         tokio::select! {
             () = workers.no_session() => {}
             () = tokio::time::sleep(limit) => {
-                tracing::warn!(sessions = workers.counts().sessions, "out of patience");
+                tracing::warn!(
+                    sessions = workers.counts().sessions,
+                    "the drain limit is reached; running sessions are ended"
+                );
             }
             name = self.next() => {
-                tracing::warn!(signal = name, "shutting down at once");
+                tracing::warn!(signal = name, "second signal: running sessions are killed");
                 workers.kill_all();
             }
         }
+        // Leases end first: of several reasons for the end of a worker, its client learns the first.
         if let Some(managed) = &supervisor.managed {
             managed.end_all();
         }
         self.end_workers(workers).await;
+        // This comes after the workers' end, because a lease's end is reported when its last worker has
+        // been reaped.
         if let Some(managed) = &supervisor.managed {
             managed.leave(HEARD_WITHIN).await;
         }
@@ -84,8 +93,8 @@ impl Signals {
             _ = self.next() => {}
         }
         workers.kill_all();
-        // One that the kernel cannot end (stuck in a driver's system call) gets its parent-death
-        // signal when we are gone.
+        // A process that the kernel cannot end, because it is inside a driver's system call, gets its
+        // parent-death signal when this daemon has exited.
         let _ = tokio::time::timeout(DIE_WITHIN, workers.no_worker()).await;
     }
 
@@ -98,11 +107,12 @@ impl Signals {
     }
 }
 
-/// Once, if ever.
+/// Resolves at most once.
 async fn orphaned(end: &mut Option<oneshot::Receiver<()>>) {
     match end {
         Some(receiver) => {
-            // It fails only if the thread has, and then nobody watches any more either.
+            // This fails only if the watching thread has failed. The parent's end can then no longer be
+            // detected.
             let _ = receiver.await;
             *end = None;
         }
@@ -110,15 +120,15 @@ async fn orphaned(end: &mut Option<oneshot::Receiver<()>>) {
     }
 }
 
-/// Tells when everybody is gone who has the other end of standard input. The kernel closes that end with its process,
-/// however the process ends.
+/// Returns a receiver that resolves when standard input ends. The kernel closes its other end when the
+/// process that holds it ends, in whatever way.
 fn end_of_input() -> std::io::Result<oneshot::Receiver<()>> {
     let (tell, told) = oneshot::channel();
     std::thread::Builder::new()
         .name("parent".to_owned())
         .spawn(move || {
             let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-            // The daemon may be ending by itself.
+            // Nobody receives this if the daemon is ending for another reason.
             let _ = tell.send(());
         })?;
     Ok(told)

@@ -1,7 +1,7 @@
-//! The node as those see it who watch machines: `/healthz`, `/metrics`, and the state that gRPC's health follows.
+//! The node's state for monitoring: `/healthz`, `/metrics`, and gRPC health.
 //!
-//! What it is not: it asks no worker; what workers count lies in memory that the supervisor has mapped. Invariant:
-//! counts only, nobody's names.
+//! This module asks no worker: the workers' counters are in memory that the supervisor has mapped.
+//! Invariant: metrics contain counts only and no names of users.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use causeway_serving::watched::Watched;
 use super::Supervisor;
 use super::managed::Managed;
 
-/// See the module.
+/// Serves the health check and the metrics.
 #[derive(Clone)]
 pub(super) struct Watch(pub(super) Arc<Supervisor>);
 
 impl Watched for Watch {
     async fn problem(&self) -> Option<String> {
-        // Drivers may have changed since.
+        // The drivers may have changed since the last probe.
         drop(self.0.current_inventory().await);
         self.0.look_at_health().map(str::to_owned)
     }
@@ -33,17 +33,16 @@ impl Watched for Watch {
 }
 
 impl Supervisor {
-    /// Why the node serves nobody new; `None`: it does. Whoever follows its health hears of a change.
+    /// Returns why the node opens no new sessions; `None` if it does. Notifies the subscribers of the
+    /// health state if it has changed.
     pub(super) fn look_at_health(&self) -> Option<&'static str> {
         let is_draining = self.managed.as_ref().is_some_and(Managed::is_draining);
         let problem = if self.workers.counts().draining {
             Some("the node is shutting down")
         } else if is_draining {
-            Some("the device manager gives this node to nobody new: it is being drained")
+            Some("the device manager is draining this node, so it gets no new leases")
         } else if self.settings.security.is_locked() {
-            Some(
-                "the node cannot read its list of tokens, so it lets nobody in by a token; its log says why",
-            )
+            Some("the node cannot read its list of tokens, so it accepts no token; see its log")
         } else if self.devices() == 0 {
             Some("the node has no OpenCL device that could be served")
         } else {
@@ -73,7 +72,7 @@ impl Supervisor {
         let serving = u64::from(self.look_at_health().is_none());
         text.gauge("serving", "Whether new sessions are served", serving);
         let uptime = self.started.elapsed().as_secs();
-        text.gauge("uptime_seconds", "Since the daemon started", uptime);
+        text.gauge("uptime_seconds", "Seconds since the daemon started", uptime);
         text.gauge(
             "devices",
             "OpenCL devices of the node",
@@ -89,12 +88,16 @@ impl Supervisor {
         }
         if let Some(managed) = &self.managed {
             let (now, ever) = managed.leases();
-            text.gauge("leases", "Leases that have a place on the node", now);
-            text.counter("leases_served_total", "Leases that were taken", ever);
+            text.gauge("leases", "Current leases on the node", now);
+            text.counter(
+                "leases_served_total",
+                "Leases accepted since the daemon started",
+                ever,
+            );
             let joined = u64::from(managed.is_joined());
             text.gauge(
                 "manager_joined",
-                "Whether the device manager is there",
+                "Whether the node is connected to its device manager",
                 joined,
             );
         }
@@ -104,16 +107,20 @@ impl Supervisor {
         let counts = self.workers.counts();
         text.gauge("sessions", "Sessions that are open", counts.sessions as u64);
         let limit = self.settings.sessions.limit;
-        text.gauge("sessions_limit", "Sessions at once", limit.into());
+        text.gauge(
+            "sessions_limit",
+            "Maximum number of simultaneous sessions",
+            limit.into(),
+        );
         text.gauge("workers", "Worker processes", counts.workers as u64);
         text.gauge(
             "workers_spare",
-            "Those without a session",
+            "Worker processes without a session",
             counts.spares as u64,
         );
         text.gauge(
             "workers_stuck",
-            "Worker processes that were killed and are still there",
+            "Worker processes that were killed and have not ended",
             counts.stuck as u64,
         );
         text.counter("sessions_opened_total", "Sessions opened", counts.opened);
@@ -128,7 +135,7 @@ impl Supervisor {
         let mut refused = text.family(
             Kind::Counter,
             "sessions_refused_total",
-            "Sessions that were asked for and not opened",
+            "Sessions that were requested and refused",
         );
         for (reason, count) in self.not_opened.all() {
             refused.sample(&[("reason", reason)], count);

@@ -1,4 +1,4 @@
-//! One worker process, seen from the supervisor.
+//! One worker process, on the supervisor's side.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,14 +18,15 @@ use super::leaving::{LEAVE_WITHIN, Leaving, Step};
 use super::process::{Process, Processes, Role};
 use crate::handover::{self, Line, ToSupervisor, ToWorker};
 
-/// Of a worker's messages so many are heard in a turn; then others have theirs.
+/// Number of messages of one worker that are processed in a row, before other tasks get their turn.
 const MESSAGES_A_TURN: u32 = 16;
-/// After so many messages in a row a worker is heard no more for a moment: it floods its supervisor. What it sends
-/// waits in its own channel, and it with that.
+/// Number of messages in a row after which a worker is considered to flood the supervisor. The supervisor
+/// then stops reading from it for [`QUIET`]. Further messages wait in the worker's own channel, and the
+/// worker blocks on it.
 const FLOOD: u32 = 64;
 const QUIET: Duration = Duration::from_millis(10);
 
-/// What a worker was asked to do about its end.
+/// What a worker was asked to do. Later variants override earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Asked {
@@ -37,34 +38,35 @@ pub(super) enum Asked {
 /// A worker process that has not been reaped.
 #[derive(Debug)]
 pub(super) struct Worker {
-    /// Names it in the log.
+    /// Number of the worker in the log.
     pub(super) serial: u64,
     channel: UnixDatagram,
     ready: AtomicBool,
     asked: AtomicU8,
-    /// Why it is to leave, as its client is to be told.
-    farewell: OnceLock<String>,
+    /// Reason for the end, as it is reported to the client.
+    close_reason: OnceLock<String>,
     asked_more: Notify,
     builds: Option<Builds>,
-    /// What it serves, and when the supervisor no longer waits for its client.
+    /// The session that the worker serves, and the deadline for its client to connect.
     serves: OnceLock<(SessionId, Instant)>,
     is_connected: AtomicBool,
-    /// It had to be killed, because it did not see that its client had gone.
+    /// Set when the worker was killed because it did not end after its client.
     unresponsive: AtomicBool,
     stuck: AtomicBool,
-    /// Its session makes room for another, because its client has not come.
+    /// Set when the session is ended to make room for another, because its client has not connected.
     displaced: AtomicBool,
 }
 
 impl Worker {
-    /// Starts the process. Whoever gets it must [`watch`](Worker::watch) it.
+    /// Starts the process. The caller must run [`watch`](Worker::watch) for it.
     pub(super) fn start(
         serial: u64,
         processes: &Processes,
         builds: Option<Builds>,
     ) -> io::Result<(Arc<Worker>, Process)> {
         let (ours, theirs) = handover::pair()?;
-        // tokio knows no SOCK_SEQPACKET; a datagram socket is the same to it: messages and readiness.
+        // tokio does not support SOCK_SEQPACKET. A datagram socket behaves the same for it: messages and
+        // readiness.
         let channel = UnixDatagram::from_std(std::os::unix::net::UnixDatagram::from(ours))?;
         let process = processes.start(Role::Worker, theirs)?;
         let worker = Worker {
@@ -72,7 +74,7 @@ impl Worker {
             channel,
             ready: AtomicBool::new(false),
             asked: AtomicU8::new(Asked::Nothing as u8),
-            farewell: OnceLock::new(),
+            close_reason: OnceLock::new(),
             asked_more: Notify::new(),
             builds,
             serves: OnceLock::new(),
@@ -84,46 +86,49 @@ impl Worker {
         Ok((Arc::new(worker), process))
     }
 
-    /// Whether it has loaded OpenCL.
+    /// Returns whether the worker has loaded OpenCL.
     pub(super) fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
     }
 
-    /// It was given a session, whose client comes within this time.
+    /// Notes that the worker was assigned a session, whose client must connect within `connect_limit`.
     pub(super) fn serve(&self, session: SessionId, connect_limit: Duration) {
-        // The worker has the same limit, and time to end by itself.
+        // The worker has the same limit and ends by itself. The supervisor's deadline leaves it time for
+        // that.
         let by = Instant::now() + connect_limit + LEAVE_WITHIN;
+        // A worker serves one session, so this is set once. The notification makes `watch` set the
+        // deadline.
         let _ = self.serves.set((session, by));
         self.asked_more.notify_one();
     }
 
-    /// Whether its client has opened the connection for commands.
+    /// Returns whether the client has opened the command connection.
     pub(super) fn is_connected(&self) -> bool {
         self.is_connected.load(Ordering::Relaxed)
     }
 
-    /// Kills it: its session makes room for another.
+    /// Kills the worker, because its session makes room for another.
     pub(super) fn displace(&self) {
         self.displaced.store(true, Ordering::Relaxed);
         self.kill();
     }
 
-    /// Whether its session makes room for another.
+    /// Returns whether the session makes room for another.
     pub(super) fn is_displaced(&self) -> bool {
         self.displaced.load(Ordering::Relaxed)
     }
 
-    /// Whether it was killed because it did not end after its client.
+    /// Returns whether the worker was killed because it did not end after its client.
     pub(super) fn is_unresponsive(&self) -> bool {
         self.unresponsive.load(Ordering::Relaxed)
     }
 
-    /// Whether it was killed and is still there.
+    /// Returns whether the worker was killed and still exists.
     pub(super) fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed)
     }
 
-    /// What it was asked last.
+    /// Returns the strongest request so far.
     pub(super) fn was_asked(&self) -> Asked {
         match self.asked.load(Ordering::Relaxed) {
             0 => Asked::Nothing,
@@ -132,34 +137,37 @@ impl Worker {
         }
     }
 
-    /// Sends it a message, never waiting.
+    /// Sends a message to the worker without blocking.
     pub(super) fn send(&self, message: &ToWorker) -> io::Result<()> {
         handover::send_to_worker(&self.channel, message)
     }
 
-    /// Tells it to leave; it is killed when it takes too long.
+    /// Asks the worker to leave. It is killed if it takes too long.
     pub(super) fn end(&self) {
         self.ask(Asked::ToEnd);
     }
 
-    /// The same, and its client is told why. Of several reasons the first counts.
+    /// Asks the worker to leave, and to report the reason to its client. The first of several reasons
+    /// counts.
     pub(super) fn end_because(&self, reason: &str) {
-        // Who was told to leave before has heard no reason, and hears none.
-        let _ = self.farewell.set(reason.to_owned());
+        // If the worker was already asked to leave without a reason, it does not receive this one.
+        let _ = self.close_reason.set(reason.to_owned());
         self.end();
     }
 
-    /// Kills it and what it started.
+    /// Kills the worker and the processes that it started.
     pub(super) fn kill(&self) {
         self.ask(Asked::ToDie);
     }
 
     fn ask(&self, what: Asked) {
+        // A request to end never replaces an earlier kill.
         self.asked.fetch_max(what as u8, Ordering::Relaxed);
         self.asked_more.notify_one();
     }
 
-    /// Stays with the process until it has ended; does to it what was asked, and what its client's end asks for.
+    /// Runs until the process has ended. Carries out what was asked, and ends the worker after its client
+    /// has gone.
     pub(super) async fn watch(self: &Arc<Worker>, mut process: Process) -> io::Result<ExitStatus> {
         let mut client = Client::new()?;
         let mut leaving = Leaving::default();
@@ -174,6 +182,8 @@ impl Worker {
                 message = self.receive(&mut hearing), if speaks => match message {
                     Ok(Some(ToSupervisor::Client { line, socket })) => {
                         self.meet(&mut client, line, socket);
+                        // The deadline for the first connection no longer applies, unless the client has
+                        // already gone again.
                         if client.has_come() && !is_gone && !std::mem::replace(&mut has_come, true) {
                             leaving.may_stay();
                         }
@@ -181,14 +191,14 @@ impl Worker {
                     Ok(Some(message)) => self.hear(message),
                     Ok(None) => speaks = false,
                     Err(error) => {
-                        tracing::debug!(%error, worker = self.serial, "a worker's socket");
+                        tracing::debug!(%error, worker = self.serial, "cannot read from a worker's channel");
                         speaks = false;
                     }
                 },
                 () = self.asked_more.notified() => {
                     if self.was_asked() == Asked::ToEnd {
-                        self.say_farewell();
-                        // The worker takes the end of its channel as the word to leave.
+                        self.send_close_reason();
+                        // The worker leaves when it sees the end of its channel.
                         let both = rustix::net::Shutdown::Both;
                         let _ = rustix::net::shutdown(&self.channel, both);
                         speaks = false;
@@ -197,6 +207,7 @@ impl Worker {
                 }
                 Ok(()) = client.gone(), if !is_gone => {
                     is_gone = true;
+                    // A worker that still runs sees the same end and leaves by itself in this time.
                     leaving.is_due(Instant::now());
                 }
                 () = until(leaving.next()) => self.step(&process, &mut leaving),
@@ -207,6 +218,7 @@ impl Worker {
     fn do_as_asked(&self, process: &Process, client: &Client, leaving: &mut Leaving) {
         match self.was_asked() {
             Asked::Nothing => {
+                // Only `serve` notifies without asking: the client must connect by that time.
                 if let Some((_, by)) = self.serves.get()
                     && !client.has_come()
                 {
@@ -221,22 +233,22 @@ impl Worker {
         }
     }
 
-    /// Its client has come.
+    /// Notes a connection of the client that the worker reports.
     fn meet(&self, client: &mut Client, line: Line, socket: Option<OwnedFd>) {
         if let Err(error) = client.show(line, socket) {
             tracing::warn!(
                 %error,
                 worker = self.serial,
                 ?line,
-                "the daemon does not watch a connection of a client: only the worker sees its end. \
-                 Where descriptors are short, raise LimitNOFILE"
+                "the supervisor cannot watch a client's connection, so only the worker notices its end; if descriptors \
+                 are exhausted, raise LimitNOFILE"
             );
         }
         self.is_connected
             .store(client.has_come(), Ordering::Relaxed);
     }
 
-    /// It has not ended in time, or is not gone although it was killed.
+    /// Carries out the step that is due because the process has not ended in time.
     fn step(&self, process: &Process, leaving: &mut Leaving) {
         let session = self.serves.get().map(|(session, _)| *session);
         match leaving.step(Instant::now()) {
@@ -248,11 +260,15 @@ impl Worker {
                     tracing::warn!(
                         ?session,
                         worker,
-                        "a worker does not end although its client has gone, or never came: it is killed"
+                        "a worker has not ended after its client left or failed to connect; it is killed"
                     );
                 } else {
                     let worker = self.serial;
-                    tracing::warn!(?session, worker, "a worker does not leave, it is killed");
+                    tracing::warn!(
+                        ?session,
+                        worker,
+                        "a worker has not ended in time; it is killed"
+                    );
                 }
                 process.kill();
             }
@@ -262,34 +278,30 @@ impl Worker {
                     ?session,
                     worker = self.serial,
                     pid = process.id(),
-                    "a worker was killed and is not gone: the kernel may be freeing its memory, or be inside a \
-                     device's driver. The session keeps its place until the process ends. If it does not end, \
-                     restart the machine"
+                    "a worker was killed and has not ended; the kernel may be freeing its memory, or a device driver \
+                     may hang. Its session counts until the process ends. If it does not end, restart the machine"
                 );
             }
         }
     }
 
-    /// The log has said that it was killed and is not gone.
+    /// Logs that the process has ended, if the log says that it was killed and still exists.
     fn tell_gone(&self) {
         if self.is_stuck() {
             let session = self.serves.get().map(|(session, _)| *session);
             let worker = self.serial;
-            tracing::warn!(
-                ?session,
-                worker,
-                "a worker that was killed long ago is gone now"
-            );
+            tracing::warn!(?session, worker, "a killed worker has ended at last");
         }
     }
 
-    /// Who has not taken many earlier messages ends without a reason.
-    fn say_farewell(&self) {
-        let Some(reason) = self.farewell.get().cloned() else {
+    /// Sends the reason for the end. A worker that has not read many earlier messages ends without a
+    /// reason.
+    fn send_close_reason(&self) {
+        let Some(reason) = self.close_reason.get().cloned() else {
             return;
         };
         if let Err(error) = self.send(&ToWorker::End { reason }) {
-            tracing::debug!(%error, worker = self.serial, "a worker is not told why it ends");
+            tracing::debug!(%error, worker = self.serial, "the reason for its end cannot be sent to a worker");
         }
     }
 
@@ -302,12 +314,14 @@ impl Worker {
             (ToSupervisor::Learn { key, job }, Some(builds)) => builds.learn(key, job),
             (ToSupervisor::Refused { key }, Some(builds)) => builds.refused(key),
             (ToSupervisor::Outdated { key }, Some(builds)) => builds.outdated(key),
-            // Told above; and a worker of a daemon without a cache was told so.
+            // `Client` is handled in `watch`. A worker of a daemon without a build cache knows that, so it
+            // sends no requests for builds.
             (ToSupervisor::Client { .. }, _) | (_, None) => {}
         }
     }
 
-    /// Its next message. A worker that sends without end does not keep the supervisor from others.
+    /// Receives the worker's next message. Pauses if the worker sends without end, so that other tasks can
+    /// run.
     async fn receive(&self, hearing: &mut Hearing) -> io::Result<Option<ToSupervisor>> {
         loop {
             hearing.turn().await;
@@ -328,7 +342,7 @@ impl Worker {
     }
 }
 
-/// How many messages of a worker were heard, each while the next one waited.
+/// Number of messages received from a worker without a pause between them.
 #[derive(Default)]
 struct Hearing {
     in_a_row: u32,
@@ -336,7 +350,7 @@ struct Hearing {
 }
 
 impl Hearing {
-    /// Waits until it is this worker's turn. Can be given up and called again.
+    /// Waits until the next message of this worker may be read. Cancel safe.
     async fn turn(&mut self) {
         if self.in_a_row >= FLOOD {
             let until = *self

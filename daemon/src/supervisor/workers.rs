@@ -1,7 +1,7 @@
-//! Worker processes: spare ones, and those that serve a session.
+//! All worker processes: spare ones, and those that serve a session.
 //!
-//! Invariant: a session is in the table exactly as long as its worker has not been reaped, so the limit
-//! on sessions is one on processes too. Every worker has one task that watches it to its end.
+//! Invariant: a session is in the table exactly until its worker has been reaped. The limit on sessions is
+//! therefore also a limit on processes. Every worker has one task that watches it until its end.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -28,24 +28,25 @@ use crate::accounting::{Entry, Figures, Ledger};
 use crate::config::{Heartbeat, SessionSettings};
 use crate::handover::{Assignment, Leased, Owner, ToWorker};
 
-/// After a spare worker died on its own: its driver would do it again.
+/// Pause before a spare worker that ended by itself is replaced. The driver would probably make the next
+/// one end, too.
 const SPARE_BACKOFF: Duration = Duration::from_secs(10);
-/// A spare worker that was taken is replaced so much later: loading the node's OpenCL takes processors that
-/// the session which has just been opened needs for its own beginning, and others' on the same machine.
+/// Pause before a spare worker that was assigned is replaced. Loading the node's OpenCL takes processor
+/// time that the new session needs for its own start.
 const REPLACE_AFTER: Duration = Duration::from_millis(250);
-/// What clients hear when the daemon ends.
-const STOPPED: &str = "its daemon was stopped";
-/// A client comes to its session so soon, unless the machines are very busy: one that has not come by then makes room
-/// where all places are taken. `etc/daemon.toml` tells of it.
+/// Reason that clients receive when the daemon ends.
+const STOPPED: &str = "the node's daemon was stopped";
+/// Age from which a session whose client has not connected may be displaced, when all places are taken.
+/// Clients normally connect sooner, unless the machines are very busy. `etc/daemon.toml` documents this.
 const GRACE: Duration = Duration::from_secs(1);
-/// For a session that makes room to be gone.
+/// Time limit for a displaced session to end.
 const ROOM_WITHIN: Duration = Duration::from_secs(2);
-/// So many connections of a session are remembered.
+/// Number of a session's latest connections that are remembered against replay.
 const REMEMBERED: usize = 256;
-/// Spare workers that are tried for one session before a fresh one is.
+/// Number of spare workers that are tried for a session before a new one is started.
 const ATTEMPTS: usize = 3;
 
-/// All workers of this daemon.
+/// All workers of this daemon. Clones share their state.
 #[derive(Clone)]
 pub(super) struct Workers(Arc<Shared>);
 
@@ -55,49 +56,53 @@ struct Shared {
     load_limit: Duration,
     builds: Option<Builds>,
     processes: Processes,
-    /// Whether sessions' connections are secured, each session's with a certificate of its own.
+    /// Whether sessions' connections use TLS, with a certificate per session.
     secured: bool,
     holdings: Holdings,
-    state: Mutex<State>,
-    /// A worker was reaped.
+    state: Mutex<WorkersState>,
+    /// Notified when a worker has been reaped.
     reaped: Notify,
-    /// Sessions that are over.
+    /// Sessions that have ended, by reason.
     ended: Reasons,
 }
 
 #[derive(Default)]
-struct State {
-    /// Every worker that has not been reaped, by its serial number.
+struct WorkersState {
+    /// Every worker that has not been reaped, by serial number.
     alive: HashMap<u64, Arc<Worker>>,
     spares: Vec<Arc<Worker>>,
     sessions: HashMap<SessionId, Served>,
     last_serial: u64,
     draining: bool,
     opened: u64,
-    /// What sessions counted that are over.
+    /// Totals of sessions that have ended.
     past: Figures,
 }
 
 struct Served {
     worker: Arc<Worker>,
     hint: Hint,
-    /// Of its last connections, what no other has: one that comes again is somebody's who saw it on its way.
+    /// Unique values of the latest connections. A connection that repeats one is a replay by an
+    /// eavesdropper.
     once: VecDeque<Once>,
     holder: Holder,
     opened: Instant,
     secret: SessionSecret,
-    /// In a lease, on a managed node.
+    /// The place in a lease, on a managed node.
     place: Option<Place>,
-    /// Where its worker counts.
+    /// The slot in which the worker counts.
     entry: Entry,
     owner: Owner,
     _holding: Holding,
 }
 
-impl State {
-    /// The worker of the session that a connection is for, which has not come before.
+impl WorkersState {
+    /// Returns the worker of the session that a connection names. Returns `None` if there is none, or if
+    /// the connection is a replay.
     fn worker_for(&mut self, preamble: &Introduction) -> Option<Arc<Worker>> {
         let hint = preamble.hint();
+        // The hint selects candidates cheaply. Only `is_for` proves that the connection belongs to the
+        // session.
         let mut hinted = self.sessions.iter_mut().filter(|(_, of)| of.hint == hint);
         let (_, served) = hinted.find(|(id, _)| preamble.is_for(id))?;
         let once = preamble.once();
@@ -111,7 +116,8 @@ impl State {
         Some(Arc::clone(&served.worker))
     }
 
-    /// Of the sessions whose client has not come, the oldest one of whoever has most of them.
+    /// Selects the session to displace: among those whose client has not connected, the oldest one of the
+    /// holder with the most.
     fn least_wanted(&self) -> Option<(Instant, Arc<Worker>)> {
         let waiting = || {
             let all = self.sessions.values();
@@ -126,22 +132,21 @@ impl State {
     }
 }
 
-/// A session that was opened.
 pub(super) struct Opened {
     pub(super) id: SessionId,
     pub(super) secret: SessionSecret,
-    /// Of its certificate, if its connections are secured.
+    /// Fingerprint of the session's certificate, if its connections use TLS.
     pub(super) fingerprint: Option<Fingerprint>,
-    /// In a lease, on a managed node.
+    /// Number of the place in a lease, on a managed node.
     pub(super) place: Option<PlaceNumber>,
 }
 
-/// A session was not opened.
+/// Reasons for which a session is not opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotOpened {
     #[error("the node is shutting down")]
     Draining,
-    #[error("the node serves its full number of sessions ({0})")]
+    #[error("the node has reached its limit of {0} sessions; try again later")]
     Full(u32),
     #[error(transparent)]
     TooMuch(#[from] TooMuch),
@@ -149,16 +154,16 @@ pub(super) enum NotOpened {
     NoWorker(#[from] std::io::Error),
 }
 
-/// How many there are.
+/// Numbers of sessions and workers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counts {
     pub(super) sessions: usize,
     pub(super) spares: usize,
-    /// All processes of them.
+    /// All worker processes.
     pub(super) workers: usize,
-    /// Those that were killed and are still there.
+    /// Worker processes that were killed and still exist.
     pub(super) stuck: usize,
-    /// Sessions, ever.
+    /// Sessions opened since the daemon started.
     pub(super) opened: u64,
     pub(super) draining: bool,
 }
@@ -186,7 +191,7 @@ impl Workers {
         }))
     }
 
-    /// Sessions at once.
+    /// Returns the maximum number of simultaneous sessions.
     pub(super) fn limit(&self) -> u32 {
         self.0.sessions.limit
     }
@@ -203,12 +208,12 @@ impl Workers {
         }
     }
 
-    /// Sessions that are over, by reason.
+    /// Returns the number of ended sessions by reason.
     pub(super) fn ended(&self) -> BTreeMap<&'static str, u64> {
         self.0.ended.all()
     }
 
-    /// What all sessions have used since the daemon started.
+    /// Returns the totals of all sessions since the daemon started.
     pub(super) fn figures(&self) -> Figures {
         let state = self.0.state.lock();
         let open = state.sessions.values().map(|served| served.entry.figures());
@@ -223,7 +228,7 @@ impl Workers {
             match self.start(&mut state) {
                 Ok(worker) => state.spares.push(worker),
                 Err(error) => {
-                    tracing::error!(%error, "no spare worker");
+                    tracing::error!(%error, "cannot start a spare worker");
                     break;
                 }
             }
@@ -238,7 +243,7 @@ impl Workers {
         });
     }
 
-    /// Replaces the spare workers: the drivers that they have loaded have changed.
+    /// Replaces the spare workers, because they have loaded drivers that have changed since.
     pub(super) fn retire_spares(&self) {
         for spare in std::mem::take(&mut self.0.state.lock().spares) {
             spare.end();
@@ -246,16 +251,17 @@ impl Workers {
         self.replenish();
     }
 
-    /// Where all places are taken, has a session make room for one of `holder`'s whose client has not come. Takes
-    /// [`ROOM_WITHIN`] at most, and does nothing where all clients have come.
+    /// If all places are taken, displaces a session whose client has not connected, to make room for one of
+    /// `holder`. Waits [`ROOM_WITHIN`] at most. Does nothing if all clients have connected.
     ///
     /// # Errors
-    /// [`TooMuch`], where the holder may have no more sessions: nobody makes room for those.
+    /// [`TooMuch`] if the holder itself may have no more sessions. Nothing is displaced then.
     pub(super) async fn make_room(&self, holder: &Holder) -> Result<(), TooMuch> {
         let host_memory = self.0.sessions.limits.host_memory;
         let until = Instant::now() + ROOM_WITHIN;
         let mut displaced = 0;
         loop {
+            // The future exists before the check, so that no notification between check and wait is lost.
             let reaped = self.0.reaped.notified();
             let next = {
                 let state = self.0.state.lock();
@@ -265,6 +271,8 @@ impl Workers {
                     return Ok(());
                 }
                 self.0.holdings.may_take(holder, host_memory)?;
+                // Sessions that are already on their way out count as room, so that callers do not displace
+                // more than necessary.
                 let going = state
                     .sessions
                     .values()
@@ -278,7 +286,7 @@ impl Workers {
                 Some((opened, worker)) if opened.elapsed() >= GRACE => {
                     tracing::warn!(
                         worker = worker.serial,
-                        "all places are taken: a session ends to which its client has not come"
+                        "the session limit is reached; a session whose client has not connected is ended"
                     );
                     worker.displace();
                     displaced += 1;
@@ -296,7 +304,8 @@ impl Workers {
         }
     }
 
-    /// Gives a new session of `holder`'s a worker; on a managed node with a place in a lease, and its devices.
+    /// Opens a session for `holder` and assigns it a worker. On a managed node, `lease` is its place in a
+    /// lease and its devices.
     ///
     /// # Errors
     /// [`NotOpened`].
@@ -325,7 +334,8 @@ impl Workers {
                 Some(place) => Arc::clone(place.ledger()),
                 None => Ledger::new(1)?,
             };
-            // A lease's has as many slots as there may be sessions.
+            // A lease's ledger has as many slots as the node may have sessions, so this fails only at that
+            // limit.
             let entry = ledger.enter();
             let entry = entry.ok_or(NotOpened::Full(self.0.sessions.limit))?;
             assignment.slot = entry.number();
@@ -358,6 +368,8 @@ impl Workers {
                 owner: owner.clone(),
                 _holding: holding,
             };
+            // The lock is still held, so neither a connection of the client nor the worker's end finds the
+            // session missing.
             state.sessions.insert(id, served);
             Opened {
                 id,
@@ -370,22 +382,24 @@ impl Workers {
         Ok(opened)
     }
 
-    /// Tells a session's worker to leave.
+    /// Asks the worker of a session to leave.
     ///
     /// # Errors
-    /// When there is no such session, or the secret is another's.
+    /// `UnknownSession` if no such session exists, `Unproved` if the secret is wrong.
     pub(super) fn close(&self, id: SessionId, secret: &SessionSecret) -> Result<(), Verdict> {
         let state = self.0.state.lock();
         let served = state.sessions.get(&id).ok_or(Verdict::UnknownSession)?;
+        // The comparison takes constant time, so that its duration does not reveal the secret.
         if !bool::from(served.secret.0.ct_eq(&secret.0)) {
             return Err(Verdict::Unproved);
         }
+        // The session stays in the table until its worker has been reaped.
         served.worker.end();
         Ok(())
     }
 
-    /// Passes a connection to the worker of the session that it names; gives it back with the verdict
-    /// if that cannot be.
+    /// Passes a connection to the worker of the session that it names. On failure, returns the socket and
+    /// the verdict.
     pub(super) fn pass(
         &self,
         preamble: &Introduction,
@@ -404,7 +418,8 @@ impl Workers {
         let (Err(error), ToWorker::Connection { socket, .. }) = (sent, message) else {
             return Ok(());
         };
-        // A full queue is a client that floods; any other error is a worker that is just ending.
+        // A full channel means that the client opens too many connections. Any other error means that the
+        // worker is ending.
         let verdict = match error.kind() {
             std::io::ErrorKind::WouldBlock => Verdict::TooMany,
             _ => Verdict::UnknownSession,
@@ -412,7 +427,7 @@ impl Workers {
         Err((socket, verdict))
     }
 
-    /// Opens no further session, keeps no spare worker.
+    /// Opens no further sessions, and ends the spare workers.
     pub(super) fn drain(&self) {
         let spares = {
             let mut state = self.0.state.lock();
@@ -424,7 +439,8 @@ impl Workers {
         }
     }
 
-    /// Tells the workers of the sessions that have these places in leases to leave, and their clients why.
+    /// Asks the workers of the sessions with these places in leases to leave, and to report the reason to
+    /// their clients.
     pub(super) fn end_places(&self, places: &[PlaceNumber], reason: &str) {
         for served in self.0.state.lock().sessions.values() {
             let number = served.place.as_ref().map(Place::number);
@@ -434,14 +450,14 @@ impl Workers {
         }
     }
 
-    /// Tells every worker to leave: the daemon ends.
+    /// Asks every worker to leave, because the daemon ends.
     pub(super) fn end_all(&self) {
         for worker in self.0.state.lock().alive.values() {
             worker.end_because(STOPPED);
         }
     }
 
-    /// Leaves no worker a choice.
+    /// Kills all workers.
     pub(super) fn kill_all(&self) {
         for worker in self.0.state.lock().alive.values() {
             worker.kill();
@@ -458,7 +474,7 @@ impl Workers {
         self.until(|state| state.alive.is_empty()).await;
     }
 
-    async fn until(&self, done: impl Fn(&State) -> bool) {
+    async fn until(&self, done: impl Fn(&WorkersState) -> bool) {
         loop {
             let reaped = self.0.reaped.notified();
             if done(&self.0.state.lock()) {
@@ -498,8 +514,13 @@ impl Workers {
         }
     }
 
-    /// Finds a worker that takes the assignment: a spare one that is ready, any spare one, a fresh one.
-    fn assign(&self, state: &mut State, message: &ToWorker) -> Result<Arc<Worker>, NotOpened> {
+    /// Sends the assignment to a worker: preferably a spare one that has loaded OpenCL, then any spare one,
+    /// then a new one.
+    fn assign(
+        &self,
+        state: &mut WorkersState,
+        message: &ToWorker,
+    ) -> Result<Arc<Worker>, NotOpened> {
         for _ in 0..ATTEMPTS {
             let ready = state.spares.iter().position(|spare| spare.is_ready());
             if state.spares.is_empty() {
@@ -508,8 +529,14 @@ impl Workers {
             let spare = state.spares.swap_remove(ready.unwrap_or(0));
             match spare.send(message) {
                 Ok(()) => return Ok(spare),
-                // It has died and not been reaped yet.
-                Err(error) => tracing::debug!(%error, worker = spare.serial, "not assigned"),
+                // The spare worker has died and has not been reaped yet.
+                Err(error) => {
+                    tracing::debug!(
+                        %error,
+                        worker = spare.serial,
+                        "a spare worker cannot be assigned a session; trying another one"
+                    )
+                }
             }
         }
         let worker = self.start(state)?;
@@ -517,7 +544,7 @@ impl Workers {
         Ok(worker)
     }
 
-    fn start(&self, state: &mut State) -> std::io::Result<Arc<Worker>> {
+    fn start(&self, state: &mut WorkersState) -> std::io::Result<Arc<Worker>> {
         state.last_serial += 1;
         let serial = state.last_serial;
         let (worker, process) = Worker::start(serial, &self.0.processes, self.0.builds.clone())?;
@@ -533,9 +560,10 @@ impl Workers {
         Ok(worker)
     }
 
-    /// Takes a worker that has ended off every list.
+    /// Removes a worker that has ended from all tables.
     fn reap(&self, worker: &Worker, status: std::io::Result<ExitStatus>) {
-        // Its place in a lease is given up when the table is not locked.
+        // `served` is dropped only after the table is unlocked: dropping its place in a lease may lead back
+        // here to end other sessions.
         let (served, was_spare) = {
             let mut state = self.0.state.lock();
             state.alive.remove(&worker.serial);

@@ -1,8 +1,8 @@
-//! The compiling worker: builds one program for the build cache, says what came out, exits.
+//! The compiling worker: builds one program for the build cache, sends the result and exits.
 //!
-//! Over its channel it reads the limit on its memory (8 bytes, little-endian) and a job, up to the end of
-//! what is sent, and writes the entry, or nothing. It runs no kernel, so nothing but a compiler can have
-//! changed what it says. It has time: sessions go first.
+//! From its channel the worker reads the memory limit (8 bytes, little-endian), then a job up to the end
+//! of the stream. It writes the cache entry, or nothing if the build failed. It runs no kernels, so no
+//! code of a client can have changed the result. It runs at a lower priority than sessions.
 #![forbid(unsafe_code)]
 
 use std::io::Read;
@@ -15,12 +15,12 @@ use super::{confine, errand, session};
 use crate::build_cache::{Job, pocl};
 use crate::runtime::node::Node;
 
-/// Behind sessions, but not so far that a busy node never gets to it.
+/// Niceness of a compiling worker: below sessions, but high enough to make progress on a busy node.
 const NICE: i32 = 5;
-/// Bytes of the limit on memory.
+/// Length of the memory limit on the channel, in bytes.
 const LIMIT: usize = 8;
 
-/// The process's `main`.
+/// Runs the compiling worker; the entry point of its process.
 #[must_use]
 pub fn main() -> ExitCode {
     let Some((mut channel, _)) = errand::start("a compiling worker") else {
@@ -29,7 +29,7 @@ pub fn main() -> ExitCode {
     let entry = match receive(&mut channel) {
         Ok(job) => build(&job).unwrap_or_default(),
         Err(error) => {
-            tracing::debug!(%error, "no job for the compiling worker");
+            tracing::debug!(%error, "the compiling worker received no job, so it ends");
             return ExitCode::FAILURE;
         }
     };
@@ -38,12 +38,13 @@ pub fn main() -> ExitCode {
 
 fn build(job: &Job) -> Option<Vec<u8>> {
     let [own, usual] = [pocl::FOLDER, pocl::USUAL].map(std::env::var_os);
-    // A log as a session's worker would have got it.
+    // Rewrites paths, so that the build log reads as one from a session's worker.
     let as_usual = |log: &str| match (&own, &usual) {
         (Some(own), Some(usual)) => pocl::log_as_usual(log, own, usual),
         _ => log.to_owned(),
     };
-    // As the system names it where it is mapped. PoCL would make the folder later; what is not there has no name.
+    // The canonical path is the one under which the system lists mapped files. PoCL would create the
+    // folder only later, and a missing folder has no canonical path.
     let folder = own.as_ref().and_then(|own| {
         std::fs::create_dir_all(own)
             .and_then(|()| std::fs::canonicalize(own))
@@ -53,7 +54,7 @@ fn build(job: &Job) -> Option<Vec<u8>> {
 }
 
 fn receive(channel: &mut UnixStream) -> std::io::Result<Job> {
-    // If it cannot be nice it is not.
+    // Niceness is best effort.
     let _ = rustix::process::nice(NICE);
     let mut limit = [0; LIMIT];
     channel.read_exact(&mut limit)?;

@@ -1,7 +1,8 @@
-//! What passes between the connection service and the session.
+//! The types that pass between the connection service and the session.
 //!
-//! The service speaks greeting and proof, so whoever holds a [`Connection`] holds one whose peer has
-//! proved the session's secret. Sockets are blocking, with `TCP_NODELAY` and keep-alive set.
+//! The service makes a [`Connection`] only after the greeting and the proof. So the peer of
+//! every [`Connection`] has proved that it knows the session's secret. Sockets are blocking,
+//! with `TCP_NODELAY` and keep-alive set.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -16,45 +17,45 @@ use crate::build_cache::Client;
 pub use crate::config::SessionLimits;
 use crate::handover::Leased;
 
-/// A proved connection, by what it is for.
+/// An authenticated connection, by its purpose.
 #[derive(Debug)]
 pub enum Connection {
     /// Command and event batches as frames: the direct carrier.
     Commands(Line),
-    /// The same over HTTP/2, which follows.
+    /// Command and event batches over gRPC; the HTTP/2 preface is the next thing on the stream.
     CommandsGrpc(Line),
-    /// Bulk data; handed to the session as it is.
+    /// Bulk data. The session reads and writes the stream itself.
     Bulk {
-        /// Which of the session's bulk connections.
+        /// Number of the lane among the session's bulk connections.
         lane: u8,
-        /// Nothing read from it yet past the proof.
+        /// The stream; nothing after the proof has been read from it.
         stream: Stream,
     },
     /// Heartbeats.
-    Pulse(Line),
+    Heartbeat(Line),
 }
 
-/// What a session is told when it begins.
+/// Parameters of a session, which the supervisor sends to the worker when the session begins.
 #[derive(Clone, Debug)]
 pub struct SessionStart {
-    /// For the log.
+    /// The session's id, for the log.
     pub id: SessionId,
-    /// What the supervisor allows it.
+    /// The session's resource limits, set by the supervisor.
     pub limits: SessionLimits,
-    /// The devices that it may use; `None`: all.
+    /// The devices that the session may use; `None` means all.
     pub leased: Option<Vec<Leased>>,
-    /// Where it counts what it uses.
+    /// The shared-memory slot in which the session counts its usage.
     pub account: Slot,
-    /// The way to the daemon's build cache, if it may be used.
+    /// The client of the daemon's build cache, if the session may use the cache.
     pub builds: Option<Arc<Client>>,
 }
 
-/// Where a session puts what it has to say to its client; made by the carrier.
+/// Where a session puts batches for its client. The carrier implements it.
 pub trait EventSink: Send + Sync + 'static {
-    /// Takes a batch; batches reach the client in the order of the calls.
+    /// Sends a batch. Batches reach the client in the order of the calls.
     ///
-    /// Never blocks on the network (what the socket does not take at once waits in memory, and the
-    /// carrier stops reading commands while much waits), so a driver's callback thread may call it.
-    /// After the connection is lost it takes batches and drops them: the process is about to end.
+    /// Never blocks on the network, so a driver's callback thread may call it. Bytes that the socket does
+    /// not take at once wait in memory. While many bytes wait, the carrier stops reading commands. After
+    /// the connection is lost, batches are dropped: the process is about to end.
     fn send(&self, batch: EventBatch);
 }

@@ -1,6 +1,6 @@
-//! What the short-lived workers have in common: they start, do one thing, answer their supervisor, exit.
+//! The common part of the short-lived workers: they start, do one task, answer the supervisor and exit.
 //!
-//! What the thing is, the worker's own module says. Invariant: after the answer nothing runs, not even the
+//! The worker's own module defines the task. Invariant: nothing runs after the answer, not even the
 //! drivers' exit handlers.
 #![forbid(unsafe_code)]
 
@@ -11,8 +11,10 @@ use super::confine;
 use crate::sys;
 use causeway_serving::logging::Logging;
 
-/// Starts `worker` ("a probing worker"): confined, with its channel to the supervisor and what the kernel lacks
-/// of the confinement. None, with a line in the log, when that is impossible.
+/// Starts a short-lived worker: sets logging up, confines the process and takes the channel to the supervisor.
+///
+/// `worker` is a description for the log, such as "a probing worker". Returns the channel and the confinement
+/// features that the kernel lacks. Returns `None` after logging an error if the worker cannot start.
 pub(super) fn start(worker: &str) -> Option<(UnixStream, Vec<String>)> {
     Logging::inherited().start();
     let begin = || -> Result<_, confine::NotConfined> {
@@ -28,12 +30,12 @@ pub(super) fn start(worker: &str) -> Option<(UnixStream, Vec<String>)> {
     }
 }
 
-/// Answers, and ends the process: all is said. `what` the answer is, for the log.
+/// Sends `answer` to the supervisor and ends the process. `what` describes the answer in the log.
 pub(super) fn answer(mut channel: UnixStream, answer: &[u8], what: &str) -> ! {
     match channel.write_all(answer) {
         Ok(()) => sys::exit_now(0),
         Err(error) => {
-            tracing::debug!(%error, "the supervisor did not wait for {what}");
+            tracing::debug!(%error, "the supervisor closed its socket before {what} was ready");
             sys::exit_now(1)
         }
     }

@@ -1,6 +1,6 @@
-//! The probing worker: asks the drivers, writes the answers to its supervisor, exits.
+//! The probing worker: asks the drivers for the inventory, writes it to the supervisor and exits.
 //!
-//! Drivers may crash, hang or print while they are asked; a process of its own takes that.
+//! Drivers may crash, hang or print while they are queried. A process of its own contains that.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use prost::Message;
 use super::errand;
 use crate::runtime;
 
-/// The process's `main`.
+/// Runs the probing worker; the entry point of its process.
 #[must_use]
 pub fn main() -> ExitCode {
     let Some((channel, lacking)) = errand::start("a probing worker") else {

@@ -1,6 +1,6 @@
 //! Settings of a connection's socket, and reads and writes with a deadline.
 //!
-//! What it is not: it knows no protocol. Invariant: a peer that drips its bytes stretches no deadline.
+//! This module knows no protocol. Invariant: a peer that sends its bytes one by one cannot extend a deadline.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read, Write};
@@ -13,16 +13,17 @@ use rustix::net::sockopt;
 
 use crate::sys;
 
-/// Interactive traffic; the highest that needs no privilege.
+/// Priority for interactive traffic: the highest that needs no privilege.
 const PRIORITY: i32 = 6;
 
-/// Has the kernel find out that the peer's machine is gone, within about five seconds; a peer that is
-/// stopped in a debugger has a kernel that answers.
+/// Turns on TCP keep-alive, so that the kernel detects a dead peer machine within about five seconds.
+///
+/// A peer that is stopped in a debugger stays connected, because its kernel still answers.
 ///
 /// # Errors
-/// What the system says.
+/// Returns the system call's error.
 pub(super) fn keep_alive(socket: &TcpStream) -> io::Result<()> {
-    // The kernel that both ends share tells at once that one is gone.
+    // For a Unix socket, the one kernel reports at once that the other end is gone.
     if is_local(socket)? {
         return Ok(());
     }
@@ -33,10 +34,10 @@ pub(super) fn keep_alive(socket: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_socket_keepalive(fd, true)?)
 }
 
-/// Breaks the connection when the peer has acknowledged nothing, or taken nothing, for so long.
+/// Breaks the connection when the peer has acknowledged or taken nothing for `silence` (`TCP_USER_TIMEOUT`).
 ///
 /// # Errors
-/// What the system says.
+/// Returns the system call's error.
 pub(super) fn give_up_after(socket: &TcpStream, silence: Duration) -> io::Result<()> {
     if is_local(socket)? {
         return Ok(());
@@ -45,25 +46,26 @@ pub(super) fn give_up_after(socket: &TcpStream, silence: Duration) -> io::Result
     Ok(sockopt::set_tcp_user_timeout(socket.as_fd(), milliseconds)?)
 }
 
-/// Has packets go before bulk data's. A hint to the first hop, which some containers forbid.
+/// Gives the socket's packets priority over bulk data. This is a hint for the first hop. Some containers
+/// forbid it, so a failure is only logged.
 pub(super) fn hurry(socket: &TcpStream) {
     if let Err(error) = sys::set_priority(socket.as_fd(), PRIORITY) {
-        tracing::debug!(%error, "SO_PRIORITY");
+        tracing::debug!(%error, "cannot set SO_PRIORITY on the connection, so heartbeats may wait behind data");
     }
 }
 
-/// Whether its other end is a process of this host by its kind: a Unix socket.
+/// Whether the socket is a Unix socket, so the peer is a process of this host.
 ///
 /// # Errors
-/// What the system says.
+/// Returns the system call's error.
 pub(super) fn is_local(socket: &TcpStream) -> io::Result<bool> {
     Ok(sockopt::socket_domain(socket)? == rustix::net::AddressFamily::UNIX)
 }
 
-/// The time until `deadline`.
+/// Returns the time until `deadline`.
 ///
 /// # Errors
-/// `TimedOut` when there is none.
+/// `TimedOut` when the deadline has passed.
 pub(super) fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -73,26 +75,29 @@ pub(super) fn left(deadline: Instant) -> io::Result<Duration> {
     }
 }
 
-/// Writes a handshake's few bytes. A fresh connection's buffer holds far more than these; the limit is for
-/// a peer that closed its window from the start.
+/// Writes the few bytes of a handshake.
+///
+/// A fresh connection's send buffer has room for far more. The time limit is for a peer that closed its
+/// receive window from the start.
 ///
 /// # Errors
-/// What the system says; `TimedOut` after the deadline.
+/// Returns the socket's error, or `TimedOut` after the deadline.
 pub(super) fn write_within(mut line: &Line, bytes: &[u8], deadline: Instant) -> io::Result<()> {
     line.socket().set_write_timeout(Some(left(deadline)?))?;
     line.write_all(bytes).map_err(timed_out)
 }
 
-/// Fills `into`.
+/// Fills `into` from the socket.
 ///
 /// # Errors
-/// As [`write_within`]; `UnexpectedEof` when the peer closed before.
+/// As [`write_within`]; `UnexpectedEof` when the peer closes the connection first.
 pub(super) fn read_within(
     mut line: &Line,
     mut into: &mut [u8],
     deadline: Instant,
 ) -> io::Result<()> {
     while !into.is_empty() {
+        // The limit is set before every read, so that a slow peer cannot extend the deadline.
         line.socket().set_read_timeout(Some(left(deadline)?))?;
         match line.read(into) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -104,16 +109,16 @@ pub(super) fn read_within(
     Ok(())
 }
 
-/// Ends the time limits that [`read_within`] and [`write_within`] set.
+/// Clears the time limits that [`read_within`] and [`write_within`] set.
 ///
 /// # Errors
-/// What the system says.
+/// Returns the system call's error.
 pub(super) fn no_limits(socket: &TcpStream) -> io::Result<()> {
     socket.set_read_timeout(None)?;
     socket.set_write_timeout(None)
 }
 
-// The system calls it so when a time limit of a blocking socket is over.
+// The system reports an expired time limit of a blocking socket as `WouldBlock`.
 fn timed_out(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),

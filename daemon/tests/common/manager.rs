@@ -217,7 +217,9 @@ impl Nodes for Service {
         let mut incoming = request.into_inner();
         let first = incoming.next().await.unwrap()?.message.unwrap();
         let from_node::Message::Hello(hello) = first else {
-            return Err(Status::invalid_argument("a node says hello first"));
+            return Err(Status::invalid_argument(
+                "protocol error: a node's first message must be Hello",
+            ));
         };
         let (to, sent) = unbounded_channel();
         let (heard, words) = channel();

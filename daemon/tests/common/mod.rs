@@ -46,7 +46,7 @@ pub struct Heard {
     pub applied: u64,
     pub batches: u64,
     /// Why the session was ended.
-    pub farewell: String,
+    pub close_reason: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -207,7 +207,7 @@ impl Session {
         self.heard.batches += 1;
         self.heard.notices.extend(batch.notices);
         self.heard.links.extend(batch.links);
-        self.heard.farewell += &batch.farewell;
+        self.heard.close_reason += &batch.close_reason;
         self.heard.applied = self.heard.applied.max(batch.applied);
         true
     }
@@ -365,7 +365,7 @@ impl Session {
             event,
             queue,
             wait: wait.to_vec(),
-            unseen: false,
+            unobserved: false,
             operation: Some(operation),
         })]);
     }

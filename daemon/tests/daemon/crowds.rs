@@ -135,35 +135,39 @@ async fn strangers_that_flood_slow_nobody_down_and_are_closed() {
     ];
     let cluster = Cluster::new();
     let daemon = cluster.with_tokens().config(FOR_LONG).start();
-    let quiet = slowest(&daemon, &cluster).await;
     let tls = cluster.client(None);
     for (kind, payload) in floods {
         let stream = u8::from(!matches!(kind, 4 | 6 | 8));
         let length = u8::try_from(payload.len()).unwrap();
         let frame = [&[0, 0, length, kind, 0, 0, 0, 0, stream], payload].concat();
         let bytes = [BEGINNING, &frame.repeat(100_000)].concat();
-        let mut flooding = Vec::new();
-        for _ in 0..4 {
-            let socket = tokio::net::TcpStream::connect(daemon.address())
-                .await
-                .unwrap();
-            let handshake = tls.handshake("127.0.0.1").unwrap();
-            let mut stream = secure(handshake, socket, &[]).await.unwrap();
-            let bytes = bytes.clone();
-            flooding.push(tokio::spawn(async move {
-                // It fails when the connection is closed, long before its end.
-                let said = stream.write_all(&bytes).await;
-                let mut heard = Vec::new();
-                let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut heard)).await;
-                let _ = end.expect("it is ended");
-                said.is_err()
-            }));
+        let mut waits = Vec::new();
+        let holds = |(flooded, quiet): &(Duration, Duration)| *flooded <= 2 * *quiet;
+        // What else the machine does may slow down a few newcomers, but not each time.
+        while waits.len() < 3 && !waits.iter().any(holds) {
+            let quiet = slowest(&daemon, &cluster).await;
+            let mut flooding = Vec::new();
+            for _ in 0..4 {
+                let socket = tokio::net::TcpStream::connect(daemon.address())
+                    .await
+                    .unwrap();
+                let handshake = tls.handshake("127.0.0.1").unwrap();
+                let mut stream = secure(handshake, socket, &[]).await.unwrap();
+                let bytes = bytes.clone();
+                flooding.push(tokio::spawn(async move {
+                    // It fails when the connection is closed, long before its end.
+                    let said = stream.write_all(&bytes).await;
+                    let mut heard = Vec::new();
+                    let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut heard)).await;
+                    let _ = end.expect("it is ended");
+                    said.is_err()
+                }));
+            }
+            waits.push((slowest(&daemon, &cluster).await, quiet));
+            for flooding in flooding {
+                flooding.await.unwrap();
+            }
         }
-        let flooded = slowest(&daemon, &cluster).await;
-        for flooding in flooding {
-            flooding.await.unwrap();
-        }
-        let most = 2 * quiet + Duration::from_millis(100);
-        assert!(flooded <= most, "{kind}: {flooded:?}, quiet {quiet:?}");
+        assert!(waits.iter().any(holds), "{kind}: flooded, quiet: {waits:?}");
     }
 }

@@ -43,7 +43,7 @@ async fn patience_has_a_limit() {
     daemon.signal(Signal::TERM);
     let told = read_to_close(&mut commands);
     let told = String::from_utf8_lossy(&told);
-    assert!(told.contains("its daemon was stopped"), "{told:?}");
+    assert!(told.contains("the node's daemon was stopped"), "{told:?}");
     assert!(daemon.wait().success());
 }
 

@@ -18,7 +18,7 @@ async fn the_session_limit_holds_until_one_ends() {
     let refused = daemon.try_open().await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(
-        refused.message().contains("sessions (2)"),
+        refused.message().contains("limit of 2 sessions"),
         "{}",
         refused.message()
     );
@@ -55,7 +55,7 @@ async fn a_session_that_nobody_comes_for_ends() {
         .start();
     let session = daemon.open().await;
     // Other connections than the one for commands do not keep it alive.
-    let _pulse = session.connect(Purpose::Pulse, 0).unwrap();
+    let _heartbeat = session.connect(Purpose::Heartbeat, 0).unwrap();
     daemon.until_sessions(0).await;
 }
 
@@ -93,7 +93,7 @@ async fn one_user_leaves_sessions_to_others() {
         caller.open().await.unwrap();
         let refused = caller.open().await.unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted);
-        assert!(refused.message().contains("one user may have (1)"));
+        assert!(refused.message().contains("limit of 1 sessions per user"));
         open.push(caller);
     }
 }
@@ -107,7 +107,11 @@ async fn memory_is_given_out_once() {
     let (first, _second) = (daemon.open().await, daemon.open().await);
     let refused = daemon.try_open().await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
-    assert!(refused.message().contains("memory that this node has"));
+    assert!(
+        refused
+            .message()
+            .contains("memory for sessions is exhausted")
+    );
     drop(first.connect(Purpose::Commands, 0).unwrap());
     daemon.until_sessions(1).await;
     daemon.open().await;
@@ -118,6 +122,9 @@ fn memory_that_is_not_limited_cannot_be_counted() {
     let (said, status) = Setup::new()
         .config("[sessions]\nhost_memory_per_user = 1\n")
         .refused();
-    assert!(said.contains("daemon.toml:2: it takes a limit"), "{said}");
+    assert!(
+        said.contains("daemon.toml:2: this limit requires"),
+        "{said}"
+    );
     assert_eq!(status.code(), Some(2));
 }

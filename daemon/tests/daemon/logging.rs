@@ -3,7 +3,7 @@
 use crate::support::{Daemon, Setup, eventually};
 
 /// What a worker says at `debug` when it gets its session.
-const WORKERS_LINE: &str = "assigned";
+const WORKERS_LINE: &str = "the worker has a session now";
 
 async fn log_of_a_session(daemon: &Daemon) -> String {
     daemon.open().await;

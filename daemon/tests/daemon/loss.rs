@@ -14,10 +14,10 @@ async fn heartbeats_come_at_their_interval() {
         .start();
     let session = daemon.open().await;
     let _commands = session.connect(Purpose::Commands, 0).unwrap();
-    let mut pulse = session.connect(Purpose::Pulse, 0).unwrap();
+    let mut heartbeat = session.connect(Purpose::Heartbeat, 0).unwrap();
     let begun = Instant::now();
     let mut beats = [1; 5];
-    pulse.read_exact(&mut beats).unwrap();
+    heartbeat.read_exact(&mut beats).unwrap();
     assert_eq!(beats, [0; 5]);
     assert!(
         begun.elapsed() >= Duration::from_millis(150),
@@ -32,11 +32,11 @@ async fn the_end_of_the_command_connection_ends_the_session() {
     for purpose in [Purpose::Commands, Purpose::CommandsGrpc] {
         let session = daemon.open().await;
         let commands = session.connect(purpose, 0).unwrap();
-        let mut pulse = session.connect(Purpose::Pulse, 0).unwrap();
+        let mut heartbeat = session.connect(Purpose::Heartbeat, 0).unwrap();
         let mut lane = session.connect(Purpose::Bulk, 0).unwrap();
         drop(commands);
         // Heartbeats may still lie there.
-        assert!(read_to_close(&mut pulse).iter().all(|&byte| byte == 0));
+        assert!(read_to_close(&mut heartbeat).iter().all(|&byte| byte == 0));
         read_to_close(&mut lane);
         daemon.until_sessions(0).await;
     }
@@ -47,7 +47,7 @@ async fn the_end_of_the_pulse_ends_the_session() {
     let daemon = Setup::new().start();
     let session = daemon.open().await;
     let mut commands = session.connect(Purpose::Commands, 0).unwrap();
-    drop(session.connect(Purpose::Pulse, 0).unwrap());
+    drop(session.connect(Purpose::Heartbeat, 0).unwrap());
     assert!(read_to_close(&mut commands).is_empty());
     daemon.until_sessions(0).await;
 }

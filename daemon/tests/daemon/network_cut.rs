@@ -46,7 +46,7 @@ async fn inside_a_namespace() {
         .start();
     let session = daemon.open().await;
     let mut commands = session.connect(Purpose::Commands, 0).unwrap();
-    let _pulse = session.connect(Purpose::Pulse, 0).unwrap();
+    let _heartbeat = session.connect(Purpose::Heartbeat, 0).unwrap();
     let [worker] = children_of(daemon.pid())[..] else {
         panic!("one worker")
     };
@@ -63,7 +63,10 @@ async fn inside_a_namespace() {
     assert!(took >= Duration::from_millis(500), "too soon: {took:?}");
     assert!(took < Duration::from_secs(4), "too late: {took:?}");
     eventually("the loss in the log", || {
-        daemon.log().contains("the client is lost").then_some(())
+        daemon
+            .log()
+            .contains("the connection to the client broke")
+            .then_some(())
     });
     loopback("up");
     daemon.until_sessions(0).await;

@@ -91,5 +91,5 @@ async fn sessions_to_which_nobody_comes_make_room() {
     assert!(begun.elapsed() < Duration::from_secs(60));
     // Whose client has come stays.
     assert_open(&mut commands);
-    kept.connect(Purpose::Pulse, 0).unwrap();
+    kept.connect(Purpose::Heartbeat, 0).unwrap();
 }

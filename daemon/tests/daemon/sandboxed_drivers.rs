@@ -40,7 +40,7 @@ async fn its_devices_are_named_with_the_cure() {
     let inventory = daemon.inventory().await;
     assert!(inventory.platforms.is_empty());
     let told = inventory.problems.last().unwrap();
-    assert!(told.contains("keeps devices away: "), "{told}");
+    assert!(told.contains("sandbox hides devices: "), "{told}");
     assert!(told.contains("fall_back = true"), "{told}");
     assert_eq!(daemon.status().await.problems, inventory.problems);
 }
@@ -72,5 +72,5 @@ async fn a_sandbox_that_is_switched_off_is_told() {
     let daemon = behind().args(&["--no-sandbox"]).start();
     let inventory = daemon.inventory().await;
     assert_eq!(inventory.platforms.len(), 1, "{:?}", inventory.problems);
-    assert!(inventory.remarks[0].contains("switched off"));
+    assert!(inventory.remarks[0].contains("is disabled"));
 }

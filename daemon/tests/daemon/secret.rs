@@ -18,7 +18,7 @@ async fn an_unknown_session_is_refused() {
         Purpose::Commands,
         Purpose::CommandsGrpc,
         Purpose::Bulk,
-        Purpose::Pulse,
+        Purpose::Heartbeat,
     ] {
         assert_eq!(
             session.connect(purpose, 0).unwrap_err(),
@@ -35,10 +35,10 @@ async fn a_wrong_secret_takes_no_place() {
         secret: SessionSecret([7; 32]),
         ..session.clone()
     };
-    for purpose in [Purpose::Commands, Purpose::Bulk, Purpose::Pulse] {
+    for purpose in [Purpose::Commands, Purpose::Bulk, Purpose::Heartbeat] {
         assert_eq!(stranger.connect(purpose, 0).unwrap_err(), Verdict::Unproved);
     }
-    let _all = [Purpose::Commands, Purpose::Bulk, Purpose::Pulse]
+    let _all = [Purpose::Commands, Purpose::Bulk, Purpose::Heartbeat]
         .map(|purpose| session.connect(purpose, 0).unwrap());
 }
 

@@ -30,22 +30,22 @@ async fn a_stopped_worker_goes_when_its_client_has_gone() {
     let (first, stopped) = open(&daemon, &[]).await;
     let (second, other) = open(&daemon, &[stopped]).await;
     let commands = [&first, &second].map(|of| of.connect(Purpose::Commands, 0).unwrap());
-    let mut pulses = [&first, &second].map(|of| of.connect(Purpose::Pulse, 0).unwrap());
-    for pulse in &mut pulses {
+    let mut heartbeats = [&first, &second].map(|of| of.connect(Purpose::Heartbeat, 0).unwrap());
+    for heartbeat in &mut heartbeats {
         // By now the supervisor has been shown the connection.
-        pulse.read_exact(&mut [0]).unwrap();
+        heartbeat.read_exact(&mut [0]).unwrap();
     }
     for worker in [stopped, other] {
         kill_process(worker, Signal::STOP).unwrap();
     }
     let [gone, alive] = commands;
-    let [gone_too, mut still_there] = pulses;
+    let [gone_too, mut still_there] = heartbeats;
     drop((gone, gone_too));
     daemon.until_sessions(1).await;
     assert!(!is_alive(stopped));
     eventually("a warning", || {
         let log = daemon.log();
-        log.contains("does not end although its client has gone")
+        log.contains("has not ended after its client left")
             .then_some(())
     });
     let metrics = get(&daemon, "/metrics");
@@ -63,19 +63,19 @@ async fn a_stopped_worker_goes_when_its_client_has_gone() {
 #[tokio::test]
 async fn the_end_of_either_connection_is_enough() {
     let daemon = daemon().start();
-    for purpose in [Purpose::Commands, Purpose::CommandsGrpc, Purpose::Pulse] {
+    for purpose in [Purpose::Commands, Purpose::CommandsGrpc, Purpose::Heartbeat] {
         let (session, worker) = open(&daemon, &[]).await;
         let kind = match purpose {
-            Purpose::Pulse => Purpose::Commands,
+            Purpose::Heartbeat => Purpose::Commands,
             other => other,
         };
         let commands = session.connect(kind, 0).unwrap();
-        let mut pulse = session.connect(Purpose::Pulse, 0).unwrap();
-        pulse.read_exact(&mut [0]).unwrap();
+        let mut heartbeat = session.connect(Purpose::Heartbeat, 0).unwrap();
+        heartbeat.read_exact(&mut [0]).unwrap();
         kill_process(worker, Signal::STOP).unwrap();
         let _kept = match purpose {
-            Purpose::Pulse => (drop(pulse), commands).1,
-            _ => (drop(commands), pulse).1,
+            Purpose::Heartbeat => (drop(heartbeat), commands).1,
+            _ => (drop(commands), heartbeat).1,
         };
         daemon.until_sessions(0).await;
     }
@@ -94,11 +94,11 @@ async fn a_stopped_worker_to_which_nobody_comes_goes_in_time() {
 fn be_client(ids: &str) -> ! {
     let session: Session = Session::decode(ids);
     let _commands = session.connect(Purpose::Commands, 0).unwrap();
-    let mut pulse = session.connect(Purpose::Pulse, 0).unwrap();
-    pulse.read_exact(&mut [0]).unwrap();
+    let mut heartbeat = session.connect(Purpose::Heartbeat, 0).unwrap();
+    heartbeat.read_exact(&mut [0]).unwrap();
     println!("connected");
     loop {
-        pulse.read_exact(&mut [0]).unwrap();
+        heartbeat.read_exact(&mut [0]).unwrap();
     }
 }
 
@@ -140,10 +140,10 @@ async fn a_killed_client_is_gone() {
     kill_process(worker, Signal::STOP).unwrap();
     let (gone, other) = open(&daemon, &[worker]).await;
     let commands = gone.connect(Purpose::Commands, 0).unwrap();
-    let mut pulse = gone.connect(Purpose::Pulse, 0).unwrap();
-    pulse.read_exact(&mut [0]).unwrap();
+    let mut heartbeat = gone.connect(Purpose::Heartbeat, 0).unwrap();
+    heartbeat.read_exact(&mut [0]).unwrap();
     kill_process(other, Signal::STOP).unwrap();
-    drop((commands, pulse));
+    drop((commands, heartbeat));
     daemon.until_sessions(1).await;
     assert!(is_alive(worker));
     kill_process(worker, Signal::CONT).unwrap();

@@ -18,7 +18,7 @@ use crate::support::{Setup, children_of, client, connect, connect_from, read_to_
 async fn a_certificate_that_is_over_is_told_of_at_the_start() {
     let cluster = Cluster::new();
     let fresh = cluster.with_tokens().start();
-    assert!(!fresh.log().contains("the certificate is over"));
+    assert!(!fresh.log().contains("the server's certificate has expired"));
     let end = SystemTime::now() - Duration::from_secs(3600);
     let long_ago = end - Duration::from_secs(3600)..end;
     let (authority, _) = Authority::generate("CA", long_ago.clone()).unwrap();
@@ -34,7 +34,7 @@ async fn a_certificate_that_is_over_is_told_of_at_the_start() {
         .start();
     let log = over.log();
     let mut lines = log.lines();
-    let told = lines.find(|line| line.contains("the certificate is over"));
+    let told = lines.find(|line| line.contains("the server's certificate has expired"));
     let told = told.expect(&log);
     assert!(told.contains("ERROR") && told.contains(file), "{told}");
 }
@@ -63,7 +63,7 @@ async fn a_list_that_becomes_unreadable_is_told_of_with_its_cause() {
     let health = crate::watched::get(&daemon, "/healthz");
     assert!(health.starts_with("HTTP/1.1 503 "), "{health}");
     assert!(health.contains("list of tokens"), "{health}");
-    let warnings = |log: &str| log.matches("the list of tokens cannot be used").count();
+    let warnings = |log: &str| log.matches("the list of tokens cannot be read").count();
     let log = daemon.log();
     assert_eq!(warnings(&log), 1, "{log}");
     assert!(log.contains("mode 666"), "{log}");
@@ -94,8 +94,8 @@ async fn tokens_open_the_door_until_they_expire_or_are_revoked() {
     assert!(Fingerprint::from_wire(&opened.certificate_sha256).is_some());
     assert!(daemon.log().contains("alice"));
     for (token, said) in [
-        (None, "got neither"),
-        (Some(&stranger), "not known"),
+        (None, "requires a token"),
+        (Some(&stranger), "is unknown"),
         (Some(&late), "expired"),
     ] {
         let (code, message) = refusal(at, &cluster, token).await;
@@ -353,10 +353,10 @@ fn settings_that_secure_nothing_are_refused() {
         assert_eq!(status.code(), Some(2));
     };
     refused(&["--tls-certificate", &certificate], "--tls-key");
-    refused(&["--tokens", &tokens], "with TLS only");
+    refused(&["--tokens", &tokens], "requires TLS");
     let both = ["--tls-certificate", &certificate, "--tls-key"];
     refused(&[&both[..], &["/nowhere"]].concat(), "/nowhere");
     refused(&[&both[..], &[&cluster.text("ca.key")]].concat(), "ca.key");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
-    refused(&[&both[..], &[&key]].concat(), "others can get at it");
+    refused(&[&both[..], &[&key]].concat(), "others can access it");
 }

@@ -37,7 +37,7 @@ async fn in_every_call() {
         assert_eq!(error.code(), Code::FailedPrecondition);
         let message = error.message();
         assert!(
-            message.contains(&format!("wire version {NONE} met, {VERSION} spoken here")),
+            message.contains(&format!("wire version {NONE}, this side {VERSION}")),
             "{message}"
         );
         assert!(

@@ -171,7 +171,7 @@ fn metrics_beyond_loopback_take_tls() {
     let (said, status) = setup.refused();
     assert!(!status.success());
     assert!(
-        said.contains("/metrics at 0.0.0.0:0 can be reached"),
+        said.contains("/metrics at 0.0.0.0:0 is reachable"),
         "{said}"
     );
 }

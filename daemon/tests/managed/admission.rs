@@ -28,8 +28,8 @@ fn a_lease_opens_a_session_with_its_devices_and_no_others() {
 
     let nothing = cluster.daemon.inventory();
     assert_eq!(shown(&nothing), [false; 3]);
-    assert!(nothing.problems[0].contains("a lease is needed"));
-    assert!(cluster.refusal(&[]).contains("a lease is needed"));
+    assert!(nothing.problems[0].contains("requires a lease"));
+    assert!(cluster.refusal(&[]).contains("requires a lease"));
     let inventory = cluster.daemon.inventory_for(&credential);
     assert_eq!(shown(&inventory), [false, true, false]);
 
@@ -56,18 +56,21 @@ fn what_is_no_lease_of_this_node_opens_nothing() {
     let long_ago = SystemTime::now() - LONG;
     let long_ago = long_ago.duration_since(SystemTime::UNIX_EPOCH).unwrap();
     for (credential, said) in [
-        (b"a lease".to_vec(), "is no lease"),
+        (b"a lease".to_vec(), "is not a signed lease"),
         (stranger, "not signed by this node's device manager"),
         (
             sign(&|of| of.not_after_unix_ms = long_ago.as_millis() as u64),
             "has expired",
         ),
         (sign(&|of| of.user = "bob".to_owned()), "another user's"),
-        (sign(&|of| of.nodes[0].epoch = 10), "older grant"),
-        (sign(&|of| of.nodes[0].epoch = 12), "no such lease"),
+        (sign(&|of| of.nodes[0].epoch = 10), "outdated"),
+        (
+            sign(&|of| of.nodes[0].epoch = 12),
+            "does not serve the lease",
+        ),
         (
             sign(&|of| of.nodes[0].node_uuid = vec![1; 16].into()),
-            "nothing of this node",
+            "no device of this node",
         ),
         (
             sign(&|of| {
@@ -77,11 +80,11 @@ fn what_is_no_lease_of_this_node_opens_nothing() {
                     share: 0,
                 });
             }),
-            "does not have what",
+            "differ from those of its grant",
         ),
         (
             sign(&|of| of.lease_id = vec![2; 16].into()),
-            "no such lease",
+            "does not serve the lease",
         ),
     ] {
         let refusal = cluster.refusal(&credential);
@@ -158,7 +161,9 @@ fn of_who_names_no_lease_of_this_node_no_long_message_is_read() {
         assert_eq!(shown(&nothing.unwrap()), [false; 3]);
         let endless = vec![b'a'; 1 << 20];
         let refused = ask_naming(&mut finder, &endless, Some(&named)).await;
-        assert_eq!(refused.unwrap_err().code(), Code::OutOfRange);
+        // The node closes the connection of a newcomer who sends on, perhaps before they read the answer.
+        let code = refused.unwrap_err().code();
+        assert!(matches!(code, Code::OutOfRange | Code::Unknown), "{code}");
         let mut holder = reach(&cluster.daemon).await;
         let devices = ask_naming(&mut holder, &credential, Some(&named)).await;
         assert_eq!(shown(&devices.unwrap()), [false, true, false]);
@@ -188,7 +193,7 @@ fn who_shows_no_lease_has_little_time() {
         while let Ok(nothing) = ask(&mut stranger, b"a lease").await {
             assert!(Instant::now() < until, "he is not ended");
             assert_eq!(shown(&nothing), [false; 3]);
-            assert!(nothing.problems[0].contains("is no lease"));
+            assert!(nothing.problems[0].contains("is not a signed lease"));
         }
         // Later than that, over the connection that he had before.
         ask(&mut holder, &credential).await.unwrap();

@@ -21,12 +21,16 @@ fn a_withdrawn_lease_ends_its_sessions_and_its_credential_is_worth_nothing() {
     cluster.node.withdraw(&lease);
     for session in &mut sessions {
         session.ends();
-        assert_eq!(session.heard.farewell, "the lease is over: a test");
+        assert_eq!(session.heard.close_reason, "the lease has ended: a test");
     }
     cluster.node.expect_sessions(&lease, 1);
     cluster.node.expect_sessions(&lease, 0);
     cluster.node.expect_withdrawn(&lease);
-    assert!(cluster.refusal(&credential).contains("no such lease"));
+    assert!(
+        cluster
+            .refusal(&credential)
+            .contains("does not serve the lease")
+    );
     // What was never here is not here either.
     let other = grant(7, 12, &[(0, 0, 0, 0)]);
     cluster.node.withdraw(&other);
@@ -44,8 +48,11 @@ fn a_lease_ends_by_the_nodes_own_clock() {
     let mut session = cluster.open(&credential);
     cluster.node.expect_sessions(&lease, 1);
     session.ends();
-    let farewell = &session.heard.farewell;
-    assert_eq!(farewell, "the lease is over: its time is over");
+    let close_reason = &session.heard.close_reason;
+    assert_eq!(
+        close_reason,
+        "the lease has ended: the lease's time limit is reached"
+    );
     cluster.node.expect_sessions(&lease, 0);
     cluster.node.expect_withdrawn(&lease);
 }
@@ -61,7 +68,12 @@ fn a_lease_ends_when_its_manager_is_silent_for_too_long() {
     cluster.node.expect_sessions(&lease, 1);
     cluster.node.fall_silent();
     session.ends();
-    assert!(session.heard.farewell.contains("not been heard of"));
+    assert!(
+        session
+            .heard
+            .close_reason
+            .contains("no contact with the device manager")
+    );
     cluster.node.expect_sessions(&lease, 0);
     cluster.node.expect_withdrawn(&lease);
 }
@@ -104,7 +116,12 @@ fn while_the_manager_is_away_leases_go_on() {
     assert!(node.grant_refused(&newer).contains("still in use"));
     for session in [&mut first, &mut second] {
         session.ends();
-        assert!(session.heard.farewell.contains("somebody else"));
+        assert!(
+            session
+                .heard
+                .close_reason
+                .contains("granted to another lease")
+        );
     }
 }
 

@@ -95,8 +95,8 @@ fn every_line_about_a_session_tells_whose_it_is() {
     }
     for message in [
         "session opened",
-        "session of",
-        "assigned",
+        "client of a session",
+        "the worker has a session now",
         "the client closed the session",
         "session ended",
     ] {

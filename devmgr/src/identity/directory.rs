@@ -1,8 +1,8 @@
-//! All users and tokens, for looking up.
+//! All users and tokens.
 //!
-//! What it is not: it stores nothing and reads no clock. Invariant: what [`Directory::decide`] has decided leaves no
-//! token without its user, no user with more than [`MOST_TOKENS`] that count, and no manager without an administrator who can
-//! come in, if there was one.
+//! This module stores nothing and reads no clock. Invariant: changes from [`Directory::decide`] leave no
+//! token without its user, and no user with more than [`MOST_TOKENS`] valid tokens. They leave an
+//! administrator who can authenticate, if there was one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,11 +12,11 @@ use super::{Caller, IdentityChange, NotChanged, NotKnown, Shown, TokenId, TokenR
 use crate::lease::{Span, Wall};
 use crate::policy::UserName;
 
-/// Tokens of one user that count.
+/// Maximum number of valid tokens of one user.
 pub const MOST_TOKENS: usize = 64;
 
-/// A token that has expired is kept for so long, so that who shows it is told why he is not let in; unless
-/// its user needs the room.
+/// How long an expired token is kept, so that a caller who uses it is told the reason. If its user needs
+/// the room, it is deleted earlier.
 pub const KEPT: Span = Span::seconds(7 * 24 * 3600);
 
 /// All users and tokens.
@@ -24,19 +24,19 @@ pub const KEPT: Span = Span::seconds(7 * 24 * 3600);
 pub struct Directory {
     users: BTreeMap<UserName, User>,
     tokens: BTreeMap<TokenId, TokenRow>,
-    /// Users who were, whose certificates go on.
+    /// Users who were removed, and whose certificates may still be valid.
     removed: BTreeSet<UserName>,
     of_user: BTreeMap<UserName, BTreeSet<TokenId>>,
-    /// Those that expire, by when.
+    /// Tokens that expire, by time.
     by_end: BTreeSet<(Wall, TokenId)>,
-    /// By the first bytes of the hash, which narrows down what is compared in constant time.
+    /// By the first bytes of the hash, to find the few that are then compared in constant time.
     by_hash: HashMap<[u8; 8], Vec<TokenId>>,
-    /// Administrators can come in without a token.
+    /// Whether administrators can authenticate without a token.
     is_open: bool,
 }
 
 impl Directory {
-    /// What was stored.
+    /// A directory with the stored rows.
     #[must_use]
     pub fn new(users: Vec<User>, tokens: Vec<TokenRow>, removed: Vec<UserName>) -> Directory {
         let mut directory = Directory {
@@ -49,7 +49,8 @@ impl Directory {
         directory
     }
 
-    /// Whether administrators can come in without a token: by their certificates, or because everybody is believed.
+    /// Sets whether administrators can authenticate without a token: by certificate, or because callers
+    /// are not authenticated.
     #[must_use]
     pub fn open_without_tokens(self, is_open: bool) -> Directory {
         Directory { is_open, ..self }
@@ -60,7 +61,7 @@ impl Directory {
         self.removed.iter()
     }
 
-    /// Takes a change in.
+    /// Applies a change.
     pub fn apply(&mut self, change: IdentityChange) {
         match change {
             IdentityChange::PutUser(user) => {
@@ -110,7 +111,7 @@ impl Directory {
         }
     }
 
-    /// Who shows a token of this hash at this moment.
+    /// The caller who shows a token with this hash.
     ///
     /// # Errors
     /// [`NotKnown::Token`] or [`NotKnown::Expired`].
@@ -133,11 +134,11 @@ impl Directory {
         Ok(caller(user.clone(), shown, row.expires))
     }
 
-    /// Who has a certificate of this name, which was checked: he needs not be in the directory, and may
-    /// then only what everyone may.
+    /// The caller with a valid certificate of this name. They need not be in the directory; then they
+    /// have no special permissions.
     ///
     /// # Errors
-    /// [`NotKnown::Removed`]: he was in it.
+    /// [`NotKnown::Removed`]: the user was removed.
     pub fn by_certificate(&self, name: &str) -> Result<Caller, NotKnown> {
         let user = self.user_or_none(name);
         if self.removed.contains(&user.name) && !self.users.contains_key(&user.name) {
@@ -146,10 +147,10 @@ impl Directory {
         Ok(caller(user, Shown::Certificate, None))
     }
 
-    /// Who somebody is by now who was let in earlier.
+    /// Looks up an authenticated caller again and returns their current identity.
     ///
     /// # Errors
-    /// [`NotKnown`]: what he has shown counts no more.
+    /// [`NotKnown`]: the credentials are no longer valid.
     pub fn again(&self, earlier: &Caller, now: Wall) -> Result<Caller, NotKnown> {
         let name = &*earlier.user.0;
         match &earlier.shown {
@@ -162,7 +163,7 @@ impl Directory {
         }
     }
 
-    /// Who says that this is his name, where everybody is believed and may do everything.
+    /// The caller of this name at a manager without authentication, where everyone may do everything.
     #[must_use]
     pub fn by_word(&self, name: &str) -> Caller {
         let user = User {
@@ -173,7 +174,7 @@ impl Directory {
         caller(user, Shown::Word, None)
     }
 
-    /// The user of this name, or one who may only what everyone may.
+    /// The user of this name, or one without special permissions.
     fn user_or_none(&self, name: &str) -> User {
         let name = UserName::from(name);
         let known = self.users.get(&name).cloned();
@@ -207,11 +208,12 @@ impl Directory {
         self.tokens.get(id)
     }
 
-    /// What a wanted change comes to at this moment: all that is to be stored, in this order. With a user go his
-    /// tokens, and his name is kept, to be refused; tokens that have expired long ago go with any change.
+    /// Decides on a change, and returns all changes to store, in this order. Deleting a user also deletes
+    /// their tokens, and records the name as removed. Every change also deletes tokens that expired long
+    /// ago.
     ///
     /// # Errors
-    /// [`NotChanged`].
+    /// [`NotChanged`]: the reason.
     pub fn decide(
         &self,
         wanted: IdentityChange,
@@ -249,6 +251,7 @@ impl Directory {
                 if all - expired.len() >= MOST_TOKENS {
                     return Err(NotChanged::TooMany);
                 }
+                // Expired tokens are deleted early only if the user needs the room.
                 if all >= MOST_TOKENS {
                     gone.extend(expired.iter().map(|row| &row.id));
                 }
@@ -270,7 +273,8 @@ impl Directory {
         admins.next().is_some_and(|user| user.name == *name) && admins.next().is_none()
     }
 
-    /// Whether an administrator can come in once these tokens count no more, or could not before.
+    /// Whether an administrator can still authenticate without these tokens, or could not with them
+    /// either.
     fn is_open_without(&self, now: Wall, is_going: impl Fn(&TokenRow) -> bool) -> bool {
         let admins = self.users.values().filter(|user| user.admin);
         let keys = admins.flat_map(|user| self.tokens_of(&user.name));
@@ -278,7 +282,7 @@ impl Directory {
         self.is_open || keys.peek().is_none() || keys.any(|row| !is_going(row))
     }
 
-    /// Tokens that have expired long ago.
+    /// Tokens that expired long ago.
     fn swept(&self, now: Wall) -> BTreeSet<&TokenId> {
         let is_old = |at: &Wall| at.0.saturating_add(KEPT.0) <= now.0;
         let by_end = self.by_end.iter().take_while(|(at, _)| is_old(at));

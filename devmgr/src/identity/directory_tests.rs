@@ -1,4 +1,4 @@
-//! Who is let in, and which changes are refused.
+//! Tests which callers are authenticated, and which changes are refused.
 
 use super::*;
 use causeway_security::Token;
@@ -98,7 +98,7 @@ fn the_last_token_of_an_administrator_stays_one() {
     let revoke = |id: &str| IdentityChange::DeleteToken(TokenId(id.to_owned()));
     let delete = |name: &str| IdentityChange::DeleteUser(name.into());
     let last = Err(NotChanged::LastToken);
-    // Root has another one as long as that counts; bob has none, and ann's opens nothing.
+    // Root's second token is valid until 100. Bob has none, and ann is no administrator.
     let decided =
         |directory: &Directory, change, now| directory.decide(change, Wall(now)).map(drop);
     assert_eq!(decided(&directory, revoke("1"), 99), Ok(()));
@@ -140,7 +140,7 @@ fn with_a_user_go_his_tokens() {
     wanted(&mut directory, IdentityChange::DeleteUser("ann".into()), 0).unwrap();
     assert!(directory.by_token(&his.hash(), Wall(0)).is_err());
     assert!(directory.by_token(&other.hash(), Wall(0)).is_ok());
-    // He who comes back by that name has none of them.
+    // A new user of the same name has none of the old tokens.
     directory.apply(IdentityChange::PutUser(user("ann")));
     assert!(directory.by_token(&his.hash(), Wall(0)).is_err());
     assert!(directory.by_hash.len() == 1);

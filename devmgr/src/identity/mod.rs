@@ -1,13 +1,13 @@
-//! Who is who: users, what they may do, and the tokens that they show.
+//! Users, their permissions, and their tokens.
 //!
-//! - [`Directory`]: all of them, for looking up and for deciding what may change: by [`IdentityChange`]s.
-//! - [`Caller`]: who a call comes from, once that is known.
+//! - [`Directory`]: all users and tokens, to look up callers and to decide on [`IdentityChange`]s.
+//! - [`Caller`]: an authenticated caller.
 //!
-//! What it is not: it reads no file and no clock. Invariant: no token is kept, only its digest; no error says
-//! which users there are.
+//! This module reads no file and no clock. Invariant: only digests of tokens are kept. No error of
+//! authentication reveals which users exist.
 
 mod directory;
-mod taking;
+mod revocation;
 
 pub use directory::{Directory, KEPT, MOST_TOKENS};
 
@@ -16,145 +16,150 @@ use serde::{Deserialize, Serialize};
 use crate::lease::Wall;
 use crate::policy::{GroupName, UserName};
 
-/// Somebody who may call.
+/// A user of the manager.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// By what he is known: to his token, or in his certificate.
+    /// The user's name, which their tokens are for and their certificate contains.
     pub name: UserName,
-    /// The groups whose quotas he shares.
+    /// The groups whose quotas the user shares.
     #[serde(default)]
     pub groups: Vec<GroupName>,
-    /// May do everything.
+    /// Whether the user is an administrator.
     #[serde(default)]
     pub admin: bool,
-    /// Is a node: may join, and nothing else.
+    /// Whether the user is a node, which may join and nothing else.
     #[serde(default)]
     pub node: bool,
 }
 
-/// The name of a token, for people; tells nothing of the token itself.
+/// The public id of a token, for people. It reveals nothing about the token itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TokenId(pub String);
 
-/// What is kept of a token.
+/// The stored form of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenRow {
-    /// Its name.
+    /// The token's id.
     pub id: TokenId,
-    /// Whose it is.
+    /// The token's user.
     pub user: UserName,
-    /// What its user calls it.
+    /// The user's name for the token.
     pub label: String,
-    /// SHA-256 of it.
+    /// SHA-256 of the token.
     pub hash: [u8; 32],
-    /// From when on it counts no more.
+    /// When the token expires.
     pub expires: Option<Wall>,
 }
 
-/// A change of who is who; to be stored before callers are judged by it.
+/// A change of users or tokens. It is stored before callers are judged by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentityChange {
-    /// A user is as in this row.
+    /// Adds or replaces a user.
     PutUser(User),
-    /// A user is no more; his tokens are deleted beside it.
+    /// Deletes a user; separate changes delete their tokens.
     DeleteUser(UserName),
-    /// Whoever shows a certificate of this name is refused.
+    /// Refuses certificates of this name.
     PutRemoved(UserName),
-    /// No longer.
+    /// Accepts certificates of this name again.
     DeleteRemoved(UserName),
-    /// A token counts.
+    /// Adds a token.
     PutToken(TokenRow),
-    /// A token counts no more.
+    /// Deletes a token.
     DeleteToken(TokenId),
 }
 
-/// By what somebody is known.
+/// The credentials that a caller was authenticated by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// His token.
+    /// A token.
     Token(TokenId),
-    /// His certificate. When that ends is not known.
+    /// A client certificate, whose expiry is not known here.
     Certificate,
-    /// Nothing: his word is believed.
+    /// None: the manager trusts the name that the caller gives.
     Word,
 }
 
-/// Who a call comes from.
+/// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Who.
+    /// The caller's name.
     pub user: UserName,
-    /// His groups.
+    /// The caller's groups.
     pub groups: Vec<GroupName>,
-    /// May do everything.
+    /// Whether the caller is an administrator.
     pub admin: bool,
-    /// May join as a node.
+    /// Whether the caller may join as a node.
     pub node: bool,
-    /// What he has shown.
+    /// The credentials.
     pub shown: Shown,
-    /// When that counts no more.
+    /// When the credentials expire.
     pub until: Option<Wall>,
 }
 
 impl Caller {
-    /// Whether he may join as a node. An administrator may as any.
+    /// Whether the caller may join as a node. An administrator may join as any node.
     #[must_use]
     pub fn may_join(&self) -> bool {
         self.node || self.admin
     }
 
-    /// Whether he may have leases: what lets a node in opens what a node needs, and nothing else.
+    /// Whether the caller may have leases. A node's credentials allow only what a node needs.
     #[must_use]
     pub fn may_lease(&self) -> bool {
         !self.node || self.admin
     }
 }
 
-/// Nobody is let in.
+/// Why a caller is not authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotKnown {
-    /// Neither a certificate nor a token.
+    /// The caller has shown neither a certificate nor a token.
     #[error(
-        "the device manager wants a token or a client certificate, and got neither; an administrator makes a token with `causeway tokens create USER`"
+        "the caller sent neither a token nor a client certificate; an administrator makes a token with `causeway \
+         tokens create USER`"
     )]
     Nothing,
-    /// Not a token of ours (any more), or of nobody.
-    #[error("the token is not known here, or was revoked")]
-    Token,
-    /// A certificate of somebody who was removed.
+    /// The token is unknown or revoked, or its user does not exist.
     #[error(
-        "the user of this certificate was removed from the device manager; an administrator adds him again with `causeway users add`"
+        "the token is unknown or was revoked; an administrator makes another with `causeway tokens create USER`"
+    )]
+    Token,
+    /// The certificate belongs to a removed user.
+    #[error(
+        "the user of this certificate was removed from the device manager; an administrator can add the user again \
+         with `causeway users add`"
     )]
     Removed,
-    /// Its time is over.
+    /// The token has expired.
     #[error(
         "the token has expired; an administrator makes another with `causeway tokens create USER`"
     )]
     Expired,
 }
 
-/// Who is who does not change as it was wanted.
+/// Why users or tokens are not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotChanged {
-    /// Nobody of this name.
-    #[error("there is no such user; an administrator says `causeway users add` first")]
+    /// No user has this name.
+    #[error("unknown user; an administrator has to add the user first with `causeway users add`")]
     NoUser,
-    /// No token of this name.
-    #[error("there is no such token")]
+    /// No token has this id.
+    #[error("unknown token; see `causeway tokens list`")]
     NoToken,
-    /// One more would be too many.
+    /// The user has as many tokens as one user may have.
     #[error("a user has {MOST_TOKENS} tokens at most: revoke some, or let them expire")]
     TooMany,
-    /// Nobody could administrate any more.
+    /// The change would remove the last administrator.
     #[error(
-        "this is the last administrator: make another first (`causeway users admin NAME yes`, or `users add NAME --admin`)"
+        "the user is the last administrator: make another first (`causeway users admin NAME yes`, or `users add NAME \
+         --admin`)"
     )]
     LastAdmin,
-    /// Nobody could come in any more who may administrate.
+    /// The change would remove the last token of an administrator.
     #[error(
-        "with this the last token of an administrator would go, and nobody could administrate any more: make another first \
-         (`causeway tokens create NAME`, of an administrator)"
+        "the change would remove the last administrator's token: make another first (`causeway tokens create NAME`, of an \
+         administrator)"
     )]
     LastToken,
 }

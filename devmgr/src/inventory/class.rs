@@ -1,9 +1,9 @@
 //! Classes of devices, and which of them a request's kinds accept.
 //!
-//! A cluster of thousands of devices has a few models. Devices whose answers (but for identities such
-//! as a UUID) and shares are equal are one class: conditions are held against a class once, and the
-//! answers are kept once. Invariant: a class is there exactly while a device is of it, and no other ever
-//! gets its id; what a request accepts is found again whenever there are other classes than when it was found.
+//! A cluster of thousands of devices has a few models. Devices with equal answers (except identities such
+//! as a UUID) and equal shares form one class. Conditions are checked once per class, and the answers are
+//! stored once. Invariant: a class exists exactly while it has a device, and its id is never reused. A
+//! request's cached classes are recomputed whenever the classes have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use causeway_proto::request::{Condition, DeviceRequest, Wanted};
 use super::offer::OfferedDevice;
 use super::supply::ClassId;
 
-/// Requests whose classes are remembered.
+/// Maximum number of requests whose classes are cached.
 const REMEMBERED: usize = 1024;
-/// Classes in all patterns that are remembered.
+/// Maximum number of classes in all cached patterns.
 const REMEMBERED_CLASSES: usize = 1 << 20;
 
 /// All classes.
@@ -28,47 +28,47 @@ pub(crate) struct Classes {
     ids: BTreeMap<ClassKey, ClassId>,
     next: ClassId,
     known: BTreeMap<DeviceRequest, Arc<Pattern>>,
-    /// Classes in the patterns of `known`.
+    /// Number of classes in the patterns of `known`.
     remembered: usize,
-    /// Grows whenever there are other classes.
+    /// Incremented whenever a class is added or removed.
     version: u64,
 }
 
-/// What makes a class: answers in the order of their names, and shares.
+/// The key of a class: answers in the order of their names, number of shares, memory limit.
 type ClassKey = (Vec<(u32, Bytes)>, u16, Option<u64>);
 
 #[derive(Clone, Debug, Hash)]
 struct Class {
     key: ClassKey,
-    /// Devices that are of it.
+    /// Number of devices of the class.
     devices: u32,
     answers: Vec<InfoAnswer>,
     memory: u64,
     limit: Option<u64>,
 }
 
-/// What a request's kinds accept.
+/// The classes that a request's kinds accept.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pattern {
-    /// In the request's order.
+    /// The kinds, in the request's order.
     pub(crate) kinds: Vec<KindPattern>,
-    /// Of the classes by which it was found.
+    /// The version of the classes when the pattern was computed.
     version: u64,
 }
 
-/// What one kind accepts.
+/// The classes that one kind accepts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KindPattern {
-    /// Devices wanted.
+    /// Number of devices wanted.
     pub(crate) count: u32,
-    /// Accepted classes with the memory of one unit, the least first.
+    /// Accepted classes with the memory of one unit, the least memory first.
     pub(crate) classes: Vec<(u64, ClassId)>,
-    /// Conditions on identities, which classes do not tell.
+    /// Conditions on identities, which differ within a class.
     pub(crate) identity: Vec<Condition>,
 }
 
 impl Classes {
-    /// The class of a device that is now there.
+    /// Adds a device, and returns its class.
     pub(crate) fn join(&mut self, device: &OfferedDevice) -> ClassId {
         let answers = common(device);
         let key = key(device, &answers);
@@ -97,7 +97,7 @@ impl Classes {
         id
     }
 
-    /// A device of a class is gone.
+    /// Removes a device of a class.
     pub(crate) fn leave(&mut self, id: ClassId) {
         let Some(class) = self.all.get_mut(&id) else {
             return;
@@ -111,7 +111,6 @@ impl Classes {
         }
     }
 
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
@@ -121,22 +120,22 @@ impl Classes {
         self.all[&class].memory
     }
 
-    /// What allocations of a unit are limited to.
+    /// Limit in bytes for a unit's allocations.
     pub(crate) fn limit(&self, class: ClassId) -> Option<u64> {
         self.all[&class].limit
     }
 
-    /// The answers that all its devices give.
+    /// The answers that all devices of the class give.
     pub(crate) fn answers(&self, class: ClassId) -> &[InfoAnswer] {
         &self.all[&class].answers
     }
 
-    /// The class that a device would be of, if there is one.
+    /// The class that a device would join, if it exists.
     pub(crate) fn find(&self, device: &OfferedDevice) -> Option<ClassId> {
         self.ids.get(&key(device, &common(device))).copied()
     }
 
-    /// What a request accepts.
+    /// The pattern of a request, from the cache or computed.
     pub(crate) fn pattern(&mut self, request: &DeviceRequest) -> Arc<Pattern> {
         if let Some(pattern) = self.known.get(request)
             && pattern.version == self.version
@@ -184,13 +183,14 @@ impl Classes {
     }
 }
 
-/// The number of different kinds among devices.
+/// The number of different classes among devices.
 pub(crate) fn kinds(devices: &[OfferedDevice]) -> usize {
     let keys = devices.iter().map(|device| key(device, &common(device)));
     keys.collect::<BTreeSet<ClassKey>>().len()
 }
 
-/// The answers that all devices of its class give, in the order of their names; of several of a name the first.
+/// The answers that a device shares with its class, in the order of their names. Of several with one
+/// name, the first.
 fn common(device: &OfferedDevice) -> Vec<InfoAnswer> {
     let is_common = |of: &&InfoAnswer| of.status == 0 && row(of).is_some_and(|of| !of.identity);
     let mut answers: Vec<_> = device.answers.iter().filter(is_common).cloned().collect();
@@ -214,7 +214,7 @@ pub(crate) fn identities(device: &OfferedDevice) -> Vec<InfoAnswer> {
     device.answers.iter().filter(identity).map(own).collect()
 }
 
-/// An answer by itself: what was read from a message holds all of it in memory.
+/// A copy of an answer. A value that was read from a message would keep the whole message in memory.
 fn own(answer: &InfoAnswer) -> InfoAnswer {
     InfoAnswer {
         value: Bytes::copy_from_slice(&answer.value),
@@ -227,24 +227,24 @@ fn row(answer: &InfoAnswer) -> Option<&'static Property> {
 }
 
 impl Pattern {
-    /// A pattern over other classes than the inventory's.
+    /// A pattern over classes other than the inventory's.
     pub(super) fn of(kinds: Vec<KindPattern>) -> Self {
         Self { kinds, version: 0 }
     }
 
-    /// Devices of all kinds.
+    /// Number of devices of all kinds.
     pub(crate) fn count(&self) -> u32 {
         self.kinds.iter().map(|of| of.count).sum()
     }
 
-    /// Accepted classes of all kinds.
+    /// Number of accepted classes of all kinds.
     fn classes(&self) -> usize {
         self.kinds.iter().map(|of| of.classes.len()).sum()
     }
 }
 
 impl KindPattern {
-    /// Whether a class, whose units have this memory, is accepted.
+    /// Whether the kind accepts a class whose units have this memory.
     pub(crate) fn accepts(&self, memory: u64, class: ClassId) -> bool {
         self.classes.binary_search(&(memory, class)).is_ok()
     }
@@ -252,7 +252,6 @@ impl KindPattern {
 
 #[cfg(test)]
 impl Classes {
-    /// How many there are.
     pub(super) fn count(&self) -> usize {
         assert_eq!(self.all.len(), self.ids.len());
         self.all.len()

@@ -1,8 +1,8 @@
 //! The table of nodes and their units.
 //!
-//! Three supplies are kept: what is free on open nodes, what open nodes have at all, and what all known
-//! nodes have. A node is *open* while it may be given leases: whoever owns the inventory says so.
-//! Invariant: a unit is free exactly if nobody took it; the supplies agree with the table.
+//! Three supplies are kept: the free units of open nodes, all units of open nodes, and all units of known
+//! nodes. A node is *open* while it may be given leases; the inventory's owner decides that. Invariant: a
+//! unit is free exactly if it is not taken. The supplies agree with the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,23 +13,23 @@ use super::class::{Classes, KindPattern, Pattern, identities, kinds};
 use super::id::{DeviceId, NodeId, Unit};
 use super::limits::{self, TooMuch};
 use super::offer::OfferedDevice;
-use super::select::{Manner, Unfit, choose};
+use super::select::{Manner, SelectionError, choose};
 use super::supply::{ClassId, NodeSlot, Place, Supply};
 
-/// See the module.
+/// The inventory of a cluster. See the module.
 #[derive(Clone, Debug, Default, Hash)]
 pub struct Cluster {
     classes: Classes,
     slots: BTreeMap<NodeId, NodeSlot>,
     nodes: Vec<NodeUnits>,
-    /// Slots of forgotten nodes, for others.
+    /// Slots of forgotten nodes, for reuse.
     vacant: BTreeSet<NodeSlot>,
     free: Supply,
     open: Supply,
     known: Supply,
     units: u64,
     memory: u64,
-    /// Of all known nodes.
+    /// Number of devices of all known nodes.
     devices: usize,
 }
 
@@ -49,32 +49,33 @@ struct Device {
     taken: BTreeSet<u16>,
 }
 
-/// Which units are looked at.
+/// The set of units to choose from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// Free ones of open nodes.
+    /// Free units of open nodes.
     Free,
-    /// All of open nodes.
+    /// All units of open nodes.
     Open,
-    /// All of known nodes.
+    /// All units of known nodes.
     Known,
 }
 
-/// A unit of a choice.
+/// A unit that was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Chosen {
     pub(crate) node: NodeId,
     pub(crate) unit: Unit,
-    /// Bytes of its memory.
+    /// Bytes of the unit's memory.
     pub(crate) memory: u64,
-    /// What its allocations are limited to.
+    /// Limit in bytes for the unit's allocations.
     pub(crate) limit: Option<u64>,
 }
 
 impl Cluster {
-    /// Sets a node's devices, all free, and closes it. The units that it had before and that are not
-    /// there any more, or are of another device.
+    /// Replaces a node's devices, with all units free, and closes the node. Returns the node's earlier
+    /// units that no longer exist or are of a different device.
     pub(crate) fn replace(&mut self, node: NodeId, devices: &[OfferedDevice]) -> Vec<Unit> {
+        // The old devices leave the open and free supplies before they are replaced.
         self.set_open(node, false);
         let slot = self.slot(node);
         let by_id: BTreeMap<DeviceId, &OfferedDevice> = devices
@@ -109,13 +110,15 @@ impl Cluster {
             })
         });
         let gone: Vec<Unit> = gone.collect();
+        // Old devices leave their classes only now, so that a class with a device before and after keeps
+        // its id.
         for device in old {
             self.classes.leave(device.class);
         }
         gone
     }
 
-    /// Forgets a node, its devices and what only they were.
+    /// Forgets a node with its devices, and with classes that only they were in.
     pub(crate) fn forget(&mut self, node: NodeId) {
         if self.slots.contains_key(&node) {
             self.replace(node, &[]);
@@ -123,7 +126,7 @@ impl Cluster {
         }
     }
 
-    /// Whether a node may be given leases.
+    /// Sets whether a node may be given leases.
     pub(crate) fn set_open(&mut self, node: NodeId, open: bool) {
         let slot = self.slot(node);
         if self.nodes[slot.0 as usize].open == open {
@@ -134,12 +137,12 @@ impl Cluster {
         self.list(slot, Level::Free, open);
     }
 
-    /// Takes a unit if it is there and free; whether it was.
+    /// Takes a unit. Returns whether the unit exists and was free.
     pub(crate) fn take(&mut self, node: NodeId, unit: Unit) -> bool {
         self.mark(node, unit, true)
     }
 
-    /// Gives a unit back if it is there and taken; whether it was.
+    /// Gives a unit back. Returns whether the unit exists and was taken.
     pub(crate) fn give(&mut self, node: NodeId, unit: Unit) -> bool {
         self.mark(node, unit, false)
     }
@@ -159,36 +162,36 @@ impl Cluster {
             true => device.taken.insert(unit.share),
             false => device.taken.remove(&unit.share),
         };
+        // The free supply contains units of open nodes only.
         if changed && open {
             self.free.set(device.class, at, before, device.free());
         }
         changed
     }
 
-    /// Whether a unit exists.
     pub(crate) fn has(&self, node: NodeId, unit: Unit) -> bool {
         let place = self.place(node, unit.device);
         place.is_some_and(|at| unit.share < self.device(at).shares)
     }
 
-    /// Whether nothing at all is free.
+    /// Whether no unit at all is free.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.free.is_empty()
     }
 
-    /// Units of open nodes, and their memory in bytes.
+    /// Number of units of open nodes, and their memory in bytes.
     pub(crate) fn totals(&self) -> (u64, u64) {
         (self.units, self.memory)
     }
 
-    /// Units that meet a request, of `level`; none is taken. Of devices that are not looked at as free, the
-    /// share is only a name for one of them.
+    /// Chooses units of `level` that meet a request, without taking them. Above `Level::Free` the share
+    /// of a unit has no meaning.
     pub(crate) fn choose(
         &mut self,
         level: Level,
         request: &DeviceRequest,
         manner: Manner,
-    ) -> Result<Vec<Chosen>, Unfit> {
+    ) -> Result<Vec<Chosen>, SelectionError> {
         let pattern = self.classes.pattern(request);
         let supply = self.supply(level);
         let places = self.places(supply, &pattern, manner)?;
@@ -202,8 +205,9 @@ impl Cluster {
             .collect())
     }
 
-    /// The units for a request when the first of `later` become free, as few of them as it needs. How
-    /// many it needs, and the choice; where a device is free now it is one of its free units.
+    /// Chooses units for a request as if the first of `later` were free too, as few of those as the
+    /// request needs. Returns how many it needs, and the choice. On a device with free units the choice
+    /// is one of those.
     pub(crate) fn choose_with(
         &mut self,
         later: &[(NodeId, Unit)],
@@ -237,6 +241,7 @@ impl Cluster {
             Some(chosen.collect::<Vec<_>>())
         };
         attempt(later.len())?;
+        // Binary search: a further free unit never makes a choice impossible.
         let needed = least(later.len(), |first| attempt(first).is_some());
         attempt(needed).map(|chosen| (needed, chosen))
     }
@@ -249,7 +254,7 @@ impl Cluster {
         }
     }
 
-    /// How many devices each kind of a request accepts, of `level`.
+    /// Number of devices of `level` that each kind of a request accepts.
     pub(crate) fn count(&mut self, level: Level, request: &DeviceRequest) -> Vec<u32> {
         let pattern = self.classes.pattern(request);
         let supply = self.supply(level);
@@ -267,7 +272,7 @@ impl Cluster {
         count(&supply, &pattern)
     }
 
-    /// The same of one node, open or not.
+    /// Number of devices of one node, open or not, that each kind of a request accepts.
     pub(crate) fn count_on(&mut self, node: NodeId, request: &DeviceRequest) -> Vec<u32> {
         let pattern = self.classes.pattern(request);
         let slot = self.slots.get(&node);
@@ -284,16 +289,16 @@ impl Cluster {
             && kind.identity.iter().all(|of| of.matches(&device.identity))
     }
 
-    /// Whether an account's nodes may have all that they have and these devices of one more node.
+    /// Checks that an account's nodes may have these devices in addition to their present ones.
     ///
     /// # Errors
-    /// [`TooMuch`].
+    /// [`TooMuch`]: the limit that would be exceeded.
     pub(crate) fn check_account(
         &self,
         nodes: impl Iterator<Item = NodeId>,
         more: &[OfferedDevice],
     ) -> Result<(), TooMuch> {
-        // Mostly the whole cluster has no more than that.
+        // Usually the whole cluster is below the limits, so nothing needs to be counted by account.
         let all = (self.devices + more.len(), self.classes.len() + kinds(more));
         if limits::check_account(all).is_ok() {
             return Ok(());
@@ -317,7 +322,7 @@ impl Cluster {
         supply: &Supply,
         pattern: &Pattern,
         manner: Manner,
-    ) -> Result<Vec<Place>, Unfit> {
+    ) -> Result<Vec<Place>, SelectionError> {
         if pattern.kinds.iter().all(|of| of.identity.is_empty()) {
             return choose(supply, pattern, manner);
         }
@@ -325,7 +330,8 @@ impl Cluster {
         choose(&supply, &pattern, manner)
     }
 
-    /// The same with classes that tell which kinds a device's identity suits.
+    /// A supply and a pattern with finer classes, one for each set of kinds that accept a device's
+    /// identity.
     fn told_apart(&self, supply: &Supply, pattern: &Pattern) -> (Supply, Pattern) {
         let mut apart = Supply::default();
         let mut classes: BTreeMap<(ClassId, Vec<bool>), ClassId> = BTreeMap::new();
@@ -370,7 +376,7 @@ impl Cluster {
         }
     }
 
-    /// What is known of a node's devices: id, answers (without identities), units, and how many are taken.
+    /// A node's devices: id, answers (without identities), number of units, and how many are taken.
     pub fn devices(&self, node: NodeId) -> impl Iterator<Item = KnownDevice<'_>> + '_ {
         let slot = self.slots.get(&node);
         let devices = slot.map(|slot| &self.nodes[slot.0 as usize].devices);
@@ -420,7 +426,7 @@ impl Cluster {
         &self.nodes[at.node.0 as usize].devices[at.device as usize]
     }
 
-    /// Lists a node's units in a supply, or takes them out.
+    /// Adds a node's units to a supply, or removes them.
     fn list(&mut self, slot: NodeSlot, level: Level, listed: bool) {
         for (device, of) in (0..).zip(&self.nodes[slot.0 as usize].devices) {
             let at = Place { node: slot, device };
@@ -451,18 +457,18 @@ impl Cluster {
     }
 }
 
-/// A device as the inventory knows it.
+/// A device of the inventory.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownDevice<'a> {
-    /// Its place in the node's inventory.
+    /// The device's place in its node's inventory.
     pub id: DeviceId,
-    /// What it answers, but for what tells it from others of its model.
+    /// The device's answers, without those that identify it among others of its model.
     pub answers: &'a [InfoAnswer],
     /// Bytes of one unit's memory.
     pub memory: u64,
-    /// Its units.
+    /// Number of units.
     pub shares: u16,
-    /// Those in leases, or set aside.
+    /// Number of units that are in leases, or set aside.
     pub taken: u16,
 }
 
@@ -478,7 +484,7 @@ impl Device {
     }
 }
 
-/// The least number up to `most` that is enough, where more is enough as well.
+/// The least number up to `most` that is enough. `enough` must be monotonic.
 fn least(most: usize, enough: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, most);
     while low < high {
@@ -494,7 +500,7 @@ fn least(most: usize, enough: impl Fn(usize) -> bool) -> usize {
 
 #[cfg(test)]
 impl Cluster {
-    /// Classes, and places for nodes.
+    /// Number of classes, and of slots for nodes.
     pub(crate) fn kept(&self) -> (usize, usize) {
         (self.classes.count(), self.nodes.len())
     }

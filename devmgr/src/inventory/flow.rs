@@ -1,27 +1,27 @@
-//! Counts of kinds met from groups of alike devices, each of which may serve several kinds.
+//! Assigns groups of alike devices to the kinds of a request, where a group may serve several kinds.
 //!
-//! A matching in the small: kinds on one side, groups with capacities on the other. Groups are taken in
-//! order of cost, and each gives as much as augmenting paths allow; sets of devices that can be used
-//! together are a matroid, so that this greedy way costs the least. Kinds that a search has reached without a
-//! way to one that misses something stay full, so no later search looks at them. Invariant: a result meets every
-//! count exactly and exceeds no capacity.
+//! The problem is a bipartite matching: kinds on one side, groups with capacities on the other. Groups
+//! are taken in the order of cost, and each gives as much as augmenting paths allow. This greedy order
+//! costs the least, because the sets of devices that can be used together are a matroid. If a search
+//! finds no path from some kinds to one that needs more, those kinds stay full, and later searches skip
+//! them. Invariant: a result meets every count exactly and exceeds no capacity.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Devices that are alike to the request.
 #[derive(Clone, Debug)]
 pub(super) struct Group<N> {
-    /// Whose.
+    /// The caller's name for the group.
     pub(super) name: N,
-    /// Of one device.
+    /// Cost of one device.
     pub(super) cost: u64,
-    /// Devices.
+    /// Number of devices.
     pub(super) capacity: u32,
-    /// Which kinds they serve.
+    /// Which kinds the devices can serve.
     pub(super) kinds: Vec<bool>,
 }
 
-/// For each group, how many of its devices each kind gets; `None`: there are not enough.
+/// For each group, the number of its devices that each kind gets. `None`: there are not enough devices.
 pub(super) fn assign<N>(groups: &[Group<N>], counts: &[u32]) -> Option<Vec<Vec<u32>>> {
     let mut order: Vec<usize> = (0..groups.len()).collect();
     order.sort_by_key(|at| groups[*at].cost);
@@ -44,17 +44,18 @@ pub(super) fn assign<N>(groups: &[Group<N>], counts: &[u32]) -> Option<Vec<Vec<u
     missing.iter().all(|of| *of == 0).then_some(used)
 }
 
-/// What a search for a path need not find out again.
+/// State that successive searches for a path share.
 struct Search {
     /// The groups that each kind has devices of.
     serving: Vec<BTreeSet<usize>>,
-    /// Kinds from which no path leads to one that misses something.
+    /// Kinds from which no path leads to one that needs more.
     full: Vec<bool>,
 }
 
 impl Search {
-    /// Steps from a group with something left to a kind that misses something: the kind takes from the
-    /// group; if another group served it so far, that one goes on to the next kind.
+    /// Finds a path from a group with devices left to a kind that needs more, as steps of a group and a
+    /// kind. In each step the kind takes devices from the group. The group that it gives up in turn
+    /// serves the next kind.
     fn path<N>(
         &mut self,
         groups: &[Group<N>],
@@ -85,13 +86,14 @@ impl Search {
                 }
             }
         }
+        // No kind reached here has a path to one that needs more. Later assignments cannot change that.
         for (full, reached) in self.full.iter_mut().zip(&reached) {
             *full |= reached.is_some();
         }
         None
     }
 
-    /// Takes in what a path has changed.
+    /// Updates `serving` after an assignment along a path.
     fn note(&mut self, used: &[Vec<u32>], path: &[(usize, usize)]) {
         let groups: BTreeSet<usize> = path.iter().map(|(group, _)| *group).collect();
         for group in groups {
@@ -105,7 +107,7 @@ impl Search {
     }
 }
 
-/// The steps to `kind`, the last first.
+/// The steps of the path to `kind`, the last first.
 fn trace(
     reached: &[Option<(usize, usize)>],
     came_from: &BTreeMap<usize, usize>,
@@ -128,10 +130,10 @@ fn trace(
     steps
 }
 
-/// Moves as much along the path as all its steps allow; how much that is.
+/// Moves as many devices along the path as all its steps allow, and returns how many.
 fn augment(used: &mut [Vec<u32>], missing: &mut [u32], path: &[(usize, usize)], left: u32) -> u32 {
     let last = path[0].1;
-    // Between two steps the earlier kind gives up the later step's group.
+    // For two neighbouring steps, the earlier one's kind gives up devices of the later one's group.
     let given_up = || path.windows(2).map(|of| (of[0].0, of[1].1));
     let room = given_up().map(|(group, kind)| used[group][kind]);
     let amount = room.min().unwrap_or(u32::MAX).min(left).min(missing[last]);

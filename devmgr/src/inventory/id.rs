@@ -1,11 +1,11 @@
-//! Names of nodes, devices and units.
+//! Ids of nodes, devices and units.
 
 use std::fmt;
 
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use serde::{Deserialize, Serialize};
 
-/// A node: its uuid, the same however it is reached.
+/// A node's uuid, the same for all of its addresses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub [u8; 16]);
 
@@ -16,7 +16,7 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// As uuids are usually written.
+/// The usual form of a uuid.
 impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, byte) in self.0.iter().enumerate() {
@@ -34,12 +34,12 @@ impl fmt::Display for NodeId {
 pub struct DeviceId {
     /// The platform's index.
     pub platform: u32,
-    /// The device's index in it.
+    /// The device's index within the platform.
     pub device: u32,
 }
 
 impl DeviceId {
-    /// From the wire's names.
+    /// Converts from the wire's types.
     #[must_use]
     pub fn new(platform: PlatformIndex, device: DeviceIndex) -> Self {
         Self {
@@ -49,11 +49,11 @@ impl DeviceId {
     }
 }
 
-/// What is given to one lease at a time: a device, or one of its shares.
+/// The unit of leasing, in at most one lease at a time: a device, or one of its shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Unit {
-    /// Of which device.
+    /// The device.
     pub device: DeviceId,
-    /// Which share, from 0; 0 of an undivided device.
+    /// The share, from 0; always 0 for an undivided device.
     pub share: u16,
 }

@@ -1,7 +1,7 @@
-//! How much a node, and all nodes of one account, may have.
+//! Limits of the devices of a node, and of all nodes of one account.
 //!
-//! Every request looks at all kinds of devices, so a node must not bring as many as it likes. Invariant: within these
-//! limits a request costs the manager milliseconds.
+//! Every request is checked against all kinds of devices, so their number must be limited. Invariant:
+//! within these limits a request costs the manager milliseconds.
 
 use causeway_proto::request::MAX_TEXT;
 use causeway_proto::request::property::{self, Kind};
@@ -9,61 +9,62 @@ use causeway_proto::request::property::{self, Kind};
 use super::class::kinds;
 use super::offer::OfferedDevice;
 
-/// Devices of one node.
+/// Maximum number of devices of one node.
 pub const NODE_DEVICES: usize = 1024;
-/// Different kinds of devices of one node.
+/// Maximum number of different kinds of devices of one node.
 pub const NODE_KINDS: usize = 64;
-/// Units of one node: its devices, each counted once for each of its shares. It can serve as many leases.
+/// Maximum number of units of one node (each device counts once for each of its shares), and of its
+/// leases.
 pub const NODE_UNITS: usize = 4096;
-/// Devices of all nodes of one account.
+/// Maximum number of devices of all nodes of one account.
 pub const ACCOUNT_DEVICES: usize = 1 << 16;
-/// Different kinds of devices of all nodes of one account.
+/// Maximum number of different kinds of devices of all nodes of one account.
 pub const ACCOUNT_KINDS: usize = 4096;
-/// Bytes of what one device answers, as far as requests can ask for it.
+/// Maximum size in bytes of one device's answers that requests can ask for.
 pub const DEVICE_BYTES: usize = 16 << 10;
-/// Bytes of that by which it differs from others of its kind.
+/// Maximum size in bytes of the answers that distinguish a device from others of its kind.
 pub const IDENTITY_BYTES: usize = 512;
 
-/// A node has more than it may have.
+/// A node exceeds a limit; the value is the amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum TooMuch {
-    /// Devices.
+    /// Number of devices.
     #[error("the node has {0} devices; a device manager takes at most {NODE_DEVICES} of one node")]
     Devices(usize),
-    /// Different kinds.
+    /// Number of different kinds.
     #[error(
         "the node has {0} different kinds of devices; a device manager takes at most {NODE_KINDS} of one node"
     )]
     Kinds(usize),
-    /// Shares.
+    /// Number of devices and shares.
     #[error(
         "the node has {0} devices and shares of devices; a device manager takes at most {NODE_UNITS} of one node: lower `shares` in its daemon.toml"
     )]
     Units(usize),
-    /// Leases.
+    /// Number of leases.
     #[error("the node lists {0} leases; a device manager takes at most {NODE_UNITS} of one node")]
     Leases(usize),
-    /// Bytes.
+    /// Bytes of a device's answers.
     #[error(
         "the properties of a device of the node have {0} bytes; a device manager takes at most {DEVICE_BYTES} for one device, {MAX_TEXT} for one name and {IDENTITY_BYTES} for UUIDs and addresses"
     )]
     Bytes(usize),
-    /// Devices of the account.
+    /// Number of devices of the account.
     #[error(
         "the nodes of this account would have {0} devices; a device manager takes at most {ACCOUNT_DEVICES} of one account: give some nodes another account (`causeway users add --node`)"
     )]
     DevicesOfAccount(usize),
-    /// Different kinds of the account.
+    /// Number of different kinds of the account.
     #[error(
         "the nodes of this account would have {0} different kinds of devices; a device manager takes at most {ACCOUNT_KINDS} of one account: give some nodes another account (`causeway users add --node`)"
     )]
     KindsOfAccount(usize),
 }
 
-/// Whether one node may have these devices.
+/// Checks that one node may have these devices.
 ///
 /// # Errors
-/// [`TooMuch`].
+/// [`TooMuch`]: the limit that is exceeded.
 pub fn check_node(devices: &[OfferedDevice]) -> Result<(), TooMuch> {
     within(devices.len(), NODE_DEVICES, TooMuch::Devices)?;
     let units = devices.iter().map(|of| usize::from(of.shares.count()));
@@ -72,19 +73,19 @@ pub fn check_node(devices: &[OfferedDevice]) -> Result<(), TooMuch> {
     within(kinds(devices), NODE_KINDS, TooMuch::Kinds)
 }
 
-/// Whether the nodes of one account may have so many devices, of so many kinds.
+/// Checks that the nodes of one account may have this many devices, of this many kinds.
 ///
 /// # Errors
-/// [`TooMuch`].
+/// [`TooMuch`]: the limit that is exceeded.
 pub(crate) fn check_account((devices, kinds): (usize, usize)) -> Result<(), TooMuch> {
     within(devices, ACCOUNT_DEVICES, TooMuch::DevicesOfAccount)?;
     within(kinds, ACCOUNT_KINDS, TooMuch::KindsOfAccount)
 }
 
-/// Whether one node may serve so many leases.
+/// Checks that one node may serve this many leases.
 ///
 /// # Errors
-/// [`TooMuch`].
+/// [`TooMuch`]: the limit that is exceeded.
 pub fn check_leases(count: usize) -> Result<(), TooMuch> {
     within(count, NODE_UNITS, TooMuch::Leases)
 }

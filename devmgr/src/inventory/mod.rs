@@ -1,12 +1,12 @@
 //! The cluster's nodes, devices and units, and which of the units are available.
 //!
-//! - [`NodeId`], [`DeviceId`], [`Unit`]: names.
-//! - [`OfferedDevice`]: what a node tells of a device.
-//! - [`limits`]: how much a node, and the nodes of an account, may have.
-//! - [`Cluster`]: all of it; `class`: devices that are alike; `supply`: what can be taken; `select`, `flow`:
-//!   which of it a request gets.
+//! - [`NodeId`], [`DeviceId`], [`Unit`]: ids.
+//! - [`OfferedDevice`]: a node's report of a device.
+//! - [`limits`]: how many devices a node, and the nodes of an account, may have.
+//! - [`Cluster`]: the inventory; `class`: devices that are alike; `supply`: units that can be taken;
+//!   `select`, `flow`: the choice of units for a request.
 //!
-//! What it is not: it knows no users, leases or requests. Invariant: pure; the same calls give the
+//! This module knows no users, leases or requests in the queue. Invariant: pure; the same calls give the
 //! same inventory.
 
 mod class;
@@ -27,4 +27,4 @@ pub use cluster::{Cluster, KnownDevice};
 pub use id::{DeviceId, NodeId, Unit};
 pub use offer::{OfferedDevice, Shares, offered};
 pub use select::Assignment;
-pub(crate) use select::{Manner, Unfit};
+pub(crate) use select::{Manner, SelectionError};

@@ -1,4 +1,4 @@
-//! What a node tells of its devices.
+//! A node's report of its devices.
 
 use causeway_proto::control::{InfoAnswer, Inventory};
 use causeway_proto::request::answer_of;
@@ -9,31 +9,31 @@ use super::id::DeviceId;
 /// A device as its node offers it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OfferedDevice {
-    /// Its place in the node's inventory.
+    /// The device's place in the node's inventory.
     pub id: DeviceId,
-    /// What each lease of a unit sees: of a share, its part of the memory.
+    /// The answers that each lease of a unit sees. Those of a share contain its part of the memory.
     pub answers: Vec<InfoAnswer>,
-    /// In how many units it is given away.
+    /// How the device is divided into units.
     pub shares: Shares,
 }
 
-/// Into what a device is divided.
+/// How a device is divided into units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Shares {
-    /// It is given away as a whole.
+    /// The device is one unit.
     #[default]
     Whole,
-    /// Into equal parts.
+    /// The device is divided into equal shares.
     Equal {
-        /// So many; 0 counts as 1.
+        /// Number of shares; 0 counts as 1.
         count: u16,
-        /// Bytes of memory of each; `None`: the device's, divided.
+        /// Bytes of memory of each share. `None`: an equal part of the device's memory.
         memory: Option<u64>,
     },
 }
 
 impl Shares {
-    /// Units of the device.
+    /// Number of units of the device.
     #[must_use]
     pub fn count(self) -> u16 {
         match self {
@@ -44,7 +44,7 @@ impl Shares {
 }
 
 impl OfferedDevice {
-    /// A device and its division, from what `clGetDeviceInfo` gave for the whole of it.
+    /// A device and its division, from the answers of `clGetDeviceInfo` for the whole device.
     #[must_use]
     pub fn new(id: DeviceId, mut answers: Vec<InfoAnswer>, shares: Shares) -> Self {
         if let Shares::Equal { memory, .. } = shares
@@ -64,20 +64,20 @@ impl OfferedDevice {
         }
     }
 
-    /// Bytes of memory that a unit is limited to; `None`: it is the whole device.
+    /// Limit in bytes for the memory of a unit. `None`: the unit is the whole device.
     #[must_use]
     pub fn memory_limit(&self) -> Option<u64> {
         (self.shares != Shares::Whole).then(|| self.memory())
     }
 
-    /// Bytes of one unit's memory; 0 if the device does not say.
+    /// Bytes of one unit's memory; 0 if the device does not report it.
     #[must_use]
     pub fn memory(&self) -> u64 {
         number(&self.answers, GLOBAL_MEM_SIZE).unwrap_or(0)
     }
 }
 
-/// All devices of a node's inventory, each divided as `shares` says.
+/// All devices of a node's inventory, each divided by `shares`.
 #[must_use]
 pub fn offered(inventory: Inventory, shares: impl Fn(DeviceId) -> Shares) -> Vec<OfferedDevice> {
     let platforms = inventory.platforms.into_iter().zip(0..);

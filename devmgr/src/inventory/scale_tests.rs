@@ -1,4 +1,4 @@
-//! How the time of a choice grows with the cluster: in proportion to its devices and kinds.
+//! Tests that the time of a choice grows in proportion to the cluster's devices and kinds.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use causeway_proto::request::DeviceRequest;
 
 use super::*;
 
-/// Requests whose refusal looks at the cluster in different ways.
+/// Requests that are refused after different kinds of search.
 const LINES: [&str; 4] = [
     "60000, GLOBAL_MEM_SIZE>=1",
     "1, GLOBAL_MEM_SIZE>=1; 1, TYPE=ACCELERATOR; same-node",
@@ -35,7 +35,7 @@ fn device(at: u32, memory: u64, own: u32) -> OfferedDevice {
     OfferedDevice::new(id, answers, Shares::Whole)
 }
 
-/// Each node has two devices, of kinds that no other node has.
+/// A cluster in which each node has two devices, of kinds that no other node has.
 fn cluster(nodes: u32) -> Cluster {
     let mut cluster = Cluster::default();
     for node in 0..nodes {
@@ -55,7 +55,7 @@ fn id(node: u32) -> NodeId {
     NodeId(id)
 }
 
-/// What one refused request costs.
+/// The processor time of one refused request.
 fn refusal(cluster: &mut Cluster, nodes: u32, request: &DeviceRequest) -> Duration {
     let manner = Manner {
         placement: request.placement(),
@@ -74,7 +74,7 @@ fn refusal(cluster: &mut Cluster, nodes: u32, request: &DeviceRequest) -> Durati
     processor_time() - start
 }
 
-/// Of this thread: other processes and tests take their own.
+/// The processor time of this thread, which other processes and tests do not influence.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -90,7 +90,7 @@ fn a_refusal_costs_in_proportion_to_the_kinds() {
             times.min().unwrap()
         };
         let (some, more) = (cost(512), cost(4096));
-        // Eight times as many: quadratic work takes 64 times as long.
+        // With eight times as many devices, quadratic work takes 64 times as long.
         assert!(more < some * 24, "{line}: {some:?}, then {more:?}");
         println!("{line}: {some:?}, then {more:?}");
     }

@@ -1,10 +1,10 @@
-//! Which devices a request gets from a supply: all that it asks for, or none.
+//! Chooses devices for a request from a supply: all that the request asks for, or none.
 //!
-//! Exact where it must be: if a choice exists, one is found, also where a device could serve several
-//! kinds. Among choices the devices with the least memory are taken, so that the large ones remain for
-//! those who ask for them and quotas of memory are not used up for nothing; among equal ones the
-//! [`Assignment`] decides. (Of several kinds that are spread over nodes with different devices the
-//! memory may be more than the least.) Invariant: no device is chosen twice.
+//! If a choice exists, one is found, also where a device could serve several kinds. Among choices,
+//! devices with the least memory are taken, so that large devices remain for requests that need them, and
+//! quotas of memory last longer. Among equal ones the [`Assignment`] decides. One exception: for several
+//! kinds that are spread over nodes with different devices, the memory may be more than the least.
+//! Invariant: no device is chosen twice.
 
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -15,43 +15,43 @@ use super::class::Pattern;
 use super::flow::{Group, assign};
 use super::supply::{ClassId, NodeSlot, Place, Supply};
 
-/// Which free unit is taken, where several would do.
+/// Which of several suitable free units is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Assignment {
-    /// Fill a node before the next: large requests find whole nodes.
+    /// Fills one node before the next, so that whole nodes remain for large requests.
     #[default]
     Pack,
-    /// The emptiest node first: users disturb each other least.
+    /// Takes the emptiest node first, so that users disturb each other least.
     Spread,
 }
 
-/// How a choice is to be made.
+/// Parameters of a choice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
-    /// Where the devices may lie.
+    /// Where the devices may be.
     pub(crate) placement: Placement,
-    /// Which are preferred.
+    /// Which devices are preferred.
     pub(crate) assignment: Assignment,
-    /// Bytes of memory that all together may have.
+    /// Limit in bytes for the memory of all devices together.
     pub(crate) memory: u64,
 }
 
-/// Why there is no choice.
+/// Why no choice exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unfit {
-    /// Not enough devices.
+pub(crate) enum SelectionError {
+    /// There are not enough devices.
     Devices,
-    /// Enough devices, but with too much memory.
+    /// There are enough devices, but they have too much memory.
     Memory,
 }
 
-/// Devices for each kind's count, in the pattern's order.
+/// Chooses devices for each kind, in the pattern's order.
 pub(crate) fn choose(
     supply: &Supply,
     pattern: &Pattern,
     manner: Manner,
-) -> Result<Vec<Place>, Unfit> {
+) -> Result<Vec<Place>, SelectionError> {
     match manner.placement {
         Placement::Any => anywhere(supply, pattern, manner),
         Placement::SameNode => one_node(supply, pattern, manner),
@@ -59,7 +59,7 @@ pub(crate) fn choose(
     }
 }
 
-/// The classes that any kind accepts with their memory, and which kinds do.
+/// The classes that any kind accepts, with their memory, and which kinds accept them.
 type Accepted = BTreeMap<(u64, ClassId), Vec<bool>>;
 
 fn accepted(pattern: &Pattern) -> Accepted {
@@ -75,7 +75,7 @@ fn accepted(pattern: &Pattern) -> Accepted {
     groups
 }
 
-/// The classes that any kind accepts with what each has, the least memory first.
+/// The classes that any kind accepts, with their number of devices, the least memory first.
 fn groups(pattern: &Pattern, has: impl Fn(ClassId) -> u32) -> Vec<Group<ClassId>> {
     let groups = accepted(pattern).into_iter();
     let groups = groups.map(|((cost, name), kinds)| Group {
@@ -91,9 +91,13 @@ fn counts(pattern: &Pattern) -> Vec<u32> {
     pattern.kinds.iter().map(|of| of.count).collect()
 }
 
-fn anywhere(supply: &Supply, pattern: &Pattern, manner: Manner) -> Result<Vec<Place>, Unfit> {
+fn anywhere(
+    supply: &Supply,
+    pattern: &Pattern,
+    manner: Manner,
+) -> Result<Vec<Place>, SelectionError> {
     let groups = groups(pattern, |class| supply.devices(class));
-    let shares = assign(&groups, &counts(pattern)).ok_or(Unfit::Devices)?;
+    let shares = assign(&groups, &counts(pattern)).ok_or(SelectionError::Devices)?;
     within(&groups, &shares, manner.memory)?;
     let mut places = BTreeMap::new();
     for (group, used) in groups.iter().zip(&shares) {
@@ -105,19 +109,19 @@ fn anywhere(supply: &Supply, pattern: &Pattern, manner: Manner) -> Result<Vec<Pl
     }))
 }
 
-/// Whether the units used have no more memory than allowed.
-fn within<N>(groups: &[Group<N>], used: &[Vec<u32>], memory: u64) -> Result<(), Unfit> {
+/// Checks that the units used have no more memory than allowed.
+fn within<N>(groups: &[Group<N>], used: &[Vec<u32>], memory: u64) -> Result<(), SelectionError> {
     let of = |(group, used): (&Group<N>, &Vec<u32>)| {
         u128::from(group.cost) * u128::from(used.iter().sum::<u32>())
     };
     let all: u128 = groups.iter().zip(used).map(of).sum();
     if all > u128::from(memory) {
-        return Err(Unfit::Memory);
+        return Err(SelectionError::Memory);
     }
     Ok(())
 }
 
-/// The places for each kind, kind by kind.
+/// The places, ordered by kind.
 fn in_order<N: Copy>(
     pattern: &Pattern,
     groups: &[Group<N>],
@@ -133,7 +137,7 @@ fn in_order<N: Copy>(
     chosen
 }
 
-/// `count` devices of a class that has as many.
+/// Chooses `count` devices of a class that has at least as many.
 fn from_class(supply: &Supply, class: ClassId, count: u32, assignment: Assignment) -> Vec<Place> {
     match assignment {
         Assignment::Pack => packed(supply, class, count),
@@ -141,7 +145,8 @@ fn from_class(supply: &Supply, class: ClassId, count: u32, assignment: Assignmen
     }
 }
 
-/// The smallest node that has enough; else the largest, and the rest in the same way.
+/// Takes the smallest node that has enough devices. If none has, takes the largest, and the rest in the
+/// same way.
 fn packed(supply: &Supply, class: ClassId, count: u32) -> Vec<Place> {
     let mut chosen = Vec::with_capacity(count as usize);
     let mut largest = supply.nodes_of(class).rev();
@@ -155,7 +160,7 @@ fn packed(supply: &Supply, class: ClassId, count: u32) -> Vec<Place> {
             left -= has;
             continue;
         }
-        // What was taken whole has at least as many as `has`, so that this one is another.
+        // Nodes that were taken as a whole have at least `has` devices, so this node is a different one.
         let (_, node) = supply.smallest_with(class, left).unwrap_or((has, node));
         chosen.extend(on_node(supply, node, class, left, Assignment::Pack));
         break;
@@ -163,7 +168,7 @@ fn packed(supply: &Supply, class: ClassId, count: u32) -> Vec<Place> {
     chosen
 }
 
-/// One by one from the node that has the most left.
+/// Takes devices one by one, each from the node that has the most left.
 fn evened(supply: &Supply, class: ClassId, count: u32) -> Vec<Place> {
     let fullest = supply.nodes_of(class).rev().take(count as usize);
     let mut heap: BinaryHeap<(u32, NodeSlot)> = fullest.collect();
@@ -183,7 +188,7 @@ fn evened(supply: &Supply, class: ClassId, count: u32) -> Vec<Place> {
         .collect()
 }
 
-/// `count` devices of a class on one node: for packing those that are used most already.
+/// Takes `count` devices of a class on one node: for packing, those with the fewest free shares.
 fn on_node(
     supply: &Supply,
     node: NodeSlot,
@@ -199,9 +204,13 @@ fn on_node(
     }
 }
 
-fn one_node(supply: &Supply, pattern: &Pattern, manner: Manner) -> Result<Vec<Place>, Unfit> {
-    let mut why = Unfit::Devices;
-    // By class, so that a node costs as much as it has.
+fn one_node(
+    supply: &Supply,
+    pattern: &Pattern,
+    manner: Manner,
+) -> Result<Vec<Place>, SelectionError> {
+    let mut why = SelectionError::Devices;
+    // Looked up by class, so that the cost of a node depends only on its own devices.
     let accepted: BTreeMap<ClassId, (u64, Vec<bool>)> = accepted(pattern)
         .into_iter()
         .map(|((cost, class), kinds)| (class, (cost, kinds)))
@@ -224,7 +233,7 @@ fn one_node(supply: &Supply, pattern: &Pattern, manner: Manner) -> Result<Vec<Pl
             continue;
         };
         if within(&groups, &used, manner.memory).is_err() {
-            why = Unfit::Memory;
+            why = SelectionError::Memory;
             continue;
         }
         let mut places = BTreeMap::new();
@@ -246,6 +255,7 @@ fn candidates(supply: &Supply, pattern: &Pattern, assignment: Assignment) -> Vec
     if let [kind] = &pattern.kinds[..]
         && let [(_, class)] = kind.classes[..]
     {
+        // With one class, the order of nodes by their number of devices gives the best one.
         let best = match assignment {
             Assignment::Pack => supply.smallest_with(class, count),
             Assignment::Spread => supply.nodes_of(class).next_back(),
@@ -266,10 +276,10 @@ fn candidates(supply: &Supply, pattern: &Pattern, assignment: Assignment) -> Vec
     nodes.into_iter().map(|(node, _)| node).collect()
 }
 
-fn apart(supply: &Supply, pattern: &Pattern, manner: Manner) -> Result<Vec<Place>, Unfit> {
+fn apart(supply: &Supply, pattern: &Pattern, manner: Manner) -> Result<Vec<Place>, SelectionError> {
     let groups = kinds_of_nodes(supply, pattern, manner.assignment);
     let alike: Vec<_> = groups.iter().map(|of| of.group.clone()).collect();
-    let used = assign(&alike, &counts(pattern)).ok_or(Unfit::Devices)?;
+    let used = assign(&alike, &counts(pattern)).ok_or(SelectionError::Devices)?;
     let mut nodes: Vec<_> = groups.iter().map(|of| of.nodes.iter()).collect();
     let mut memory = 0_u128;
     let mut chosen = Vec::with_capacity(pattern.count() as usize);
@@ -288,22 +298,22 @@ fn apart(supply: &Supply, pattern: &Pattern, manner: Manner) -> Result<Vec<Place
         }
     }
     if memory > u128::from(manner.memory) {
-        return Err(Unfit::Memory);
+        return Err(SelectionError::Memory);
     }
     Ok(chosen)
 }
 
 /// Nodes that have the same accepted classes.
 struct AlikeNodes {
-    /// Each node serves one unit.
+    /// The group for `assign`; each node serves one unit.
     group: Group<usize>,
-    /// Those classes with their memory, the least first.
+    /// The accepted classes with their memory, the least first.
     classes: Vec<(u64, ClassId)>,
-    /// In the order of preference.
+    /// The nodes, in the order of preference.
     nodes: Vec<NodeSlot>,
 }
 
-/// Nodes by the accepted classes that they have.
+/// Groups nodes by their accepted classes.
 fn kinds_of_nodes(supply: &Supply, pattern: &Pattern, assignment: Assignment) -> Vec<AlikeNodes> {
     let mut order: BTreeMap<NodeSlot, (u32, Vec<(u64, ClassId)>)> = BTreeMap::new();
     for group in groups(pattern, |class| supply.devices(class)) {

@@ -1,4 +1,4 @@
-//! Choices compared with trying everything, over small random clusters.
+//! Compares choices with an exhaustive search, over small random clusters.
 
 use causeway_proto::control::InfoAnswer;
 use causeway_proto::request::{DeviceRequest, Placement};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A device by what these tests ask about: type bits, memory, and a number that is its own.
+/// A device as these tests describe it: type bits, memory, number of shares.
 type Model = (u64, u64, u16);
 
 fn answers(&(kind, memory, _): &Model, own: u8) -> Vec<InfoAnswer> {
@@ -54,7 +54,7 @@ fn cluster(nodes: &[Vec<Model>]) -> Cluster {
     cluster
 }
 
-/// Whether some choice exists, by trying all: for each wanted device in turn each that is left.
+/// Whether some choice exists, by trying all combinations.
 fn exists(
     wanted: &[usize],
     request: &DeviceRequest,
@@ -144,7 +144,7 @@ proptest! {
             counts.flat_map(|(at, of)| std::iter::repeat_n(at, of.count() as usize)).collect();
         let possible = exists(&wanted, &request, &mut left, &mut Vec::new(), memory);
         let chosen = cluster.choose(Level::Free, &request, manner);
-        // With a limit of memory, kinds spread over nodes may miss a choice (see `select`).
+        // With a limit of memory, kinds that are spread over nodes may miss a choice (see `select`).
         let approximate = memory != u64::MAX && request.placement() == Placement::Spread;
         prop_assert!(approximate && possible || chosen.is_ok() == possible, "{chosen:?}");
         if let Ok(chosen) = chosen {
@@ -178,7 +178,7 @@ proptest! {
         prop_assert_eq!((changed.totals(), changed.kept()), ((0, 0), (0, before.len())));
         prop_assert!(changed.is_exhausted());
         prop_assert!(changed.choose(Level::Known, &request, manner).is_err());
-        // Others come, in their places.
+        // Other nodes join, and reuse the places.
         for (at, models) in after.iter().enumerate() {
             changed.replace(node(at), &offered_devices(at, models));
             changed.set_open(node(at), true);
@@ -194,7 +194,7 @@ proptest! {
     }
 }
 
-/// What was chosen meets the request, kind by kind.
+/// Checks that the choice meets the request, kind by kind.
 fn check(
     request: &DeviceRequest,
     chosen: &[Chosen],

@@ -1,27 +1,27 @@
-//! Units that are there to be taken, counted so that a choice needs no look at all devices.
+//! Units that can be taken, counted so that a choice need not look at all devices.
 //!
-//! Devices of one class are alike to every request. A supply has, by class, the nodes ordered by how
-//! many devices they have to give, and by node and class the devices ordered by free shares.
-//! Invariant: a node and a class are listed exactly while there is something to take.
+//! Devices of one class are alike to every request. A supply stores, by class, the nodes ordered by their
+//! number of devices, and by node and class, the devices ordered by their free shares. Invariant: a node
+//! and a class are listed exactly while they have a unit to take.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A node's place in the inventory's table.
+/// A node's index in the inventory's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NodeSlot(pub(crate) u32);
 
-/// A class of devices that no condition tells apart, but for identities.
+/// A class of devices, which differ in identities only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ClassId(pub(crate) u32);
 
-/// A device: its node, and its place there.
+/// A device: its node, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {
     pub(crate) node: NodeSlot,
     pub(crate) device: u32,
 }
 
-/// See the module.
+/// Units that can be taken. See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Supply {
     classes: BTreeMap<ClassId, ClassSupply>,
@@ -30,13 +30,13 @@ pub(crate) struct Supply {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct ClassSupply {
-    /// Devices with something free, and their node.
+    /// The nodes, with the number of their devices that have free units.
     nodes: BTreeSet<(u32, NodeSlot)>,
     devices: u32,
 }
 
 impl Supply {
-    /// Says that a device has `after` units to give, having had `before`.
+    /// Changes a device's number of available units from `before` to `after`.
     pub(crate) fn set(&mut self, class: ClassId, at: Place, before: u16, after: u16) {
         if before == after {
             return;
@@ -71,17 +71,16 @@ impl Supply {
         }
     }
 
-    /// Whether there is nothing to take.
     pub(crate) fn is_empty(&self) -> bool {
         self.classes.is_empty()
     }
 
-    /// Devices of a class.
+    /// Number of devices of a class.
     pub(crate) fn devices(&self, class: ClassId) -> u32 {
         self.classes.get(&class).map_or(0, |of| of.devices)
     }
 
-    /// Nodes with devices of a class and how many, those with the fewest first.
+    /// Nodes with devices of a class, and how many, those with the fewest first.
     pub(crate) fn nodes_of(
         &self,
         class: ClassId,
@@ -92,18 +91,18 @@ impl Supply {
             .flat_map(|of| of.nodes.iter().copied())
     }
 
-    /// The node with the fewest devices of a class that has at least so many.
+    /// The node with the fewest devices of a class among those that have at least `least`.
     pub(crate) fn smallest_with(&self, class: ClassId, least: u32) -> Option<(u32, NodeSlot)> {
         let of_class = self.classes.get(&class)?;
         of_class.nodes.range((least, NodeSlot(0))..).next().copied()
     }
 
-    /// All nodes with something to take.
+    /// All nodes with a unit to take.
     pub(crate) fn all_nodes(&self) -> impl Iterator<Item = NodeSlot> + '_ {
         self.nodes.keys().copied()
     }
 
-    /// A node's classes, and how many devices of each it has.
+    /// A node's classes, and its number of devices of each.
     pub(crate) fn classes_on(&self, node: NodeSlot) -> impl Iterator<Item = (ClassId, u32)> + '_ {
         let classes = self.nodes.get(&node).into_iter().flatten();
         classes.map(|(class, devices)| (*class, devices.len() as u32))

@@ -1,81 +1,83 @@
-//! What the manager wants done: the whole of its output.
+//! Actions: the complete output of the lease manager.
 //!
-//! Invariant: a [`Step`]'s changes are durable before any of its actions is carried out, and actions
-//! for one node or one lease are carried out in order.
+//! Invariant: a [`Step`]'s changes are durable before any of its actions is carried out. Actions for one
+//! node or one lease are carried out in order.
 
 use super::change::Change;
 use super::id::{Epoch, LeaseId};
-use super::lack::{Detail, Lack};
+use super::shortfall::{Detail, Shortfall};
 use super::time::{Span, Time};
 use crate::inventory::{NodeId, Unit};
 use crate::policy::UserName;
 
-/// What one event led to.
+/// The result of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Step {
-    /// To be stored, all or nothing, first.
+    /// Changes to store first, all or nothing.
     pub changes: Vec<Change>,
-    /// To be done then, in order.
+    /// Actions to carry out after that, in order.
     pub actions: Vec<Action>,
 }
 
-/// Something to be done.
+/// One action for the service to carry out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// A node is welcome. Grants up to `fence` that it did not report are void: it refuses them,
-    /// however late they come.
+    /// Welcomes a node. Grants up to `fence` that the node did not list are void: the node refuses them,
+    /// however late they arrive.
     Welcome {
-        /// Which.
+        /// The node.
         node: NodeId,
         /// The newest epoch so far.
         fence: Epoch,
     },
-    /// A node is told whether it is being drained: after each welcome, since it may remember what was said before it,
-    /// and when an administrator says so. It decides nothing by it that is not decided here.
+    /// Tells a node whether it is being drained. Sent after each welcome, because the node may remember
+    /// an older state, and when an administrator changes it. The node only reports this state; the
+    /// manager acts on it.
     Drain {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// Whether it is.
+        /// Whether the node is being drained.
         draining: bool,
     },
-    /// A node is told of its part of a lease.
+    /// Asks a node to serve its part of a lease.
     Grant(Grant),
-    /// A node shall serve a grant no longer, end its sessions, and say when that is so. A node that
-    /// does not know the grant says so at once.
+    /// Tells a node to stop serving a grant, to end its sessions, and to report when both are done. A
+    /// node that does not know the grant reports so at once.
     Withdraw {
-        /// Which node.
+        /// The node.
         node: NodeId,
-        /// Of which lease.
+        /// The lease.
         lease: LeaseId,
-        /// Of which grant of it; a node that hears of this one only later refuses it.
+        /// The grant of that lease. A node that receives this grant only later refuses it.
         epoch: Epoch,
-        /// Why the lease has ended; `None`: the offer came to nothing, and no client knew of it.
+        /// Why the lease ended. `None`: the offer failed, and no client knew of it.
         reason: Option<EndReason>,
     },
-    /// The client of a request or lease hears how it stands. One of these answers each `Request`,
-    /// `Confirm`, `Renew`, `Release` and `Cancel` at once; others come when something changes.
+    /// Reports the state of a request or lease to its client. Each `Request`, `Confirm`, `Renew`,
+    /// `Release` and `Cancel` gets one at once; more follow when the state changes.
     Tell {
-        /// Of which.
+        /// The request or lease.
         lease: LeaseId,
-        /// How it stands.
+        /// The state.
         outcome: Outcome,
     },
-    /// A lease has lost the devices of one node; it goes on with the others. Its client hears what it has now.
+    /// A lease has lost the devices of one node and goes on with the others. The client receives the new
+    /// state.
     Reduced {
-        /// Which.
+        /// The lease.
         lease: LeaseId,
-        /// Whose devices it lost.
+        /// The node whose devices are lost.
         node: NodeId,
-        /// How it stands since: `Reserved` or `Leased`.
+        /// The state since then: `Reserved` or `Leased`.
         outcome: Outcome,
     },
-    /// A lease that its client was told of has ended. Said when it is decided; its units are free later.
+    /// A lease or a waiting request has ended. Sent when the end is decided; units become free later.
     Ended {
-        /// Which.
+        /// The lease.
         lease: LeaseId,
-        /// Whose it was.
+        /// The lease's user.
         user: UserName,
-        /// Why.
+        /// The reason.
         reason: EndReason,
     },
 }
@@ -83,107 +85,108 @@ pub enum Action {
 /// A node's part of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {
-    /// Whose part.
+    /// The node.
     pub node: NodeId,
-    /// Of which lease.
+    /// The lease.
     pub lease: LeaseId,
-    /// Of which grant of it.
+    /// The grant of that lease.
     pub epoch: Epoch,
-    /// Whose sessions it may serve.
+    /// The user whose sessions the node may serve.
     pub user: UserName,
-    /// What it serves them with.
+    /// The units that the node serves them with.
     pub units: Vec<GrantedUnit>,
-    /// How long at most, from now; the node sees to it by its own clock. Being renewed does not change it.
+    /// Time limit from now, enforced by the node's own clock. Renewals do not change it.
     pub limit: Option<Span>,
-    /// How long the node serves it without hearing anything (heartbeats' answers, say) from the manager.
-    /// A node that is connected serves it until it is told otherwise: renewals are not passed on.
+    /// How long the node serves the grant without receiving anything (such as heartbeat answers) from the
+    /// manager. A connected node serves the grant until it is withdrawn: renewals are not forwarded to
+    /// it.
     pub autonomy: Span,
 }
 
 /// A unit in a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GrantedUnit {
-    /// Which.
+    /// The unit.
     pub unit: Unit,
-    /// Bytes that may be allocated, where the unit is a share; `None`: what the device has.
+    /// Limit in bytes for allocations, if the unit is a share. `None`: the device's whole memory.
     pub memory_limit: Option<u64>,
 }
 
-/// How a request or lease stands.
+/// The state of a request or lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Nodes were asked to serve it; the answer follows.
+    /// The nodes have been asked to serve the request; another outcome follows.
     Offered,
-    /// It waits.
+    /// The request waits in the queue.
     Waiting {
-        /// Its place in the order in which requests came, from 1.
+        /// Position in the order of arrival, from 1.
         position: u32,
-        /// Of so many.
+        /// Length of the queue.
         of: u32,
-        /// What is not there for it, whoever else comes first.
-        lack: Option<Lack>,
+        /// The devices that the request lacks, regardless of other requests.
+        shortfall: Option<Shortfall>,
     },
-    /// Granted, and to be confirmed.
+    /// Granted; the client has to confirm it.
     Reserved(Granted),
-    /// Granted.
+    /// Granted, with no confirmation outstanding.
     Leased(Granted),
-    /// Not granted, and not waiting.
+    /// Neither granted nor queued.
     Refused(Refused),
-    /// It is over, by the holder's own wish or not.
+    /// The lease is over, by its holder's request or for another reason.
     Ended(EndReason),
-    /// There is no such lease or request of this user's.
+    /// The user has no such lease or request.
     Unknown,
 }
 
-/// What was granted.
+/// The units of a grant, and its times.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Granted {
-    /// The grant.
+    /// The grant's number.
     pub epoch: Epoch,
-    /// The units by node. The first kind's come first in the request's order only where nodes allow it.
+    /// The units by node. Where the nodes allow it, units of the request's first kind come first.
     pub units: Vec<(NodeId, Vec<Unit>)>,
-    /// Those that it had and has lost, with their nodes.
+    /// Units that the lease has lost, by node.
     pub lost: Vec<(NodeId, Vec<Unit>)>,
-    /// When it ends unless it is confirmed or renewed.
+    /// When the lease ends unless it is confirmed or renewed.
     pub until: Time,
-    /// When it ends in any case.
+    /// When the lease ends in any case.
     pub ends: Option<Time>,
 }
 
-/// A refusal, and what can be said about it.
+/// A refusal with an explanation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Refused {
-    /// Why.
+    /// The reason.
     pub why: Refusal,
-    /// What is missing, or the quota in the way.
+    /// The missing devices, or the quota that is exceeded.
     pub detail: Option<Detail>,
 }
 
-/// Why a request gets nothing.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
-    /// The cluster has no such devices, free or not.
+    /// The cluster has no such devices, free or in use.
     #[error("the cluster does not have these devices, free or not")]
     NothingFits,
     /// Such devices are in use.
-    #[error("these devices are not free now")]
+    #[error("the requested devices are in use")]
     NothingFree,
-    /// The user's or a group's quota of devices.
-    #[error("the quota of devices at once does not allow it")]
+    /// A quota of devices, of the user or a group, is exceeded.
+    #[error("the quota of devices is exceeded")]
     QuotaOfDevices,
-    /// The user's or a group's quota of memory.
-    #[error("the quota of device memory does not allow it")]
+    /// A quota of memory, of the user or a group, is exceeded.
+    #[error("the quota of device memory is exceeded")]
     QuotaOfMemory,
-    /// The user's or a group's quota of device time.
+    /// A quota of device time, of the user or a group, is exceeded.
     #[error("the quota of device time is used up, or less than asked for is left")]
     QuotaOfTime,
-    /// The user may not ask so urgently.
-    #[error("a request of this priority class is not allowed")]
+    /// The user may not use this priority class.
+    #[error("you may not use this priority class")]
     Class,
-    /// Too many requests wait already.
+    /// The queue is full.
     #[error("too many requests are waiting already")]
     QueueFull,
-    /// Too many of the user's own requests wait already.
+    /// The user already has as many waiting requests as one user may have.
     #[error(
         "too many of your requests are waiting already; one of them must be served or given up first"
     )]
@@ -193,25 +196,25 @@ pub enum Refusal {
 /// Why a lease or a waiting request is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum EndReason {
-    /// Its holder gave it back.
-    #[error("it was given back")]
+    /// The holder released the lease.
+    #[error("the lease was released")]
     Released,
-    /// A reservation that nobody confirmed, or a lease that nobody renewed.
-    #[error("it was not confirmed or renewed in time")]
+    /// The reservation was not confirmed, or the lease was not renewed.
+    #[error("the lease was not confirmed or renewed in time")]
     Expired,
-    /// Its sessions ended, and its holder did not renew it.
-    #[error("its client was lost")]
+    /// All sessions ended, and the holder did not renew the lease.
+    #[error("the lease's client was lost")]
     ClientLost,
-    /// Its time limit.
-    #[error("its time limit is over")]
+    /// The time limit is over.
+    #[error("the lease's time limit is reached")]
     TimeLimit,
-    /// An administrator.
-    #[error("an administrator revoked it")]
+    /// An administrator revoked the lease.
+    #[error("an administrator revoked the lease")]
     Revoked,
-    /// All its nodes are lost, or have started anew.
-    #[error("its nodes were lost")]
+    /// All nodes of the lease are lost or have restarted.
+    #[error("the lease's nodes were lost")]
     NodeLost,
-    /// Its devices are no longer what they were.
-    #[error("its devices have changed")]
+    /// The lease's devices have changed.
+    #[error("the lease's devices have changed")]
     DevicesChanged,
 }

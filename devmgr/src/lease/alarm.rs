@@ -1,4 +1,4 @@
-//! What the machine wants to be woken for, and when.
+//! The lease manager's timers.
 //!
 //! Invariant: each alarm is set at most once; setting it again moves it.
 
@@ -9,26 +9,27 @@ use super::time::Time;
 use crate::inventory::NodeId;
 use crate::policy::queue::Place;
 
-/// What there is to see to.
+/// The purpose of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Alarm {
-    /// A grant: its answer, its end, or its withdrawal said again.
+    /// A grant: its acknowledgement, its end, or the repetition of its withdrawal.
     Grant(Epoch),
-    /// A node: trust regained, leases that it cannot serve any more, withdrawals said again.
+    /// A node: the end of its distrust, the end of leases that it can no longer serve, repeated
+    /// withdrawals.
     Node(NodeId),
-    /// A waiting request: its patience, or its client's absence.
+    /// A waiting request: the end of its patience, of its client's absence, or of its hold-back.
     Waiting(Place),
-    /// The time for known nodes to come is over.
+    /// The end of the start phase, in which known nodes are expected to join.
     Settle,
-    /// Those who wait want to know their position.
+    /// The next report of positions to waiting clients.
     Positions,
-    /// Old accounts can go.
+    /// The next removal of old accounting hours.
     Accounts,
-    /// Lost nodes are written down, or can go.
+    /// The next look at lost nodes: absences are stored, and old nodes forgotten.
     Absences,
 }
 
-/// All alarms.
+/// All alarms, by time and by purpose.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Alarms {
     due: BTreeSet<(Time, Alarm)>,
@@ -36,7 +37,7 @@ pub(super) struct Alarms {
 }
 
 impl Alarms {
-    /// Sets, moves or clears an alarm.
+    /// Sets, moves or clears (`None`) an alarm.
     pub(super) fn set(&mut self, alarm: Alarm, at: Option<Time>) {
         let before = match at {
             Some(at) => self.set.insert(alarm, at),
@@ -53,17 +54,16 @@ impl Alarms {
         }
     }
 
-    /// Whether an alarm is set.
     pub(super) fn is_set(&self, alarm: Alarm) -> bool {
         self.set.contains_key(&alarm)
     }
 
-    /// When the first one rings.
+    /// When the earliest alarm is due.
     pub(super) fn next(&self) -> Option<Time> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Takes the first one that is due.
+    /// Removes and returns the earliest alarm, if it is due.
     pub(super) fn take_due(&mut self, now: Time) -> Option<Alarm> {
         let (at, alarm) = *self.due.first()?;
         if at > now {

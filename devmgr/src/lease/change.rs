@@ -1,8 +1,8 @@
-//! What must outlive the manager: rows, put and deleted.
+//! The manager's durable state, as rows that are put and deleted.
 //!
-//! Loading is reading the rows that are there ([`Rows`]), not replaying a history. What is not a row
-//! is told by the nodes when they join: offers that nobody was told of, withdrawals under way.
-//! Invariant: a row holds no [`Time`](super::time::Time), which means nothing in another process.
+//! A start reads the current rows ([`Rows`]); it does not replay a history. Nodes report everything else
+//! when they join: offers that no client knew of, and withdrawals in progress. Invariant: a row contains
+//! no [`Time`](super::time::Time), which means nothing in another process.
 
 use causeway_proto::request::DeviceRequest;
 use serde::{Deserialize, Serialize};
@@ -15,139 +15,140 @@ use crate::policy::{Class, GroupName, Policy, Quota, Subject, UserName};
 /// One change of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// Every epoch that may be used up to the next such change is at most this.
+    /// Upper bound for every epoch that is used before the next such change.
     Epochs(Epoch),
-    /// A lease or reservation is as in this row; the key is its id.
+    /// Stores a lease or reservation; the key is its id.
     PutLease(LeaseRow),
-    /// A lease is over.
+    /// Deletes a lease that is over.
     DeleteLease(LeaseId),
-    /// A request waits as in this row; the key is its id.
+    /// Stores a waiting request; the key is its id.
     PutWaiting(WaitingRow),
-    /// A request waits no longer.
+    /// Deletes a request that waits no longer.
     DeleteWaiting(LeaseId),
-    /// A node is known; the key is its id.
+    /// Stores a known node; the key is its id.
     PutNode(NodeRow),
-    /// A node is forgotten.
+    /// Deletes a node that is forgotten.
     DeleteNode(NodeId),
-    /// A node is lost since then; the key is its id. Noted some time later, and taken back some time after it came.
+    /// Stores since when a node is lost; the key is its id. Written some time after the loss, and deleted
+    /// some time after the node has returned.
     PutAbsence(Absence),
-    /// A node is not lost, or not known.
+    /// Deletes the absence of a node that is connected or forgotten.
     DeleteAbsence(NodeId),
-    /// A subject's quota; the key is the subject.
+    /// Stores a subject's quota; the key is the subject.
     PutQuota(Subject, Quota),
-    /// A subject has no quota any more.
+    /// Deletes a subject's quota.
     DeleteQuota(Subject),
-    /// Time of units that a subject used in an hour; the key is both.
+    /// Stores the unit time that a subject used in an hour; the key is both.
     PutUse(UseRow),
-    /// An hour that no window has in it any more.
+    /// Deletes an hour that lies outside of the accounting window.
     DeleteUse(Subject, Hour),
-    /// The administrator's settings.
+    /// Stores the administrator's settings.
     PutPolicy(Policy),
 }
 
-/// Everything that is stored.
+/// The complete contents of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rows {
-    /// From [`Change::Epochs`].
+    /// The last [`Change::Epochs`].
     pub epochs: Epoch,
-    /// Leases.
+    /// Leases and reservations.
     pub leases: Vec<LeaseRow>,
     /// Waiting requests.
     pub waiting: Vec<WaitingRow>,
-    /// Nodes.
+    /// Known nodes.
     pub nodes: Vec<NodeRow>,
-    /// Those that are lost.
+    /// Absences of lost nodes.
     pub absences: Vec<Absence>,
-    /// Quotas.
+    /// Quotas by subject.
     pub quotas: Vec<(Subject, Quota)>,
-    /// Accounts.
+    /// Unit time used, by subject and hour.
     pub uses: Vec<UseRow>,
-    /// Settings; `None`: never set.
+    /// The administrator's settings. `None`: never set.
     pub policy: Option<Policy>,
 }
 
-/// A lease that its client has been or will be told of.
+/// A lease that its client knows of, or learns of next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LeaseRow {
-    /// Its id.
+    /// The lease's id.
     pub lease: LeaseId,
-    /// Its grant.
+    /// The grant's number.
     pub epoch: Epoch,
-    /// Whose it is.
+    /// The lease's user.
     pub user: UserName,
-    /// The groups that it counts for.
+    /// The groups whose quotas the lease counts for.
     pub groups: Vec<GroupName>,
-    /// What was asked for.
+    /// The devices requested.
     #[serde(with = "line")]
     pub devices: DeviceRequest,
     /// The units, by node.
     pub units: Vec<(NodeId, Vec<UnitRow>)>,
-    /// Those that it has lost.
+    /// The units that the lease has lost, by node.
     #[serde(default)]
     pub lost: Vec<(NodeId, Vec<UnitRow>)>,
-    /// When it was granted.
+    /// When the lease was granted.
     pub since: Wall,
-    /// How long it may last.
+    /// Time limit of the lease.
     pub limit: Option<Span>,
-    /// Whether it was confirmed, or needed no confirmation.
+    /// Whether the client confirmed the lease, or no confirmation was needed.
     pub confirmed: bool,
 }
 
 /// A unit of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct UnitRow {
-    /// Which.
+    /// The unit.
     pub unit: Unit,
-    /// Its memory in bytes, which quotas count.
+    /// Memory of the unit in bytes, as quotas count it.
     pub memory: u64,
 }
 
-/// A request that waits.
+/// A request in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct WaitingRow {
-    /// Its id.
+    /// The request's id.
     pub lease: LeaseId,
-    /// Its place: lower ones came earlier.
+    /// Place in the queue: lower places came earlier.
     pub place: u64,
-    /// Whose it is.
+    /// The user.
     pub user: UserName,
-    /// The groups that it will count for.
+    /// The groups whose quotas the lease will count for.
     pub groups: Vec<GroupName>,
-    /// What is asked for.
+    /// The devices requested.
     #[serde(with = "line")]
     pub devices: DeviceRequest,
-    /// How urgently.
+    /// The priority class.
     pub class: Class,
-    /// How long it is wanted at most.
+    /// Time limit of the lease.
     pub limit: Option<Span>,
-    /// Whether a reservation comes first.
+    /// Whether the client gets a reservation first.
     pub reserve: bool,
-    /// Since when it waits.
+    /// When the request began to wait.
     pub since: Wall,
 }
 
-/// A node that is known.
+/// A known node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NodeRow {
-    /// Its id.
+    /// The node's id.
     pub node: NodeId,
-    /// Its name for people.
+    /// The node's name for people.
     pub name: String,
-    /// `host:port` where clients reach it.
+    /// `host:port` where clients reach the node.
     pub addresses: Vec<String>,
-    /// Whether an administrator is draining it.
+    /// Whether an administrator is draining the node.
     pub draining: bool,
-    /// As whom it joined first; `None`: nobody was asked who he is.
+    /// The account under which the node first joined. `None`: callers were not authenticated then.
     #[serde(default)]
     pub account: Option<UserName>,
 }
 
-/// A node that is lost.
+/// Since when a node is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Absence {
-    /// Its id.
+    /// The node's id.
     pub node: NodeId,
-    /// Since when.
+    /// Start of the absence.
     pub since: Wall,
 }
 
@@ -157,18 +158,18 @@ pub struct Absence {
 )]
 pub struct Hour(pub u64);
 
-/// Time of units that a subject used in an hour.
+/// Unit time that a subject used in an hour.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct UseRow {
-    /// Who; never `EveryUser`.
+    /// The subject; never `EveryUser`.
     pub subject: Subject,
-    /// When.
+    /// The hour.
     pub hour: Hour,
-    /// How much, of all units together.
+    /// The time used, summed over all units.
     pub used: Span,
 }
 
-/// A request stands in a row in its one-line form.
+/// Stores a request in its one-line form.
 mod line {
     use causeway_proto::request::DeviceRequest;
     use serde::{Deserialize, Deserializer, Serializer};

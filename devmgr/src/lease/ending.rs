@@ -1,7 +1,8 @@
-//! How a grant ends: its offer comes to nothing or its lease is over, nodes let go, units are free.
+//! The end of a grant: its offer fails or its lease is over, the nodes withdraw it, and the units become
+//! free.
 //!
-//! Invariant: a unit goes back to the cluster only from a part that is gone, and what a part counted for
-//! its party is taken back once.
+//! Invariant: a unit returns to the cluster only from a part that is gone. The quota use of a part is
+//! returned once.
 
 use std::sync::Arc;
 
@@ -16,12 +17,13 @@ use super::time::{Span, Wall};
 use crate::inventory::NodeId;
 
 impl Manager {
-    /// A node does not serve its part, and never will: its units are free.
+    /// A node does not serve its part, and never will: the part's units become free.
     pub(super) fn part_lost(&mut self, epoch: Epoch, node: NodeId) {
         let Some(holding) = self.grants.get(&epoch) else {
             return;
         };
         let (phase, lease) = (holding.phase, holding.demand.lease);
+        // The time has to be charged before the part is gone: `settle_time` skips parts that are gone.
         if holding.is_live() {
             self.settle_time(epoch, Some(node));
         }
@@ -43,7 +45,7 @@ impl Manager {
         }
     }
 
-    /// Gives a part's units back.
+    /// Marks a part as gone and frees its units.
     fn part_gone(&mut self, epoch: Epoch, node: NodeId) {
         let Some(part) = self.grants.get_mut(&epoch).and_then(|of| of.part(node)) else {
             return;
@@ -64,7 +66,7 @@ impl Manager {
         self.chance = true;
     }
 
-    /// Parts' units count for the party no longer; of one node, or of all.
+    /// Returns the units and memory of one node's part, or of all parts (`None`), to the party's quotas.
     fn uncount(&mut self, epoch: Epoch, node: Option<NodeId>) {
         let Some(holding) = self.grants.get_mut(&epoch) else {
             return;
@@ -81,8 +83,8 @@ impl Manager {
         self.chance = true;
     }
 
-    /// The time that parts were promised is over: what they used of it is written down if the lease
-    /// was live.
+    /// Returns the reserved time of one node's part, or of all parts (`None`), to the quotas. If the
+    /// lease was live, charges the time that was used.
     fn settle_time(&mut self, epoch: Epoch, node: Option<NodeId>) {
         let (wall, window) = (self.wall(), self.policy.accounting_window);
         let Some(holding) = self.grants.get_mut(&epoch) else {
@@ -111,7 +113,7 @@ impl Manager {
         }
     }
 
-    /// An offer comes to nothing: no client knew of it. The request goes back to its place.
+    /// Ends an offer that failed. No client knew of it, so the request returns to its place in the queue.
     pub(super) fn offer_failed(&mut self, epoch: Epoch) {
         let Some((demand, queued)) = self.drop_offer(epoch) else {
             return;
@@ -122,9 +124,11 @@ impl Manager {
         }
     }
 
-    /// Takes an offer back.
+    /// Withdraws an offer, and returns the request with its queue state.
     pub(super) fn drop_offer(&mut self, epoch: Epoch) -> Option<(Arc<Demand>, Option<Queued>)> {
         self.settle_time(epoch, None);
+        // A failed offer leaves the quotas at once, unlike a lease, whose units count until they are
+        // free.
         self.uncount(epoch, None);
         let holding = self.grants.get_mut(&epoch)?;
         let taken = (holding.demand.clone(), holding.queued.take());
@@ -133,7 +137,7 @@ impl Manager {
         Some(taken)
     }
 
-    /// A live lease is over.
+    /// Ends a live lease.
     pub(super) fn end(&mut self, epoch: Epoch, reason: EndReason) {
         if !self.grants.get(&epoch).is_some_and(Holding::is_live) {
             return;
@@ -152,7 +156,7 @@ impl Manager {
         self.wind_up(epoch, Some(reason));
     }
 
-    /// A grant is over, live or not.
+    /// Ends a grant, whether its client knows of it or not.
     pub(super) fn end_any(&mut self, epoch: Epoch, reason: EndReason) {
         match self.grants.get(&epoch).map(|of| of.phase) {
             Some(Phase::Offered { .. }) => self.offer_failed(epoch),
@@ -160,7 +164,7 @@ impl Manager {
         }
     }
 
-    /// Tells the nodes of a grant not to serve it any more.
+    /// Withdraws a grant from its nodes. The grant is kept until the last part is gone.
     fn wind_up(&mut self, epoch: Epoch, reason: Option<EndReason>) {
         if let Some(holding) = self.grants.get_mut(&epoch) {
             holding.phase = Phase::Ending { reason };

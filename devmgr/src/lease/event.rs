@@ -1,7 +1,7 @@
-//! What happens to the manager: the whole of its input.
+//! Events: the complete input of the lease manager.
 //!
-//! Invariant: an event says who it is from only by what the shell has checked (`user`), and nothing
-//! in it is trusted beyond that: unknown leases, wrong users and stale epochs are answers, not faults.
+//! Invariant: an event's sender is known only by what the service has checked (`user`). Nothing else in
+//! an event is trusted: unknown leases, wrong users and stale epochs are answered, and are no faults.
 
 use causeway_proto::request::DeviceRequest;
 
@@ -10,172 +10,175 @@ use super::time::Span;
 use crate::inventory::{NodeId, OfferedDevice};
 use crate::policy::{Class, GroupName, Policy, Quota, Subject, UserName};
 
-/// Something that happened.
+/// One event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// A node has connected. What came over its earlier connection is over: the shell delivers
-    /// nothing of it any more.
+    /// A node has connected. Its earlier connection, if any, is over: the service delivers nothing more
+    /// from it.
     NodeJoined(Joined),
-    /// A connected node has other devices than before, or is reached elsewhere.
+    /// A connected node's devices or addresses have changed.
     NodeChanged {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// All of them, as in [`Joined`].
+        /// All addresses, as in [`Joined`].
         addresses: Vec<String>,
-        /// All of them.
+        /// All devices.
         devices: Vec<OfferedDevice>,
     },
-    /// A node's connection has ended or is silent.
+    /// A node's connection has ended or timed out.
     NodeLost {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
-    /// A connected node was told to end: no more grants on it. What it serves goes on until it says otherwise, or leaves.
+    /// A connected node was told to shut down and gets no more grants. It serves its leases until it
+    /// withdraws them or disconnects.
     NodeStopping {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
-    /// No more grants on a node, or grants again.
+    /// An administrator starts or ends the draining of a node.
     Drain {
-        /// Which; it need not be connected.
+        /// The node; it need not be connected.
         node: NodeId,
-        /// `false`: resume.
+        /// `true`: no more grants. `false`: grants again.
         draining: bool,
     },
-    /// A lost node will not come back: forget it, if [that is allowed](super::Manager::may_forget).
+    /// Forgets a lost node that will not come back, if [that is allowed](super::Manager::may_forget).
     ForgetNode {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// Its leases end, whether or not it serves them still. If it is back after all, it is told so before it is
-        /// granted anything: no unit is in two leases by this.
+        /// Ends the node's leases even if the node may still serve them. If the node returns after all,
+        /// it must withdraw them before it gets any grant, so no unit is in two leases.
         force: bool,
     },
-    /// Devices are asked for. Of an id that this user's request or lease has: the client is back (after a
-    /// restart of the manager, too) and wants to hear; what waits has kept its place.
+    /// Requests devices. If this user already has a request or lease of this id, the client has
+    /// reconnected and receives its state. That works after a restart of the manager too. A waiting
+    /// request has kept its place.
     Request(NewRequest),
-    /// The connection over which a request was made is gone. What waits keeps its place for
-    /// `Timing::place`; what is leased goes on.
+    /// The connection of a request has ended. A waiting request keeps its place for `Timing::place`; a
+    /// lease goes on.
     RequestLost {
-        /// Which.
+        /// The request.
         lease: LeaseId,
     },
-    /// A user does not want to wait any longer, or gives back what he got meanwhile.
+    /// A user cancels a request, or releases the lease that the request has got meanwhile.
     Cancel {
-        /// Which.
+        /// The request.
         lease: LeaseId,
-        /// Whose it has to be.
+        /// The user, who must own the request.
         user: UserName,
     },
-    /// A reservation becomes a lease.
+    /// Turns a reservation into a lease.
     Confirm {
-        /// Which.
+        /// The lease.
         lease: LeaseId,
-        /// Whose it has to be.
+        /// The user, who must own the lease.
         user: UserName,
     },
-    /// The holder is alive.
+    /// The holder renews a lease.
     Renew {
-        /// Which.
+        /// The lease.
         lease: LeaseId,
-        /// Whose it has to be.
+        /// The user, who must own the lease.
         user: UserName,
     },
-    /// The holder gives it back.
+    /// The holder releases a lease.
     Release {
-        /// Which.
+        /// The lease.
         lease: LeaseId,
-        /// Whose it has to be.
+        /// The user, who must own the lease.
         user: UserName,
     },
-    /// An administrator ends it, whatever it is: lease, reservation or waiting request.
+    /// An administrator ends a lease, reservation or waiting request.
     Revoke {
-        /// Which.
+        /// The lease or request.
         lease: LeaseId,
     },
     /// A node serves a grant.
     GrantAcknowledged(GrantWord),
-    /// A node does not serve a grant, and will not.
+    /// A node does not serve a grant, and never will.
     GrantRefused(GrantWord),
-    /// A node does not serve a grant any more: it was told so, or the grant's time was over.
+    /// A node no longer serves a grant: the manager withdrew it, or its time was over.
     Withdrawn(GrantWord),
-    /// How many sessions of a lease a node has; told when it changes.
+    /// The number of a lease's sessions on a node has changed.
     Sessions {
-        /// Of which grant.
+        /// The grant.
         of: GrantWord,
-        /// How many.
+        /// The number of sessions.
         count: u32,
     },
-    /// A quota is set (`None`: taken away).
+    /// Sets a subject's quota, or removes it (`None`).
     QuotaChanged {
-        /// Whose.
+        /// The subject.
         subject: Subject,
-        /// What.
+        /// The quota.
         quota: Option<Quota>,
     },
-    /// The administrator's settings are others.
+    /// The administrator's settings have changed.
     PolicyChanged(Policy),
-    /// Time has passed.
+    /// Only time has passed.
     Tick,
 }
 
-/// A grant as a node speaks of it.
+/// A node's message about a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GrantWord {
-    /// Who speaks.
+    /// The sending node.
     pub node: NodeId,
-    /// Of which lease.
+    /// The lease.
     pub lease: LeaseId,
-    /// Of which grant of it.
+    /// The grant of that lease.
     pub epoch: Epoch,
 }
 
 /// A node that has connected.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Joined {
-    /// Which.
+    /// The node.
     pub node: NodeId,
-    /// As whom, where the shell has asked; it has refused who [may not](super::Manager::account_of).
+    /// The node's account, if the service authenticates callers. The service has already rejected an
+    /// account that [does not own the node](super::Manager::account_of).
     pub account: Option<UserName>,
-    /// Its name for people.
+    /// The node's name for people.
     pub name: String,
-    /// `host:port` where clients reach it, the likeliest first.
+    /// `host:port` where clients reach the node, the most likely address first.
     pub addresses: Vec<String>,
-    /// All its devices.
+    /// All devices of the node.
     pub devices: Vec<OfferedDevice>,
-    /// The grants that it still serves.
+    /// The grants that the node still serves.
     pub running: Vec<Running>,
-    /// It was told to end, as by [`Event::NodeStopping`].
+    /// Whether the node was told to shut down, as by [`Event::NodeStopping`].
     pub stopping: bool,
 }
 
 /// A grant that a node still serves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Running {
-    /// Of which lease.
+    /// The lease.
     pub lease: LeaseId,
-    /// Of which grant of it.
+    /// The grant of that lease.
     pub epoch: Epoch,
-    /// Sessions that use it now.
+    /// Number of sessions that use the grant now.
     pub sessions: u32,
 }
 
-/// Devices asked for.
+/// A request for devices.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NewRequest {
-    /// A new, random name for the request and its lease.
+    /// A new, random id for the request and its lease.
     pub lease: LeaseId,
-    /// Who asks.
+    /// The user.
     pub user: UserName,
-    /// The groups that he is in.
+    /// The groups of the user.
     pub groups: Vec<GroupName>,
-    /// What he asks for.
+    /// The devices requested.
     pub devices: DeviceRequest,
-    /// How urgently.
+    /// The priority class.
     pub class: Class,
-    /// How long he wants it at most.
+    /// Time limit that the user asks for.
     pub limit: Option<Span>,
-    /// Whether he waits if it is not free.
+    /// Whether to wait if the devices are not free.
     pub wait: bool,
-    /// Whether he gets a reservation first, to be confirmed.
+    /// Whether to make a reservation first, which the client then confirms.
     pub reserve: bool,
 }

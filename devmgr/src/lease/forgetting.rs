@@ -1,13 +1,14 @@
-//! What is not there any more: nodes that are forgotten, and requests that only they could serve.
+//! Forgotten nodes, and the requests that only they could serve.
 //!
-//! A lost node without leases is forgotten after `Timing::forget`, and by an administrator at any time. How long it has
-//! been lost is written down now and then, so that a manager that is started anew each week forgets as well; it is not
-//! written when a link breaks, so that no node has to wait for the disk to come back. What an administrator is
-//! draining is kept: it shall not come back as one that is used. An account that joins under ever new names has room for
-//! [`MOST_NODES`], and for so many devices as [`limits`](crate::inventory::limits) says: the longest absent of its own makes room for the next.
+//! A lost node without leases is forgotten after `Timing::forget`, and at any time by an administrator.
+//! Absences are stored from time to time, so that they survive restarts of the manager. They are not
+//! stored when a connection breaks, so that no node has to wait for the disk when it reconnects. A node
+//! that is being drained is kept, so that it does not return undrained. An account that joins under ever
+//! new names has room for [`MOST_NODES`] nodes, and for as many devices as
+//! [`limits`](crate::inventory::limits) says. Its longest absent node makes room for the next.
 //!
-//! Invariant: whoever is forgotten serves nothing that anybody else could be granted: its units go with it, and if it
-//! comes back it is told first to withdraw what it serves.
+//! Invariant: a forgotten node serves nothing that another lease could get. Its units go with it. If the
+//! node returns, it must first withdraw everything that it serves.
 
 use std::collections::BTreeSet;
 
@@ -23,41 +24,41 @@ use crate::inventory::{NodeId, OfferedDevice};
 use crate::policy::UserName;
 use crate::policy::queue::Place;
 
-/// Between two looks at who is absent, at most and at least.
+/// Longest and shortest interval between two looks at lost nodes.
 const LOOK_EVERY: (Span, Span) = (Span::seconds(3600), Span::seconds(1));
 
-/// Nodes of one account that are known at once, lost ones included.
+/// Maximum number of known nodes of one account, lost ones included.
 pub const MOST_NODES: usize = 4096;
 
 /// Why a node is not forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NotForgotten {
-    /// It is not known.
-    #[error("there is no such node")]
+    /// The node is not known.
+    #[error("unknown node; see `causeway nodes`")]
     Unknown,
-    /// It would be back at once.
+    /// The node is connected and would join again at once.
     #[error(
         "the node is connected, and would be back at once: stop its daemon first (`causeway nodes drain` keeps a node that runs from new leases)"
     )]
     Connected,
-    /// It may serve leases yet, because it works on without the manager.
+    /// The node may still serve leases, because it works on without the manager.
     #[error(
         "the node may be serving leases still ({leases}, for {seconds} s at most): wait, or end them with --force if it \
          will not come back"
     )]
     Leased {
-        /// How many.
+        /// Number of leases.
         leases: usize,
-        /// Until when, at the latest.
+        /// Seconds until the node can no longer serve them.
         seconds: u64,
     },
 }
 
 impl Manager {
-    /// Whether a node may be forgotten now; by force, leases of it are no reason not to.
+    /// Checks whether a node may be forgotten now. With `force`, its leases do not prevent it.
     ///
     /// # Errors
-    /// [`NotForgotten`]: why not.
+    /// [`NotForgotten`]: the reason.
     pub fn may_forget(&self, id: NodeId, force: bool) -> Result<(), NotForgotten> {
         let node = self.nodes.get(&id).ok_or(NotForgotten::Unknown)?;
         if node.connected {
@@ -72,8 +73,9 @@ impl Manager {
         }
     }
 
-    /// Forgets a node that is not connected, with all that it has.
+    /// Forgets a node that is not connected, with its leases and devices.
     pub(super) fn forget_node(&mut self, id: NodeId) {
+        // Collected before the node's devices go, to find below which requests only these devices fitted.
         let hopeful = self.hopeful_by(id);
         self.drop_aside_on(id);
         let Some(node) = self.nodes.get(&id) else {
@@ -93,7 +95,8 @@ impl Manager {
         self.judge(hopeful);
     }
 
-    /// Whether a node can be taken in as this account's: it is known, there is room, or room can be made.
+    /// Whether a node of this account can join: it is known, there is room, or another node can be
+    /// forgotten for it.
     #[must_use]
     pub fn has_room(&self, id: NodeId, account: Option<&UserName>) -> bool {
         self.nodes.contains_key(&id)
@@ -101,11 +104,11 @@ impl Manager {
             || self.most_dispensable(account, id).is_some()
     }
 
-    /// Whether this node, as this account's, may have these devices next to those of the account's other nodes that
-    /// cannot be forgotten.
+    /// Checks whether this account's node may offer these devices, next to those of the account's other
+    /// nodes that cannot be forgotten.
     ///
     /// # Errors
-    /// [`TooMuch`].
+    /// [`TooMuch`]: the limit that would be exceeded.
     pub fn may_have(
         &self,
         id: NodeId,
@@ -118,7 +121,7 @@ impl Manager {
         self.cluster.check_account(others, devices)
     }
 
-    /// A node of this account with these devices is about to be taken in.
+    /// Forgets nodes of this account until a node with these devices has room.
     pub(super) fn make_room(
         &mut self,
         id: NodeId,
@@ -145,7 +148,8 @@ impl Manager {
         nodes.filter(move |(_, node)| node.account.as_ref() == account)
     }
 
-    /// Of all nodes but `but` the one that is lost for the longest, without leases, and that nobody drains.
+    /// The node of this account, other than `but`, that is lost for the longest. Nodes with leases and
+    /// nodes that are being drained are excluded.
     fn most_dispensable(&self, account: Option<&UserName>, but: NodeId) -> Option<NodeId> {
         let lost = self
             .of_account(account)
@@ -158,7 +162,7 @@ impl Manager {
 
     /// Waiting requests that could be served as long as this node is known.
     fn hopeful_by(&mut self, id: NodeId) -> Vec<Place> {
-        // Others of whose devices nobody knows may serve them.
+        // Nodes that have not joined yet may have devices for every request, so nothing is hopeless.
         if !self.awaited.is_empty() || self.cluster.devices(id).next().is_none() {
             return Vec::new();
         }
@@ -167,17 +171,17 @@ impl Manager {
         all.into_iter().filter(hopeful).collect()
     }
 
-    /// Whether no known device, free or not, will do for a waiting request.
+    /// Whether no known device, free or in use, fits a waiting request.
     fn is_hopeless(&mut self, place: Place) -> bool {
         let Some(demand) = self.queue.get(place).map(|of| of.demand.clone()) else {
             return false;
         };
-        // What only quotas forbid may be allowed tomorrow.
+        // A request that only quotas forbid is not hopeless: quotas may change.
         let memory = self.conceivable(&demand).unwrap_or(u64::MAX);
         self.never(&demand, memory) == Some(Refusal::NothingFits)
     }
 
-    /// Those of these that are hopeless. What many ask for is looked for in vain once.
+    /// The hopeless ones of `places`. Equal requests are searched for once.
     fn in_vain(&mut self, mut places: BTreeSet<Place>) -> BTreeSet<Place> {
         let mut looked_for = BTreeSet::new();
         places.retain(|place| {
@@ -193,7 +197,7 @@ impl Manager {
         places
     }
 
-    /// Refuses those that wait in vain.
+    /// Refuses those of `places` that are hopeless.
     fn judge(&mut self, places: impl IntoIterator<Item = Place>) {
         for place in places {
             if self.is_hopeless(place) {
@@ -202,7 +206,8 @@ impl Manager {
         }
     }
 
-    /// No known device will do for a request that waits: it is refused if none has come in time.
+    /// Marks a waiting request that no known device fits. The request is refused unless such a device
+    /// joins in time.
     pub(super) fn hope(&mut self, place: Place) {
         let until = self.now.after(self.policy.timing.arrival);
         self.hopeless.insert(place, until);
@@ -210,7 +215,7 @@ impl Manager {
         self.arm_waiting(place);
     }
 
-    /// Devices have come: perhaps what was hopeless is so no more.
+    /// Re-checks the requests that no known device fitted, after devices have joined.
     pub(super) fn look_for_hope(&mut self) {
         let places: BTreeSet<Place> = self.hopeless.keys().copied().collect();
         let in_vain = self.in_vain(places.clone());
@@ -222,14 +227,15 @@ impl Manager {
         }
     }
 
-    /// A node is here, or forgotten.
+    /// Stops awaiting a node, which has joined or is forgotten.
     pub(super) fn not_awaited(&mut self, id: NodeId) {
         if self.awaited.remove(&id) && self.awaited.is_empty() {
             self.all_are_known();
         }
     }
 
-    /// What every known node has is known: what was taken in before the start is judged as if it were made now.
+    /// Called when the devices of every known node are known: checks requests from before the start like
+    /// new ones.
     pub(super) fn all_are_known(&mut self) {
         if self.settling {
             self.settled();
@@ -240,8 +246,9 @@ impl Manager {
         }
     }
 
-    /// Known nodes had time to come: what does not fit now is refused, whether or not they all came. What waited before the
-    /// start waits until they all came, or are forgotten: of those that are away nobody knows what they have.
+    /// Ends the start phase. Requests that do not fit now are refused, whether or not all known nodes
+    /// have joined. Requests from before the start wait until all known nodes have joined or are
+    /// forgotten.
     pub(super) fn settled(&mut self) {
         self.settling = false;
         self.alarms.set(Alarm::Settle, None);
@@ -257,7 +264,7 @@ impl Manager {
         }
     }
 
-    /// Nodes of whom it is written that they were lost before this start.
+    /// Restores since when nodes are lost, from the stored rows.
     pub(super) fn load_absences(&mut self, absences: &[Absence]) {
         for Absence { node, since } in absences {
             if let Some(node) = self.nodes.get_mut(node) {
@@ -266,7 +273,7 @@ impl Manager {
         }
     }
 
-    /// Forgets who was lost for long enough, and writes down who else is.
+    /// Forgets nodes that are lost for long enough, and stores or deletes absences that have changed.
     pub(super) fn look_at_absences(&mut self) {
         let (wall, forget) = (self.wall(), self.policy.timing.forget);
         let mut forgotten = Vec::new();
@@ -293,7 +300,8 @@ impl Manager {
         self.arm_absences();
     }
 
-    /// Nobody is forgotten before the first look: those that are known have time to come.
+    /// Schedules the next look at lost nodes. The first one comes an interval after the start, so that
+    /// known nodes have time to join.
     pub(super) fn arm_absences(&mut self) {
         let (most, least) = LOOK_EVERY;
         let often = match self.policy.timing.forget {

@@ -1,6 +1,6 @@
-//! The life of a grant: offered, acknowledged, confirmed, renewed, lapsed. How it ends is in `ending`.
+//! The phases of a grant: offered, acknowledged, confirmed, renewed, lapsed. `ending` handles its end.
 //!
-//! Invariant: a client hears of a lease only when every node of it serves it and it is durable.
+//! Invariant: a client learns of a lease only when all of its nodes serve it and it is durable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::holding::{Demand, Holding, Part, PartState, Phase, Queued};
 use super::id::Epoch;
 use super::manager::{Manager, Standing};
 use super::time::{Span, Time};
-use crate::inventory::{Chosen, Level, Manner, NodeId, Unfit};
+use crate::inventory::{Chosen, Level, Manner, NodeId, SelectionError};
 use crate::policy::ledger::{Exceeded, Room};
 
 impl Manager {
-    /// Offers a demand what is free, or says why not. Nothing is changed then.
+    /// Offers free units to a request, or returns why not. On an error nothing has changed.
     pub(super) fn offer(
         &mut self,
         demand: &Arc<Demand>,
@@ -30,18 +30,18 @@ impl Manager {
         Ok(())
     }
 
-    /// What a demand could be offered, and what quotas leave for it.
+    /// The units that a request could be offered, and the room that quotas leave for it.
     pub(super) fn choice(&mut self, demand: &Demand) -> Result<(Room, Vec<Chosen>), Refusal> {
         let room = self.room(demand)?;
         let manner = self.manner(demand.devices.placement(), room.memory);
         match self.cluster.choose(Level::Free, &demand.devices, manner) {
             Ok(chosen) => Ok((room, chosen)),
-            Err(Unfit::Memory) => Err(Refusal::QuotaOfMemory),
-            Err(Unfit::Devices) => Err(Refusal::NothingFree),
+            Err(SelectionError::Memory) => Err(Refusal::QuotaOfMemory),
+            Err(SelectionError::Devices) => Err(Refusal::NothingFree),
         }
     }
 
-    /// What quotas leave for a demand now.
+    /// The room that quotas leave for a request now.
     pub(super) fn room(&self, demand: &Demand) -> Result<Room, Refusal> {
         let (devices, limit) = (demand.devices.count(), self.longest(demand));
         let window = self.policy.accounting_window;
@@ -50,7 +50,7 @@ impl Manager {
             .map_err(Refusal::from)
     }
 
-    /// The time limit that a demand has by itself and by the policy.
+    /// The shorter of the request's time limit and the policy's.
     pub(super) fn longest(&self, demand: &Demand) -> Option<Span> {
         let limits = [demand.limit, self.policy.longest_lease];
         limits.into_iter().flatten().min()
@@ -71,6 +71,8 @@ impl Manager {
         room: Room,
         chosen: Vec<Chosen>,
     ) {
+        // Devices are taken at the offer, not at its acknowledgement: no second offer can choose them
+        // meanwhile.
         let epoch = self.next_epoch();
         let mut by_node: BTreeMap<NodeId, Vec<Chosen>> = BTreeMap::new();
         for unit in chosen {
@@ -99,7 +101,7 @@ impl Manager {
         self.arm_grant(epoch);
     }
 
-    /// Asks a node to serve its part, which counts for the party from now on.
+    /// Asks a node to serve its part. From now on the part counts for the party's quotas.
     fn ask(
         &mut self,
         demand: &Demand,
@@ -141,6 +143,7 @@ impl Manager {
 
     pub(super) fn acknowledged(&mut self, word: GrantWord) {
         if !self.knows(word.node, word.lease, word.epoch) {
+            // The node serves a grant that is over or unknown here, so it must withdraw it.
             self.stray(word.node, word.lease, word.epoch);
             return;
         }
@@ -163,7 +166,7 @@ impl Manager {
         }
     }
 
-    /// All nodes serve it: the client may know.
+    /// All nodes serve the grant: stores it and tells the client.
     fn grant_complete(&mut self, epoch: Epoch) {
         let (now, timing) = (self.now, self.policy.timing.clone());
         let Some(holding) = self.grants.get_mut(&epoch) else {
@@ -180,6 +183,7 @@ impl Manager {
             },
         };
         let outcome = holding.outcome(self.skew);
+        // Both rows change in one step, so a restart finds either the waiting request or the lease.
         if stored {
             self.store(Change::DeleteWaiting(lease));
         }
@@ -220,11 +224,13 @@ impl Manager {
         if !self.knows(word.node, word.lease, word.epoch) {
             return;
         }
+        // Before the units are free again: the next offer must not choose this node at once.
         self.distrust(word.node);
         self.part_lost(word.epoch, word.node);
     }
 
     pub(super) fn withdrawn(&mut self, word: GrantWord) {
+        // The node is open again when its last unknown grant is withdrawn.
         if let Some(node) = self.nodes.get_mut(&word.node)
             && node.strays.remove(&(word.lease, word.epoch))
         {
@@ -233,7 +239,8 @@ impl Manager {
         if !self.knows(word.node, word.lease, word.epoch) {
             return;
         }
-        // A node that ends a grant at its time limit says so a little before or after we know.
+        // A node ends a grant at its time limit by its own clock, so its report may precede ours a
+        // little.
         let soon = self.now.after(self.policy.timing.acknowledge);
         let over = |of: &Holding| of.is_live() && of.ends.is_some_and(|ends| ends <= soon);
         if self.grants.get(&word.epoch).is_some_and(over) {
@@ -254,7 +261,7 @@ impl Manager {
         self.alarms.set(Alarm::Grant(epoch), due);
     }
 
-    /// A grant's alarm has rung.
+    /// Handles a grant's alarm.
     pub(super) fn grant_due(&mut self, epoch: Epoch) {
         let Some(holding) = self.grants.get(&epoch) else {
             return;
@@ -266,6 +273,7 @@ impl Manager {
         }
         match holding.phase {
             Phase::Offered { .. } => {
+                // Distrusted, because the next offer could choose a silent node again at once.
                 let silent = holding
                     .parts
                     .iter()
@@ -275,7 +283,7 @@ impl Manager {
                 }
                 self.offer_failed(epoch);
             }
-            // Sessions prove that the client is there, even if it is stopped.
+            // Open sessions prove that the client is alive, even if it does not renew.
             Phase::Reserved { .. } | Phase::Active { .. } | Phase::Lapsed { .. } if used => {
                 self.make_active(epoch);
             }
@@ -288,7 +296,7 @@ impl Manager {
         }
     }
 
-    /// The holder of a live lease has shown that he is there.
+    /// Extends a live lease whose holder has renewed it or has sessions open.
     pub(super) fn make_active(&mut self, epoch: Epoch) {
         let until = self.now.after(self.policy.timing.lease);
         let Some(holding) = self.grants.get_mut(&epoch).filter(|of| of.is_live()) else {

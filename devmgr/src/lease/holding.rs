@@ -1,4 +1,4 @@
-//! A grant in the machine's memory: from the offer until its last unit is free.
+//! A grant in the manager's memory: from the offer until its last unit is free.
 //!
 //! ```text
 //! Offered ─ all parts acknowledged ─► Reserved ─ confirmed ─► Active ◄─ renewed ─► Lapsed
@@ -7,8 +7,8 @@
 //! Ending ─ every part gone ─► forgotten
 //! ```
 //!
-//! Invariant: a part's units are taken until it is gone, and it is gone only by its node's word or
-//! when its node cannot serve it any more.
+//! Invariant: a part's units are taken until the part is gone. A part is gone only when its node says so,
+//! or when its node can no longer serve it.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use causeway_proto::request::DeviceRequest;
 use super::action::{EndReason, Granted, Outcome};
 use super::event::NewRequest;
 use super::id::{Epoch, LeaseId};
-use super::lack::Lack;
+use super::shortfall::Shortfall;
 use super::time::{Span, Time, Wall};
 use crate::inventory::{Chosen, NodeId};
 use crate::policy::Class;
 use crate::policy::ledger::Party;
 use crate::policy::queue::Place;
 
-/// What was asked for.
+/// A request's content, shared by its queue entry and its grant.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Demand {
     pub(super) lease: LeaseId,
@@ -58,17 +58,17 @@ impl From<NewRequest> for Demand {
 pub(super) struct Waiting {
     pub(super) demand: Arc<Demand>,
     pub(super) since: Wall,
-    /// From when on units are set aside for it.
+    /// From when on units may be set aside for the request.
     pub(super) overdue: Time,
-    /// Its client is away, and this is how long its place is kept.
+    /// The client is disconnected; its place is kept until this time.
     pub(super) away: Option<Time>,
-    /// Whether a row says that it waits.
+    /// Whether the store has a row for this request.
     pub(super) stored: bool,
-    /// The position that its client knows, and what it lacks.
-    pub(super) told: (u32, Option<Lack>),
+    /// The position and the lack that its client was told last.
+    pub(super) told: (u32, Option<Shortfall>),
 }
 
-/// A request's place in the queue, and what it keeps there while it has an offer.
+/// A request's queue state, kept while the request has an offer.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Queued {
     pub(super) place: Place,
@@ -78,23 +78,23 @@ pub(super) struct Queued {
     pub(super) stored: bool,
 }
 
-/// See the module.
+/// A grant, from the offer until its last unit is free. See the module.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Holding {
     pub(super) epoch: Epoch,
     pub(super) demand: Arc<Demand>,
-    /// Where it waited.
+    /// The queue state to return to if the offer fails.
     pub(super) queued: Option<Queued>,
     pub(super) phase: Phase,
     pub(super) parts: Vec<Part>,
-    /// How long it may last.
+    /// Time limit of the lease.
     pub(super) limit: Option<Span>,
-    /// When that is over.
+    /// When the time limit is over.
     pub(super) ends: Option<Time>,
     pub(super) since: Wall,
 }
 
-/// Where in its life a grant is.
+/// The state of a grant; see the diagram of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
     Offered { until: Time },
@@ -104,34 +104,34 @@ pub(super) enum Phase {
     Ending { reason: Option<EndReason> },
 }
 
-/// What a grant has of one node.
+/// A grant's part on one node.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Part {
     pub(super) node: NodeId,
     pub(super) units: Vec<Chosen>,
     pub(super) state: PartState,
     pub(super) sessions: u32,
-    /// Its units count for the party.
+    /// Whether the part's units count for the party.
     pub(super) counted: bool,
-    /// Its time is promised to the party.
+    /// Unit time that is reserved in the party's quota for this part.
     pub(super) promised: Span,
 }
 
-/// What the machine knows of a node's part.
+/// The manager's knowledge of a node's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PartState {
-    /// Asked to serve it.
+    /// The node was asked to serve the part.
     Asked,
-    /// It serves it.
+    /// The node serves the part.
     Serving,
-    /// Told not to serve it any more, or to be told so when it is back.
+    /// The node was told to withdraw the part, or will be told when it reconnects.
     Withdrawing,
-    /// It does not serve it, and never will.
+    /// The node does not serve the part, and never will.
     Gone,
 }
 
 impl Holding {
-    /// Whether its client has been told of it, and it has not ended.
+    /// Whether its client knows of the grant, and the grant has not ended.
     pub(super) fn is_live(&self) -> bool {
         !matches!(self.phase, Phase::Offered { .. } | Phase::Ending { .. })
     }
@@ -140,7 +140,7 @@ impl Holding {
         matches!(self.phase, Phase::Ending { .. })
     }
 
-    /// Sessions on all its nodes.
+    /// Sessions on all nodes of the grant.
     pub(super) fn sessions(&self) -> u32 {
         let sessions = self.parts.iter().map(|of| of.sessions);
         sessions.fold(0, u32::saturating_add)
@@ -150,12 +150,12 @@ impl Holding {
         self.parts.iter_mut().find(|of| of.node == node)
     }
 
-    /// Whether no node has anything of it.
+    /// Whether no node has any part of the grant.
     pub(super) fn is_gone(&self) -> bool {
         self.parts.iter().all(|of| of.state == PartState::Gone)
     }
 
-    /// When it ends by itself, renewed or not.
+    /// When the grant ends unless it is confirmed or renewed, at the latest at its time limit.
     pub(super) fn until(&self) -> Option<Time> {
         match self.phase {
             Phase::Offered { until } => Some(until),
@@ -166,14 +166,14 @@ impl Holding {
         }
     }
 
-    /// What its client has had and has no more, though it has not ended.
+    /// The parts that a live lease has lost.
     pub(super) fn lost(&self) -> impl Iterator<Item = &Part> {
         let is_live = self.is_live();
         let gone = self.parts.iter().filter(|of| of.state == PartState::Gone);
         gone.filter(move |_| is_live)
     }
 
-    /// How a live one stands.
+    /// The state of a live grant, as its client is told.
     pub(super) fn outcome(&self, skew: Span) -> Outcome {
         match self.phase {
             Phase::Reserved { .. } => Outcome::Reserved(self.granted(skew)),
@@ -181,7 +181,7 @@ impl Holding {
         }
     }
 
-    /// As its client is told; `skew` makes times the outside's.
+    /// The grant as its client is told. `skew` converts the manager's time to the caller's clock.
     pub(super) fn granted(&self, skew: Span) -> Granted {
         let there = self.parts.iter().filter(|of| of.state != PartState::Gone);
         let units = |of: &Part| of.units.iter().map(|of| of.unit).collect();

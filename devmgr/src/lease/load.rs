@@ -1,13 +1,13 @@
-//! A manager from what was stored.
+//! Loads a manager from the store.
 //!
-//! Nodes say the rest when they join. Until a node has joined, its part of a lease counts as served,
-//! because it may be. Every lease gets its whole time to be renewed, because nobody could renew it while
-//! there was no manager; its time limit went on by the host's clock. If that clock was moved meanwhile,
-//! a time limit ends so much earlier or later, but never later than the whole of it from now: and nodes
-//! see to time limits by their own clocks in any case. What such a clock says of the past is not believed where it cannot
-//! be: a lease of 1970, or of tomorrow, counts from now on.
+//! Nodes report everything else when they join. Until a node has joined, its part of a lease counts as
+//! served, because the node may be serving it. Every lease gets its whole renewal time again, because
+//! nobody could renew it without a manager. Time limits went on by the host's clock. If that clock was
+//! moved meanwhile, a time limit ends that much earlier or later. A time limit never ends later than its
+//! whole length from now. Nodes enforce time limits by their own clocks in any case. A start time that
+//! cannot be true (1970, or the future) is replaced by the present.
 //!
-//! Invariant: what was stored and is loaded again is the same manager, but for offers and absent clients.
+//! Invariant: storing and loading gives the same manager, except for offers and disconnected clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::inventory::{Chosen, Cluster, NodeId};
 use crate::policy::ledger::{Ledger, Party};
 use crate::policy::queue::Queue;
 
-/// No device manager has granted anything before 2020.
+/// 2020-01-01: no device manager granted anything before.
 const FIRST_LEASE: Wall = Wall(1_577_836_800_000);
 
 impl Manager {
-    /// A manager with these rows, at this moment.
+    /// Loads a manager from rows. `calendar` is the present.
     #[must_use]
     pub fn load(rows: Rows, calendar: Calendar) -> Self {
         let mut manager = Self {
@@ -78,9 +78,10 @@ impl Manager {
         manager
     }
 
-    /// Sets the alarms of a start.
+    /// Sets the alarms and the state of the start phase.
     fn start(&mut self) {
         for node in self.nodes.values_mut() {
+            // A node that was connected until the restart has its whole autonomy from now on.
             node.lost = Some(self.now);
             node.absent.get_or_insert(self.calendar.wall);
         }
@@ -99,8 +100,8 @@ impl Manager {
         }
     }
 
-    /// When a lease began, if that can be: before the first lease of all, or later than now, it began by a clock that
-    /// was not set. Then it counts from now on.
+    /// When a lease began. A time before the first lease ever, or later than now, comes from a clock that
+    /// was not set, and is replaced by the present.
     fn begun(&self, since: Wall) -> Wall {
         let can_be = (FIRST_LEASE..=self.calendar.wall).contains(&since);
         if can_be { since } else { self.calendar.wall }
@@ -115,6 +116,7 @@ impl Manager {
                 groups: row.groups,
             },
             devices: row.devices,
+            // The class matters only while a request waits.
             class: Default::default(),
             limit: row.limit,
             wait: false,
@@ -208,6 +210,7 @@ fn chosen(node: NodeId, units: Vec<UnitRow>) -> Vec<Chosen> {
         node,
         unit: of.unit,
         memory: of.memory,
+        // Memory limits are part of the grant, which the node has already received.
         limit: None,
     });
     chosen.collect()

@@ -1,8 +1,8 @@
-//! The machine: its state, its clock, and which file handles which event.
+//! The lease manager: its state, its clock, and the dispatch of events.
 //!
-//! `nodes` joins and loses nodes, `grants` takes a grant through its life, `requests` hears clients,
-//! `serving` decides who is next. Invariant: every event leaves the machine settled: no alarm is due,
-//! and nobody who waits could be served by the rules of `serving`.
+//! `nodes` joins and loses nodes. `grants` moves a grant through its phases. `requests` handles clients'
+//! events. `serving` decides which request is served next. Invariant: after every event no alarm is due,
+//! and the rules of `serving` could serve no waiting request.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -22,21 +22,21 @@ use crate::policy::ledger::Ledger;
 use crate::policy::queue::{Place, Queue};
 use crate::policy::{Policy, UserName};
 
-/// So late may an alarm be handled. Later than that the manager itself did not run (it was stopped, or
-/// the clock jumped): that time does not count, because nobody could renew anything.
+/// How late an alarm may be handled. If it is later, the manager itself did not run: it was stopped, or
+/// the clock jumped. That time does not count, because nobody could renew anything in it.
 const STALL: Span = Span::seconds(1);
 
-/// Epochs that are made durable at a time.
+/// Number of epochs that one write to the store makes durable in advance.
 const EPOCHS: u64 = 1 << 12;
 
-/// Leases, requests and nodes of a cluster. See the module [`lease`](super).
+/// The state machine of a cluster's leases, requests and nodes. See the module [`lease`](super).
 #[derive(Clone, Debug, Hash)]
 pub struct Manager {
     pub(super) policy: Policy,
     pub(super) calendar: Calendar,
-    /// Time in which the manager ran.
+    /// Time for which the manager ran: the caller's clock less `skew`.
     pub(super) now: Time,
-    /// What the outside's clock is ahead of it.
+    /// How far the caller's clock is ahead of `now`.
     pub(super) skew: Span,
     pub(super) cluster: Cluster,
     pub(super) nodes: BTreeMap<NodeId, Node>,
@@ -48,51 +48,52 @@ pub struct Manager {
     pub(super) epoch: Epoch,
     pub(super) durable_epoch: Epoch,
     pub(super) aside: Option<Aside>,
-    /// Known nodes that have not come yet since the start: what devices they have, nobody knows.
+    /// Known nodes that have not joined since the start. Their devices are unknown.
     pub(super) awaited: BTreeSet<NodeId>,
-    /// The start: what does not fit is not refused yet.
+    /// Whether the start phase is on, in which requests that do not fit are not refused yet.
     pub(super) settling: bool,
-    /// Requests in the queue that came meanwhile: perhaps they can never be served.
+    /// Queued requests that arrived in the start phase. Whether any known device fits them is not checked
+    /// yet.
     pub(super) unjudged: BTreeSet<Place>,
-    /// Requests of before this start, as long as a known node has not come since.
+    /// Requests from before this start, until all known nodes have joined or are forgotten.
     pub(super) from_before: BTreeSet<Place>,
-    /// Requests that wait although no known device, free or not, will do, and until when: such devices may come.
-    /// They stand for nobody.
+    /// Waiting requests that no known device fits, free or in use, with the time at which they are
+    /// refused. Suitable devices may still join. Such requests take no turn for their user.
     pub(super) hopeless: BTreeMap<Place, Time>,
-    /// Requests that do not wait and are not refused yet.
+    /// Queued requests that do not wait, and are refused a little later.
     pub(super) held_back: BTreeMap<Place, HeldBack>,
-    /// Leases that ended lately.
+    /// Leases that ended recently.
     pub(super) over: Over,
-    /// Grants whose units are on their way back.
+    /// Grants that have ended, with units that their nodes have not released yet.
     pub(super) ending: BTreeSet<Epoch>,
-    /// Someone who waits may have a chance that he had not before.
+    /// Whether a waiting request may have become servable since the last pass.
     pub(super) chance: bool,
-    /// Requests that do not wait and whose offer came to nothing.
+    /// Requests that do not wait and whose offer failed.
     pub(super) again: Vec<Arc<Demand>>,
-    /// The cluster's units and memory by which the fair order was made.
+    /// The cluster's units and memory for which the fair order was computed.
     pub(super) totals: (u64, u64),
     pub(super) step: Step,
 }
 
-/// A request that does not wait, in the queue nevertheless: known nodes have not come yet, or what it asks for is
-/// just being given back.
+/// A request that does not wait, but is in the queue for a moment. Known nodes have not joined yet, or
+/// suitable units are just being released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HeldBack {
-    /// For so long at most.
+    /// When the request is refused at the latest.
     pub(super) until: Time,
-    /// What it is told then.
+    /// The reason that the client then receives.
     pub(super) why: Refusal,
 }
 
-/// The last leases that ended, so that their holders can be told why. Nothing is decided by it: a manager that was
-/// started anew says that there is no such lease.
+/// The leases that ended last, so that their holders can be told why. The manager bases no decision on
+/// them: after a restart it reports such leases as unknown.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Over {
     order: VecDeque<LeaseId>,
     of: BTreeMap<LeaseId, (UserName, EndReason)>,
 }
 
-/// As many as are remembered.
+/// Maximum number of ended leases that are remembered.
 const MOST_OVER: usize = 1 << 12;
 
 impl Over {
@@ -107,36 +108,39 @@ impl Over {
         }
     }
 
-    /// Why a lease of this user's ended.
+    /// Why a lease of this user ended.
     pub(super) fn reason(&self, lease: LeaseId, user: &UserName) -> Option<EndReason> {
         let (of, reason) = self.of.get(&lease)?;
         (of == user).then_some(*reason)
     }
 }
 
-// It makes no difference to what follows.
+// Ended leases influence no decision, so two states that differ only in them are equal in the simulation.
 impl Hash for Over {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// Where a request is.
+/// Where a request is: in the queue, or granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Standing {
-    /// In the queue.
+    /// In the queue, at this place.
     Waiting(Place),
-    /// It has a grant that is not ending.
+    /// The request has a grant that is not ending.
     Granted(Epoch),
 }
 
 impl Manager {
-    /// Takes in one event that came at `now`: what is to be stored, and then done.
+    /// Handles one event that arrived at `now`, and returns the changes to store and the actions to carry
+    /// out then.
     pub fn handle(&mut self, now: Time, event: Event) -> Step {
         self.advance(now);
+        // Alarms come first, so that the event meets a state in which nothing is overdue.
         while let Some(alarm) = self.alarms.take_due(self.now) {
             self.ring(alarm);
         }
         self.apply(event);
         self.serve();
+        // At most once per interval, because a report goes over the whole queue.
         if !self.queue.is_empty() && !self.alarms.is_set(Alarm::Positions) {
             let next = self.now.after(self.policy.timing.position);
             self.alarms.set(Alarm::Positions, Some(next));
@@ -144,19 +148,21 @@ impl Manager {
         std::mem::take(&mut self.step)
     }
 
-    /// When [`Event::Tick`] is wanted at the latest.
+    /// When the manager needs [`Event::Tick`] at the latest.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         self.alarms.next().map(|at| at.after(self.skew))
     }
 
-    /// Moves the clock, unless the manager did not run.
+    /// Advances the manager's time, unless the manager did not run since the last event.
     fn advance(&mut self, now: Time) {
         let ran = Time(now.0.saturating_sub(self.skew.0));
         if ran <= self.now {
             return;
         }
         let next = self.alarms.next().map(|at| at.max(self.now).after(STALL));
+        // The manager overslept an alarm. The lost time goes into `skew`, so that no deadline passes in
+        // it.
         if next.is_some_and(|latest| ran > latest) {
             self.skew = now.since(self.now);
             return;
@@ -234,22 +240,24 @@ impl Manager {
         self.act(Action::Tell { lease, outcome });
     }
 
-    /// The host's clock.
+    /// The current time by the host's clock.
     pub(super) fn wall(&self) -> Wall {
         self.calendar.wall_at(self.now.after(self.skew))
     }
 
-    /// The next epoch; durable before anybody hears of it.
+    /// Returns the next epoch. The bound in the store covers it before any node or client receives it.
     pub(super) fn next_epoch(&mut self) -> Epoch {
         self.epoch.0 += 1;
         if self.epoch > self.durable_epoch {
+            // Epochs are reserved in blocks, so that most grants need no write for theirs.
             self.durable_epoch = Epoch(self.epoch.0 + EPOCHS);
             self.store(Change::Epochs(self.durable_epoch));
         }
         self.epoch
     }
 
-    /// Forgets what no accounting window has in it any more, and brings back what is in none yet.
+    /// Removes hours outside of every accounting window, and moves hours that lie in the future back to
+    /// now.
     fn clean_accounts(&mut self) {
         let (gone, rows) = self.ledger.bring_back(self.wall());
         for (subject, hour) in gone {
@@ -266,7 +274,7 @@ impl Manager {
         self.alarms.set(Alarm::Accounts, Some(next));
     }
 
-    /// Puts a user where he belongs in the fair order.
+    /// Updates a user's place in the fair order.
     pub(super) fn refresh(&mut self, user: &UserName) {
         use crate::policy::{Subject, fairness};
         let (ledger, totals) = (&self.ledger, self.totals);

@@ -1,15 +1,14 @@
-//! Leases: who holds which units until when. A pure state machine.
+//! Leases: which lease holds which units until when. A pure state machine.
 //!
-//! The shell gives it [`Event`]s with the time at which they came, and carries out the [`Step`]
-//! that each of them leads to: first the [`Change`]s, durably, then the [`Action`]s.
+//! The service passes [`Event`]s with the time of their arrival. It carries out the [`Step`] that each
+//! event returns: first the [`Change`]s, durably, then the [`Action`]s.
 //!
-//! Open first: `manager` (the state, and who handles which event), then `holding` (the life of a grant),
-//! `nodes` (the rule by which a returning node and the manager agree) and `serving` (the order, and the
-//! bound on waiting).
+//! Open first: `manager` (the state and the dispatch of events) and `holding` (the phases of a grant).
+//! Then `nodes` (how a returning node and the manager agree) and `serving` (the order, and the bound on
+//! waiting).
 //!
-//! What it is not: no sockets, clocks, randomness or storage are in it. Invariant: a unit is in at
-//! most one lease, and it becomes free by a word of its node only, or when its node cannot serve
-//! the lease any longer.
+//! This module contains no sockets, clocks, randomness or storage. Invariant: a unit is in at most one
+//! lease. A unit becomes free only by its node's report, or when its node can no longer serve the lease.
 
 pub mod action;
 mod alarm;
@@ -20,12 +19,12 @@ mod forgetting;
 mod grants;
 mod holding;
 pub mod id;
-mod lack;
 mod load;
 mod manager;
 mod nodes;
 mod requests;
 mod serving;
+mod shortfall;
 #[cfg(test)]
 mod simulation;
 pub mod time;
@@ -37,7 +36,7 @@ pub use change::{Change, Rows};
 pub use event::{Event, GrantWord, Joined, NewRequest, Running};
 pub use forgetting::{MOST_NODES, NotForgotten};
 pub use id::{Epoch, LeaseId};
-pub use lack::{Detail, Lack};
 pub use manager::Manager;
+pub use shortfall::{Detail, Shortfall};
 pub use time::{Calendar, Span, Time, Wall};
 pub use view::{LeaseState, LeaseView, NodeView, WaitingView};

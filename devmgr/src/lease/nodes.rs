@@ -1,12 +1,12 @@
-//! Nodes: who is there, what they still serve, and when one cannot serve any more.
+//! Nodes: which are connected, what they serve, and when one can no longer serve anything.
 //!
-//! The rule by which a returning node and the manager agree: the node lists the grants that it serves.
-//! Those that the manager has as well, with the same epoch and not ended, go on. All others the node is
-//! told to withdraw, and until it has done so it gets no new grant. What the manager has there and the
-//! node does not list is over. Grants that were under way are void by the welcome's fence.
+//! A returning node and the manager agree as follows. The node lists the grants that it serves. Grants
+//! that the manager has too, with the same epoch and not ended, go on. The node must withdraw all others,
+//! and gets no new grant before that. Grants that the manager has and the node does not list are over.
+//! Grants that were in flight are void by the fence in the welcome.
 //!
-//! Invariant: a node is open to grants only while it is connected, trusted, neither draining nor stopping, and serves
-//! nothing that the manager does not know.
+//! Invariant: a node is open to grants only while it is connected, trusted, not draining and not
+//! stopping, and serves no unknown grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use super::time::{Time, Wall};
 use crate::inventory::{NodeId, OfferedDevice, Unit};
 use crate::policy::UserName;
 
-/// A node in the machine's memory.
+/// A node in the manager's memory.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Node {
     pub(super) name: String,
@@ -29,21 +29,21 @@ pub(super) struct Node {
     pub(super) account: Option<UserName>,
     pub(super) connected: bool,
     pub(super) draining: bool,
-    /// It was told to end; forgotten with the connection.
+    /// The node was told to shut down. Reset when the connection ends.
     pub(super) stopping: bool,
-    /// Until when it gets no grant because it refused one or did not answer.
+    /// Until when the node gets no grant, because it refused one or did not answer.
     pub(super) distrusted: Option<Time>,
-    /// Since when it is lost: by this process's clock, before whose start it is not counted.
+    /// Since when the node is lost, by this process's clock. The start counts as the earliest such time.
     pub(super) lost: Option<Time>,
-    /// Since when it is absent, which is the same but for restarts.
+    /// Since when the node is absent, by the host's clock and across restarts.
     pub(super) absent: Option<Wall>,
-    /// Whether a row says so.
+    /// Whether the store has the absence.
     pub(super) absence_stored: bool,
-    /// When it is told again to withdraw what nobody knows.
+    /// When the node is told again to withdraw its unknown grants.
     pub(super) repeat: Option<Time>,
-    /// What it serves and nobody knows.
+    /// Grants that the node serves and the manager does not know.
     pub(super) strays: BTreeSet<(LeaseId, Epoch)>,
-    /// Grants with a part there that is not gone.
+    /// Grants with a part on this node that is not gone.
     pub(super) grants: BTreeSet<Epoch>,
 }
 
@@ -53,7 +53,7 @@ impl Node {
         self.connected && wanted && self.strays.is_empty()
     }
 
-    /// Whether it may be forgotten for another's sake.
+    /// Whether the node may be forgotten to make room for another.
     pub(super) fn is_dispensable(&self) -> bool {
         !self.connected && !self.draining && self.grants.is_empty()
     }
@@ -70,7 +70,8 @@ impl Node {
 }
 
 impl Manager {
-    /// As whom a node has joined: another account is not believed to be that node. `None`: it is nobody's yet.
+    /// The account under which a node has joined. Other accounts may not join as this node. `None`: it
+    /// has no account yet.
     #[must_use]
     pub fn account_of(&self, node: NodeId) -> Option<&UserName> {
         self.nodes.get(&node)?.account.as_ref()
@@ -78,6 +79,8 @@ impl Manager {
 
     pub(super) fn node_joined(&mut self, joined: Joined) {
         let id = joined.node;
+        // The old connection may not have been noticed as broken yet. Losing the node first fails its
+        // open offers.
         if self.nodes.get(&id).is_some_and(|node| node.connected) {
             self.node_lost(id);
         }
@@ -97,16 +100,18 @@ impl Manager {
             let row = node.row(id);
             self.store(Change::PutNode(row));
         }
+        // Grants so far that the node does not list are void; later ones have larger epochs.
         let fence = self.epoch;
         self.act(Action::Welcome { node: id, fence });
         self.say_drain(id);
         self.agree(id, &joined.running);
+        // After `agree`, so that only the grants that go on take their units again.
         self.set_devices(id, &joined.devices);
         self.update_open(id);
         self.not_awaited(id);
     }
 
-    /// The rule of the module.
+    /// Compares a node's grants with the manager's, by the rule of the module.
     fn agree(&mut self, id: NodeId, running: &[Running]) {
         let Some(node) = self.nodes.get(&id) else {
             return;
@@ -157,7 +162,7 @@ impl Manager {
         }
     }
 
-    /// Whether a node's part of a grant is not gone.
+    /// Whether a node has a part of this grant that is not gone.
     pub(super) fn knows(&self, node: NodeId, lease: LeaseId, epoch: Epoch) -> bool {
         let holding = self.grants.get(&epoch);
         let mine = holding.filter(|of| of.demand.lease == lease);
@@ -169,7 +174,8 @@ impl Manager {
         })
     }
 
-    /// A node serves what nobody knows of: it gets nothing new before that is withdrawn.
+    /// Withdraws a grant that the manager does not know. The node gets no new grant until it has
+    /// withdrawn this one.
     pub(super) fn stray(&mut self, id: NodeId, lease: LeaseId, epoch: Epoch) {
         let repeat = self.now.after(self.policy.timing.repeat);
         let Some(node) = self.nodes.get_mut(&id).filter(|node| node.connected) else {
@@ -214,9 +220,10 @@ impl Manager {
         self.update_open(id);
     }
 
-    /// A node's devices are these. Leases of devices that are others now end.
+    /// Replaces a node's devices, and ends leases whose devices have changed or are gone.
     fn set_devices(&mut self, id: NodeId, devices: &[OfferedDevice]) {
         self.drop_aside_on(id);
+        // `replace` frees all units of the node, so none of them may be set aside any more.
         let changed: BTreeSet<Unit> = self.cluster.replace(id, devices).into_iter().collect();
         let epochs: Vec<Epoch> = self
             .nodes
@@ -231,6 +238,8 @@ impl Manager {
                 part.units.iter().map(|of| of.unit).collect()
             });
             let mut there = true;
+            // The replaced inventory counts all units as free again, so those of running grants are taken
+            // again.
             for unit in units {
                 self.cluster.take(id, unit);
                 there &= !changed.contains(&unit) && self.cluster.has(id, unit);
@@ -254,6 +263,7 @@ impl Manager {
         let epochs: Vec<Epoch> = node.grants.iter().copied().collect();
         self.update_open(id);
         for epoch in epochs {
+            // Leases stay: the node may serve them without the manager for its autonomy.
             let offered = |of: &super::holding::Holding| matches!(of.phase, Phase::Offered { .. });
             if self.grants.get(&epoch).is_some_and(offered) {
                 self.offer_failed(epoch);
@@ -275,7 +285,7 @@ impl Manager {
         node.draining = draining;
         let row = node.row(id);
         self.store(Change::PutNode(row));
-        // Before it is granted anything again.
+        // Sent before the node is open again, so that the node learns of its state before the next grant.
         self.say_drain(id);
         self.update_open(id);
     }
@@ -287,7 +297,7 @@ impl Manager {
         }
     }
 
-    /// A node gets no grant for a while.
+    /// Gives a node no grants for `Timing::distrust`.
     pub(super) fn distrust(&mut self, id: NodeId) {
         let until = self.now.after(self.policy.timing.distrust);
         if let Some(node) = self.nodes.get_mut(&id).filter(|node| node.connected) {
@@ -296,7 +306,7 @@ impl Manager {
         }
     }
 
-    /// Opens or closes a node as its state says, and sets its alarm.
+    /// Opens or closes a node to grants according to its state, and sets its alarm.
     pub(super) fn update_open(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get(&id) else {
             return;
@@ -311,7 +321,7 @@ impl Manager {
         self.arm_node(id);
     }
 
-    /// When a lost node's leases cannot be served any more, by its own clock.
+    /// When a lost node can no longer serve its leases: after its autonomy, plus a margin for its clock.
     pub(super) fn fenced_at(&self, node: &Node) -> Option<Time> {
         let timing = &self.policy.timing;
         let lost = node.lost.filter(|_| !node.grants.is_empty())?;
@@ -342,6 +352,7 @@ impl Manager {
                 self.withdraw(id, lease, epoch, None);
             }
         }
+        // By its own clock the lost node has stopped serving its leases.
         if fenced.is_some_and(|at| at <= now) {
             let node = self.nodes.get(&id);
             let epochs: Vec<Epoch> =

@@ -1,6 +1,6 @@
-//! What clients and administrators ask.
+//! Handles the requests of clients and administrators.
 //!
-//! Invariant: who names a lease that is not his learns nothing, not even that it exists.
+//! Invariant: a caller who names another user's lease learns nothing, not even whether it exists.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::event::NewRequest;
 use super::holding::{Demand, PartState, Phase};
 use super::id::LeaseId;
 use super::manager::{Manager, Standing};
-use crate::inventory::{Level, NodeId, Unfit, Unit};
+use crate::inventory::{Level, NodeId, SelectionError, Unit};
 use crate::policy::UserName;
 
 impl Manager {
@@ -32,10 +32,10 @@ impl Manager {
         self.tell(lease, outcome);
     }
 
-    /// The units that a request would get if it were made now. Nothing is changed.
+    /// Returns the units that a request would get if it were made now. Changes nothing.
     ///
     /// # Errors
-    /// Why it would be refused, or would have to wait.
+    /// Why the request would be refused, or would have to wait.
     pub fn consider(&mut self, new: NewRequest) -> Result<Vec<(NodeId, Unit)>, Refused> {
         let demand = Demand::from(new);
         let considered = self.conceivable(&demand).and_then(|memory| {
@@ -48,7 +48,7 @@ impl Manager {
         }
     }
 
-    /// The memory that quotas would ever leave for a demand.
+    /// The most memory that quotas could ever leave for a request.
     pub(super) fn conceivable(&self, demand: &Demand) -> Result<u64, Refusal> {
         let (devices, limit) = (demand.devices.count(), self.longest(demand));
         let memory = self
@@ -57,27 +57,28 @@ impl Manager {
         Ok(memory?)
     }
 
-    /// Why a demand could not be served if everything were free, if so.
+    /// Why a request could not be served even if everything were free; `None` if it could.
     pub(super) fn never(&mut self, demand: &Demand, memory: u64) -> Option<Refusal> {
         let manner = self.manner(demand.devices.placement(), memory);
         match self.cluster.choose(Level::Known, &demand.devices, manner) {
-            Err(Unfit::Memory) => Some(Refusal::QuotaOfMemory),
-            // Nodes that have not come yet since the start may have what fits.
-            Err(Unfit::Devices) if !self.settling => Some(Refusal::NothingFits),
+            Err(SelectionError::Memory) => Some(Refusal::QuotaOfMemory),
+            // In the start phase, nodes that have not joined yet may have fitting devices.
+            Err(SelectionError::Devices) if !self.settling => Some(Refusal::NothingFits),
             _ => None,
         }
     }
 
-    /// An offer, a place in the queue, or why neither.
+    /// Makes an offer or queues the request, or returns why neither is possible.
     fn answer(&mut self, demand: &Arc<Demand>) -> Result<Outcome, Refusal> {
         let memory = self.conceivable(demand)?;
-        // The usual case: it is free, and nobody of this user's waits before it.
+        // The usual case: the devices are free, and the user has no earlier request in the queue.
         let waits = demand.wait && self.queue.first_of(&demand.party.user).is_some();
         let mut why = Refusal::NothingFree;
         if !waits {
             match self.offer(demand, None) {
                 Ok(()) => {
                     if demand.wait {
+                        // If the offer fails, the request has its place by its time of arrival.
                         self.keep_place(demand);
                     }
                     return Ok(Outcome::Offered);
@@ -90,6 +91,7 @@ impl Manager {
         if let Some(never) = never.filter(|_| !may_come) {
             return Err(never);
         }
+        // In the start phase, the devices may be on a node that has not joined yet.
         let held_back = || self.settling && why == Refusal::NothingFree;
         if !demand.wait && !held_back() && !self.is_coming_back(demand, why) {
             return Err(why);
@@ -107,12 +109,13 @@ impl Manager {
         if may_come {
             self.hope(place);
         }
-        // What is set aside for another may be free for long enough.
+        // Units that are set aside for another request may be free for as long as this one needs.
         self.chance |= self.aside.is_some();
         Ok(self.position(place))
     }
 
-    /// Whether what a demand is refused for is just being given back: its user ran another program right before, say.
+    /// Whether the units or quota that a request lacks are just being released, for example because the
+    /// user's previous program has just ended.
     pub(super) fn is_coming_back(&mut self, demand: &Demand, why: Refusal) -> bool {
         let mut units = Vec::new();
         let mut is_own = false;
@@ -142,7 +145,7 @@ impl Manager {
         }
     }
 
-    /// Requests that do not wait and whose offer came to nothing: another offer, or a refusal.
+    /// Handles requests that do not wait and whose offer failed: makes another offer, or refuses.
     pub(super) fn offer_again(&mut self) {
         for demand in std::mem::take(&mut self.again) {
             match self.answer(&demand) {
@@ -164,7 +167,7 @@ impl Manager {
             self.arm_waiting(place);
             self.chance = true;
         }
-        // If the offer comes to nothing, it returns to its place as one who is there.
+        // If the offer fails, the request returns to the queue as one whose client is connected.
         if let Standing::Granted(epoch) = standing
             && let Some(queued) = self
                 .grants
@@ -185,6 +188,7 @@ impl Manager {
                     return;
                 };
                 if !waiting.demand.wait {
+                    // No client is left to answer, and a request that does not wait keeps no place.
                     self.give_up(place, EndReason::Released);
                     return;
                 }
@@ -206,13 +210,13 @@ impl Manager {
         }
     }
 
-    /// Whether there is a request or lease of this id, and it is not this user's.
+    /// Whether this id belongs to a request or lease of another user.
     #[must_use]
     pub fn is_anothers(&self, lease: LeaseId, user: &UserName) -> bool {
         self.leases.contains_key(&lease) && !self.is_of(lease, user)
     }
 
-    /// Whether a request or lease is this user's.
+    /// Whether a request or lease belongs to this user.
     fn is_of(&self, lease: LeaseId, user: &UserName) -> bool {
         let demand = match self.leases.get(&lease) {
             Some(Standing::Waiting(place)) => self.queue.get(*place).map(|of| &of.demand),
@@ -222,7 +226,7 @@ impl Manager {
         demand.is_some_and(|demand| demand.party.user == *user)
     }
 
-    /// How a request or lease stands.
+    /// The state of a request or lease.
     fn outcome(&mut self, lease: LeaseId) -> Outcome {
         match self.leases.get(&lease).copied() {
             Some(Standing::Waiting(place)) => self.position(place),
@@ -256,6 +260,7 @@ impl Manager {
         if let Some(Standing::Granted(epoch)) = self.leases.get(&lease).copied() {
             let phase = self.grants.get(&epoch).map(|of| of.phase);
             let reserved = matches!(phase, Some(Phase::Reserved { .. }));
+            // A renewal alone does not confirm a reservation.
             if confirm || !reserved {
                 self.make_active(epoch);
             }
@@ -285,6 +290,7 @@ impl Manager {
                 if live {
                     self.end(epoch, reason);
                 } else if let Some((demand, queued)) = self.drop_offer(epoch) {
+                    // An offer does not end by `end`, which reports only leases that clients know of.
                     if queued.is_some_and(|of| of.stored) {
                         self.store(Change::DeleteWaiting(lease));
                     }

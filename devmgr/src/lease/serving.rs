@@ -1,18 +1,18 @@
-//! Who is served when something becomes free.
+//! Decides which request is served when units become free.
 //!
-//! 1. The *head*: of the requests that have waited longer than `Timing::patience`, whose client is there,
-//!    that no quota holds back and that open nodes could serve, the one that came first. It is tried first.
-//!    If it asks for several units, and they are not free, units are *set aside* for it: those of the
-//!    open nodes that are free soonest, by the time limits of their leases. Once they are set aside, they go
-//!    to nobody else, but to a lease that is certain to be over before the head could start.
-//! 2. The others by dominant-resource fairness, each user's first request for him. Who does not fit is passed
-//!    over (back-filling): that takes nothing from the head.
+//! 1. The *head* is tried first. It is the oldest request that has waited longer than `Timing::patience`
+//!    and could be served. So its client is connected, its quotas have room, and open nodes have the
+//!    devices. If it asks for several units and not all are free, units are *set aside* for it. These are
+//!    the units of open nodes that are free soonest, by their leases' time limits. Units that are set
+//!    aside go only to leases that are certain to end before the head could start.
+//! 2. All others by dominant-resource fairness, each user's oldest request first. Requests that do not
+//!    fit are passed over (back-filling), which takes nothing from the head.
 //!
-//! The bound on waiting that follows: let L be the longest time that a lease goes on (its time limit, or
-//! until its holder is done), and G what a node takes to give units back. A request with r older ones
-//! that could be served starts at the latest after `patience + (r + 1) × (L + G)` of the time in which it
-//! may be served: each head starts when the leases on the units set aside for it are over, and nobody who
-//! came later is ever head before it. Invariant: a unit set aside is taken in the cluster while it waits.
+//! The waiting time is bounded. Let L be the longest duration of a lease (its time limit, or until its
+//! release). Let G be the time that a node takes to release units. Count only the time in which a request
+//! could be served. With r older servable ones, it starts after `patience + (r + 1) × (L + G)` at the
+//! latest. The reason: each head starts when the leases on its units are over, and no later request is
+//! ever head before it. Invariant: a unit that is set aside and ready is taken in the cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,28 +24,29 @@ use super::time::Time;
 use crate::inventory::{Level, NodeId, Unit};
 use crate::policy::queue::Place;
 
-/// Requests of different shape that are tried in vain before the rest waits for the next chance.
+/// Number of requests of different shape that are tried without success, before the rest waits for the
+/// next pass.
 const TRIES: usize = 1000;
 
-/// What is set aside for the head.
+/// The units that are set aside for the head.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Aside {
-    /// The head's place.
+    /// The head's place in the queue.
     pub(super) place: Place,
     units: BTreeMap<(NodeId, Unit), SetAside>,
 }
 
-/// A unit that is set aside.
+/// The state of a unit that is set aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum SetAside {
-    /// It is back, and waits for the others.
+    /// The unit is free, and reserved for the head.
     Ready,
-    /// A lease has it until then; `None`: as long as its holder wants.
+    /// A lease has the unit until this time. `None`: until its holder releases it.
     Until(Option<Time>),
 }
 
 impl Aside {
-    /// When all units are back; `None`: nobody knows.
+    /// When all units are free. `None`: unknown.
     fn start(&self, now: Time) -> Option<Time> {
         self.units.values().try_fold(now, |start, unit| match unit {
             SetAside::Ready => Some(start),
@@ -55,7 +56,7 @@ impl Aside {
 }
 
 impl Manager {
-    /// Serves whom it can.
+    /// Serves all requests that can be served.
     pub(super) fn serve(&mut self) {
         self.offer_again();
         if !std::mem::take(&mut self.chance) {
@@ -71,11 +72,11 @@ impl Manager {
         if !self.settling {
             self.refuse_held_back();
         }
-        // What this pass itself has changed gave nobody a new chance.
+        // Changes that this pass itself made do not make further requests servable.
         self.chance = false;
     }
 
-    /// The place of the head, with units set aside for it.
+    /// Finds the head, and frees what is set aside for another request.
     fn find_head(&mut self) -> Option<Place> {
         if let Some(aside) = &self.aside
             && !self.is_eligible(aside.place)
@@ -113,7 +114,8 @@ impl Manager {
         choice.is_ok()
     }
 
-    /// Offers the head what is free and what is set aside for it; else sees that something is.
+    /// Offers the head free units and those that are set aside for it. If that fails, makes sure that
+    /// units are set aside.
     fn try_head(&mut self, place: Place) -> bool {
         let ready = self.lend_aside();
         if self.offer_waiting(place).is_ok() {
@@ -127,13 +129,14 @@ impl Manager {
         false
     }
 
-    /// Sets units aside for a request of several.
+    /// Sets units aside for a request for several units.
     fn set_aside(&mut self, place: Place) {
         let Some(waiting) = self.queue.get(place) else {
             return;
         };
         let demand = waiting.demand.clone();
-        // One unit needs no others to wait for: the head is tried before all others whenever one is free.
+        // A request for one unit needs nothing set aside: the head is tried before all others whenever a
+        // unit is free.
         if demand.devices.count() < 2 {
             return;
         }
@@ -162,7 +165,7 @@ impl Manager {
         self.aside = Some(Aside { place, units });
     }
 
-    /// Units in use on open nodes by when their leases end, the soonest first.
+    /// Units of open nodes that are in use, by the end of their leases, the soonest first.
     fn units_by_end(&self) -> Vec<(Time, (NodeId, Unit))> {
         let mut units = Vec::new();
         for holding in self.grants.values() {
@@ -182,7 +185,7 @@ impl Manager {
         units
     }
 
-    /// Gives what is set aside and back to the cluster for a moment; which units those are.
+    /// Returns units that are set aside and ready to the cluster for a moment, and lists them.
     fn lend_aside(&mut self) -> Vec<(NodeId, Unit)> {
         let units = self.aside.iter().flat_map(|of| &of.units);
         let ready = units.filter(|(_, state)| **state == SetAside::Ready);
@@ -193,7 +196,7 @@ impl Manager {
         ready
     }
 
-    /// Takes them again; what a lease has now is back at its `end`.
+    /// Takes those units again. A unit that a lease has got meanwhile is free at `end`.
     fn take_aside(&mut self, lent: &[(NodeId, Unit)], end: Option<Time>) {
         for (node, unit) in lent {
             let state = match self.cluster.take(*node, *unit) {
@@ -206,14 +209,14 @@ impl Manager {
         }
     }
 
-    /// Nothing is set aside any more.
+    /// Sets nothing aside any more.
     pub(super) fn drop_aside(&mut self) {
         self.lend_aside();
         self.aside = None;
         self.chance = true;
     }
 
-    /// The same, if something on this node was.
+    /// Sets nothing aside any more, if a unit on this node was.
     pub(super) fn drop_aside_on(&mut self, node: NodeId) {
         let on_node = |of: &Aside| of.units.keys().any(|(at, _)| *at == node);
         if self.aside.as_ref().is_some_and(on_node) {
@@ -221,7 +224,7 @@ impl Manager {
         }
     }
 
-    /// A unit is back: for the head, or for all.
+    /// Frees a unit: for the head if the unit is set aside, else for all.
     pub(super) fn unit_back(&mut self, node: NodeId, unit: Unit) {
         let set_aside = self.aside.as_mut();
         if let Some(state) = set_aside.and_then(|of| of.units.get_mut(&(node, unit))) {
@@ -231,11 +234,12 @@ impl Manager {
         }
     }
 
-    /// Offers to users in the fair order.
+    /// Makes offers to users in the fair order.
     fn serve_in_order(&mut self) {
         let mut hopeless = BTreeSet::new();
         let mut at = None;
         while let Some(next) = self.queue.next_user(at.as_ref()) {
+            // Nothing is free, and nothing is set aside that could be lent.
             if self.cluster.is_exhausted() && self.aside.is_none() {
                 break;
             }
@@ -254,6 +258,7 @@ impl Manager {
                 false => Err(Refusal::NothingFree),
             };
             if served == Err(Refusal::NothingFree) && !self.fill_aside(place) && fits {
+                // An equal request would fail as well, because nothing becomes free during this pass.
                 hopeless.insert(demand.devices.clone());
                 if hopeless.len() >= TRIES {
                     break;
@@ -262,7 +267,7 @@ impl Manager {
         }
     }
 
-    /// Offers units that are set aside to a request that is over before the head could start.
+    /// Offers units that are set aside to a request that is certain to end before the head could start.
     fn fill_aside(&mut self, place: Place) -> bool {
         let Some(start) = self.aside.as_ref().and_then(|of| of.start(self.now)) else {
             return false;
@@ -271,6 +276,7 @@ impl Manager {
             return false;
         };
         let timing = &self.policy.timing;
+        // Allows for the time to acknowledge the grant, and for one repeated withdrawal.
         let slack = timing.acknowledge.0.saturating_add(timing.repeat.0);
         let limit = self.room(&demand).ok().and_then(|room| room.limit);
         let end = limit.map(|limit| self.now.after(limit));
@@ -283,7 +289,7 @@ impl Manager {
         served
     }
 
-    /// Offers to a request in the queue, which leaves it then.
+    /// Makes an offer to a request in the queue. If that succeeds, the request leaves the queue.
     fn offer_waiting(&mut self, place: Place) -> Result<(), Refusal> {
         let Some(waiting) = self.queue.get(place) else {
             return Err(Refusal::NothingFree);
@@ -297,13 +303,14 @@ impl Manager {
             stored: waiting.stored,
         };
         self.offer(&demand, Some(queued))?;
+        // `dequeue` would drop what is set aside for this place, which the caller still needs.
         let aside = self.aside.take();
         self.dequeue(place);
         self.aside = aside;
         Ok(())
     }
 
-    /// Refuses those that do not wait and have nothing more to hope for.
+    /// Refuses requests that do not wait, once nothing that they need is being released any more.
     fn refuse_held_back(&mut self) {
         let held: Vec<_> = self.held_back.iter().map(|(at, of)| (*at, *of)).collect();
         for (place, HeldBack { until, why }) in held {
@@ -317,7 +324,8 @@ impl Manager {
         }
     }
 
-    /// Brings the fair order up to date with the cluster's size, if that has changed enough (or at all).
+    /// Recomputes the fair order if the cluster's size has changed by more than an eighth, or with
+    /// `exactly` at all.
     pub(super) fn update_totals(&mut self, exactly: bool) {
         let (now, before) = (self.cluster.totals(), self.totals);
         let apart = |now: u64, before: u64| now.abs_diff(before) > before / 8;
@@ -335,7 +343,7 @@ impl Manager {
 
 #[cfg(test)]
 impl Manager {
-    /// Units of a node that are set aside and back.
+    /// Units of a node that are set aside and ready.
     pub(super) fn aside_ready(&self, node: NodeId) -> usize {
         let units = self.aside.iter().flat_map(|of| &of.units);
         units

@@ -1,8 +1,8 @@
-//! Time as the core has it.
+//! The core's times.
 //!
-//! [`Time`] comes in with every event, from a clock that never jumps; all decisions are made by it.
-//! [`Wall`] is only for what must mean something after a restart. Invariant: the two are never
-//! mixed but by [`Calendar`], which a restart sets anew.
+//! [`Time`] comes with every event, from a clock that never jumps; all decisions use it. [`Wall`] is only
+//! for times that must keep their meaning across a restart. Invariant: only [`Calendar`], which each
+//! start sets anew, converts between the two.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,20 +12,20 @@ use serde::{Deserialize, Serialize};
 )]
 pub struct Time(pub u64);
 
-/// Milliseconds since 1970, by the host's clock: what is stored.
+/// Milliseconds since 1970 by the host's clock; the form that is stored.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Wall(pub u64);
 
-/// A length of time, in milliseconds.
+/// A duration in milliseconds.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Span(pub u64);
 
 impl Span {
-    /// So many seconds.
+    /// A duration of this many seconds.
     #[must_use]
     pub const fn seconds(seconds: u64) -> Self {
         Self(seconds * 1000)
@@ -33,13 +33,13 @@ impl Span {
 }
 
 impl Time {
-    /// So much later; the end of time if there is no such time.
+    /// The time `span` later; saturates.
     #[must_use]
     pub fn after(self, span: Span) -> Self {
         Self(self.0.saturating_add(span.0))
     }
 
-    /// How long after `earlier`; nothing if it is not.
+    /// The duration since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
@@ -47,7 +47,7 @@ impl Time {
 }
 
 impl Wall {
-    /// How long after `earlier`; nothing if it is not.
+    /// The duration since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
@@ -59,12 +59,12 @@ impl Wall {
 pub struct Calendar {
     /// By the monotonic clock.
     pub time: Time,
-    /// By the host's.
+    /// By the host's clock.
     pub wall: Wall,
 }
 
 impl Calendar {
-    /// What the host's clock shows at `time`.
+    /// The host's clock at `time`.
     #[must_use]
     pub fn wall_at(&self, time: Time) -> Wall {
         let later = time.0.saturating_sub(self.time.0);
@@ -72,13 +72,13 @@ impl Calendar {
         Wall(self.wall.0.saturating_add(later).saturating_sub(earlier))
     }
 
-    /// How long it is from this moment until `wall`; nothing if that is past.
+    /// The duration from this moment until `wall`; zero if `wall` is past.
     #[must_use]
     pub fn until(&self, wall: Wall) -> Span {
         Span(wall.0.saturating_sub(self.wall.0))
     }
 
-    /// How long ago `wall` was at this moment; nothing if it is to come.
+    /// The duration from `wall` until this moment; zero if `wall` is in the future.
     #[must_use]
     pub fn since(&self, wall: Wall) -> Span {
         self.wall.since(wall)

@@ -1,4 +1,4 @@
-//! What the machine shows: for lists, for people, for checks. It changes nothing.
+//! Read-only views of the manager's state, for listings and for tests.
 
 use causeway_proto::request::DeviceRequest;
 
@@ -11,73 +11,73 @@ use crate::inventory::{Cluster, NodeId};
 use crate::policy::ledger::Ledger;
 use crate::policy::{Class, Policy, UserName};
 
-/// A grant: a lease, or what it comes from or leaves behind.
+/// A grant: an offer, a lease, or an ended lease whose units are not all free yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseView<'a> {
-    /// Which.
+    /// The lease.
     pub lease: LeaseId,
-    /// Whose.
+    /// The user.
     pub user: &'a UserName,
-    /// What was asked for.
+    /// The devices requested.
     pub devices: &'a DeviceRequest,
-    /// Where in its life it is.
+    /// The grant's state.
     pub state: LeaseState,
-    /// Its units that are not free yet, and when it ends.
+    /// The units that are not free yet, and the times at which the lease ends.
     pub granted: Granted,
-    /// When it was granted.
+    /// When the lease was granted.
     pub since: Wall,
-    /// Sessions that use it, as nodes told.
+    /// Number of sessions, as the nodes report it.
     pub sessions: u32,
 }
 
-/// Where in its life a grant is.
+/// The state of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeaseState {
-    /// Nodes have not all acknowledged it.
+    /// Not all nodes have acknowledged the grant.
     Offered,
-    /// Granted, to be confirmed.
+    /// Granted; the client has to confirm it.
     Reserved,
     /// In use.
     Active,
-    /// Its last session has ended; it is kept for the grace time.
+    /// The last session has ended; the lease is kept for the grace time.
     Lapsed,
-    /// Over; nodes have not all let go yet. `None`: no client knew of it.
+    /// Over, but not all nodes have withdrawn it yet. `None`: no client knew of it.
     Ending(Option<EndReason>),
 }
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingView<'a> {
-    /// Which.
+    /// The request.
     pub lease: LeaseId,
-    /// Whose.
+    /// The user.
     pub user: &'a UserName,
-    /// What is asked for.
+    /// The devices requested.
     pub devices: &'a DeviceRequest,
-    /// How urgently.
+    /// The priority class.
     pub class: Class,
-    /// Since when.
+    /// When the request began to wait.
     pub since: Wall,
-    /// Whether its client is connected.
+    /// Whether the client is connected.
     pub present: bool,
 }
 
-/// A node.
+/// A known node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeView<'a> {
-    /// Which.
+    /// The node.
     pub node: NodeId,
-    /// Its name for people.
+    /// The node's name for people.
     pub name: &'a str,
-    /// `host:port` where clients reach it.
+    /// `host:port` where clients reach the node.
     pub addresses: &'a [String],
-    /// Whether it is connected.
+    /// Whether the node is connected.
     pub connected: bool,
-    /// Whether an administrator is draining it.
+    /// Whether an administrator is draining the node.
     pub draining: bool,
-    /// Whether it was told to end.
+    /// Whether the node was told to shut down.
     pub stopping: bool,
-    /// Until when it gets no grant because it refused one or did not answer.
+    /// Until when the node gets no grant, because it refused one or did not answer.
     pub distrusted: Option<Time>,
 }
 
@@ -96,7 +96,7 @@ impl Manager {
         }
     }
 
-    /// Whose a grant is, until its last unit is free.
+    /// The user of a grant, until the grant's last unit is free.
     #[must_use]
     pub fn holder(&self, epoch: Epoch) -> Option<&UserName> {
         self.grants.get(&epoch).map(|of| &of.demand.party.user)
@@ -120,7 +120,7 @@ impl Manager {
         }
     }
 
-    /// All waiting requests in the order in which they came.
+    /// All waiting requests in the order of their arrival.
     pub fn waiting(&self) -> impl Iterator<Item = WaitingView<'_>> {
         self.queue.iter().map(|(_, of)| waiting_view(of))
     }
@@ -138,13 +138,13 @@ impl Manager {
         })
     }
 
-    /// Devices and units.
+    /// The cluster's devices and units.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// Quotas, and what everyone has.
+    /// Quotas, and what each subject uses of them.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
@@ -156,13 +156,13 @@ impl Manager {
         &self.policy
     }
 
-    /// The newest epoch that was given out.
+    /// The newest epoch that was used.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Parts of ended grants that their nodes have not let go yet.
+    /// Parts of ended grants that their nodes have not withdrawn yet.
     #[must_use]
     pub fn withdrawals(&self) -> usize {
         let parts = self.grants.values().flat_map(|of| &of.parts);

@@ -1,7 +1,8 @@
-//! Those who wait: how they come to their places in the queue, what they are told there, how they leave it.
+//! Waiting requests: how they get their places in the queue, what their clients are told, and how they
+//! leave it.
 //!
-//! What it is not: who is asked for what is in [`requests`](super::requests), whose turn it is in
-//! [`serving`](super::serving). Invariant: a request has one place or none, and its alarm as long as that.
+//! [`requests`](super::requests) handles clients' calls; [`serving`](super::serving) decides whose turn
+//! it is. Invariant: a request has at most one place, and its alarm exists as long as that place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,18 +13,18 @@ use super::action::{Action, EndReason, Outcome, Refusal};
 use super::alarm::Alarm;
 use super::change::{Change, WaitingRow};
 use super::holding::{Demand, Queued, Waiting};
-use super::lack::Lack;
 use super::manager::{HeldBack, Manager, Standing};
+use super::shortfall::Shortfall;
 use crate::policy::queue::Place;
 
-/// Of so many of those who wait is told what they lack, from the first on.
+/// Number of waiting requests, from the oldest on, whose lack is computed.
 const LACKS: usize = 1000;
-/// So many of a user's may wait that name single devices: each takes a look at all devices, again and again, where
-/// others are held against their few classes.
+/// Maximum number of a user's waiting requests that name single devices. Each of them is checked against
+/// all devices again and again; other requests are checked against the few classes of devices.
 const NAMING: usize = 16;
 
 impl Manager {
-    /// Whether the queue, and what of it is the user's, is short enough for one more.
+    /// Checks that neither the queue nor the user's part of it is full.
     pub(super) fn check_queue(&self, demand: &Demand) -> Result<(), Refusal> {
         if self.queue.len() >= self.policy.longest_queue as usize {
             return Err(Refusal::QueueFull);
@@ -49,7 +50,8 @@ impl Manager {
         Ok(())
     }
 
-    /// A request that does not wait is refused a little later.
+    /// Keeps a request that does not wait in the queue for `Timing::hand_over`, and refuses it after
+    /// that.
     pub(super) fn hold_back(&mut self, place: Place, why: Refusal) {
         let until = self.now.after(self.policy.timing.hand_over);
         self.held_back.insert(place, HeldBack { until, why });
@@ -66,7 +68,8 @@ impl Manager {
         }
     }
 
-    /// A request that would wait and got an offer at once has a place to go back to.
+    /// Gives a request that is willing to wait, and got an offer at once, a place to return to if the
+    /// offer fails.
     pub(super) fn keep_place(&mut self, demand: &Arc<Demand>) {
         let place = self.queue.new_place();
         let queued = self.queued(place);
@@ -77,7 +80,7 @@ impl Manager {
         }
     }
 
-    /// Puts a request at its place, durably if it asked to wait.
+    /// Puts a request at its place, durably if it is willing to wait.
     pub(super) fn enqueue(&mut self, demand: &Arc<Demand>, queued: Queued) {
         if demand.wait && !queued.stored {
             self.store(Change::PutWaiting(WaitingRow {
@@ -107,7 +110,8 @@ impl Manager {
         self.arm_waiting(place);
     }
 
-    /// A request stands for its user while its client is there and there is hope for it.
+    /// Updates whether a request takes turns for its user: while its client is connected and some device
+    /// may fit it.
     pub(super) fn show(&mut self, place: Place) {
         let Some(waiting) = self.queue.get(place) else {
             return;
@@ -118,7 +122,7 @@ impl Manager {
         self.refresh(&user);
     }
 
-    /// A request whose offer came to nothing is where it was before.
+    /// Returns a request whose offer failed to its place.
     pub(super) fn requeue(&mut self, demand: &Arc<Demand>, queued: Queued) {
         if demand.wait || self.settling {
             let place = queued.place;
@@ -132,7 +136,7 @@ impl Manager {
         }
     }
 
-    /// Takes a request out of the queue, and its alarm.
+    /// Removes a request from the queue, with its alarm.
     pub(super) fn dequeue(&mut self, place: Place) -> Option<Waiting> {
         let waiting = self.queue.remove(place)?;
         self.alarms.set(Alarm::Waiting(place), None);
@@ -175,7 +179,7 @@ impl Manager {
         self.arm_waiting(place);
     }
 
-    /// A request waits no longer, and gets nothing.
+    /// Ends a waiting request that gets nothing.
     pub(super) fn give_up(&mut self, place: Place, reason: EndReason) {
         let Some(waiting) = self.dequeue(place) else {
             return;
@@ -210,43 +214,50 @@ impl Manager {
         Outcome::Waiting {
             position: self.queue.before(place) as u32 + 1,
             of: self.queue.len() as u32,
-            lack: demand.and_then(|of| self.lack_of_open(&of.devices)),
+            shortfall: demand.and_then(|of| self.shortfall_of_open(&of.devices)),
         }
     }
 
-    /// Tells those who wait where they are and what they lack, if they do not know.
+    /// Tells waiting clients their position and what they lack, where that has changed.
     pub(super) fn tell_positions(&mut self) {
         self.update_totals(true);
-        let lacks = self.lacks();
+        let shortfalls = self.shortfalls();
         let of = self.queue.len() as u32;
         let mut told = Vec::new();
         for (position, (_, waiting)) in (1..).zip(self.queue.iter_mut()) {
-            let lack = lacks.get(&waiting.demand.devices);
-            if (waiting.told.0, waiting.told.1.as_ref()) != (position, lack) {
-                waiting.told = (position, lack.cloned());
+            let shortfall = shortfalls.get(&waiting.demand.devices);
+            if (waiting.told.0, waiting.told.1.as_ref()) != (position, shortfall) {
+                waiting.told = (position, shortfall.cloned());
                 if waiting.away.is_none() {
                     told.push((waiting.demand.lease, waiting.told.clone()));
                 }
             }
         }
-        for (lease, (position, lack)) in told {
-            self.tell(lease, Outcome::Waiting { position, of, lack });
+        for (lease, (position, shortfall)) in told {
+            self.tell(
+                lease,
+                Outcome::Waiting {
+                    position,
+                    of,
+                    shortfall,
+                },
+            );
         }
     }
 
-    /// What those who wait lack, by what they ask for.
-    fn lacks(&mut self) -> BTreeMap<DeviceRequest, Lack> {
+    /// The lack of waiting requests, by the devices requested.
+    fn shortfalls(&mut self) -> BTreeMap<DeviceRequest, Shortfall> {
         let asked = self.queue.iter().map(|(_, of)| of.demand.clone());
         let asked: Vec<_> = asked.take(LACKS).collect();
         let mut looked_at = BTreeSet::new();
-        let mut lacks = BTreeMap::new();
+        let mut shortfalls = BTreeMap::new();
         for demand in &asked {
             if looked_at.insert(&demand.devices)
-                && let Some(lack) = self.lack_of_open(&demand.devices)
+                && let Some(shortfall) = self.shortfall_of_open(&demand.devices)
             {
-                lacks.insert(demand.devices.clone(), lack);
+                shortfalls.insert(demand.devices.clone(), shortfall);
             }
         }
-        lacks
+        shortfalls
     }
 }

@@ -1,13 +1,14 @@
 //! The order in which users are served: dominant-resource fairness.
 //!
-//! A user's *dominant share* is the larger of his shares of the cluster's units and of its device
-//! memory; whose share, divided by the weight of his request's class, is the smallest comes first,
-//! and among equal ones whose request is the oldest. We take it and not round-robin by units because
-//! units differ: who holds two GPUs of 80 GiB has more than who holds two of 8, and counting one resource
-//! only would invite to grab the other. It needs no memory of the past and no quantum, gives nobody a
-//! reason to split or inflate requests, and who has nothing is always served before who has something.
+//! A user's *dominant share* is the larger of their shares of the cluster's units and of its device
+//! memory. It is divided by the weight of their request's class. The user with the smallest result comes
+//! first; among equal ones, the user with the oldest request. Round-robin by units would not do, because
+//! units differ: two GPUs of 80 GiB are more than two of 8. If only one resource counted, users would
+//! take as much as they can of the other. This order needs no history and no quantum, and gives nobody a
+//! reason to split or inflate requests. A user who has nothing is always served before a user who has
+//! something.
 //!
-//! What it is not: a bound on waiting; that is `lease::head`. Invariant: whole numbers only, so that
+//! This module does not bound the waiting time; `lease::serving` does. Invariant: integers only, so that
 //! every run decides alike.
 
 use super::Class;
@@ -17,10 +18,10 @@ use super::ledger::Holdings;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Share(u64);
 
-/// Full use of a resource by weight 1.
+/// Full use of a resource at weight 1.
 const WHOLE: u128 = 1 << 40;
 
-/// The share of who holds this, of `units` and `memory` in all, while he asks for something of `class`.
+/// The share of a user who has `has` of `units` and `memory` in total, for a request of `class`.
 #[must_use]
 pub fn share(has: Holdings, (units, memory): (u64, u64), class: Class) -> Share {
     let part = |has: u64, all: u64| u128::from(has) * WHOLE / u128::from(all.max(1));

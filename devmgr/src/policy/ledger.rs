@@ -1,8 +1,8 @@
-//! What each user and group has and has had, held against quotas.
+//! Each user's and group's present and past use, compared with quotas.
 //!
-//! Three things are counted: units at once, their memory, and time of units in the accounting window.
-//! Of a running lease the whole of its time limit counts from the start, so that no quota is exceeded
-//! later. Invariant: what is added is taken away again by the same amount.
+//! Three amounts are counted: units at once, their memory, and unit time in the accounting window. A
+//! running lease counts with its whole time limit from the start, so that it cannot exceed a quota later.
+//! Invariant: whatever is added is removed again by the same amount.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,10 +13,10 @@ use crate::lease::time::{Span, Wall};
 
 const HOUR: u64 = 3_600_000;
 
-/// The shortest time limit that a nearly used up quota of device time leaves to a lease.
+/// The shortest time limit that a lease gets from a nearly exhausted quota of device time.
 const SHORTEST: Span = Span::seconds(60);
 
-/// See the module.
+/// Quotas, and each subject's use of them. See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ledger {
     quotas: BTreeMap<Subject, Quota>,
@@ -24,23 +24,23 @@ pub struct Ledger {
     had: BTreeMap<Subject, BTreeMap<Hour, Span>>,
 }
 
-/// What a subject has now.
+/// A subject's present use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Holdings {
-    /// Units.
+    /// Number of units.
     pub devices: u32,
-    /// Bytes of their memory.
+    /// Bytes of the units' memory.
     pub memory: u64,
-    /// Time of units that its running leases may still come to, in all.
+    /// Unit time that the subject's running leases may still use, in total.
     pub promised: Span,
 }
 
-/// Who a lease counts for.
+/// The user and groups that a lease counts for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Party {
-    /// Its user.
+    /// The user.
     pub user: UserName,
-    /// His groups.
+    /// The user's groups.
     pub groups: Vec<GroupName>,
 }
 
@@ -54,20 +54,20 @@ impl Party {
     }
 }
 
-/// Which quota does not allow something.
+/// The kind of quota that a request exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exceeded {
     /// Units at once.
     Devices,
     /// Memory at once.
     Memory,
-    /// Time of units.
+    /// Unit time.
     Time,
-    /// The class.
+    /// The priority class.
     Class,
 }
 
-/// A quota that does not allow something, and what its subject has: of a group nobody is told that.
+/// A quota that is exceeded, and its subject's use. A group's use is not shown to its members.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InTheWay {
     subject: Subject,
@@ -82,17 +82,17 @@ enum Limit {
     Class { most: Class },
 }
 
-/// What quotas leave for a lease.
+/// The room that quotas leave for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Bytes of memory.
     pub memory: u64,
-    /// Its time limit.
+    /// Time limit of the lease.
     pub limit: Option<Span>,
 }
 
 impl Ledger {
-    /// Sets a quota, or takes it away.
+    /// Sets a subject's quota, or removes it.
     pub fn set_quota(&mut self, subject: Subject, quota: Option<Quota>) {
         match quota {
             Some(quota) => self.quotas.insert(subject, quota),
@@ -105,7 +105,7 @@ impl Ledger {
         self.quotas.iter()
     }
 
-    /// The quota that a subject is under, if any.
+    /// The quota that applies to a subject, if any.
     #[must_use]
     pub fn quota(&self, subject: &Subject) -> Option<&Quota> {
         let own = self.quotas.get(subject);
@@ -115,23 +115,23 @@ impl Ledger {
         })
     }
 
-    /// What a subject has.
+    /// A subject's present use.
     #[must_use]
     pub fn holdings(&self, subject: &Subject) -> Holdings {
         self.has.get(subject).copied().unwrap_or_default()
     }
 
-    /// All who have something now, or have had time of units that is not forgotten.
+    /// All subjects that use something now, or have unit time on record.
     pub fn subjects(&self) -> impl Iterator<Item = &Subject> {
         let past = self.had.keys().filter(|of| !self.has.contains_key(of));
         self.has.keys().chain(past)
     }
 
-    /// The memory that a party may have at all, if `devices` with this time limit could be granted to it at
-    /// some time.
+    /// The most memory that a party may ever have, if `devices` with this time limit could be granted to
+    /// it at some time.
     ///
     /// # Errors
-    /// The quota in the way.
+    /// The quota that forbids it.
     pub fn conceivable(
         &self,
         of: &Party,
@@ -159,10 +159,10 @@ impl Ledger {
         Ok(memory)
     }
 
-    /// What quotas leave now for `devices` more with this time limit.
+    /// The room that quotas leave now for `devices` more units with this time limit.
     ///
     /// # Errors
-    /// The quota in the way.
+    /// The quota that forbids it.
     pub fn room(
         &self,
         of: &Party,
@@ -198,6 +198,7 @@ impl Ledger {
                 let each = Span(left / u64::from(devices.max(1)));
                 match limit {
                     Some(limit) if limit > each => return Err(Exceeded::Time),
+                    // A request without a limit gets what is left, if that is enough for a lease.
                     None if each < SHORTEST => return Err(Exceeded::Time),
                     _ => room.limit = Some(room.limit.unwrap_or(each).min(each)),
                 }
@@ -206,7 +207,7 @@ impl Ledger {
         Ok(room)
     }
 
-    /// The quota that allows a party the least of what was exceeded.
+    /// The quota of the exceeded kind that leaves the party the least.
     #[must_use]
     pub fn in_the_way(&self, of: &Party, exceeded: Exceeded) -> Option<InTheWay> {
         let limits = of.subjects().filter_map(|subject| {
@@ -235,7 +236,7 @@ impl Ledger {
         limits.min_by_key(|(left, _)| *left).map(|(_, of)| of)
     }
 
-    /// A party has more.
+    /// Adds to a party's use.
     pub fn add(&mut self, of: &Party, devices: u32, memory: u64, promised: Span) {
         for subject in of.subjects() {
             let has = self.has.entry(subject).or_default();
@@ -245,7 +246,7 @@ impl Ledger {
         }
     }
 
-    /// A party has less.
+    /// Removes from a party's use.
     pub fn remove(&mut self, of: &Party, devices: u32, memory: u64, promised: Span) {
         for subject in of.subjects() {
             let Some(has) = self.has.get_mut(&subject) else {
@@ -260,8 +261,9 @@ impl Ledger {
         }
     }
 
-    /// Writes down that a party used `devices` from `start` to `end`, as far as a window that ends there has it; the
-    /// rows that changed. So a start of long ago, by a clock that was not set, say, makes no more rows than a window has.
+    /// Records that a party used `devices` from `start` to `end`, and returns the rows that changed. Only
+    /// the window that ends at `end` is recorded. Otherwise a start long ago, from a clock that was not
+    /// set, would fill the store.
     pub fn write_down(
         &mut self,
         of: &Party,
@@ -290,13 +292,13 @@ impl Ledger {
         rows
     }
 
-    /// An hour as it was stored.
+    /// Loads an hour from the store.
     pub fn restore(&mut self, row: UseRow) {
         let hours = self.had.entry(row.subject).or_default();
         hours.insert(row.hour, row.used);
     }
 
-    /// Time of units that a subject has used in the window before `now`; hours count as a whole.
+    /// Unit time that a subject has used in the window before `now`. Hours count as a whole.
     #[must_use]
     pub fn used(&self, subject: &Subject, now: Wall, window: Span) -> Span {
         let first = first_of(now, window);
@@ -309,8 +311,8 @@ impl Ledger {
         )
     }
 
-    /// What is in hours to come was used while the clock was ahead: from now on it counts as of this hour, and so leaves
-    /// the window when it is over. Which hours are gone, and the rows that changed.
+    /// Moves hours of the future, recorded while the clock was ahead, into the present hour, so that they
+    /// leave the window in time. Returns the hours to delete and the rows that changed.
     pub fn bring_back(&mut self, now: Wall) -> (Vec<(Subject, Hour)>, Vec<UseRow>) {
         let (mut gone, mut rows) = (Vec::new(), Vec::new());
         let this = Hour(now.0 / HOUR);
@@ -333,7 +335,7 @@ impl Ledger {
         (gone, rows)
     }
 
-    /// Forgets hours that are in no window any more; which they were.
+    /// Removes hours that lie before the window, and returns them.
     pub fn forget(&mut self, now: Wall, window: Span) -> Vec<(Subject, Hour)> {
         let first = first_of(now, window);
         let mut gone = Vec::new();
@@ -441,7 +443,7 @@ mod tests {
         assert_eq!(rows.len(), 2 * 24);
         let user = Subject::User("ada".into());
         assert_eq!(ledger.used(&user, now, window), window);
-        // Nor anything at all where the clock went back.
+        // If the clock went back, nothing is recorded.
         assert_eq!(ledger.write_down(&party(), 1, (now, Wall(0)), window), []);
     }
 

@@ -1,12 +1,12 @@
-//! Who gets what: the settings of sharing, quotas, and the order of users.
+//! Settings of sharing, quotas, and the order in which users are served.
 //!
-//! - [`Policy`]: what an administrator sets, with the times that the lease machine goes by.
-//! - [`Quota`], [`Subject`]: what a user or a group may have.
-//! - [`ledger`]: what everyone has and had; [`fairness`]: who comes first; [`queue`]: who waits.
-//! - [`UserName`], [`GroupName`], [`Class`]: who asks, and how urgently.
+//! - [`Policy`]: the administrator's settings, with the times that the lease manager uses.
+//! - [`Quota`], [`Subject`]: limits of a user or group.
+//! - [`ledger`]: what each subject uses and has used; [`fairness`]: the order of users; [`queue`]:
+//!   waiting requests.
+//! - [`UserName`], [`GroupName`], [`Class`]: the user of a request, and its urgency.
 //!
-//! What it is not: it knows no units and no leases. Invariant: everything here is a function of its
-//! arguments.
+//! This module knows neither units nor leases. Invariant: everything here is a function of its arguments.
 
 pub mod fairness;
 pub mod ledger;
@@ -47,29 +47,30 @@ macro_rules! names {
 }
 
 names! {
-    /// A user, by the name that the shell has made sure of.
+    /// A user's name, as the service has authenticated it.
     UserName;
     /// A group of users.
     GroupName;
 }
 
-/// How urgent a request is: its user's weight in the fair order while it waits.
+/// The priority class of a request: its user's weight in the fair order while it waits.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// Whatever is left.
+    /// Low priority: served with what others leave.
     Low,
-    /// The usual.
+    /// The default.
     #[default]
     Normal,
-    /// Before others.
+    /// High priority: served before others.
     High,
 }
 
 impl Class {
-    /// How much of the cluster such a request may have before another of weight 1 comes first.
+    /// The weight of the class. A user of weight `n` may use `n` times the share of a user of weight 1
+    /// before that user is served first.
     #[must_use]
     pub fn weight(self) -> u64 {
         match self {
@@ -90,11 +91,11 @@ impl fmt::Display for Class {
     }
 }
 
-/// Who a quota is for.
+/// The user or group that a quota applies to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
-    /// Each user that has no quota of his own.
+    /// Each user who has no quota of their own.
     EveryUser,
     /// One user.
     User(UserName),
@@ -102,38 +103,38 @@ pub enum Subject {
     Group(GroupName),
 }
 
-/// What a subject may have; `None`: as much as there is.
+/// A subject's limits. `None`: unlimited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Quota {
-    /// Units at once.
+    /// Number of units at once.
     pub devices: Option<u32>,
     /// Bytes of the units' memory at once.
     pub memory: Option<u64>,
-    /// Time of units in the policy's accounting window: one hour of two devices is two hours.
+    /// Unit time in the policy's accounting window: one hour of two devices is two hours.
     pub device_time: Option<Span>,
-    /// The most urgent class.
+    /// The highest priority class allowed.
     pub class: Option<Class>,
 }
 
-/// What an administrator sets for the whole cluster.
+/// An administrator's settings for the whole cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
-    /// Which free unit is taken.
+    /// Which of several free units is chosen.
     pub assignment: Assignment,
-    /// The longest time limit of a lease, and that of leases whose request names none.
+    /// The longest time limit of a lease, and the limit of leases whose request names none.
     pub longest_lease: Option<Span>,
-    /// The window in which time of units is counted.
+    /// The window in which unit time is counted.
     pub accounting_window: Span,
-    /// Requests that may wait at a time.
+    /// Maximum number of waiting requests.
     pub longest_queue: u32,
-    /// How many of them may be one user's.
+    /// Maximum number of waiting requests of one user.
     pub longest_queue_per_user: u32,
-    /// Times of the lease machine.
+    /// Times of the lease manager.
     pub timing: Timing,
 }
 
-/// Times of the lease machine.
+/// Times of the lease manager.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timing {
@@ -141,31 +142,34 @@ pub struct Timing {
     pub acknowledge: Span,
     /// How long a reservation is kept before it must be confirmed.
     pub reservation: Span,
-    /// How long a lease lasts without being renewed; clients renew three times as often.
+    /// How long a lease lasts without being renewed. Clients renew three times as often.
     pub lease: Span,
-    /// How long a lease lasts whose last session has ended; longer than clients take to renew.
+    /// How long a lease lasts after its last session has ended. Longer than the interval at which clients
+    /// renew.
     pub grace: Span,
-    /// How long a node serves its leases without hearing from the manager. Nodes are told so.
+    /// How long a node serves its leases without contact to the manager. Sent to nodes in each grant.
     pub autonomy: Span,
-    /// What clocks may differ by in `autonomy`.
+    /// How far clocks may differ over `autonomy`.
     pub margin: Span,
-    /// How long a request that does not wait is kept when what it asks for is just being given back.
+    /// How long a request that does not wait is kept while the units that it needs are being released.
     pub hand_over: Span,
     /// How long a request waits in the fair order before units are set aside for it.
     pub patience: Span,
-    /// How long a waiting request keeps its place when its client is not connected.
+    /// How long a waiting request keeps its place while its client is disconnected.
     pub place: Span,
-    /// How long a node that refused a grant, or did not answer, gets no other.
+    /// How long a node gets no grant after it refused one or did not answer.
     pub distrust: Span,
-    /// How often a withdrawal is said again that was not acknowledged.
+    /// Interval at which an unacknowledged withdrawal is sent again.
     pub repeat: Span,
-    /// How long a new manager waits for the nodes that it knows before it refuses what does not fit.
+    /// How long a new manager waits for the known nodes before it refuses requests that do not fit.
     pub settle: Span,
-    /// How long a request that waits is kept while no known device, free or not, will do: such devices may come yet.
+    /// How long a waiting request is kept while no known device fits it, free or in use: such devices may
+    /// still join.
     pub arrival: Span,
-    /// How often those who wait are told their position.
+    /// Interval at which waiting clients are told their position.
     pub position: Span,
-    /// How long a lost node is remembered that has no lease and is not being drained; 0: until it is removed.
+    /// How long a lost node is remembered if it has no lease and is not being drained. 0: until an
+    /// administrator removes it.
     pub forget: Span,
 }
 
@@ -196,7 +200,7 @@ impl Default for Timing {
             place: Span::seconds(30),
             distrust: Span::seconds(5),
             repeat: Span::seconds(5),
-            // Longer than daemons pause before they try again.
+            // Longer than the pause of daemons between two attempts to connect.
             settle: Span::seconds(15),
             arrival: Span::seconds(60),
             position: Span::seconds(1),

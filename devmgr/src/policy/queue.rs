@@ -1,8 +1,8 @@
-//! Waiting requests: in the order in which they came, and by user in the fair order.
+//! Waiting requests, in the order of their arrival, and by user in the fair order.
 //!
-//! Each user's first request stands for him; the rest of his come after it, whatever they ask for.
-//! Requests whose client is away keep their place but stand for nobody. Invariant: the fair order has
-//! exactly the users with a request whose client is there.
+//! Each user takes part in the fair order with their first request; their later requests come after it,
+//! whatever they ask for. Requests whose client is disconnected keep their place but take no part.
+//! Invariant: the fair order contains exactly the users with a request that is present.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::UserName;
 use super::fairness::Share;
 
-/// A place in the order of arrival; the lowest came first.
+/// A place in the order of arrival; lower places came earlier.
 pub type Place = u64;
 
-/// Waiting requests, each with an entry `E` of whoever keeps the queue.
+/// Waiting requests, each with an entry `E` of the queue's owner.
 #[derive(Clone, Debug, Hash)]
 pub struct Queue<E> {
     entries: BTreeMap<Place, Slot<E>>,
@@ -44,20 +44,20 @@ impl<E> Default for Queue<E> {
 }
 
 impl<E> Queue<E> {
-    /// A place behind all that were ever given.
+    /// A place behind all places so far.
     pub fn new_place(&mut self) -> Place {
         self.next += 1;
         self.next - 1
     }
 
-    /// Puts a request at its place, which is free.
+    /// Puts a request at its place, which must be free.
     pub fn insert(&mut self, place: Place, user: UserName, entry: E) {
         self.next = self.next.max(place.saturating_add(1));
         *self.counts.entry(user.clone()).or_default() += 1;
         self.entries.insert(place, Slot { user, entry });
     }
 
-    /// Takes a request out.
+    /// Removes a request.
     pub fn remove(&mut self, place: Place) -> Option<E> {
         self.set_present(place, false);
         let slot = self.entries.remove(&place)?;
@@ -70,7 +70,8 @@ impl<E> Queue<E> {
         Some(slot.entry)
     }
 
-    /// Says whether a request's client is there. Call [`Self::refresh`] for its user then.
+    /// Sets whether a request takes part in the fair order. Call [`Self::refresh`] for its user
+    /// afterwards.
     pub fn set_present(&mut self, place: Place, is: bool) {
         let Some(slot) = self.entries.get(&place) else {
             return;
@@ -86,51 +87,52 @@ impl<E> Queue<E> {
         }
     }
 
-    /// A request.
+    /// The entry at a place.
     #[must_use]
     pub fn get(&self, place: Place) -> Option<&E> {
         self.entries.get(&place).map(|slot| &slot.entry)
     }
 
-    /// A request, to be changed.
+    /// The entry at a place, mutable.
     pub fn get_mut(&mut self, place: Place) -> Option<&mut E> {
         self.entries.get_mut(&place).map(|slot| &mut slot.entry)
     }
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// How many of them are a user's, his client there or not.
+    /// Number of a user's waiting requests, present or not.
     #[must_use]
     pub fn count_of(&self, user: &UserName) -> usize {
         self.counts.get(user).copied().unwrap_or_default()
     }
 
-    /// Whether none waits.
+    /// Whether no request waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// All requests in the order in which they came.
+    /// All requests in the order of their arrival.
     pub fn iter(&self) -> impl Iterator<Item = (Place, &E)> {
         self.entries
             .iter()
             .map(|(place, slot)| (*place, &slot.entry))
     }
 
-    /// All requests in the order in which they came, to be changed.
+    /// All requests in the order of their arrival, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Place, &mut E)> {
         let entries = self.entries.iter_mut();
         entries.map(|(place, slot)| (*place, &mut slot.entry))
     }
 
-    /// How many came before this place.
+    /// Number of requests that came before this place.
     #[must_use]
     pub fn before(&self, place: Place) -> usize {
+        // Fast path for the last place, because counting a range is linear.
         if self
             .entries
             .last_key_value()
@@ -141,18 +143,19 @@ impl<E> Queue<E> {
         self.entries.range(..place).count()
     }
 
-    /// The first request of a user whose client is there.
+    /// The first present request of a user.
     #[must_use]
     pub fn first_of(&self, user: &UserName) -> Option<Place> {
         self.present.get(user)?.first().copied()
     }
 
-    /// Users with a request whose client is there.
+    /// Users with a present request.
     pub fn users(&self) -> impl Iterator<Item = &UserName> {
         self.present.keys()
     }
 
-    /// Puts a user where he belongs now; `share` is asked for his first request.
+    /// Updates a user's position in the fair order. `share` computes the share from the user's first
+    /// request.
     pub fn refresh(&mut self, user: &UserName, share: impl FnOnce(&E) -> Share) {
         if let Some((share, place)) = self.keys.remove(user) {
             self.order.remove(&(share, place, user.clone()));

@@ -1,4 +1,4 @@
-//! The `Admin` service: what administrators, and users for themselves, look after.
+//! The `Admin` service: administration, and what users may do with their own tokens.
 
 use std::pin::Pin;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::book::{Book, Sight};
 use super::gate::{Gate, as_admin, as_user, check_name, wall_now};
-use super::input::{Done, Input, NotDone};
+use super::input::{ChangeError, Done, Input};
 use super::leases::{lease_list, queue_list};
 use super::quotas::{quota_list, quota_of};
 use super::{gone, read, wire};
@@ -26,16 +26,16 @@ use crate::lease::{Event, NotForgotten, Wall};
 use crate::policy::UserName;
 use crate::settings::Visible;
 
-/// Groups of one user.
+/// Maximum number of groups of one user.
 const MAX_GROUPS: usize = 32;
-/// Characters of a token's label.
+/// Maximum number of characters of a token's label.
 const MAX_LABEL: usize = 64;
-/// Digits of a uuid, at least.
+/// Minimum number of digits of a uuid's prefix.
 const SHORTEST_PREFIX: usize = 4;
-/// What a watcher gets unless he says how often.
+/// Default interval of the snapshots, in milliseconds.
 const WATCH_EVERY: u32 = 1_000;
 
-/// See the module.
+/// The `Admin` service.
 pub(super) struct AdminService {
     pub(super) gate: Gate,
     pub(super) owner: mpsc::Sender<Input>,
@@ -111,7 +111,7 @@ impl Admin for AdminService {
         let lease = wire::lease_id(&request.get_ref().lease_id)?;
         let whose = read(&self.owner, move |sight| sight.book.whose(&lease).cloned()).await?;
         let Some(user) = whose else {
-            return Err(Status::not_found("there is no such lease"));
+            return Err(Status::not_found("unknown lease"));
         };
         let reason = request.into_inner().reason;
         tracing::info!(?lease, %user, reason, by = %admin.user, "revoke");
@@ -168,16 +168,17 @@ impl Admin for AdminService {
         let caller = self.gate.caller(&request)?;
         let request = request.into_inner();
         let user = UserName::from(request.user.as_str());
-        // What a node's key opens must not make keys of people, and nobody makes another's.
+        // A node's key must not make keys of people, and no user makes another's token.
         if !caller.admin && (user != caller.user || caller.node) {
             return Err(Status::permission_denied(
-                "a token of another user is made by administrators",
+                "only administrators may create tokens of other users",
             ));
         }
-        // A token would outlive a certificate that is short-lived because nothing revokes it.
+        // A token would outlive its certificate. Certificates are short-lived because they cannot be
+        // revoked.
         if !caller.admin && caller.shown == Shown::Certificate {
             return Err(Status::permission_denied(
-                "who shows a certificate makes no tokens: an administrator does, or use the certificate",
+                "callers with a certificate may not create tokens: use the certificate, or ask an administrator",
             ));
         }
         if request.label.chars().count() > MAX_LABEL {
@@ -188,7 +189,7 @@ impl Admin for AdminService {
         let token = Token::generate();
         let asked = wire::span(request.lifetime_ms);
         let asked = asked.map(|span| Wall(wall_now().0.saturating_add(span.0)));
-        // Nobody makes what he has been lent last longer.
+        // No user can extend the lifetime of the token that they call with.
         let lent = caller.until.filter(|_| !caller.admin);
         let row = TokenRow {
             id: TokenId(format!("{:016x}", rand::random::<u64>())),
@@ -215,7 +216,7 @@ impl Admin for AdminService {
         let wanted = &request.get_ref().user;
         if !caller.admin && *wanted != *caller.user.0 {
             return Err(Status::permission_denied(
-                "only administrators are shown tokens of others",
+                "only administrators may list other users' tokens",
             ));
         }
         let directory = self.gate.directory();
@@ -273,6 +274,7 @@ impl Admin for AdminService {
         may_see_all(self.visible, caller.clone())?;
         let interval = match request.get_ref().interval_ms {
             0 => WATCH_EVERY,
+            // Each snapshot keeps the owner busy, so there are ten a second at most.
             said => said.max(100),
         };
         let (send, receive) = mpsc::channel(1);
@@ -282,12 +284,13 @@ impl Admin for AdminService {
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
+                // The caller's permissions may change while the stream is open.
                 let caller = gate.again(&caller);
                 let snapshot = match caller.and_then(|caller| may_see_all(visible, caller)) {
                     Ok(()) => read(&owner, snapshot).await,
                     Err(status) => Err(status),
                 };
-                // One that cannot keep up gets fewer of them.
+                // A client that cannot keep up gets fewer snapshots, because the channel holds one.
                 let is_over = snapshot.is_err();
                 if send.send(snapshot).await.is_err() || is_over {
                     return;
@@ -313,15 +316,15 @@ impl AdminService {
         sent.map_err(|_| gone())?;
         let reply = is_done.await.map_err(|_| gone())?;
         reply.map_err(|not| match not {
-            NotDone::Store(unwritten) => wire::unwritten(&unwritten),
-            NotDone::Identity(not) => refused(not),
-            NotDone::Node(not @ NotForgotten::Unknown) => Status::not_found(not.to_string()),
-            NotDone::Node(not) => Status::failed_precondition(not.to_string()),
+            ChangeError::Store(unwritten) => wire::unwritten(&unwritten),
+            ChangeError::Identity(not) => refused(not),
+            ChangeError::Node(not @ NotForgotten::Unknown) => Status::not_found(not.to_string()),
+            ChangeError::Node(not) => Status::failed_precondition(not.to_string()),
         })
     }
 }
 
-/// Says in the log what counts, whether or not it is written yet.
+/// Logs a change that is in effect, whether or not it is stored yet.
 fn counted(done: Result<(), Status>, say: impl FnOnce()) -> Result<(), Status> {
     let is_later = |status: &Status| status.code() == Code::DeadlineExceeded;
     if done.as_ref().err().is_none_or(is_later) {
@@ -384,7 +387,7 @@ fn snapshot(sight: &Sight<'_>) -> pb::Snapshot {
     }
 }
 
-/// By its id, or as much of its beginning as tells it apart. Of another's token as of none at all.
+/// Finds a token by its id or an unambiguous prefix. Another user's token is treated as unknown.
 fn find_token(directory: &Directory, caller: &Caller, said: &str) -> Result<TokenId, Status> {
     let is_meant = |row: &&TokenRow| {
         let is_his = caller.admin || row.user == caller.user;
@@ -394,13 +397,13 @@ fn find_token(directory: &Directory, caller: &Caller, said: &str) -> Result<Toke
     match (meant.next(), meant.next()) {
         (Some(row), None) => Ok(row.id.clone()),
         (Some(_), Some(_)) => Err(Status::failed_precondition(
-            "several tokens' ids begin with this: write more of it",
+            "ambiguous token id: give a longer prefix",
         )),
         (None, _) => Err(refused(NotChanged::NoToken)),
     }
 }
 
-/// By name, or by uuid in its usual form or as much of its beginning as tells it apart.
+/// Finds a node by name, or by uuid in its usual form or an unambiguous prefix.
 fn find_node(book: &Book, said: &str) -> Result<NodeId, Status> {
     let mut named = book.nodes.values().filter(|row| row.name == said);
     match (named.next(), named.next()) {
@@ -422,14 +425,11 @@ fn find_node(book: &Book, said: &str) -> Result<NodeId, Status> {
     match (meant.next(), meant.next()) {
         (Some(node), None) => Ok(*node),
         (Some(_), Some(_)) => Err(Status::failed_precondition(
-            "several nodes' uuids begin with this: write more of it",
+            "ambiguous node uuid: give a longer prefix",
         )),
         (None, _) if digits.len() < SHORTEST_PREFIX => Err(Status::not_found(format!(
-            "there is no such node: `causeway nodes` shows those that there are; of a uuid {SHORTEST_PREFIX} digits are \
-             needed at least"
+            "unknown node: see `causeway nodes`; a uuid's prefix needs at least {SHORTEST_PREFIX} digits"
         ))),
-        (None, _) => Err(Status::not_found(
-            "there is no such node: `causeway nodes` shows those that there are",
-        )),
+        (None, _) => Err(Status::not_found("unknown node: see `causeway nodes`")),
     }
 }

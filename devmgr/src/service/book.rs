@@ -1,7 +1,7 @@
-//! What is written down, in memory: beside the lease machine itself, what lists are made of.
+//! The durable state in memory, from which listings are made.
 //!
-//! It follows the changes as they become durable, so nobody is shown what a crash could undo. Invariant: it has
-//! the rows that a restart would load.
+//! The book follows changes as they become durable, so that no listing shows state that a crash could
+//! undo. Invariant: it has the rows that a restart would load.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use crate::lease::change::{LeaseRow, NodeRow, WaitingRow};
 use crate::lease::{Change, Event, Joined, LeaseId, Manager, Rows, Time, Wall};
 use crate::policy::{Policy, Quota, Subject, UserName};
 
-/// See the module.
+/// The durable state, and what connected nodes report. See the module.
 #[derive(Default)]
 pub(crate) struct Book {
     pub(crate) leases: BTreeMap<LeaseId, LeaseRow>,
-    /// In the order in which they came.
+    /// By place, so in the order of arrival.
     pub(crate) waiting: BTreeMap<u64, WaitingRow>,
     places: HashMap<LeaseId, u64>,
     pub(crate) nodes: BTreeMap<NodeId, NodeRow>,
     pub(crate) quotas: BTreeMap<Subject, Quota>,
     pub(crate) policy: Policy,
-    /// What clients said of themselves. Not stored.
+    /// Clients' descriptions of themselves. Not stored.
     pub(crate) clients: HashMap<LeaseId, Client>,
     /// Connected nodes. Not stored.
     pub(crate) connected: HashMap<NodeId, Connected>,
 }
 
-/// What those are shown who look.
+/// The state that a read may see.
 pub(crate) struct Sight<'a> {
     pub(crate) book: &'a Book,
     pub(crate) manager: &'a Manager,
@@ -45,17 +45,17 @@ pub(crate) struct Now {
     pub(crate) wall: Wall,
 }
 
-/// A node that is there.
+/// A connected node.
 pub(crate) struct Connected {
     pub(crate) devices: Vec<Offered>,
-    /// It was told to end.
+    /// Whether the node was told to shut down.
     pub(crate) stopping: bool,
-    /// Everybody who can reach it can use it.
+    /// Whether everyone who can reach the node can use it.
     pub(crate) insecure: bool,
     pub(crate) load: Arc<Load>,
 }
 
-/// What is shown of a device.
+/// The properties of a device that listings show.
 #[derive(Clone, Debug)]
 pub(crate) struct Offered {
     pub(crate) id: DeviceId,
@@ -99,7 +99,7 @@ impl Book {
         book
     }
 
-    /// Takes in a change that is durable.
+    /// Applies a change that has become durable.
     pub(crate) fn apply(&mut self, change: Change) {
         match change {
             Change::PutLease(row) => {
@@ -143,7 +143,7 @@ impl Book {
         }
     }
 
-    /// A node is there.
+    /// Records a connected node.
     pub(crate) fn connect(&mut self, joined: &Joined, link: &NodeLink) {
         let connected = Connected {
             devices: joined.devices.iter().map(Offered::new).collect(),
@@ -154,7 +154,7 @@ impl Book {
         self.connected.insert(joined.node, connected);
     }
 
-    /// A node that is there says something.
+    /// Records a connected node's message, as far as listings show it.
     pub(crate) fn heard(&mut self, node: NodeId, event: &Event) {
         let Some(connected) = self.connected.get_mut(&node) else {
             return;
@@ -168,18 +168,18 @@ impl Book {
         }
     }
 
-    /// Whose a lease is.
+    /// The user of a lease.
     pub(crate) fn user_of(&self, lease: &LeaseId) -> Option<&UserName> {
         self.leases.get(lease).map(|row| &row.user)
     }
 
-    /// The same, also of a request that waits.
+    /// The user of a lease or waiting request.
     pub(crate) fn whose(&self, lease: &LeaseId) -> Option<&UserName> {
         let waiting = || Some(&self.waiting.get(self.places.get(lease)?)?.user);
         self.user_of(lease).or_else(waiting)
     }
 
-    /// Whether anything is known of a lease or request of this id.
+    /// Whether a lease or request with this id exists.
     pub(crate) fn knows(&self, lease: &LeaseId) -> bool {
         self.leases.contains_key(lease) || self.places.contains_key(lease)
     }

@@ -1,15 +1,16 @@
-//! Connections by the names in their client certificates: those of a user who is removed count as strangers' from then on.
+//! Connections by the name in their client certificate. When a user is removed, their connections count
+//! as strangers' again.
 //!
-//! What it is not: it judges nobody; who calls over such a connection is judged at each call. Invariant: of connections that
-//! are over no more is kept than of those that are open.
+//! This module authenticates nobody: the caller is judged at each call. Invariant: the number of closed
+//! connections that are remembered is bounded by the number of open ones.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use causeway_serving::door::Standing;
+use causeway_serving::gate::Standing;
 use parking_lot::Mutex;
 
-/// See the module. A clone has the same connections.
+/// Connections by certificate name. Clones share the same connections.
 #[derive(Clone, Default)]
 pub(crate) struct Certified(Arc<Mutex<Inside>>);
 
@@ -17,12 +18,12 @@ pub(crate) struct Certified(Arc<Mutex<Inside>>);
 struct Inside {
     of: HashMap<String, Vec<Weak<Standing>>>,
     count: usize,
-    /// From so many on those are looked for that are over.
+    /// The number of connections at which closed ones are looked for.
     many: usize,
 }
 
 impl Certified {
-    /// A connection with a certificate of this name.
+    /// Adds a connection with a certificate of this name.
     pub(super) fn add(&self, name: &str, standing: &Arc<Standing>) {
         let mut inside = self.0.lock();
         if inside.count >= inside.many {
@@ -33,7 +34,7 @@ impl Certified {
         inside.count += 1;
     }
 
-    /// Who shows a certificate of this name is let in no more.
+    /// Marks all connections with a certificate of this name as strangers'.
     pub(super) fn turn_out(&self, name: &str) {
         let inside = self.0.lock();
         let alike = inside.of.get(name).into_iter().flatten();
@@ -57,7 +58,7 @@ impl Inside {
 #[cfg(test)]
 mod tests {
     use causeway_serving::admission::Admission;
-    use causeway_serving::door::Places;
+    use causeway_serving::gate::Places;
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! From a listening socket to connections that tonic serves.
 //!
-//! Strangers are bounded in number, in all and from one address, and in time until they have said what they
-//! speak, and then until somebody was let in over their connection. With TLS on, whoever speaks in the clear is
-//! turned away. Invariant: nothing is read from a connection of nobody known without a limit of time.
+//! Strangers' connections are limited in number, in total and per address. They are limited in time until
+//! their protocol is known, and then until a caller is authenticated over them. With TLS on, connections
+//! in the clear are refused. Invariant: reads from a stranger's connection always have a timeout.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use causeway_security::{BadFile, ClientCertificates, ServerTls, TLS_HANDSHAKE, secure};
 use causeway_serving::admission::Admission;
-use causeway_serving::door::{Connection, Full, Peer, Places, Port, Standing};
+use causeway_serving::gate::{Connection, Full, Peer, Places, Port, Standing};
 use causeway_serving::refusal;
 use causeway_serving::watched::{self, FIRST_BYTE, Listener};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,20 +24,21 @@ use super::gate::Gate;
 use super::watching::Watching;
 use crate::settings::Settings;
 
-/// Connections that have not said yet what they are, in all and from one address.
+/// Maximum number of connections whose protocol is not known yet, in total and per address.
 const HANDSHAKES: (usize, usize) = (512, 128);
-/// Connections that have, and over which nobody was let in yet, likewise.
+/// Maximum number of connections over which no caller is authenticated yet, in total and per address.
 const STRANGERS: (usize, usize) = (2_048, 256);
-/// So long they stay; those that ask for gRPC's health, too.
+/// Maximum lifetime of those connections, including those that ask only for gRPC's health.
 const KNOWN_WITHIN: Duration = Duration::from_secs(60);
-/// Connections of callers who are known, likewise: ten thousand clients, all behind one address if need be.
+/// Maximum number of connections of known callers, in total and per address: ten thousand clients, all
+/// behind one address if necessary.
 const CONNECTIONS: (usize, usize) = (16_384, 12_288);
-/// For the handshake of TLS, or the first byte without.
+/// Timeout for the TLS handshake, or for the first byte without TLS.
 const WITHIN: Duration = Duration::from_secs(5);
-/// After a failed accept: descriptors are short, and somebody has to close some.
+/// Pause after a failed accept: file descriptors may be short until other connections close.
 const BREATHER: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// Accepts connections. See the module.
 #[derive(Clone)]
 pub(super) struct Connections {
     tls: Option<ServerTls>,
@@ -47,29 +48,29 @@ pub(super) struct Connections {
     places: Places,
 }
 
-/// A connection is not served.
+/// Why a connection is not served.
 #[derive(Debug, thiserror::Error)]
 enum NotServed {
-    #[error("the caller was silent for too long")]
+    #[error("the caller sent nothing in time")]
     Silent,
-    #[error("the caller was silent, and another caller needed the place")]
+    #[error("the caller sent nothing, and its place was given to another caller")]
     Displaced,
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error(transparent)]
     Tls(#[from] causeway_security::NotSecured),
-    #[error("the caller speaks TLS, which is off here")]
+    #[error("the caller requested TLS, but TLS is disabled")]
     TlsIsOff,
-    #[error("the caller speaks in the clear, and TLS is on")]
+    #[error("the caller does not use TLS, but TLS is required")]
     Clear,
     #[error(transparent)]
     Full(#[from] Full),
 }
 
-/// With what the port is secured.
+/// Loads the TLS settings of the ports.
 ///
 /// # Errors
-/// A file.
+/// A file cannot be used.
 pub(super) fn tls(settings: &Settings) -> Result<Option<ServerTls>, BadFile> {
     let tls = settings.tls.as_ref().map(|files| {
         let clients = match &files.client_ca {
@@ -81,7 +82,7 @@ pub(super) fn tls(settings: &Settings) -> Result<Option<ServerTls>, BadFile> {
     tls.transpose()
 }
 
-/// What tonic is to serve.
+/// The connections for tonic to serve.
 pub(super) type Incoming = mpsc::Receiver<io::Result<Connection>>;
 
 impl Connections {
@@ -98,7 +99,8 @@ impl Connections {
         }
     }
 
-    /// Where those come who watch machines, if they are to; with the same certificate.
+    /// Binds the separate listener for `/metrics` and `/healthz`, if one is configured, with the same
+    /// certificate.
     pub(super) fn watchers(&self, settings: &Settings) -> Result<Option<Listener>, CannotStart> {
         let bind = |address: SocketAddr| {
             Listener::bind(address, self.tls.as_ref(), settings.insecure)
@@ -107,7 +109,7 @@ impl Connections {
         settings.metrics.map(bind).transpose()
     }
 
-    /// Accepts for as long as somebody takes what comes.
+    /// Accepts connections until the receiver is dropped.
     pub(super) fn accept(self, listeners: Vec<TcpListener>, watching: Watching) -> Incoming {
         let (send, incoming) = mpsc::channel(64);
         let connections = Arc::new((self, watching));
@@ -118,7 +120,7 @@ impl Connections {
         incoming
     }
 
-    /// What is to be served as gRPC; `None`: it was answered here.
+    /// Opens a connection for gRPC. `None`: the connection was answered here.
     async fn open(
         &self,
         socket: TcpStream,
@@ -126,6 +128,7 @@ impl Connections {
         watching: &Watching,
     ) -> Result<Option<Connection>, NotServed> {
         let mut first = [0];
+        // Peeked, not read: TLS and HTTP/2 need this byte again.
         if socket.peek(&mut first).await? == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
@@ -154,7 +157,7 @@ impl Connections {
         let standing = Arc::new(Standing::new(address, is_known, &self.places)?);
         if let Some(name) = &certified {
             self.certified.add(name, &standing);
-            // He may have been removed meanwhile.
+            // The user may have been removed before the connection was added.
             if is_known && !self.gate.knows(certified.as_deref()) {
                 standing.turn_out();
             }
@@ -169,7 +172,7 @@ impl Connections {
     }
 }
 
-/// Accepts for as long as somebody takes what comes.
+/// Accepts connections until the receiver is dropped.
 async fn listen(
     shared: &Arc<(Connections, Watching)>,
     listener: TcpListener,
@@ -188,7 +191,7 @@ async fn listen(
                 continue;
             }
         };
-        // Those that are served have places of their own, so there is always one for a newcomer.
+        // Connections that are served are counted elsewhere, so there is always room for a new handshake.
         let Some(mut handshake) = shared.0.handshakes.admit(address.ip()) else {
             continue;
         };
@@ -199,9 +202,10 @@ async fn listen(
                 opened = tokio::time::timeout(WITHIN, opened) => opened,
                 () = handshake.displaced() => Ok(Err(NotServed::Displaced)),
             };
+            // A served connection has a place of its own, so the handshake's place is free now.
             drop(handshake);
             match opened.unwrap_or(Err(NotServed::Silent)) {
-                // It fails only when nobody is served any more.
+                // Fails only when the service has ended.
                 Ok(Some(connection)) => drop(send.send(Ok(connection)).await),
                 Ok(None) => {}
                 Err(error) => tracing::debug!(%address, %error, "a connection was closed"),

@@ -1,7 +1,8 @@
-//! The first administrator of a manager that has nobody else, and the way back for who has lost the last token: a token in
-//! a file beside the store.
+//! The token of the first administrator, in a file next to the store. It is written for a manager without
+//! any administrator, and on request after the last token was lost.
 //!
-//! Invariant: a token is in its file before its digest is stored, for one that nobody has would lock everybody out.
+//! Invariant: a token is in its file before its digest is stored. A stored token that nobody has would
+//! lock everyone out.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -14,10 +15,10 @@ use super::gate::wall_now;
 use crate::identity::{Directory, IdentityChange, TokenId, TokenRow, User};
 use crate::store::{Store, Stored, Write};
 
-/// His name.
+/// The first administrator's name.
 const FIRST_ADMIN: &str = "admin";
 
-/// A manager that lets nobody in who has no token needs a first one.
+/// Adds an administrator with a token, if an authenticating manager has none.
 pub(super) fn ensure(
     path: &Path,
     store: &mut dyn Store,
@@ -31,11 +32,11 @@ pub(super) fn ensure(
     Ok(())
 }
 
-/// Makes another token of the administrator `admin`, who is added if he is not there, beside the store at `path`; returns the
-/// file. Tokens that he had before count on.
+/// Makes another token for the administrator `admin`, next to the store at `path`, and returns the file.
+/// Adds that user if necessary. Earlier tokens stay valid.
 ///
 /// # Errors
-/// [`CannotStart`].
+/// [`CannotStart`]: the store or the file cannot be used.
 pub fn renew_admin(path: &Path, store: &mut dyn Store) -> Result<PathBuf, CannotStart> {
     let Stored {
         users,
@@ -89,13 +90,14 @@ fn put(
     Ok(file)
 }
 
-/// On the disk when this returns. What had the file's name before, or where a link of its name led, stays as it was.
+/// Writes the token durably. An existing file of this name, or the target of a link, is replaced and not
+/// changed.
 fn write(path: &Path, token: &Token) -> io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     };
-    // For its owner alone from the beginning.
+    // The temporary file is readable by its owner only, from the beginning.
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     writeln!(file, "{}", token.reveal())?;
     file.as_file().sync_all()?;

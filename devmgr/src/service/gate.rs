@@ -1,14 +1,15 @@
-//! Who is let in, and as whom.
+//! Authentication of callers.
 //!
-//! A manager that authenticates takes a client certificate or a token, and nothing else. One that does not
-//! believes the name that a client says and lets everyone administrate: it serves loopback, or was told
-//! `--insecure`. Invariant: what a caller may do is judged by the directory as it is when he calls.
+//! A manager with authentication accepts a client certificate or a token, and nothing else. A manager
+//! without it trusts the name in a header and lets everyone administrate. Such a manager serves loopback
+//! only, or was started with `--insecure`. Invariant: permissions come from the directory as it is at the
+//! time of the call.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use causeway_security::Token;
-use causeway_serving::door::{Full, Judge, Peer};
+use causeway_serving::gate::{Full, Judge, Peer};
 use parking_lot::{RwLock, RwLockReadGuard};
 use tonic::codegen::http::{Extensions, HeaderMap};
 use tonic::{Request, Status};
@@ -16,22 +17,22 @@ use tonic::{Request, Status};
 use crate::identity::{Caller, Directory, NotKnown};
 use crate::lease::Wall;
 
-/// The header with a token, as everywhere.
+/// The header with a token.
 const AUTHORIZATION: &str = "authorization";
 const BEARER: &str = "Bearer ";
-/// The header that a manager without authentication believes.
+/// The header with the caller's name, for a manager without authentication.
 const USER: &str = "causeway-user";
-/// Names longer than this are no names.
+/// Maximum length of a name.
 pub(crate) const MAX_NAME: usize = 128;
 
-/// See the module.
+/// Authenticates callers. See the module.
 #[derive(Clone)]
 pub(crate) struct Gate {
     authenticate: bool,
     directory: SharedDirectory,
 }
 
-/// Who is who, as far as it is durable. Only the owner changes it.
+/// The durable users and tokens. Only the owner changes them.
 pub(crate) type SharedDirectory = Arc<RwLock<Directory>>;
 
 impl Gate {
@@ -42,59 +43,65 @@ impl Gate {
         }
     }
 
-    /// Whether callers have to show who they are.
+    /// Whether callers have to authenticate.
     pub(crate) fn authenticates(&self) -> bool {
         self.authenticate
     }
 
-    /// Whether a new connection is nobody's who has to show anything more than this certificate: of one who was removed it
-    /// is a stranger's.
+    /// Whether this certificate is enough to make a new connection a known caller's. That of a removed
+    /// user is not.
     pub(super) fn knows(&self, certified: Option<&str>) -> bool {
         let is_let_in = |name| self.directory().by_certificate(name).is_ok();
         !self.authenticate || certified.is_some_and(is_let_in)
     }
 
-    /// Who calls, now that all of his message is there; he was judged by [`Judge::judge`] before.
+    /// The caller of a request whose message has arrived, re-checked against the directory.
+    /// [`Judge::judge`] has authenticated them before.
     ///
     /// # Errors
-    /// `INTERNAL`: he was not. `UNAUTHENTICATED`: meanwhile he is let in no more.
+    /// `INTERNAL`: the caller was not authenticated. `UNAUTHENTICATED`: they are no longer allowed.
     pub(crate) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
         let caller = request.extensions().get::<Caller>();
-        self.again(caller.ok_or_else(|| Status::internal("nobody asked who calls"))?)
+        self.again(
+            caller.ok_or_else(|| {
+                Status::internal("internal error: the caller was not authenticated")
+            })?,
+        )
     }
 
-    /// Who somebody is by now who was let in.
+    /// Looks up an authenticated caller again and returns their current identity.
     ///
     /// # Errors
-    /// `UNAUTHENTICATED`.
+    /// `UNAUTHENTICATED`: the caller is no longer allowed.
     pub(crate) fn again(&self, caller: &Caller) -> Result<Caller, Status> {
         let again = self.directory().again(caller, wall_now());
         again.map_err(|error| Status::unauthenticated(error.to_string()))
     }
 
-    /// [`Gate::caller`] of one who may have leases: a node's key opens what a node needs, and nothing else.
+    /// [`Gate::caller`] for a user who may have leases. A node's key allows only what a node needs.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED` beside that.
+    /// `PERMISSION_DENIED` in addition to those of [`Gate::caller`].
     pub(crate) fn user<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
         as_user(self.caller(request)?)
     }
 
-    /// [`Gate::caller`] of one who may administrate.
+    /// [`Gate::caller`] for an administrator.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED` beside that.
+    /// `PERMISSION_DENIED` in addition to those of [`Gate::caller`].
     pub(crate) fn admin<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
         as_admin(self.caller(request)?)
     }
 
-    /// The directory as it is.
+    /// The current directory.
     pub(crate) fn directory(&self) -> RwLockReadGuard<'_, Directory> {
         self.directory.read()
     }
 
     fn authenticated(&self, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Caller, NotKnown> {
         let directory = self.directory();
+        // A token goes first: a caller with a bad token is not let in by their certificate.
         if let Some(header) = headers.get(AUTHORIZATION) {
             let said = header.to_str().ok().and_then(|h| h.strip_prefix(BEARER));
             let token = said.and_then(|text| Token::parse(text.as_bytes()).ok());
@@ -111,7 +118,7 @@ impl Gate {
 impl Judge for Gate {
     type Caller = Caller;
 
-    /// `UNAUTHENTICATED`, which says what is missing, or `RESOURCE_EXHAUSTED`.
+    /// Errors: `UNAUTHENTICATED` with what is missing, or `RESOURCE_EXHAUSTED`.
     fn judge(
         &self,
         _: &str,
@@ -128,6 +135,7 @@ impl Judge for Gate {
             return Ok(caller);
         }
         let caller = self.authenticated(headers, peer).map_err(|error| {
+            // The connection counted as known by the certificate of a user who is removed now.
             if let (NotKnown::Removed, Some(peer)) = (error, peer) {
                 peer.standing.turn_out();
             }
@@ -140,10 +148,10 @@ impl Judge for Gate {
     }
 }
 
-/// One who may have leases.
+/// The caller, if they may have leases.
 ///
 /// # Errors
-/// `PERMISSION_DENIED`.
+/// `PERMISSION_DENIED`
 pub(super) fn as_user(caller: Caller) -> Result<Caller, Status> {
     if !caller.may_lease() {
         return Err(Status::permission_denied(format!(
@@ -154,14 +162,14 @@ pub(super) fn as_user(caller: Caller) -> Result<Caller, Status> {
     Ok(caller)
 }
 
-/// One who may administrate.
+/// The caller, if they may administrate.
 ///
 /// # Errors
-/// `PERMISSION_DENIED`.
+/// `PERMISSION_DENIED`
 pub(super) fn as_admin(caller: Caller) -> Result<Caller, Status> {
     if !caller.admin {
         return Err(Status::permission_denied(
-            "that is for administrators of the device manager",
+            "only administrators of the device manager may do this",
         ));
     }
     Ok(caller)
@@ -176,9 +184,9 @@ fn said(headers: &HeaderMap) -> Result<&str, Status> {
     Ok(name)
 }
 
-/// Whether it can name a user, a group or a node.
+/// Checks that a name can be a user's, a group's or a node's.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
-    // Names in certificates have spaces: "Ann Smith".
+    // Spaces are allowed, because names in certificates have them: "Ann Smith".
     let is_good = |c: char| (c.is_ascii_graphic() && !matches!(c, '"' | '\\' | ',')) || c == ' ';
     let is_trimmed = name.trim() == name;
     if name.is_empty() || name.len() > MAX_NAME || !is_trimmed || !name.chars().all(is_good) {
@@ -200,7 +208,7 @@ pub(crate) fn wall_now() -> Wall {
 #[cfg(test)]
 mod tests {
     use causeway_serving::admission::Admission;
-    use causeway_serving::door::{Places, Standing};
+    use causeway_serving::gate::{Places, Standing};
 
     use super::*;
     use crate::identity::{Shown, TokenId, TokenRow, User};
@@ -263,7 +271,7 @@ mod tests {
         let nonsense = Some((AUTHORIZATION, "Bearer nonsense"));
         for wrong in [
             (nonsense, None),
-            // A bad token is not made good by a certificate.
+            // A valid certificate does not make up for a bad token.
             (nonsense, Some("bob")),
             (Some((AUTHORIZATION, token.reveal())), None),
             (Some((AUTHORIZATION, "Bearer ")), None),
@@ -283,7 +291,7 @@ mod tests {
     fn a_certificate_of_one_who_was_removed_is_a_strangers() {
         let gate = gate(true, &Token::generate());
         let known = |name| gate.knows(Some(name));
-        // Of a name that is not in the directory, it lets in as one of any user.
+        // A certificate whose name is not in the directory authenticates an ordinary user.
         assert!(known("ann") && known("bob") && !known("carl") && !gate.knows(None));
         let standing = standing(true);
         let mut extensions = Extensions::new();

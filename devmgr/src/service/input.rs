@@ -1,4 +1,4 @@
-//! What the owner of the state is told: the only way to it.
+//! Inputs of the owner: the only way to its state.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,44 +14,44 @@ use crate::identity::{Caller, IdentityChange, NotChanged, NotKnown};
 use crate::inventory::NodeId;
 use crate::inventory::limits::TooMuch;
 use crate::lease::{
-    Event, Joined, Lack, LeaseId, MOST_NODES, NewRequest, NotForgotten, Outcome, Refused,
+    Event, Joined, LeaseId, MOST_NODES, NewRequest, NotForgotten, Outcome, Refused, Shortfall,
 };
 use crate::policy::UserName;
 
-/// One thing for the owner to do. Each is handled as a whole before the next is looked at.
+/// One input. The owner handles each as a whole before the next.
 pub(crate) enum Input {
-    /// A node has said hello. It is refused where it is known to be another account's.
+    /// A node has sent its hello. It is rejected if the node belongs to another account.
     Joined(Joined, NodeLink, oneshot::Sender<Result<(), NotJoined>>),
-    /// A node says something; of an earlier connection of it: nothing.
+    /// A node's message. Ignored if it comes from an earlier connection of the node.
     FromNode(ConnectionId, NodeId, Event),
-    /// A node's connection is over.
+    /// A node's connection has ended.
     Left(ConnectionId, NodeId),
-    /// Somebody asks for devices.
+    /// A request for devices.
     Request(NewRequest, Client, Watcher),
-    /// Somebody asks what he would get if he asked for devices.
+    /// A question what a request would get.
     Consider(NewRequest, oneshot::Sender<Result<Vec<NodeShare>, Refused>>),
-    /// Nobody listens any more to what becomes of a request.
+    /// The stream of a request has closed.
     RequestLost(LeaseId, WatcherId),
-    /// A question about one lease.
+    /// A user's call about one lease.
     Ask(Ask, oneshot::Sender<Reply<Answer>>),
-    /// An administrator's event, of which nothing is told but that it was taken.
+    /// An administrator's event, which is answered when it is accepted.
     Order(Event, Done),
-    /// An administrator has a node forgotten, by force or not.
+    /// An administrator forgets a node, with force or without.
     Forget(NodeId, bool, Done),
-    /// An administrator takes a lease back, or a request; what he gives as the reason may be empty.
+    /// An administrator revokes a lease or request. The reason may be empty.
     Revoke(LeaseId, Arc<str>, Done),
-    /// Who is who is to change, with all that follows from it. Leases of a user who is deleted end.
+    /// Changes users or tokens, with all consequences. Leases of a deleted user end.
     Identity(IdentityChange, Done),
-    /// Somebody wants to look.
+    /// Runs a closure on the owner's state.
     Read(Box<dyn FnOnce(&Sight<'_>) + Send>),
 }
 
-/// Who hears that an order was carried out, or why it was not.
-pub(crate) type Done = oneshot::Sender<Result<(), NotDone>>;
+/// Receives whether an order was carried out, or why not.
+pub(crate) type Done = oneshot::Sender<Result<(), ChangeError>>;
 
-/// An order was not carried out.
+/// Why an order was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NotDone {
+pub(crate) enum ChangeError {
     #[error(transparent)]
     Store(#[from] Unwritten),
     #[error(transparent)]
@@ -60,65 +60,64 @@ pub(crate) enum NotDone {
     Node(#[from] NotForgotten),
 }
 
-/// An answer, or what the trouble with the store makes of what was asked.
+/// An answer, or what the failing store means for the request.
 pub(crate) type Reply<T> = Result<T, Unwritten>;
 
-/// Why the store is of no use at the moment.
+/// Why the store cannot be used at the moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the device manager cannot write to its store ({0})")]
 pub(crate) struct Problem(pub(crate) Arc<str>);
 
-/// What becomes of something that cannot be written down now.
+/// The effect of a request that cannot be stored now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unwritten {
-    /// Nothing: neither now nor later.
-    #[error("{0}; this was not done, and nothing is granted until it can. Try again later")]
-    NotDone(Problem),
-    /// It is decided, and stays so for as long as this process lives.
+    /// The request has no effect, now or later.
+    #[error("{0}; nothing was changed. Try again later")]
+    ChangeError(Problem),
+    /// The request is decided and in effect, as long as this process lives.
     #[error(
-        "{0}: this is decided, and what it takes away counts from now on; it is written down as soon as that works again, and \
-         undone if the device manager ends before"
+        "{0}: the change is in effect and is stored as soon as possible; it is undone if the device manager ends before"
     )]
     Later(Problem),
-    /// Nobody knows.
-    #[error("{0}, and ends; whether this was done shows when it has been started again")]
+    /// The effect is unknown.
+    #[error("{0} and ends; check after its restart whether the change was made")]
     Lost(Problem),
 }
 
-/// A node is not let in.
+/// Why a node is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotJoined {
-    /// Another account has joined as that node.
+    /// Another account has joined as this node.
     #[error(
         "another account has joined as the node of this uuid: a copied machine needs a `node.seed` of its own; if the node's account has changed, an administrator removes the earlier one with `causeway users remove`"
     )]
     AnothersNode,
-    /// One more would be too many.
+    /// The account has too many nodes.
     #[error(
         "{MOST_NODES} nodes have joined by this account, and none of them can be forgotten: they are connected, drained or leased. An administrator removes those that will not come back with `causeway nodes remove`, or makes another account with `causeway users add --node`"
     )]
     TooMany,
-    /// It would bring too much.
+    /// The node, or its account, would have too many devices.
     #[error(transparent)]
     TooMuch(#[from] TooMuch),
-    /// Meanwhile it may not.
-    #[error("what it has shown lets no node in any more")]
+    /// The node's account is no longer allowed to join.
+    #[error("the node's credentials are no longer valid")]
     NoNode,
 }
 
-/// What a user wants of one lease.
+/// A user's operation on one lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum LeaseCall {
     Confirm,
     Renew,
-    /// Gives back, or waits no longer.
+    /// Releases the lease, or cancels the request.
     Release,
 }
 
-/// See [`Input::Ask`].
+/// The operation of [`Input::Ask`].
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
-    pub(crate) wish: Wish,
+    pub(crate) call: LeaseCall,
     pub(crate) lease: LeaseId,
     pub(crate) user: UserName,
 }
@@ -126,22 +125,22 @@ pub(crate) struct Ask {
 impl Ask {
     pub(crate) fn event(&self) -> Event {
         let (lease, user) = (self.lease, self.user.clone());
-        match self.wish {
-            Wish::Confirm => Event::Confirm { lease, user },
-            Wish::Renew => Event::Renew { lease, user },
-            Wish::Release => Event::Cancel { lease, user },
+        match self.call {
+            LeaseCall::Confirm => Event::Confirm { lease, user },
+            LeaseCall::Renew => Event::Renew { lease, user },
+            LeaseCall::Release => Event::Cancel { lease, user },
         }
     }
 }
 
-/// What is said to an [`Ask`].
+/// The answer to an [`Ask`].
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
-    /// The lease as it is, signed anew.
+    /// The lease's current state, with a new signature.
     Granted(causeway_proto::manager::Granted),
-    /// The lease is over; why.
+    /// The lease is over, with the reason.
     Over(String),
-    /// Anything else; never `Leased`, `Reserved` or `Ended`.
+    /// Any other outcome; never `Leased`, `Reserved` or `Ended`.
     Other(Outcome),
 }
 
@@ -152,7 +151,7 @@ macro_rules! numbers {
         pub(crate) struct $name(u64);
 
         impl $name {
-            /// One that there has not been in this process.
+            /// A number that this process has not used before.
             pub(crate) fn fresh() -> Self {
                 static NEXT: AtomicU64 = AtomicU64::new(1);
                 Self(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -162,29 +161,29 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// One connection of a node.
+    /// Number of a node's connection.
     ConnectionId;
-    /// One stream that is told of a request.
+    /// Number of a stream that reports on a request.
     WatcherId;
 }
 
-/// The way to a connected node. Its reader ends when this is dropped.
+/// The link to a connected node. The task that reads the connection ends when the link is dropped.
 #[derive(Debug)]
 pub(crate) struct NodeLink {
     pub(crate) connection: ConnectionId,
-    /// Bounded: who does not read is cut off, and nobody waits for him.
+    /// Bounded: a node that does not read is disconnected, and nothing waits for it.
     pub(crate) outbound: mpsc::Sender<ToNode>,
     pub(crate) load: Arc<Load>,
-    /// With whose account it joined.
+    /// The account under which the node has joined.
     pub(crate) caller: Caller,
-    /// Everybody who can reach the node can use it.
+    /// Whether everyone who can reach the node can use it.
     pub(crate) is_insecure: bool,
-    /// Nothing is sent before its welcome: what was decided before that was for an earlier connection.
+    /// Nothing is sent before the welcome: earlier decisions were for an earlier connection.
     pub(crate) is_welcomed: bool,
     pub(crate) _open: oneshot::Sender<()>,
 }
 
-/// What was moved and run, and how many sessions are open.
+/// Bytes transferred, commands run, and open sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Use {
     pub(crate) bytes: u64,
@@ -202,12 +201,12 @@ impl Use {
     }
 }
 
-/// What a node and its leases have used, as of its last heartbeat.
+/// The use of a node and of its leases, as of the last heartbeat.
 #[derive(Debug, Default)]
 pub(crate) struct Load(Mutex<(Use, HashMap<LeaseId, Use>)>);
 
 impl Load {
-    /// Leases that nobody can name are left out.
+    /// Sets all values from a heartbeat. Leases with malformed ids are skipped.
     pub(crate) fn set(&self, beat: &Heartbeat) {
         let whole = Use {
             bytes: beat.bytes,
@@ -226,45 +225,45 @@ impl Load {
         *self.0.lock() = (whole, leases.collect());
     }
 
-    /// Of the node.
+    /// Use of the whole node.
     pub(crate) fn whole(&self) -> Use {
         self.0.lock().0
     }
 
-    /// Of a lease on it.
+    /// Use of one lease on the node.
     pub(crate) fn of(&self, lease: &LeaseId) -> Use {
         self.0.lock().1.get(lease).copied().unwrap_or_default()
     }
 }
 
-/// How a request stands, as its stream is told. Later news replace earlier ones that nobody has read yet.
+/// A request's state for its stream. A new value replaces an earlier one that is not read yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum News {
-    /// Nothing to tell yet.
+    /// Nothing to report yet.
     #[default]
     None,
     Waiting {
         position: u32,
         of: u32,
-        lack: Option<Lack>,
+        shortfall: Option<Shortfall>,
     },
     Granted(causeway_proto::manager::Granted),
     Refused(Refused),
     NotWritten(Unwritten),
-    /// What he has shown who asked counts no more.
+    /// The caller's credentials are no longer valid.
     NotKnown(NotKnown),
-    /// Why.
+    /// The lease or request has ended, with the reason.
     Ended(String),
-    /// Another stream has taken the request over.
+    /// Another stream has taken over the request.
     Replaced,
 }
 
-/// One stream that is told of a request.
+/// A stream that reports on a request.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     pub(crate) id: WatcherId,
     pub(crate) caller: Caller,
-    /// He has time: what cannot be told now can be told later.
+    /// Whether the client is willing to wait, so that a failed write can be retried later.
     pub(crate) waits: bool,
     news: watch::Sender<News>,
 }
@@ -285,7 +284,7 @@ impl Watcher {
         self.news.send_replace(news);
     }
 
-    /// Nobody listens any more.
+    /// Whether the stream is closed.
     pub(crate) fn is_gone(&self) -> bool {
         self.news.is_closed()
     }

@@ -1,4 +1,4 @@
-//! The `Leases` service: what programs and tools do with leases.
+//! The `Leases` service, for programs and tools that use leases.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status};
 
 use super::book::Sight;
 use super::gate::Gate;
-use super::input::{Answer, Ask, Input, News, Watcher, WatcherId, Wish};
+use super::input::{Answer, Ask, Input, LeaseCall, News, Watcher, WatcherId};
 use super::pace::{CONSIDERED, Pace, REFUSED};
 use super::{gone, read, wire};
 use crate::identity::Caller;
@@ -28,7 +28,10 @@ use crate::lease::{LeaseId, NewRequest, Outcome};
 use crate::policy::UserName;
 use crate::settings::Visible;
 
-/// See the module.
+/// The start of the error for an ended lease. The tool removes it, because its own text says the same.
+pub const LEASE_ENDED: &str = "the lease has ended: ";
+
+/// The `Leases` service.
 pub(super) struct LeasesService {
     pub(super) gate: Gate,
     pub(super) owner: mpsc::Sender<Input>,
@@ -36,9 +39,9 @@ pub(super) struct LeasesService {
     /// Whether the manager serves other machines without both TLS and authentication.
     pub(super) insecure: bool,
     pub(super) started: Instant,
-    /// Of those who ask what they would get.
+    /// Rate limit of calls that ask what a request would get.
     pub(super) pace: Mutex<Pace>,
-    /// Of those who do not wait, and are refused.
+    /// Rate limit of refusals of requests that do not wait.
     pub(super) refusals: Arc<Mutex<Pace>>,
 }
 
@@ -63,7 +66,8 @@ impl Leases for LeasesService {
                 });
                 if refusals.as_ref().is_some_and(Refusals::are_too_many) {
                     return Err(Status::resource_exhausted(format!(
-                        "refused too often: {} times at once and then every {} ms; to wait for devices, causeway run --wait",
+                        "rate limit of refused requests exceeded: {} times at once and then every {} ms; to wait for \
+                         devices, causeway run --wait",
                         REFUSED.at_once,
                         REFUSED.each.as_millis()
                     )));
@@ -83,7 +87,7 @@ impl Leases for LeasesService {
             }
             Err(refused) => {
                 let step = Some(progress::Step::Refused(refused));
-                // There is room for it.
+                // Cannot fail: the channel is empty.
                 let _ = send.try_send(Ok(Progress { step }));
             }
         }
@@ -99,7 +103,7 @@ impl Leases for LeasesService {
         check_version(&request)?;
         if !self.pace.lock().may(&caller.user, self.started.elapsed()) {
             return Err(Status::resource_exhausted(format!(
-                "asked too often: {} times at once and then every {} s; to wait for devices, causeway run --wait",
+                "rate limit exceeded: {} times at once and then every {} s; to wait for devices, causeway run --wait",
                 CONSIDERED.at_once,
                 CONSIDERED.each.as_secs()
             )));
@@ -132,13 +136,13 @@ impl Leases for LeasesService {
     ) -> Result<Response<Granted>, Status> {
         let caller = self.gate.user(&request)?;
         let lease = wire::lease_id(&request.get_ref().lease_id)?;
-        self.granted(Wish::Confirm, lease, caller).await
+        self.granted(LeaseCall::Confirm, lease, caller).await
     }
 
     async fn renew(&self, request: Request<RenewLease>) -> Result<Response<Granted>, Status> {
         let caller = self.gate.user(&request)?;
         let lease = wire::lease_id(&request.get_ref().lease_id)?;
-        self.granted(Wish::Renew, lease, caller).await
+        self.granted(LeaseCall::Renew, lease, caller).await
     }
 
     async fn release(
@@ -147,8 +151,10 @@ impl Leases for LeasesService {
     ) -> Result<Response<ReleaseLeaseReply>, Status> {
         let caller = self.gate.user(&request)?;
         let lease = wire::lease_id(&request.get_ref().lease_id)?;
-        match self.ask(Wish::Release, lease, caller.user).await? {
-            Answer::Granted(_) => Err(Status::internal("it was not released")),
+        match self.ask(LeaseCall::Release, lease, caller.user).await? {
+            Answer::Granted(_) => Err(Status::internal(
+                "internal error: the lease was not released",
+            )),
             Answer::Other(Outcome::Unknown) => Err(unknown()),
             Answer::Over(_) | Answer::Other(_) => Ok(Response::new(ReleaseLeaseReply {})),
         }
@@ -188,14 +194,14 @@ impl Leases for LeasesService {
 }
 
 impl LeasesService {
-    /// Whose a caller is shown; `None`: everyone's.
+    /// The user whose leases the caller may see. `None`: everyone's.
     fn whose(&self, caller: Caller) -> Option<UserName> {
         (self.visible == Visible::Own && !caller.admin).then_some(caller.user)
     }
 
-    async fn ask(&self, wish: Wish, lease: LeaseId, user: UserName) -> Result<Answer, Status> {
+    async fn ask(&self, call: LeaseCall, lease: LeaseId, user: UserName) -> Result<Answer, Status> {
         let (answer, answered) = oneshot::channel();
-        let ask = Ask { wish, lease, user };
+        let ask = Ask { call, lease, user };
         let sent = self.owner.send(Input::Ask(ask, answer)).await;
         sent.map_err(|_| gone())?;
         let answer = answered.await.map_err(|_| gone())?;
@@ -204,26 +210,26 @@ impl LeasesService {
 
     async fn granted(
         &self,
-        wish: Wish,
+        call: LeaseCall,
         lease: LeaseId,
         caller: Caller,
     ) -> Result<Response<Granted>, Status> {
-        match self.ask(wish, lease, caller.user).await? {
+        match self.ask(call, lease, caller.user).await? {
             Answer::Granted(granted) => Ok(Response::new(granted)),
             Answer::Over(reason) => Err(Status::failed_precondition(format!(
-                "the lease is over: {reason}"
+                "{LEASE_ENDED}{reason}"
             ))),
-            Answer::Other(Outcome::Offered | Outcome::Waiting { .. }) => {
-                Err(Status::failed_precondition("it has not been granted yet"))
-            }
+            Answer::Other(Outcome::Offered | Outcome::Waiting { .. }) => Err(
+                Status::failed_precondition("the lease has not been granted yet"),
+            ),
             Answer::Other(_) => Err(unknown()),
         }
     }
 }
 
-/// Of another's lease as of none at all.
+/// The error for an unknown lease, and equally for another user's.
 fn unknown() -> Status {
-    Status::not_found("you have no such lease (any more)")
+    Status::not_found("unknown lease")
 }
 
 pub(super) fn lease_list(sight: &Sight<'_>, whose: Option<&UserName>) -> LeaseList {
@@ -251,7 +257,7 @@ fn check_version(request: &RequestDevices) -> Result<(), Status> {
         .map_err(|mismatch| Status::failed_precondition(format!("causeway-devmgr: {mismatch}")))
 }
 
-/// The request, or why it is none.
+/// Converts a request from the wire, or returns why it is malformed.
 fn new_request(
     caller: Caller,
     request: &RequestDevices,
@@ -282,7 +288,7 @@ fn new_request(
     }))
 }
 
-/// What a client says of itself is for people, and kept for as long as the lease.
+/// Shortens a client's description of itself, which is for people and kept as long as the lease.
 fn shortened(client: causeway_proto::control::Client) -> causeway_proto::control::Client {
     let short = |text: String| text.chars().take(64).collect();
     causeway_proto::control::Client {
@@ -294,7 +300,7 @@ fn shortened(client: causeway_proto::control::Client) -> causeway_proto::control
     }
 }
 
-/// How often a user was refused who does not wait.
+/// Counts the refusals of a user's requests that do not wait.
 struct Refusals {
     user: UserName,
     started: Instant,
@@ -315,9 +321,9 @@ impl Refusals {
     }
 }
 
-/// One stream of news about a request.
+/// A stream that reports on a request.
 struct Following {
-    /// Where a refusal counts.
+    /// Where refusals are counted.
     refusals: Option<Refusals>,
     lease: LeaseId,
     watcher: WatcherId,
@@ -326,7 +332,7 @@ struct Following {
 }
 
 impl Following {
-    /// Until the last news, or until nobody listens.
+    /// Forwards news until the last one, or until the stream is closed.
     async fn tell(
         self,
         mut heard: watch::Receiver<News>,
@@ -334,6 +340,7 @@ impl Following {
     ) {
         loop {
             tokio::select! {
+                // The owner has dropped the watcher.
                 changed = heard.changed() => if changed.is_err() {
                     return;
                 },
@@ -359,7 +366,7 @@ impl Following {
             }
         }
         let lost = Input::RequestLost(self.lease, self.watcher);
-        // It fails only when the owner is gone.
+        // Fails only when the owner has ended.
         let _ = self.owner.send(lost).await;
     }
 }

@@ -1,12 +1,16 @@
-//! The device manager as it is reached: gRPC around the lease machine.
+//! The device manager's service: gRPC around the lease manager.
 //!
-//! - `owner`: the one task that has the state; `input`: what it is told; `book`: what it shows.
-//! - `connections`: from a listening socket to a conversation, with TLS or without; `certified`: those of users who are removed.
-//! - `gate`: who calls. `nodes`, `leases`, `admin`: the services. `wire`, `quotas`: their words.
-//! - `watching`: `/healthz` and `/metrics`. `first_admin`: who administrates a manager that has nobody else.
+//! - `owner`: the one task that owns the state; `input`: its inputs; `book`: the durable state for
+//!   listings.
+//! - `connections`: from a listening socket to a gRPC connection, with or without TLS; `certified`:
+//!   connections by the name in their certificate, for removed users.
+//! - `gate`: authentication. `nodes`, `leases`, `admin`: the services. `wire`, `quotas`: conversions to
+//!   the wire.
+//! - `watching`: `/healthz` and `/metrics`. `first_admin`: the administrator of a manager that has no
+//!   other.
 //!
-//! What it is not: it decides nothing about leases; [`crate::lease`] does. Invariant: no task but the owner
-//! changes anything, and none of them is waited for by it.
+//! This module decides nothing about leases; [`crate::lease`] does. Invariant: only the owner changes
+//! state, and the owner never waits for another task.
 
 mod admin;
 mod book;
@@ -32,7 +36,7 @@ use causeway_proto::manager::admin_server::AdminServer;
 use causeway_proto::manager::leases_server::LeasesServer;
 use causeway_proto::manager::nodes_server::NodesServer;
 use causeway_security::{BadKey, LeaseKey, OwnCertificate, Secret};
-use causeway_serving::door::Judged;
+use causeway_serving::gate::Judged;
 use causeway_serving::services::{NotReflected, Services};
 use causeway_serving::watched::Listener;
 use parking_lot::{Mutex, RwLock};
@@ -52,99 +56,100 @@ use connections::{Connections, Incoming};
 pub use first_admin::renew_admin;
 use gate::Gate;
 use input::Input;
+pub use leases::LEASE_ENDED;
 use owner::{Beginning, Clock, Health, INBOX, Owner, Writer};
 use pace::Pace;
 use watching::{Counters, Watching};
 
-/// A peer that vanished is noticed by a ping.
+/// Interval and timeout of the HTTP/2 pings that detect vanished peers.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_WITHIN: Duration = Duration::from_secs(10);
-/// Calls at once on one connection: a client library has a few leases, a load generator many.
+/// Concurrent calls on one connection: a client library has a few leases, a load generator many.
 const MAX_STREAMS: u32 = 128;
-/// An inventory with all answers of a node's devices.
+/// Maximum size of a node's message: an inventory with all answers of its devices.
 const MAX_NODE_WORD: usize = 16 << 20;
-/// What others say is small: a line of a request, or a user with all his groups, is the longest.
+/// Maximum size of all other messages. The longest are a request's line, and a user with all groups.
 const MAX_WORD: usize = 16 << 10;
-/// A call's message has to come, and its answer to begin.
+/// Timeout for a call's message, and for the beginning of its answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// The manager cannot start, or go on.
+/// Why the manager cannot start, or cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum CannotStart {
-    /// An address that cannot be listened on.
+    /// The manager cannot listen on an address.
     #[error("cannot listen on {address}: {error}")]
     Listen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
-    /// A file of TLS.
+    /// A TLS file cannot be used.
     #[error(transparent)]
     Tls(#[from] causeway_security::BadFile),
-    /// What was kept cannot be opened.
+    /// The store cannot be opened.
     #[error("{}: {error}", path.display())]
     Opening {
-        /// Where it is.
+        /// The store's path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: StoreError,
     },
-    /// What was kept cannot be used.
+    /// The store cannot be used.
     #[error("{0}")]
     Store(#[from] StoreError),
-    /// The key that signs leases.
-    #[error("the key that signs leases: {0}")]
+    /// The key that signs leases is unusable.
+    #[error("the key that signs leases cannot be used: {0}")]
     Key(#[from] BadKey),
-    /// Where the first administrator would find his token.
+    /// The file for the first administrator's token cannot be written.
     #[error("cannot write the first administrator's token to {}: {error}", path.display())]
     AdminToken {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
-    /// There is no administrator, and none can be added.
+    /// No administrator exists, and none can be added.
     #[error("an administrator cannot be added: {0}")]
     NoAdmin(NotChanged),
-    /// It served, and does no more.
-    #[error("it has failed, as the lines before tell; what is written is good for another start")]
+    /// The manager has failed while it was serving.
+    #[error("the device manager has failed (see the log above); restart it, the store is intact")]
     Failed,
-    /// What is told of the services.
+    /// The gRPC reflection service cannot be built.
     #[error(transparent)]
     Services(#[from] NotReflected),
-    /// Something of the system's.
+    /// An error of the operating system.
     #[error("{0}")]
     System(#[from] std::io::Error),
 }
 
 /// A manager that serves.
 pub struct Running {
-    /// Where it listens.
+    /// The addresses that it listens on.
     pub addresses: Vec<SocketAddr>,
-    /// Where `/metrics` and `/healthz` have a listener of their own.
+    /// The address of the separate listener for `/metrics` and `/healthz`, if there is one.
     pub watched_at: Option<SocketAddr>,
     owner: tokio::task::JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
 
 impl Running {
-    /// When it serves no more although nobody has stopped it: who waits for this is to end the process, so that
-    /// it is started anew from what is written.
+    /// Waits until the manager stops serving without being told to. The process should end then, so that
+    /// it is restarted from its store.
     pub async fn failed(&mut self) {
-        // What it failed of was told by the panic.
+        // The panic has already reported the cause.
         let _ = (&mut self.owner).await;
     }
 
-    /// Takes nothing any more, writes what is not written yet, and is done.
+    /// Stops accepting input, writes what is not written yet, and returns.
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        // It ends with the last of those that could give it something; a panic of it was told already.
+        // The owner ends with the last task that could send input. A panic was already reported.
         let _ = self.owner.await;
     }
 }
 
-/// Starts serving what the store has.
+/// Starts serving the store's state.
 ///
 /// # Errors
 /// [`CannotStart`]; nothing is served then.
@@ -197,7 +202,7 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
     let owner = tokio::spawn(owner.run(inputs, stopping.clone()));
     if let Some(policy) = settings.policy.clone() {
         let (done, _) = oneshot::channel();
-        // The owner was just started.
+        // Cannot fail: the owner was just started.
         let _ = inbox
             .send(Input::Order(Event::PolicyChanged(policy), done))
             .await;
@@ -224,7 +229,7 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
     })
 }
 
-/// The one that leases were signed with before, or a new one.
+/// The stored key that signs leases, or a new one.
 fn signing_key(store: &mut dyn Store, known: Option<Secret>) -> Result<LeaseKey, CannotStart> {
     if let Some(pkcs8) = known {
         return Ok(LeaseKey::from_pkcs8(pkcs8)?);
@@ -297,14 +302,15 @@ fn serve(
             served = serving => if let Err(error) = served {
                 tracing::error!(%error, "the services ended");
             },
-            // Calls that last for as long as their callers want end with the process.
+            // Calls that last as long as their callers want end with the process.
             _ = stopping.wait_for(|&stop| stop) => {}
         }
     });
     Ok(())
 }
 
-/// Answers those who watch until it is told to stop: what they ask keeps the owner waiting for more.
+/// Serves `/metrics` and `/healthz` until the manager stops. These hold a sender to the owner, which
+/// would keep it from ending.
 async fn watch_over(watchers: Listener, watching: Watching, mut stopping: watch::Receiver<bool>) {
     tokio::select! {
         () = watchers.serve(watching) => {}
@@ -312,7 +318,7 @@ async fn watch_over(watchers: Listener, watching: Watching, mut stopping: watch:
     }
 }
 
-/// Asks the owner for something to show.
+/// Asks the owner to run `look` on its state, and returns the result.
 async fn read<T: Send + 'static>(
     owner: &mpsc::Sender<Input>,
     look: impl FnOnce(&Sight<'_>) -> T + Send + 'static,

@@ -1,7 +1,8 @@
-//! The `Nodes` service: what daemons in managed mode hold open.
+//! The `Nodes` service, to which daemons in managed mode stay connected.
 //!
-//! A task a connection reads and hands over; what is sent goes through a bounded queue of its own. A node that
-//! is slow to read is cut off, one that is silent is lost; neither is waited for.
+//! One task per connection reads messages and passes them to the owner. Messages to the node go through a
+//! bounded queue of the connection. A node that reads too slowly is disconnected, and one that is silent
+//! is lost. Nothing waits for either.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use causeway_proto::manager::nodes_server::Nodes;
 use causeway_proto::manager::{Alive, FromNode, Hello, ToNode, from_node, to_node};
 use causeway_proto::version;
-use causeway_serving::door::Peer;
+use causeway_serving::gate::Peer;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -25,14 +26,14 @@ use crate::inventory::{NodeId, limits};
 use crate::lease::{Epoch, Event, GrantWord, Joined, Running, Wall};
 use crate::policy::UserName;
 
-/// Messages that a node may be behind: as many leases as it can have, granted and withdrawn at once.
+/// Length of a node's outbound queue: enough to grant and withdraw as many leases as a node can have.
 const OUTBOUND: usize = 2 * limits::NODE_UNITS + 64;
-/// Addresses of one node.
+/// Maximum number of addresses of one node.
 const MAX_ADDRESSES: usize = 32;
-/// Bytes of one of them: a name of the DNS and a port.
+/// Maximum length in bytes of an address: a DNS name and a port.
 const MAX_ADDRESS: usize = 260;
 
-/// See the module.
+/// The `Nodes` service.
 pub(super) struct NodesService {
     pub(super) gate: Gate,
     pub(super) owner: mpsc::Sender<Input>,
@@ -50,8 +51,8 @@ impl Nodes for NodesService {
         let caller = self.gate.caller(&request)?;
         if !caller.may_join() {
             let text = format!(
-                "{0} is not known as a node; an administrator says `causeway users add --node {0}`, or of a user who is there \
-                 `causeway users node {0} yes`",
+                "{0} may not join as a node; an administrator can allow it: `causeway users add --node {0}`, or for an \
+                 existing user `causeway users node {0} yes`",
                 caller.user
             );
             return Err(Status::permission_denied(text));
@@ -59,15 +60,19 @@ impl Nodes for NodesService {
         let from = request.extensions().get::<Peer>().map(|peer| peer.address);
         let mut words = request.into_inner();
         let hello = tokio::time::timeout(self.silence_limit, words.message()).await;
-        let hello = hello.map_err(|_| Status::deadline_exceeded("a node says hello first"))??;
+        let hello = hello.map_err(|_| {
+            Status::deadline_exceeded("protocol error: a node's first message must be Hello")
+        })??;
         let Some(from_node::Message::Hello(hello)) = hello.and_then(|word| word.message) else {
-            return Err(Status::invalid_argument("a node says hello first"));
+            return Err(Status::invalid_argument(
+                "protocol error: a node's first message must be Hello",
+            ));
         };
         let is_insecure = hello.insecure;
         let account = self.gate.authenticates().then(|| caller.user.clone());
         let joined = joined(hello, account)?;
         tracing::info!(node = ?joined.node, name = joined.name, devices = joined.devices.len(),
-            leases = joined.running.len(), user = %caller.user, ?from, "a node says hello");
+            leases = joined.running.len(), user = %caller.user, ?from, "a node has joined");
         let (outbound, sent) = mpsc::channel(OUTBOUND);
         let (open, closed) = oneshot::channel();
         let connection = Connection {
@@ -92,7 +97,7 @@ impl Nodes for NodesService {
         let (answer, answered) = oneshot::channel();
         let input = Input::Joined(joined, link, answer);
         self.owner.send(input).await.map_err(|_| gone())?;
-        // A task of its own: who hangs up here has left.
+        // A separate task, because this call is dropped when the node disconnects.
         tokio::spawn(connection.read(words, closed));
         let answer = answered.await.map_err(|_| gone())?;
         answer.map_err(|not| match not {
@@ -149,23 +154,24 @@ struct Connection {
     alive: mpsc::Sender<ToNode>,
     load: Arc<Load>,
     silence_limit: Duration,
-    /// When what it has shown counts no more.
+    /// When the node's credentials expire.
     until: Option<Wall>,
 }
 
 impl Connection {
-    /// Until the node leaves, is silent or talks nonsense, or the owner drops its link.
+    /// Reads until the node leaves, is silent or sends a malformed message, or until the owner drops its
+    /// link.
     async fn read(self, mut words: Streaming<FromNode>, mut closed: oneshot::Receiver<()>) {
         let reason = loop {
             let word = tokio::select! {
                 word = tokio::time::timeout(self.silence_limit, words.message()) => word,
-                _ = &mut closed => break "it was replaced or cut off".to_owned(),
+                _ = &mut closed => break "the connection was replaced or closed by the manager".to_owned(),
             };
             let word = match word {
                 Ok(Ok(Some(word))) => word,
-                Ok(Ok(None)) => break "it left".to_owned(),
+                Ok(Ok(None)) => break "the node disconnected".to_owned(),
                 Ok(Err(status)) => break status.message().to_owned(),
-                Err(_) => break "it was silent for too long".to_owned(),
+                Err(_) => break "the node sent nothing within the heartbeat limit".to_owned(),
             };
             let refusal = match &word.message {
                 Some(from_node::Message::Refused(of)) => {
@@ -188,17 +194,17 @@ impl Connection {
             }
         };
         tracing::info!(node = ?self.node, reason, "a node's connection is over");
-        // It fails only when the owner is gone.
+        // Fails only when the owner has ended.
         let _ = self.owner.send(Input::Left(self.id, self.node)).await;
     }
 
-    /// Says so in the log, before the owner takes it in, who knows yet whose it was.
+    /// Logs a refusal before the owner handles it, while the owner still knows the lease's user.
     async fn tell_of_refusal(&self, word: GrantWord, reason: String) {
         let tell = move |sight: &Sight<'_>| {
             let user = sight.manager.holder(word.epoch).map(|user| &*user.0);
             tracing::warn!(node = ?word.node, lease = ?word.lease, user, reason, "a grant was refused");
         };
-        // It fails only when the owner is gone.
+        // Fails only when the owner has ended.
         let _ = self.owner.send(Input::Read(Box::new(tell))).await;
     }
 
@@ -213,7 +219,9 @@ impl Connection {
         };
         Ok(match word.message {
             Some(Message::Hello(_)) => {
-                return Err(Status::invalid_argument("a node says hello once"));
+                return Err(Status::invalid_argument(
+                    "protocol error: a node sent Hello twice",
+                ));
             }
             Some(Message::Inventory(changed)) => {
                 check_addresses(&changed.addresses)?;
@@ -233,6 +241,7 @@ impl Connection {
                 of: grant(&of.lease_id, of.epoch)?,
                 count: of.sessions,
             }),
+            // Checked here, because heartbeats arrive as long as the connection lives.
             Some(Message::Heartbeat(_)) if self.until.is_some_and(|until| wall_now() >= until) => {
                 return Err(Status::unauthenticated(NotKnown::Expired.to_string()));
             }
@@ -242,13 +251,13 @@ impl Connection {
                 let alive = to_node::Message::Alive(Alive {
                     number: beat.number,
                 });
-                // A node that is behind in reading hears of the next one.
+                // If the queue is full, the node gets the answer to a later heartbeat.
                 let _ = self.alive.try_send(ToNode {
                     message: Some(alive),
                 });
                 None
             }
-            // Of a later version.
+            // A message of a later version.
             None => None,
         })
     }

@@ -1,41 +1,41 @@
-//! How often each user may ask something that costs him nothing: some times at once, and then at a pace. What would be
-//! granted costs nothing at all; of requests, those do that are refused.
+//! Limits how often each user may ask something that costs them nothing: a burst, then a rate. Requests
+//! that are granted do not count; those that are refused do.
 //!
-//! What it is not: it knows no clock. Invariant: who has not asked for long enough has nothing kept of him.
+//! This module reads no clock. Invariant: a user who has not asked for long enough is not remembered.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::policy::UserName;
 
-/// So many times at once.
+/// A burst and a rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
-    /// Times that a user may ask at once.
+    /// Size of the burst.
     pub(super) at_once: u32,
-    /// Between two more.
+    /// Interval after which one more call is allowed.
     pub(super) each: Duration,
 }
 
-/// Of those who ask what they would get: people.
+/// For questions what a request would get, which people ask.
 pub(super) const CONSIDERED: Limit = Limit {
     at_once: 60,
     each: Duration::from_secs(1),
 };
-/// Of requests that do not wait and are refused: programs, of which a user may start many at once, and each of which asks
-/// no more often than this when it is let alone.
+/// For requests that do not wait and are refused. Programs make these, and a user may start many at once.
+/// Each retries no more often than this on its own.
 pub(super) const REFUSED: Limit = Limit {
     at_once: 240,
     each: Duration::from_millis(250),
 };
 
-/// See the module. Times are since a moment that is always the same one.
+/// A rate limit by user. All times are since the same arbitrary moment.
 #[derive(Debug)]
 pub(super) struct Pace {
     limit: Limit,
-    /// When each has all his times again.
+    /// When each user has the whole burst again.
     whole_at: HashMap<UserName, Duration>,
-    /// From so many on those are looked for who have.
+    /// The number of users at which those with a whole burst are removed.
     many: usize,
 }
 
@@ -48,7 +48,7 @@ impl Pace {
         }
     }
 
-    /// Whether the user may ask now; if so he has asked.
+    /// Whether the user may ask now; if so, counts the call.
     pub(super) fn may(&mut self, user: &UserName, now: Duration) -> bool {
         let may = self.has_left(user, now);
         if may {
@@ -62,7 +62,7 @@ impl Pace {
         self.next(user, now) <= now + self.limit.each * self.limit.at_once
     }
 
-    /// He has; more often than he may counts as often as he may.
+    /// Counts a call. Calls beyond the limit do not extend the waiting time.
     pub(super) fn has_asked(&mut self, user: &UserName, now: Duration) {
         let most = now + self.limit.each * self.limit.at_once;
         let next = self.next(user, now).min(most);

@@ -1,7 +1,7 @@
-//! Quotas in the wire's words: what is set, and who is under which.
+//! Quotas on the wire: the limits, and each subject's use.
 //!
-//! Invariant: of others who is no administrator learns nothing; of his groups he learns their limits, not what
-//! their members have.
+//! Invariant: a user who is no administrator learns nothing about other users. About their groups they
+//! learn the limits, and not what the members use.
 
 use causeway_proto::manager as pb;
 use tonic::Status;
@@ -12,7 +12,7 @@ use super::wire;
 use crate::identity::Caller;
 use crate::policy::{Quota, Subject};
 
-/// What concerns the caller; all of it for administrators.
+/// The quotas that concern the caller; all of them for administrators.
 pub(super) fn quota_list(sight: &Sight<'_>, caller: &Caller) -> pb::QuotaList {
     let is_own = |subject: &Subject| *subject == Subject::User(caller.user.clone());
     let concerns = |subject: &Subject| match subject {
@@ -38,7 +38,7 @@ fn quota_use(sight: &Sight<'_>, of: &Subject) -> Option<pb::QuotaUse> {
     let had = ledger.used(of, sight.now.wall, sight.book.policy.accounting_window);
     Some(pb::QuotaUse {
         who: Some(match of {
-            // Nobody in particular has anything.
+            // `EveryUser` is a default for users, so nothing is counted for it.
             Subject::EveryUser => return None,
             Subject::User(name) => Who::User(name.to_string()),
             Subject::Group(name) => Who::Group(name.to_string()),
@@ -64,7 +64,7 @@ pub(super) fn quota_of(quota: pb::Quota) -> Result<(Subject, Option<Quota>), Sta
         Some(Who::EveryUser(_)) => Subject::EveryUser,
         None => {
             return Err(Status::invalid_argument(
-                "a quota is a user's, a group's, or every user's",
+                "missing subject: a quota needs a user, a group, or every user",
             ));
         }
     };

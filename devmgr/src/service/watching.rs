@@ -1,6 +1,6 @@
-//! Seen from outside, for those who watch machines: `/healthz` and `/metrics`.
+//! Monitoring: `/healthz` and `/metrics`.
 //!
-//! Invariant: nothing of users is in it, and nobody's names: only counts, and nodes by their uuids.
+//! Invariant: both contain counts and nodes' uuids only, and nothing about users or names.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,18 +14,18 @@ use super::input::{Input, Use};
 use super::owner::Health;
 use super::read;
 
-/// What is counted.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Requests for devices that came.
+    /// Requests for devices received.
     pub(crate) requests: AtomicU64,
     /// Leases and reservations that clients were told of.
     pub(crate) granted: AtomicU64,
-    /// Leases that ended, for whatever reason.
+    /// Leases and requests that ended, for any reason.
     pub(crate) ended: AtomicU64,
-    /// Transactions of the store.
+    /// Transactions of the store that succeeded.
     pub(crate) commits: AtomicU64,
-    /// Those that failed.
+    /// Transactions of the store that failed.
     pub(crate) failed_commits: AtomicU64,
 }
 
@@ -35,7 +35,7 @@ impl Counters {
     }
 }
 
-/// See the module.
+/// Answers `/healthz` and `/metrics`.
 #[derive(Clone)]
 pub(super) struct Watching {
     pub(super) owner: mpsc::Sender<Input>,
@@ -118,7 +118,8 @@ fn gauges(book: &Book) -> Exposition {
     text
 }
 
-/// What connected nodes have moved and run, as of their last heartbeats; totals since each daemon's start.
+/// Adds the bytes and commands of connected nodes, as of their last heartbeats. Totals count from each
+/// daemon's start.
 fn by_node(book: &Book, text: &mut Exposition) {
     let loads = book.connected.iter();
     let loads: Vec<_> = loads

@@ -1,6 +1,6 @@
-//! From the lease machine's words to the wire's, and back.
+//! Conversions between the lease manager's types and the wire's.
 //!
-//! Invariant: what comes from outside is checked here for its shape, and nowhere else.
+//! Invariant: the shape of incoming messages is checked here, and nowhere else.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,10 +19,10 @@ use crate::lease::{
 };
 use crate::policy::{Class, UserName};
 
-/// Shares of one device, at most.
+/// Maximum number of shares of one device.
 const MAX_SHARES: u32 = 1024;
 
-/// 16 bytes.
+/// Converts 16 bytes to a lease id.
 pub(super) fn lease_id(bytes: &[u8]) -> Result<LeaseId, Status> {
     let id = bytes.try_into().map(LeaseId);
     id.map_err(|_| Status::invalid_argument("a lease id has 16 bytes"))
@@ -33,7 +33,7 @@ pub(super) fn node_id(bytes: &[u8]) -> Result<NodeId, Status> {
     id.map_err(|_| Status::invalid_argument("a node's uuid has 16 bytes"))
 }
 
-/// What a node offers, shares taken into account.
+/// The devices that a node offers, with their shares.
 pub(super) fn devices(
     inventory: Option<Inventory>,
     shared: &[pb::SharedDevice],
@@ -70,7 +70,7 @@ pub(super) fn class(priority: i32) -> Result<Class, Status> {
         Ok(pb::Priority::Low) => Ok(Class::Low),
         Ok(pb::Priority::Normal) => Ok(Class::Normal),
         Ok(pb::Priority::High) => Ok(Class::High),
-        Err(_) => Err(Status::invalid_argument("no such priority class")),
+        Err(_) => Err(Status::invalid_argument("unknown priority class")),
     }
 }
 
@@ -82,7 +82,7 @@ pub(super) fn priority(class: Class) -> pb::Priority {
     }
 }
 
-/// 0 is none on the wire.
+/// Converts milliseconds from the wire, where 0 means none.
 pub(super) fn span(milliseconds: u64) -> Option<Span> {
     Some(Span(milliseconds)).filter(|span| span.0 != 0)
 }
@@ -108,7 +108,7 @@ pub(super) fn grant(grant: &Grant) -> pb::Grant {
                 memory: of.memory_limit.unwrap_or(0),
             })
             .collect(),
-        // A limit that is over at once is none that 0 could say.
+        // 0 means no limit on the wire, so the shortest limit is 1 ms.
         limit_ms: grant.limit.map_or(0, |limit| limit.0.max(1)),
         autonomy_ms: grant.autonomy.0,
     }
@@ -122,7 +122,7 @@ pub(super) fn withdraw(lease: LeaseId, epoch: Epoch, reason: String) -> pb::With
     }
 }
 
-/// What it takes to sign.
+/// The data for signing a lease.
 pub(super) struct Signing<'a> {
     pub(super) key: &'a LeaseKey,
     pub(super) book: &'a Book,
@@ -188,7 +188,7 @@ fn all_shares(book: &Book, by_node: &[(NodeId, Vec<Unit>)]) -> Vec<pb::NodeShare
         .collect()
 }
 
-/// Units by node.
+/// Converts a list of units to the wire, grouped by node.
 pub(super) fn shares(book: &Book, units: &[(NodeId, Unit)]) -> Vec<pb::NodeShare> {
     let mut by_node: BTreeMap<NodeId, Vec<&Unit>> = BTreeMap::new();
     for (node, unit) in units {
@@ -200,12 +200,12 @@ pub(super) fn shares(book: &Book, units: &[(NodeId, Unit)]) -> Vec<pb::NodeShare
         .collect()
 }
 
-/// How many devices of which names those are, and not where: who is not shown what others have must not learn by asking
-/// which nodes there are, and what is free on them.
+/// Reduces shares to device names without places. A caller who may not see others' leases must not learn
+/// from answers which nodes exist, and what is free on them.
 pub(super) fn unplaced(nodes: Vec<pb::NodeShare>) -> pb::NodeShare {
     let devices = nodes.into_iter().flat_map(|node| node.devices);
     let mut devices: Vec<String> = devices.collect();
-    // Their order would tell of places.
+    // The original order would reveal places.
     devices.sort_unstable();
     pb::NodeShare {
         devices,
@@ -213,16 +213,22 @@ pub(super) fn unplaced(nodes: Vec<pb::NodeShare>) -> pb::NodeShare {
     }
 }
 
-/// What a request's stream says, and whether that is the last; `None`: nothing yet.
+/// Converts a request's news to the next message of its stream. `None`: nothing to send yet.
 pub(super) fn progress(news: News, lease: LeaseId) -> Result<Option<pb::Progress>, Status> {
     use pb::progress::Step;
     let step = match news {
         News::None => return Ok(None),
-        News::Waiting { position, of, lack } => Step::Position(pb::Position {
+        News::Waiting {
+            position,
+            of,
+            shortfall,
+        } => Step::Position(pb::Position {
             position,
             waiting: of,
             lease_id: lease.0.to_vec().into(),
-            lack: lack.map(|lack| lack.to_string()).unwrap_or_default(),
+            lack: shortfall
+                .map(|shortfall| shortfall.to_string())
+                .unwrap_or_default(),
         }),
         News::Granted(granted) => Step::Granted(granted),
         News::Refused(why) => Step::Refused(refused(&why)),
@@ -234,18 +240,19 @@ pub(super) fn progress(news: News, lease: LeaseId) -> Result<Option<pb::Progress
         News::Ended(reason) => Step::Ended(pb::Ended { reason }),
         News::Replaced => {
             return Err(Status::aborted(
-                "the same request was taken up over another connection",
+                "another connection has taken over this request",
             ));
         }
     };
     Ok(Some(pb::Progress { step: Some(step) }))
 }
 
-/// What is decided and not written yet has a status of its own, and it is that of a change that may well have happened.
+/// The status of a change that cannot be stored now. A change that is decided gets `DEADLINE_EXCEEDED`,
+/// because it may well have happened.
 pub(super) fn unwritten(unwritten: &Unwritten) -> Status {
     let text = unwritten.to_string();
     match unwritten {
-        Unwritten::NotDone(_) | Unwritten::Lost(_) => Status::unavailable(text),
+        Unwritten::ChangeError(_) | Unwritten::Lost(_) => Status::unavailable(text),
         Unwritten::Later(_) => Status::deadline_exceeded(text),
     }
 }
@@ -312,8 +319,8 @@ pub(super) fn waiting_request(
     }
 }
 
-/// How many units of each device are in leases: counted once for whoever asks for many, because meanwhile nobody else is
-/// served.
+/// The number of leased units of each device. Counted once per listing, because the owner serves nobody
+/// else meanwhile.
 pub(super) struct Leased(HashMap<(NodeId, DeviceId), u32>);
 
 impl Leased {
@@ -360,13 +367,13 @@ pub(super) fn node_info(book: &Book, leased: &Leased, row: &NodeRow) -> pb::Node
     }
 }
 
-/// Connected nodes that everybody can use who can reach them.
+/// Number of connected nodes that everyone who can reach them can use.
 pub(super) fn insecure_nodes(book: &Book) -> u32 {
     let insecure = book.connected.values().filter(|node| node.insecure);
     u32::try_from(insecure.count()).unwrap_or(u32::MAX)
 }
 
-/// The kinds of devices that are there, and how many of each: nothing of where they are, nor of who has them.
+/// The kinds of devices of connected nodes with their numbers, without places and users.
 pub(super) fn kinds(book: &Book) -> Vec<pb::DeviceKind> {
     let leased = Leased::of(book);
     let mut kinds: BTreeMap<(&str, &str, u64), (u32, u32)> = BTreeMap::new();
@@ -397,7 +404,7 @@ pub(super) fn kinds(book: &Book) -> Vec<pb::DeviceKind> {
         .collect()
 }
 
-/// The most telling of a device's types.
+/// The most specific of a device's types.
 fn kind_name(bits: u64) -> &'static str {
     const DEFAULT: u64 = 1;
     let named = causeway_proto::request::property::TYPES;

@@ -1,8 +1,8 @@
-//! redb's panics over a damaged file, as errors.
+//! Turns redb's panics over a damaged file into errors.
 //!
-//! redb believes what a page says as long as its checksum was not looked at, and panics where that makes no sense.
-//! Invariant: within [`guarded`] a panic ends as [`StoreError::Damaged`], and its place is in the log, because it may be a
-//! fault of ours and not of the file; all other panics are as before.
+//! redb trusts a page's contents until its checksum is verified, and panics where they make no sense.
+//! Invariant: a panic within [`guarded`] becomes [`StoreError::Damaged`]. Its location is logged, because
+//! the fault may be in the program and not in the file. All other panics are handled as before.
 
 use std::any::Any;
 use std::backtrace::Backtrace;
@@ -17,7 +17,8 @@ thread_local! {
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What `work` gives; a panic of it is an error. What `work` has used must not be used any more then.
+/// Runs `work` and turns its panic into an error. After such an error, the objects that `work` used must
+/// not be used again.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -32,10 +33,11 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, StoreError>) -> Result
     });
     let was_guarded = IS_GUARDED.replace(true);
     let result = catch_unwind(AssertUnwindSafe(work));
+    // Restored and not cleared, because calls can be nested.
     IS_GUARDED.set(was_guarded);
     result.unwrap_or_else(|panic| {
         Err(StoreError::Damaged(format!(
-            "a page of it makes no sense ({})",
+            "a page is invalid ({})",
             said(&*panic).lines().next().unwrap_or_default()
         )))
     })
@@ -46,9 +48,9 @@ fn log(info: &PanicHookInfo<'_>) {
     tracing::error!(
         said = said(info.payload()),
         place = place.unwrap_or_default(),
-        // Empty unless `RUST_BACKTRACE` asks for it.
+        // Empty unless `RUST_BACKTRACE` is set.
         backtrace = %Backtrace::capture(),
-        "the store's library or the manager has panicked over the store"
+        "a panic while the store was accessed"
     );
 }
 

@@ -1,4 +1,4 @@
-//! A store that forgets everything with its process: for tests of what uses one.
+//! A store in memory, for tests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::rows::{Reading, Table, row_of};
 use super::{Store, StoreError, Stored, Write};
 
-/// See the module. What is cloned shares its rows, as two openings of one file would.
+/// A store in memory. Clones share their rows, like two openings of one file.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     rows: Arc<Mutex<Rows>>,
@@ -18,19 +18,19 @@ pub struct MemoryStore {
 
 type Rows = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 
-/// A switch: while it is on, the store is as one on a full disk.
+/// A switch that makes a store fail as if the disk were full.
 #[derive(Clone, Debug, Default)]
 pub struct Failing(Arc<AtomicBool>);
 
 impl Failing {
-    /// From now on.
+    /// Turns the failure on or off.
     pub fn set(&self, failing: bool) {
         self.0.store(failing, Ordering::SeqCst);
     }
 }
 
 impl MemoryStore {
-    /// Its switch.
+    /// The store's switch.
     #[must_use]
     pub fn failing(&self) -> Failing {
         self.failing.clone()

@@ -1,12 +1,13 @@
-//! What survives a restart: rows in tables, changed all or nothing.
+//! The durable state: rows in tables, changed all or nothing.
 //!
-//! - [`Store`]: the narrow seam, so that a replicated store can take its place.
-//! - [`RedbStore`]: one file of the embedded database redb. [`MemoryStore`]: for tests; can be told to fail.
-//! - `guard`: what redb's panics over a damaged file become.
-//! - `rows`: what is written for each [`Write`], the same for every store.
+//! - [`Store`]: a narrow interface, which a replicated store could implement.
+//! - [`RedbStore`]: one file of the embedded database redb. [`MemoryStore`]: for tests; it can be made to
+//!   fail.
+//! - `guard`: turns redb's panics over a damaged file into errors.
+//! - `rows`: the rows of each [`Write`], the same for every store.
 //!
-//! What it is not: it decides nothing and knows no time. Invariant: when [`Store::apply`] has returned well,
-//! what it was given survives the loss of power; when it has not, none of it does.
+//! This module decides nothing and reads no clock. Invariant: after [`Store::apply`] has succeeded, its
+//! changes survive a loss of power. After it has failed, none of them does.
 
 mod guard;
 mod memory;
@@ -22,38 +23,38 @@ use crate::identity::{IdentityChange, TokenRow, User};
 use crate::lease::{Change, Rows};
 use crate::policy::UserName;
 
-/// One change of what is stored.
+/// One change of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// The lease machine's.
+    /// A change of the lease manager.
     Lease(Change),
-    /// Of users and tokens.
+    /// A change of users and tokens.
     Identity(IdentityChange),
     /// The key that signs leases, in PKCS#8 form.
     SigningKey(Secret),
 }
 
-/// Everything that is stored.
+/// The complete contents of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
-    /// The lease machine's.
+    /// The lease manager's rows.
     pub rows: Rows,
     /// Users.
     pub users: Vec<User>,
-    /// Their tokens.
+    /// The users' tokens.
     pub tokens: Vec<TokenRow>,
     /// Users who were removed.
     pub removed: Vec<UserName>,
-    /// The key that signs leases; `None`: none was made yet.
+    /// The key that signs leases. `None`: not generated yet.
     pub signing_key: Option<Secret>,
 }
 
-/// Where the manager keeps what must outlive it.
+/// Storage for the manager's durable state.
 pub trait Store: Send {
-    /// Everything that is there.
+    /// Reads everything.
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError`]
     fn load(&mut self) -> Result<Stored, StoreError>;
 
     /// Makes changes durable, all of them or none, in their order.
@@ -63,37 +64,37 @@ pub trait Store: Send {
     fn apply(&mut self, writes: &[Write]) -> Result<(), StoreError>;
 }
 
-/// The store cannot be used, for now or at all.
+/// The store cannot be used, temporarily or at all.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Another manager has it.
+    /// Another process has opened the store.
     #[error("another process uses the store")]
     InUse,
-    /// The system does not do what is asked: no room, no permission, a broken disk.
+    /// The operating system reports an error: no space, no permission, a broken disk.
     #[error("the store cannot be read or written: {0}")]
     System(std::io::Error),
-    /// Others can read, change or replace it.
+    /// Other users can read, change or replace the store.
     #[error("{}", .0.problem())]
     Exposed(#[from] causeway_security::BadFile),
-    /// Not a store, or damaged.
+    /// The file is no store, or is damaged.
     #[error("the store is damaged: {0}")]
     Damaged(String),
-    /// Of another version of the manager.
+    /// The store belongs to another version of the manager.
     #[error(
         "the store has schema {found}, and this causeway-devmgr knows schema {known}: upgrade it, or move the store away"
     )]
     Schema {
-        /// What the store says.
+        /// The schema of the store.
         found: u32,
-        /// What we write.
+        /// The schema of this manager.
         known: u32,
     },
-    /// A row that nobody here has written.
+    /// A row cannot be parsed.
     #[error("the store's table {table} has a row that cannot be read: {problem}")]
     Row {
-        /// Which table.
+        /// The table.
         table: &'static str,
-        /// Why.
+        /// The cause.
         problem: String,
     },
 }

@@ -1,8 +1,8 @@
-//! The store in one file of redb's.
+//! The store in one redb file.
 //!
-//! redb writes aside and switches over with one synchronisation, so a crash at any moment leaves the last
-//! state that was committed. After an error of the system it wants to be opened anew, which happens with the
-//! next use. Invariant: the file is readable by its owner alone, because it has the key that signs leases.
+//! redb uses copy-on-write and commits with one synchronisation, so a crash at any moment leaves the last
+//! committed state. After an I/O error the database must be reopened, which happens at the next use.
+//! Invariant: only its owner can read the file, because it contains the key that signs leases.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -17,10 +17,10 @@ use super::guard::guarded;
 use super::rows::{Reading, Row, Table, row_of, schema_row};
 use super::{Store, StoreError, Stored, Write};
 
-/// The manager reads everything once; what is written again and again fits.
+/// Size of redb's cache in bytes. Everything is read only once, and the rows that change often fit.
 const CACHE: usize = 16 << 20;
 
-/// See the module.
+/// The store in one redb file. See the module.
 #[derive(Debug)]
 pub struct RedbStore {
     path: PathBuf,
@@ -28,17 +28,18 @@ pub struct RedbStore {
 }
 
 impl RedbStore {
-    /// Opens the file, or makes it.
+    /// Opens the file, or creates it.
     ///
     /// # Errors
-    /// [`StoreError`] when it cannot be used, another manager has it, or it is of another schema.
+    /// [`StoreError`] if the file cannot be used, another manager has opened it, or it has another
+    /// schema.
     pub fn open(path: &Path) -> Result<RedbStore, StoreError> {
         causeway_security::check_own(path)?;
         let mut store = RedbStore {
             path: path.to_owned(),
             database: None,
         };
-        // Before anything is written into what may be of a later version.
+        // Read first: a store of a later version must not be changed.
         store.load()?;
         let tables = Table::ALL.map(|table| Row {
             table,
@@ -87,10 +88,10 @@ impl RedbStore {
         reading.done()
     }
 
-    /// To be opened anew with the next use.
+    /// Closes the database, so that the next use reopens it.
     fn close(&mut self) {
         let database = self.database.take();
-        // What is wrong with it was said, or is said by the next who opens it.
+        // The error was reported already, or the next use reports it.
         let _ = guarded(|| {
             drop(database);
             Ok(())
@@ -123,8 +124,9 @@ fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static 
 }
 
 fn write(database: &Database, rows: BTreeMap<Table, Vec<Row<'_>>>) -> Result<(), redb::Error> {
-    // One synchronisation each: it knows a half-written state by its checksums. To note free pages as well, for a
-    // quicker start after a crash, would take another; with ten thousand leases that start takes well under a second.
+    // One synchronisation per transaction: redb detects a half-written state by its checksums. Saving the
+    // free pages too would need another one. Without it, the start after a crash takes well under a
+    // second with ten thousand leases.
     let transaction = database.begin_write()?;
     for (table, rows) in rows {
         let mut table = transaction.open_table(definition(table))?;
@@ -154,6 +156,7 @@ fn open(path: &Path) -> Result<Database, StoreError> {
         .create_with_backend(FileBackend::new(file).map_err(redb::Error::from)?)
         .map_err(redb::Error::from)?;
     if is_new {
+        // The new file's name must be durable too.
         let folder = path
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty());
@@ -167,7 +170,7 @@ fn open(path: &Path) -> Result<Database, StoreError> {
 impl From<redb::Error> for StoreError {
     fn from(error: redb::Error) -> StoreError {
         match error {
-            // A page names others that lie behind the file's end.
+            // A page refers to others behind the end of the file.
             redb::Error::Io(error)
                 if matches!(
                     error.kind(),

@@ -1,7 +1,8 @@
-//! From changes to rows, and back: the schema.
+//! Converts changes to rows, and rows to the stored state: the schema.
 //!
-//! A key is what the [`Write`] names; a value is JSON, so that a field can be added later and a row can be
-//! read by people with nothing but the file. Invariant: what [`row_of`] writes, [`Reading`] reads as the same.
+//! A key is the id that the [`Write`] names. A value is JSON, so that fields can be added later, and
+//! people can read a row without this program. Invariant: [`Reading`] reads what [`row_of`] writes as the
+//! same value.
 
 use std::borrow::Cow;
 
@@ -15,7 +16,7 @@ use crate::lease::change::{Hour, UseRow};
 use crate::lease::{Change, Epoch};
 use crate::policy::{Quota, Subject};
 
-/// The version of what is described here. A store of another one is refused.
+/// The version of this schema. A store with another version is refused.
 ///
 /// 1, 2026-11: the first.
 pub(super) const SCHEMA: u32 = 1;
@@ -32,7 +33,7 @@ pub(super) enum Table {
     Uses,
     Users,
     Tokens,
-    /// Users who were removed. Managers of before let them in by certificate.
+    /// Users who were removed. Managers of before this table let them in by certificate.
     Removed,
     Absences,
 }
@@ -72,7 +73,7 @@ const META_EPOCHS: &[u8] = b"epochs";
 const META_POLICY: &[u8] = b"policy";
 const META_SIGNING_KEY: &[u8] = b"signing key";
 
-/// A row as it is put, or deleted (no value).
+/// A row to put, or to delete (no value).
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Row<'a> {
     pub(super) table: Table,
@@ -80,12 +81,12 @@ pub(super) struct Row<'a> {
     pub(super) value: Option<Vec<u8>>,
 }
 
-/// The row that says which schema the store has.
+/// The row with the store's schema version.
 pub(super) fn schema_row() -> Row<'static> {
     put(Table::Meta, META_SCHEMA, &SCHEMA)
 }
 
-/// What a change writes.
+/// The row that a change writes.
 pub(super) fn row_of(write: &Write) -> Row<'_> {
     match write {
         Write::Lease(change) => lease_row(change),
@@ -164,7 +165,7 @@ fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("rows have string keys and no way to fail")
 }
 
-/// Puts together what is read row by row.
+/// Collects the rows that are read.
 #[derive(Default)]
 pub(super) struct Reading {
     stored: Stored,
@@ -172,7 +173,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Takes one row in. Rows of one table may come in any order.
+    /// Adds one row. Rows of one table may come in any order.
     pub(super) fn take(
         &mut self,
         table: Table,
@@ -187,7 +188,7 @@ impl Reading {
                 META_EPOCHS => rows.epochs = read::<Epoch>(table, value)?,
                 META_POLICY => rows.policy = Some(read(table, value)?),
                 META_SIGNING_KEY => stored.signing_key = Some(Secret::new(value)),
-                // Of a later version that found this schema good enough.
+                // A value of a later version with the same schema.
                 _ => {}
             },
             Table::Leases => rows.leases.push(read(table, value)?),
@@ -206,7 +207,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Everything, if it is of our schema. A store without one is new.
+    /// Everything, if the schema is this version's. A store without a schema is new.
     pub(super) fn done(self) -> Result<Stored, StoreError> {
         match self.schema {
             Some(found) if found != SCHEMA => Err(StoreError::Schema {

@@ -1,4 +1,4 @@
-//! What is applied is what is loaded, over restarts, for every store.
+//! Tests that every store loads what was applied, across restarts.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -154,7 +154,7 @@ proptest! {
         let path = folder.path().join("store");
         let mut memory = MemoryStore::default();
         for batch in &batches {
-            // Opened anew each time, as by a manager that was started anew.
+            // Reopened each time, as after a restart.
             let mut file = RedbStore::open(&path).unwrap();
             file.apply(batch).unwrap();
             memory.apply(batch).unwrap();
@@ -263,7 +263,7 @@ fn a_store_of_a_later_manager_is_refused() {
     );
 }
 
-/// What every manager writes in time, and more than a page of it.
+/// A store with typical rows, larger than a page.
 fn a_real_store(path: &std::path::Path) {
     let mut store = RedbStore::open(path).unwrap();
     for round in 0..40_u32 {
@@ -296,7 +296,7 @@ fn a_store_with_flipped_bits_is_used_or_refused_and_never_panics() {
     for round in 0..150 {
         let mut damaged = whole.clone();
         for _ in 0..=next(8) {
-            // Zeros are mostly what nothing looks at.
+            // Zeros are mostly unused bytes.
             let at = match next(4) {
                 0 => next(whole.len()),
                 1 => next(8192),
@@ -349,7 +349,7 @@ fn a_store_that_others_can_get_at_is_refused() {
             Err(error) => panic!("{error}"),
         }
     }
-    // Nor is one made where everybody could replace it.
+    // No store is created in a folder where other users could replace it.
     set(folder.path(), 0o777);
     let new = folder.path().join("new");
     assert!(matches!(RedbStore::open(&new), Err(StoreError::Exposed(_))));

@@ -79,7 +79,7 @@ async fn an_administrator_revokes() {
     ann.see_nodes(1).await;
     let (asked, granted) = followed(&mut ann).await;
     let heat = "the room gets too hot";
-    let why = "an administrator revoked it: the room gets too hot";
+    let why = "an administrator revoked the lease: the room gets too hot";
     root.revoke_lease(&granted.lease_id, heat).await.unwrap();
     let reason = ended(asked).await;
     assert_eq!(reason, why);
@@ -88,7 +88,7 @@ async fn an_administrator_revokes() {
     assert_eq!(withdrawn, why);
     // Who asks later is told as well, and nobody else.
     let later = ann.renew(&granted.lease_id).await.unwrap_err();
-    assert_eq!(later.message(), format!("the lease is over: {why}"));
+    assert_eq!(later.message(), format!("the lease has ended: {why}"));
     let mut bob = manager.user("bob").await;
     let others = bob.renew(&granted.lease_id).await.unwrap_err();
     assert_eq!(others.code(), tonic::Code::NotFound);

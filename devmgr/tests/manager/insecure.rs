@@ -61,7 +61,7 @@ async fn a_manager_and_nodes_that_are_open_to_everybody_are_told_of() {
     );
     let examined = examined(&tool(&manager, "ann"), "INSECURE");
     for (word, cure) in [
-        ("can reach it", "manager.toml"),
+        ("can reach the manager", "manager.toml"),
         ("node node2", "daemon.toml"),
     ] {
         let is_it = |of: &&(String, String)| of.0.contains(word) && of.1.contains(cure);

@@ -63,7 +63,7 @@ async fn what_becomes_of_a_lease_is_found_by_its_user() {
         "a lease is served",
         "sessions of a lease",
         "the device manager withdraws a lease",
-        "a lease is served no more",
+        "a lease has ended",
         "session=",
     ];
     assert_of_ann(&see(&mut root, || daemon.log(), &lease, &words).await);

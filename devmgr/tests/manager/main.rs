@@ -18,6 +18,7 @@ mod node;
 mod orders;
 mod process;
 mod queue;
+mod quickstart;
 mod racing;
 mod reaching;
 mod real_node;

@@ -130,7 +130,10 @@ impl Daemon {
         let health = health.check(HealthCheckRequest::default()).await;
         [
             status.unwrap().into_inner().draining,
-            text.starts_with("HTTP/1.1 503 ") && text.ends_with("it is being drained\n"),
+            text.starts_with("HTTP/1.1 503 ")
+                && text.ends_with(
+                    "the device manager is draining this node, so it gets no new leases\n",
+                ),
             health.unwrap().into_inner().status == ServingStatus::NotServing as i32,
         ]
     }

@@ -51,8 +51,13 @@ fn files_that_everybody_can_change_or_replace_are_refused_with_their_names() {
     let manager = PathBuf::from(env!("CARGO_BIN_EXE_causeway-devmgr"));
     let daemon = programs().join("causewayd");
     let refuses = |program: &Path, code: i32, named: &Path| {
-        let mut command = Command::new(program);
-        command.arg("--config").arg(&settings);
+        // One that is not refused would serve for ever.
+        let mut command = Command::new("timeout");
+        command
+            .arg("20")
+            .arg(program)
+            .arg("--config")
+            .arg(&settings);
         if program == manager {
             command.arg("--store").arg(&store);
         }

@@ -68,7 +68,7 @@ fn assert_later<T: std::fmt::Debug>(answer: Result<T, Status>) {
     let status = answer.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     let said = status.message();
-    let says = ["store", "counts from now on", "as soon as", "undone"];
+    let says = ["store", "is in effect", "as soon as", "undone"];
     assert!(says.iter().all(|word| said.contains(word)), "{said}");
 }
 
@@ -76,7 +76,7 @@ fn assert_later<T: std::fmt::Debug>(answer: Result<T, Status>) {
 fn assert_not_done<T: std::fmt::Debug>(answer: Result<T, Status>) {
     let status = answer.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
-    assert!(status.message().contains("was not done"), "{status}");
+    assert!(status.message().contains("nothing was changed"), "{status}");
 }
 
 fn one_device(user: &str) -> Quota {

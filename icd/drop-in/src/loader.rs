@@ -1,16 +1,16 @@
-//! What loaders answer themselves when asked for a function by name: the functions of extensions
-//! that have a place in the dispatch table, and the loader's own description.
+//! Functions by name, as far as loaders answer for them: the extension functions with a slot in the
+//! dispatch table, and the loader's description of itself.
 //!
-//! It does not know the extension functions of the platform. Invariant: every name of an extension
-//! in the one list is found, whether or not the platform offers the extension; the function then
-//! answers the proper error.
+//! The platform's other extension functions are not here. Invariant: every extension function in the list
+//! of `cl-headers` is found, whether or not the platform offers the extension. The function then returns
+//! the proper error.
 
 use std::ffi::CStr;
 
 use cl_headers::types::*;
 
-/// The address of a function that a loader answers for, by name: NULL for what is between loader
-/// and driver alone, `None` for what is the platform's.
+/// Looks up a function by name. Returns NULL for functions that only loader and driver use between them,
+/// and `None` for names that the platform answers.
 #[must_use]
 pub fn function(name: &CStr) -> Option<*const c_void> {
     if name == c"clGetICDLoaderInfoOCLICD" {
@@ -22,14 +22,14 @@ pub fn function(name: &CStr) -> Option<*const c_void> {
     crate::exports::extension_function(cl_headers::entry_point(name)?.slot)
 }
 
-/// `clGetICDLoaderInfoOCLICD`: the loader's version, name and vendor, as strings. It is not exported
-/// but found by name, as in other loaders; `clinfo` asks for it.
+/// `clGetICDLoaderInfoOCLICD`: returns the loader's version, name and vendor, as strings. As in other
+/// loaders, it is not exported but found by name. `clinfo` uses it.
 ///
 /// # Errors
 /// `CL_INVALID_VALUE` for an unknown name, and for a buffer that is too small.
 ///
 /// # Safety
-/// `value` is NULL or has room for `size` bytes; `size_ret` is NULL or may be written.
+/// `value` is NULL or has room for `size` bytes. `size_ret` is NULL or writable.
 pub unsafe extern "C" fn clGetICDLoaderInfoOCLICD(
     info: cl_icdl_info,
     size: size_t,
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn clGetICDLoaderInfoOCLICD(
         if size < answer.len() {
             return CL_INVALID_VALUE;
         }
-        // SAFETY: the caller has room for `size` bytes, which suffice.
+        // SAFETY: the caller has room for `size` bytes, and the answer fits.
         unsafe {
             value
                 .cast::<u8>()
@@ -56,21 +56,21 @@ pub unsafe extern "C" fn clGetICDLoaderInfoOCLICD(
         };
     }
     if !size_ret.is_null() {
-        // SAFETY: the caller lets us write it.
+        // SAFETY: not NULL, so by this function's contract writable.
         unsafe { size_ret.write(answer.len()) };
     }
     CL_SUCCESS
 }
 
-/// This package's version, as C wants it.
+/// This package's version as a C string.
 const VERSION: &CStr =
     match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
         Ok(version) => version,
         Err(_) => panic!("a version holds no NUL"),
     };
 
-/// Tells the library crate of [`function`] when the dynamic linker loads this library, before any
-/// call: `clGetExtensionFunctionAddress`, which has no platform, is the library crate's.
+/// Registers [`function`] with the library crate when the dynamic linker loads this library, before any
+/// call. The library crate exports `clGetExtensionFunctionAddress`, which takes no platform.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static ON_LOAD: extern "C" fn() = on_load;

@@ -1,10 +1,10 @@
-//! Programs linked with the system's loader and started with the drop-in in its place: real
-//! processes; no server is configured, or one that does not answer.
+//! Starts real programs, linked with the system's loader, with the drop-in in its place. No server is
+//! configured, or one that does not answer.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A directory that holds the drop-in alone, as `libOpenCL.so.1`: what `LD_LIBRARY_PATH` is set to.
+/// A directory for `LD_LIBRARY_PATH`, with only the drop-in in it, as `libOpenCL.so.1`.
 fn library_directory(directory: &Path) -> PathBuf {
     let program = std::env::current_exe().expect("a program knows where it is");
     let library = program.with_file_name("libOpenCL.so");
@@ -15,8 +15,8 @@ fn library_directory(directory: &Path) -> PathBuf {
     place
 }
 
-/// Runs a program of the system or of this test with the drop-in, and with no other configuration
-/// than these variables.
+/// Runs a program of the system or of this test with the drop-in. The environment has no other
+/// configuration than `variables`.
 fn run_with_drop_in(
     program: &Path,
     arguments: &[&str],
@@ -63,7 +63,7 @@ fn a_program_gets_the_answers_of_a_loader() {
     let output = run_with_drop_in(&program, &[], directory.path(), &[]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {errors}", output.status);
-    // The dynamic linker complains here when a symbol's version is missing.
+    // The dynamic linker prints a warning when a symbol's version is missing.
     assert_eq!(errors, "");
 }
 

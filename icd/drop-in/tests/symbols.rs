@@ -1,5 +1,5 @@
-//! The symbols of the drop-in against the loaders that it stands in for: every function under the
-//! version that programs were linked with, and nothing else.
+//! Compares the symbols of the drop-in with those of the loaders that it replaces: every function has the
+//! version with which programs were linked, and there are no other symbols.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use cl_headers::{ENTRY_POINTS, SymbolVersion};
 
-/// The library as Cargo built it for this test: beside the test program.
+/// The library that Cargo built for this test, in the directory of the test program.
 fn drop_in() -> PathBuf {
     let program = std::env::current_exe().expect("a program knows where it is");
     let library = program.with_file_name("libOpenCL.so");
@@ -29,7 +29,7 @@ fn run(program: &str, arguments: &[&str], file: &Path) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The functions that a library defines for others, as `name@@VERSION`.
+/// The functions that a library exports, as `name@@VERSION`.
 fn defined(library: &Path) -> BTreeSet<String> {
     run(
         "nm",
@@ -55,8 +55,8 @@ fn exactly_the_functions_of_the_list_are_exported() {
     assert_eq!(defined(&drop_in()), expected);
 }
 
-/// Debian's loader is there with the package `ocl-icd-libopencl1`; Khronos', which Debian 12 does not
-/// have, where `CAUSEWAY_KHRONOS_LOADER` says (see `icd/tests/loaders/under_khronos.rs`).
+/// Debian's loader is in the package `ocl-icd-libopencl1`. Khronos' loader is not in Debian 12;
+/// `CAUSEWAY_KHRONOS_LOADER` names its directory (see `icd/tests/loaders/under_khronos.rs`).
 #[test]
 fn everything_in_the_loaders_of_others_is_in_ours_under_the_same_version() {
     let khronos = std::env::var_os("CAUSEWAY_KHRONOS_LOADER")
@@ -79,7 +79,7 @@ fn everything_in_the_loaders_of_others_is_in_ours_under_the_same_version() {
     }
 }
 
-/// Debian's numbers, and the one function of OpenCL 3.1 from Khronos' loader.
+/// The numbers are those of Debian's loader, plus the one function of OpenCL 3.1 from Khronos' loader.
 #[test]
 fn the_nodes_hold_as_many_functions_as_both_loaders_together() {
     let count = |node| {

@@ -11,7 +11,7 @@ use super::{command_buffer, loader, semaphore, server};
 use crate::error::{ClResult, fail, require};
 use crate::stub::{Device, Platform};
 
-/// The platform that a `cl_platform_id` argument means; NULL is the one there is.
+/// The platform that a `cl_platform_id` argument means. NULL means the only platform.
 pub(super) fn platform_of(raw: cl_platform_id) -> ClResult<Arc<Platform>> {
     if raw.is_null()
         && let Some(own) = loader::platform_handle()
@@ -21,10 +21,10 @@ pub(super) fn platform_of(raw: cl_platform_id) -> ClResult<Arc<Platform>> {
     handle::resolve::<Platform>(raw)
 }
 
-/// The devices of a type, in order, each with its handle.
+/// The devices of a type, in the platform's order. Each of them gets a handle.
 ///
 /// # Errors
-/// `CL_INVALID_DEVICE_TYPE` for unknown bits or none.
+/// `CL_INVALID_DEVICE_TYPE` for unknown bits or for 0.
 pub(super) fn devices_of_type(
     platform: &Platform,
     wanted: cl_device_type,
@@ -34,12 +34,14 @@ pub(super) fn devices_of_type(
         | CL_DEVICE_TYPE_GPU
         | CL_DEVICE_TYPE_ACCELERATOR
         | CL_DEVICE_TYPE_CUSTOM;
+    // clGetDeviceIDs: CL_INVALID_DEVICE_TYPE when device_type is not a valid value.
     require(
         wanted == CL_DEVICE_TYPE_ALL || (wanted != 0 && wanted & !known == 0),
         CL_INVALID_DEVICE_TYPE,
     )?;
     let is = |device: &Device, bits: cl_device_type| device.number(CL_DEVICE_TYPE) & bits != 0;
-    // Exactly one device is the default, never a custom one.
+    // "Default" means exactly one device, and never a custom device. CL_DEVICE_TYPE_ALL leaves custom
+    // devices out too.
     let devices = platform.devices();
     let default = devices
         .iter()
@@ -56,7 +58,7 @@ pub(super) fn devices_of_type(
     Ok(chosen.cloned().inspect(publish_once).collect())
 }
 
-/// Gives a device or server its handle for life, if it has none.
+/// Gives a device or server its permanent handle, if it has none yet.
 pub(super) fn publish_once<T: Object>(stub: &Arc<T>) {
     static PUBLISHING: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
     let _one_at_a_time = PUBLISHING.lock();
@@ -71,9 +73,12 @@ entry_points! {
         devices: *mut cl_device_id, num_devices: *mut cl_uint,
     ) {
         let platform = platform_of(platform)?;
+        // clGetDeviceIDs: CL_INVALID_VALUE when devices is not NULL and num_entries is 0.
         require(devices.is_null() || num_entries > 0, CL_INVALID_VALUE)?;
+        // clGetDeviceIDs: CL_INVALID_VALUE when both devices and num_devices are NULL.
         require(!(devices.is_null() && num_devices.is_null()), CL_INVALID_VALUE)?;
         let found = devices_of_type(&platform, device_type)?;
+        // clGetDeviceIDs: CL_DEVICE_NOT_FOUND when no device has the type.
         require(!found.is_empty(), CL_DEVICE_NOT_FOUND)?;
         if !num_devices.is_null() {
             // SAFETY: not NULL, so there is room for a number.
@@ -94,7 +99,8 @@ entry_points! {
     ) {
         let raw = device;
         let device = handle::resolve::<Device>(raw)?;
-        // SAFETY: the specification's contract of the three arguments.
+        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+        // given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         answer(raw, &device, param_name, info).map(drop)
     }
@@ -112,19 +118,22 @@ fn answer(
             Some(_) => info.give(handle::reference_count::<Device>(raw)?),
             None => info.give(1u32),
         },
-        // The node's answer is a handle, which no inventory carries.
+        // The node's driver would answer with a handle of its own process, so the inventory has no such
+        // row.
         CL_DEVICE_PARENT_DEVICE => {
             info.give(device.parent().map_or(std::ptr::null_mut(), handle::raw_of))
         }
         CL_DEVICE_AVAILABLE => info.give_bool(device.is_available()),
         _ => own_answer(device, name, info).unwrap_or_else(|| match device.info(name) {
             Some(Ok(bytes)) => info.give_bytes(bytes),
+            // clGetDeviceInfo: CL_INVALID_VALUE when param_name is not a known query, or not one that this
+            // device answers.
             _ => fail(CL_INVALID_VALUE),
         }),
     }
 }
 
-/// The rows of what every device has by us, whatever the node's driver says of it.
+/// Answers the queries that Causeway answers itself for every device, whatever the node's driver says.
 fn own_answer(
     device: &Arc<Device>,
     name: cl_device_info,

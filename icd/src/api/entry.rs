@@ -1,7 +1,8 @@
-//! What every entry point has around it: no panic leaves, the result becomes a code, the call is traced.
+//! The wrapper around every entry point: it catches panics, turns the result into an error code and traces
+//! the call.
 //!
-//! [`entry_points!`] turns functions that return [`ClResult`] into C functions. It checks no argument;
-//! that stands in each body, in the one order: handles, same context, object state, values, wait list,
+//! [`entry_points!`] turns functions that return [`ClResult`] into C functions. The wrapper checks no
+//! argument: each body does that, in the order handles, same context, object state, values, wait list,
 //! access flags.
 //!
 //! Invariant: no unwinding crosses the C ABI, and `errcode_ret` is always written when it is not NULL.
@@ -13,9 +14,9 @@ use cl_headers::types::*;
 use crate::error::{ClResult, Status};
 use crate::transport;
 
-/// A failed call's C result beside the code: NULL.
+/// The C result of a failed call that also returns a code: NULL.
 pub(crate) trait NullResult {
-    /// The NULL of the type.
+    /// NULL of this type.
     const NULL: Self;
 }
 
@@ -23,7 +24,7 @@ impl<T> NullResult for *mut T {
     const NULL: Self = std::ptr::null_mut();
 }
 
-/// Runs a body that answers with a code.
+/// Runs a body whose C function returns a code.
 pub(crate) fn code(name: &'static str, body: impl FnOnce() -> ClResult) -> cl_int {
     match run(name, body) {
         Ok(()) => CL_SUCCESS,
@@ -31,10 +32,10 @@ pub(crate) fn code(name: &'static str, body: impl FnOnce() -> ClResult) -> cl_in
     }
 }
 
-/// Runs a body that answers with an object or pointer, and its code through `errcode_ret`.
+/// Runs a body whose C function returns an object or pointer, and the code through `errcode_ret`.
 ///
 /// # Safety
-/// `errcode_ret` is NULL or may be written.
+/// `errcode_ret` is NULL or writable.
 pub(crate) unsafe fn object<T: NullResult>(
     name: &'static str,
     errcode_ret: *mut cl_int,
@@ -45,33 +46,34 @@ pub(crate) unsafe fn object<T: NullResult>(
         Err(status) => (T::NULL, status.0),
     };
     if !errcode_ret.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that a pointer other than NULL is writable.
         unsafe { errcode_ret.write(code) };
     }
     result
 }
 
-/// Runs a body whose failure is NULL without a code.
+/// Runs a body whose C function returns NULL on failure and has no place for a code.
 pub(crate) fn pointer<T: NullResult>(name: &'static str, body: impl FnOnce() -> ClResult<T>) -> T {
     run(name, body).unwrap_or(T::NULL)
 }
 
 fn run<T>(name: &'static str, body: impl FnOnce() -> ClResult<T>) -> ClResult<T> {
-    // In a child of fork any lock may be held by a thread that is not there: nothing is touched.
+    // In a child of fork, a lock may belong to a thread that does not exist there. So the call fails before
+    // it takes any lock.
     transport::check_not_forked()?;
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         tracing::error!("{name}: an internal error was caught; please report it");
         Err(Status::OUT_OF_HOST_MEMORY)
     });
     match &result {
-        // Disabled, it is one look at a number.
+        // With tracing off this costs one load of the maximum level, so successful calls are traced too.
         Ok(_) => tracing::trace!("{name}: CL_SUCCESS (0)"),
         Err(status) => trace_failure(name, *status),
     }
     result
 }
 
-/// Tells the log that a call has failed, and with which code.
+/// Logs at debug level that a call failed, and with which code.
 pub(crate) fn trace_failure(name: &'static str, status: Status) {
     tracing::debug!(
         "{name}: {} ({})",
@@ -80,7 +82,8 @@ pub(crate) fn trace_failure(name: &'static str, status: Status) {
     );
 }
 
-/// Defines entry points. The body returns [`ClResult`]; three forms, told apart by the result:
+/// Defines entry points. The body returns [`ClResult`]. There are three forms; they differ in how the C
+/// function reports an error:
 ///
 /// ```text
 /// fn clFlush(command_queue: cl_command_queue) { … ClResult<()> … }

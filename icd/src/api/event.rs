@@ -1,4 +1,4 @@
-//! Events: wait, info, user events, callbacks, profiling; markers and barriers.
+//! Events: waits, info, user events, callbacks and profiling. Also markers and barriers.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::info::{Answered, Info, list};
 use crate::error::{ClResult, fail, require};
 use crate::stub::{Context, Event, Hold, Queue, Submission, Work};
 
-/// Reads a wait list of a command on `queue`.
+/// Reads and checks the wait list of a command in `context`.
 ///
 /// # Errors
 /// `CL_INVALID_EVENT_WAIT_LIST`, `CL_INVALID_CONTEXT`.
@@ -22,9 +22,12 @@ pub(super) unsafe fn wait_list(
     count: cl_uint,
     events: *const cl_event,
 ) -> ClResult<Vec<Arc<Event>>> {
+    // clEnqueue*: CL_INVALID_EVENT_WAIT_LIST when the list is NULL and its count is not 0, or the list is
+    // not NULL and its count is 0.
     require(events.is_null() == (count == 0), CL_INVALID_EVENT_WAIT_LIST)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let handles = unsafe { list(events, count as usize) };
+    // clEnqueue*: CL_INVALID_EVENT_WAIT_LIST when an element is not a valid event.
     let wait = handles
         .iter()
         .map(|&raw| handle::resolve::<Event>(raw).or(fail(CL_INVALID_EVENT_WAIT_LIST)))
@@ -32,17 +35,18 @@ pub(super) unsafe fn wait_list(
     let same = wait
         .iter()
         .all(|event| Arc::ptr_eq(event.context(), context));
+    // clEnqueue*: CL_INVALID_CONTEXT when an event belongs to another context than the queue.
     require(same, CL_INVALID_CONTEXT)?;
     Ok(wait)
 }
 
-/// Hands a command's event to the application, if it asked for it.
+/// Gives a command's event to the application, if the application asked for it.
 ///
 /// # Safety
-/// `event` is NULL or may be written.
+/// `event` is NULL or writable.
 pub(super) unsafe fn give_event(event: *mut cl_event, stub: Arc<Event>) {
     if !event.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { event.write(handle::publish(stub)) };
     }
 }
@@ -56,7 +60,7 @@ fn synchronise(
     command: cl_command_type,
 ) -> ClResult {
     let queue = handle::resolve::<Queue>(command_queue)?;
-    // SAFETY: the specification's contract of a wait list.
+    // SAFETY: the specification demands NULL or as many handles as the count says.
     let wait = unsafe { wait_list(queue.context(), count, events)? };
     let work = if command == CL_COMMAND_MARKER {
         Work::Marker
@@ -81,13 +85,16 @@ fn synchronise(
 
 entry_points! {
     fn clWaitForEvents(num_events: cl_uint, event_list: *const cl_event) {
+        // clWaitForEvents: CL_INVALID_VALUE when num_events is 0 or event_list is NULL.
         require(num_events > 0 && !event_list.is_null(), CL_INVALID_VALUE)?;
         // SAFETY: not NULL, with `num_events` handles.
         let handles = unsafe { list(event_list, num_events as usize) };
+        // clWaitForEvents: CL_INVALID_EVENT when an element is not a valid event.
         let events = handles.iter().map(|&raw| handle::resolve::<Event>(raw)).collect::<ClResult<Vec<_>>>()?;
         let same = events.iter().all(|event| Arc::ptr_eq(event.context(), events[0].context()));
+        // clWaitForEvents: CL_INVALID_CONTEXT when the events are not all of one context.
         require(same, CL_INVALID_CONTEXT)?;
-        // All end before the call does, also when one failed.
+        // The call waits for all events, even after one has failed. The first error is the result.
         let mut result = Ok(());
         for event in &events {
             result = result.and(event.wait());
@@ -100,7 +107,7 @@ entry_points! {
         param_value: *mut c_void, param_value_size_ret: *mut size_t,
     ) {
         let stub = handle::resolve::<Event>(event)?;
-        // SAFETY: the specification's contract of the three arguments.
+        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         answer(event, &stub, param_name, info).map(drop)
     }
@@ -110,22 +117,26 @@ entry_points! {
         param_value: *mut c_void, param_value_size_ret: *mut size_t,
     ) {
         let stub = handle::resolve::<Event>(event)?;
-        // SAFETY: the specification's contract of the three arguments.
+        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         let profiled =
             stub.queue().is_some_and(|queue| queue.properties() & CL_QUEUE_PROFILING_ENABLE != 0);
+        // clGetEventProfilingInfo: CL_PROFILING_INFO_NOT_AVAILABLE for a user event, and when the queue was
+        // created without profiling.
         require(profiled, CL_PROFILING_INFO_NOT_AVAILABLE)?;
         let place = match param_name {
             CL_PROFILING_COMMAND_QUEUED => 0,
             CL_PROFILING_COMMAND_SUBMIT => 1,
             CL_PROFILING_COMMAND_START => 2,
             CL_PROFILING_COMMAND_END => 3,
-            // With what it has enqueued on its device.
+            // Includes the commands that this command has enqueued on its device.
             CL_PROFILING_COMMAND_COMPLETE => 4,
+            // clGetEventProfilingInfo: CL_INVALID_VALUE when param_name is not a known query.
             _ => return fail(CL_INVALID_VALUE),
         };
         match stub.times() {
             Some(times) => info.give(times[place]).map(drop),
+            // clGetEventProfilingInfo: CL_PROFILING_INFO_NOT_AVAILABLE when the command is not complete.
             None => fail(CL_PROFILING_INFO_NOT_AVAILABLE),
         }
     }
@@ -145,7 +156,9 @@ entry_points! {
 
     fn clSetUserEventStatus(event: cl_event, execution_status: cl_int) {
         let stub = handle::resolve::<Event>(event)?;
+        // clSetUserEventStatus: CL_INVALID_EVENT when the event is not a user event.
         require(stub.is_user(), CL_INVALID_EVENT)?;
+        // clSetUserEventStatus: CL_INVALID_VALUE when the status is neither CL_COMPLETE nor negative.
         require(execution_status == CL_COMPLETE || execution_status < 0, CL_INVALID_VALUE)?;
         stub.set_user_status(execution_status)
     }
@@ -155,15 +168,19 @@ entry_points! {
         user_data: *mut c_void,
     ) {
         let stub = handle::resolve::<Event>(event)?;
+        // clSetEventCallback: CL_INVALID_VALUE when pfn_notify is NULL.
         let Some(callback) = pfn_notify else { return fail(CL_INVALID_VALUE) };
         let known = matches!(command_exec_callback_type, CL_SUBMITTED | CL_RUNNING | CL_COMPLETE);
+        // clSetEventCallback: CL_INVALID_VALUE when the type is not CL_SUBMITTED, CL_RUNNING or
+        // CL_COMPLETE.
         require(known, CL_INVALID_VALUE)?;
         let user_data = user_data.expose_provenance();
         stub.on_status(
             command_exec_callback_type,
             Box::new(move |event, status| {
                 let user_data = std::ptr::with_exposed_provenance_mut(user_data);
-                // SAFETY: the application gave callback and data for exactly this call, from any thread.
+                // SAFETY: the application gave this callback and this data for exactly this call, from any
+                // thread.
                 unsafe { callback(handle::raw_of(event), status, user_data) };
             }),
         );
@@ -186,6 +203,7 @@ entry_points! {
 
     fn clEnqueueMarker(command_queue: cl_command_queue, event: *mut cl_event) {
         handle::resolve::<Queue>(command_queue)?;
+        // clEnqueueMarker: CL_INVALID_VALUE when event is NULL.
         require(!event.is_null(), CL_INVALID_VALUE)?;
         synchronise(command_queue, 0, std::ptr::null(), event, CL_COMMAND_MARKER)
     }
@@ -198,9 +216,11 @@ entry_points! {
         command_queue: cl_command_queue, num_events: cl_uint, event_list: *const cl_event,
     ) {
         handle::resolve::<Queue>(command_queue)?;
+        // clEnqueueWaitForEvents: CL_INVALID_VALUE when num_events is 0 or event_list is NULL.
         require(num_events > 0 && !event_list.is_null(), CL_INVALID_VALUE)?;
         let wrong_list = |status: crate::error::Status| {
-            // This function's own code for a bad element.
+            // clEnqueueWaitForEvents: CL_INVALID_EVENT, not the wait list's code, when an element is not a
+            // valid event.
             if status.0 == CL_INVALID_EVENT_WAIT_LIST { crate::error::Status(CL_INVALID_EVENT) } else { status }
         };
         synchronise(command_queue, num_events, event_list, std::ptr::null_mut(), CL_COMMAND_BARRIER)
@@ -222,6 +242,7 @@ fn answer(
         CL_EVENT_COMMAND_TYPE => info.give(event.command()),
         CL_EVENT_COMMAND_EXECUTION_STATUS => info.give(event.status()),
         CL_EVENT_REFERENCE_COUNT => info.give(handle::reference_count::<Event>(raw)?),
+        // clGetEventInfo: CL_INVALID_VALUE when param_name is not a known query.
         _ => fail(CL_INVALID_VALUE),
     }
 }

@@ -1,20 +1,20 @@
-//! Handles: what the application holds, what it may do with it, and how long it lives.
+//! Handles: the C objects that the application sees, their reference counts and their lifetime.
 //!
-//! A handle is a `repr(C)` block whose first two words are what loaders read
-//! ([`cl_headers::ObjectHead`]). All live ones stand in one table by address, so that a NULL, foreign,
-//! released or mistyped handle is recognised without touching its memory.
+//! A handle is a `repr(C)` block that begins with the two words that loaders read
+//! ([`cl_headers::ObjectHead`]). One table lists all live blocks by address. So a NULL, foreign, released
+//! or mistyped handle is recognised without a read of its memory.
 //!
-//! A handle lives as long as its stub. The application's holds are counted apart
-//! (`*_REFERENCE_COUNT` shows them alone) and keep the stub alive while there is one; after that other
-//! objects may still hold it (a queue its context…), and a handle that a query gives back then is valid,
-//! as on every driver. A kernel or buffer that only running commands still use is dead to the application.
+//! A handle lives as long as its stub. The application's references are counted separately, and only they
+//! appear in `*_REFERENCE_COUNT`. They keep the stub alive. Other objects may keep it alive for longer, for
+//! example a queue keeps its context. A query may then return the handle again, and it is valid. A kernel
+//! or buffer that only running commands still use is invalid for the application.
 //!
-//! Loaders read the first words of every handle before we see it. So a block, once made, stays readable
-//! for the life of the process: a dead one rests, empty, and is used again for a later object of its
-//! kind when many others have died since.
+//! Loaders read the first words of a handle before this library sees it. So a block stays readable for the
+//! life of the process. The block of a destroyed object stays empty, and is reused for an object of the
+//! same kind only after many others of that kind were destroyed.
 //!
-//! Invariant: an address is in the table exactly while the block behind it has a live stub; a block
-//! rests only after its entry was removed under the table's shard lock.
+//! Invariant: an address is in the table exactly while its block has a live stub. A block becomes reusable
+//! only after its entry was removed under the table's shard lock.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasherDefault;
@@ -33,7 +33,7 @@ use crate::stub::{
     Platform, Program, Queue, Sampler, Semaphore, Server,
 };
 
-/// Which OpenCL object a handle stands for.
+/// The kind of OpenCL object that a handle stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Platform,
@@ -52,19 +52,19 @@ pub(crate) enum Kind {
     Server,
 }
 
-/// A stub that applications hold by handle.
+/// A stub to which the application has a handle.
 pub(crate) trait Object: Send + Sync + Sized + 'static {
-    /// Its kind.
+    /// The kind of the handle.
     const KIND: Kind;
-    /// The code for a handle that is none of this kind.
+    /// The error code for a handle that is not a live one of this kind.
     const INVALID: cl_int;
     /// The C handle type.
     type Raw: Copy;
-    /// Its tie to a handle.
+    /// The stub's link to its handle.
     fn binding(&self) -> &Binding;
-    /// Whether the application may come by its handle again after its last hold: from a query on
-    /// another object, or in a callback. Otherwise the handle is dead although commands still use
-    /// the object.
+    /// Whether the application may get the handle again after it has released its last reference: from a
+    /// query on another object, or in a callback. Otherwise the handle is invalid from then on, even while
+    /// commands use the object.
     fn outlives_holds(&self) -> bool;
     /// The address behind a C handle.
     fn address(raw: Self::Raw) -> usize;
@@ -121,7 +121,7 @@ struct Block<T> {
 struct Holds<T> {
     count: u32,
     stub: Weak<T>,
-    // Some while the application holds the object.
+    // `Some` while the application's reference count is not 0: this keeps the stub alive.
     held: Option<Arc<T>>,
 }
 
@@ -129,13 +129,14 @@ type Table = DashMap<usize, Kind, BuildHasherDefault<FxHasher>>;
 
 static TABLE: LazyLock<Table> = LazyLock::new(Table::default);
 
-/// Gives a new stub its handle, with one hold of the application's.
+/// Gives a new stub its handle, with a reference count of 1.
 pub(crate) fn publish<T: Object>(stub: Arc<T>) -> T::Raw {
     publish_held(stub, 1)
 }
 
-/// Gives a stub its handle without any hold: platforms, servers and root devices, which are never released, and launches
-/// of command buffers, which go with these.
+/// Gives a stub a handle with a reference count of 0. This is for objects that the application never
+/// releases: platforms, servers and root devices, and the launches of command buffers, which end with their
+/// command buffer.
 pub(crate) fn publish_permanent<T: Object>(stub: &Arc<T>) -> T::Raw {
     publish_held(stub.clone(), 0)
 }
@@ -155,16 +156,16 @@ fn publish_held<T: Object>(stub: Arc<T>, count: u32) -> T::Raw {
     T::raw(address)
 }
 
-/// How many blocks of a kind rest before the oldest is used again. A program that still uses a handle
-/// after so many later ones died is told of another object; one that does so earlier gets its error.
+/// Number of empty blocks of a kind that are kept before the oldest is reused. A program that uses a
+/// released handle gets an error until its block is reused. After that the handle means another object.
 const AT_REST: usize = 4096;
 
-// Addresses of blocks whose stubs are gone, the longest dead first; one list a kind, since a block is
-// only used again for an object of its own type.
+// Addresses of blocks whose stubs are gone, the oldest first. There is one list per kind, because a block
+// is reused only for an object of its own type.
 static RESTING: [Mutex<VecDeque<usize>>; Kind::Server as usize + 1] =
     [const { Mutex::new(VecDeque::new()) }; Kind::Server as usize + 1];
 
-/// Puts a block into memory that stays readable for ever; its address.
+/// Puts a block into memory that stays readable for the life of the process. Returns its address.
 fn place<T: Object>(block: Block<T>) -> usize {
     let rested = {
         let mut resting = RESTING[T::KIND as usize].lock();
@@ -177,17 +178,18 @@ fn place<T: Object>(block: Block<T>) -> usize {
     let Some(address) = rested else {
         return Box::into_raw(Box::new(block)).expose_provenance();
     };
-    // SAFETY: the address came from `Box::into_raw` of this type, nobody else has it since it was
-    // taken from the list, and the empty block there needs no drop.
+    // SAFETY: the address came from `Box::into_raw` of this type. It was removed from the list under its
+    // lock, so no other thread uses it. The empty block there needs no drop.
     unsafe { std::ptr::with_exposed_provenance_mut::<Block<T>>(address).write(block) };
     address
 }
 
 fn retire<T: Object>(address: usize) {
+    // Only the call that removes the entry goes on, so a block is emptied once.
     if TABLE.remove(&address).is_none() {
         return;
     }
-    // SAFETY: the entry, which is removed once, said that a block of this type is there; blocks are
+    // SAFETY: the entry, which is removed only once, said that a block of this type is there. Blocks are
     // never freed.
     let block = unsafe { &*std::ptr::with_exposed_provenance::<Block<T>>(address) };
     let dead = std::mem::replace(
@@ -198,12 +200,12 @@ fn retire<T: Object>(address: usize) {
             held: None,
         },
     );
-    // What is left of the stub: its memory.
+    // The stub itself is already destroyed. This frees the memory that the weak reference kept.
     drop(dead);
     RESTING[T::KIND as usize].lock().push_back(address);
 }
 
-/// The handle of a stub, as info answers need it; NULL for one that the application never saw.
+/// The handle of a stub, for info answers. Returns NULL for a stub without a handle.
 pub(crate) fn raw_of<T: Object>(stub: &Arc<T>) -> T::Raw {
     T::raw(stub.binding().handle().unwrap_or(0))
 }
@@ -215,20 +217,25 @@ fn with_holds<T: Object, R>(raw: T::Raw, body: impl FnOnce(&mut Holds<T>) -> R) 
     }
     match TABLE.get(&address) {
         Some(kind) if *kind == T::KIND => {
-            // SAFETY: the entry says that a block of this type is there; the guard keeps it.
+            // SAFETY: the entry says that a block of this type is there. The guard keeps the entry in the
+            // table.
             let block = unsafe { &*std::ptr::with_exposed_provenance::<Block<T>>(address) };
             Ok(body(&mut block.holds.lock()))
         }
+        // All functions: the kind's CL_INVALID_* when no live object of this kind has the address.
         _ => fail(T::INVALID),
     }
 }
 
-/// The stub behind a handle.
+/// Returns the stub behind a handle. This is the handle check of every entry point.
 ///
 /// # Errors
-/// The kind's `CL_INVALID_*` for NULL, foreign, dead and mistyped handles.
+/// The kind's `CL_INVALID_*` for NULL, foreign, released and mistyped handles.
 pub(crate) fn resolve<T: Object>(raw: T::Raw) -> ClResult<Arc<T>> {
-    // Outside of the table's lock: the last reference may go with what is refused.
+    // Every function: CL_INVALID_CONTEXT, CL_INVALID_MEM_OBJECT and so on when a handle is not a valid
+    // object of its type.
+    // The stub leaves the closure: if it is refused, this may drop the last reference, which must not
+    // happen under the table's lock.
     let (stub, held) = with_holds(raw, |holds: &mut Holds<T>| {
         (holds.stub.upgrade(), holds.count > 0)
     })?;
@@ -238,7 +245,7 @@ pub(crate) fn resolve<T: Object>(raw: T::Raw) -> ClResult<Arc<T>> {
     }
 }
 
-/// One more hold.
+/// Increments the application's reference count.
 ///
 /// # Errors
 /// As [`resolve`].
@@ -250,20 +257,21 @@ pub(crate) fn retain<T: Object>(raw: T::Raw) -> ClResult {
     })
 }
 
-/// One hold less; the last one lets the stub go once nothing else holds it.
+/// Decrements the application's reference count. At 0 the stub is destroyed once no other object uses it.
 ///
 /// # Errors
-/// As [`resolve`], and the same for a handle that the application holds no more.
+/// As [`resolve`]. The code is the same for a handle whose reference count is 0 already.
 pub(crate) fn release<T: Object>(raw: T::Raw) -> ClResult {
     release_one::<T>(raw).map(drop)
 }
 
-/// The same; says whether it was the application's last hold.
+/// As [`release`]. Returns whether this was the application's last reference.
 ///
 /// # Errors
 /// As [`release`].
 pub(crate) fn release_one<T: Object>(raw: T::Raw) -> ClResult<bool> {
-    // The stub may be dropped by this, which removes the entry: not under the shard's lock.
+    // The stub leaves the closure too: its drop removes the entry, which needs the shard lock that the
+    // closure holds.
     let last = with_holds(raw, |holds: &mut Holds<T>| {
         holds.count = holds.count.checked_sub(1)?;
         Some(if holds.count == 0 {
@@ -278,11 +286,12 @@ pub(crate) fn release_one<T: Object>(raw: T::Raw) -> ClResult<bool> {
             drop(stub);
             Ok(was_last)
         }
+        // clRelease*: the kind's CL_INVALID_* when the application has no reference left to release.
         None => fail(T::INVALID),
     }
 }
 
-/// The application's holds, for `*_REFERENCE_COUNT`.
+/// The application's reference count, for `*_REFERENCE_COUNT`.
 ///
 /// # Errors
 /// As [`resolve`].
@@ -290,12 +299,13 @@ pub(crate) fn reference_count<T: Object>(raw: T::Raw) -> ClResult<cl_uint> {
     with_holds(raw, |holds: &mut Holds<T>| holds.count)
 }
 
-/// Sets the loader's word in a live object of this type (ICD 2).
+/// Sets the loader's word in a live object of this type (`cl_khr_icd` 2).
 pub(crate) fn set_dispatch_data<T: Object>(raw: T::Raw, data: *mut c_void) -> ClResult {
     let address = T::address(raw);
     match TABLE.get(&address) {
         Some(kind) if *kind == T::KIND => {
-            // SAFETY: as in `with_holds`.
+            // SAFETY: the entry says that a block of this type is there. The guard keeps the entry in the
+            // table.
             let block = unsafe { &*std::ptr::with_exposed_provenance::<Block<T>>(address) };
             block.head.set_dispatch_data(data);
             Ok(())

@@ -1,9 +1,9 @@
-//! Answers of `clGet*Info`: the size logic once, for all of them.
+//! Answers of `clGet*Info`: the size rules that all of these queries share.
 //!
-//! Every query ends in exactly one `give*` call, which yields the [`Answered`] that the entry point
-//! must return, so no query can forget to answer. Specification: the common rules of information
-//! queries (`CL_INVALID_VALUE` when the size is too small and the pointer not NULL; the needed size is
-//! always reported, also where it is too small).
+//! Every query ends in exactly one `give*` call. That call returns the [`Answered`] that the entry point
+//! must return, so no query can forget to answer. The specification has the same rules for all:
+//! `CL_INVALID_VALUE` when the pointer is not NULL and the size is too small. The needed size is reported
+//! in either case.
 
 use std::ffi::CStr;
 
@@ -15,7 +15,7 @@ use crate::error::{ClResult, fail, require};
 #[derive(Debug)]
 pub(crate) struct Answered(());
 
-/// Where an info answer goes.
+/// The place for an answer, as the application gave it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Info {
     size: size_t,
@@ -23,7 +23,7 @@ pub(crate) struct Info {
     size_ret: *mut size_t,
 }
 
-/// Plain C values that may be copied out byte by byte.
+/// C values that may be copied to the application byte by byte.
 ///
 /// # Safety
 /// The type has no padding and no invariant.
@@ -46,7 +46,7 @@ impl Info {
     /// Takes the three arguments of an info function.
     ///
     /// # Safety
-    /// `value` is NULL or has room for `size` bytes; `size_ret` is NULL or may be written.
+    /// `value` is NULL or has room for `size` bytes. `size_ret` is NULL or writable.
     pub(crate) unsafe fn new(size: size_t, value: *mut c_void, size_ret: *mut size_t) -> Info {
         Info {
             size,
@@ -58,13 +58,15 @@ impl Info {
     /// Answers with raw bytes.
     ///
     /// # Errors
-    /// `CL_INVALID_VALUE` when they do not fit.
+    /// `CL_INVALID_VALUE` when the bytes do not fit.
     pub(crate) fn give_bytes(self, bytes: &[u8]) -> ClResult<Answered> {
-        // Before the bytes: the needed size is told where they do not fit, too.
+        // This comes first: the specification reports the needed size even when the answer does not fit.
         let answered = self.give_size(bytes.len());
         if !self.value.is_null() {
+            // clGet*Info: CL_INVALID_VALUE when param_value is not NULL and param_value_size is smaller
+            // than the answer.
             require(self.size >= bytes.len(), CL_INVALID_VALUE)?;
-            // SAFETY: `new`'s contract gives room for `size` bytes, and the length was checked.
+            // SAFETY: `new`'s contract gives room for `size` bytes, and the length fits into it.
             unsafe {
                 self.value
                     .cast::<u8>()
@@ -74,10 +76,10 @@ impl Info {
         answered
     }
 
-    /// Answers with a size alone, for what is written elsewhere (program binaries).
+    /// Reports a size only. The caller writes the contents elsewhere (program binaries).
     pub(crate) fn give_size(self, size: usize) -> ClResult<Answered> {
         if !self.size_ret.is_null() {
-            // SAFETY: `new`'s contract.
+            // SAFETY: by `new`'s contract a pointer other than NULL is writable.
             unsafe { self.size_ret.write(size) };
         }
         Ok(Answered(()))
@@ -119,7 +121,7 @@ impl Info {
         self.give_text(text.as_bytes())
     }
 
-    /// Answers with a text of any encoding and its NUL.
+    /// Answers with a text of any encoding, up to its first NUL, and a NUL.
     ///
     /// # Errors
     /// As [`Info::give_bytes`].
@@ -130,13 +132,13 @@ impl Info {
         self.give_bytes(&bytes)
     }
 
-    /// The room and the pointer, for an answer that is written through pointers inside it.
+    /// The pointer and the size, for an answer that is written through pointers inside the buffer.
     pub(crate) fn room(self) -> (*mut c_void, size_t) {
         (self.value, self.size)
     }
 }
 
-/// Reads a NUL-terminated argument.
+/// Reads a NUL-terminated string argument.
 ///
 /// # Errors
 /// `code` for NULL or text that is not UTF-8.
@@ -144,8 +146,9 @@ impl Info {
 /// # Safety
 /// `text` is NULL or a C string.
 pub(crate) unsafe fn c_str<'a>(text: *const c_char, code: cl_int) -> ClResult<&'a str> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let bytes = unsafe { c_bytes(text, code)? };
+    // No rule of the specification covers text that is not UTF-8. It gets the code for a wrong argument.
     std::str::from_utf8(bytes).or(fail(code))
 }
 
@@ -157,17 +160,19 @@ pub(crate) unsafe fn c_str<'a>(text: *const c_char, code: cl_int) -> ClResult<&'
 /// # Safety
 /// As [`c_str`].
 pub(crate) unsafe fn c_bytes<'a>(text: *const c_char, code: cl_int) -> ClResult<&'a [u8]> {
+    // The caller passes the code that its function has for a string that is NULL.
     if text.is_null() {
         return fail(code);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     Ok(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// Reads an array argument; empty for NULL, a count of 0, and one that no memory has room for.
+/// Reads an array argument. Returns an empty slice for NULL, for a count of 0, and for a count that no
+/// memory can hold.
 ///
 /// # Safety
-/// `values` is NULL or points to `count` readable elements that stay for the returned life.
+/// `values` is NULL or points to `count` readable elements that stay valid for `'a`.
 pub(crate) unsafe fn list<'a, T>(values: *const T, count: usize) -> &'a [T] {
     let possible = count
         .checked_mul(size_of::<T>())
@@ -175,7 +180,7 @@ pub(crate) unsafe fn list<'a, T>(values: *const T, count: usize) -> &'a [T] {
     if values.is_null() || !possible {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { std::slice::from_raw_parts(values, count) }
 }
 
@@ -193,7 +198,8 @@ mod tests {
     #[test]
     fn an_array_that_cannot_be_is_empty() {
         for count in [0, usize::MAX, isize::MAX as usize] {
-            // SAFETY: nothing is read where nothing can be.
+            // SAFETY: a count of 0 reads nothing, and the function refuses the others because no memory can
+            // hold them.
             assert!(unsafe { list([7u64].as_ptr(), count) }.is_empty());
         }
     }

@@ -1,4 +1,4 @@
-//! Launches: `clEnqueueNDRangeKernel`, `clEnqueueTask`, and native kernels, which stay on the node.
+//! Launches: `clEnqueueNDRangeKernel`, `clEnqueueTask`, and `clEnqueueNativeKernel`, which always fails.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::error::{ClResult, fail, require};
 use crate::stub::kernel::Launch;
 use crate::stub::{Kernel, Queue, Range};
 
-/// What every launch has.
+/// The arguments that every launch has.
 struct Enqueue {
     queue: cl_command_queue,
     kernel: cl_kernel,
@@ -22,7 +22,7 @@ struct Enqueue {
     event: *mut cl_event,
 }
 
-/// Checks in order: same context, executable, arguments, which may be unset if they are `deferred`.
+/// Checks in order: same context, executable, arguments. With `deferred`, arguments may be unset.
 ///
 /// # Errors
 /// As `clEnqueueNDRangeKernel`.
@@ -32,30 +32,33 @@ pub(super) fn begun<'a>(
     deferred: bool,
 ) -> ClResult<Launch<'a>> {
     let context = kernel.program().context();
+    // clEnqueueNDRangeKernel: CL_INVALID_CONTEXT when kernel and queue belong to different contexts.
     require(Arc::ptr_eq(context, queue.context()), CL_INVALID_CONTEXT)?;
     kernel.launch(queue.device(), deferred)
 }
 
-/// Checks what [`begun`] did not, in order: sizes, local memory.
+/// Checks in order what [`begun`] leaves: sizes, local memory.
 ///
 /// # Errors
-/// As `clEnqueueNDRangeKernel`, but for handles and the wait list.
+/// As `clEnqueueNDRangeKernel`, except for handles and the wait list.
 pub(super) fn checked(
     launch: Launch<'_>,
     range: impl FnOnce() -> ClResult<Range>,
 ) -> ClResult<(Launch<'_>, Range)> {
     let range = range()?.with_required(launch.limits());
+    // clEnqueueNDRangeKernel: CL_INVALID_WORK_GROUP_SIZE, CL_INVALID_GLOBAL_WORK_SIZE and so on when the
+    // sizes do not suit kernel or device.
     range.check(launch.limits())?;
     launch.check_memory()?;
     Ok((launch, range))
 }
 
-/// Checks in order: handles, the launch, wait list; then sends.
+/// Checks in order: handles, the launch, the wait list. Then sends the launch.
 fn launch(call: &Enqueue, range: impl FnOnce() -> ClResult<Range>) -> ClResult {
     let queue = handle::resolve::<Queue>(call.queue)?;
     let kernel = handle::resolve::<Kernel>(call.kernel)?;
     let (launch, range) = checked(begun(&kernel, &queue, false)?, range)?;
-    // SAFETY: the specification's contract of a wait list.
+    // SAFETY: the specification demands NULL or as many handles as the count says.
     let wait = unsafe { wait_list(queue.context(), call.wait_count, call.wait)? };
     let stub = launch.submit(&queue, call.command, &range, wait, !call.event.is_null())?;
     // SAFETY: the specification lets `event` be NULL or writable.
@@ -63,18 +66,18 @@ fn launch(call: &Enqueue, range: impl FnOnce() -> ClResult<Range>) -> ClResult {
     Ok(())
 }
 
-/// Three sizes from a list of `dimensions`, none for NULL.
+/// Reads a list of `dimensions` sizes. Missing dimensions are `rest`. Returns `None` for NULL.
 ///
 /// # Safety
 /// `sizes` is NULL or points to `dimensions` sizes, at most 3.
 pub(super) unsafe fn sizes(sizes: *const size_t, dimensions: usize, rest: u64) -> Option<[u64; 3]> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let given = unsafe { list(sizes, dimensions) };
     (!given.is_empty())
         .then(|| std::array::from_fn(|i| given.get(i).map_or(rest, |&size| size as u64)))
 }
 
-/// The sizes of a launch from the lists of offset, global and local sizes.
+/// Reads the sizes of a launch from its lists of offset, global size and local size.
 ///
 /// # Errors
 /// `CL_INVALID_WORK_DIMENSION`.
@@ -85,9 +88,10 @@ pub(super) unsafe fn read_range(
     dimensions: cl_uint,
     [offset, global, local]: [*const size_t; 3],
 ) -> ClResult<Range> {
+    // clEnqueueNDRangeKernel: CL_INVALID_WORK_DIMENSION when work_dim is not 1, 2 or 3.
     require((1..=3).contains(&dimensions), CL_INVALID_WORK_DIMENSION)?;
     let dimensions = dimensions as usize;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let (global, offset, local) = unsafe {
         (
             sizes(global, dimensions, 1),
@@ -119,7 +123,7 @@ entry_points! {
             event,
         };
         let lists = [global_work_offset, global_work_size, local_work_size];
-        // SAFETY: the specification's contract: NULL or `work_dim` sizes each.
+        // SAFETY: the specification demands that each list is NULL or has `work_dim` sizes.
         launch(&call, || unsafe { read_range(work_dim, lists) })
     }
 
@@ -135,7 +139,7 @@ entry_points! {
             wait: event_wait_list,
             event,
         };
-        // One work-item.
+        // clEnqueueTask: the launch of a single work-item.
         launch(&call, || Ok(Range { dimensions: 1, global: [1; 3], offset: None, local: Some([1; 3]) }))
     }
 
@@ -145,7 +149,8 @@ entry_points! {
         _num_events_in_wait_list: cl_uint, _event_wait_list: *const cl_event, _event: *mut cl_event,
     ) {
         handle::resolve::<Queue>(command_queue)?;
-        // No device offers CL_EXEC_NATIVE_KERNEL: a function of the host is not on the node.
+        // clEnqueueNativeKernel: CL_INVALID_OPERATION when the device cannot run native kernels; the node
+        // does not have the application's function, so no device reports it.
         fail(CL_INVALID_OPERATION)
     }
 }

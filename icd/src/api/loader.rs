@@ -1,9 +1,9 @@
-//! What loaders ask a driver for: its platforms, and functions by name.
+//! The interface for loaders: this driver's platforms, and functions by name.
 //!
-//! Three symbols are exported; everything else is reached through the dispatch table. Both handshakes
-//! of `cl_khr_icd` are spoken: the first always, the second (tags in the dispatch table, a word of the
-//! loader's in every object) when `CAUSEWAY_ICD2=1`, because ocl-icd 2.3.3 hands out a pointer into an
-//! array that it then sorts.
+//! The library exports three symbols. Everything else is reached through the dispatch table. Both
+//! handshakes of `cl_khr_icd` are implemented. The first is always on. The second (tags in the dispatch
+//! table, and a word of the loader's in every object) needs `CAUSEWAY_ICD2=1`, because ocl-icd 2.3.3 passes
+//! a pointer into an array that it sorts afterwards.
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use super::handle;
 use crate::error::{ClResult, fail, require};
 use crate::stub::Platform;
 
-// The loader's word for our platform, copied into every object made later.
+// The loader's word for the platform. Every later object gets a copy of it.
 static DISPATCH_DATA: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 fn icd2() -> Option<&'static Icd2Dispatch> {
@@ -30,7 +30,7 @@ fn icd2() -> Option<&'static Icd2Dispatch> {
         .as_ref()
 }
 
-/// The version of `cl_khr_icd` that is spoken, as `CL_MAKE_VERSION`.
+/// The implemented version of `cl_khr_icd`, packed as `CL_MAKE_VERSION` does.
 pub(super) fn icd_version() -> cl_uint {
     super::platform::version(if icd2().is_some() { 2 } else { 1 }, 0, 0)
 }
@@ -54,33 +54,36 @@ pub(super) fn platform_handle() -> Option<cl_platform_id> {
         .map(std::ptr::with_exposed_provenance_mut)
 }
 
-/// The rules of `clGetPlatformIDs`, which `clIcdGetPlatformIDsKHR` shares but for the code.
+/// Implements `clGetPlatformIDs` and `clIcdGetPlatformIDsKHR`, which share their rules.
 pub(super) fn platform_ids(
     num_entries: cl_uint,
     platforms: *mut cl_platform_id,
     num_platforms: *mut cl_uint,
 ) -> ClResult {
+    // clGetPlatformIDs: CL_INVALID_VALUE when both platforms and num_platforms are NULL.
     require(
         !(platforms.is_null() && num_platforms.is_null()),
         CL_INVALID_VALUE,
     )?;
+    // clGetPlatformIDs: CL_INVALID_VALUE when platforms is not NULL and num_entries is 0.
     require(platforms.is_null() || num_entries > 0, CL_INVALID_VALUE)?;
     let found = platform_handle();
     if !num_platforms.is_null() {
-        // SAFETY: not NULL, so the caller gives room for one number.
+        // SAFETY: not NULL, so the specification demands room for a number.
         unsafe { num_platforms.write(cl_uint::from(found.is_some())) };
     }
     let Some(platform) = found else {
+        // cl_khr_icd: CL_PLATFORM_NOT_FOUND_KHR when the driver has no platform.
         return fail(CL_PLATFORM_NOT_FOUND_KHR);
     };
     if !platforms.is_null() {
-        // SAFETY: not NULL, with room for `num_entries`, at least one.
+        // SAFETY: not NULL, with room for `num_entries` handles, and that is at least one.
         unsafe { platforms.write(platform) };
     }
     Ok(())
 }
 
-/// `cl_khr_icd`: the platforms of this driver.
+/// Specification: `cl_khr_icd`. Returns this driver's platforms.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "OpenCL's name")]
 pub(super) unsafe extern "C" fn clIcdGetPlatformIDsKHR(
@@ -93,7 +96,7 @@ pub(super) unsafe extern "C" fn clIcdGetPlatformIDsKHR(
     })
 }
 
-/// `cl_khr_icd` 2: any function by name, core ones included.
+/// Specification: `cl_khr_icd` 2. Returns any function by name, core functions included.
 #[allow(non_snake_case, reason = "OpenCL's name")]
 unsafe extern "C" fn clIcdGetFunctionAddressForPlatformKHR(
     platform: cl_platform_id,
@@ -101,8 +104,10 @@ unsafe extern "C" fn clIcdGetFunctionAddressForPlatformKHR(
 ) -> *mut c_void {
     pointer("clIcdGetFunctionAddressForPlatformKHR", || {
         handle::resolve::<Platform>(platform)?;
+        // clIcdGetFunctionAddressForPlatformKHR returns NULL when it finds no function; a NULL name finds
+        // none.
         require(!func_name.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: not NULL, and by the specification a C string.
+        // SAFETY: not NULL, so by the specification a C string.
         let name = unsafe { CStr::from_ptr(func_name) };
         Ok(super::dispatch()
             .function(name)
@@ -110,7 +115,7 @@ unsafe extern "C" fn clIcdGetFunctionAddressForPlatformKHR(
     })
 }
 
-/// `cl_khr_icd` 2: the loader's word for every object of the platform.
+/// Specification: `cl_khr_icd` 2. Sets the loader's word, which every object of the platform carries.
 #[allow(non_snake_case, reason = "OpenCL's name")]
 unsafe extern "C" fn clIcdSetPlatformDispatchDataKHR(
     platform: cl_platform_id,
@@ -123,7 +128,8 @@ unsafe extern "C" fn clIcdSetPlatformDispatchDataKHR(
     })
 }
 
-/// Extension functions by name; core functions are not promised here, and none is given.
+/// Returns an extension function by name. The specification promises no core functions here, so none is
+/// returned.
 fn extension_function(name: &CStr) -> *mut c_void {
     let address: *const () = match name.to_bytes() {
         b"clIcdGetPlatformIDsKHR" => clIcdGetPlatformIDsKHR as *const (),
@@ -149,27 +155,30 @@ fn extension_function(name: &CStr) -> *mut c_void {
     address.cast_mut().cast()
 }
 
-// What a loader that holds this library answers by name itself.
+// The loader that contains this library answers some names itself, through this function.
 static LOADER_NAMES: OnceLock<fn(&CStr) -> Option<*const c_void>> = OnceLock::new();
 
-/// Lets a loader that holds this library, the drop-in, answer names before the driver does in
-/// `clGetExtensionFunctionAddress`, which has no platform and is the same symbol in both. The
-/// function gives an address, NULL for a name that shall not be found, or `None` for one that it
-/// leaves to the driver. Only the first one counts.
+/// Lets a loader that contains this library (the drop-in) answer names before the driver does. This
+/// concerns `clGetExtensionFunctionAddress`: it takes no platform, and loader and driver share the one
+/// symbol.
+///
+/// The function returns an address, NULL for a name that must not be found, or `None` for a name that it
+/// leaves to the driver. Only the first call has an effect.
 pub fn answer_names_by(names: fn(&CStr) -> Option<*const c_void>) {
-    // A second loader in one process would be this same library once more.
+    // A second loader in the process would be this same library again, so the result is ignored.
     let _ = LOADER_NAMES.set(names);
 }
 
-/// Specification: "Obtaining extension function pointers" (1.1). A loader's first question.
+/// Specification: "Obtaining extension function pointers" (1.1). Loaders call this function first.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "OpenCL's name")]
 pub(super) unsafe extern "C" fn clGetExtensionFunctionAddress(
     func_name: *const c_char,
 ) -> *mut c_void {
     pointer("clGetExtensionFunctionAddress", || {
+        // clGetExtensionFunctionAddress returns NULL when it finds no function; a NULL name finds none.
         require(!func_name.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: not NULL, and by the specification a C string.
+        // SAFETY: not NULL, so by the specification a C string.
         let name = unsafe { CStr::from_ptr(func_name) };
         let loader = LOADER_NAMES.get().and_then(|names| names(name));
         Ok(loader.map_or_else(|| extension_function(name), <*const c_void>::cast_mut))
@@ -181,8 +190,10 @@ entry_points! {
         platform: cl_platform_id, func_name: *const c_char; null
     ) -> *mut c_void {
         handle::resolve::<Platform>(platform)?;
+        // clGetExtensionFunctionAddressForPlatform returns NULL when it finds no function; a NULL name
+        // finds none.
         require(!func_name.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: not NULL, and by the specification a C string.
+        // SAFETY: not NULL, so by the specification a C string.
         Ok(extension_function(unsafe { CStr::from_ptr(func_name) }))
     }
 }

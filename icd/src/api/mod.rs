@@ -1,11 +1,11 @@
-//! The C ABI: every entry point, its argument checks and its codes; nothing else.
+//! The C ABI: every entry point, its argument checks and its error codes.
 //!
-//! One file per OpenCL noun. A body checks in one fixed order (handles, same context, object state,
-//! values, wait list, access flags), turns C into Rust and calls the stub. The only room of the
-//! library, with the bulk path's raw memory, where `unsafe` is at home.
+//! There is one file per OpenCL noun. A body checks its arguments in one fixed order: handles, same
+//! context, object state, values, wait list, access flags. Then it converts the C arguments to Rust and
+//! calls the stub. `unsafe` is allowed only here and in the transport's access to raw host memory.
 //!
-//! Invariant: every slot of the dispatch table is filled, by exactly one function; those of features
-//! that no device has answer with the specification's code for a missing feature.
+//! Invariant: exactly one function fills every slot of the dispatch table. The functions of features that
+//! no device has return the specification's code for a missing feature.
 #![allow(unsafe_code)]
 
 mod command_buffer;
@@ -37,14 +37,14 @@ use cl_headers::Dispatch;
 
 pub use loader::answer_names_by;
 
-/// The dispatch table that every handle points to.
+/// The dispatch table to which every handle points.
 #[must_use]
 pub fn dispatch() -> &'static Dispatch {
     &DISPATCH
 }
 
 static DISPATCH: Dispatch = {
-    // Each entry point is defined once: a second definition does not compile.
+    // Every module below is imported whole: an entry point that two modules define does not compile.
     use context::*;
     use device::*;
     use event::*;

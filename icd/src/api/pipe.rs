@@ -1,4 +1,4 @@
-//! Pipes: creation and `clGetPipeInfo`. All else is as of other memory objects.
+//! Pipes: creation and `clGetPipeInfo`. Everything else is in `memory`, as for other memory objects.
 
 use cl_headers::types::*;
 
@@ -10,12 +10,13 @@ use crate::error::{ClResult, fail, require};
 use crate::stub::pipe::has_pipes;
 use crate::stub::{Buffer, Context, Pipe};
 
-/// "CL_INVALID_PIPE_SIZE if pipe_packet_size is 0 or the pipe_packet_size exceeds CL_DEVICE_PIPE_MAX_PACKET_SIZE value
-/// for all devices in context or if pipe_max_packets is 0."
+/// Checks the sizes of a pipe.
 fn check_size(context: &Context, packet_size: cl_uint, max_packets: cl_uint) -> ClResult {
     let devices = context.devices().iter();
     let largest = devices.map(|device| device.number(CL_DEVICE_PIPE_MAX_PACKET_SIZE));
     let fits = u64::from(packet_size) <= largest.max().unwrap_or(0);
+    // clCreatePipe: CL_INVALID_PIPE_SIZE when either size is 0, or packets are larger than any device of
+    // the context takes.
     require(
         packet_size > 0 && fits && max_packets > 0,
         CL_INVALID_PIPE_SIZE,
@@ -28,14 +29,14 @@ entry_points! {
         properties: *const cl_pipe_properties; errcode_ret
     ) -> cl_mem {
         let context = handle::resolve::<Context>(context)?;
-        // "CL_INVALID_OPERATION if no devices in context support pipes."
+        // clCreatePipe: CL_INVALID_OPERATION when no device of the context has pipes.
         let pipes = context.devices().iter().any(|device| has_pipes(device));
         require(pipes, CL_INVALID_OPERATION)?;
-        // "Only CL_MEM_READ_WRITE and CL_MEM_HOST_NO_ACCESS can be specified […]. If the value specified for flags is
-        // 0, the default is used which is CL_MEM_READ_WRITE | CL_MEM_HOST_NO_ACCESS."
+        // clCreatePipe: CL_INVALID_VALUE when flags contains anything but the two that suit a pipe; 0 means
+        // both of them.
         let default = CL_MEM_READ_WRITE | CL_MEM_HOST_NO_ACCESS;
         require(flags & !default == 0, CL_INVALID_VALUE)?;
-        // "CL_INVALID_VALUE if properties is not NULL."
+        // clCreatePipe: CL_INVALID_VALUE when properties is not NULL.
         require(properties.is_null(), CL_INVALID_VALUE)?;
         check_size(&context, pipe_packet_size, pipe_max_packets)?;
         let flags = if flags == 0 { default } else { flags };
@@ -48,14 +49,17 @@ entry_points! {
         param_value_size_ret: *mut size_t,
     ) {
         let memory = Noun::Pipe.resolve(pipe)?;
+        // clGetPipeInfo: CL_INVALID_MEM_OBJECT when the memory object is not a pipe.
         let Some(pipe) = memory.pipe() else { return fail(CL_INVALID_MEM_OBJECT) };
-        // SAFETY: the specification's contract of the three arguments.
+        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+        // given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         match param_name {
             CL_PIPE_PACKET_SIZE => info.give(pipe.packet_size()),
             CL_PIPE_MAX_PACKETS => info.give(pipe.max_packets()),
-            // There are none yet, so NULL was given.
+            // No properties exist yet, so the pipe was created with NULL.
             CL_PIPE_PROPERTIES => info.give_slice::<cl_pipe_properties>(&[]),
+            // clGetPipeInfo: CL_INVALID_VALUE when param_name is not a known query.
             _ => fail(CL_INVALID_VALUE),
         }
         .map(drop)

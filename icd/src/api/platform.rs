@@ -16,7 +16,8 @@ entry_points! {
     }
 }
 
-/// Specification: "Querying Platform Info". Exported: a loader calls it before it has any table.
+/// Specification: "Querying Platform Info". The symbol is exported, because a loader calls it before it has
+/// a table.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "OpenCL's name")]
 pub(super) unsafe extern "C" fn clGetPlatformInfo(
@@ -27,11 +28,13 @@ pub(super) unsafe extern "C" fn clGetPlatformInfo(
     param_value_size_ret: *mut size_t,
 ) -> cl_int {
     code("clGetPlatformInfo", || {
-        // What NULL means is the implementation's choice; here it is the one platform.
+        // clGetPlatformInfo: CL_INVALID_PLATFORM when platform is not valid; NULL is
+        // implementation-defined, and means the only platform here.
         if !platform.is_null() || loader::platform_handle().is_none() {
             handle::resolve::<Platform>(platform)?;
         }
-        // SAFETY: the specification's contract of the three arguments.
+        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+        // given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         answer(param_name, info).map(drop)
     })
@@ -60,11 +63,12 @@ fn answer(name: cl_platform_info, info: Info) -> ClResult<Answered> {
                 .map(|(name, version)| name_version(name, *version));
             info.give_bytes(&entries.collect::<Vec<_>>().concat())
         }
+        // clGetPlatformInfo: CL_INVALID_VALUE when param_name is not a known query.
         _ => fail(CL_INVALID_VALUE),
     }
 }
 
-/// The platform's own, and those that all devices have ("must be reported here").
+/// The platform's own extensions, and those that all devices have: clGetPlatformInfo reports both.
 fn extensions() -> Vec<(String, cl_version)> {
     let own = [
         ("cl_khr_icd", loader::icd_version()),
@@ -77,12 +81,12 @@ fn extensions() -> Vec<(String, cl_version)> {
         .collect()
 }
 
-/// `CL_MAKE_VERSION`.
+/// Packs a version as `CL_MAKE_VERSION` does.
 pub(super) const fn version(major: u32, minor: u32, patch: u32) -> u32 {
     major << 22 | minor << 12 | patch
 }
 
-/// A `cl_name_version`.
+/// The bytes of a `cl_name_version`.
 pub(super) fn name_version(name: &str, version: u32) -> Vec<u8> {
     let mut bytes = version.to_ne_bytes().to_vec();
     bytes.extend(name.bytes().take(63));

@@ -1,9 +1,9 @@
-//! Property lists: names, each followed by its values, ended by a name of 0.
+//! Property lists: each name is followed by its values, and a name of 0 ends the list.
 //!
-//! What a name means, and with which code a wrong one is refused, stands beside each function that takes a list.
-//! Invariant: nothing is read behind the 0 that ends a list.
+//! The functions that take a list decide what a name means, and which code a wrong name or value gets.
+//! Invariant: nothing after the 0 that ends a list is read.
 
-/// Reads a list, name by name, and keeps what was read.
+/// Reads a list, name by name, and keeps all words that were read.
 ///
 /// ```text
 /// while let Some(name) = list.name() { let value = list.value(); … }
@@ -16,11 +16,11 @@ pub(super) struct PropertyList<T> {
 }
 
 impl<T: Copy + Default + PartialEq> PropertyList<T> {
-    /// Begins.
+    /// Starts at the first name of a list.
     ///
     /// # Safety
-    /// `list` is NULL, or leads to names, each followed by at least the values that the caller reads for it, and
-    /// then to a 0.
+    /// `list` is NULL or points to names. Each name is followed by at least the values that the caller
+    /// reads for it. A 0 ends the list.
     pub(super) unsafe fn new(list: *const T) -> PropertyList<T> {
         PropertyList {
             at: list,
@@ -29,7 +29,7 @@ impl<T: Copy + Default + PartialEq> PropertyList<T> {
         }
     }
 
-    /// The next name; none at the end.
+    /// Reads the next name. Returns `None` at the end.
     pub(super) fn name(&mut self) -> Option<T> {
         if self.at.is_null() {
             return None;
@@ -43,22 +43,22 @@ impl<T: Copy + Default + PartialEq> PropertyList<T> {
         Some(name)
     }
 
-    /// The next value of the name.
+    /// Reads the next value of the current name.
     pub(super) fn value(&mut self) -> T {
-        // SAFETY: by `new`'s contract a name or a value is there: the end has not been read.
+        // SAFETY: by `new`'s contract there is a name or a value here, because the end has not been read.
         let value = unsafe { self.at.add(self.read.len()).read() };
         self.read.push(value);
         value
     }
 
-    /// Whether the name stood there before.
+    /// Whether the current name appears earlier in the list.
     pub(super) fn is_repeated(&self) -> bool {
         let mut names = self.names.iter();
         let last = names.next_back();
         last.is_some_and(|last| names.any(|name| name == last))
     }
 
-    /// What was read, with its 0; empty for NULL.
+    /// All words that were read, with the final 0. Empty for NULL.
     pub(super) fn read(self) -> Vec<T> {
         self.read
     }

@@ -12,14 +12,14 @@ use crate::error::{ClResult, fail, require};
 use crate::stub::device_queue::{DeviceQueueSpec, has_replaceable_default, properties_on};
 use crate::stub::{Context, Device, DeviceQueue, Queue, timer};
 
-/// What a property list asks for.
+/// The contents of a property list.
 #[derive(Default)]
 struct Wanted {
     /// The bits of `CL_QUEUE_PROPERTIES`.
     bits: cl_command_queue_properties,
     /// `CL_QUEUE_SIZE`, if it is in the list.
     size: Option<u32>,
-    /// The list with its 0; empty for none.
+    /// The list with its final 0. Empty where the application gave none.
     list: Vec<u64>,
 }
 
@@ -30,18 +30,20 @@ fn create(
 ) -> ClResult<cl_command_queue> {
     let context = handle::resolve::<Context>(context)?;
     let device = handle::resolve::<Device>(device)?;
+    // clCreateCommandQueue*: CL_INVALID_DEVICE when the device is not one of the context.
     require(context.has_device(&device), CL_INVALID_DEVICE)?;
     let wanted = wanted(&device)?;
     if wanted.bits & CL_QUEUE_ON_DEVICE != 0 {
         return create_on_device(context, device, wanted);
     }
     let queue = Queue::new(context, device, wanted.bits, wanted.list)?;
+    // Starts the read of the node's clock now, so that a later profiling query rarely waits for it.
     timer::prepare(&queue);
     Ok(handle::publish(queue))
 }
 
-/// "If a default device queue has already been created [… the call] will return the default device queue that has
-/// already been created and increment its retain count by 1."
+/// Creates an on-device queue. A second default queue of a device is not created:
+/// clCreateCommandQueueWithProperties then returns the existing one and increments its reference count.
 fn create_on_device(
     context: Arc<Context>,
     device: Arc<Device>,
@@ -61,31 +63,37 @@ fn create_on_device(
     Ok(handle::publish(DeviceQueue::new(context, device, spec)?))
 }
 
-/// The handle of a device's default queue, as long as the application holds that.
+/// The handle of a device's default queue, as long as the application has a reference to it.
 fn default_queue(context: &Context, device: &Arc<Device>) -> Option<cl_command_queue> {
     let raw = handle::raw_of(&DeviceQueue::default_of(context, device)?);
-    // A kernel's argument may still keep it.
+    // A kernel argument may keep the stub alive after the application's last reference.
     handle::resolve::<DeviceQueue>(raw).is_ok().then_some(raw)
 }
 
-/// The bits of `CL_QUEUE_PROPERTIES`: unknown ones are wrong, known ones must be the device's.
+/// Checks the bits of `CL_QUEUE_PROPERTIES`: they must be known, fit together, and be offered by the
+/// device.
 fn check_bits(device: &Device, bits: cl_command_queue_properties) -> ClResult {
     let host = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE;
     let on_device = CL_QUEUE_ON_DEVICE | CL_QUEUE_ON_DEVICE_DEFAULT;
+    // clCreateCommandQueueWithProperties: CL_INVALID_VALUE when the properties contain unknown bits.
     require(bits & !(host | on_device) == 0, CL_INVALID_VALUE)?;
-    // A default queue is a device queue, a device queue is out of order.
+    // clCreateCommandQueueWithProperties: CL_INVALID_VALUE when CL_QUEUE_ON_DEVICE_DEFAULT is set without
+    // CL_QUEUE_ON_DEVICE.
     require(
         bits & CL_QUEUE_ON_DEVICE_DEFAULT == 0 || bits & CL_QUEUE_ON_DEVICE != 0,
         CL_INVALID_VALUE,
     )?;
     let in_order_on_device =
         bits & CL_QUEUE_ON_DEVICE != 0 && bits & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0;
+    // clCreateCommandQueueWithProperties: CL_INVALID_VALUE when an on-device queue is not out of order.
     require(!in_order_on_device, CL_INVALID_VALUE)?;
     if bits & CL_QUEUE_ON_DEVICE == 0 {
         let offered = device.number(CL_DEVICE_QUEUE_ON_HOST_PROPERTIES);
+        // clCreateCommandQueueWithProperties: CL_INVALID_QUEUE_PROPERTIES when the bits are valid but the
+        // device lacks them.
         return require(bits & !offered == 0, CL_INVALID_QUEUE_PROPERTIES);
     }
-    // No bits where there are no device queues; elsewhere out of order is among them.
+    // The same rule for on-device queues. `offered` has no bits where the device has no on-device queues.
     let offered = properties_on(device);
     require(
         bits & !(offered | on_device) == 0,
@@ -93,20 +101,21 @@ fn check_bits(device: &Device, bits: cl_command_queue_properties) -> ClResult {
     )
 }
 
-/// "[CL_QUEUE_SIZE] can only be specified if CL_QUEUE_ON_DEVICE is set in CL_QUEUE_PROPERTIES. This must be a value ≤
-/// CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE."
+/// Checks `CL_QUEUE_SIZE`: it belongs to on-device queues only and has a largest value.
 fn check_size(device: &Device, wanted: &Wanted) -> ClResult {
     let Some(size) = wanted.size else {
         return Ok(());
     };
     let most = device.number(CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE);
+    // clCreateCommandQueueWithProperties: CL_INVALID_QUEUE_PROPERTIES when CL_QUEUE_SIZE comes without
+    // CL_QUEUE_ON_DEVICE or exceeds CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE.
     require(
         wanted.bits & CL_QUEUE_ON_DEVICE != 0 && u64::from(size) <= most,
         CL_INVALID_QUEUE_PROPERTIES,
     )
 }
 
-/// Whether a property is a hint that the device takes.
+/// Whether a property is a hint whose extension the device has.
 fn is_hint(device: &Device, name: u32) -> bool {
     const HINTS: [(cl_queue_properties, &str); 2] = [
         (CL_QUEUE_PRIORITY_KHR, "cl_khr_priority_hints"),
@@ -124,7 +133,7 @@ fn read_list(device: &Device, properties: *const cl_queue_properties) -> ClResul
     }
     let all = &mut wanted.list;
     loop {
-        // SAFETY: the list ends with a 0 name, and everything before it has been read as pairs.
+        // SAFETY: the list ends with a name of 0, and everything before it has been read as pairs.
         let name = unsafe { properties.add(all.len()).read() };
         if name == 0 {
             all.push(0);
@@ -132,19 +141,22 @@ fn read_list(device: &Device, properties: *const cl_queue_properties) -> ClResul
             check_size(device, &wanted)?;
             return Ok(wanted);
         }
-        // SAFETY: a name that is not 0 is followed by its value.
+        // SAFETY: a name other than 0 is followed by its value.
         let value = unsafe { properties.add(all.len() + 1).read() };
         match u32::try_from(name) {
             Ok(CL_QUEUE_PROPERTIES) => wanted.bits = value,
             Ok(CL_QUEUE_SIZE) => wanted.size = Some(u32::try_from(value).unwrap_or(u32::MAX)),
             Ok(hint) if is_hint(device, hint) => {
-                // One of high, medium, low.
+                // cl_khr_priority_hints, cl_khr_throttle_hints: CL_INVALID_VALUE when the hint is not one
+                // of high, medium and low.
                 require(matches!(value, 1 | 2 | 4), CL_INVALID_VALUE)?;
             }
+            // clCreateCommandQueueWithProperties: CL_INVALID_VALUE when a property name is not valid.
             _ => return fail(CL_INVALID_VALUE),
         }
         all.extend([name, value]);
-        // As long a list of hints as this has no meaning, and a worker takes none.
+        // This is no rule of the specification: a worker refuses a longer list, and so many hints have no
+        // meaning.
         require(all.len() <= MAX_LIST, CL_OUT_OF_HOST_MEMORY)?;
     }
 }
@@ -155,6 +167,8 @@ entry_points! {
     ) -> cl_command_queue {
         create(context, device, |device| {
             let host = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE;
+            // clCreateCommandQueue: CL_INVALID_VALUE when properties contains anything but the two bits of
+            // host queues.
             require(properties & !host == 0, CL_INVALID_VALUE)?;
             check_bits(device, properties)?;
             Ok(Wanted { bits: properties, ..Wanted::default() })
@@ -171,7 +185,8 @@ entry_points! {
         command_queue: cl_command_queue, _properties: cl_command_queue_properties, _enable: cl_bool,
         _old_properties: *mut cl_command_queue_properties,
     ) {
-        // Deprecated by 1.1; drivers of 1.1 and later may refuse to change a queue.
+        // clSetCommandQueueProperty: CL_INVALID_OPERATION when the implementation cannot change a queue;
+        // this function is deprecated since 1.1.
         if handle::resolve::<DeviceQueue>(command_queue).is_err() {
             handle::resolve::<Queue>(command_queue)?;
         }
@@ -183,10 +198,13 @@ entry_points! {
     ) {
         let context = handle::resolve::<Context>(context)?;
         let device = handle::resolve::<Device>(device)?;
+        // clSetDefaultDeviceCommandQueue: CL_INVALID_DEVICE when the device is not one of the context.
         require(context.has_device(&device), CL_INVALID_DEVICE)?;
-        // "CL_INVALID_OPERATION if device does not support a replaceable default on-device queue."
+        // clSetDefaultDeviceCommandQueue: CL_INVALID_OPERATION when the device's default queue cannot be
+        // replaced.
         require(has_replaceable_default(&device), CL_INVALID_OPERATION)?;
-        // "CL_INVALID_COMMAND_QUEUE if command_queue is not a valid command-queue for device."
+        // clSetDefaultDeviceCommandQueue: CL_INVALID_COMMAND_QUEUE when the queue is not an on-device queue
+        // of this device.
         let queue = handle::resolve::<DeviceQueue>(command_queue)?;
         let own = Arc::ptr_eq(queue.context(), &context) && Arc::ptr_eq(queue.device(), &device);
         require(own, CL_INVALID_COMMAND_QUEUE)?;
@@ -203,7 +221,8 @@ entry_points! {
             return handle::release::<DeviceQueue>(command_queue);
         };
         handle::release::<Queue>(command_queue)?;
-        // An implicit flush; a lost session has nothing to flush.
+        // clReleaseCommandQueue implies a flush. In a lost session there is nothing to flush, so the result
+        // is ignored.
         let _ = queue.flush();
         Ok(())
     }
@@ -212,7 +231,8 @@ entry_points! {
         command_queue: cl_command_queue, param_name: cl_command_queue_info, param_value_size: size_t,
         param_value: *mut c_void, param_value_size_ret: *mut size_t,
     ) {
-        // SAFETY: the specification's contract of the three arguments.
+        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+        // given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         if let Ok(queue) = handle::resolve::<DeviceQueue>(command_queue) {
             return answer_on_device(command_queue, &queue, param_name, info).map(drop);
@@ -242,12 +262,14 @@ fn answer(
         CL_QUEUE_REFERENCE_COUNT => info.give(handle::reference_count::<Queue>(raw)?),
         CL_QUEUE_PROPERTIES => info.give(queue.properties()),
         CL_QUEUE_PROPERTIES_ARRAY => info.give_slice(queue.property_list()),
-        // A host queue has no size.
+        // clGetCommandQueueInfo: CL_INVALID_COMMAND_QUEUE for CL_QUEUE_SIZE of a host queue, which has no
+        // size.
         CL_QUEUE_SIZE => fail(CL_INVALID_COMMAND_QUEUE),
         CL_QUEUE_DEVICE_DEFAULT => {
             let default = default_queue(queue.context(), queue.device());
             info.give(default.unwrap_or(std::ptr::null_mut()))
         }
+        // clGetCommandQueueInfo: CL_INVALID_VALUE when param_name is not a known query.
         _ => fail(CL_INVALID_VALUE),
     }
 }
@@ -269,6 +291,7 @@ fn answer_on_device(
             let default = default_queue(queue.context(), queue.device());
             info.give(default.unwrap_or(std::ptr::null_mut()))
         }
+        // clGetCommandQueueInfo: CL_INVALID_VALUE when param_name is not a known query.
         _ => fail(CL_INVALID_VALUE),
     }
 }

@@ -1,4 +1,4 @@
-//! Samplers.
+//! Samplers: creation, reference counts and info.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::error::{ClResult, fail, require};
 use crate::stub::image::has_images;
 use crate::stub::{Context, Sampler, SamplerSpec};
 
-/// "CL_INVALID_VALUE if addressing_mode, filter_mode, normalized_coords or a combination of these arguments are not
-/// valid."
+/// Checks the three properties of a sampler.
 fn check(spec: &SamplerSpec) -> ClResult {
     let modes = CL_ADDRESS_NONE..=CL_ADDRESS_MIRRORED_REPEAT;
     let filters = CL_FILTER_NEAREST..=CL_FILTER_LINEAR;
     let known = modes.contains(&spec.addressing_mode) && filters.contains(&spec.filter_mode);
-    // Both repeat modes are of normalised coordinates.
+    // Both repeat modes need normalised coordinates.
     let repeats = matches!(
         spec.addressing_mode,
         CL_ADDRESS_REPEAT | CL_ADDRESS_MIRRORED_REPEAT
     );
+    // clCreateSampler: CL_INVALID_VALUE when a mode or filter is unknown, or the combination is not valid.
     require(
         known && (spec.normalized_coords || !repeats),
         CL_INVALID_VALUE,
@@ -31,18 +31,17 @@ fn check(spec: &SamplerSpec) -> ClResult {
 
 fn create(context: cl_context, spec: SamplerSpec) -> ClResult<cl_sampler> {
     let context = handle::resolve::<Context>(context)?;
-    // "CL_INVALID_OPERATION if images are not supported by any device associated with context."
+    // clCreateSampler: CL_INVALID_OPERATION when no device of the context supports images.
     let images = context.devices().iter().any(|device| has_images(device));
     require(images, CL_INVALID_OPERATION)?;
     check(&spec)?;
     Ok(handle::publish(Sampler::new(context, spec)?))
 }
 
-/// Reads a property list: "CL_INVALID_VALUE if the property name […] is not a supported property name, if the value
-/// […] is not valid, or if the same property name is specified more than once."
+/// Reads a property list. Properties that it does not name have the specification's defaults.
 ///
 /// # Safety
-/// `properties` is NULL or ends in 0.
+/// `properties` is NULL or points to pairs that a name of 0 ends.
 unsafe fn read_properties(properties: *const cl_sampler_properties) -> ClResult<SamplerSpec> {
     let mut spec = SamplerSpec {
         normalized_coords: true,
@@ -50,19 +49,23 @@ unsafe fn read_properties(properties: *const cl_sampler_properties) -> ClResult<
         filter_mode: CL_FILTER_NEAREST,
         properties: Vec::new(),
     };
-    // SAFETY: the caller's promise: before the 0 that ends the list there are pairs.
+    // SAFETY: by the caller's promise there are pairs before the 0 that ends the list.
     let mut list = unsafe { PropertyList::new(properties) };
     while let Some(name) = list.name() {
         let value = list.value();
+        // clCreateSamplerWithProperties: CL_INVALID_VALUE when a name appears twice.
         require(!list.is_repeated(), CL_INVALID_VALUE)?;
+        // clCreateSamplerWithProperties: CL_INVALID_VALUE when the value of a property is not valid.
         let number = u32::try_from(value).or(fail(CL_INVALID_VALUE))?;
         match u32::try_from(name) {
             Ok(CL_SAMPLER_NORMALIZED_COORDS) => {
+                // clCreateSamplerWithProperties: CL_INVALID_VALUE when the value is not a cl_bool.
                 require(number <= 1, CL_INVALID_VALUE)?;
                 spec.normalized_coords = number == 1;
             }
             Ok(CL_SAMPLER_ADDRESSING_MODE) => spec.addressing_mode = number,
             Ok(CL_SAMPLER_FILTER_MODE) => spec.filter_mode = number,
+            // clCreateSamplerWithProperties: CL_INVALID_VALUE when a name is not supported.
             _ => return fail(CL_INVALID_VALUE),
         }
     }
@@ -87,8 +90,9 @@ entry_points! {
     fn clCreateSamplerWithProperties(
         context: cl_context, sampler_properties: *const cl_sampler_properties; errcode_ret
     ) -> cl_sampler {
+        // The context comes before the list, as the order of checks demands. `create` resolves it again.
         handle::resolve::<Context>(context)?;
-        // SAFETY: the specification's contract of a property list.
+        // SAFETY: the specification demands NULL or a list of pairs that a name of 0 ends.
         create(context, unsafe { read_properties(sampler_properties)? })
     }
 
@@ -105,7 +109,8 @@ entry_points! {
         param_value: *mut c_void, param_value_size_ret: *mut size_t,
     ) {
         let stub = handle::resolve::<Sampler>(sampler)?;
-        // SAFETY: the specification's contract of the three arguments.
+        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+        // given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         answer(sampler, &stub, param_name, info).map(drop)
     }
@@ -125,6 +130,7 @@ fn answer(
         CL_SAMPLER_ADDRESSING_MODE => info.give(spec.addressing_mode),
         CL_SAMPLER_FILTER_MODE => info.give(spec.filter_mode),
         CL_SAMPLER_PROPERTIES => info.give_slice(&spec.properties),
+        // clGetSamplerInfo: CL_INVALID_VALUE when param_name is not a known query.
         _ => fail(CL_INVALID_VALUE),
     }
 }

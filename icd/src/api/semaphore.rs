@@ -1,8 +1,9 @@
 //! `cl_khr_semaphore`, version 1.0.0: binary semaphores, each of one device.
 //!
-//! Handles of other drivers' semaphores (`cl_khr_external_semaphore` and its kin) are not offered: they name something
-//! in one host's kernel. `clGetSemaphoreHandleForTypeKHR` is there all the same, for programs that do nothing without
-//! its address. Payloads are of types that are not there, so lists of them are not looked at.
+//! Handles of other drivers' semaphores (`cl_khr_external_semaphore` and related extensions) are not
+//! offered, because they name something in one host's kernel. `clGetSemaphoreHandleForTypeKHR` exists
+//! nevertheless, for programs that require its address. Payload lists concern only semaphore types that are
+//! not offered, so they are ignored.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -17,10 +18,10 @@ use super::properties::PropertyList;
 use crate::error::{ClResult, Status, fail, require};
 use crate::stub::{Context, Device, Event, Queue, Semaphore, semaphore};
 
-/// `CL_PLATFORM_SEMAPHORE_TYPES_KHR`, and of every device `CL_DEVICE_SEMAPHORE_TYPES_KHR`.
+/// The value of `CL_PLATFORM_SEMAPHORE_TYPES_KHR`, and of `CL_DEVICE_SEMAPHORE_TYPES_KHR` for every device.
 pub(super) const TYPES: [cl_semaphore_type_khr; 1] = [CL_SEMAPHORE_TYPE_BINARY_KHR];
 
-/// A function of the extension by name.
+/// Returns a function of the extension by name.
 pub(super) fn function(name: &CStr) -> Option<*const ()> {
     Some(match name.to_bytes() {
         b"clCreateSemaphoreWithPropertiesKHR" => clCreateSemaphoreWithPropertiesKHR as *const (),
@@ -34,33 +35,38 @@ pub(super) fn function(name: &CStr) -> Option<*const ()> {
     })
 }
 
-/// The extension's row of `clGetDeviceInfo`; `None` for any other name.
+/// Answers the extension's query of `clGetDeviceInfo`. Returns `None` for any other name.
 pub(super) fn device_answer(name: cl_device_info, info: Info) -> Option<ClResult<Answered>> {
     (name == CL_DEVICE_SEMAPHORE_TYPES_KHR).then(|| info.give_slice(&TYPES))
 }
 
-/// Reads the property list of `clCreateSemaphoreWithPropertiesKHR`: the list as it is, and the device that it names.
+/// Reads the property list of `clCreateSemaphoreWithPropertiesKHR`. Returns the list as given, and the
+/// device that it names.
 ///
 /// # Safety
-/// `properties` is NULL or ends with a 0 name, and a list of devices in it with another 0.
+/// `properties` is NULL or ends with a name of 0. A list of devices in it ends with its own 0.
 unsafe fn read_properties(
     context: &Context,
     properties: *const cl_semaphore_properties_khr,
 ) -> ClResult<(Vec<cl_semaphore_properties_khr>, Arc<Device>)> {
+    // clCreateSemaphoreWithPropertiesKHR: CL_INVALID_VALUE when sema_props is NULL.
     require(!properties.is_null(), CL_INVALID_VALUE)?;
-    // SAFETY: the caller's promise; of the list of devices what follows the first 0 is not read as one.
+    // SAFETY: the caller upholds this function's contract. Of a list of devices, at most two words are
+    // read.
     let mut list = unsafe { PropertyList::new(properties) };
     let (mut has_type, mut device) = (false, None);
     while let Some(name) = list.name() {
+        // clCreateSemaphoreWithPropertiesKHR: CL_INVALID_PROPERTY when a name appears twice.
         require(!list.is_repeated(), CL_INVALID_PROPERTY)?;
         match u32::try_from(name) {
             Ok(CL_SEMAPHORE_TYPE_KHR) => {
                 let binary = list.value() == u64::from(CL_SEMAPHORE_TYPE_BINARY_KHR);
+                // clCreateSemaphoreWithPropertiesKHR: CL_INVALID_PROPERTY when the type is not supported.
                 require(binary, CL_INVALID_PROPERTY)?;
                 has_type = true;
             }
-            // "CL_INVALID_DEVICE if [it] does not identify exactly one valid device, or if a device identified by
-            // [it] is not one of the devices within context."
+            // clCreateSemaphoreWithPropertiesKHR: CL_INVALID_DEVICE when the list does not name exactly one
+            // device of the context.
             Ok(CL_SEMAPHORE_DEVICE_HANDLE_LIST_KHR) => {
                 let raw = std::ptr::with_exposed_provenance_mut(list.value() as usize);
                 let named = handle::resolve::<Device>(raw)?;
@@ -68,12 +74,14 @@ unsafe fn read_properties(
                 require(is_one && context.has_device(&named), CL_INVALID_DEVICE)?;
                 device = Some(named);
             }
+            // clCreateSemaphoreWithPropertiesKHR: CL_INVALID_PROPERTY when a name is not supported.
             _ => return fail(CL_INVALID_PROPERTY),
         }
     }
+    // clCreateSemaphoreWithPropertiesKHR: CL_INVALID_VALUE when the semaphore's type is missing.
     require(has_type, CL_INVALID_VALUE)?;
-    // "CL_INVALID_PROPERTY [...] if context is a multiple device context and
-    // CL_SEMAPHORE_DEVICE_HANDLE_LIST_KHR is not specified as part of sema_props."
+    // clCreateSemaphoreWithPropertiesKHR: CL_INVALID_PROPERTY when the context has several devices and the
+    // list names none.
     let device = match (device, context.devices()) {
         (Some(device), _) => device,
         (None, [only]) => only.clone(),
@@ -82,7 +90,7 @@ unsafe fn read_properties(
     Ok((list.read(), device))
 }
 
-/// How to enqueue one of the two commands.
+/// The function that enqueues one of the two commands.
 type Enqueue = fn(&Arc<Queue>, &[Arc<Semaphore>], Vec<Arc<Event>>) -> ClResult<Arc<Event>>;
 
 /// The arguments that both commands have.
@@ -103,16 +111,18 @@ fn enqueue(arguments: Arguments, enqueue: Enqueue) -> ClResult {
         ..
     } = arguments;
     let queue = handle::resolve::<Queue>(command_queue)?;
+    // clEnqueueWaitSemaphoresKHR: CL_INVALID_VALUE when num_sema_objects is 0 or sema_objects is NULL.
     require(
         num_sema_objects > 0 && !sema_objects.is_null(),
         CL_INVALID_VALUE,
     )?;
-    // SAFETY: not NULL, and the caller gives `num_sema_objects` handles.
+    // SAFETY: not NULL, and the specification demands `num_sema_objects` handles.
     let handles = unsafe { list(sema_objects, num_sema_objects as usize) };
     let mut semaphores: Vec<Arc<Semaphore>> = Vec::with_capacity(handles.len());
     for &raw in handles {
+        // clEnqueueWaitSemaphoresKHR: CL_INVALID_SEMAPHORE_KHR when an element is not a valid semaphore.
         let semaphore = handle::resolve::<Semaphore>(raw)?;
-        // One that is named twice is signalled or waited for once.
+        // A semaphore that appears twice is signalled or waited for once.
         if !semaphores
             .iter()
             .any(|known| Arc::ptr_eq(known, &semaphore))
@@ -122,17 +132,19 @@ fn enqueue(arguments: Arguments, enqueue: Enqueue) -> ClResult {
     }
     let mut all = semaphores.iter();
     let same = all.all(|semaphore| Arc::ptr_eq(semaphore.context(), queue.context()));
+    // clEnqueueWaitSemaphoresKHR: CL_INVALID_CONTEXT when a semaphore belongs to another context than the
+    // queue.
     require(same, CL_INVALID_CONTEXT)?;
-    // "[...] if the device associated with command_queue is not same as one of the devices specified by
-    // CL_SEMAPHORE_DEVICE_HANDLE_LIST_KHR at the time of creating one or more of sema_objects".
+    // clEnqueueWaitSemaphoresKHR: CL_INVALID_COMMAND_QUEUE when a semaphore was created for another device
+    // than the queue's.
     let mut all = semaphores.iter();
     let right = all.all(|semaphore| Arc::ptr_eq(semaphore.device(), queue.device()));
     require(right, CL_INVALID_COMMAND_QUEUE)?;
     let (count, events) = (arguments.num_events_in_wait_list, arguments.event_wait_list);
-    // SAFETY: the specification's contract of a wait list.
+    // SAFETY: the specification demands NULL or as many handles as the count says.
     let wait = unsafe { wait_list(queue.context(), count, events)? };
-    // "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST if the execution status of any of the events in event_wait_list
-    // is a negative integer value."
+    // clEnqueueWaitSemaphoresKHR: CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST when an event of the wait
+    // list has already failed.
     if wait.iter().any(|on| on.status() < 0) {
         return Err(Status::WAIT_LIST_FAILED);
     }
@@ -147,7 +159,7 @@ entry_points! {
         context: cl_context, sema_props: *const cl_semaphore_properties_khr; errcode_ret
     ) -> cl_semaphore_khr {
         let context = handle::resolve::<Context>(context)?;
-        // SAFETY: the specification's contract of a property list.
+        // SAFETY: the specification demands NULL or a list of pairs that a name of 0 ends.
         let (properties, device) = unsafe { read_properties(&context, sema_props)? };
         Ok(handle::publish(Semaphore::new(context, device, properties)))
     }
@@ -189,9 +201,11 @@ entry_points! {
     ) {
         let semaphore = handle::resolve::<Semaphore>(sema_object)?;
         let device = handle::resolve::<Device>(device)?;
+        // clGetSemaphoreHandleForTypeKHR: CL_INVALID_DEVICE when the semaphore was created for another
+        // device.
         require(Arc::ptr_eq(semaphore.device(), &device), CL_INVALID_DEVICE)?;
-        // "CL_INVALID_VALUE if the requested external semaphore handle type was not specified when sema_object was
-        // created": none can be.
+        // clGetSemaphoreHandleForTypeKHR: CL_INVALID_VALUE when the semaphore was created without this
+        // handle type; no handle type is offered at creation.
         fail(CL_INVALID_VALUE)
     }
 
@@ -200,7 +214,8 @@ entry_points! {
         param_value: *mut c_void, param_value_size_ret: *mut size_t,
     ) {
         let stub = handle::resolve::<Semaphore>(sema_object)?;
-        // SAFETY: the specification's contract of the three arguments.
+        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+        // given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         answer(sema_object, &stub, param_name, info).map(drop)
     }
@@ -221,6 +236,7 @@ fn answer(
         CL_SEMAPHORE_PAYLOAD_KHR => {
             info.give(cl_semaphore_payload_khr::from(semaphore.is_signalled()))
         }
+        // clGetSemaphoreInfoKHR: CL_INVALID_VALUE when param_name is not a known query.
         _ => fail(CL_INVALID_VALUE),
     }
 }

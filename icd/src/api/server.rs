@@ -1,6 +1,6 @@
 //! `cl_wwu_server`: `clConnectServerWWU`, `clDisconnectServerWWU`, `clGetServerInfoWWU`.
 //!
-//! What they promise stands in the C header, `cl-headers/include/CL/cl_ext_causeway.h`.
+//! The C header `cl-headers/include/CL/cl_ext_causeway.h` specifies them.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::error::{ClResult, fail, require};
 use crate::stub::{Device, Platform, Server};
 use crate::transport::Node;
 
-/// The version of the extension, as `CL_MAKE_VERSION`.
+/// The version of the extension, packed as `CL_MAKE_VERSION` does.
 pub(super) const VERSION: cl_version = super::platform::version(1, 0, 0);
 
 /// A function of the extension by name.
@@ -31,7 +31,9 @@ pub(super) fn function(name: &CStr) -> Option<*const ()> {
 }
 
 fn the_platform() -> ClResult<&'static Arc<Platform>> {
-    // With a handle, as every object's platform has one.
+    // clConnectServerWWU: CL_INVALID_PLATFORM when the process has no Causeway
+    // platform.
+    // The handle must exist too, because a server's devices report it as their platform.
     require(loader::platform_handle().is_some(), CL_INVALID_PLATFORM)?;
     match Platform::get() {
         Some(platform) => Ok(platform),
@@ -46,7 +48,8 @@ fn raw_of(server: &Arc<Server>) -> cl_server_WWU {
 
 entry_points! {
     fn clConnectServerWWU(url: *const c_char; errcode_ret) -> cl_server_WWU {
-        // SAFETY: by the header NULL or a C string.
+        // clConnectServerWWU: CL_INVALID_VALUE when url is NULL or is not UTF-8.
+        // SAFETY: by the header, `url` is NULL or a C string.
         let url = unsafe { c_str(url, CL_INVALID_VALUE)? };
         Ok(raw_of(&the_platform()?.connect(url)?))
     }
@@ -61,7 +64,7 @@ entry_points! {
         param_value: *mut c_void, param_value_size_ret: *mut size_t,
     ) {
         let server = handle::resolve::<Server>(server)?;
-        // SAFETY: the header's contract of the three arguments is that of the specification's.
+        // SAFETY: the header demands that both pointers are NULL or writable, with room for the given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         answer(&server, param_name, info).map(drop)
     }
@@ -89,11 +92,12 @@ fn answer(server: &Arc<Server>, name: cl_server_info, info: Info) -> ClResult<An
         CL_SERVER_REFERENCE_COUNT_WWU => info.give(server.references()),
         CL_SERVER_ROUND_TRIP_TIME_WWU => info.give(round_trip_ns(node)),
         CL_SERVER_BANDWIDTH_WWU => info.give(node.gauge().bandwidth()),
+        // clGetServerInfoWWU: CL_INVALID_VALUE when param_name is not a known query.
         _ => fail(CL_INVALID_VALUE),
     }
 }
 
-/// The extension's rows of `clGetDeviceInfo`; `None` for any other name.
+/// Answers the extension's queries of `clGetDeviceInfo`. Returns `None` for any other name.
 pub(super) fn device_answer(
     device: &Arc<Device>,
     name: cl_device_info,

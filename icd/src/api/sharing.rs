@@ -1,6 +1,7 @@
-//! Sharing with OpenGL, Direct3D and EGL: impossible with a device of another machine, never advertised.
+//! Sharing with OpenGL, Direct3D and EGL. This is impossible with a device of another machine, and the
+//! extensions are never reported.
 //!
-//! The functions have slots in the dispatch table; they check the first handle and answer
+//! The functions still have slots in the dispatch table. Each checks its first handle and fails with
 //! `CL_INVALID_OPERATION`.
 
 use cl_headers::types::*;
@@ -11,6 +12,8 @@ use crate::error::fail;
 use crate::stub::{Buffer, Context, Platform, Queue};
 
 entry_points! {
+    // All functions of this file: CL_INVALID_OPERATION, the code of OpenCL 3.0 for a missing optional
+    // feature. No device reports these extensions, so none of their own rules applies.
     fn clCreateFromGLBuffer(context: cl_context, _flags: cl_mem_flags, _bufobj: cl_GLuint; errcode_ret) -> cl_mem {
         handle::resolve::<Context>(context)?;
         fail(CL_INVALID_OPERATION)

@@ -1,6 +1,7 @@
-//! Sub-devices: `clCreateSubDevices`, and reference counts of devices, which root devices do not have.
+//! Sub-devices: `clCreateSubDevices`, and reference counts of devices. Root devices have no reference
+//! count.
 //!
-//! `cl_ext_device_fission`, which came before, is not offered; its function refuses.
+//! The older `cl_ext_device_fission` is not offered. Its function for creation always fails.
 
 use std::sync::Arc;
 
@@ -13,10 +14,11 @@ use super::handle;
 use crate::error::{ClResult, fail, require};
 use crate::stub::Device;
 
-/// Reads a partition: the way and its values, without what ends the list.
+/// Reads a partition: its scheme and the values of the scheme, without the end of the list.
 fn read(properties: *const cl_device_partition_property) -> ClResult<Vec<i64>> {
+    // clCreateSubDevices: CL_INVALID_VALUE when properties is not a valid list, and so when it is NULL.
     require(!properties.is_null(), CL_INVALID_VALUE)?;
-    // SAFETY: the list ends with a 0; nothing behind the end that its way has is read.
+    // SAFETY: the list ends with a 0, and nothing after the end that belongs to its scheme is read.
     let at = |place: usize| unsafe { properties.add(place).read() };
     let way = at(0);
     let mut all = vec![way as i64];
@@ -26,20 +28,30 @@ fn read(properties: *const cl_device_partition_property) -> ClResult<Vec<i64>> {
         }
         CL_DEVICE_PARTITION_BY_COUNTS => {
             while at(all.len()) != CL_DEVICE_PARTITION_BY_COUNTS_LIST_END {
-                // No device has so many compute units.
+                // clCreateSubDevices: CL_INVALID_DEVICE_PARTITION_COUNT when more parts are asked for than
+                // the device can have.
+                // No device has this many compute units, and a worker takes no longer list.
                 require(all.len() < MAX_LIST, CL_INVALID_DEVICE_PARTITION_COUNT)?;
                 all.push(at(all.len()) as i64);
             }
+            // clCreateSubDevices: CL_INVALID_VALUE when a list by counts does not end with a 0 after its
+            // own end mark.
             require(at(all.len() + 1) == 0, CL_INVALID_VALUE)?;
             return Ok(all);
         }
+        // clCreateSubDevices: CL_INVALID_VALUE when the partition scheme is unknown.
         _ => return fail(CL_INVALID_VALUE),
     }
+    // clCreateSubDevices: CL_INVALID_VALUE when anything but the final 0 follows the scheme's one value.
     require(at(2) == 0, CL_INVALID_VALUE)?;
     Ok(all)
 }
 
-/// Whether the device can be divided in this way; a part perhaps no more, where its root device can.
+/// Checks that the device offers this partition scheme.
+///
+/// # Errors
+/// `CL_INVALID_VALUE` when even its root device does not; `CL_DEVICE_PARTITION_FAILED` when only this
+/// sub-device does not.
 fn check_way(device: &Arc<Device>, way: i64) -> ClResult {
     let offers = |device: &Device| {
         let ways = device.sizes(CL_DEVICE_PARTITION_PROPERTIES);
@@ -49,11 +61,14 @@ fn check_way(device: &Arc<Device>, way: i64) -> ClResult {
     while let Some(parent) = root.parent() {
         root = parent;
     }
+    // clCreateSubDevices: CL_INVALID_VALUE when the scheme is not one that the device supports.
     require(offers(root), CL_INVALID_VALUE)?;
+    // clCreateSubDevices: CL_DEVICE_PARTITION_FAILED when the scheme is supported but this device cannot be
+    // divided further.
     require(offers(device), CL_DEVICE_PARTITION_FAILED)
 }
 
-// A root device is never released: both succeed without effect.
+// clRetainDevice, clReleaseDevice: a root device is never released, so both calls succeed without effect.
 fn retain(device: cl_device_id) -> ClResult {
     match handle::resolve::<Device>(device)?.parent() {
         Some(_) => handle::retain::<Device>(device),
@@ -76,6 +91,8 @@ entry_points! {
         let device = handle::resolve::<Device>(in_device)?;
         let properties = read(properties)?;
         check_way(&device, properties[0])?;
+        // clCreateSubDevices: CL_INVALID_VALUE when out_devices is not NULL and num_devices is 0, which no
+        // result can fit.
         require(out_devices.is_null() || num_devices > 0, CL_INVALID_VALUE)?;
         make_ready(std::slice::from_ref(&device))?;
         let room = if out_devices.is_null() { 0 } else { num_devices };
@@ -85,7 +102,8 @@ entry_points! {
             unsafe { num_devices_ret.write(count) };
         }
         for (place, part) in parts.into_iter().enumerate() {
-            // SAFETY: not NULL, or there were no parts; and these are no more than `num_devices`.
+            // SAFETY: `out_devices` is not NULL where there are parts, and `divide` returns at most
+            // `num_devices` of them.
             unsafe { out_devices.add(place).write(handle::publish(part)) };
         }
         Ok(())
@@ -109,6 +127,8 @@ entry_points! {
 
     fn clCreateSubDevicesEXT(in_device: cl_device_id, _properties: *const cl_device_partition_property_ext, _num_entries: cl_uint, _out_devices: *mut cl_device_id, _num_devices: *mut cl_uint) {
         handle::resolve::<Device>(in_device)?;
+        // cl_ext_device_fission is not reported; its clCreateSubDevicesEXT answers CL_INVALID_VALUE, as for
+        // a property that no device supports.
         fail(CL_INVALID_VALUE)
     }
 }

@@ -1,4 +1,4 @@
-//! What each OpenCL command reads and writes: the one table.
+//! What each OpenCL command reads and writes. This table is the only one.
 //!
 //! | command | place | region | [`Mode`] |
 //! |---|---|---|---|
@@ -10,35 +10,36 @@
 //! | map for reading | the client | the mapped bytes | `Read` |
 //! | map for writing (and reading) | the client | the mapped bytes | `MapWrite` |
 //! | map `WRITE_INVALIDATE_REGION` | the client | the mapped bytes | `MapInvalidate` |
-//! | unmap of what was mapped for writing | the queue's site | those bytes | `Upload` |
-//! | unmap of what was mapped for reading | – | nothing | – |
+//! | unmap after a map for writing | the queue's site | the mapped bytes | `Upload` |
+//! | unmap after a map for reading | – | nothing | – |
 //! | migrate | the queue's site | the object | `Read` |
 //! | migrate `HOST` | the client | the object | `Read` |
 //! | migrate `CONTENT_UNDEFINED` | either | the object | `Discard` |
 //! | launch: `__constant`, or buffer `READ_ONLY` | the queue's site | the object | `Read` |
 //! | launch: `const` pointer, if the setting allows | the queue's site | the object | `Read` |
 //! | launch: any other pointer, buffer `WRITE_ONLY` too | the queue's site | the object | `ReadWrite` |
-//! | replay of a command buffer | the queue's site | those of its commands | theirs; different ones: `ReadWrite` |
+//! | replay of a command buffer | the queue's site | its commands' regions | its commands'; if different: `ReadWrite` |
 //!
-//! `WRITE_ONLY` promises that a kernel does not look, not that it writes every byte; what it leaves
-//! alone must be there afterwards, so the bytes are needed. `HOST_*` flags say what the application may
-//! enqueue; they change nothing here. A sub-buffer is a range of its root: regions are the root's.
+//! `WRITE_ONLY` promises that a kernel does not read the buffer. The kernel need not write every byte,
+//! and the bytes that it leaves alone must survive, so they must be valid. `HOST_*` flags restrict what
+//! the application may enqueue and change nothing here. A sub-buffer is a range of its root: all regions
+//! are the root's.
 //!
-//! Rectangles are exact row by row up to [`Limits::rows`] (and as long as the directory is not already
-//! cut into [`Limits::pieces`]). Beyond, rows are *many*, and neither a plan nor a directory may grow with
-//! them:
+//! Rectangles are tracked exactly, row by row, up to [`Limits::rows`] rows and while the directory has at
+//! most [`Limits::pieces`] pieces. A rectangle beyond that has *many rows*. Neither a plan nor a
+//! directory may grow with their number:
 //!
-//! | many rows | at | what moves | what the directory notes |
+//! | many rows | at | transferred | recorded in the directory |
 //! |---|---|---|---|
 //! | read | a site | the whole extent | the extent is valid there |
-//! | write, fill, copy's destination | a site | the whole extent, then the rows are written | the extent is modified there (`ReadWrite`) |
-//! | unmap | a site | the same | the same (`UploadRows`); nothing of the client's copy |
-//! | map | the client | the rows alone | nothing: the rows move again for the next map |
+//! | write, fill, copy's destination | a site | the whole extent, first | the extent is modified there (`ReadWrite`) |
+//! | unmap | a site | the same | the same (`UploadRows`); nothing for the client's copy |
+//! | map | the client | the rows alone | nothing: the next map transfers them again |
 //!
-//! So what is fetched may be more than what is read, and a range that is noted as written was valid there
-//! as a whole. The client's copy is never filled beside the rows: the application may be writing there,
-//! through another map. Where the extent holds bytes that are lost, many rows are taken one by one all the
-//! same, since the command needs none of what lies between.
+//! So a transfer may bring more than the command reads, and a range recorded as written was valid there
+//! as a whole. The client's copy is never filled between the rows: the application may be writing there
+//! through another map. If the extent holds lost bytes, many rows are taken one by one after all, because
+//! the command needs no byte between them.
 //!
 //! [`Coherence::place_for_copy`]: super::Coherence::place_for_copy
 //! [`Coherence::gather`]: super::Coherence::gather
@@ -48,14 +49,14 @@ use causeway_proto::region::Region;
 
 use super::place::Span;
 
-/// How finely things are done.
+/// Granularity limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one transfer at most: a chain of readers pipelines.
+    /// Maximum number of bytes of one transfer. Smaller transfers let a chain of readers pipeline.
     pub transfer: u64,
-    /// More rows than these are many rows (see the module).
+    /// A rectangle with more rows than this has many rows (see the module).
     pub rows: u64,
-    /// In a directory of more pieces, every rectangle is one of many rows.
+    /// If a directory has more pieces than this, every rectangle counts as many rows.
     pub pieces: usize,
 }
 
@@ -72,27 +73,28 @@ impl Default for Limits {
 /// How a command uses bytes at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Looks at them.
+    /// Reads the bytes.
     Read,
-    /// Looks at them or leaves some as they are, and changes others.
+    /// Reads the bytes, or changes only some of them.
     ReadWrite,
-    /// Changes every one without looking.
+    /// Overwrites every byte without reading.
     Write,
-    /// Unmap: the client's bytes replace those at the place; both copies are valid then.
+    /// Unmap: the client's bytes replace those at the place. Both copies are valid afterwards.
     Upload,
-    /// Unmap of many rows: the client's bytes replace some of those at the place, which needs the others.
+    /// Unmap of many rows: the client's bytes replace some of those at the place, which must have the
+    /// others.
     UploadRows,
-    /// Fetches them, and the application may change the client's copy once the command is complete; the
-    /// unmap says that it has.
+    /// Fetches the bytes. After the command completes, the application may change the client's copy; the
+    /// unmap reports that it has.
     MapWrite,
-    /// The same without fetching.
+    /// Like [`Mode::MapWrite`], without fetching.
     MapInvalidate,
-    /// Nobody wants what is there.
+    /// The contents become undefined.
     Discard,
 }
 
 impl Mode {
-    /// Whether the bytes must be valid at the place.
+    /// Whether the bytes must be valid at the place before the command.
     #[must_use]
     pub fn needs_bytes(self) -> bool {
         matches!(
@@ -101,13 +103,13 @@ impl Mode {
         )
     }
 
-    /// Whether bytes at the place change, by the command or by the application after it.
+    /// Whether the command, or the application after it, changes bytes at the place.
     #[must_use]
     pub fn overwrites(self) -> bool {
         !matches!(self, Mode::Read | Mode::Discard)
     }
 
-    // What one command does that does both to the same bytes.
+    // Combines two modes with which one command uses the same bytes.
     pub(super) fn and(self, other: Mode) -> Mode {
         if self == other {
             self
@@ -116,8 +118,8 @@ impl Mode {
         } else if other == Mode::Discard {
             self
         } else {
-            // Different uses of one byte by one command: arguments of a launch, which are reads and read-writes, and
-            // what a replay's commands do one after the other.
+            // The modes differ for arguments of one launch (reads and read-writes), and for commands of
+            // one replay that run one after the other.
             Mode::ReadWrite
         }
     }
@@ -130,11 +132,11 @@ pub struct Access {
     pub buffer: MemoryId,
     /// The bytes, in the root buffer.
     pub region: Region,
-    /// How.
+    /// How the command uses the bytes.
     pub mode: Mode,
 }
 
-/// How a map was asked for.
+/// The flags of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
     /// `CL_MAP_READ` alone.
@@ -145,14 +147,14 @@ pub enum MapKind {
     WriteInvalidate,
 }
 
-/// What is known of a kernel's pointer argument and its buffer.
+/// Facts about a kernel's pointer argument and its buffer that decide its [`Mode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ArgumentKind {
     /// The parameter is `__constant`.
     pub constant: bool,
     /// The parameter is a pointer to `const`.
     pub pointer_to_const: bool,
-    /// The buffer was made with `CL_MEM_READ_ONLY`.
+    /// The buffer was created with `CL_MEM_READ_ONLY`.
     pub read_only: bool,
 }
 
@@ -184,7 +186,7 @@ impl Access {
         ]
     }
 
-    /// `clEnqueueMapBuffer`; runs at the client.
+    /// `clEnqueueMapBuffer`. The command runs at the client.
     #[must_use]
     pub fn map(buffer: MemoryId, region: Region, kind: MapKind) -> Access {
         let mode = match kind {
@@ -195,13 +197,13 @@ impl Access {
         Access::new(buffer, region, mode)
     }
 
-    /// `clEnqueueUnmapMemObject` of what was mapped for writing.
+    /// `clEnqueueUnmapMemObject` after a map for writing.
     #[must_use]
     pub fn unmap(buffer: MemoryId, region: Region) -> Access {
         Access::new(buffer, region, Mode::Upload)
     }
 
-    /// `clEnqueueMigrateMemObjects`; at the client with `CL_MIGRATE_MEM_OBJECT_HOST`.
+    /// `clEnqueueMigrateMemObjects`. With `CL_MIGRATE_MEM_OBJECT_HOST` the command runs at the client.
     #[must_use]
     pub fn migrate(buffer: MemoryId, region: Region, content_undefined: bool) -> Access {
         let mode = if content_undefined {
@@ -212,7 +214,8 @@ impl Access {
         Access::new(buffer, region, mode)
     }
 
-    /// A buffer argument of a launch. `const_is_read` is the setting that believes `const` pointers.
+    /// A buffer argument of a launch. `const_is_read` is the setting that trusts pointers to `const` to
+    /// be read only.
     #[must_use]
     pub fn argument(
         buffer: MemoryId,
@@ -237,14 +240,14 @@ impl Access {
         }
     }
 
-    /// Whether it has more than `limit` rows.
+    /// Whether the region is a rectangle of more than `limit` rows.
     pub(super) fn has_many_rows(&self, limit: u64) -> bool {
         let [_, rows, slices] = self.region.size();
         !self.region.is_linear() && rows.saturating_mul(slices) > limit
     }
 
-    /// Hands out the spans that this access touches at a site and how; up to
-    /// `limit` rows one by one.
+    /// Calls `each` for every span that this access touches at a site, with its mode. Up to `limit` rows
+    /// are passed one by one, more as one extent.
     pub(super) fn for_each_span(&self, limit: u64, mut each: impl FnMut(Span, Mode)) {
         if self.region.packed_length() == 0 {
             return;
@@ -256,7 +259,7 @@ impl Access {
                 Mode::Write | Mode::ReadWrite | Mode::MapWrite | Mode::MapInvalidate => {
                     Mode::ReadWrite
                 }
-                // What lies between is wanted.
+                // Discarding the whole extent would lose the bytes between the rows.
                 Mode::Discard => return,
             };
             return each(Span::enclosing(&self.region), of_extent);
@@ -303,7 +306,7 @@ mod tests {
         let row = |at| (Span::new(at, at + 2), Mode::Write);
         let write = Access::write(BUFFER, region);
         assert_eq!(spans(write, 3), [row(4), row(12), row(20)]);
-        // What lies between the rows must stay as it is.
+        // The bytes between the rows must stay as they are.
         let extent = Span::new(4, 22);
         assert_eq!(spans(write, 2), [(extent, Mode::ReadWrite)]);
         let unmap = Access::unmap(BUFFER, region);

@@ -1,8 +1,7 @@
-//! Where the bytes of one root buffer are valid, range by range.
+//! Records where the bytes of one root buffer are valid, range by range.
 //!
-//! Sub-buffers (and images made from buffers) are ranges of their root and have no directory.
-//! Invariant: what a [`Plan`](super::Plan) was made from changes only by committing it, by a failure or
-//! by a loss.
+//! Sub-buffers (and images made from buffers) are ranges of their root and have no directory. Invariant:
+//! the state from which a [`Plan`](super::Plan) was made changes only by a commit, a failure or a loss.
 
 use causeway_proto::id::{EventId, MemoryId};
 
@@ -15,18 +14,19 @@ use super::state::{State, Validity};
 use super::superseded::{Entry, Superseded};
 use super::{IsDone, TransferEvents};
 
-/// What a buffer holds when it is made.
+/// Contents of a new buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// Nothing: every place may make them up.
+    /// Undefined: no place needs to fetch them.
     Undefined,
     /// The client's bytes (`CL_MEM_COPY_HOST_PTR`, `CL_MEM_USE_HOST_PTR`).
     AtClient,
-    /// Bytes that are being put there (contents that travel with the buffer's creation).
+    /// Bytes that are being written at this place: initial contents that travel with the buffer's
+    /// creation.
     AtPlace(Place),
 }
 
-/// See the module.
+/// The state of one root buffer; see the module.
 #[derive(Clone, Debug)]
 pub(super) struct Directory {
     pub(super) buffer: MemoryId,
@@ -46,7 +46,7 @@ impl Directory {
         }
     }
 
-    /// A transfer has been sent.
+    /// Records a transfer that has been sent.
     pub(super) fn transfer(
         &mut self,
         transfer: &Transfer,
@@ -74,8 +74,8 @@ impl Directory {
         }
     }
 
-    // Of many rows nothing is noted but that the transfer is busy with every piece that has one of them:
-    // a claim would have to be cut into as many pieces.
+    // A transfer of many rows only marks every piece that holds one of its rows as busy. Recording where
+    // its bytes are valid would cut the directory into as many pieces as there are rows.
     fn pass(
         &mut self,
         transfer: &Transfer,
@@ -105,7 +105,7 @@ impl Directory {
         });
     }
 
-    /// A command has been sent to a place.
+    /// Records a command that has been sent to a place.
     pub(super) fn command(
         &mut self,
         (span, mode): (Span, Mode),
@@ -123,6 +123,8 @@ impl Directory {
             let replaces = matches!(mode, Mode::Write | Mode::Upload);
             let writes = replaces || matches!(mode, Mode::ReadWrite | Mode::UploadRows);
             let marks = &mut state.copy_mut(place).marks;
+            // Pending transfers to this copy no longer matter before the command's own mark is added: it
+            // overwrites all their bytes.
             if replaces {
                 marks.replaced();
             }
@@ -133,6 +135,8 @@ impl Directory {
             } else if writes {
                 state.become_modified_in_part(place, user.order);
             }
+            // The unmap sends the client's copy, which stays valid and must not change until it has been
+            // read.
             if mode == Mode::Upload && place != Place::Client {
                 let client = state.copy_mut(Place::Client);
                 client.marks.replaced();
@@ -148,14 +152,14 @@ impl Directory {
         });
     }
 
-    /// A mark whose superseder failed.
+    /// Restores a mark whose superseding event has failed.
     pub(super) fn put_back(&mut self, entry: &Entry) {
         self.pieces.update(entry.span, |_, state| {
             state.copy_mut(entry.place).marks.put_back(entry.mark);
         });
     }
 
-    /// A transfer that had begun to land, and that others stand for, has failed.
+    /// Records that a superseded transfer failed after it had begun to write its destination.
     pub(super) fn spoil(&mut self, landed: &Entry) {
         self.pieces.update(landed.span, |_, state| {
             state.spoil(landed.place, landed.mark.order);
@@ -173,7 +177,7 @@ impl Directory {
     }
 }
 
-// Keeps what `by` supersedes at the place.
+// Returns a sink that keeps the marks which `by` supersedes at the place.
 fn entries(
     superseded: &mut Superseded,
     by: EventId,

@@ -1,8 +1,9 @@
-//! Reads to the application's memory take each piece from where it is; copies run where fewest bytes move.
+//! Reads into the application's memory take each piece from a place that has it. Copies run where fewest
+//! bytes must move.
 //!
-//! A read makes no copy that a later command could use, so moving everything to one site first would
-//! send bytes twice. Invariant: the pieces of a [`Gather`] are the range that was asked for, in order,
-//! without gaps.
+//! A read leaves no copy that a later command could use, so moving everything to one site first would
+//! send bytes twice. Invariant: the pieces of a [`Gather`] are the requested range, in order, without
+//! gaps.
 
 use causeway_proto::id::{EventId, MemoryId};
 
@@ -17,15 +18,15 @@ use super::{Coherence, IsDone};
 /// Part of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Which bytes of the root buffer.
+    /// The bytes of the root buffer.
     pub span: Span,
-    /// Where they are read; at the client it is a copy from its own memory.
+    /// The place that reads them. At the client, the read is a copy from its own memory.
     pub place: Place,
-    /// What it waits for, besides what the read itself waits for.
+    /// Events to wait for, in addition to those of the read itself.
     pub waits: Waits,
 }
 
-/// A read in pieces; becomes true by [`Coherence::commit_gather`].
+/// A read in pieces. [`Coherence::commit_gather`] records it once it has been sent.
 #[derive(Debug)]
 pub struct Gather {
     buffer: MemoryId,
@@ -41,12 +42,13 @@ impl Gather {
 }
 
 impl Coherence {
-    /// Where to read the bytes of a range: at `own` (the queue's site) what is valid there, else in the
-    /// client's copy, else at another site. If that is one piece at `own`, the read is an ordinary command
-    /// there, to be planned as one. A rectangle is always read at one site, after a [`Coherence::plan`].
+    /// Decides where to read each part of a range. `own` (the queue's site) is preferred where the bytes
+    /// are valid there, then the client's copy, then another site. If the result is one piece at `own`,
+    /// the caller should plan an ordinary read command there. A rectangle is always read at one site,
+    /// after a [`Coherence::plan`].
     ///
     /// # Errors
-    /// [`Lost`] when part of it is lost.
+    /// [`Lost`] when part of the range is lost.
     pub fn gather(
         &self,
         buffer: MemoryId,
@@ -59,7 +61,7 @@ impl Coherence {
             return Ok(Gather { buffer, pieces });
         };
         let own = Place::Site(own);
-        // To the client, every site's way is the same.
+        // All sites reach the client by the same kind of route, so one `Sources` serves every piece.
         let mut sources = Sources::new(&self.network, Place::Client, is_done);
         for (span, state) in directory.pieces.within(span) {
             let place =
@@ -80,14 +82,14 @@ impl Coherence {
         Ok(Gather { buffer, pieces })
     }
 
-    /// The pieces of a read have been sent, with these events.
+    /// Records that the pieces of a read have been sent, with these events in the pieces' order.
     pub fn commit_gather(&mut self, gather: &Gather, events: &[EventId], is_done: IsDone<'_>) {
         self.order += 1;
         let Some(directory) = self.directories.get_mut(&gather.buffer) else {
             return;
         };
         for (piece, event) in gather.pieces.iter().zip(events) {
-            // Not in the order of one queue.
+            // Pieces run at different sites, so no in-order queue orders them.
             let user = User {
                 event: *event,
                 order: self.order,
@@ -100,13 +102,13 @@ impl Coherence {
         }
     }
 
-    /// The site where a copy (or what else may run anywhere) has fewest bytes brought to it; `own`, the
-    /// queue's site, if none is better.
+    /// Chooses the site to which the fewest bytes must move for a copy, or for another command that may
+    /// run on any site. Ties go to `own`, the queue's site.
     #[must_use]
     pub fn place_for_copy(&self, accesses: &[Access], own: SiteIndex) -> SiteIndex {
         let touches = self.touches(accesses, self.limits.rows);
         let mut needed = 0;
-        // Bytes that are valid, by site.
+        // Valid bytes at each site. `own` comes first, so it wins ties.
         let mut present: Vec<(SiteIndex, u64)> = vec![(own, 0)];
         for touch in touches.iter().filter(|touch| touch.mode.needs_bytes()) {
             let Some(directory) = self.directories.get(&touch.buffer) else {

@@ -1,14 +1,13 @@
 //! The events that are busy with one copy of a range.
 //!
-//! A mark is there to be waited for. Where waiting for a newer mark is as good, the older one is
-//! *superseded* and leaves the list, so that a program which runs far ahead of its devices has short
-//! wait lists. It is as good only while the newer event can end no sooner than the older; one that
-//! fails may end at once. So whoever supersedes keeps the older mark in [`Superseded`], and a failure
-//! puts it back.
+//! Later commands wait for marks. An older mark is *superseded* and leaves the list when waiting for a
+//! newer one is as good. This keeps wait lists short for a program that enqueues far ahead of its
+//! devices. The newer mark is as good only if its event cannot end before the older one. An event that
+//! fails may end at once, so the older mark is kept in [`Superseded`], and a failure puts it back.
 //!
-//! Invariants: marks are in the order in which they were planned. A command that overwrites waited for
-//! every `Arrives` and `ReadOut` before it; a transfer that reads out waited for every `Used` that wrote
-//! before it; one that arrives for everything.
+//! Invariants: marks are in the order of planning. A command that overwrites has waited for every
+//! `Arrives` and `ReadOut` before it. A transfer that reads out has waited for every `Used` that wrote
+//! before it. A transfer that arrives has waited for everything before it.
 //!
 //! [`Superseded`]: super::superseded::Superseded
 
@@ -17,32 +16,32 @@ use smallvec::SmallVec;
 
 use super::IsDone;
 
-/// Lists up to this long are always cleared of what has ended.
+/// Lists up to this length are pruned at every call.
 const FEW: usize = 8;
 
 /// An event that is busy with a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) event: EventId,
-    /// Place in the order of planning.
+    /// Position in the order of planning.
     pub(super) order: u64,
     pub(super) kind: MarkKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MarkKind {
-    /// An application's command uses the copy; it may change it.
+    /// A command of the application uses the copy and may change it.
     Used {
         wrote: bool,
         in_order: Option<QueueId>,
     },
-    /// A transfer lands in the copy; its bytes may still matter.
+    /// A transfer writes the copy. `matters` is false once nothing needs its bytes.
     Arrives { matters: bool },
     /// A transfer reads the copy.
     ReadOut,
 }
 
-/// Where a command stands in the application's order.
+/// A command, with its position in the application's order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct User<'a> {
     pub(super) event: EventId,
@@ -51,16 +50,18 @@ pub(super) struct User<'a> {
     pub(super) after: &'a [EventId],
 }
 
-/// See the module.
+/// The marks of one copy; see the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Marks {
     list: SmallVec<[Mark; 2]>,
-    // Clearing a long list is put off for as many times as it is long.
+    // Number of further calls for which pruning a long list is skipped. It starts at the list's length,
+    // so pruning costs constant time per call on average.
     put_off: usize,
 }
 
 impl PartialEq for Marks {
     fn eq(&self, other: &Marks) -> bool {
+        // `put_off` does not count: pieces with equal marks should merge.
         self.list == other.list
     }
 }
@@ -76,7 +77,7 @@ impl Marks {
         self.list.is_empty()
     }
 
-    /// Drops the marks of what has ended: not each time, if they are many.
+    /// Drops the marks of ended events. A long list is pruned only now and then.
     pub(super) fn prune(&mut self, is_done: IsDone<'_>) {
         if self.put_off > 0 {
             self.put_off -= 1;
@@ -85,16 +86,17 @@ impl Marks {
         }
     }
 
-    /// Drops the marks of what has ended.
+    /// Drops the marks of all ended events.
     pub(super) fn prune_now(&mut self, is_done: IsDone<'_>) {
         self.list.retain(|mark| !is_done(mark.event));
         let many = self.list.len() > FEW;
         self.put_off = if many { self.list.len() } else { 0 };
     }
 
-    /// A command of the application uses the copy.
+    /// Adds the mark of an application's command that uses the copy.
     pub(super) fn used(&mut self, wrote: bool, by: &User<'_>, superseded: impl FnMut(Mark)) {
-        // It waits for what reads out, and that waited for the writers before it.
+        // A command that overwrites waits for transfers that read out, and those have waited for the
+        // writers before them.
         let read_out = self.last_order(|kind| kind == MarkKind::ReadOut);
         let replaced = |mark: &Mark| {
             let covered = wrote && is_writer(mark.kind) && Some(mark.order) < read_out;
@@ -111,24 +113,27 @@ impl Marks {
         });
     }
 
-    /// A transfer that waited for everything here will bring bytes.
+    /// Adds the mark of a transfer that will write the copy. The transfer has waited for all marks here.
     pub(super) fn arrives(&mut self, event: EventId, order: u64, superseded: impl FnMut(Mark)) {
         self.take(|_| true, superseded);
         let kind = MarkKind::Arrives { matters: true };
         self.list.push(Mark { event, order, kind });
     }
 
-    /// A transfer that waited for everything here will bring some of the bytes, which nobody else counts on.
+    /// Adds the mark of a transfer that writes some of the bytes, for its own command alone. The transfer
+    /// has waited for all marks here.
     pub(super) fn passes(&mut self, event: EventId, order: u64, superseded: impl FnMut(Mark)) {
-        // Another transfer of the same plan may pass here too.
+        // Another transfer of the same plan has the same order and may use this copy too. Its mark must
+        // stay.
         self.take(|mark| mark.order < order, superseded);
         let kind = MarkKind::Arrives { matters: false };
         self.list.push(Mark { event, order, kind });
     }
 
-    /// A transfer that waited for the writers takes the bytes elsewhere.
+    /// Adds the mark of a transfer that reads the copy. The transfer has waited for the writers.
     pub(super) fn read_out(&mut self, event: EventId, order: u64, superseded: impl FnMut(Mark)) {
-        // The writers waited for what had read out before them.
+        // The writers have waited for the transfers that read out before them, so those marks are
+        // covered.
         let written = self.last_order(is_writer);
         let replaced = |mark: &Mark| mark.kind == MarkKind::ReadOut && Some(mark.order) < written;
         self.take(replaced, superseded);
@@ -136,7 +141,7 @@ impl Marks {
         self.list.push(Mark { event, order, kind });
     }
 
-    /// Every byte is replaced: what still lands here is of no interest.
+    /// Records that every byte is replaced: the bytes of pending transfers to this copy no longer matter.
     pub(super) fn replaced(&mut self) {
         for mark in &mut self.list {
             if let MarkKind::Arrives { matters } = &mut mark.kind {
@@ -145,13 +150,13 @@ impl Marks {
         }
     }
 
-    /// When the transfer with this event, which lands here, was planned.
+    /// Returns the planning order of the transfer with this event, if it writes this copy.
     pub(super) fn landing(&self, event: EventId) -> Option<u64> {
         let mut of_event = self.list.iter().filter(|mark| mark.event == event);
         of_event.find(|mark| mark.lands()).map(|mark| mark.order)
     }
 
-    /// The bytes that this transfer brings are wanted after all.
+    /// Records that the bytes of this transfer are needed after all.
     pub(super) fn matters_again(&mut self, event: EventId) {
         for mark in &mut self.list {
             if let MarkKind::Arrives { matters } = &mut mark.kind
@@ -162,10 +167,11 @@ impl Marks {
         }
     }
 
-    /// Who superseded the mark has failed; it is waited for again.
+    /// Restores a mark because the event that superseded it has failed.
     pub(super) fn put_back(&mut self, mut mark: Mark) {
         if let MarkKind::Arrives { matters } = &mut mark.kind {
-            // Something newer took its place.
+            // A newer command or transfer has overwritten these bytes, so only the end of the event
+            // counts.
             *matters = false;
         }
         let at = self.list.partition_point(|other| other.order < mark.order);
@@ -174,7 +180,7 @@ impl Marks {
         }
     }
 
-    /// The event ended without doing anything that could be disturbed any more.
+    /// Removes the marks of an event that has ended and can no longer be disturbed.
     pub(super) fn remove(&mut self, event: EventId) {
         self.list.retain(|mark| mark.event != event);
     }
@@ -197,7 +203,7 @@ impl Marks {
 }
 
 impl Mark {
-    /// Whether it is of a transfer that lands here.
+    /// Whether the mark belongs to a transfer that writes this copy.
     pub(super) fn lands(&self) -> bool {
         matches!(self.kind, MarkKind::Arrives { .. })
     }
@@ -208,8 +214,8 @@ fn is_writer(kind: MarkKind) -> bool {
 }
 
 impl User<'_> {
-    // Whether waiting for this user is as good as waiting for the mark. One that only reads does not
-    // stand for a writer: a transfer waits for writers, and need not wait for a reader after it.
+    // Whether waiting for this user is as good as waiting for the mark. A reader cannot replace a writer:
+    // transfers wait for writers, but not for readers.
     fn comes_after(&self, mark: &Mark, wrote: bool) -> bool {
         let MarkKind::Used {
             wrote: mark_wrote,

@@ -1,20 +1,21 @@
-//! Which copy of which bytes is valid where, and what must move before a command may run: MSI per range.
+//! Buffer coherence: tracks which copy of each byte range is valid where (MSI per range), and plans the
+//! transfers that a command needs first.
 //!
 //! ```text
 //! access     what each command reads and writes
-//! pieces, state, marks, superseded, directory    who has which range of a buffer, who is busy with it
-//! uses       where an event's marks are
-//! network, source     ways and loads; from where to take bytes
-//! plan, gather        what a command needs first
+//! pieces, state, marks, superseded, directory    valid copies and busy events, by range of a buffer
+//! uses       the ranges in which an event has marks
+//! network, source     routes and loads; the choice of a transfer's source
+//! plan, gather        the transfers and waits that a command needs first
 //! ```
-//! [`Coherence`] is a context's view of all its root buffers. For every command the caller makes a
-//! [`Plan`], gives its transfers and the command ids, sends them and [commits](Coherence::commit) the
-//! plan, all in one critical section per context, so that there is one order of commands. Nothing here
-//! knows sockets, clocks, locks or handles.
+//! [`Coherence`] covers all root buffers of one context. For every command the caller makes a [`Plan`],
+//! assigns event ids to its transfers and its command, sends them and [commits](Coherence::commit) the
+//! plan. All of this happens in one critical section per context, so all commands have one order. The
+//! module is pure: no sockets, clocks, locks or handles.
 //!
-//! Invariants. *One order*: every edge goes from something planned earlier to something planned later,
-//! so that no cycle can arise and all that is sent can end. *One newest version*: a range has no two
-//! copies that were modified apart. *Nothing twice*: no transfer brings what its destination has.
+//! Invariants. *One order*: every edge goes from an item planned earlier to one planned later, so no
+//! cycle can arise and everything sent can end. *One newest version*: no two copies of a range were
+//! modified independently. *Nothing twice*: no transfer brings bytes that its destination already has.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -50,21 +51,22 @@ use uses::{Use, Uses};
 
 /// Tells which events have ended, with or without success.
 ///
-/// Once it says so of an event, [`Coherence::failed`] has been called if the event failed. It learns of
-/// the events of one site in the order in which they ended there.
+/// Before it returns true for a failed event, the caller must have called [`Coherence::failed`]. The
+/// events of one site become done in the order in which they ended there.
 pub type IsDone<'a> = &'a dyn Fn(EventId) -> bool;
 
-/// The events of a transfer. From or to the client it is one command, and both are the same.
+/// The events of a transfer. A transfer from or to the client is one command, so both fields are the same
+/// event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferEvents {
     /// The source's bytes have been taken.
     pub sent: EventId,
-    /// The destination has them.
+    /// The bytes have arrived at the destination.
     pub received: EventId,
 }
 
 impl TransferEvents {
-    /// A transfer from or to the client.
+    /// The events of a transfer from or to the client.
     #[must_use]
     pub fn one(event: EventId) -> TransferEvents {
         TransferEvents {
@@ -77,22 +79,23 @@ impl TransferEvents {
 /// How an event failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// What it waited for had failed: it never began (`CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST`).
+    /// The command never began, because an event it waited for had failed
+    /// (`CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST`).
     Cancelled,
-    /// Anything else: what it was to write may be half written.
+    /// Any other failure. The command's destination may be partly written.
     Broken,
 }
 
-/// See the module.
+/// The coherence state of one context; see the module.
 #[derive(Debug, Default)]
 pub struct Coherence {
     directories: FxHashMap<MemoryId, Directory>,
     network: Network,
     superseded: Superseded,
-    // Where marks of what has not ended may be: a failure looks nowhere else.
+    // The ranges in which events that have not ended may have marks. A failure looks only there.
     uses: Uses,
     limits: Limits,
-    // Of what was committed last.
+    // The position of the last commit in the order of planning.
     order: u64,
 }
 
@@ -103,7 +106,7 @@ impl Coherence {
         Coherence::default()
     }
 
-    /// The same, with other limits.
+    /// A context without buffers, with limits of the caller's choice.
     #[must_use]
     pub fn with_limits(limits: Limits) -> Coherence {
         Coherence {
@@ -112,24 +115,26 @@ impl Coherence {
         }
     }
 
-    /// A new root buffer.
+    /// Adds a root buffer.
     pub fn add_buffer(&mut self, buffer: MemoryId, size: u64, contents: Contents) {
         let directory = Directory::new(buffer, size, contents);
         self.directories.insert(buffer, directory);
     }
 
-    /// A root buffer is gone.
+    /// Removes a root buffer.
     pub fn remove_buffer(&mut self, buffer: MemoryId) {
-        // What was superseded there goes with its events: to look for it would cost all that is under way.
+        // Superseded entries of the buffer are pruned when their events end. Searching for them here
+        // would cost time in proportion to everything in flight.
         self.directories.remove(&buffer);
     }
 
-    /// How two sites reach each other, both ways; directly until told otherwise.
+    /// Sets how two sites reach each other, in both directions. The default is [`Route::Direct`].
     pub fn set_route(&mut self, one: SiteIndex, other: SiteIndex, route: Route) {
         self.network.set_route(one, other, route);
     }
 
-    /// The plan's transfers (one pair of events each, in their order) and its command have been sent.
+    /// Records that a plan's transfers and its command have been sent. `transfers` has one pair of events
+    /// for each transfer of the plan, in the same order.
     pub fn commit(
         &mut self,
         plan: &Plan,
@@ -141,8 +146,8 @@ impl Coherence {
         self.commit_command(plan, command, is_done);
     }
 
-    /// The plan's transfers have been sent. Without [`Coherence::commit_command`] behind it they only bring
-    /// early what may be wanted later: so when the command itself could not be sent.
+    /// Records that a plan's transfers have been sent. [`Coherence::commit_command`] need not follow: if
+    /// the command itself could not be sent, the transfers have only moved bytes early.
     pub fn commit_transfers(
         &mut self,
         plan: &Plan,
@@ -157,6 +162,7 @@ impl Coherence {
             let bytes = transfer.region.packed_length();
             self.network.begin(events.received, transfer.source, bytes);
             let extent = Span::enclosing(&transfer.region);
+            // Either event may fail, and each must find the marks that it has at both places.
             for event in [events.sent, events.received] {
                 self.uses.add(event, transfer.buffer, extent);
             }
@@ -166,7 +172,7 @@ impl Coherence {
         }
     }
 
-    /// The plan's command has been sent, after its transfers were committed.
+    /// Records that a plan's command has been sent. The plan's transfers must have been committed before.
     pub fn commit_command(&mut self, plan: &Plan, command: EventId, is_done: IsDone<'_>) {
         self.order += 1;
         let user = User {
@@ -192,23 +198,24 @@ impl Coherence {
         }
     }
 
-    /// An event has ended with success; after that of a transfer's destination, its source has less to
-    /// send. Forgetting to say so costs only the balance of loads, and memory for a while.
+    /// Records that an event has succeeded. After a transfer's received event, the source's load
+    /// decreases. A missing call costs only load balance, and memory until the next prune.
     pub fn succeeded(&mut self, event: EventId) {
         self.network.end(event);
         self.uses.take(event);
     }
 
-    /// An event has failed: that of a command, or any of a transfer's. Must come before `is_done` says
-    /// that it has ended.
+    /// Records that an event has failed: a command's event, or either event of a transfer. The call must
+    /// come before `is_done` returns true for the event.
     ///
-    /// What a transfer should have brought is invalid there, and what would have used it has failed with
-    /// it, so that older copies are good again. What a failed command should have written is undefined,
-    /// as in native OpenCL, and stays where it was to be written.
+    /// The range that a failed transfer should have filled becomes invalid there. Commands that needed it
+    /// fail too, so older copies become valid again. The bytes that a failed command should have written
+    /// are undefined, as in native OpenCL. They stay at the place where the command should have written
+    /// them.
     pub fn failed(&mut self, event: EventId, failure: Failure, is_done: IsDone<'_>) {
         self.network.end(event);
         let uses = self.uses.take(event);
-        // What is known to have succeeded must not be taken back.
+        // Events known to have succeeded must not be rolled back, so they are pruned first.
         self.for_each_state(&uses, |state| state.prune(true, is_done));
         for entry in self.superseded.take(event, is_done) {
             if let Some(directory) = self.directories.get_mut(&entry.buffer) {
@@ -216,6 +223,8 @@ impl Coherence {
             }
         }
         let superseded = self.superseded.take_marks(event, is_done);
+        // A transfer that broke may have overwritten part of its destination, even where a newer mark
+        // superseded its own. No former copy there can be used.
         if failure == Failure::Broken {
             for entry in superseded.iter().filter(|entry| entry.mark.lands()) {
                 if let Some(directory) = self.directories.get_mut(&entry.buffer) {
@@ -234,8 +243,8 @@ impl Coherence {
         }
     }
 
-    /// A site is gone, with its copies; what was valid there only is lost until it is overwritten. The
-    /// events that it had not reported fail one by one, before or after.
+    /// Removes a site and its copies. A range that was valid only there is lost until it is overwritten.
+    /// The site's unreported events fail one by one, before or after this call.
     pub fn site_lost(&mut self, site: SiteIndex, is_done: IsDone<'_>) {
         self.prune(is_done);
         let place = Place::Site(site);
@@ -245,7 +254,7 @@ impl Coherence {
         self.superseded.forget(|entry| entry.place == place);
     }
 
-    /// Forgets all that has ended, which otherwise happens little by little. For idle moments.
+    /// Forgets all events that have ended. This also happens gradually; callers use it in idle moments.
     pub fn prune(&mut self, is_done: IsDone<'_>) {
         for directory in self.directories.values_mut() {
             directory.for_all(|state| state.prune(true, is_done));
@@ -254,8 +263,8 @@ impl Coherence {
         self.uses.prune_now(is_done);
     }
 
-    /// Where a range is valid (or will be, once its transfer arrives): place by place, and no place for
-    /// what is lost or was never written. For diagnosis.
+    /// Lists the places where a range is valid, or will be once its transfer arrives. Lost and never
+    /// written ranges have no place. For diagnosis.
     pub fn valid_places(
         &self,
         buffer: MemoryId,
@@ -270,16 +279,17 @@ impl Coherence {
             })
     }
 
-    /// Ranges that are told apart, and events remembered beside those in them. For diagnosis: both stay
-    /// small however long a program runs.
+    /// Returns the number of pieces in all directories, and the number of events remembered outside of
+    /// them. For diagnosis: both stay small however long a program runs.
     #[must_use]
     pub fn footprint(&self) -> (usize, usize) {
         let pieces = self.directories.values().map(|d| d.pieces.len()).sum();
         (pieces, self.superseded.len() + self.uses.len())
     }
 
-    /// The client gives up its copies of a range (a shadow whose pages go back). False, and nothing has
-    /// changed, when the only valid copy, or one that a transfer takes bytes from, would go.
+    /// Gives up the client's copies of a range, for example a shadow whose pages are freed. Returns false
+    /// and changes nothing if the client has the only valid copy, or if an event is still busy with its
+    /// copy.
     pub fn forget_client_copy(
         &mut self,
         buffer: MemoryId,

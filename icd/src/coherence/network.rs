@@ -1,22 +1,23 @@
-//! What a plan knows of the ways between places: which are direct, and how much is under way.
+//! What planning knows about the paths between places: which are direct, and how many bytes are in
+//! flight.
 //!
-//! Not the links themselves. Invariant: `load` is the sum of `under_way`, by source.
+//! The connections themselves are elsewhere. Invariant: `load` is the sum of `under_way`, by source.
 
 use causeway_proto::id::EventId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::place::{Place, SiteIndex};
 
-/// How bytes get from one site to another.
+/// How bytes travel from one site to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Route {
-    /// Worker to worker; from and to the client: over its session.
+    /// Worker to worker. Transfers from and to the client are always direct: they use its session.
     Direct,
-    /// There is no direct path: chunk by chunk through the client.
+    /// Without a direct path: chunk by chunk through the client.
     ViaClient,
 }
 
-/// See the module.
+/// Routes and loads; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Network {
     relayed: FxHashSet<(SiteIndex, SiteIndex)>,
@@ -25,7 +26,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Tells how the sites reach each other (both ways).
+    /// Sets how two sites reach each other, in both directions.
     pub(super) fn set_route(&mut self, one: SiteIndex, other: SiteIndex, route: Route) {
         for pair in [(one, other), (other, one)] {
             match route {
@@ -44,7 +45,7 @@ impl Network {
         }
     }
 
-    /// Bytes that the place still has to send.
+    /// Number of bytes that the place has yet to send.
     pub(super) fn load(&self, place: Place) -> u64 {
         self.load.get(&place).copied().unwrap_or(0)
     }

@@ -1,17 +1,17 @@
 //! An interval map without gaps: every byte of a buffer has exactly one state.
 //!
-//! `rangemap` would do, but replaces values where a directory changes them in place, and pays for gaps
-//! that never exist here. Invariants: the pieces cover `0..size`; neighbours that have been touched
-//! differ, so a buffer that is treated as a whole is one piece.
+//! The crate `rangemap` replaces values, where a directory changes them in place, and supports gaps that
+//! never exist here. Invariants: the pieces cover `0..size`. Neighbours that have been touched differ, so
+//! a buffer that is treated as a whole is one piece.
 
 use std::collections::BTreeMap;
 
 use super::place::Span;
 
-/// See the module.
+/// The interval map; see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pieces<S> {
-    // By first byte; a piece ends where the next begins.
+    // Keys are first bytes. A piece ends where the next one begins.
     starts: BTreeMap<u64, S>,
     size: u64,
 }
@@ -25,12 +25,10 @@ impl<S: Clone + PartialEq> Pieces<S> {
         }
     }
 
-    /// Bytes covered.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Number of pieces.
     pub(super) fn len(&self) -> usize {
         self.starts.len()
     }
@@ -39,7 +37,7 @@ impl<S: Clone + PartialEq> Pieces<S> {
     pub(super) fn within(&self, span: Span) -> impl Iterator<Item = (Span, &S)> {
         let end = span.end.min(self.size);
         let first = self.start_of(span.start);
-        // The range must not be inverted, which an empty span past the end would make it.
+        // An empty span past the end would invert the range, and `BTreeMap::range` panics on that.
         let mut rest = self.starts.range(first..end.max(first)).peekable();
         std::iter::from_fn(move || {
             let (&start, state) = rest.next()?;
@@ -49,7 +47,7 @@ impl<S: Clone + PartialEq> Pieces<S> {
         .filter(|(piece, _)| !piece.is_empty())
     }
 
-    /// Changes the state of every byte in `span`; `change` learns which piece of it is at hand.
+    /// Changes the state of every byte in `span`. `change` is called with each piece of it.
     pub(super) fn update(&mut self, span: Span, mut change: impl FnMut(Span, &mut S)) {
         let span = span.intersection(Span::new(0, self.size));
         if span.is_empty() {
@@ -83,7 +81,7 @@ impl<S: Clone + PartialEq> Pieces<S> {
         }
     }
 
-    // Joins equal neighbours, from the one before `span` to the one after it.
+    // Joins equal neighbours, from the piece before `span` to the one after it.
     fn merge(&mut self, span: Span) {
         if self.starts.len() == 1 {
             return;

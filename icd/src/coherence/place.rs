@@ -1,20 +1,20 @@
-//! Where copies lie, and which bytes: the coordinates of a directory.
+//! The coordinates of a directory: the place of a copy and its range of bytes.
 
 use causeway_proto::region::{Region, Segment};
 
-/// Position of a site (a node's native context) in its Causeway context.
+/// Index of a site (a node's native context) in its Causeway context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiteIndex(pub u16);
 
-/// Where a copy of a buffer's bytes can be.
+/// A place that can have a copy of a buffer's bytes.
 ///
-/// The client has no devices, but it is a place like the others: it holds what a buffer was made with,
-/// what is mapped, and what a map for reading has fetched.
+/// The client has no devices but is a place like the others. Its copies are a buffer's initial contents,
+/// mapped ranges, and the bytes that maps for reading have fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
-    /// This process.
+    /// The client: this process.
     Client,
-    /// A native context.
+    /// A site: one native context on a node.
     Site(SiteIndex),
 }
 
@@ -34,37 +34,37 @@ impl Span {
         Span { start, end }
     }
 
-    /// From a region's first byte to its last, gaps included.
+    /// The span from a region's first byte to its last, gaps included.
     #[must_use]
     pub fn enclosing(region: &Region) -> Span {
         Span::new(region.offset(), region.end())
     }
 
-    /// Where a row lies.
+    /// The span of one row.
     #[must_use]
     pub fn of(row: &Segment) -> Span {
         Span::new(row.offset, row.offset + row.length)
     }
 
-    /// Whether a region has a byte in it.
+    /// Whether a byte of the region is in the span.
     #[must_use]
     pub fn meets(self, region: &Region) -> bool {
         region.touches(self.start, self.end)
     }
 
-    /// Bytes.
+    /// Number of bytes.
     #[must_use]
     pub fn length(self) -> u64 {
         self.end.saturating_sub(self.start)
     }
 
-    /// Whether there is no byte in it.
+    /// Whether the span has no bytes.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.end <= self.start
     }
 
-    /// The bytes in both.
+    /// The bytes that are in both spans.
     #[must_use]
     pub fn intersection(self, other: Span) -> Span {
         Span::new(self.start.max(other.start), self.end.min(other.end))

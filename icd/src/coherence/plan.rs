@@ -1,9 +1,9 @@
-//! What must happen before a command may run at a place: transfers, and events to wait for.
+//! Plans what must happen before a command may run at a place: transfers, and events to wait for.
 //!
-//! Pure: a plan is made from the directories and changes nothing. Invariants: a plan names only events
-//! of commands and transfers that were committed before it, so that every edge goes from an earlier
-//! command of the context's one order to a later one; no transfer moves bytes that are valid (or
-//! arriving) where it would bring them.
+//! Pure: planning reads the directories and changes nothing. Invariants: a plan names only events of
+//! commands and transfers that were committed before it. So every edge goes from an earlier to a later
+//! command of the context's one order. No transfer moves bytes to a place where they are already valid or
+//! arriving.
 
 use causeway_proto::id::{EventId, MemoryId, QueueId};
 use causeway_proto::region::Region;
@@ -22,36 +22,36 @@ use super::{Coherence, IsDone};
 /// A command that is about to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Command<'a> {
-    /// Where it will run. At the client that is a map or a migration.
+    /// Where the command will run. At the client, the command is a map or a migration.
     pub place: Place,
-    /// Its queue, if it is enqueued on an in-order one.
+    /// The command's queue, if that is an in-order queue.
     pub in_order: Option<QueueId>,
-    /// Events that it waits for anyway ([`Needs::Success`]), never others. May be left empty; events of
-    /// commands that use the same buffers keep wait lists short where no in-order queue does.
+    /// Events that the command waits for in any case ([`Needs::Success`]), and no others. The list may be
+    /// empty. Events of commands that use the same buffers keep wait lists short on out-of-order queues.
     pub after: &'a [EventId],
-    /// What it uses.
+    /// The ranges that the command uses.
     pub accesses: &'a [Access],
 }
 
-/// What a wait asks of its event.
+/// What a wait requires of its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Needs {
-    /// Bytes: when the event fails, so must who waits.
+    /// The event's bytes: if the event fails, the waiting command fails too.
     Success,
-    /// Only that the event is over, whether it fails or not: it must not be disturbed.
+    /// Only that the event is over, with or without success: it must not be disturbed.
     End,
 }
 
 /// An edge from an earlier event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wait {
-    /// What to wait for.
+    /// The event to wait for.
     pub event: EventId,
-    /// What for.
+    /// What the wait requires of the event.
     pub needs: Needs,
 }
 
-/// Edges, each event once, in the order of their ids.
+/// Edges, one for each event, sorted by event id.
 pub type Waits = SmallVec<[Wait; 4]>;
 
 /// Bytes that must move for a command.
@@ -59,32 +59,32 @@ pub type Waits = SmallVec<[Wait; 4]>;
 pub struct Transfer {
     /// The root buffer.
     pub buffer: MemoryId,
-    /// Which bytes, at both ends; at most the piece size.
+    /// The bytes, at the same offsets at both ends; at most [`Limits::transfer`](super::Limits) bytes.
     pub region: Region,
-    /// From where.
+    /// The place that sends the bytes.
     pub source: Place,
-    /// To where.
+    /// The place that receives the bytes.
     pub destination: Place,
-    /// By which way.
+    /// The path that the bytes take.
     pub route: Route,
-    /// Whether the bytes serve the plan's command alone: they are too many rows for the directory to note
-    /// that they are at the destination.
+    /// Whether the bytes serve the plan's command alone. This is so for many rows: the directory does not
+    /// record that they are valid at the destination.
     pub passes: bool,
-    /// What the send at the source must wait for.
+    /// Events that the send at the source must wait for.
     pub source_waits: Waits,
-    /// What must be over before the bytes may land at the destination. A transfer from or to the client
-    /// is one command, which waits for both.
+    /// Events that must be over before bytes may be written at the destination. A transfer from or to the
+    /// client is one command, which waits for both lists.
     pub destination_waits: Waits,
 }
 
-/// See the module; becomes true by [`Coherence::commit`].
+/// The plan for one command; see the module. [`Coherence::commit`] records it once it has been sent.
 #[derive(Debug)]
 pub struct Plan {
     pub(super) place: Place,
     pub(super) in_order: Option<QueueId>,
     pub(super) after: SmallVec<[EventId; 4]>,
     pub(super) touches: SmallVec<[Touch; 4]>,
-    // Maps of many rows, at the client.
+    // Maps of many rows, which run at the client.
     pub(super) maps_of_rows: Vec<Access>,
     pub(super) transfers: Vec<Transfer>,
     pub(super) waits: Waits,
@@ -93,7 +93,7 @@ pub struct Plan {
 /// A command would read bytes whose only valid copy was at a site that is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "bytes {} to {} of a buffer were lost with the only node that had them (until they are overwritten)",
+    "bytes {} to {} of a buffer are lost with the only node that had them; write them again before reading",
     .span.start,
     .span.end
 )]
@@ -104,7 +104,7 @@ pub struct Lost {
     pub span: Span,
 }
 
-/// One contiguous use.
+/// One contiguous range that a command uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Touch {
     pub(super) buffer: MemoryId,
@@ -113,21 +113,22 @@ pub(super) struct Touch {
 }
 
 impl Transfer {
-    /// What a transfer that is one command waits for: all that its two ends do.
+    /// All waits of a transfer that is one command: those of both ends.
     pub fn waits(&self) -> impl Iterator<Item = &Wait> {
         self.source_waits.iter().chain(&self.destination_waits)
     }
 }
 
 impl Plan {
-    /// The transfers, in no particular order: none waits for another of the same plan.
+    /// The transfers, in no particular order. None waits for another of the same plan.
     #[must_use]
     pub fn transfers(&self) -> &[Transfer] {
         &self.transfers
     }
 
-    /// What the command is taken to touch and how: the accesses as disjoint ranges, rectangles row by
-    /// row or, beyond the [`Limits`](super::Limits), as their extent. Maps are always row by row.
+    /// The ranges that the plan assumes the command touches, with their modes. The ranges are disjoint.
+    /// Rectangles are split into rows or, beyond the [`Limits`](super::Limits), rounded to their extent.
+    /// Maps are always split into rows.
     pub fn touches(&self) -> impl Iterator<Item = (MemoryId, Span, Mode)> {
         let touches = self.touches.iter();
         let touches = touches.map(|touch| (touch.buffer, touch.span, touch.mode));
@@ -138,7 +139,7 @@ impl Plan {
         touches.chain(rows)
     }
 
-    /// What the command must wait for in addition to what the application asked for, and to the
+    /// Events that the command must wait for, in addition to the application's wait list and to the
     /// received events of [`Plan::transfers`] (with [`Needs::Success`]).
     #[must_use]
     pub fn waits(&self) -> &[Wait] {
@@ -150,7 +151,7 @@ impl Coherence {
     /// Plans a command. Accesses to buffers that were never added are ignored.
     ///
     /// # Errors
-    /// [`Lost`] when it would read what is lost; nothing has changed then.
+    /// [`Lost`] when the command would read lost bytes.
     pub fn plan(&self, command: &Command<'_>, is_done: IsDone<'_>) -> Result<Plan, Lost> {
         let limit = self.limits.rows;
         let planned = self.plan_with(command, limit, is_done);
@@ -160,7 +161,8 @@ impl Coherence {
                     && access.has_many_rows(self.rows_of(access, limit))
             };
             if command.accesses.iter().any(is_rounded) {
-                // Perhaps only what lies between the rows is lost.
+                // Perhaps only bytes between the rows are lost, which the command does not need. The
+                // second attempt takes every row by itself.
                 self.plan_with(command, u64::MAX, is_done)
             } else {
                 Err(lost)
@@ -193,6 +195,7 @@ impl Coherence {
             transfers: Vec::new(),
             waits: SmallVec::new(),
         };
+        // The touches are sorted by buffer (see `make_disjoint`).
         for of_buffer in touches.chunk_by(|one, next| one.buffer == next.buffer) {
             if let Some(directory) = self.directories.get(&of_buffer[0].buffer) {
                 planner.add_buffer(directory, of_buffer)?;
@@ -214,7 +217,8 @@ impl Coherence {
         })
     }
 
-    // How many rows of this access are taken one by one, if `rows` are at most.
+    // Up to how many rows this access is split into rows, if the caller's limit is `rows`. `u64::MAX`
+    // always splits.
     fn rows_of(&self, access: &Access, rows: u64) -> u64 {
         match self.directories.get(&access.buffer) {
             Some(directory) if directory.pieces.len() <= self.limits.pieces => rows,
@@ -223,7 +227,7 @@ impl Coherence {
         }
     }
 
-    // Whether what it fetches is cut at its rows, since they are more than `rows`.
+    // Whether the access is a map of more than `rows` rows, for which only the rows are fetched.
     fn is_map_of_rows(&self, place: Place, access: &Access, rows: u64) -> bool {
         let is_map = matches!(
             access.mode,
@@ -232,7 +236,7 @@ impl Coherence {
         is_map && place == Place::Client && access.has_many_rows(self.rows_of(access, rows))
     }
 
-    // Disjoint spans, in the order of buffers and bytes.
+    // Splits the accesses into disjoint spans, in the order of buffers and bytes.
     pub(super) fn touches<'a>(
         &self,
         accesses: impl IntoIterator<Item = &'a Access>,
@@ -255,7 +259,7 @@ struct Planner<'a> {
     network: &'a Network,
     piece: u64,
     sources: Sources<'a>,
-    // Of the buffer at hand, by source.
+    // Runs of bytes of the current buffer, by source.
     runs: SmallVec<[(Place, Runs); 2]>,
     transfers: Vec<Transfer>,
     waits: Waits,
@@ -269,6 +273,8 @@ impl Planner<'_> {
                 if missing {
                     self.fetch(directory, span, state, None)?;
                 } else {
+                    // Bytes that are present need no transfer, but may still be arriving or being read
+                    // out.
                     self.wait(state, touch.mode);
                 }
                 if touch.mode == Mode::UploadRows {
@@ -280,7 +286,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    // A map of many rows: what is fetched is cut at the rows, all else is done piece by piece.
+    // Plans a map of many rows. Only the bytes of the rows are fetched; waits are added piece by piece.
     fn add_rows(&mut self, directory: &Directory, map: &Access) -> Result<(), Lost> {
         let rows = &map.region;
         for (span, state) in directory.pieces.within(Span::enclosing(rows)) {
@@ -305,8 +311,9 @@ impl Planner<'_> {
         }
     }
 
-    // The bytes (of these rows, if there are any) are not there: from where, and in which portions. The
-    // transfer waits for whatever is busy with the stale copy, and the command for the transfer.
+    // Plans transfers of bytes that are not valid at the place (only the bytes of `rows`, if given).
+    // Chooses their sources and cuts them into portions. The transfer waits for the events that are busy
+    // with the stale copy. The command waits for the transfer, so this function adds no waits to it.
     fn fetch(
         &mut self,
         directory: &Directory,
@@ -316,6 +323,7 @@ impl Planner<'_> {
     ) -> Result<(), Lost> {
         let mut start = span.start;
         while start < span.end {
+            // Portions end at multiples of the transfer size, as `Runs::push` requires.
             let boundary = (start / self.piece + 1).saturating_mul(self.piece);
             let portion = Span::new(start, span.end.min(boundary));
             start = portion.end;
@@ -355,14 +363,14 @@ impl Planner<'_> {
     fn wait(&mut self, state: &State, mode: Mode) {
         command_waits(state.marks(self.place), mode, self.is_done, &mut self.waits);
         if mode == Mode::Upload {
-            // It takes the bytes from the client's copy.
+            // The unmap reads the client's copy.
             let client = state.marks(Place::Client);
             command_waits(client, Mode::Read, self.is_done, &mut self.waits);
         }
     }
 
-    // Of many rows the directory does not know which of the bytes that land at the client they are: it is
-    // enough that they have landed.
+    // Adds waits for all transfers that write the client's copy of a range. The directory does not know
+    // which bytes of many rows they bring. Waiting for their end is enough.
     fn wait_for_landings(&mut self, state: &State) {
         let landing = state
             .marks(Place::Client)
@@ -400,8 +408,8 @@ impl Planner<'_> {
     }
 }
 
-/// What a command waits for at its own place: bytes on their way to it, and, before it overwrites, bytes
-/// on their way from it. Other commands of the place are the application's to order.
+/// Adds what a command waits for at its own place: bytes that are arriving there and, if the command
+/// overwrites, bytes that are being read out. The application orders the other commands of the place.
 pub(super) fn command_waits(marks: &[Mark], mode: Mode, is_done: IsDone<'_>, waits: &mut Waits) {
     for mark in marks {
         let needs = match mark.kind {
@@ -415,12 +423,14 @@ pub(super) fn command_waits(marks: &[Mark], mode: Mode, is_done: IsDone<'_>, wai
     }
 }
 
-// What a transfer that takes bytes from a copy waits for: whoever brings or writes them.
+// Adds what a transfer waits for at its source: transfers that bring the bytes, and commands that write
+// them.
 fn send_waits(marks: &[Mark], is_done: IsDone<'_>, waits: &mut Waits) {
     for mark in marks {
         let needs = match mark.kind {
             MarkKind::Arrives { matters: true } => Needs::Success,
-            // What a failed command leaves is undefined, but it is what native OpenCL would leave.
+            // The bytes that a failed command leaves are undefined, but native OpenCL would leave the
+            // same ones.
             MarkKind::Used { wrote: true, .. } => Needs::End,
             _ => continue,
         };
@@ -432,13 +442,13 @@ fn send_waits(marks: &[Mark], is_done: IsDone<'_>, waits: &mut Waits) {
 
 fn add(waits: &mut Waits, event: EventId, needs: Needs) {
     let wait = Wait { event, needs };
-    // Neighbouring pieces mostly wait for the same.
+    // Neighbouring pieces mostly have the same waits. `tidy` removes the other duplicates.
     if waits.last() != Some(&wait) {
         waits.push(wait);
     }
 }
 
-/// Each event once, with the stronger need.
+/// Keeps each event once, with the stronger need. `Needs::Success` sorts before `Needs::End`.
 pub(super) fn tidy(mut waits: Waits) -> Waits {
     waits.sort_unstable();
     waits.dedup_by_key(|wait| wait.event);
@@ -458,7 +468,7 @@ fn make_disjoint(mut touches: SmallVec<[Touch; 4]>) -> SmallVec<[Touch; 4]> {
         .collect()
 }
 
-// The touches of one buffer cut at each other's ends, with what all uses of a part come to.
+// Cuts the touches of one buffer at each other's ends, and combines the modes of each part.
 fn sweep(touches: &[Touch]) -> Vec<Touch> {
     let mut cuts: Vec<u64> = touches
         .iter()
@@ -467,7 +477,7 @@ fn sweep(touches: &[Touch]) -> Vec<Touch> {
     cuts.sort_unstable();
     cuts.dedup();
     let mut disjoint = Vec::new();
-    // Of the touches that begin before a part, those that reach it.
+    // The touches that begin before the current part and reach it.
     let mut active: Vec<Touch> = Vec::new();
     let mut rest = touches.iter().peekable();
     for part in cuts.windows(2) {

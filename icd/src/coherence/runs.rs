@@ -1,24 +1,24 @@
-//! Joins many spans into few regions: neighbours into runs, equal runs at equal distances into rectangles,
-//! equal rectangles at equal distances into boxes.
+//! Joins many spans into few regions: adjacent spans into runs, equal runs at equal distances into
+//! rectangles, and equal rectangles at equal distances into boxes.
 //!
-//! Invariant: the regions of one [`Runs`] hold exactly the spans that were pushed, in ascending order,
-//! each of at most `limit` bytes.
+//! Invariant: the regions of one [`Runs`] contain exactly the pushed spans, in ascending order, each
+//! region with at most `limit` bytes.
 
 use causeway_proto::region::Region;
 
 use super::place::Span;
 
-/// Collects spans; see the module.
+/// Collects spans and joins them; see the module.
 #[derive(Debug)]
 pub(super) struct Runs {
     limit: u64,
-    // Grows to the right.
+    // The last run, which adjacent spans extend.
     open: Option<Span>,
     rows: Option<Repeated<Span>>,
     slices: Option<Repeated<Repeated<Span>>>,
 }
 
-/// Equal ones at equal distances.
+/// Equal shapes at equal distances.
 #[derive(Clone, Copy, Debug)]
 struct Repeated<T> {
     first: T,
@@ -26,7 +26,7 @@ struct Repeated<T> {
     pitch: u64,
 }
 
-/// What can be repeated.
+/// A shape that can be repeated.
 trait Shape: Copy {
     fn start(&self) -> u64;
     fn bytes(&self) -> u64;
@@ -43,9 +43,9 @@ impl Runs {
         }
     }
 
-    /// Adds a span after all others; gives a region that is complete.
+    /// Adds a span after all others. Returns a region if one is complete.
     ///
-    /// The span does not cross a multiple of the limit.
+    /// The span must not cross a multiple of the limit.
     pub(super) fn push(&mut self, span: Span) -> Option<Region> {
         if let Some(open) = &mut self.open
             && open.end == span.start
@@ -58,7 +58,7 @@ impl Runs {
         self.add_row(complete)
     }
 
-    /// What is left, at most three regions.
+    /// Returns the regions that are left, at most three.
     pub(super) fn finish(&mut self) -> impl Iterator<Item = Region> + use<> {
         let row = self.open.take().and_then(|open| self.add_row(open));
         let rows = self.rows.take().and_then(|rows| self.add_slice(rows));
@@ -105,7 +105,8 @@ impl<T: Shape> Shape for Repeated<T> {
 }
 
 impl<T: Shape> Repeated<T> {
-    // Adds one after all others; gives those before it where it does not fit.
+    // Adds a shape after all others. If it does not fit, returns the finished repetition and starts a
+    // new one.
     fn add(all: &mut Option<Repeated<T>>, next: T, limit: u64) -> Option<Repeated<T>> {
         if all.as_mut().is_some_and(|all| all.extend(next, limit)) {
             return None;
@@ -119,6 +120,7 @@ impl<T: Shape> Repeated<T> {
 
     fn extend(&mut self, next: T, limit: u64) -> bool {
         let distance = next.start() - self.start();
+        // The second shape sets the distance for all that follow.
         let pitch = if self.count == 1 {
             distance
         } else {
@@ -145,7 +147,7 @@ impl Repeated<Repeated<Span>> {
             self.pitch
         };
         let region = Region::rect(rows.start(), size, row_pitch, slice_pitch);
-        // Rows ascend inside of a buffer, so the numbers are those of a region.
+        // Rows ascend inside of a buffer, so these numbers form a valid region.
         region.unwrap_or_else(|_| unreachable!("ascending spans of a buffer"))
     }
 }

@@ -1,9 +1,10 @@
-//! From which copy a transfer takes its bytes.
+//! Chooses the copy from which a transfer takes its bytes.
 //!
-//! A site rather than the client, a direct way rather than a relayed one, and among those the place that
-//! has least to send: many readers of one large buffer so form a chain or tree, in which every copy that
-//! has arrived (or will) serves the next. A copy that is still arriving costs a little more, so that
-//! small buffers fan out from where they are instead of hopping from site to site.
+//! The order of preference: a site on a direct route, then the client, then a site whose route is
+//! relayed. Among equals, the place with the least left to send wins. So many readers of one large buffer
+//! form a chain or tree, in which every copy that has arrived or will arrive serves the next. A copy that
+//! is still arriving costs a little more. So small buffers fan out from one place instead of hopping from
+//! site to site.
 
 use smallvec::SmallVec;
 
@@ -12,13 +13,13 @@ use super::network::{Network, Route};
 use super::place::Place;
 use super::state::{State, Validity};
 
-/// Loads that differ by less are equal: switching the source for a few bytes gains nothing.
+/// Loads that differ by less count as equal. Switching the source for a few bytes gains nothing.
 const QUANTUM: u64 = 1 << 20;
 
-/// What a hop is worth, in bytes of waiting: about a round trip of a fast network.
+/// Cost of a copy that is still arriving, in bytes of load: about a round trip of a fast network.
 const HOP: u64 = 2 * QUANTUM;
 
-/// The choice of one plan, which counts what it has assigned.
+/// Chooses the sources of one plan, and counts the bytes it has assigned to each.
 pub(super) struct Sources<'a> {
     network: &'a Network,
     destination: Place,
@@ -42,7 +43,7 @@ impl<'a> Sources<'a> {
         }
     }
 
-    /// The best source of bytes in this state; none when they are lost.
+    /// Returns the best source of bytes in this state, or `None` when they are lost.
     pub(super) fn choose(&mut self, state: &State, bytes: u64) -> Option<Place> {
         let valid = state.copies().iter().filter(|copy| copy.is_valid());
         let best = valid.min_by_key(|copy| self.cost(copy.place, copy.validity))?;
@@ -59,7 +60,7 @@ impl<'a> Sources<'a> {
         let kind = match (place, self.network.route(place, self.destination)) {
             (Place::Site(_), Route::Direct) => 0,
             (Place::Client, _) => 1,
-            // Bytes that pass the client's link twice.
+            // These bytes would cross the client's network link twice.
             (Place::Site(_), Route::ViaClient) => 2,
         };
         let assigned = self.assigned.iter().find(|(known, _)| *known == place);
@@ -69,6 +70,7 @@ impl<'a> Sources<'a> {
             _ => 0,
         };
         let load = self.network.load(place) + assigned + hop;
+        // With equal loads the last source stays in use. The place makes the choice deterministic.
         (kind, load / QUANTUM, self.last != Some(place), place)
     }
 }

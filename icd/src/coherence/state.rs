@@ -1,21 +1,21 @@
-//! The state of one range of a buffer: who has it, and who is busy with it.
+//! The state of one range of a buffer: where it is valid, and which events are busy with it.
 //!
-//! In the words of MSI: a range whose only valid copy was written there is *Modified*; a range with
-//! several valid copies is *Shared*; at a place without a valid copy it is *Invalid*. A dirty copy is
-//! shared as it is (MOSI's *Owned* needs no state of its own, because no place is a home that must be
-//! brought up to date). Two more: *fresh*, never written, so that no byte of it need be moved anywhere;
-//! and *lost*, written, but the only valid copy went with its site.
+//! In MSI terms: a range whose only valid copy was written there is *Modified*; a range with several
+//! valid copies is *Shared*; at a place without a valid copy it is *Invalid*. A dirty copy is shared as
+//! it is. MOSI's *Owned* needs no state of its own, because no place is a home that must be kept up to
+//! date. There are two more states. *Fresh*: never written, so none of its bytes need moving. *Lost*:
+//! written, but the only valid copy went with its site.
 //!
-//! Beside validity, each copy carries [`Marks`]: the events that are busy with it, valid or not.
+//! Each copy, valid or not, also has [`Marks`]: the events that are busy with it.
 //!
-//! A command that changes some bytes at a place to which the others are still being brought makes that
-//! place the only valid one, although it will not even run if the transfer fails. Until it is known that
-//! the bytes have arrived, the copies it made invalid are remembered as [`Former`] ones: a broken link
-//! takes no data with it.
+//! A command may change some bytes at a place to which a transfer is still bringing the others. That
+//! place then has the only valid copy, although the command will not run if the transfer fails. Until the
+//! bytes are known to have arrived, the invalidated copies are kept as [`Former`] ones, so that a broken
+//! connection loses no data.
 //!
-//! Invariants: a place is in the list at most once, and only if its copy is valid or marked; a copy
-//! whose bytes depend on a transfer that may still fail is `Arriving`; former copies exist only while
-//! every valid one is, and nothing overwrites them before the transfer they stand in for has succeeded.
+//! Invariants: a place is listed at most once, and only if its copy is valid or marked. A copy whose
+//! bytes depend on a transfer that may still fail is `Arriving`. Former copies exist only while every
+//! valid copy is `Arriving`; nothing overwrites them before the transfer they stand in for has succeeded.
 
 use causeway_proto::id::EventId;
 use smallvec::SmallVec;
@@ -24,24 +24,24 @@ use super::marks::{Mark, Marks};
 use super::place::Place;
 use super::{Failure, IsDone};
 
-/// See the module.
+/// The state of one range; see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
     written: bool,
-    // In the order of places.
+    // Sorted by place.
     copies: SmallVec<[Copy; 2]>,
     // Oldest first.
     formers: Vec<Former>,
 }
 
-/// A copy that was valid before a command that may never run.
+/// A copy that was valid before a command which may never run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Former {
     place: Place,
     validity: Validity,
-    // The transfer without which the command does not run; none once it has failed.
+    // The transfer that the command needs; `None` once it has failed.
     until: Option<EventId>,
-    // When the command was planned.
+    // The command's position in the order of planning.
     order: u64,
 }
 
@@ -56,13 +56,13 @@ pub(super) struct Copy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Validity {
     Invalid,
-    /// Will be valid when this transfer has been received.
+    /// The copy becomes valid when this transfer has been received.
     Arriving(EventId),
     Valid,
 }
 
 impl State {
-    /// Never written.
+    /// A range that was never written.
     pub(super) fn fresh() -> State {
         State {
             written: false,
@@ -71,7 +71,7 @@ impl State {
         }
     }
 
-    /// Written, valid at one place only.
+    /// A written range that is valid at one place only.
     pub(super) fn held_by(place: Place) -> State {
         let mut state = State::fresh();
         state.become_modified(place);
@@ -82,7 +82,8 @@ impl State {
         !self.written
     }
 
-    /// Whether a command at the place finds the bytes there.
+    /// Whether a command at the place needs no transfer: the copy there is valid or arriving, or the
+    /// range is fresh.
     pub(super) fn is_valid_at(&self, place: Place) -> bool {
         self.is_fresh() || self.copy(place).is_some_and(Copy::is_valid)
     }
@@ -107,12 +108,13 @@ impl State {
                 validity: Validity::Invalid,
                 marks: Marks::default(),
             };
+            // Copies stay sorted, so that equal states compare equal and neighbouring pieces merge.
             self.copies.insert(at, copy);
         }
         &mut self.copies[at]
     }
 
-    /// A command replaces all bytes at the place.
+    /// Records a command that replaces all bytes at the place.
     pub(super) fn become_modified(&mut self, place: Place) {
         for copy in &mut self.copies {
             if copy.place != place {
@@ -124,8 +126,10 @@ impl State {
         self.copy_mut(place).validity = Validity::Valid;
     }
 
-    /// A command changes some bytes at the place.
+    /// Records a command that changes some bytes at the place.
     pub(super) fn become_modified_in_part(&mut self, place: Place, order: u64) {
+        // If the place's copy has fully arrived, no transfer can fail and the older copies are not
+        // needed.
         let Some(Validity::Arriving(until)) = self.copy(place).map(|copy| copy.validity) else {
             return self.become_modified(place);
         };
@@ -142,22 +146,23 @@ impl State {
         }
     }
 
-    /// Nobody wants the bytes any more.
+    /// Records that the contents are undefined from now on.
     pub(super) fn become_fresh(&mut self) {
         self.copies.iter_mut().for_each(Copy::invalidate);
         self.formers.clear();
         self.written = false;
     }
 
-    /// The place is gone, with its copy and all that was busy there.
+    /// Removes a place that is gone, with its copy and marks.
     pub(super) fn forget(&mut self, place: Place) {
         self.copies.retain(|copy| copy.place != place);
         self.formers.retain(|former| former.place != place);
         self.fall_back();
     }
 
-    /// Whether the copy at the place is the only valid one, or something is busy with it.
+    /// Whether the copy at the place is the only valid one, is kept as a former one, or is busy.
     pub(super) fn needs(&self, place: Place, is_done: IsDone<'_>) -> bool {
+        // A former copy may become the only valid one again.
         if self.formers.iter().any(|former| former.place == place) {
             return true;
         }
@@ -169,7 +174,8 @@ impl State {
         only || copy.marks.list().iter().any(|mark| !is_done(mark.event))
     }
 
-    /// The event failed: what it should have brought is not there, and it is busy with nothing.
+    /// Records that an event has failed: the bytes that it should have brought are missing, and its marks
+    /// go.
     pub(super) fn failed(&mut self, event: EventId, failure: Failure) {
         let failed = Validity::Arriving(event);
         for copy in &mut self.copies {
@@ -191,13 +197,14 @@ impl State {
         self.tidy();
     }
 
-    /// A transfer that was planned at this time may have left anything at the place.
+    /// Drops former copies at a place that a failed transfer may have overwritten. `order` is the time
+    /// when the transfer was planned.
     pub(super) fn spoil(&mut self, place: Place, order: u64) {
         spoil(&mut self.formers, place, order);
     }
 
-    // When no valid copy remains, the newest former ones are what natively would be there: what came
-    // after them has not run.
+    // Restores the newest former copies if no valid copy remains. Native OpenCL would have these bytes,
+    // because no later command has run.
     fn fall_back(&mut self) {
         if self.copies.iter().any(Copy::is_valid) {
             return;
@@ -212,15 +219,18 @@ impl State {
                 copy.marks.matters_again(event);
             }
         }
+        // A restored copy that has arrived makes older former copies useless.
         self.drop_formers(&|_| false);
     }
 
-    // What a success has made useless.
+    // Drops former copies that a success has made useless.
     fn drop_formers(&mut self, is_done: IsDone<'_>) {
         let valid = |copy: &Copy| copy.validity == Validity::Valid;
         if self.copies.iter().any(valid) {
             self.formers.clear();
         }
+        // Once its transfer has succeeded, the command runs. Copies that it or an older command made
+        // former are then stale.
         let ran = |former: &&Former| former.until.is_some_and(is_done);
         if let Some(last) = self.formers.iter().rfind(ran).map(|former| former.order) {
             self.formers.retain(|former| former.order > last);
@@ -230,7 +240,7 @@ impl State {
         }
     }
 
-    /// Drops the marks of what has ended, all of them if `now`.
+    /// Drops the marks of ended events. With `now`, long lists are pruned too.
     pub(super) fn prune(&mut self, now: bool, is_done: IsDone<'_>) {
         for copy in &mut self.copies {
             if now {
@@ -252,7 +262,8 @@ impl State {
     }
 }
 
-// What was former before the transfer was planned is what the transfer overwrote.
+// Drops the place's former copies that existed when the transfer was planned: the transfer may have
+// overwritten them.
 fn spoil(formers: &mut Vec<Former>, place: Place, order: u64) {
     formers.retain(|former| former.place != place || former.order > order);
 }

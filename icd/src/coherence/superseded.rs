@@ -1,7 +1,8 @@
-//! Marks that nobody needs to wait for as long as a newer event does it for them.
+//! Marks that need no waits of their own while a newer event stands for them.
 //!
-//! Both are looked up by event, since thousands of events may fail at once. Invariant: an entry stays until its superseder has ended; if that was a failure, the mark goes back
-//! to its copy.
+//! Both marks and superseding events are looked up by event id, since thousands of events may fail at
+//! once. Invariant: an entry stays until its superseding event has ended. If that event failed, the mark
+//! goes back to its copy.
 
 use causeway_proto::id::{EventId, MemoryId};
 use rustc_hash::FxHashMap;
@@ -10,7 +11,7 @@ use super::IsDone;
 use super::marks::Mark;
 use super::place::{Place, Span};
 
-/// A mark, and where it belongs.
+/// A superseded mark, and its location.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) by: EventId,
@@ -20,22 +21,22 @@ pub(super) struct Entry {
     pub(super) span: Span,
 }
 
-/// See the module.
+/// All superseded marks of a context; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Superseded {
-    // By superseder.
+    // By superseding event.
     entries: FxHashMap<EventId, Vec<Entry>>,
-    // Who has superseded marks of an event; some of them may have ended since.
+    // The events that superseded marks of an event. Some of them may have ended since.
     superseders: FxHashMap<EventId, Vec<EventId>>,
     len: usize,
-    // Clearing is put off until there are twice as many.
+    // Pruning waits until there are this many entries: twice as many as after the last prune.
     clear_at: usize,
 }
 
 impl Superseded {
     pub(super) fn push(&mut self, entry: Entry) {
         let superseders = self.superseders.entry(entry.mark.event).or_default();
-        // A command's entries come one after the other.
+        // The entries of one command are pushed one after the other.
         if superseders.last() != Some(&entry.by) {
             superseders.push(entry.by);
         }
@@ -47,20 +48,21 @@ impl Superseded {
         self.len
     }
 
-    /// Forgets, now and then, what has ended; of a failed superseder's, [`Superseded::take`] has been called before.
+    /// Forgets ended events, but only when many entries have gathered. [`Superseded::take`] must have
+    /// been called for events that failed.
     pub(super) fn prune(&mut self, is_done: IsDone<'_>) {
         if self.len >= self.clear_at {
             self.prune_now(is_done);
         }
     }
 
-    /// The same at once.
+    /// Forgets all ended events at once.
     pub(super) fn prune_now(&mut self, is_done: IsDone<'_>) {
         self.forget(|entry| is_done(entry.by) || is_done(entry.mark.event));
         self.clear_at = 64.max(2 * self.len);
     }
 
-    /// What this event stood for, as far as it has not ended.
+    /// Takes the entries that this event superseded and that have not ended.
     pub(super) fn take(&mut self, by: EventId, is_done: IsDone<'_>) -> Vec<Entry> {
         let mut taken = self.entries.remove(&by).unwrap_or_default();
         self.len -= taken.len();
@@ -68,7 +70,7 @@ impl Superseded {
         taken
     }
 
-    /// The marks of this event that others, which have not ended, stand for.
+    /// Takes the entries of this event's marks, as far as their superseding events have not ended.
     pub(super) fn take_marks(&mut self, event: EventId, is_done: IsDone<'_>) -> Vec<Entry> {
         let superseders = self.superseders.remove(&event).unwrap_or_default();
         let mut taken = Vec::new();
@@ -82,7 +84,7 @@ impl Superseded {
         taken
     }
 
-    /// What this place or buffer had is of no interest any more.
+    /// Forgets the entries for which `gone` is true, such as those of a lost site.
     pub(super) fn forget(&mut self, gone: impl Fn(&Entry) -> bool) {
         self.entries.retain(|_, entries| {
             entries.retain(|entry| !gone(entry));

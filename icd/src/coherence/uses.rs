@@ -1,8 +1,8 @@
-//! Where an event's marks are: the buffers that its command or transfer uses, and from where to where.
+//! The ranges of buffers in which an event has marks.
 //!
-//! A failure changes these ranges alone, so that the loss of a node costs what its commands touched, not
-//! commands times buffers. Invariant: an event that has a mark, or for which a copy waits, has its ranges
-//! here until its end is known.
+//! A failure changes these ranges alone. So the cost of losing a node depends on what its commands
+//! touched, not on the number of commands times buffers. Invariant: an event with a mark, or one that an
+//! arriving copy depends on, has its ranges here until its end is known.
 
 use causeway_proto::id::{EventId, MemoryId};
 use rustc_hash::FxHashMap;
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::IsDone;
 use super::place::Span;
 
-/// From an event's first byte of a buffer to its last.
+/// The extent of an event's use of one buffer, from first to last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Use {
     pub(super) buffer: MemoryId,
@@ -20,19 +20,18 @@ pub(super) struct Use {
 
 type OfEvent = SmallVec<[Use; 1]>;
 
-/// See the module.
+/// The uses of all events; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     events: FxHashMap<EventId, OfEvent>,
-    // Clearing is put off until there are twice as many.
+    // Pruning waits until there are this many events: twice as many as after the last prune.
     clear_at: usize,
 }
 
 impl Uses {
-    /// The event uses the span.
     pub(super) fn add(&mut self, event: EventId, buffer: MemoryId, span: Span) {
         let uses = self.events.entry(event).or_default();
-        // The spans of one buffer come one after the other.
+        // The spans of one buffer are added one after the other.
         match uses.last_mut().filter(|last| last.buffer == buffer) {
             Some(last) => {
                 last.span.start = last.span.start.min(span.start);
@@ -42,19 +41,19 @@ impl Uses {
         }
     }
 
-    /// The event has ended; what it used.
+    /// Removes an event that has ended, and returns its ranges.
     pub(super) fn take(&mut self, event: EventId) -> OfEvent {
         self.events.remove(&event).unwrap_or_default()
     }
 
-    /// Forgets, now and then, what has ended unnoticed.
+    /// Forgets events that ended without a call of [`Uses::take`], but only when many have gathered.
     pub(super) fn prune(&mut self, is_done: IsDone<'_>) {
         if self.events.len() >= self.clear_at {
             self.prune_now(is_done);
         }
     }
 
-    /// The same at once.
+    /// Forgets all ended events at once.
     pub(super) fn prune_now(&mut self, is_done: IsDone<'_>) {
         self.events.retain(|event, _| !is_done(*event));
         self.clear_at = 64.max(2 * self.events.len());

@@ -1,4 +1,4 @@
-//! `host:port`, or the path of a Unix socket, as people write it.
+//! Server addresses: `host:port`, or the path of a Unix socket.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use causeway_proto::DAEMON_PORT;
 
-/// What the path of a Unix socket stands behind.
+/// Prefix of the path of a Unix socket.
 const UNIX: &str = "unix:";
-/// Bytes of a path that fit into a Unix socket's address.
+/// Longest path of a Unix socket's address, in bytes.
 const LONGEST_PATH: usize = 107;
 
 /// A server's address: `name`, `name:port`, `192.0.2.1:7079`, `[::1]:7079`, `[::1]`, `::1`, `unix:/path`.
 ///
-/// Without a port it is [`DAEMON_PORT`]. Two are equal when they name the same host and port, or the same path.
+/// The default port is [`DAEMON_PORT`]. Two addresses are equal when they name the same host and port, or
+/// the same path.
 #[derive(Debug, Clone)]
 pub struct Address {
     host: String,
@@ -25,58 +26,58 @@ pub struct Address {
     shown: String,
 }
 
-/// Why a text is no address.
+/// The reason why a text is not an address.
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone)]
 pub enum BadAddress {
-    /// Nothing there.
+    /// The text is empty.
     #[error("the address is empty")]
     Empty,
-    /// Not a host's name or number.
-    #[error("\"{0}\" is neither a host's name nor an IP address")]
+    /// The host is neither a name nor an IP address.
+    #[error("invalid host `{0}`; expected a host name or an IP address")]
     Host(String),
-    /// Not a port.
-    #[error("\"{0}\" is no port (1 to 65535)")]
+    /// The port is not a number from 1 to 65535.
+    #[error("invalid port `{0}`; expected a number from 1 to 65535")]
     Port(String),
-    /// A path that no Unix socket can have.
-    #[error("\"{0}\" is too long for a Unix socket; its path has at most {LONGEST_PATH} bytes")]
+    /// The path is too long for a Unix socket.
+    #[error("Unix socket path `{0}` is too long; expected at most {LONGEST_PATH} bytes")]
     Path(String),
 }
 
 impl Address {
-    /// The Unix socket, if it is one.
+    /// The path of the Unix socket. `None` for a host.
     #[must_use]
     pub fn path(&self) -> Option<&Arc<Path>> {
         self.path.as_ref()
     }
 
-    /// Name or literal, without brackets; of a Unix socket `localhost`.
+    /// The host's name or IP address, without brackets. `localhost` for a Unix socket.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port; of a Unix socket 0.
+    /// The port. 0 for a Unix socket.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// `host:port`, IPv6 in brackets; `unix:/path`.
+    /// The address as `host:port`, with IPv6 in brackets, or as `unix:/path`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.shown
     }
 
-    /// Reads an address; without a port it is `port`.
+    /// Parses an address. `port` is the default port.
     ///
     /// # Errors
-    /// [`BadAddress`].
+    /// [`BadAddress`] says which part is wrong.
     pub fn with_port(text: &str, port: u16) -> Result<Address, BadAddress> {
         let text = text.trim();
         if text.is_empty() {
             return Err(BadAddress::Empty);
         }
-        // "unix" alone, or before a port, is a host's name.
+        // "unix" alone, or before a port, is the name of a host. So only an absolute path makes a socket.
         if let Some(path) = text.strip_prefix(UNIX).filter(|path| path.starts_with('/')) {
             return Address::of_socket(path);
         }
@@ -86,7 +87,7 @@ impl Address {
                 .split_once(']')
                 .ok_or_else(|| BadAddress::Host(text.to_owned()))?;
             return match rest.strip_prefix(':') {
-                // Brackets are for IPv6 only.
+                // Only IPv6 addresses may be in brackets.
                 _ if !host.contains(':') => Err(BadAddress::Host(text.to_owned())),
                 Some(port) => new(host, Some(port)),
                 None if rest.is_empty() => new(host, None),
@@ -94,6 +95,7 @@ impl Address {
             };
         }
         match text.split_once(':') {
+            // Several colons without brackets: an IPv6 address without a port.
             Some((_, rest)) if rest.contains(':') => new(text, None),
             Some((host, port)) => new(host, Some(port)),
             None => new(text, None),
@@ -164,7 +166,7 @@ impl fmt::Display for Address {
 }
 
 fn parse_port(text: &str) -> Result<u16, BadAddress> {
-    // parse() would take "+1" too.
+    // parse() also accepts "+1".
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u16>() {
         Ok(port) if digits && port != 0 => Ok(port),

@@ -1,4 +1,4 @@
-//! `servers.toml`: raw table in, validated servers out.
+//! `servers.toml`: reads the raw table into validated servers.
 //!
 //! ```toml
 //! const_pointers_are_reads = true  # for contexts of several nodes
@@ -9,14 +9,14 @@
 //! carrier = "direct"             # or "grpc"
 //! bulk_connections = 2           # 1 to 8
 //! shared_memory = true           # large transfers, where the node is on this host
-//! pacing = "900 Mbit/s"          # at most so much of the link for large transfers
+//! pacing = "900 Mbit/s"          # upper limit for large transfers
 //! compression = "off"            # or "lz4"
-//! answer_limit = "3s"            # for a node that has accepted the connection
+//! answer_limit = "3s"            # timeout for a node that has accepted the connection
 //!
 //! [tls]                          # see `security`
 //! [manager]                      # this and [[request]]: see `leasing`
 //! ```
-//! An unknown key spoils its entry: it may be one whose absence matters.
+//! An unknown key invalidates its entry, because the misspelled key may be one that matters for security.
 
 use std::ops::Range;
 use std::path::Path;
@@ -31,7 +31,7 @@ use super::{
     duration,
 };
 
-/// The keys that say how a node is spoken to.
+/// The keys for the connection to a node.
 pub(super) const LINK: [&str; 6] = [
     "carrier",
     "bulk_connections",
@@ -41,17 +41,20 @@ pub(super) const LINK: [&str; 6] = [
     "answer_limit",
 ];
 
-/// A file being read.
+/// The file that is being read.
 pub(super) struct File<'a> {
     text: &'a str,
     origin: &'a str,
-    // Where the names of files begin.
+    // Relative file names start here.
     folder: &'a Path,
 }
 
 pub(super) type Value<'a> = Spanned<DeValue<'a>>;
 
-/// Reads a whole file, what is good of it.
+/// The problem of a `server` that is not an array of tables.
+const NOT_SERVERS: &str = "`server` must be an array of tables; write `[[server]]`";
+
+/// Reads a whole file into `settings`. Entries with errors become problems, the others are used.
 pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Settings) {
     let file = File {
         text,
@@ -84,22 +87,22 @@ pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Setti
                     ..TlsSettings::default()
                 }
             });
-            // Whatever the parser could not read may have stood there.
+            // The part that the parser could not read may have belonged to this table.
             settings.tls.is_broken |= !errors.is_empty();
             continue;
         }
         if file.leasing(key.get_ref(), value, settings) {
-            // A request of which a part cannot be read is another request.
+            // A request with an unreadable part would ask for other devices.
             settings.draft.is_broken |= !errors.is_empty();
             continue;
         }
         if key.get_ref() != "server" {
-            let message = format!("unknown key \"{}\"", key.get_ref());
+            let message = format!("unknown key `{}`; it is ignored", key.get_ref());
             settings.problems.push(file.problem(key.span(), message));
             continue;
         }
         let Some(servers) = value.get_ref().as_array() else {
-            let message = "servers are written as [[server]]".to_owned();
+            let message = NOT_SERVERS.to_owned();
             settings.problems.push(file.problem(key.span(), message));
             continue;
         };
@@ -108,7 +111,7 @@ pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Setti
             let end = servers
                 .get(position + 1)
                 .map_or(text.len(), |next| next.span().start);
-            // What the parser could not read is reported already.
+            // The parser's error in this entry is already in the list of problems, so the entry is skipped.
             let broken = |error: &toml::de::Error| {
                 error
                     .span()
@@ -126,10 +129,10 @@ pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Setti
 }
 
 impl File<'_> {
-    // The server, and where its address stands.
+    // Returns the server, and the position of its address in the file.
     fn server(&self, value: &Value<'_>) -> Result<(Range<usize>, ServerSettings), Problem> {
         let Some(table) = value.get_ref().as_table() else {
-            return Err(self.problem(value.span(), "servers are written as [[server]]".to_owned()));
+            return Err(self.problem(value.span(), NOT_SERVERS.to_owned()));
         };
         let is_known = |key: &str| {
             ["address", "name", "tls_name"].contains(&key)
@@ -137,11 +140,17 @@ impl File<'_> {
                 || FILES.iter().any(|(file, _)| *file == key)
         };
         if let Some((key, _)) = table.iter().find(|(key, _)| !is_known(key.get_ref())) {
-            let message = format!("unknown key \"{}\"; this server is not used", key.get_ref());
+            let message = format!(
+                "unknown key `{}` in [[server]]; this server is ignored",
+                key.get_ref()
+            );
             return Err(self.problem(key.span(), message));
         }
         let Some(address) = table.get("address") else {
-            return Err(self.problem(value.span(), "a server without address".to_owned()));
+            return Err(self.problem(
+                value.span(),
+                "[[server]] has no `address`; this server is ignored".to_owned(),
+            ));
         };
         let parsed = self.text_of(address, "address")?.parse();
         let mut server = ServerSettings::at(
@@ -158,7 +167,7 @@ impl File<'_> {
         Ok((address.span(), server))
     }
 
-    /// The keys of [`LINK`].
+    /// Reads the keys of [`LINK`].
     pub(super) fn link(
         &self,
         table: &DeTable<'_>,
@@ -169,7 +178,7 @@ impl File<'_> {
                 "direct" => Carrier::Direct,
                 "grpc" => Carrier::Grpc,
                 other => {
-                    let message = format!("carrier \"{other}\" is neither \"direct\" nor \"grpc\"");
+                    let message = format!("invalid carrier `{other}`; expected `direct` or `grpc`");
                     return Err(self.problem(carrier.span(), message));
                 }
             };
@@ -203,15 +212,18 @@ impl File<'_> {
         Ok(())
     }
 
-    // `[tls]`.
+    // Reads `[tls]`.
     fn tls(&self, value: &Value<'_>) -> Result<TlsSettings, Problem> {
         let Some(table) = value.get_ref().as_table() else {
-            let message = "what goes for all servers is written as [tls]".to_owned();
+            let message = "`tls` must be a table; write `[tls]`".to_owned();
             return Err(self.problem(value.span(), message));
         };
         let is_known = |key: &str| key == "name" || FILES.iter().any(|(file, _)| *file == key);
         if let Some((key, _)) = table.iter().find(|(key, _)| !is_known(key.get_ref())) {
-            let message = format!("unknown key \"{}\"; [tls] is not used", key.get_ref());
+            let message = format!(
+                "unknown key `{}` in [tls]; no connection is made until it is corrected",
+                key.get_ref()
+            );
             return Err(self.problem(key.span(), message));
         }
         let mut tls = TlsSettings::default();
@@ -310,20 +322,20 @@ mod tests {
         let bad = [
             (
                 "address = \"b:0\"",
-                "s.toml:5: \"0\" is no port (1 to 65535)",
+                "s.toml:5: invalid port `0`; expected a number from 1 to 65535",
             ),
             (
                 "address = \"a:7079\"",
-                "s.toml:5: server a:7079 is named twice",
+                "s.toml:5: server a:7079 is configured twice; the second entry is ignored",
             ),
             ("address = 7", "s.toml:5: address must be a string"),
             (
                 "address = \"b\"\ncarier = \"grpc\"",
-                "s.toml:6: unknown key \"carier\"; this server is not used",
+                "s.toml:6: unknown key `carier` in [[server]]; this server is ignored",
             ),
             (
                 "address = \"b\"\ncarrier = \"x\"",
-                "s.toml:6: carrier \"x\" is neither \"direct\" nor \"grpc\"",
+                "s.toml:6: invalid carrier `x`; expected `direct` or `grpc`",
             ),
             (
                 "address = \"b\"\nbulk_connections = 9",
@@ -335,17 +347,20 @@ mod tests {
             ),
             (
                 "address = \"b\"\npacing = \"900\"",
-                "s.toml:6: \"900\" is no rate such as \"900 Mbit/s\" or \"100 MB/s\"",
+                "s.toml:6: invalid rate `900`; expected e.g. `900 Mbit/s` or `100 MB/s`",
             ),
             (
                 "address = \"b\"\ncompression = \"gzip\"",
-                "s.toml:6: compression \"gzip\" is neither \"off\" nor \"lz4\"",
+                "s.toml:6: invalid compression `gzip`; expected `off` or `lz4`",
             ),
             (
                 "address = \"b\"\nanswer_limit = \"30\"",
-                "s.toml:6: \"30\" is no duration such as 90s, 30min or 2h",
+                "s.toml:6: invalid duration `30`; expected e.g. `90s`, `30min` or `2h`",
             ),
-            ("name = \"b\"", "s.toml:4: a server without address"),
+            (
+                "name = \"b\"",
+                "s.toml:4: [[server]] has no `address`; this server is ignored",
+            ),
         ];
         for (entry, message) in bad {
             let text = format!(
@@ -365,10 +380,10 @@ mod tests {
     fn unknown_sections_do_not_cost_the_servers() {
         let (servers, problems) = load("[servre]\nx = 1\n[[server]]\naddress = \"a\"\n");
         assert_eq!(servers, ["a:7079"]);
-        assert_eq!(problems, ["s.toml:1: unknown key \"servre\""]);
+        assert_eq!(problems, ["s.toml:1: unknown key `servre`; it is ignored"]);
         assert_eq!(
             load("server = 3\n").1,
-            ["s.toml:1: servers are written as [[server]]"]
+            ["s.toml:1: `server` must be an array of tables; write `[[server]]`"]
         );
     }
 

@@ -1,29 +1,32 @@
-//! The device manager, and the devices that are asked of it.
+//! The device manager, and the request for devices from it.
 //!
 //! ```toml
 //! [manager]
 //! address = "manager.example:7078"   # the port may be left out
 //! placement = "spread"               # or "same-node"; "any" if left out
 //! priority = "low"                   # or "normal", "high"
-//! time_limit = "2h"                  # give the devices back then at the latest
+//! time_limit = "2h"                  # return the devices after this time at the latest
 //! ca = "ca.pem"                      # this and the other keys of [tls], for the manager alone
-//! carrier = "grpc"                   # this and the other keys of a [[server]]'s link, for the nodes that it gives
+//! carrier = "grpc"                   # this and [[server]]'s other connection keys, for its nodes
 //!
-//! [[request]]                        # all of them together are one request
+//! [[request]]                        # all of these tables together are one request
 //! count = 2                          # 1 if left out
 //! TYPE = "GPU"                       # a property of clGetDeviceInfo, without CL_DEVICE_
-//! GLOBAL_MEM_SIZE = ">=8GiB"         # = if no other comparison is written
+//! GLOBAL_MEM_SIZE = ">=8GiB"         # the default comparison is =
 //! ```
-//! The environment wins: `CAUSEWAY_MANAGER` (`host:port`), and of what is asked for the first that is set:
-//! 1. `CAUSEWAY_LEASE`: a lease that somebody else holds and gives back, by its 32 hexadecimal digits.
+//! The environment overrides the file: `CAUSEWAY_MANAGER` (`host:port`), and for the request the first
+//! variable that is set:
+//! 1. `CAUSEWAY_LEASE`: an existing lease of another holder, who also releases it, as 32 hexadecimal
+//!    digits.
 //! 2. `CAUSEWAY_REQUEST`: `2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB; same-node`; `1` is any one device.
-//! 3. `CAUSEWAY_REQUEST_FILE`: the dOpenCL paper's file ([`super::paper`]), which may name the manager as well.
+//! 3. `CAUSEWAY_REQUEST_FILE`: the dOpenCL paper's file ([`super::paper`]), which may name the manager as
+//!    well.
 //!
-//! `CAUSEWAY_PRIORITY` and `CAUSEWAY_TIME_LIMIT` win over `priority` and `time_limit`.
+//! `CAUSEWAY_PRIORITY` and `CAUSEWAY_TIME_LIMIT` override `priority` and `time_limit`. Without any of the
+//! three variables and without `[[request]]`, the manager is not contacted.
 //!
-//! Without any of the three and without `[[request]]` the manager is not asked.
-//!
-//! What it is not: it asks nobody. Invariant: a request is taken as a whole; with a mistake in it there is none.
+//! This module sends nothing. Invariant: a request is used as a whole; with an error in it, there is no
+//! request.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
@@ -46,28 +49,28 @@ const LEASE: &str = "CAUSEWAY_LEASE";
 const PRIORITY: &str = "CAUSEWAY_PRIORITY";
 const TIME_LIMIT: &str = "CAUSEWAY_TIME_LIMIT";
 
-/// A manager, and what it is asked for.
+/// A manager and the request to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseSettings {
-    /// Where the manager listens and how it is made sure of; and how the nodes that it gives are spoken to.
+    /// Address and TLS settings of the manager. Its connection settings apply to the nodes that it assigns.
     pub manager: ServerSettings,
-    /// What is asked for.
-    pub wish: Wish,
-    /// On which terms.
+    /// The requested devices.
+    pub wanted: LeaseWanted,
+    /// The terms of the request.
     pub terms: LeaseTerms,
 }
 
-/// How devices are asked for.
+/// The terms of a request for devices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeaseTerms {
-    /// How urgently.
+    /// Priority in the manager's queue.
     pub priority: Priority,
-    /// For how long at most; none: as long as the manager's policy lets.
+    /// Longest duration of the lease. `None`: as long as the manager's policy allows.
     pub time_limit: Option<Duration>,
 }
 
 impl LeaseTerms {
-    /// The time limit as the manager's protocol has it.
+    /// The time limit for the manager's protocol, in milliseconds. 0 for none.
     #[must_use]
     pub fn time_limit_ms(&self) -> u64 {
         let limit = self.time_limit.unwrap_or_default().as_millis();
@@ -75,7 +78,7 @@ impl LeaseTerms {
     }
 }
 
-/// The class of that name, `low`, `normal` or `high`.
+/// Parses a priority: `low`, `normal` or `high`.
 #[must_use]
 pub fn priority(name: &str) -> Option<Priority> {
     match name {
@@ -86,29 +89,30 @@ pub fn priority(name: &str) -> Option<Priority> {
     }
 }
 
-/// Which devices of a manager a program works with.
+/// The devices of a manager with which a program works.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wish {
-    /// New ones.
+pub enum LeaseWanted {
+    /// New devices, by a request.
     Devices(DeviceRequest),
-    /// Those of a lease that somebody else holds.
+    /// The devices of a lease that another holder has.
     Lease([u8; 16]),
 }
 
-/// What files say.
+/// The lease settings of the files, before the environment is applied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Draft {
     manager: Option<ServerSettings>,
     placement: Placement,
     terms: LeaseTerms,
     wanted: Vec<Wanted>,
-    /// Something of it cannot be read.
+    /// Whether some part of it could not be read.
     pub(super) is_broken: bool,
-    // It may have said that the manager is not spoken to in the clear.
+    // Whether `[manager]` could not be read. The lost part may have demanded TLS, so no plain connection is
+    // made.
     manager_is_broken: bool,
 }
 
-/// What the environment says.
+/// The environment variables for leasing.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Variables {
     pub(super) manager: Option<OsString>,
@@ -131,7 +135,8 @@ impl Variables {
         }
     }
 
-    /// Makes of all that was said what holds. `open` reads a file, or says why it cannot.
+    /// Combines the files' settings with the environment into `settings`. `open` reads a file, or returns
+    /// why it cannot.
     pub(super) fn resolve(
         &self,
         settings: &mut Settings,
@@ -142,22 +147,25 @@ impl Variables {
         let terms = self.terms(draft.terms);
         let named = asked.as_ref().ok().and_then(|asked| asked.manager.clone());
         let manager = self.manager(draft, named, settings);
+        // A broken request or manager gives no lease and one problem. Without a request, the terms do not
+        // matter.
         let lease = match (asked, &manager) {
-            (Ok(Asked { wish: None, .. }), _) | (Ok(_), Err(_)) => Ok(None),
+            (Ok(Asked { wanted: None, .. }), _) | (Ok(_), Err(_)) => Ok(None),
             (Err(problem), _) => Err(problem),
             (Ok(_), Ok(Some(_))) if terms.is_err() => terms.map(|_| None),
             (Ok(Asked { origin, .. }), Ok(None)) => {
-                let message = "there is no device manager to ask: set CAUSEWAY_MANAGER, or [manager] in servers.toml";
+                let message = "devices are requested but no device manager is configured; set CAUSEWAY_MANAGER or [manager] in servers.toml";
                 Err(wrong(origin, message.to_owned()))
             }
             (
                 Ok(Asked {
-                    wish: Some(wish), ..
+                    wanted: Some(wanted),
+                    ..
                 }),
                 Ok(Some(manager)),
             ) => Ok(Some(LeaseSettings {
                 manager: manager.clone(),
-                wish,
+                wanted,
                 terms: terms.unwrap_or_default(),
             })),
         };
@@ -171,22 +179,22 @@ impl Variables {
         draft: &Draft,
         open: impl Fn(&Path) -> Result<String, String>,
     ) -> Result<Asked, Problem> {
-        let asked = |origin, wish| Asked {
+        let asked = |origin, wanted| Asked {
             origin,
-            wish,
+            wanted,
             manager: None,
         };
         if let Some(lease) = &self.lease {
-            let wish = lease_of(&lease.to_string_lossy())?;
-            return Ok(asked(LEASE, Some(wish)));
+            let wanted = lease_of(&lease.to_string_lossy())?;
+            return Ok(asked(LEASE, Some(wanted)));
         }
         if let Some(request) = &self.request {
             let request = request.to_string_lossy().parse();
             let request = request.map_err(|error| wrong(REQUEST, format!("{error}")))?;
-            return Ok(asked(REQUEST, Some(Wish::Devices(request))));
+            return Ok(asked(REQUEST, Some(LeaseWanted::Devices(request))));
         }
         let Some(path) = &self.file else {
-            return Ok(asked("[[request]]", draft.wish()?));
+            return Ok(asked("[[request]]", draft.wanted()?));
         };
         let text = open(path)
             .map_err(|error| wrong(REQUEST_FILE, format!("{}: {error}", path.display())))?;
@@ -205,7 +213,7 @@ impl Variables {
             manager: named
                 .transpose()
                 .map_err(|error| in_file(None, error.to_string()))?,
-            ..asked(REQUEST_FILE, Some(Wish::Devices(request)))
+            ..asked(REQUEST_FILE, Some(LeaseWanted::Devices(request)))
         })
     }
 
@@ -236,7 +244,7 @@ impl Variables {
             }
             None => named,
         };
-        // What the file says about the manager holds for that one only.
+        // The file's settings apply only to the manager whose address the file names.
         let mut manager = match (named, draft.manager) {
             (Some(address), Some(written)) if written.address == address => written,
             (Some(address), _) => ServerSettings::at(address),
@@ -249,47 +257,46 @@ impl Variables {
     }
 }
 
-/// What is asked for.
+/// The request, with its source.
 struct Asked {
-    // Who says so.
+    // The variable or table that has the request.
     origin: &'static str,
-    wish: Option<Wish>,
-    // Where it is said of whom, too.
+    wanted: Option<LeaseWanted>,
+    // The manager's address, if the request file names one.
     manager: Option<Address>,
 }
 
 impl Draft {
-    fn wish(&self) -> Result<Option<Wish>, Problem> {
+    fn wanted(&self) -> Result<Option<LeaseWanted>, Problem> {
         if self.wanted.is_empty() && !self.is_broken {
             return Ok(None);
         }
         if self.is_broken {
-            let message =
-                "not used, because of the mistake above: the devices of the manager are left out";
+            let message = "the request is ignored because of the error above; no devices are requested from the manager";
             return Err(wrong("[[request]]", message.to_owned()));
         }
         let request = DeviceRequest::new(self.wanted.clone(), self.placement);
         let request = request.map_err(|error| wrong("[[request]]", error.to_string()))?;
-        Ok(Some(Wish::Devices(request)))
+        Ok(Some(LeaseWanted::Devices(request)))
     }
 }
 
-fn lease_of(text: &str) -> Result<Wish, Problem> {
+fn lease_of(text: &str) -> Result<LeaseWanted, Problem> {
     let no_lease = || {
         wrong(
             LEASE,
-            format!("\"{text}\" is no lease: 32 hexadecimal digits"),
+            format!("invalid lease id `{text}`; expected 32 hexadecimal digits"),
         )
     };
     let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match u128::from_str_radix(text, 16) {
-        Ok(id) if digits => Ok(Wish::Lease(id.to_be_bytes())),
+        Ok(id) if digits => Ok(LeaseWanted::Lease(id.to_be_bytes())),
         _ => Err(no_lease()),
     }
 }
 
 fn no_priority(name: &str) -> String {
-    format!("priority \"{name}\" is none of low, normal, high")
+    format!("invalid priority `{name}`; expected `low`, `normal` or `high`")
 }
 
 fn wrong(origin: &str, message: String) -> Problem {
@@ -301,7 +308,7 @@ fn wrong(origin: &str, message: String) -> Problem {
 }
 
 impl File<'_> {
-    /// Reads `[manager]` or `[[request]]`; false for any other key.
+    /// Reads `[manager]` or `[[request]]`. Returns false for any other key.
     pub(super) fn leasing(&self, key: &str, value: &Value<'_>, settings: &mut Settings) -> bool {
         let read = match key {
             "manager" => self.manager(value, &mut settings.draft),
@@ -318,7 +325,7 @@ impl File<'_> {
 
     fn manager(&self, value: &Value<'_>, draft: &mut Draft) -> Result<(), Problem> {
         let Some(table) = value.get_ref().as_table() else {
-            let message = "the manager is written as [manager]".to_owned();
+            let message = "`manager` must be a table; write `[manager]`".to_owned();
             return Err(self.problem(value.span(), message));
         };
         let is_known = |key: &str| {
@@ -327,13 +334,17 @@ impl File<'_> {
                 || FILES.iter().any(|(file, _)| *file == key)
         };
         if let Some((key, _)) = table.iter().find(|(key, _)| !is_known(key.get_ref())) {
-            let message = format!("unknown key \"{}\"; the manager is not used", key.get_ref());
+            let message = format!(
+                "unknown key `{}` in [manager]; the manager is ignored",
+                key.get_ref()
+            );
             return Err(self.problem(key.span(), message));
         }
         if let Some(placement) = table.get("placement") {
             let word = self.text_of(placement, "placement")?;
             draft.placement = Placement::from_word(word).ok_or_else(|| {
-                let message = format!("placement \"{word}\" is none of any, same-node, spread");
+                let message =
+                    format!("invalid placement `{word}`; expected `any`, `same-node` or `spread`");
                 self.problem(placement.span(), message)
             })?;
         }
@@ -368,7 +379,7 @@ impl File<'_> {
 
     fn requests(&self, value: &Value<'_>, draft: &mut Draft) -> Result<(), Problem> {
         let not_so = |value: &Value<'_>| {
-            let message = "requests are written as [[request]]".to_owned();
+            let message = "`request` must be an array of tables; write `[[request]]`".to_owned();
             self.problem(value.span(), message)
         };
         let requests = value.get_ref().as_array().ok_or_else(|| not_so(value))?;

@@ -1,4 +1,4 @@
-//! What files and environment say together.
+//! Tests of how files and environment combine.
 
 use super::*;
 use crate::config::file;
@@ -19,7 +19,7 @@ fn settings(text: &str, variables: &Variables) -> Settings {
     variables.resolve(&mut settings, |path| match path.to_str() {
         Some("/request.xml") => Ok("<devmngr>paper</devmngr>\n<device/>".to_owned()),
         Some("/wrong.xml") => Ok("\n<devic>".to_owned()),
-        _ => Err("is not there".to_owned()),
+        _ => Err("file does not exist".to_owned()),
     });
     settings
 }
@@ -28,11 +28,11 @@ fn asked(text: &str, variables: &Variables) -> (String, String) {
     let (lease, problems) = resolve(text, variables);
     assert_eq!(problems, [""; 0]);
     let lease = lease.expect("a request");
-    let wish = match lease.wish {
-        Wish::Devices(devices) => devices.to_string(),
-        Wish::Lease(id) => format!("{:032x}", u128::from_be_bytes(id)),
+    let wanted = match lease.wanted {
+        LeaseWanted::Devices(devices) => devices.to_string(),
+        LeaseWanted::Lease(id) => format!("{:032x}", u128::from_be_bytes(id)),
     };
-    (lease.manager.address.to_string(), wish)
+    (lease.manager.address.to_string(), wanted)
 }
 
 fn request(line: &str) -> Variables {
@@ -44,13 +44,13 @@ fn request(line: &str) -> Variables {
 
 #[test]
 fn the_file_alone_says_all() {
-    let (address, wish) = asked(FILE, &Variables::default());
+    let (address, wanted) = asked(FILE, &Variables::default());
     assert_eq!(address, "m:7078");
     let line: DeviceRequest =
         "2, GLOBAL_MEM_SIZE>=8GiB, TYPE=GPU; 1, MAX_COMPUTE_UNITS=4, NAME contains x; spread"
             .parse()
             .unwrap();
-    assert_eq!(wish.parse(), Ok(line));
+    assert_eq!(wanted.parse(), Ok(line));
     let manager = resolve(FILE, &Variables::default()).0.unwrap().manager;
     assert_eq!(manager.tls.ca, Some("/conf/ca.pem".into()));
     assert_eq!(manager.carrier, crate::config::Carrier::Grpc);
@@ -151,10 +151,10 @@ fn the_environment_wins() {
         file: Some("/request.xml".into()),
         ..request("3")
     };
-    let (address, wish) = asked(FILE, &everything);
+    let (address, wanted) = asked(FILE, &everything);
     assert_eq!(address, "other:1");
-    assert_eq!(wish, "000102030405060708090a0b0c0d0e0f");
-    // The file's CA is the file's manager's.
+    assert_eq!(wanted, "000102030405060708090a0b0c0d0e0f");
+    // The file's CA applies only to the manager that the file names.
     assert_eq!(resolve(FILE, &everything).0.unwrap().manager.tls.ca, None);
 }
 
@@ -183,24 +183,24 @@ fn with_a_mistake_there_is_no_request_and_a_line_says_why() {
         (
             FILE,
             request("2, TIPE=GPU"),
-            "CAUSEWAY_REQUEST: no property 'TIPE'",
+            "CAUSEWAY_REQUEST: unknown property 'TIPE'",
         ),
         (
             "",
             request("1"),
-            "CAUSEWAY_REQUEST: there is no device manager to ask",
+            "CAUSEWAY_REQUEST: devices are requested but no device manager",
         ),
         (
             FILE,
             named("/nowhere"),
-            "CAUSEWAY_REQUEST_FILE: /nowhere: is not there",
+            "CAUSEWAY_REQUEST_FILE: /nowhere: file does not exist",
         ),
         (FILE, named("/wrong.xml"), "/wrong.xml:2: "),
         (FILE, lease, "CAUSEWAY_LEASE: "),
         (
             "[[request]]\ncount = 1\n",
             Variables::default(),
-            "[[request]]: there is no device manager",
+            "[[request]]: devices are requested but no device manager",
         ),
     ] {
         let (lease, problems) = resolve(text, &variables);
@@ -213,11 +213,11 @@ fn with_a_mistake_there_is_no_request_and_a_line_says_why() {
     for (text, said) in [
         (
             "[manager]\nadress = \"m\"\n",
-            "s.toml:2: unknown key \"adress\"",
+            "s.toml:2: unknown key `adress`",
         ),
         (
             "[manager]\naddress = \"m\"\nplacement = \"x\"\n",
-            "s.toml:3: placement \"x\"",
+            "s.toml:3: invalid placement `x`",
         ),
         (
             "[[request]]\ncount = -1\n",
@@ -225,18 +225,24 @@ fn with_a_mistake_there_is_no_request_and_a_line_says_why() {
         ),
         (
             "[manager]\naddress = \"m\"\npriority = \"urgent\"\n",
-            "s.toml:3: priority \"urgent\"",
+            "s.toml:3: invalid priority `urgent`",
         ),
         (
             "[manager]\naddress = \"m\"\ntime_limit = \"long\"\n",
-            "s.toml:3: \"long\" is no duration",
+            "s.toml:3: invalid duration `long`",
         ),
-        ("[[request]]\ncount = 0\n", "s.toml:1: a kind of devices"),
-        ("[[request]]\nTIPE = 1\n", "s.toml:2: no property 'TIPE'"),
+        (
+            "[[request]]\ncount = 0\n",
+            "s.toml:1: invalid number of devices",
+        ),
+        (
+            "[[request]]\nTIPE = 1\n",
+            "s.toml:2: unknown property 'TIPE'",
+        ),
         ("[[request]]\nNAME = [1]\n", "s.toml:2: NAME must be"),
         (
             "[request]\nNAME = \"x\"\n",
-            "s.toml:1: requests are written",
+            "s.toml:1: `request` must be an array",
         ),
     ] {
         let (lease, problems) = resolve(text, &Variables::default());

@@ -1,11 +1,11 @@
-//! The plain forms: a file of one `host[:port]` a line, and `CAUSEWAY_SERVERS`.
+//! The plain forms: a file with one `host[:port]` per line, and `CAUSEWAY_SERVERS`.
 
 use super::{Problem, ServerSettings, Settings};
 
 /// The variable that overrides the files' servers.
 pub(super) const VARIABLE: &str = "CAUSEWAY_SERVERS";
 
-/// Reads a list file; `#` starts a comment.
+/// Reads a list file. `#` starts a comment.
 pub(super) fn read(text: &str, origin: &str, settings: &mut Settings) {
     for (line, text) in (1..).zip(text.lines()) {
         let entry = text.split('#').next().unwrap_or_default();
@@ -17,7 +17,7 @@ pub(super) fn read(text: &str, origin: &str, settings: &mut Settings) {
     }
 }
 
-/// Reads the variable: addresses between commas (or white space).
+/// Reads the variable: addresses that commas or white space separate.
 pub(super) fn read_variable(text: &str, settings: &mut Settings) {
     for entry in text.split(|c: char| c == ',' || c.is_whitespace()) {
         add(entry, settings, |message| Problem {
@@ -72,8 +72,8 @@ mod tests {
         assert_eq!(
             shown,
             [
-                "x.list:2: \"99999\" is no port (1 to 65535)",
-                "x.list:3: server a:7079 is named twice"
+                "x.list:2: invalid port `99999`; expected a number from 1 to 65535",
+                "x.list:3: server a:7079 is configured twice; the second entry is ignored"
             ]
         );
     }

@@ -1,11 +1,10 @@
-//! The library's own log: `CAUSEWAY_LOG`, to stderr, off but for warnings.
+//! The library's own log: `CAUSEWAY_LOG`, to stderr, with warnings only by default.
 //!
 //! `CAUSEWAY_LOG` takes the syntax of `tracing-subscriber`'s `EnvFilter`: `info`,
-//! `causeway::transport=debug`, `h2=trace`; the HTTP/2 libraries speak only when named. In `libcauseway.so` the tracing crate is linked in privately, so
-//! that a subscriber installed there is invisible to a host application written in Rust, which has its
-//! own copy. A program that links this crate as a library shares the copy; therefore nothing here runs
-//! unless [`init`] is called, which only the C entry points do, and a subscriber that is
-//! already there stays.
+//! `causeway::transport=debug`, `h2=trace`. The HTTP/2 libraries log only when named. `libcauseway.so`
+//! contains its own copy of the tracing crate, so its subscriber does not affect a host application in
+//! Rust. A program that links this crate as a library shares the copy. So nothing here runs unless [`init`]
+//! is called, which only the C entry points do, and an existing subscriber stays.
 
 mod late;
 
@@ -17,14 +16,15 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::stderr;
 
-/// The variable.
+/// The environment variable with the filter.
 pub const VARIABLE: &str = "CAUSEWAY_LOG";
 
-// A general `debug` is meant for Causeway; these would drown it. What the user names comes later and holds.
+// A general `debug` is meant for Causeway, and these libraries would flood the log. The user's directives
+// come later and win.
 const QUIET: &str = "h2=warn,hyper=warn,hyper_util=warn,tower=warn,tonic=warn";
 
-/// Starts the log, once; later calls do nothing. Call only when servers are configured: an
-/// unconfigured library does nothing at all.
+/// Starts the log. Only the first call has an effect. Call this only when servers are configured: a library
+/// without configuration does nothing at all.
 pub fn init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -37,21 +37,24 @@ pub fn init() {
         let subscriber = tracing_subscriber::fmt()
             .with_writer(late::stderr)
             .with_ansi(io::stderr().is_terminal())
-            // It would tell of them where it cannot write, and panic.
+            // These messages would go to where writing has just failed, and panic.
             .log_internal_errors(false)
             .compact();
-        // Another thread may have set one meanwhile; then that one stays.
+        // Another thread may have set a subscriber meanwhile. That one stays, so the result is ignored.
         let _ = match filter {
-            // Without a wish, a plain level: the filter's machinery costs a millisecond.
+            // Without a filter of the user's, a plain level is enough: the filter machinery costs a
+            // millisecond.
             None => tracing::subscriber::set_global_default(late::Guarded(
                 subscriber.with_max_level(LevelFilter::WARN).finish(),
             )),
-            Some(wish) => {
+            Some(wanted) => {
                 let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into());
                 let filter = filter
-                    .parse(format!("{QUIET},{wish}"))
+                    .parse(format!("{QUIET},{wanted}"))
                     .unwrap_or_else(|error| {
-                        stderr::say(format_args!("{VARIABLE}: {error}"));
+                        stderr::say(format_args!(
+                            "{VARIABLE}: invalid log filter ({error}); only warnings are logged"
+                        ));
                         EnvFilter::new("warn")
                     });
                 let subscriber = subscriber.with_env_filter(filter).finish();

@@ -1,22 +1,22 @@
-//! Configuration: files and environment in, validated [`Settings`] out.
+//! Configuration: reads files and the environment into validated [`Settings`].
 //!
-//! Where servers come from, the first place that says anything counts:
-//! 1. `CAUSEWAY_CONFIG`: a `servers.toml`, a list (a name ending in `.list`), or a directory of either.
-//! 2. The working directory, only when the user or root owns the file and nobody else can write it.
-//! 3. The user's: `$XDG_CONFIG_HOME/causeway`, else `~/.config/causeway`.
-//! 4. The system's: `/etc/causeway`.
+//! Servers come from the first of these places that has a file:
+//! 1. `CAUSEWAY_CONFIG`: a `servers.toml`, a list (a name that ends in `.list`), or a directory with
+//!    either.
+//! 2. The working directory, but only files that the user or root owns and nobody else can write.
+//! 3. The user's directory: `$XDG_CONFIG_HOME/causeway`, else `~/.config/causeway`.
+//! 4. The system's directory: `/etc/causeway`.
 //!
-//! Each place may hold a `servers.toml` and next to it a plain list, `servers.list`. `CAUSEWAY_SERVERS`
-//! (`a:7079,b`) overrides which servers there are; what `servers.toml` says about one of them holds.
-//! `CAUSEWAY_SHARED_MEMORY` (`0` or `1`) overrides `shared_memory` of all servers,
-//! `CAUSEWAY_COMPRESSION` (`lz4` or `off`) their `compression`, `CAUSEWAY_ANSWER_LIMIT` (`30s`) their `answer_limit`.
-//! `CAUSEWAY_CA` and its like ([`TlsSettings`]) override `[tls]`.
-//! A device manager and what is asked of it ([`LeaseSettings`]) come beside the servers, and from the same places.
-//! A program that runs with more rights than its user (setuid) listens to place 4 only. Inside a daemon
-//! ([`causeway_proto::RECURSION_GUARD`]) there are no servers at all.
+//! Each place may have a `servers.toml` and next to it a plain list, `servers.list`. `CAUSEWAY_SERVERS`
+//! (`a:7079,b`) overrides the set of servers; settings of `servers.toml` for one of them still apply. For
+//! all servers, `CAUSEWAY_SHARED_MEMORY` (`0` or `1`) overrides `shared_memory`, `CAUSEWAY_COMPRESSION`
+//! (`lz4` or `off`) overrides `compression`, and `CAUSEWAY_ANSWER_LIMIT` (`30s`) overrides `answer_limit`.
+//! `CAUSEWAY_CA` and related variables ([`TlsSettings`]) override `[tls]`. A device manager and the request
+//! to it ([`LeaseSettings`]) come from the same places. A program with more rights than its user (setuid)
+//! reads place 4 only. Inside a daemon ([`causeway_proto::RECURSION_GUARD`]) there are no servers.
 //!
-//! What it is not: it opens no connection. Invariant: a broken entry is one [`Problem`] and costs
-//! only itself; the other servers stay.
+//! This module opens no connection. Invariant: a broken entry is one [`Problem`] and only that entry is
+//! dropped.
 
 mod address;
 mod file;
@@ -36,30 +36,30 @@ use std::time::Duration;
 
 pub use address::{Address, BadAddress};
 use causeway_proto::limits::MAX_BULK_CONNECTIONS;
-pub use leasing::{LeaseSettings, LeaseTerms, Wish, priority};
+pub use leasing::{LeaseSettings, LeaseTerms, LeaseWanted, priority};
 pub use security::{FILE_VARIABLES, TlsSettings};
 pub use span::{BadDuration, duration};
 
-/// Everything the user has set.
+/// The validated configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The servers, in the user's order, without duplicates.
     pub servers: Vec<ServerSettings>,
-    /// Where they were named: files, or `CAUSEWAY_SERVERS`. Empty when nothing is configured.
+    /// The files or the variable that named servers. Empty when nothing is configured.
     pub origins: Vec<String>,
-    /// Whether a kernel's pointer to `const` is taken to be read only, so that in a context of several
-    /// nodes the buffer stays valid where else it is: `const_pointers_are_reads`. A kernel that casts `const`
-    /// away and writes needs `false`.
+    /// Whether a kernel is assumed not to write through a pointer to `const`: `const_pointers_are_reads`.
+    /// In a context of several nodes, copies of the buffer on other nodes then stay valid. A kernel that
+    /// casts `const` away and writes needs `false`.
     pub const_is_read: bool,
-    /// How servers are made sure of that say nothing else.
+    /// Default TLS settings, for servers that have none of their own.
     pub tls: TlsSettings,
-    /// The device manager, whether anything is asked of it or not.
+    /// The device manager, if one is configured, even if nothing is requested from it.
     pub manager: Option<ServerSettings>,
-    /// The devices that are asked of a manager; none: it is not asked.
+    /// The request to the manager. Without one, the manager is not contacted.
     pub lease: Option<LeaseSettings>,
-    /// What was wrong, one clear line each.
+    /// What is wrong in the configuration, one problem per line.
     pub problems: Vec<Problem>,
-    // What files say about leases, until all of them are read.
+    // The lease settings of the files, until all files have been read.
     draft: leasing::Draft,
 }
 
@@ -81,86 +81,88 @@ impl Default for Settings {
 /// One server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerSettings {
-    /// Where it listens.
+    /// The address on which the server listens.
     pub address: Address,
-    /// A name for people.
+    /// A display name.
     pub name: Option<String>,
-    /// What carries its commands.
+    /// The connection type for commands.
     pub carrier: Carrier,
-    /// How many bulk connections to open, 1 to [`MAX_BULK_CONNECTIONS`].
+    /// Number of bulk connections, 1 to [`MAX_BULK_CONNECTIONS`].
     pub bulk_connections: u32,
-    /// Whether large transfers go through shared memory where the node is on this host.
+    /// Whether large transfers use shared memory if the node is on this host.
     pub shared_memory: bool,
-    /// What large transfers use of the link at most, bytes a second in each direction; `None` for as much as
-    /// there is.
+    /// Upper limit of large transfers, in bytes a second in each direction. `None` for no limit.
     pub pacing: Option<u64>,
-    /// Whether large transfers are compressed, in each direction.
+    /// Compression of large transfers, in each direction.
     pub compression: Compression,
-    /// For the answer of a node that has accepted the connection: a busy one takes longer than one that is not there.
+    /// Timeout for the answer of a node that has accepted the connection. A busy node takes longer than an
+    /// absent one.
     pub answer_limit: Duration,
-    /// How it is made sure of, and what it is shown.
+    /// TLS settings: how the client verifies the server and authenticates itself.
     pub tls: TlsSettings,
 }
 
-/// Whether the chunks of large transfers are compressed on a link to another machine.
+/// Compression of the chunks of large transfers on a link to another machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// They are not: `compression = "off"`. A link of 10 Gbit/s is faster than a core compresses most data.
+    /// No compression: `compression = "off"`. A link of 10 Gbit/s is faster than a core compresses most
+    /// data.
     #[default]
     Off,
-    /// By LZ4, as long as the bytes of a transfer become smaller: `compression = "lz4"`.
+    /// LZ4, as long as a transfer's bytes become smaller: `compression = "lz4"`.
     Lz4,
 }
 
 impl Compression {
-    // What is wrong with another name.
+    // Err: the message for an unknown name.
     fn named(name: &str) -> Result<Compression, String> {
         match name {
             "off" => Ok(Compression::Off),
             "lz4" => Ok(Compression::Lz4),
             other => Err(format!(
-                "compression \"{other}\" is neither \"off\" nor \"lz4\""
+                "invalid compression `{other}`; expected `off` or `lz4`"
             )),
         }
     }
 }
 
-/// What carries commands.
+/// The connection type for commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Carrier {
-    /// Frames straight over a socket, written by the calling thread: `carrier = "direct"`.
+    /// Frames directly on a socket, written by the calling thread: `carrier = "direct"`.
     #[default]
     Direct,
     /// A gRPC stream: `carrier = "grpc"`.
     Grpc,
 }
 
-/// Something wrong in the configuration: where and what.
+/// An error in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// File or environment variable.
+    /// The file or environment variable.
     pub origin: String,
-    /// Line in the file, from 1.
+    /// The line in the file, from 1.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// The message for the user.
     pub message: String,
 }
 
 impl Settings {
-    /// Reads the environment and the files; prints nothing.
+    /// Reads the environment and the files. Prints nothing.
     #[must_use]
     pub fn load() -> Settings {
         Settings::load_with(&[])
     }
 
-    /// The same as if these variables were set in the environment as well: what a tool's options say.
+    /// As [`Settings::load`], as if these variables were set in the environment as well. A tool passes its
+    /// options this way.
     #[must_use]
     pub fn load_with(variables: &[(&str, OsString)]) -> Settings {
         place::Environment::of_process(variables)
             .map_or_else(Settings::default, |environment| environment.load())
     }
 
-    /// The process's settings: loaded at the first call, which also says on stderr what was wrong.
+    /// The process's settings. The first call loads them and prints their problems on stderr.
     pub fn of_process() -> &'static Settings {
         static SETTINGS: OnceLock<Settings> = OnceLock::new();
         SETTINGS.get_or_init(|| {
@@ -172,8 +174,8 @@ impl Settings {
         })
     }
 
-    /// How a node is spoken to that a device manager names: what is written of its address holds, else what is
-    /// written of the manager's nodes.
+    /// Settings for a node that a device manager assigned. They are those of the configured server with
+    /// this address, else those of the manager's nodes.
     #[must_use]
     pub fn server_at(&self, address: Address, name: &str) -> ServerSettings {
         let known = |server: &&ServerSettings| server.address == address;
@@ -183,7 +185,8 @@ impl Settings {
         let of_all = || ServerSettings::at(address.clone());
         ServerSettings {
             name: (!name.is_empty()).then(|| name.to_owned()),
-            // The token is for the manager: a node is shown the lease, and could use a token as if it were the user.
+            // The token is for the manager only: a node that sees it could act as the user. The node gets
+            // the signed lease instead.
             tls: TlsSettings {
                 token_file: None,
                 ..self.tls.clone()
@@ -193,7 +196,7 @@ impl Settings {
         }
     }
 
-    // Takes a server unless one of the same address is there.
+    // Adds a server, unless one with the same address exists: that is a problem.
     fn add(&mut self, server: ServerSettings, problem_at: impl FnOnce(String) -> Problem) {
         if self
             .servers
@@ -201,7 +204,7 @@ impl Settings {
             .any(|earlier| earlier.address == server.address)
         {
             self.problems.push(problem_at(format!(
-                "server {} is named twice",
+                "server {} is configured twice; the second entry is ignored",
                 server.address
             )));
         } else {
@@ -211,13 +214,15 @@ impl Settings {
 }
 
 impl ServerSettings {
-    /// Two connections fill links that one does not, and more lengthen the queue that commands wait in.
+    /// Default number of bulk connections. Two fill links that one cannot fill. More lengthen the queue in
+    /// which commands wait.
     pub const DEFAULT_BULK_CONNECTIONS: u32 = 2;
 
-    /// A silent node must not hold a program up for long, and a busy one takes longer than one that is off.
+    /// Default timeout for an answer. It is long enough for a busy node and short enough not to delay the
+    /// program for a silent one.
     pub const DEFAULT_ANSWER_LIMIT: Duration = Duration::from_secs(3);
 
-    /// A server of which only the address is known.
+    /// Default settings for a server at this address.
     #[must_use]
     pub fn at(address: Address) -> ServerSettings {
         ServerSettings {

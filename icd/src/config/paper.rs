@@ -11,34 +11,35 @@
 //!   <device><attribute name="TYPE">GPU</attribute></device>
 //! </devices>
 //! ```
-//! The elements may stand in another one, whatever its name. A number is the least that a device must have, a text
-//! a part of what it says, as `VENDOR` above; `<attribute name="…" is="=">` compares otherwise.
+//! These elements may be inside of another element of any name. A number is a minimum. A text must occur in
+//! the device's value, as `VENDOR` above. `<attribute name="…" is="=">` sets another comparison.
 //!
-//! What it is not: it opens no file. Invariant: a file is understood as a whole or refused.
+//! This module opens no file. Invariant: a file is read as a whole or refused.
 #![forbid(unsafe_code)]
 
 use causeway_proto::request::property::{self, Kind};
 use causeway_proto::request::{Comparison, Condition, Wanted};
 use roxmltree::{Document, Node};
 
-/// What a file asks for.
+/// The contents of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Paper {
-    /// As it is written, if it is.
+    /// The manager's address as written, if there is one.
     pub(super) manager: Option<String>,
     pub(super) wanted: Vec<Wanted>,
 }
 
-/// Line, from 1, and what is wrong there.
+/// The line, from 1, and the error there.
 pub(super) type Wrong = (usize, String);
 
-/// Reads a file.
+/// Parses a file.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first error in the file.
 pub(super) fn read(text: &str) -> Result<Paper, Wrong> {
     let text = text.trim_start_matches('\u{feff}');
-    // The paper's own file has no one element around all. Line breaks stay, so that lines are counted right.
+    // The paper's own file has no root element, so one is added. No line break is added, so that line
+    // numbers stay right.
     let body = match text.trim_start().strip_prefix("<?xml") {
         Some(rest) => rest.split_once("?>").map_or(rest, |(_, body)| body),
         None => text,
@@ -59,7 +60,7 @@ pub(super) fn read(text: &str) -> Result<Paper, Wrong> {
         match node.tag_name().name() {
             "devmngr" | "devmgr" => paper.manager = Some(inner(node)),
             "device" => paper.wanted.push(wanted(node, &line)?),
-            // The devices' own, or what stands around the others.
+            // An attribute of a device is read with the device. Other known elements only group.
             "attribute" if parent_is(node, "device") => {}
             "devices" => {}
             _ if node.children().any(|child| child.is_element()) => {}
@@ -73,10 +74,15 @@ fn wanted(device: Node<'_, '_>, line: &impl Fn(Node<'_, '_>) -> usize) -> Result
     known(device, &["count"], line)?;
     let count = device.attribute("count").unwrap_or("1").trim();
     let digits = !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit());
-    // What is too large for the type is too large for a request.
+    // A count that overflows the type is too large for any request, so it is refused here as well.
     let count = match count.parse() {
         Ok(count) if digits => count,
-        _ => return Err((line(device), format!("\"{count}\" is no number of devices"))),
+        _ => {
+            return Err((
+                line(device),
+                format!("invalid device count `{count}`; expected a number"),
+            ));
+        }
     };
     let mut conditions = Vec::new();
     for child in device.children().filter(Node::is_element) {
@@ -92,7 +98,7 @@ fn wanted(device: Node<'_, '_>, line: &impl Fn(Node<'_, '_>) -> usize) -> Result
 
 fn condition(attribute: Node<'_, '_>) -> Result<Condition, String> {
     let name = attribute.attribute("name").map(str::trim);
-    let name = name.ok_or("an attribute without name")?;
+    let name = name.ok_or("<attribute> has no `name`")?;
     let comparison = match attribute.attribute("is").map(str::trim) {
         None => property::by_name(name).map_or(Comparison::Equal, |found| usual(found.kind)),
         Some(sign) => [
@@ -104,12 +110,14 @@ fn condition(attribute: Node<'_, '_>) -> Result<Condition, String> {
         ]
         .into_iter()
         .find(|comparison| comparison.sign() == sign)
-        .ok_or_else(|| format!("\"{sign}\" is none of = != >= <= contains"))?,
+        .ok_or_else(|| {
+            format!("invalid comparison `{sign}`; expected one of = != >= <= contains")
+        })?,
     };
     Condition::from_text(name, comparison, &inner(attribute)).map_err(|error| error.to_string())
 }
 
-/// What a value alone means.
+/// The comparison for a value without an explicit one.
 fn usual(kind: Kind) -> Comparison {
     match kind {
         Kind::Number | Kind::Bytes | Kind::Version | Kind::VersionText => Comparison::AtLeast,
@@ -158,7 +166,7 @@ mod tests {
                 .parse()
                 .unwrap();
         assert_eq!(paper.wanted, line.wanted());
-        // As one element, too.
+        // The same elements inside of one root element give the same result.
         let body = PAPER.split_once("?>").unwrap().1;
         assert_eq!(read(&format!("<request>{body}</request>")), Ok(paper));
     }
@@ -166,7 +174,11 @@ mod tests {
     #[test]
     fn a_mistake_is_named_with_its_line() {
         for (text, line, said) in [
-            ("<devices>\n<device count='x'/></devices>", 2, "no number"),
+            (
+                "<devices>\n<device count='x'/></devices>",
+                2,
+                "device count `x`",
+            ),
             (
                 "<devices><device>\n<attribute name='TIPE'>GPU</attribute></device></devices>",
                 2,

@@ -1,4 +1,4 @@
-//! Where configuration is looked for, and whether it may be believed.
+//! The places where configuration is searched, and the checks whether a file there can be trusted.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -19,10 +19,10 @@ const ANSWER_LIMIT: &str = "CAUSEWAY_ANSWER_LIMIT";
 const TOML: &str = "servers.toml";
 const LIST: &str = "servers.list";
 const SYSTEM: &str = "/etc/causeway";
-/// No configuration is larger.
+/// Size limit of a configuration file, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// What decides which files are read.
+/// The environment that decides which files are read and what overrides them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Environment {
     pub(super) config: Option<PathBuf>,
@@ -30,9 +30,9 @@ pub(super) struct Environment {
     pub(super) shared_memory: Option<OsString>,
     pub(super) compression: Option<OsString>,
     pub(super) answer_limit: Option<OsString>,
-    /// What goes for all servers whatever the files say.
+    /// TLS settings that override those of the files, for all servers.
     pub(super) tls: TlsSettings,
-    /// Which manager, and what is asked of it.
+    /// The manager and the request to it.
     pub(super) leasing: Variables,
     pub(super) working_directory: Option<PathBuf>,
     pub(super) user: Option<PathBuf>,
@@ -41,7 +41,8 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    /// The process's own, and before it these variables; `None` where there must not be any server.
+    /// The process's environment, overridden by these variables. `None` where no server may be used (inside
+    /// a daemon).
     pub(super) fn of_process(variables: &[(&str, OsString)]) -> Option<Environment> {
         use rustix::process::{getegid, geteuid, getgid, getuid};
         let given = |name: &str| variables.iter().find(|(given, _)| *given == name);
@@ -55,6 +56,7 @@ impl Environment {
         }
         let system = PathBuf::from(SYSTEM);
         let uid = geteuid().as_raw();
+        // In a setuid program the user controls the environment, so only the system's files count.
         if getuid() != geteuid() || getgid() != getegid() {
             return Some(Environment {
                 system,
@@ -82,7 +84,7 @@ impl Environment {
         })
     }
 
-    /// Reads what there is.
+    /// Reads the files and applies the environment.
     pub(super) fn load(&self) -> Settings {
         let mut settings = Settings::default();
         self.read_files(&mut settings);
@@ -90,6 +92,7 @@ impl Environment {
             Some(servers) => overridden(&servers.to_string_lossy(), settings),
             None => settings,
         };
+        // The environment wins over `[tls]`, and a server's own keys win over both.
         let mut tls = self.tls.clone();
         tls.or(&settings.tls);
         for server in &mut settings.servers {
@@ -99,7 +102,7 @@ impl Environment {
         self.leasing
             .resolve(&mut settings, |path| match self.text_of(path, false) {
                 Ok(text) => Ok(text),
-                Err(Unread::Absent) => Err("is not there".to_owned()),
+                Err(Unread::Absent) => Err("file does not exist".to_owned()),
                 Err(Unread::Not(message)) => Err(message),
             });
         self.override_shared_memory(&mut settings);
@@ -121,7 +124,7 @@ impl Environment {
                 return settings.problems.push(Problem {
                     origin: SHARED_MEMORY.to_owned(),
                     line: None,
-                    message: "neither 0 nor 1".to_owned(),
+                    message: "invalid value; expected 0 or 1".to_owned(),
                 });
             }
         };
@@ -181,7 +184,7 @@ impl Environment {
         }
     }
 
-    // What CAUSEWAY_CONFIG names must be there.
+    // A file or directory that CAUSEWAY_CONFIG names must exist.
     fn read_named(&self, config: &Path, settings: &mut Settings) {
         let found = if config.is_dir() {
             self.read_directory(config, false, settings)
@@ -189,7 +192,10 @@ impl Environment {
             self.read_file(config, false, settings)
         };
         if !found {
-            let message = format!("{} is not there", config.display());
+            let message = format!(
+                "{} does not exist; correct CAUSEWAY_CONFIG",
+                config.display()
+            );
             settings.problems.push(Problem {
                 origin: CONFIG.to_owned(),
                 line: None,
@@ -204,7 +210,7 @@ impl Environment {
         toml || list
     }
 
-    // Whether the file is there (readable or not).
+    // Returns whether the file exists, even if it cannot be used.
     fn read_file(&self, path: &Path, suspicious: bool, settings: &mut Settings) -> bool {
         let origin = path.strip_prefix(".").unwrap_or(path).display().to_string();
         match self.text_of(path, suspicious) {
@@ -228,7 +234,7 @@ impl Environment {
                     line: None,
                     message,
                 });
-                // A file that is not believed must not hide the user's own.
+                // An untrusted file in the working directory must not hide the user's own files.
                 !suspicious
             }
         }
@@ -239,16 +245,18 @@ impl Environment {
         let metadata = file.metadata().map_err(|error| Unread::from(&error))?;
         if suspicious && !(metadata.uid() == self.uid || metadata.uid() == 0) {
             return Err(Unread::Not(
-                "not used: it belongs to another user".to_owned(),
+                "file ignored: it belongs to another user; change its owner".to_owned(),
             ));
         }
         if suspicious && metadata.mode() & 0o022 != 0 {
-            return Err(Unread::Not("not used: others can write it".to_owned()));
+            return Err(Unread::Not(
+                "file ignored: other users can write it; run chmod go-w".to_owned(),
+            ));
         }
         check_settings(path).map_err(|bad| Unread::Not(bad.problem().to_owned()))?;
         if metadata.len() > MOST_BYTES {
             return Err(Unread::Not(format!(
-                "not used: larger than {MOST_BYTES} bytes"
+                "file ignored: it is larger than {MOST_BYTES} bytes"
             )));
         }
         let mut text = String::new();
@@ -259,7 +267,8 @@ impl Environment {
     }
 }
 
-/// Whoever large transfers may go to: the servers, and the nodes that a manager gives.
+/// All settings that apply to data connections: those of the servers, and those of the manager for its
+/// nodes.
 fn all(settings: &mut Settings) -> impl Iterator<Item = &mut ServerSettings> {
     settings.servers.iter_mut().chain(&mut settings.manager)
 }
@@ -283,21 +292,23 @@ impl From<&io::Error> for Unread {
     fn from(error: &io::Error) -> Unread {
         match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Unread::Absent,
-            _ => Unread::Not(format!("cannot be read: {error}")),
+            _ => Unread::Not(format!("file cannot be read: {error}")),
         }
     }
 }
 
-// Opening anything but a regular file could block or do harm.
+// Opening anything but a regular file could block or have side effects.
 fn open(path: &Path) -> Result<File, Unread> {
     let metadata = fs::metadata(path).map_err(|error| Unread::from(&error))?;
     if !metadata.is_file() {
-        return Err(Unread::Not("not used: it is not a regular file".to_owned()));
+        return Err(Unread::Not(
+            "file ignored: it is not a regular file".to_owned(),
+        ));
     }
     File::open(path).map_err(|error| Unread::from(&error))
 }
 
-// The variable's servers, with what the files say about them.
+// The variable's servers, each with the settings that the files have for it.
 fn overridden(servers: &str, files: Settings) -> Settings {
     let mut settings = Settings {
         problems: files.problems,

@@ -1,4 +1,4 @@
-//! [`super`]'s tests: which places count, and what is believed.
+//! Tests of [`super`]: which places count, and which files are trusted.
 
 use super::*;
 use crate::config::Carrier;
@@ -44,7 +44,7 @@ impl Places {
     }
 }
 
-// `etc/servers.toml` as it is, and with its examples.
+// `etc/servers.toml` as shipped, and with its examples uncommented.
 #[test]
 fn the_sample_is_understood() {
     let sample = include_str!("../../../etc/servers.toml");
@@ -155,7 +155,7 @@ fn a_named_file_must_be_there() {
     assert_eq!(settings.servers, []);
     assert_eq!(
         settings.problems[0].to_string(),
-        "CAUSEWAY_CONFIG: /nowhere/servers.toml is not there"
+        "CAUSEWAY_CONFIG: /nowhere/servers.toml does not exist; correct CAUSEWAY_CONFIG"
     );
 }
 
@@ -170,9 +170,10 @@ fn a_file_in_the_working_directory_that_others_can_write_is_passed_over() {
     assert!(
         settings.problems[0]
             .to_string()
-            .contains("others can write it")
+            .contains("other users can write it")
     );
-    // As root's files are believed, another user can only be tried with one that is not root's.
+    // Root's files are always trusted. So a foreign owner can be tested only with a file that is not
+    // root's.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
         places.environment.uid = 54321;

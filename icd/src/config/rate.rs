@@ -1,21 +1,21 @@
-//! Rates as people write them: `900 Mbit/s`, `100 MB/s`.
+//! Rates in the form `900 Mbit/s`, `100 MB/s`.
 //!
-//! Invariant: a rate is at least [`LEAST`], so that a slip of the pen does not stop a transfer.
+//! Invariant: a rate is at least [`LEAST`], so that a typing error cannot stop all transfers.
 #![forbid(unsafe_code)]
 
-/// The smallest rate, bytes a second.
+/// The smallest rate, in bytes a second.
 const LEAST: u64 = 10_000;
 
-/// Not a rate.
+/// The reason why a text is not a rate.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum BadRate {
-    #[error("\"{0}\" is no rate such as \"900 Mbit/s\" or \"100 MB/s\"")]
+    #[error("invalid rate `{0}`; expected e.g. `900 Mbit/s` or `100 MB/s`")]
     Spelling(String),
-    #[error("\"{0}\" is less than 80 kbit/s")]
+    #[error("rate `{0}` is too low; expected at least `80 kbit/s`")]
     Little(String),
 }
 
-/// Reads a rate; gives bytes a second.
+/// Parses a rate. Returns bytes a second.
 ///
 /// # Errors
 /// [`BadRate`] says what is wrong.
@@ -44,7 +44,8 @@ pub(super) fn read(text: &str) -> Result<u64, BadRate> {
     if !plain {
         return Err(spelling());
     }
-    // A number too large for u64 becomes its greatest, which is as good as no limit.
+    // The conversion saturates: a rate too large for u64 becomes the largest, which is no limit in
+    // practice.
     let rate = (number * bytes) as u64;
     if rate < LEAST {
         return Err(BadRate::Little(text.to_owned()));

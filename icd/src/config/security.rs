@@ -1,38 +1,37 @@
-//! How servers are made sure of, and what they are shown: names of files, as they were written.
+//! TLS settings: how the client verifies servers and authenticates itself. They name files, which are not
+//! opened here.
 //!
 //! ```toml
-//! [tls]                            # for all servers; a [[server]] may have each of these keys for itself
-//! ca = "ca.pem"                    # who signs servers' certificates; with it, TLS is spoken
-//! certificate = "alice.pem"        # who this user is
+//! [tls]                            # for all servers; a [[server]] may have each of these keys itself
+//! ca = "ca.pem"                    # the CA of the servers' certificates; with it, connections use TLS
+//! certificate = "alice.pem"        # the user's certificate
 //! key = "alice.key"
-//! token_file = "token"             # or that: one line
-//! name = "node1"                   # what the certificate must say, where that is not the address
+//! token_file = "token"             # or a token instead: one line
+//! name = "node1"                   # the name in the server's certificate, if that is not the address
 //! ```
-//! Names of files are taken from the folder of `servers.toml` on. `CAUSEWAY_CA`, `CAUSEWAY_CERTIFICATE`,
-//! `CAUSEWAY_KEY` and `CAUSEWAY_TOKEN_FILE` win over `[tls]`, a server's own keys over both.
-//!
-//! What it is not: it opens no file.
+//! Relative file names start at the folder of `servers.toml`. `CAUSEWAY_CA`, `CAUSEWAY_CERTIFICATE`,
+//! `CAUSEWAY_KEY` and `CAUSEWAY_TOKEN_FILE` override `[tls]`. A server's own keys override both.
 
 use std::path::PathBuf;
 
-/// See the module.
+/// TLS settings of one server, or the defaults for all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TlsSettings {
-    /// The CA that a server's certificate must come from; without, connections are in the clear.
+    /// The CA that must have signed the server's certificate. Without one, connections are not encrypted.
     pub ca: Option<PathBuf>,
     /// The user's certificate.
     pub certificate: Option<PathBuf>,
-    /// Its key.
+    /// The key of the user's certificate.
     pub key: Option<PathBuf>,
-    /// The user's token.
+    /// The file with the user's token.
     pub token_file: Option<PathBuf>,
-    /// The name that the certificate must have; none: the address's host.
+    /// The name that the certificate must have. Default: the host of the address.
     pub name: Option<String>,
-    /// Something of it cannot be read: nothing may be taken to be in the clear.
+    /// Whether some part could not be read. If so, no unencrypted connection may be made.
     pub is_broken: bool,
 }
 
-/// The keys that name files, in `servers.toml` and, for all servers, in the environment.
+/// The keys that name files in `servers.toml`, and the variables that set them for all servers.
 pub(super) const FILES: [(&str, &str); 4] = [
     ("ca", "CAUSEWAY_CA"),
     ("certificate", "CAUSEWAY_CERTIFICATE"),
@@ -40,7 +39,7 @@ pub(super) const FILES: [(&str, &str); 4] = [
     ("token_file", "CAUSEWAY_TOKEN_FILE"),
 ];
 
-/// The variables that name files, each from the program's working directory on.
+/// All variables that name files. Relative names start at the program's working directory.
 pub const FILE_VARIABLES: [&str; 5] = [
     "CAUSEWAY_CONFIG",
     FILES[0].1,
@@ -50,7 +49,7 @@ pub const FILE_VARIABLES: [&str; 5] = [
 ];
 
 impl TlsSettings {
-    /// The setting of that key.
+    /// The setting of a key of `FILES`.
     pub(super) fn file(&mut self, key: &str) -> Option<&mut Option<PathBuf>> {
         match key {
             "ca" => Some(&mut self.ca),
@@ -61,7 +60,8 @@ impl TlsSettings {
         }
     }
 
-    /// What is not said here is as there. A certificate and its key are one thing.
+    /// Fills settings that are missing here from `general`. Certificate and key belong together: they are
+    /// taken from one place.
     pub(super) fn or(&mut self, general: &TlsSettings) {
         let take = |own: &mut Option<PathBuf>, general: &Option<PathBuf>| {
             if own.is_none() {

@@ -1,19 +1,19 @@
-//! Durations as people write them: `90s`, `30min`, `1h 30min`, `2days`.
+//! Durations in the form `90s`, `30min`, `1h 30min`, `2days`.
 //!
-//! Invariant: what is read is longer than nothing.
+//! Invariant: a duration that was read is not zero.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
 
-/// Not a duration.
+/// The text is not a duration.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
-#[error("\"{0}\" is no duration such as 90s, 30min or 2h")]
+#[error("invalid duration `{0}`; expected e.g. `90s`, `30min` or `2h`")]
 pub struct BadDuration(String);
 
-/// Reads a duration.
+/// Parses a duration.
 ///
 /// # Errors
-/// [`BadDuration`]: something else, or none at all.
+/// [`BadDuration`] for anything else, and for a duration of zero.
 pub fn duration(text: &str) -> Result<Duration, BadDuration> {
     let read = humantime::parse_duration(text).ok();
     let read = read.filter(|duration| !duration.is_zero());

@@ -1,4 +1,4 @@
-//! The life of what a program has from the device manager.
+//! The state machine of what a program has from the device manager: nothing, a reservation, or a lease.
 //!
 //! ```text
 //! Nothing ── granted ──► Reserved ── confirmed ──► Active ──┐ renewed
@@ -6,9 +6,9 @@
 //!    └──────────── over ─────────────────┴────────────┘
 //! any ── left (disconnected, end of the program) ──► Left
 //! ```
-//! What it is not: it asks nobody, and has no clock: what time it is comes in. Invariant: a lease ends here by the
-//! manager's word or the program's wish, never because the manager is silent: the nodes serve it for as long as they
-//! may, and are the ones to end it.
+//! The state machine sends nothing and has no clock: callers pass the time. Invariant: a lease ends here
+//! only when the manager or the program ends it, never because the manager is silent. The nodes serve it as
+//! long as it is valid, and end it themselves.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -16,22 +16,23 @@ use std::time::{Duration, Instant};
 use super::renewal::Renewal;
 use crate::transport::manager::LeaseId;
 
-/// Who refused is not asked again sooner; nor does asking cost more than a part of the time.
+/// Shortest pause after a refusal. The pause grows with the duration of the refused request, so that
+/// requests take only a small part of the time.
 const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_PER_WAIT: u32 = 10;
-/// Nor is it put off for longer: a user looks again.
+/// Longest pause after a refusal: a user tries again soon.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// The state machine; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Life {
-    state: State,
+    state: LifeState,
     quiet_until: Option<Instant>,
     has_warned: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum LifeState {
     #[default]
     Nothing,
     Reserved {
@@ -49,7 +50,7 @@ enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Terms {
     pub(super) lease: LeaseId,
-    /// From when it was asked on: nobody's message takes less than no time.
+    /// The lifetime, counted from when the request was sent: the answer may have taken any time.
     pub(super) lifetime: Duration,
 }
 
@@ -58,19 +59,19 @@ impl Life {
     pub(super) fn wants(&self, now: Instant) -> bool {
         let is_quiet = self.quiet_until.is_some_and(|until| now < until);
         match self.state {
-            State::Nothing => !is_quiet,
-            State::Reserved { until, .. } => now >= until && !is_quiet,
-            State::Active { .. } | State::Left => false,
+            LifeState::Nothing => !is_quiet,
+            LifeState::Reserved { until, .. } => now >= until && !is_quiet,
+            LifeState::Active { .. } | LifeState::Left => false,
         }
     }
 
-    /// Devices are set aside, for a program that has none (any more). False: it has, or wants none, and these are to
-    /// be given back.
+    /// Records a reservation. Returns false if the program has a lease already or has left; the caller then
+    /// releases the reservation.
     pub(super) fn reserved(&mut self, asked: Instant, terms: Terms) -> bool {
-        if matches!(self.state, State::Active { .. } | State::Left) {
+        if matches!(self.state, LifeState::Active { .. } | LifeState::Left) {
             return false;
         }
-        self.state = State::Reserved {
+        self.state = LifeState::Reserved {
             lease: terms.lease,
             until: asked + terms.lifetime,
         };
@@ -78,7 +79,8 @@ impl Life {
         true
     }
 
-    /// Nothing was granted. Says whether that is news.
+    /// Records a refusal and starts the pause. Returns whether the caller should log it: only the first one
+    /// in a row.
     pub(super) fn refused(&mut self, asked: Instant, now: Instant) -> bool {
         let took = now.saturating_duration_since(asked);
         let pause = (took * PAUSE_PER_WAIT).clamp(PAUSE, LONGEST_PAUSE);
@@ -86,72 +88,74 @@ impl Life {
         !std::mem::replace(&mut self.has_warned, true)
     }
 
-    /// What has to be confirmed before the devices are used.
+    /// The reservation that must be confirmed before the devices are used.
     pub(super) fn unconfirmed(&self) -> Option<LeaseId> {
         match self.state {
-            State::Reserved { lease, .. } => Some(lease),
+            LifeState::Reserved { lease, .. } => Some(lease),
             _ => None,
         }
     }
 
-    /// The reservation is a lease now, or the lease has been renewed. False: it is not what the program has.
+    /// Records that the reservation became a lease, or that the lease was renewed. Returns false if the
+    /// program no longer has that one.
     pub(super) fn running(&mut self, asked: Instant, terms: Terms) -> bool {
         if self.lease() != Some(terms.lease) {
             return false;
         }
-        self.state = State::Active {
+        self.state = LifeState::Active {
             lease: terms.lease,
             renewal: Renewal::new(asked, terms.lifetime),
         };
         true
     }
 
-    /// When to renew, and what.
+    /// When to renew the lease, and its id.
     pub(super) fn renewal(&self) -> Option<(Instant, LeaseId)> {
         match self.state {
-            State::Active { lease, renewal } => Some((renewal.at(), lease)),
+            LifeState::Active { lease, renewal } => Some((renewal.at(), lease)),
             _ => None,
         }
     }
 
-    /// A node of the lease was lost: the manager knows whether the lease was, too. Says whether to ask it sooner.
+    /// Brings the renewal forward after a lost node, because the manager knows whether the lease is lost
+    /// too. Returns whether the renewal is earlier now.
     pub(super) fn hurry(&mut self, now: Instant) -> bool {
         match &mut self.state {
-            State::Active { renewal, .. } => renewal.hurry(now),
+            LifeState::Active { renewal, .. } => renewal.hurry(now),
             _ => false,
         }
     }
 
-    /// The manager could not be asked; another time.
+    /// Records that the manager did not answer. Schedules a retry.
     pub(super) fn unheard(&mut self, now: Instant) {
-        if let State::Active { renewal, .. } = &mut self.state {
+        if let LifeState::Active { renewal, .. } = &mut self.state {
             renewal.unheard(now);
         }
     }
 
-    /// The manager says that it is over. False: it is not what the program has.
+    /// Records that the manager has ended the lease. Returns false if the program no longer has that one.
     pub(super) fn over(&mut self, lease: LeaseId, now: Instant) -> bool {
         if self.lease() != Some(lease) {
             return false;
         }
-        // Of a reservation that came to nothing, another is wanted at once.
-        let was_active = matches!(self.state, State::Active { .. });
+        // After a reservation that could not be confirmed, the program may ask again at once.
+        let was_active = matches!(self.state, LifeState::Active { .. });
         self.quiet_until = was_active.then(|| now + PAUSE);
-        self.state = State::Nothing;
+        self.state = LifeState::Nothing;
         true
     }
 
-    /// The program wants nothing any more; what there is to give back.
+    /// Records that the program wants nothing more. Returns the lease to release.
     pub(super) fn leave(&mut self) -> Option<LeaseId> {
         let lease = self.lease();
-        self.state = State::Left;
+        self.state = LifeState::Left;
         lease
     }
 
     fn lease(&self) -> Option<LeaseId> {
         match self.state {
-            State::Reserved { lease, .. } | State::Active { lease, .. } => Some(lease),
-            State::Nothing | State::Left => None,
+            LifeState::Reserved { lease, .. } | LifeState::Active { lease, .. } => Some(lease),
+            LifeState::Nothing | LifeState::Left => None,
         }
     }
 }
@@ -192,7 +196,7 @@ mod tests {
         let (mut life, now) = (Life::default(), Instant::now());
         life.reserved(now, terms(A, 10));
         assert!(life.wants(now + 10 * SECOND));
-        // Until then the manager may still take it.
+        // Until a new reservation is made, the manager may still accept the old one.
         assert_eq!(life.unconfirmed(), Some(A));
         assert!(life.reserved(now + 10 * SECOND, terms(B, 10)));
         assert!(!life.running(now, terms(A, 60)), "it is another's now");
@@ -252,7 +256,7 @@ mod tests {
         assert_eq!((life.leave(), life.leave()), (Some(B), None));
         assert!(!life.wants(now + 100 * SECOND));
         assert!(!life.reserved(now, terms(A, 10)), "to be given back");
-        // Of a reservation that cannot be confirmed another is wanted at once.
+        // After a reservation that cannot be confirmed, another may be requested at once.
         let mut life = Life::default();
         life.reserved(now, terms(A, 10));
         assert!(life.over(A, now) && life.wants(now));

@@ -1,17 +1,18 @@
-//! Devices of a device manager: a reservation when the program enumerates, a lease from its first context on.
+//! Devices from a device manager: a reservation when the program enumerates, a lease from its first context
+//! on.
 //!
 //! ```text
 //! enumerate ──► reserve, ask the nodes ──► Offer, whose nodes become servers of the platform
-//! context   ──► confirm ──► thread cw-lease: renews, and says when it is over
-//! the end   ──► give back
+//! context   ──► confirm ──► thread cw-lease: renews the lease and reports its end
+//! exit      ──► release
 //! ```
-//! A program that only looks gives the reservation back at its end, or lets it run out. A lease that
-//! `CAUSEWAY_LEASE` names is somebody else's: it is renewed here as well, and not given back.
+//! A program that only enumerates releases the reservation at exit, or lets it expire. A lease that
+//! `CAUSEWAY_LEASE` names has another holder: this module renews it too, but does not release it.
 //!
-//! What it is not: it knows no OpenCL object; which servers come of an offer is the platform's. Invariants:
-//! - No lock is held while the manager or a node is spoken to.
-//! - No thread without a lease; none at all where no manager is configured.
-//! - A child of `fork` neither renews nor gives back what its parent has: it asks for its own.
+//! This module knows no OpenCL object. The platform decides which servers an offer becomes. Invariants:
+//! - No lock is held during a call to the manager or a node.
+//! - There is a thread only while there is a lease, and none at all where no manager is configured.
+//! - A child of `fork` neither renews nor releases its parent's lease: it requests its own.
 #![forbid(unsafe_code)]
 
 mod life;
@@ -27,28 +28,28 @@ use parking_lot::{Condvar, Mutex};
 
 use self::life::{Life, Terms};
 use self::renewal::Losses;
-use crate::config::{LeaseSettings, Settings, Wish};
+use crate::config::{LeaseSettings, LeaseWanted, Settings};
 use crate::thread::{self, Stack};
 use crate::transport::manager::{self, LeaseId, NoLease, Question};
 use crate::transport::{self, Node, Reply, Target, WireError};
 
-/// For the manager to say what it can give: its nodes may take a part of that. Who has configured a manager has asked
-/// for devices, and waits for them longer than for servers that may be there or not.
+/// Timeout for a reservation. The manager may spend part of it on asking its nodes. It is longer than the
+/// timeout for plain servers, because a program with a configured manager needs the devices.
 const ASK_LIMIT: Duration = Duration::from_secs(5);
-/// For the nodes of a lease to say what they have; the manager has heard of them just now.
+/// Timeout for the inventories of a lease's nodes. The manager has just been in contact with these nodes.
 const LOOK_LIMIT: Duration = Duration::from_secs(10);
-/// As long as a session may take to be opened.
+/// Timeout for the confirmation: as long as opening a session may take.
 const CONFIRM_LIMIT: Duration = Duration::from_secs(5);
 const RENEW_LIMIT: Duration = Duration::from_secs(5);
-/// At the end of the program nothing waits for long; what is not given back runs out.
+/// Timeout for a release at exit, which must not delay the program. A lease that is not released expires.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
-/// Of one node: who has more is not looked for at all of them.
+/// Largest number of addresses tried for one node.
 const MOST_ADDRESSES: usize = 8;
 
-/// The one whose end is the process's.
+/// The lease that is released when the process exits.
 static HELD: OnceLock<Arc<Lease>> = OnceLock::new();
 
-/// See the module.
+/// The process's lease, or the settings to obtain one.
 #[derive(Debug)]
 pub struct Lease {
     settings: &'static LeaseSettings,
@@ -63,20 +64,20 @@ struct Held {
     nodes: Vec<Arc<Node>>,
     losses: Losses,
     has_thread: bool,
-    // A thread is asking the manager for what all need.
+    // Whether a thread is confirming the lease at present. Other threads wait for its result.
     is_confirming: bool,
-    // How often that got no answer.
+    // Number of confirmations that got no answer from the manager.
     in_vain: u64,
-    // Whose it is.
+    // The process that this state belongs to. A child of `fork` must not use its parent's.
     process: u32,
 }
 
-/// What was set aside.
+/// A reservation with its nodes.
 #[derive(Debug)]
 pub struct Offer {
-    /// What was set aside, as programs name it to each other.
+    /// The id of the reservation, and later of its lease.
     pub lease: LeaseId,
-    /// What its nodes are to be shown.
+    /// The signed lease, which the client shows to the nodes.
     pub credential: Bytes,
     /// The nodes.
     pub nodes: Vec<Offered>,
@@ -85,46 +86,47 @@ pub struct Offer {
 /// A node of an offer.
 #[derive(Debug)]
 pub struct Offered {
-    /// Who it is.
+    /// The node's UUID.
     pub uuid: Bytes,
-    /// Where it is.
+    /// The address at which the node answered, with its connection settings.
     pub target: Target,
-    /// What it has.
+    /// The node's answer, with its inventory.
     pub reply: Reply,
 }
 
-/// The manager is being asked.
+/// A request to the manager in progress.
 #[derive(Debug)]
 pub struct Enumeration(JoinHandle<Result<Option<Offer>, NoLease>>);
 
 impl Enumeration {
-    /// What came of it, with the nodes' answers.
+    /// Waits for the offer, including the nodes' answers. Returns `None` if there is none, whatever the
+    /// reason.
     #[must_use]
     pub fn finish(self) -> Option<Offer> {
         self.finish_or_why().ok().flatten()
     }
 
-    /// The same, with the reason where there is nothing.
+    /// As [`Enumeration::finish`], with the reason why there is no offer.
     ///
     /// # Errors
-    /// [`NoLease`].
+    /// [`NoLease`] says why the manager or a node gave nothing.
     pub fn finish_or_why(self) -> Result<Option<Offer>, NoLease> {
-        // Its panic has been told.
+        // The panic of that thread was reported already.
         self.0.join().unwrap_or(Ok(None))
     }
 }
 
-/// A lease that cannot be had now.
+/// The reason why a lease cannot be confirmed now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unconfirmed {
-    /// It has run out, or was taken away; another may be had.
+    /// The reservation or lease has expired or was revoked. The manager may grant another.
     Over,
-    /// The manager is not heard.
-    Unheard,
+    /// The manager does not answer.
+    NoAnswer,
 }
 
 impl Lease {
-    /// Of the process; none where nothing is asked of a manager. Asks nobody yet.
+    /// The process's lease. `None` if the configuration has no request. Sends nothing yet.
     #[must_use]
     pub fn new(general: &'static Settings) -> Option<Arc<Lease>> {
         let settings = general.lease.as_ref()?;
@@ -136,13 +138,15 @@ impl Lease {
         }))
     }
 
-    /// Asks for devices, if the program has none of the manager.
+    /// Starts a request for devices. `None` if the program has a reservation or lease already, or should
+    /// not ask now.
     #[must_use]
     pub fn enumerate(self: &Arc<Self>) -> Option<Enumeration> {
-        // A child of a process with sessions has no OpenCL at all.
+        // A child of a process with sessions cannot use OpenCL at all.
         transport::check_not_forked().ok()?;
         let asked = Instant::now();
         let mut held = self.held();
+        // A lost node may mean a lost lease: the renewal thread asks the manager sooner.
         if held.has_lost_touch() && held.life.hurry(asked) {
             self.changed.notify_all();
         }
@@ -152,12 +156,15 @@ impl Lease {
         drop(held);
         let lease = Arc::clone(self);
         let asking = thread::start("cw-lease-ask", Stack::Small, move || lease.ask(asked));
-        let asking =
-            asking.inspect_err(|error| tracing::error!("the manager is not asked: {error}"));
+        let asking = asking.inspect_err(|error| {
+            tracing::error!(
+                "no devices are requested from the manager: its thread cannot be started: {error}"
+            )
+        });
         asking.ok().map(Enumeration)
     }
 
-    /// The nodes of the last offer, which the program sees as servers now; and those of the one before.
+    /// Replaces the nodes of the lease by those of the last offer. Returns the previous nodes.
     pub fn replace_nodes(self: &Arc<Self>, nodes: Vec<Arc<Node>>) -> Vec<Arc<Node>> {
         for node in &nodes {
             let lease = Arc::downgrade(self);
@@ -170,25 +177,26 @@ impl Lease {
         std::mem::replace(&mut self.held().nodes, nodes)
     }
 
-    /// A session on one of its nodes is lost: the manager knows whether the lease is, and why. Waits for nobody.
+    /// Called when a session on a node of the lease is lost: has the manager asked soon whether the lease
+    /// is lost too. Does not block.
     fn look_soon(&self) {
         if self.held().life.hurry(Instant::now()) {
             self.changed.notify_all();
         }
     }
 
-    /// Whether the node is one of its.
+    /// Whether the node belongs to the lease.
     #[must_use]
     pub fn has(&self, node: &Arc<Node>) -> bool {
         let held = self.held();
         held.nodes.iter().any(|own| Arc::ptr_eq(own, node))
     }
 
-    /// Makes a lease of the reservation, if it is none yet. Waits for the network only the first time; of many threads
-    /// one asks, and the others have its answer.
+    /// Turns the reservation into a lease, if that has not happened yet. Waits for the network only the
+    /// first time. One thread asks the manager; threads that call meanwhile get the same result.
     ///
     /// # Errors
-    /// [`Unconfirmed`].
+    /// [`Unconfirmed`] says whether the lease is over or the manager does not answer.
     pub fn confirm(self: &Arc<Self>) -> Result<(), Unconfirmed> {
         let mut held = self.held();
         let (in_vain, mut has_waited) = (held.in_vain, false);
@@ -196,7 +204,7 @@ impl Lease {
             self.changed.wait(&mut held);
             has_waited = true;
             if held.in_vain != in_vain {
-                return Err(Unconfirmed::Unheard);
+                return Err(Unconfirmed::NoAnswer);
             }
         }
         let reserved = held.life.unconfirmed();
@@ -206,8 +214,10 @@ impl Lease {
                 return Ok(());
             }
             held.is_confirming = true;
+            // The lock is released during the call. `is_confirming` makes other threads wait.
             drop(held);
-            // A lost node may mean a lost lease, which its own refusal would not tell so well.
+            // A lost node may mean a lost lease. The manager's answer says so more clearly than the node's
+            // refusal.
             self.renew(lease);
         } else {
             held.is_confirming = true;
@@ -221,13 +231,13 @@ impl Lease {
         drop(held);
         self.changed.notify_all();
         match (heard, has) {
-            (false, _) => Err(Unconfirmed::Unheard),
+            (false, _) => Err(Unconfirmed::NoAnswer),
             (true, false) => Err(Unconfirmed::Over),
             (true, true) => Ok(()),
         }
     }
 
-    // Whether the manager has said something.
+    // Returns whether the manager has answered.
     fn confirm_reserved(self: &Arc<Self>, lease: LeaseId) -> bool {
         let asked = Instant::now();
         let question = Question::Confirm(lease);
@@ -238,14 +248,14 @@ impl Lease {
                 self.held().life.over(lease, Instant::now());
             }
             Err(error) => {
-                tracing::warn!("{error}");
+                tracing::warn!("the manager did not confirm the reservation: {error}");
                 return false;
             }
         }
         true
     }
 
-    /// The program wants nothing of the manager any more: what it has is given back.
+    /// Releases what the program has from the manager. The program requests nothing more afterwards.
     pub fn leave(&self) {
         let mut held = self.held();
         let left = held.life.leave();
@@ -258,12 +268,16 @@ impl Lease {
     // ---- the manager ------------------------------------------------------------
 
     fn ask(self: &Arc<Self>, asked: Instant) -> Result<Option<Offer>, NoLease> {
-        let question = match &self.settings.wish {
-            Wish::Devices(devices) => Question::Reserve(devices.to_string(), self.settings.terms),
-            Wish::Lease(lease) => Question::Renew(*lease),
+        let question = match &self.settings.wanted {
+            LeaseWanted::Devices(devices) => {
+                Question::Reserve(devices.to_string(), self.settings.terms)
+            }
+            LeaseWanted::Lease(lease) => Question::Renew(*lease),
         };
         let offered =
             manager::ask(&self.settings.manager, question, ASK_LIMIT).and_then(|granted| {
+                // The program may have called `leave` meanwhile, or another thread may have got a lease.
+                // Then this one is superfluous.
                 let terms = terms(&granted);
                 if !self.reserved(asked, terms, &granted) {
                     self.give_back(Some(terms.lease));
@@ -283,7 +297,7 @@ impl Lease {
             && self.held().life.refused(asked, Instant::now())
         {
             tracing::warn!(
-                "{error}; the devices asked of the manager at {} are left out",
+                "{error}; the program runs without the devices requested from the manager at {}",
                 self.settings.manager.address
             );
         }
@@ -295,13 +309,14 @@ impl Lease {
         let is_wanted = held.life.reserved(asked, terms);
         if is_wanted {
             held.losses = Losses::default();
-            // What another's lease had lost before, this program never had.
+            // Losses from before this program joined another holder's lease are not news to it.
             drop(held.losses.news(granted));
         }
         is_wanted
     }
 
-    // What the nodes have: of all of them, or it is not what was asked for.
+    // Asks all nodes for their inventories. Without an answer from each of them, the devices are not those
+    // requested.
     fn look(&self, granted: Granted) -> Result<Offer, NoLease> {
         let lease = terms(&granted).lease;
         let credential = granted.signed_lease;
@@ -315,8 +330,8 @@ impl Lease {
         for ((uuid, _), found) in nodes.into_iter().zip(found) {
             let Some((target, reply)) = found else {
                 return Err(NoLease::OutOfReach(WireError::Unreachable {
-                    address: "one of its nodes".to_owned(),
-                    reason: "the manager says no address of it".to_owned(),
+                    address: "one of the lease's nodes".to_owned(),
+                    reason: "the manager reports no address for this node".to_owned(),
                 }));
             };
             if let Err(error) = reply.inventory {
@@ -346,7 +361,7 @@ impl Lease {
             .collect()
     }
 
-    // It runs. Its nodes are to be shown what is good for longer.
+    // Records that the lease runs, gives its nodes the newer signed lease, and starts the renewal thread.
     fn keep(self: &Arc<Self>, asked: Instant, granted: &Granted) {
         let mut held = self.held();
         if !held.life.running(asked, terms(granted)) {
@@ -357,7 +372,7 @@ impl Lease {
         }
         if !held.has_thread {
             let lease = Arc::clone(self);
-            // Without a thread the lease runs out in its time, which is said as any loss is.
+            // Without the thread the lease expires in its time. The program then sees that as a lost lease.
             held.has_thread = thread::spawn("cw-lease", Stack::Runtime, move || lease.renewals());
         }
         let (lost, nodes) = (held.losses.news(granted), held.nodes.clone());
@@ -401,25 +416,26 @@ impl Lease {
                 }
             }
             Err(error) => {
-                tracing::info!("the lease is not renewed yet: {error}");
+                tracing::info!("the lease could not be renewed ({error}); retrying");
                 self.held.lock().life.unheard(Instant::now());
             }
         }
     }
 
     fn give_back(&self, lease: Option<LeaseId>) {
-        let (Some(lease), Wish::Devices(_)) = (lease, &self.settings.wish) else {
+        let (Some(lease), LeaseWanted::Devices(_)) = (lease, &self.settings.wanted) else {
             return;
         };
         if let Err(error) = manager::release(&self.settings.manager, lease, RELEASE_LIMIT) {
-            tracing::info!("not given back, so it has to run out: {error}");
+            tracing::info!("the lease could not be released ({error}); it will expire");
         }
     }
 
-    // What this process has.
+    // Locks the state of this process. In a child of `fork`, starts from an empty state.
     fn held(&self) -> parking_lot::MutexGuard<'_, Held> {
         let mut held = self.held.lock();
         if held.process != std::process::id() {
+            // The nodes stay: the child's platform still has them as servers.
             let nodes = std::mem::take(&mut held.nodes);
             *held = Held {
                 nodes,
@@ -431,8 +447,8 @@ impl Lease {
 }
 
 impl Held {
-    /// Whether a node of it is not heard, or has lost a session: then the lease may be lost too. Of those that were let
-    /// go, with or without the program's wish, it is known.
+    /// Whether a node of the lease is unavailable: then the lease may be lost too. Nodes that were
+    /// disconnected on purpose do not count.
     fn has_lost_touch(&self) -> bool {
         let mut nodes = self.nodes.iter();
         nodes.any(|node| !node.is_available() && !node.is_disconnected())
@@ -451,22 +467,23 @@ impl Held {
     }
 }
 
-/// The lease goes on without this node: it would refuse every session, and what still runs there is over.
+/// Handles the loss of one node's devices from a lease that otherwise continues. The node would refuse
+/// every session, and what still runs there fails.
 fn part_lost(node: &Arc<Node>, share: &NodeShare) {
     let name = match &*share.name {
         "" => node.name(),
         name => name,
     };
     tracing::warn!(
-        "the lease has lost the devices of node {name}: what the program does there ends in OpenCL errors, its other \
-         devices go on"
+        "the lease has lost the devices of node {name}: commands there fail with OpenCL errors; the program's other \
+         devices are not affected"
     );
     node.disconnect_because("the lease has lost this node's devices");
 }
 
 fn terms(granted: &Granted) -> Terms {
     let mut lease = [0; 16];
-    // The conversation has seen to its length.
+    // `manager::ask` has checked the length.
     lease.copy_from_slice(&granted.lease_id);
     Terms {
         lease,
@@ -476,7 +493,8 @@ fn terms(granted: &Granted) -> Terms {
 
 fn at_end() {
     let Some(lease) = HELD.get() else { return };
-    // exit() may have been called by a signal handler on top of whoever has the lock.
+    // A signal handler may have called exit() while its thread holds the lock, so this does not wait for
+    // long.
     let Some(mut held) = lease.held.try_lock_for(RELEASE_LIMIT / 10) else {
         return;
     };

@@ -1,7 +1,7 @@
-//! How a lease is kept: when it is renewed, and what of it was lost meanwhile. For the library, and for `causeway run`.
+//! When to renew a lease, and which losses of it are new. Used by the library and by `causeway run`.
 //!
-//! What it is not: it asks nobody, and has no clock: what time it is comes in. Invariant: a renewal is due well before
-//! the end that the manager has named, and no more often than [`RETRY`] allows.
+//! This module sends nothing and has no clock: callers pass the time. Invariant: a renewal is due well
+//! before the lease expires, and no more often than [`RETRY`] allows.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use causeway_proto::manager::{Granted, NodeShare};
 
-/// Between two tries to reach the manager: at least, and at most.
+/// Shortest and longest time between two attempts to reach the manager.
 pub const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// A lease is renewed after this part of its lifetime: two more tries are possible then.
+/// A lease is renewed after this fraction of its lifetime. That leaves time for at least two more attempts.
 const RENEW_AFTER: u32 = 3;
-/// Of a manager that is not heard, this part of the lifetime passes before it is asked again.
+/// After an attempt without an answer, the next one follows after this fraction of the lifetime.
 const RETRY_AFTER: u32 = 12;
-/// The manager's lifetimes are minutes; a zero must not make a flood of it.
+/// Shortest lifetime that is assumed. The manager's are minutes; a zero must not cause a flood of requests.
 const SHORTEST: Duration = Duration::from_millis(300);
-/// Who hurries does so no sooner after he asked last.
+/// Shortest time between a request to the manager and one that `hurry` brings forward.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// When a lease is to be renewed.
+/// The time at which a lease is to be renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renewal {
     since: Instant,
@@ -30,7 +30,8 @@ pub struct Renewal {
 }
 
 impl Renewal {
-    /// The manager was asked then, and gives so much time from there on: nobody's message takes less than no time.
+    /// `asked` is when the request was sent. The lifetime counts from there, because the answer may have
+    /// taken any time.
     #[must_use]
     pub fn new(asked: Instant, lifetime: Duration) -> Renewal {
         let lifetime = lifetime.max(SHORTEST);
@@ -41,18 +42,19 @@ impl Renewal {
         }
     }
 
-    /// When it is due.
+    /// The time at which the renewal is due.
     #[must_use]
     pub fn at(&self) -> Instant {
         self.at
     }
 
-    /// The manager could not be asked; another time.
+    /// Schedules a retry after the manager did not answer.
     pub fn unheard(&mut self, now: Instant) {
         self.at = now + (self.lifetime / RETRY_AFTER).clamp(RETRY.0, RETRY.1);
     }
 
-    /// Something has happened of which the manager knows more. Says whether it is to be asked sooner.
+    /// Brings the renewal forward, because the manager may have news. Returns whether the renewal is
+    /// earlier now.
     pub fn hurry(&mut self, now: Instant) -> bool {
         let soon = now.max(self.since + PAUSE);
         let is_sooner = soon < self.at;
@@ -66,7 +68,7 @@ impl Renewal {
 pub struct Losses(BTreeSet<Bytes>);
 
 impl Losses {
-    /// What this grant says of losses that were not known yet.
+    /// The losses in this grant that were not known yet.
     pub fn news(&mut self, granted: &Granted) -> Vec<NodeShare> {
         let lost = granted.lost.iter();
         lost.filter(|of| self.0.insert(of.node_uuid.clone()))

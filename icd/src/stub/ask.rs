@@ -1,7 +1,7 @@
-//! A question to several sites at the same time.
+//! A query to several sites at the same time.
 //!
-//! Not here: what is asked, and what the answers mean. Invariant: every question that was sent is
-//! answered once, by its node or by the loss of its session, so nobody waits here for ever.
+//! Not here: the contents of queries and answers. Invariant: every query that was sent is answered once, by
+//! its node or by the loss of its session, so no wait here is endless.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,15 +12,15 @@ use parking_lot::{Condvar, Mutex};
 use super::Site;
 use crate::transport::WireError;
 
-/// What a site says, or why it says nothing.
+/// The answer of a site, or the error instead.
 pub(super) type Answered = Result<Answer, WireError>;
 
-/// Takes the answer of one site; dropped when the question could not be sent.
+/// Receives the answer of one site; dropped when the query could not be sent.
 pub(super) type Receiver = Box<dyn FnOnce(Answered) + Send>;
 
 struct Gathering<T> {
     answers: Vec<Option<Answered>>,
-    // Not yet here; and one for the asking itself.
+    // Number of outstanding answers, plus one until all queries have been sent.
     missing: usize,
     then: Option<T>,
 }
@@ -44,11 +44,11 @@ fn one_less<T: FnOnce(Vec<Answered>)>(gathering: &Mutex<Gathering<T>>) {
     }
 }
 
-/// Has `ask` ask each site, and calls `then` once with the answers in the order of `sites`: on the
-/// thread that brings the last of them. Waits for none.
+/// Calls `ask` for each site, and later `then` once, with the answers in the order of `sites`. `then` runs
+/// on the thread that delivers the last answer. Does not wait.
 ///
 /// # Errors
-/// Nobody could be asked: why. `then` is not called.
+/// The error of each site when no query could be sent; `then` is not called.
 pub(super) fn ask_each<T>(
     sites: &[Arc<Site>],
     mut ask: impl FnMut(usize, Receiver) -> Result<(), WireError>,
@@ -71,6 +71,7 @@ where
         };
         if let Err(error) = ask(place, Box::new(receiver)) {
             refused.push(error.clone());
+            // This cannot be the last one: the count includes one for this loop.
             let mut gathering = gathering.lock();
             gathering.answers[place] = Some(Err(error));
             gathering.missing -= 1;
@@ -83,13 +84,13 @@ where
     Ok(())
 }
 
-/// The same, waiting for all answers. The caller holds no lock that a session's events want: who waits
-/// reads the connections.
+/// Like [`ask_each`], but waits for all answers. The waiting thread reads the connections, so the caller
+/// must not hold a lock that a session's events need.
 pub(super) fn ask_all(
     sites: &[Arc<Site>],
     mut ask: impl FnMut(usize, Receiver) -> Result<(), WireError>,
 ) -> Vec<Answered> {
-    // Not a channel: that needs thread-local data, which a program's last destructors no longer have.
+    // Not a channel: a channel needs thread-local data, which a program's last destructors no longer have.
     let arrived = Arc::new((Mutex::new(None), Condvar::new()));
     let arriving = arrived.clone();
     let settled: Arc<[AtomicBool]> = sites.iter().map(|_| AtomicBool::new(false)).collect();
@@ -113,11 +114,12 @@ pub(super) fn ask_all(
         return refused.into_iter().map(Err).collect();
     }
     for site in sites {
-        // A failure shows in the answer.
+        // The answer shows a failure.
         let _ = site.session().flush();
     }
+    // This thread reads a session's connection while it waits there.
     for (site, settled) in sites.iter().zip(&*settled) {
-        // The session's end gives an answer too, which says more.
+        // An error of the session is also in the answer, with more detail.
         let over = || settled.load(Ordering::Acquire);
         let _ = site.session().wait_until(&over);
     }

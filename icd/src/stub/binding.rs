@@ -1,12 +1,12 @@
-//! The tie between a stub and the handle that the application holds.
+//! The connection between a stub and the handle that the application has.
 //!
-//! A stub knows its handle as a number only, to hand it back in info answers; what the number means is
-//! the business of `api::handle`. Invariant: a stub has at most one handle in its life, and the handle
-//! is told exactly once that its stub is gone.
+//! A stub knows its handle only as a number, which info queries return; `api::handle` interprets the
+//! number. Invariant: a stub has at most one handle in its life, and the handle is notified exactly once
+//! when the stub is dropped.
 
 use std::sync::OnceLock;
 
-/// Part of every stub that an application can hold.
+/// Part of every stub that can have a handle.
 #[derive(Debug, Default)]
 pub struct Binding {
     bound: OnceLock<Bound>,
@@ -19,14 +19,14 @@ struct Bound {
 }
 
 impl Binding {
-    /// Ties the stub to `handle`; `unbind` is called with it when the stub is dropped.
+    /// Sets the stub's handle; `unbind` is called with it when the stub is dropped.
     ///
-    /// Later calls change nothing: the first handle stays.
+    /// Only the first call has an effect.
     pub fn bind(&self, handle: usize, unbind: fn(usize)) {
         let _ = self.bound.set(Bound { handle, unbind });
     }
 
-    /// The handle, once there is one.
+    /// Returns the handle, if there is one.
     #[must_use]
     pub fn handle(&self) -> Option<usize> {
         self.bound.get().map(|bound| bound.handle)

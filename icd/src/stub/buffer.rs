@@ -1,10 +1,10 @@
 //! A buffer, a sub-buffer, an image or a pipe: a compound stub.
 //!
-//! `memory` on the wire. A sub-buffer is a range of its parent. An image is here the bytes of its elements without
-//! gaps; what makes it an image is in [`super::image`], a pipe in [`super::pipe`]. Host-pointer flags are the client's
-//! business; the node sees kernel access flags only. Specification: "Buffer Objects".
+//! The wire calls all of them `memory`. A sub-buffer is a range of its parent. An image is treated as the
+//! bytes of its elements without gaps; see [`super::image`]. For pipes see [`super::pipe`]. The client
+//! handles host-pointer flags; the node gets only the kernel access flags. Specification: "Buffer Objects".
 //!
-//! Invariant: a part keeps its parent, and its bytes lie inside the parent's.
+//! Invariant: a part keeps its parent alive, and its bytes lie inside the parent's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,40 +30,40 @@ use crate::error::{ClResult, Status, fail, require};
 use crate::shadow::Shadow;
 use crate::transport::HostRegion;
 
-/// How kernels may use memory: all that a node is told of an object's flags.
+/// Flags that say how kernels may use memory. Nodes get no other flags.
 pub(super) const KERNEL_ACCESS: u64 = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
 
-/// See the module.
+/// A memory object; see the module.
 pub struct Buffer {
     pub(crate) binding: Binding,
     id: MemoryId,
     remotes: Remotes,
     spec: BufferSpec,
     parent: Option<Parent>,
-    // Of this object, alive: sub-buffers, and images over its bytes.
+    // Number of live parts of this object: sub-buffers, and images over its bytes.
     parts: AtomicUsize,
-    // Of a whole object; a part is mapped where its parent is.
+    // Maps of a whole object. Maps of a part are recorded in its parent.
     pub(super) mapped: Mapped,
     destructors: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
-    // Of shared virtual memory, whose address on the node is that of its shadow.
+    // Whether this is shared virtual memory; its shadow has the same address as the node's allocation.
     is_svm: bool,
     pipe: Option<Pipe>,
 }
 
-/// What a buffer or image is made with.
+/// The parameters that a buffer or image is made with.
 #[derive(Debug, Clone)]
 pub struct BufferSpec {
-    /// Its context.
+    /// The context of the object.
     pub context: Arc<Context>,
-    /// `CL_MEM_FLAGS`; a sub-buffer's with what it inherits.
+    /// `CL_MEM_FLAGS`; for a sub-buffer, including inherited flags.
     pub flags: u64,
-    /// What `CL_MEM_PROPERTIES` echoes: with its 0, empty for NULL.
+    /// The list that `CL_MEM_PROPERTIES` returns: with the terminating 0, or empty for NULL.
     pub properties: Vec<u64>,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
     /// Address of the application's memory with `CL_MEM_USE_HOST_PTR`.
     pub host_address: Option<usize>,
-    /// What makes it an image.
+    /// Format and shape of an image; `None` for a buffer.
     pub image: Option<Image>,
 }
 
@@ -83,11 +83,12 @@ impl std::fmt::Debug for Buffer {
 }
 
 impl Buffer {
-    /// Makes a buffer or image. `contents` (as many bytes as it has) are taken before this returns:
-    /// few ride along, many go over the bulk connections, which waits for the node.
+    /// Makes a buffer or image. `contents`, which must have the size of the object, are copied before this
+    /// returns. Few bytes travel inside the command. Many bytes use the bulk connections, and the call
+    /// waits for the node.
     ///
     /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost; what the node says when it cannot take large
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost; the node's code when it fails to take large
     /// contents.
     pub fn new(spec: BufferSpec, contents: Option<HostRegion>) -> ClResult<Arc<Buffer>> {
         if let Some(distributed) = spec.context.distributed() {
@@ -108,7 +109,8 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// Makes a pipe; in a context of several sites it comes to be with the first launch that uses it.
+    /// Makes a pipe. In a context of several sites, the first launch that uses the pipe creates it on a
+    /// site.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session of the only site is lost.
@@ -129,10 +131,12 @@ impl Buffer {
         Ok(Arc::new(buffer))
     }
 
-    /// Makes a sub-buffer of a buffer that is none itself; `flags` with what it inherits.
+    /// Makes a sub-buffer. `parent` must not be a sub-buffer, and `flags` include the inherited ones.
+    /// `origin` and `size` are in bytes.
     ///
     /// # Errors
-    /// `CL_INVALID_VALUE` for a range outside of the parent, `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
+    /// `CL_INVALID_VALUE` for a range outside of the parent, `CL_DEVICE_NOT_AVAILABLE` when the session is
+    /// lost.
     pub fn sub_buffer(
         parent: &Arc<Buffer>,
         flags: u64,
@@ -164,7 +168,8 @@ impl Buffer {
         Buffer::part_of(parent, 0, spec)
     }
 
-    /// Shared virtual memory: made already on the only site of its context, and here in this shadow.
+    /// Makes the stub of shared virtual memory that the only site of its context has already allocated as
+    /// `on_site`. `shadow` is its memory in the client.
     pub(super) fn svm(spec: BufferSpec, on_site: u64, shadow: Shadow) -> Arc<Buffer> {
         let mut buffer = Buffer::with_id(spec, None);
         let site = buffer.context().site().clone();
@@ -174,7 +179,8 @@ impl Buffer {
         Arc::new(buffer)
     }
 
-    /// Makes a buffer over bytes of shared virtual memory from `origin`, which has their storage.
+    /// Makes a buffer over bytes of shared virtual memory, from byte `origin`. The buffer uses their
+    /// storage.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
@@ -212,7 +218,7 @@ impl Buffer {
         }
     }
 
-    // In a distributed context the client keeps the initial contents until a site needs them.
+    // In a distributed context, the client keeps the initial contents until a site needs them.
     fn keep_contents(self: &Arc<Self>, contents: Option<HostRegion>) -> ClResult<Contents> {
         let Some(contents) = contents else {
             return Ok(Contents::Undefined);
@@ -225,10 +231,10 @@ impl Buffer {
         Ok(Contents::AtClient)
     }
 
-    /// A region of this object as one of the whole object that its bytes are in.
+    /// Converts a region of this object to a region of its root object.
     ///
     /// # Errors
-    /// `CL_INVALID_VALUE` when it cannot be inside.
+    /// `CL_INVALID_VALUE` when the region cannot be inside of the root object.
     pub(super) fn in_root(&self, region: &Region) -> ClResult<Region> {
         match &self.parent {
             None => Ok(*region),
@@ -236,10 +242,10 @@ impl Buffer {
         }
     }
 
-    /// A region of a part as one of its parent.
+    /// Converts a region of a part to a region of its parent.
     ///
     /// # Errors
-    /// `CL_INVALID_VALUE` when it cannot be inside.
+    /// `CL_INVALID_VALUE` when the region cannot be inside of the parent.
     pub(super) fn in_parent(&self, region: &Region) -> ClResult<Region> {
         match &self.spec.image {
             Some(image) => image.in_memory(region),
@@ -251,7 +257,7 @@ impl Buffer {
         .ok_or(Status(CL_INVALID_VALUE))
     }
 
-    // Makes it on the site, with these contents if they are as many bytes as it has.
+    // Creates the object on the site. `contents` are either all of its bytes or empty.
     fn create_on(&self, site: &Site, contents: Vec<u8>) -> ClResult<MemoryId> {
         let created = self.remotes.on(site, |id| {
             if let Some(pipe) = &self.pipe {
@@ -263,6 +269,7 @@ impl Buffer {
                     max_packets: pipe.max_packets(),
                 }));
             }
+            // Transfers of this buffer will need bulk lanes, so the session may open them in advance.
             if self.size() > INLINE_PAYLOAD as u64 {
                 site.session().expect_transfers();
             }
@@ -286,7 +293,7 @@ impl Buffer {
         created.map(MemoryId)
     }
 
-    /// Its name on the site, where it is made if it is not there yet; waits for nothing.
+    /// Returns the object's id on the site, and creates the object there if necessary. Does not wait.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the site's session is lost.
@@ -334,84 +341,85 @@ impl Buffer {
         transfer.write(&queue)?.event.outcome()
     }
 
-    /// Its name in the client's own tables.
+    /// Returns the object's id in the client's own tables.
     #[must_use]
     pub fn id(&self) -> MemoryId {
         self.id
     }
 
-    /// Its context.
+    /// Returns the object's context.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.spec.context
     }
 
-    /// `CL_MEM_FLAGS`.
+    /// Returns `CL_MEM_FLAGS`.
     #[must_use]
     pub fn flags(&self) -> u64 {
         self.spec.flags
     }
 
-    /// `CL_MEM_PROPERTIES`, with its 0; empty when made without a list.
+    /// Returns `CL_MEM_PROPERTIES`, with the terminating 0; empty when the object was made without a list.
     #[must_use]
     pub fn properties(&self) -> &[u64] {
         &self.spec.properties
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.spec.size
     }
 
-    /// The address of the application's memory that it was made to use, if it was.
+    /// Returns the address of the application's memory that the object uses, if any.
     #[must_use]
     pub fn host_address(&self) -> Option<usize> {
         self.spec.host_address
     }
 
-    /// What it is a part of: another object of the application's.
+    /// Returns the application's object that this one is a part of.
     #[must_use]
     pub fn parent(&self) -> Option<&Arc<Buffer>> {
         self.part().map(|parent| &parent.buffer)
     }
 
-    // Over shared virtual memory it is a whole one to the application.
+    // To the application, a buffer over shared virtual memory is a whole object.
     fn part(&self) -> Option<&Parent> {
         self.parent.as_ref().filter(|parent| !parent.buffer.is_svm)
     }
 
-    /// `CL_MEM_USES_SVM_POINTER`.
+    /// Returns `CL_MEM_USES_SVM_POINTER`.
     #[must_use]
     pub fn uses_svm(self: &Arc<Self>) -> bool {
         self.root().is_svm
     }
 
-    /// What makes it an image, if it is one.
+    /// Returns format and shape, if the object is an image.
     #[must_use]
     pub fn image(&self) -> Option<&Image> {
         self.spec.image.as_ref()
     }
 
-    /// What makes it a pipe, if it is one.
+    /// Returns packet size and count, if the object is a pipe.
     #[must_use]
     pub fn pipe(&self) -> Option<&Pipe> {
         self.pipe.as_ref()
     }
 
-    /// Whether parts of it are alive, which name it.
+    /// Whether live sub-buffers or images refer to this object.
     #[must_use]
     pub fn has_parts(&self) -> bool {
         self.parts.load(Ordering::Relaxed) > 0
     }
 
-    /// Its first byte in its [parent](Buffer::parent); 0 for what has none.
+    /// Returns the offset of the first byte in the [parent](Buffer::parent); 0 without a parent.
     #[must_use]
     pub fn origin(&self) -> u64 {
         self.part().map_or(0, |parent| parent.origin)
     }
 
-    /// The whole object that its bytes are in: itself, its parent, or (of an image over a sub-buffer) its parent's.
+    /// Returns the root object that holds the bytes: this object, its parent, or (for an image over a
+    /// sub-buffer) the parent's parent.
     #[must_use]
     pub fn root(self: &Arc<Self>) -> &Arc<Buffer> {
         let mut whole = self;
@@ -421,10 +429,10 @@ impl Buffer {
         whole
     }
 
-    /// `length` bytes from `offset`.
+    /// Returns the region of `length` bytes from `offset`.
     ///
     /// # Errors
-    /// `CL_INVALID_VALUE` when they are not all inside.
+    /// `CL_INVALID_VALUE` when the range exceeds the object.
     pub fn range(&self, offset: u64, length: u64) -> ClResult<Region> {
         match Region::linear(offset, length) {
             Ok(region) if region.end() <= self.size() => Ok(region),
@@ -432,8 +440,7 @@ impl Buffer {
         }
     }
 
-    /// Whether bytes of this object and of another one are the same: both in one whole object, and
-    /// overlapping there.
+    /// Whether a region of this object and a region of `other` overlap in the same root object.
     #[must_use]
     pub fn shares(
         self: &Arc<Self>,
@@ -447,7 +454,8 @@ impl Buffer {
         Arc::ptr_eq(self.root(), other.root()) && overlap(&one, &another)
     }
 
-    /// `clSetMemObjectDestructorCallback`: runs once when the object is gone, the last registered first.
+    /// `clSetMemObjectDestructorCallback`: registers a callback that runs once, after the object is
+    /// destroyed. Callbacks run in reverse order of registration.
     pub fn on_destroyed(&self, callback: Box<dyn FnOnce() + Send>) {
         self.destructors.lock().push(callback);
     }

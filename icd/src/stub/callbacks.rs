@@ -1,12 +1,14 @@
 //! The threads on which the application's callbacks run.
 //!
-//! Never the thread that reads a socket, never one that holds a lock: a callback may take its time,
-//! enqueue, set user events or release its own event. One thread runs them, in the order of [`run`]. A callback may also
-//! wait for what only another callback brings, which the specification leaves undefined and programs do (drivers have
-//! several threads): when one has kept the others waiting for 100 ms, the next thread goes on with those, beside it.
+//! A callback may take long, enqueue, set user events or release its own event. So callbacks never run on a
+//! thread that reads a socket, and no lock is held. Normally one thread runs them, in the order of [`run`].
+//! A callback may also wait for the effect of a later one, which the specification leaves undefined.
+//! Programs do that, because drivers have several threads. So when a callback runs for 100 ms while others
+//! wait, the next thread continues with those.
 //!
-//! Invariant: every callback runs once, but none begins behind the program's own end; as long as none takes longer than
-//! that, in order and never two at once. No lock is held while one runs. Threads that were needed once stay, asleep.
+//! Invariant: every callback runs once, but none starts after the process has begun to end. While none
+//! takes longer than that time, they run in order and never two at once. Threads that were started once
+//! stay, asleep.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,15 +20,15 @@ use crate::transport;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// How long one callback may hold up the others. Ordinary ones take microseconds; who deadlocks without another
-/// thread waits this long once.
+/// How long one callback may delay the others. Normal callbacks take microseconds. A program that would
+/// deadlock on one thread waits once for this long.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// As many callbacks may block each other at once. Each takes a thread.
+/// Maximum number of callbacks that may block each other at the same time. Each takes a thread.
 const MOST_THREADS: usize = 128;
 
 static LINE: Line = Line {
-    state: Mutex::new(State {
+    state: Mutex::new(CallbacksState {
         jobs: VecDeque::new(),
         turn: None,
         turns: 0,
@@ -36,20 +38,20 @@ static LINE: Line = Line {
     changed: Condvar::new(),
 };
 
-/// Those who wait to be run, and who runs them.
+/// The queued callbacks, and the threads that run them.
 struct Line {
-    state: Mutex<State>,
+    state: Mutex<CallbacksState>,
     changed: Condvar,
 }
 
-struct State {
+struct CallbacksState {
     jobs: VecDeque<Job>,
-    // Of the thread that runs a callback, unless others were let past it.
+    // The turn of the thread that runs a callback, unless another thread has taken over.
     turn: Option<Turn>,
-    // Given so far.
+    // Number of turns given so far.
     turns: u64,
     threads: usize,
-    // Threads that wait for a turn.
+    // Number of threads that wait for a turn.
     resting: usize,
 }
 
@@ -59,9 +61,9 @@ struct Turn {
     since: Instant,
 }
 
-impl State {
-    // Whether a thread is to be started, which is counted already: there is one more than run at once, to see when the
-    // one that runs takes too long.
+impl CallbacksState {
+    // Whether to start another thread; counts it already. One thread more than needed is kept, to notice
+    // when the running callback takes too long.
     fn wants_another(&mut self) -> bool {
         let wants = !self.jobs.is_empty() && self.resting == 0 && self.threads < MOST_THREADS;
         self.threads += usize::from(wants);
@@ -69,17 +71,19 @@ impl State {
     }
 }
 
-/// Queues a call of the application's code.
+/// Queues a callback of the application.
 pub fn run(job: impl FnOnce() + Send + 'static) {
-    // In a fork's child nobody listens, and the line may have been locked for ever when it was made: the job is
-    // dropped. So it is behind the program's own end: what a callback would use may be gone.
+    // In a child of `fork` no thread runs callbacks, and the lock may be locked for ever, so the job is
+    // dropped. The same holds when the process is ending, because objects that the callback uses may be
+    // gone.
     if transport::check_not_forked().is_err() || transport::is_ending() {
         return;
     }
     let mut state = LINE.state.lock();
     state.jobs.push_back(Box::new(job));
     let another = state.wants_another();
-    // Who waits for jobs is woken by the first; who looks after a slow one has its own clock.
+    // The first job wakes a thread that waits for jobs. A thread that watches a slow callback has its own
+    // timeout.
     let wake = state.turn.is_none() || state.jobs.len() == 1;
     drop(state);
     if another {
@@ -89,8 +93,8 @@ pub fn run(job: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Has the first thread there, by a call of the application: signals that end a process reach it where no thread
-/// of the application is left to take them.
+/// Starts the first thread during a call of the application. That thread accepts signals that end the
+/// process, in case no thread of the application is left to take them.
 pub fn prepare() {
     let mut state = LINE.state.lock();
     if state.threads > 0 {
@@ -113,7 +117,7 @@ fn serve() {
         let until = state.turn.map(|turn| turn.since + PATIENCE);
         let now = Instant::now();
         if let Some(until) = until.filter(|until| now < *until) {
-            // Somebody runs; with nothing in line there is nothing to look after either.
+            // A callback is running. Without queued jobs there is no need to watch it.
             let until = (!state.jobs.is_empty()).then_some(until);
             rest(&mut state, until);
         } else if let Some(job) = state.jobs.pop_front() {
@@ -129,7 +133,7 @@ fn serve() {
                     call(job);
                 }
             });
-            // Otherwise somebody else has gone on with the others.
+            // Otherwise another thread has taken over the queue.
             if state.turn.is_some_and(|turn| turn.number == number) {
                 state.turn = None;
             }
@@ -139,7 +143,7 @@ fn serve() {
     }
 }
 
-fn rest(state: &mut MutexGuard<'_, State>, until: Option<Instant>) {
+fn rest(state: &mut MutexGuard<'_, CallbacksState>, until: Option<Instant>) {
     state.resting += 1;
     match until {
         Some(until) => drop(LINE.changed.wait_until(state, until)),
@@ -150,7 +154,7 @@ fn rest(state: &mut MutexGuard<'_, State>, until: Option<Instant>) {
 
 fn call(job: Job) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err() {
-        tracing::error!("a callback panicked");
+        tracing::error!("a callback of the application panicked; the remaining callbacks continue");
     }
 }
 
@@ -159,7 +163,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    // Any wait of these tests is a failure when it takes so long.
+    // A wait of these tests that takes this long is a failure.
     const LIMIT: Duration = Duration::from_secs(30);
 
     #[test]
@@ -178,7 +182,7 @@ mod tests {
     #[test]
     fn callbacks_that_wait_for_later_ones_do_not_keep_these_away() {
         let (done, all) = channel();
-        // Each waits for the one after it.
+        // Each job waits for the one that is queued after it.
         let mut waits_for = None;
         let mut jobs: Vec<Job> = Vec::new();
         for _ in 0..5 {
@@ -197,7 +201,7 @@ mod tests {
         for _ in 0..5 {
             all.recv_timeout(LIMIT).unwrap();
         }
-        // Who was let past goes on as before.
+        // A thread that was overtaken goes on as before.
         let (tell, told) = channel();
         run(move || tell.send(()).unwrap());
         told.recv_timeout(LIMIT).unwrap();

@@ -1,6 +1,7 @@
-//! A colour as the bytes of an element: the conversions of "Conversion Rules" for images, where we fill ourselves.
+//! Converts a colour to the bytes of an image element, where the client itself fills an image ("Conversion
+//! Rules").
 //!
-//! That is only so for images over buffers; else the node's driver converts. Pure.
+//! The client fills only images over buffers; for others the node's driver converts. Pure.
 #![allow(non_upper_case_globals, reason = "OpenCL's names in patterns")]
 
 use causeway_proto::image_format::ImageFormat;
@@ -12,7 +13,7 @@ use cl_headers::types::{
     CL_UNSIGNED_INT16, CL_UNSIGNED_INT32, CL_sBGRA, CL_sRGBA,
 };
 
-/// The channels of an element, in the order in which they are stored: red, green, blue, alpha are 0 to 3.
+/// Returns the channels of an element, in storage order: red, green, blue, alpha are 0 to 3.
 fn channels(order: u32) -> Option<&'static [usize]> {
     Some(match order {
         CL_R | CL_Rx | CL_INTENSITY | CL_LUMINANCE | CL_DEPTH => &[0],
@@ -28,8 +29,8 @@ fn channels(order: u32) -> Option<&'static [usize]> {
     })
 }
 
-/// The bytes of an element of this colour, given as `clEnqueueFillImage` takes it: four floats, or four integers for
-/// formats of unnormalised integers. None for a format that is not offered.
+/// Returns the bytes of an element with this colour. `colour` is as for `clEnqueueFillImage`: four floats,
+/// or four integers for formats of unnormalised integers. `None` for a format that no device offers.
 #[must_use]
 pub fn element(format: ImageFormat, colour: [u8; 16]) -> Option<Vec<u8>> {
     let channels = channels(format.order)?;
@@ -94,7 +95,7 @@ fn push(bytes: &mut Vec<u8>, channel_type: u32, word: [u8; 4], float: f32) -> Op
     Some(())
 }
 
-// To the nearest, even one; what is no number becomes 0.
+// Rounds to the nearest value, ties to even; NaN becomes 0.
 fn scaled(value: f32, lowest: f32, highest: u32) -> f32 {
     let highest = highest as f32;
     let value = (value * highest).round_ties_even();
@@ -118,7 +119,7 @@ fn to_srgb(linear: f32) -> f32 {
     }
 }
 
-/// The nearest half, the even one of two.
+/// Converts to the nearest half-precision value, ties to even.
 fn to_half(value: f32) -> u16 {
     let bits = value.to_bits();
     let sign = (bits >> 16 & 0x8000) as u16;
@@ -126,12 +127,12 @@ fn to_half(value: f32) -> u16 {
     if magnitude.is_nan() {
         return sign | 0x7E00;
     }
-    // From here on rounding gives infinity.
+    // Larger values round to infinity.
     if magnitude >= 65520.0 {
         return sign | 0x7C00;
     }
     if magnitude < 6.103_515_6e-5 {
-        // Multiples of the smallest one; the sum rounds to whole numbers of them.
+        // Subnormal: a multiple of the smallest half-precision value, rounded.
         return sign | (magnitude * 16_777_216.0).round_ties_even() as u16;
     }
     let bits = magnitude.to_bits();

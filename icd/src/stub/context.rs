@@ -1,7 +1,7 @@
 //! A context: a compound stub over the sites of its devices.
 //!
-//! Invariant: its sites are there, in the order of their first devices, as long as it lives; a site whose
-//! session is lost stays among them.
+//! Invariant: the list of sites is fixed for the life of the context, in the order of their first devices.
+//! A site whose session is lost stays in the list.
 
 use std::sync::{Arc, Weak};
 
@@ -18,18 +18,18 @@ use crate::transport::Node;
 /// The application's error callback, with its private data inside.
 pub type ContextNotify = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// See the module.
+/// An OpenCL context; see the module.
 pub struct Context {
     pub(crate) binding: Binding,
     devices: Vec<Arc<Device>>,
     properties: Vec<isize>,
     sites: Vec<Arc<Site>>,
-    // There with several sites.
+    // Present only in a context of several sites.
     distributed: Option<Distributed>,
     notify: Mutex<Option<ContextNotify>>,
     destructors: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
     own_queue: Mutex<Option<QueueId>>,
-    // The application's.
+    // The queues that the application created.
     queues: Mutex<Vec<Weak<Queue>>>,
     device_queues: DeviceQueues,
 }
@@ -43,11 +43,12 @@ impl std::fmt::Debug for Context {
 }
 
 impl Context {
-    /// Makes a context of `devices` (not empty, no duplicates); `properties` are echoed by queries, as
-    /// given with their 0, empty for NULL.
+    /// Makes a context for `devices`, which must not be empty or contain duplicates. Queries return
+    /// `properties` as given: with the terminating 0, or empty for NULL.
     ///
     /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` and whatever else the wire says when one of the nodes gives no session.
+    /// `CL_DEVICE_NOT_AVAILABLE`, or the code of the wire error, when one of the nodes cannot open a
+    /// session.
     pub fn new(
         devices: Vec<Arc<Device>>,
         properties: Vec<isize>,
@@ -72,45 +73,46 @@ impl Context {
         Ok(context)
     }
 
-    /// Its devices, in the application's order.
+    /// Returns the context's devices, in the application's order.
     #[must_use]
     pub fn devices(&self) -> &[Arc<Device>] {
         &self.devices
     }
 
-    /// Whether the device is one of its.
+    /// Whether the context contains `device`.
     #[must_use]
     pub fn has_device(&self, device: &Arc<Device>) -> bool {
         self.devices.iter().any(|own| Arc::ptr_eq(own, device))
     }
 
-    /// What `CL_CONTEXT_PROPERTIES` echoes.
+    /// Returns the property list that `CL_CONTEXT_PROPERTIES` reports.
     #[must_use]
     pub fn properties(&self) -> &[isize] {
         &self.properties
     }
 
-    /// Its sites: one at least.
+    /// Returns the context's sites; there is at least one.
     #[must_use]
     pub fn sites(&self) -> &[Arc<Site>] {
         &self.sites
     }
 
-    /// Whether it spans several sites.
+    /// Whether the context spans several sites.
     #[must_use]
     pub fn is_distributed(&self) -> bool {
         self.distributed.is_some()
     }
 
-    /// What orders the commands of a context of several sites.
+    /// Returns the command sequence of a context of several sites; `None` for a context of one site.
     pub(super) fn distributed(&self) -> Option<&Distributed> {
         self.distributed.as_ref()
     }
 
-    /// What was enqueued leaves now, to whichever site.
+    /// Sends everything that is still in the outboxes, to all sites.
     ///
     /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` when the session of the only site is lost; of several, each tells by itself.
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session of the only site is lost. With several sites this never
+    /// fails: the loss of one session is reported by that session itself.
     pub fn flush(&self) -> ClResult {
         if let [site] = &self.sites[..] {
             return Ok(site.session().flush()?);
@@ -121,25 +123,25 @@ impl Context {
         Ok(())
     }
 
-    /// The site of one of its devices.
+    /// Returns the site of one of the context's devices.
     ///
     /// # Panics
-    /// When the device is none of its.
+    /// When the device does not belong to the context.
     #[must_use]
     pub fn site_of(&self, device: &Device) -> &Arc<Site> {
         let mut sites = self.sites.iter();
         sites
             .find(|site| site.has(device))
-            .expect("a device of the context is of one of its sites")
+            .expect("every device of the context has a site")
     }
 
-    /// The first site; the only one of an ordinary context.
+    /// Returns the first site, which is the only one of an ordinary context.
     #[must_use]
     pub fn site(&self) -> &Arc<Site> {
         &self.sites[0]
     }
 
-    /// Notes a new queue of the application's; the others that there are.
+    /// Registers a new queue of the application and returns the other queues that are alive.
     pub(super) fn add_queue(&self, queue: &Arc<Queue>) -> Vec<Arc<Queue>> {
         let mut queues = self.queues.lock();
         queues.retain(|queue| queue.strong_count() > 0);
@@ -148,36 +150,38 @@ impl Context {
         others
     }
 
-    /// Whether the application has one queue here at most.
+    /// Whether the application has at most one live queue in this context.
     pub(super) fn has_one_queue(&self) -> bool {
         let mut queues = self.queues.lock();
         queues.retain(|queue| queue.strong_count() > 0);
         queues.len() <= 1
     }
 
-    /// Its queues on devices.
+    /// Returns the context's on-device queues.
     pub(super) fn device_queues(&self) -> &DeviceQueues {
         &self.device_queues
     }
 
-    /// The id of the context's own queue on the node; `create` makes it the first time.
+    /// Returns the id of the context's internal queue on the node. The first call makes the queue with
+    /// `create`.
     pub(super) fn own_queue(&self, create: impl FnOnce(QueueId) -> ClResult) -> ClResult<QueueId> {
         let mut own = self.own_queue.lock();
         if let Some(id) = *own {
             return Ok(id);
         }
         let id = QueueId(next_id());
+        // Stored only after `create` succeeds, so that a later call can try again.
         create(id)?;
         *own = Some(id);
         Ok(id)
     }
 
-    /// Tells the application's error callback, on the callback thread.
+    /// Calls the application's error callback with `text`, on the callback thread.
     pub fn notify(self: &Arc<Self>, text: &str) {
         let text = text.to_owned();
         let context = Arc::downgrade(self);
         callbacks::run(move || {
-            // After the destructor callbacks the error callback must not be heard any more.
+            // The weak reference ensures that the error callback never runs after the destructor callbacks.
             let notify = context
                 .upgrade()
                 .and_then(|context| context.notify.lock().clone());
@@ -187,7 +191,8 @@ impl Context {
         });
     }
 
-    /// `clSetContextDestructorCallback`: runs once when the context is gone, the last registered first.
+    /// `clSetContextDestructorCallback`: registers a callback that runs once, after the context is
+    /// destroyed. Callbacks run in reverse order of registration.
     pub fn on_destroyed(&self, callback: Box<dyn FnOnce() + Send>) {
         self.destructors.lock().push(callback);
     }
@@ -211,8 +216,8 @@ impl Drop for Context {
     }
 }
 
-// One site for each pair of node and native platform, in the order of the devices. The sessions are opened
-// at the same time, since each may take its time.
+// Opens one site for each pair of node and native platform, in the order of the devices. The sessions open
+// in parallel, because each one may take a while.
 fn open_sites(devices: &[Arc<Device>]) -> ClResult<Vec<Arc<Site>>> {
     let mut groups: Vec<Vec<Arc<Device>>> = Vec::new();
     for device in devices {
@@ -230,11 +235,12 @@ fn open_sites(devices: &[Arc<Device>]) -> ClResult<Vec<Arc<Site>>> {
             nodes.push(group[0].node());
         }
     }
+    // The callback thread must be started by a call of the application; see `callbacks::prepare`.
     callbacks::prepare();
     let links = SessionLink::open_all(&nodes)?;
     let link_of = |node: &Arc<Node>| {
         let at = nodes.iter().position(|known| Arc::ptr_eq(known, node));
-        links[at.expect("every device's node is among them")].clone()
+        links[at.expect("every device's node has a link")].clone()
     };
     let groups = groups
         .iter()

@@ -1,9 +1,9 @@
-//! A device of a node: a simple stub, answered from the node's inventory; a part of one, from what the node told
-//! when it was made (`sub_device.rs`).
+//! A device of a node: a simple stub, answered from the node's inventory. A sub-device is answered from
+//! what the node reported when it was created (`sub_device.rs`).
 //!
-//! What the node tells of a device may change: it was started anew with another driver, say. The handle
-//! stays the same as long as it is the same device ([`Device::identity`]). Invariant: what was told once
-//! stays readable for the life of the process, as the handle does.
+//! A node's answers about a device may change, for example after a restart with another driver. The handle
+//! stays the same as long as it is the same device ([`Device::identity`]). Invariant: an answer that was
+//! handed out once stays readable for the life of the process, like the handle.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
@@ -26,57 +26,57 @@ use super::{Binding, SessionLink};
 use crate::error::ClResult;
 use crate::transport::Node;
 
-/// Info answers by name.
+/// Info answers by name: the bytes, or the node's error code.
 pub(super) type Answers = HashMap<u32, Result<Bytes, i32>, BuildHasherDefault<FxHasher>>;
 
-/// See the module.
+/// A device of a node; see the module.
 #[derive(Debug)]
 pub struct Device {
     pub(crate) binding: Binding,
     node: Arc<Node>,
     told: Tale,
     gone: AtomicBool,
-    // Of a part of another device.
+    // Present in a sub-device.
     share: Option<Share>,
 }
 
-/// Where it stands what the node tells of a device.
+/// Storage for what the node reports about a device.
 #[derive(Debug)]
 enum Tale {
-    // Answers are handed out as references, so what was told before is never freed: a few kilobytes,
-    // each time that a node comes back with another driver.
+    // Queries return references into the answers, so replaced answers are leaked: a few kilobytes each time
+    // a node comes back with another driver.
     Root(RwLock<&'static Told>),
-    // Told once.
+    // A sub-device's answers never change.
     Part(Box<Told>),
 }
 
-/// What the node tells of a device.
+/// The answers of a node about one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Told {
-    /// Its native platform.
+    /// The native platform of the device.
     pub(super) platform: PlatformIndex,
-    /// Its place there.
+    /// The index of the device in its platform.
     pub(super) index: DeviceIndex,
-    /// What it answers.
+    /// The device's info answers.
     pub(super) info: Answers,
-    /// Macros of its compiler for what it is not shown to have.
+    /// Compiler macros of features that the device does not report.
     pub(super) hidden_macros: BTreeSet<String>,
-    /// What its platform answers.
+    /// The platform's info answers.
     pub(super) platform_info: Arc<Answers>,
-    /// What it takes as images.
+    /// The supported image formats.
     pub(super) image_formats: Vec<FormatList>,
 }
 
-/// What a device takes as images of some types, for some accesses by kernels.
+/// The image formats that a device supports for some image types and kernel accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FormatList {
-    // Access and type.
+    // Pairs of kernel access flag and image type.
     uses: Vec<(u64, u32)>,
     formats: Vec<ImageFormat>,
 }
 
 impl FormatList {
-    /// From the wire; without formats whose elements we could not count with.
+    /// Decodes the wire message. Drops formats whose element size is unknown to the client.
     pub(super) fn new(wire: &WireFormats) -> FormatList {
         let pairs = wire.formats.chunks_exact(2);
         let formats = pairs.map(|pair| ImageFormat {
@@ -96,16 +96,17 @@ impl FormatList {
     }
 }
 
-/// By what a device is known again. Several of a node may have the same; then their order tells.
+/// Identifies a device when the node is queried again. If several devices of a node have the same identity,
+/// their order decides.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
     platform: Option<Bytes>,
-    // The device's UUID where it has one, else name and vendor.
+    // The device's UUID if there is one, else name and vendor.
     device: [Option<Bytes>; 2],
 }
 
 impl Told {
-    /// See [`Identity`].
+    /// Returns the device's [`Identity`].
     #[must_use]
     pub(super) fn identity(&self) -> Identity {
         let answer = |answers: &Answers, name| answers.get(&name).and_then(|a| a.clone().ok());
@@ -138,7 +139,7 @@ pub(super) fn answers(list: &[InfoAnswer]) -> Answers {
 }
 
 impl Device {
-    /// A device as the node's inventory tells it.
+    /// Makes a root device from the node's inventory.
     #[must_use]
     pub(super) fn new(node: Arc<Node>, told: Told) -> Device {
         Device {
@@ -150,7 +151,7 @@ impl Device {
         }
     }
 
-    /// A part of another device, of which the node has told this.
+    /// Makes a sub-device from what the node reported about it.
     #[must_use]
     pub(super) fn part(share: Share, told: Told) -> Device {
         Device {
@@ -169,7 +170,7 @@ impl Device {
         }
     }
 
-    /// What is told of a part of it: what is told of it, but for what `differ` changes.
+    /// Returns the answers for a sub-device: those of this device, with the changes that `differ` makes.
     pub(super) fn told_of_part(&self, index: DeviceIndex, differ: impl FnOnce(&mut Told)) -> Told {
         let mut told = Told {
             index,
@@ -179,13 +180,14 @@ impl Device {
         told
     }
 
-    /// The device that it is a part of; none of a root device.
+    /// Returns the parent of a sub-device; `None` for a root device.
     #[must_use]
     pub fn parent(&self) -> Option<&Arc<Device>> {
         self.share.as_ref().map(Share::parent)
     }
 
-    /// Tells a session of it, if it is a part of another device and the session does not know it yet.
+    /// Creates a sub-device in the session, unless the session knows it already. Does nothing for a root
+    /// device.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
@@ -196,7 +198,7 @@ impl Device {
         }
     }
 
-    /// The node tells something else of the same root device. Says whether it stands where it stood.
+    /// Replaces the answers of a root device. Returns whether platform and index stayed the same.
     pub(super) fn retell(&self, told: Told) -> bool {
         let before = self.told();
         let same_place = before.platform == told.platform && before.index == told.index;
@@ -209,12 +211,12 @@ impl Device {
         same_place
     }
 
-    /// The node has it no more.
+    /// Marks the device as missing from the node's latest inventory.
     pub(super) fn set_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// Whether its node has it no more.
+    /// Whether the node's latest inventory lacks the device, or its parent.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         match self.parent() {
@@ -223,41 +225,42 @@ impl Device {
         }
     }
 
-    /// `CL_DEVICE_AVAILABLE`, as far as is known; asks nobody.
+    /// Returns `CL_DEVICE_AVAILABLE` as far as the client knows; sends no request.
     #[must_use]
     pub fn is_available(&self) -> bool {
         !self.is_gone() && self.node.is_available()
     }
 
-    /// By what it is known again.
+    /// Returns the device's [`Identity`].
     #[must_use]
     pub(super) fn identity(&self) -> Identity {
         self.told().identity()
     }
 
-    /// The node it sits in.
+    /// Returns the node that the device belongs to.
     #[must_use]
     pub fn node(&self) -> &Arc<Node> {
         &self.node
     }
 
-    /// Its native platform.
+    /// Returns the index of the device's native platform.
     #[must_use]
     pub fn platform(&self) -> PlatformIndex {
-        // A root device may have moved since.
+        // The parent's platform may have another index since the sub-device was created.
         match self.parent() {
             Some(parent) => parent.platform(),
             None => self.told().platform,
         }
     }
 
-    /// Its place in the platform, or what stands for it for a part of a device.
+    /// Returns the device's index in its platform. A sub-device has an id of its own instead.
     #[must_use]
     pub fn index(&self) -> DeviceIndex {
         self.told().index
     }
 
-    /// The node's answer for an info name: the bytes, the node's error, or nothing if it was not asked.
+    /// Returns the node's answer for an info name: the bytes or the node's error. `None` if the inventory
+    /// has no answer.
     #[must_use]
     pub fn info(&self, name: u32) -> Option<Result<&Bytes, i32>> {
         self.told()
@@ -266,7 +269,7 @@ impl Device {
             .map(|answer| answer.as_ref().map_err(|&status| status))
     }
 
-    /// The native platform's answer for an info name.
+    /// Returns the native platform's answer for an info name, like [`Device::info`].
     #[must_use]
     pub fn platform_info(&self, name: u32) -> Option<Result<&Bytes, i32>> {
         self.told()
@@ -275,7 +278,7 @@ impl Device {
             .map(|answer| answer.as_ref().map_err(|&status| status))
     }
 
-    /// An integer answer of 1, 2, 4 or 8 bytes; 0 when there is none.
+    /// Returns an integer answer of 1, 2, 4 or 8 bytes; 0 when there is none.
     #[must_use]
     pub fn number(&self, name: u32) -> u64 {
         let Some(Ok(bytes)) = self.info(name) else {
@@ -291,7 +294,7 @@ impl Device {
         }
     }
 
-    /// An array of `size_t`.
+    /// Returns an answer that is an array of `size_t`; empty when there is none.
     #[must_use]
     pub fn sizes(&self, name: u32) -> Vec<u64> {
         let Some(Ok(bytes)) = self.info(name) else {
@@ -303,7 +306,7 @@ impl Device {
             .collect()
     }
 
-    /// A string answer without its NUL; empty when there is none.
+    /// Returns a string answer without its NUL; empty when there is none.
     #[must_use]
     pub fn text(&self, name: u32) -> &str {
         match self.info(name) {
@@ -314,8 +317,8 @@ impl Device {
         }
     }
 
-    /// The formats that it takes for images of a type (`CL_MEM_OBJECT_IMAGE*`), by what kernels may do with them: one of
-    /// the flags of `clGetSupportedImageFormats`.
+    /// Returns the supported image formats for an image type (`CL_MEM_OBJECT_IMAGE*`). `access` says how
+    /// kernels use the image: one of the flags of `clGetSupportedImageFormats`.
     #[must_use]
     pub fn image_formats(&self, access: u64, image_type: u32) -> &[ImageFormat] {
         let lists = &self.told().image_formats;
@@ -325,18 +328,18 @@ impl Device {
         list.map_or(&[], |list| &list.formats)
     }
 
-    /// Whether it takes programs in an intermediate language.
+    /// Whether the device accepts programs in an intermediate language.
     #[must_use]
     pub fn takes_il(&self) -> bool {
         !self.text(CL_DEVICE_IL_VERSION).is_empty()
     }
 
-    /// Macros of its compiler for what it is not shown to have.
+    /// Returns the compiler macros of features that the device does not report.
     pub(super) fn hidden_macros(&self) -> &BTreeSet<String> {
         &self.told().hidden_macros
     }
 
-    /// Whether it has an extension, as shown.
+    /// Whether the device reports an extension of this name.
     #[must_use]
     pub fn has_extension(&self, name: &str) -> bool {
         self.text(CL_DEVICE_EXTENSIONS)
@@ -344,14 +347,14 @@ impl Device {
             .any(|own| own == name)
     }
 
-    /// Whether it offers a built-in kernel of this name.
+    /// Whether the device offers a built-in kernel of this name.
     #[must_use]
     pub fn has_built_in_kernel(&self, name: &str) -> bool {
         let offered = self.text(cl_headers::types::CL_DEVICE_BUILT_IN_KERNELS);
         !name.is_empty() && offered.split(';').any(|one| one.trim() == name)
     }
 
-    /// The device's OpenCL version as (major, minor), from `CL_DEVICE_VERSION`.
+    /// Returns the device's OpenCL version as (major, minor), from `CL_DEVICE_VERSION`.
     #[must_use]
     pub fn version(&self) -> (u32, u32) {
         let text = self.text(CL_DEVICE_VERSION);

@@ -1,6 +1,6 @@
-//! A device queue: kernels enqueue into it, the host never does. A simple stub, on one site.
+//! A device queue: kernels enqueue into it, the host does not. A simple stub, on one site.
 //!
-//! It is an argument of kernels, or its device's default one in its context.
+//! A device queue is either an argument of kernels, or the default queue of its device in a context.
 
 use std::sync::{Arc, Weak};
 
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use super::{Binding, Context, Device, Site, next_id};
 use crate::error::{ClResult, require};
 
-/// See the module.
+/// An on-device queue; see the module.
 #[derive(Debug)]
 pub struct DeviceQueue {
     pub(crate) binding: Binding,
@@ -30,12 +30,12 @@ pub struct DeviceQueue {
     spec: DeviceQueueSpec,
 }
 
-/// What a device queue is made with.
+/// The parameters that a device queue is made with.
 #[derive(Debug, Clone)]
 pub struct DeviceQueueSpec {
     /// The bits of `CL_QUEUE_PROPERTIES`.
     pub properties: u64,
-    /// As the application gave it, with its 0.
+    /// The property list as the application gave it, with the terminating 0.
     pub property_list: Vec<u64>,
     /// `CL_QUEUE_SIZE`, if it was given.
     pub size: Option<u32>,
@@ -48,7 +48,7 @@ pub(super) struct DeviceQueues(Mutex<Known>);
 #[derive(Debug, Default)]
 struct Known {
     all: Vec<Weak<DeviceQueue>>,
-    // One of each device at most.
+    // At most one for each device.
     defaults: Vec<Weak<DeviceQueue>>,
 }
 
@@ -69,17 +69,18 @@ impl Known {
 }
 
 impl DeviceQueue {
-    /// Makes one of a device of the context; waits for nothing.
+    /// Makes a queue on a device of the context, without waiting.
     ///
     /// # Errors
-    /// `CL_OUT_OF_RESOURCES` when the context has as many as the device takes, `CL_DEVICE_NOT_AVAILABLE` when the
-    /// session is lost.
+    /// `CL_OUT_OF_RESOURCES` when the context has as many as the device supports, `CL_DEVICE_NOT_AVAILABLE`
+    /// when the session is lost.
     pub fn new(
         context: Arc<Context>,
         device: Arc<Device>,
         spec: DeviceQueueSpec,
     ) -> ClResult<Arc<DeviceQueue>> {
         let site = context.site_of(&device).clone();
+        // Locked until the queue is in the list, so that two threads cannot exceed the limit.
         let mut known = context.device_queues().0.lock();
         known.all.retain(|queue| queue.strong_count() > 0);
         let alive = known.all.iter().filter_map(Weak::upgrade);
@@ -111,13 +112,13 @@ impl DeviceQueue {
         Ok(queue)
     }
 
-    /// The default one of a device in a context, if there is one.
+    /// Returns the default queue of a device in a context, if there is one.
     #[must_use]
     pub fn default_of(context: &Context, device: &Arc<Device>) -> Option<Arc<DeviceQueue>> {
         context.device_queues().0.lock().default_of(device)
     }
 
-    /// `clSetDefaultDeviceCommandQueue`: from here on it is the default one of its device in its context.
+    /// `clSetDefaultDeviceCommandQueue`: makes this queue the default of its device in its context.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
@@ -131,37 +132,37 @@ impl DeviceQueue {
         Ok(())
     }
 
-    /// Its name on the wire.
+    /// Returns the queue's id on the wire.
     #[must_use]
     pub fn id(&self) -> QueueId {
         self.id
     }
 
-    /// Its context.
+    /// Returns the queue's context.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// Its device.
+    /// Returns the queue's device.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// `CL_QUEUE_PROPERTIES`.
+    /// Returns `CL_QUEUE_PROPERTIES`.
     #[must_use]
     pub fn properties(&self) -> u64 {
         self.spec.properties
     }
 
-    /// `CL_QUEUE_PROPERTIES_ARRAY`, with its 0.
+    /// Returns `CL_QUEUE_PROPERTIES_ARRAY`, with the terminating 0.
     #[must_use]
     pub fn property_list(&self) -> &[u64] {
         &self.spec.property_list
     }
 
-    /// `CL_QUEUE_SIZE`, bytes.
+    /// Returns `CL_QUEUE_SIZE`, in bytes.
     #[must_use]
     pub fn size(&self) -> u32 {
         let preferred = || self.device.number(CL_DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE) as u32;
@@ -175,11 +176,12 @@ impl Drop for DeviceQueue {
     }
 }
 
-/// What device queues of a device may be (`CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES`); nothing where it has none.
+/// Returns the supported properties of on-device queues (`CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES`); 0 if the
+/// device has none.
 #[must_use]
 pub fn properties_on(device: &Device) -> u64 {
     let says = device.number(CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES);
-    // All of OpenCL 2.x have them, and do not know that question.
+    // All OpenCL 2.x devices have device queues, but lack this query.
     let has = device.version().0 == 2 || says & CL_DEVICE_QUEUE_SUPPORTED != 0;
     if has {
         device.number(CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES)
@@ -188,7 +190,8 @@ pub fn properties_on(device: &Device) -> u64 {
     }
 }
 
-/// Whether another queue may become a device's default one: as it says, or as all of OpenCL 2.1 and 2.2 take it.
+/// Whether another queue may become the device's default: the device reports so, or it is an OpenCL 2.1 or
+/// 2.2 device.
 #[must_use]
 pub fn has_replaceable_default(device: &Device) -> bool {
     let says = device.number(CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES);

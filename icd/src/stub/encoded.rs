@@ -1,9 +1,9 @@
-//! Launches and small writes, encoded where they are made.
+//! Direct encoding of launches and small writes.
 //!
-//! They are most of what a program enqueues, so their messages are never built: sizes, changed arguments and
-//! bytes go from where they are straight into bytes of the wire, in a buffer that the thread uses again and again.
-//! Everything else is encoded by its generated type. Invariant: the bytes are those that the generated types
-//! would give (a test compares them).
+//! These are most of what a program enqueues, so their messages are never built. Sizes, changed arguments
+//! and bytes are written straight to the wire format, in a buffer that the thread reuses. All other
+//! commands use the generated types. Invariant: the bytes are those that the generated types would produce
+//! (a test compares them).
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
@@ -16,24 +16,24 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, m
 
 use crate::transport::EncodeCommand;
 
-/// A buffer that one huge argument has grown is not kept beyond this.
+/// Maximum capacity, in bytes, of a buffer that is kept for reuse.
 const KEEP_CAPACITY: usize = 64 << 10;
 
 thread_local! {
-    // Between two commands.
+    // The thread's buffer, between two commands.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// An argument of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Argument<'a> {
-    /// Bytes of a value.
+    /// The bytes of a value.
     Plain(&'a [u8]),
     /// A buffer's or image's id; 0 for NULL.
     Memory(u64),
-    /// A byte of shared virtual memory.
+    /// An address in shared virtual memory.
     Svm(SvmPointer),
-    /// Local memory, bytes.
+    /// Size of local memory, in bytes.
     LocalSize(u64),
     /// A sampler's id.
     Sampler(u64),
@@ -42,7 +42,7 @@ pub(super) enum Argument<'a> {
 }
 
 impl Argument<'_> {
-    /// As its generated type.
+    /// Converts the argument to its generated type.
     pub(super) fn to_wire(self) -> kernel_arg::Value {
         match self {
             Argument::Plain(bytes) => kernel_arg::Value::Plain(Bytes::copy_from_slice(bytes)),
@@ -55,32 +55,33 @@ impl Argument<'_> {
     }
 }
 
-/// The operation of an `Enqueue`.
+/// The encoded operation of an `Enqueue`.
 #[derive(Debug)]
 pub struct Encoded {
-    // Of the operation's field.
+    // Number of the operation's field.
     tag: u32,
     body: Vec<u8>,
 }
 
 impl Encoded {
     fn new(tag: u32) -> Encoded {
-        // A program's last destructors may enqueue, too, when the thread has given its buffer back.
+        // The program's last destructors may enqueue after the thread-local buffer is gone.
         let mut body = SPARE.try_with(Cell::take).unwrap_or_default();
         body.clear();
         Encoded { tag, body }
     }
 
-    /// A launch, without arguments and sizes: those follow, in this order.
+    /// Begins a launch. Arguments and then sizes must follow.
     pub(super) fn launch(kernel: KernelId) -> Encoded {
         let mut launch = Encoded::new(field::ND_RANGE);
         launch.number(field::KERNEL, kernel.0);
         launch
     }
 
-    /// The next argument that has changed.
+    /// Adds the next argument that has changed.
     pub(super) fn argument(&mut self, index: u32, argument: Argument<'_>) {
         let index = u64::from(index);
+        // Fields with the default value 0 are not sent.
         let of_index = if index == 0 {
             0
         } else {
@@ -102,7 +103,7 @@ impl Encoded {
             Argument::Plain(bytes) => self.bytes(field::PLAIN, bytes.len(), |out| {
                 out.extend_from_slice(bytes);
             }),
-            // One of a `oneof` is there whatever it is.
+            // A member of a `oneof` is sent even if its value is 0.
             Argument::Memory(id) => uint64::encode(field::MEMORY, &id, &mut self.body),
             Argument::Svm(at) => message::encode(field::SVM, &at, &mut self.body),
             Argument::LocalSize(size) => uint64::encode(field::LOCAL_SIZE, &size, &mut self.body),
@@ -113,20 +114,20 @@ impl Encoded {
         }
     }
 
-    /// The sizes, each list as long as there are dimensions, or empty.
+    /// Adds the sizes. Each list has one entry for each dimension, or is empty.
     pub(super) fn sizes(&mut self, global: &[u64], offset: &[u64], local: &[u64]) {
         uint64::encode_packed(field::GLOBAL, global, &mut self.body);
         uint64::encode_packed(field::OFFSET, offset, &mut self.body);
         uint64::encode_packed(field::LOCAL, local, &mut self.body);
     }
 
-    /// What the kernel reaches by pointers in memory from now on.
+    /// Adds the memory that the kernel reaches through pointers from now on.
     pub(super) fn reaches(&mut self, memory: &[u64]) {
         let memory = memory.to_vec();
         message::encode(field::REACHES, &SvmPointers { memory }, &mut self.body);
     }
 
-    /// A write whose bytes, as many as the region has, `append` adds.
+    /// Encodes a write; `append` adds its bytes, as many as the region has.
     pub(super) fn write(
         buffer: MemoryId,
         region: &Region,
@@ -161,35 +162,35 @@ impl Drop for Encoded {
     fn drop(&mut self) {
         let body = std::mem::take(&mut self.body);
         if body.capacity() <= KEEP_CAPACITY {
-            // Without effect on a thread that is about to end.
+            // Has no effect on a thread that is about to end.
             let _ = SPARE.try_with(|spare| spare.set(body));
         }
     }
 }
 
-/// An `Enqueue` with such an operation.
+/// An `Enqueue` with an encoded operation.
 #[derive(Debug)]
 pub(super) struct EncodedEnqueue<'a> {
-    /// Its event.
+    /// The event of the command.
     pub(super) event: EventId,
-    /// Its queue.
+    /// The queue of the command.
     pub(super) queue: QueueId,
-    /// What it waits for.
+    /// The ids of the wait list.
     pub(super) wait: &'a [u64],
-    /// Whether nobody looks at its end.
-    pub(super) unseen: bool,
-    /// What it does.
+    /// Whether nobody can observe the command's end.
+    pub(super) unobserved: bool,
+    /// The operation of the command.
     pub(super) operation: &'a Encoded,
 }
 
 impl EncodedEnqueue<'_> {
-    // Of the `Enqueue`, without its own key and length.
+    // Length of the `Enqueue` without its own key and length.
     fn body_len(&self) -> usize {
         let operation = self.operation.body.len();
         uint64::encoded_len(field::EVENT, &self.event.0)
             + uint64::encoded_len(field::QUEUE, &self.queue.0)
             + uint64::encoded_len_packed(field::WAIT, self.wait)
-            + if self.unseen { 2 } else { 0 }
+            + if self.unobserved { 2 } else { 0 }
             + 1
             + encoded_len_varint(operation as u64)
             + operation
@@ -205,12 +206,12 @@ impl EncodeCommand for EncodedEnqueue<'_> {
     fn encode(&self, out: &mut Vec<u8>) {
         encode_key(field::ENQUEUE, WireType::LengthDelimited, out);
         encode_varint(self.body_len() as u64, out);
-        // Neither id is ever 0, which would not be said.
+        // These ids are never 0, so the generated type would always send them.
         uint64::encode(field::EVENT, &self.event.0, out);
         uint64::encode(field::QUEUE, &self.queue.0, out);
         uint64::encode_packed(field::WAIT, self.wait, out);
-        if self.unseen {
-            encode_key(field::UNSEEN, WireType::Varint, out);
+        if self.unobserved {
+            encode_key(field::UNOBSERVED, WireType::Varint, out);
             encode_varint(1, out);
         }
         encode_key(self.operation.tag, WireType::LengthDelimited, out);
@@ -219,7 +220,7 @@ impl EncodeCommand for EncodedEnqueue<'_> {
     }
 }
 
-/// The numbers of `command.proto`; all below 16, so that each key is one byte.
+/// Field numbers of `command.proto`; all below 16, so that each key is one byte.
 mod field {
     // Command
     pub(super) const ENQUEUE: u32 = 1;
@@ -227,7 +228,7 @@ mod field {
     pub(super) const EVENT: u32 = 1;
     pub(super) const QUEUE: u32 = 2;
     pub(super) const WAIT: u32 = 3;
-    pub(super) const UNSEEN: u32 = 4;
+    pub(super) const UNOBSERVED: u32 = 4;
     pub(super) const ND_RANGE: u32 = 10;
     pub(super) const WRITE_BUFFER: u32 = 11;
     // NdRange
@@ -276,7 +277,7 @@ mod tests {
 
         let (sender, lengths) = channel();
         let ending = std::thread::spawn(move || {
-            // What is made first goes last: after the thread's buffer.
+            // Thread-local values are dropped in reverse order, so this one goes after the thread's buffer.
             LAST.set(Some(Last(sender)));
             drop(Encoded::launch(KernelId(3)));
         });
@@ -291,9 +292,9 @@ mod tests {
         bytes
     }
 
-    // The same command both ways.
+    // Encodes the same command in both ways.
     fn both(
-        (event, queue, wait, unseen): (u64, u64, Vec<u64>, bool),
+        (event, queue, wait, unobserved): (u64, u64, Vec<u64>, bool),
         operation: &Encoded,
         message: Operation,
     ) -> (Vec<u8>, Vec<u8>) {
@@ -301,14 +302,14 @@ mod tests {
             event: EventId(event),
             queue: QueueId(queue),
             wait: &wait,
-            unseen,
+            unobserved,
             operation,
         };
         let theirs = Kind::Enqueue(Enqueue {
             event,
             queue,
             wait: wait.clone(),
-            unseen,
+            unobserved,
             operation: Some(message),
         });
         (encoded(&ours), encoded(&theirs))

@@ -1,8 +1,8 @@
-//! Events: a command's, or the application's own (user events).
+//! Events: those of commands, and the application's user events.
 //!
-//! Status and times are pushed by the worker, so that queries and polling cost no traffic.
-//! Specification: "Event Objects". Invariant: an event finishes once; callbacks run once each, on the
-//! callback thread, after everything that the event's completion promises is in place.
+//! The worker pushes status and times, so queries and polling cause no traffic. Specification: "Event
+//! Objects". Invariant: an event ends once, and each callback runs once, on the callback thread. Callbacks
+//! run only after the command's effects on the client are complete.
 
 mod ending;
 mod sites;
@@ -27,98 +27,100 @@ use super::{Binding, Context, Hold, Queue, Site, callbacks, next_id, timer};
 use crate::error::{ClResult, Status};
 use crate::transport;
 
-/// Called with the status it was registered for, or the negative one the event ended with.
+/// Called with the status that it was registered for, or with the negative status of a failed event.
 pub type EventCallback = Box<dyn FnOnce(&Arc<Event>, i32) + Send>;
 
-/// What happens on the reader's thread when the command is done, before anybody sees it as done:
-/// the status, and what a small read brought.
+/// Runs on the thread that receives the completion, before the end becomes visible. The arguments are the
+/// status and the bytes of a small read.
 pub(super) type Finisher = Box<dyn FnOnce(Status, &Bytes) + Send>;
 
-/// What the application put before a gated command by its wait list or a barrier, as far as that is
-/// gated too.
+/// The gated commands that a gated command must follow because of its wait list or a barrier.
 pub(super) type GatedBy = Box<[Weak<Event>]>;
 
-/// See the module.
+/// An event; see the module.
 pub struct Event {
     pub(crate) binding: Binding,
     id: EventId,
     context: Arc<Context>,
-    // Of a command; none of an unseen one.
+    // The queue of a command; `None` for an unobserved command.
     queue: Option<Arc<Queue>>,
-    // Of an unseen command, whose queue keeps it for others: the session keeps the queue until its end.
+    // The queue of an unobserved command. The queue owns this event, so the reference is weak. The session
+    // keeps the queue alive until the event ends.
     kept_by: Weak<Queue>,
-    // Where it is of what has no `queue`; none where only the client ends it.
+    // The site of an event without `queue`; `None` if only the client can end the event.
     home: Option<Arc<Site>>,
     command: u32,
-    // When it was enqueued, on the host clock; where somebody may ask for it.
+    // When the command was enqueued, on the host clock. Only recorded when profiling can ask for it.
     queued_ns: u64,
-    // Not sent yet, because an unset user event of the application holds it back (distributed contexts).
+    // Not sent yet, because an unset user event of the application holds the command back (distributed
+    // contexts).
     withheld: AtomicBool,
-    // Nobody looks at its end, and the wire does not name it again.
-    unseen: bool,
-    // There when an unset user event of the application may hold it back.
+    // The application cannot observe the end, and no later message names the event.
+    unobserved: bool,
+    // Present when an unset user event of the application may hold the command back.
     gated: Option<GatedBy>,
     status: AtomicI32,
-    // Ended, and so is all that its queue's order puts before it.
+    // The command has ended, and so has everything that the queue's order puts before it.
     settled: AtomicBool,
-    state: Mutex<State>,
-    // For user events, which no session wakes.
+    state: Mutex<EventState>,
+    // Signals the end to threads that wait without a session, as for user events.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    // On the node's clock.
+struct EventState {
+    // Profiling times, on the node's clock.
     times: Option<[u64; 5]>,
-    // When it started, where its own times do not tell.
+    // Start times of parts, used when the command's own times do not tell when it started.
     starts: Vec<Start>,
     callbacks: Vec<(i32, EventCallback)>,
     finisher: Option<Finisher>,
     // Memory that the command reads or writes.
     hold: Hold,
-    // The wait list, until the end: the command, once sent, names it, so no release may come earlier.
+    // The wait list, kept until the end. The sent command names these events, so they must not be released
+    // earlier.
     wait: Vec<Arc<Event>>,
-    // Commands of our own that it consists of (distributed contexts): they end before it, and what fails
-    // one fails it.
+    // Internal commands that this command consists of (distributed contexts). They end before this command,
+    // and the failure of one fails it.
     parts: Vec<Arc<Event>>,
-    // They are all that it does.
+    // Whether the command does nothing but its parts.
     is_composite: bool,
     // Whether a failed event of the wait list explains the failure.
     inherited: bool,
-    // Counted by the queue as one whose end the application can see.
+    // Whether the queue counts this event as one whose end the application can observe.
     visible: bool,
-    // Until its end has come.
+    // Kept until the completion arrives.
     precedents: Precedents,
-    // Its end has come with this status, though it may not be visible yet.
+    // The status of a completion that has arrived, though the end may not be visible yet.
     arrived: Option<Status>,
-    // Where else it is waited for, and what it is called there (distributed contexts).
+    // Other sites whose commands wait for this event, and its mirror ids there (distributed contexts).
     mirrors: Vec<(Arc<Site>, u64)>,
-    // The same for what comes after it in order only, and does not fail with it.
+    // Mirrors like the above for commands that only follow in order, and do not fail with this event.
     order_mirrors: Vec<(Arc<Site>, u64)>,
-    // Let go of when it ends (distributed contexts).
+    // Followers to notify when the event ends (distributed contexts).
     followers: Vec<Arc<dyn Follower>>,
-    // Others whose ends have come and that stay until this one is visible or settled.
+    // Completions of other events that must stay hidden until this event is visible or settled.
     arrivals: Vec<Arrival>,
 }
 
-/// What a command's event is made from.
+/// The data that a command's event is made from.
 pub(super) struct Life {
     /// `CL_EVENT_COMMAND_TYPE`.
     pub(super) command: u32,
-    /// There when an unset user event of the application may hold it back.
+    /// Present when an unset user event of the application may hold the command back.
     pub(super) gated: Option<GatedBy>,
-    /// What its queue's order puts before it.
+    /// The commands that the queue's order puts before this one.
     pub(super) precedents: Precedents,
     /// The wait list.
     pub(super) wait: Vec<Arc<Event>>,
     /// Memory that the command reads or writes.
     pub(super) hold: Hold,
-    /// Runs before anybody sees the end.
+    /// Runs before the end becomes visible.
     pub(super) finisher: Option<Finisher>,
-    /// Whether the queue counts it as one whose end the application can see.
+    /// Whether the queue counts the event as one whose end the application can observe.
     pub(super) visible: bool,
-    /// Whether the wire says that nobody looks at its end: then nothing ever names it there again.
-    pub(super) unseen: bool,
+    /// Whether the command is sent as unobserved; then no later message names the event.
+    pub(super) unobserved: bool,
 }
 
 impl std::fmt::Debug for Event {
@@ -131,12 +133,13 @@ impl std::fmt::Debug for Event {
 }
 
 impl Event {
-    /// The event of a command that is about to be sent.
+    /// Makes the event of a command that is about to be sent.
     pub(super) fn of_command(queue: &Arc<Queue>, life: Life) -> Arc<Event> {
         Arc::new(Event::new(queue, life))
     }
 
-    /// The same in the place of one that nobody refers to any more, if that is so.
+    /// Makes an event like [`Event::of_command`], in the allocation of `spent` if nobody else refers to
+    /// that.
     pub(super) fn again(mut spent: Arc<Event>, queue: &Arc<Queue>, life: Life) -> Arc<Event> {
         let event = Event::new(queue, life);
         match Arc::get_mut(&mut spent) {
@@ -157,9 +160,11 @@ impl Event {
             hold,
             finisher,
             visible,
-            unseen,
+            unobserved,
         } = life;
-        let (seen_in, kept_by, home) = if unseen {
+        // An unobserved event holds its queue weakly: the queue keeps the event for reuse, and a strong
+        // reference would be a cycle.
+        let (seen_in, kept_by, home) = if unobserved {
             (None, Arc::downgrade(queue), Some(queue.site().clone()))
         } else {
             (Some(queue.clone()), Weak::new(), None)
@@ -174,27 +179,28 @@ impl Event {
             command,
             queued_ns: timer::stamp(queue),
             withheld: AtomicBool::new(false),
-            unseen,
+            unobserved,
             gated,
             status: AtomicI32::new(CL_QUEUED),
             settled: AtomicBool::new(false),
-            state: Mutex::new(State {
+            state: Mutex::new(EventState {
                 finisher,
                 hold,
                 wait,
                 visible,
                 precedents,
-                ..State::default()
+                ..EventState::default()
             }),
             changed: Condvar::new(),
         }
     }
 
-    /// The event of a command of our own on a site: a transfer, or a part of the application's command.
+    /// Makes the event of an internal command on a site: a transfer, or a part of the application's
+    /// command.
     pub(super) fn of_part(context: &Arc<Context>, site: &Arc<Site>, hold: Hold) -> Arc<Event> {
-        let state = State {
+        let state = EventState {
             hold,
-            ..State::default()
+            ..EventState::default()
         };
         Event::bare(context, Some(site.clone()), false, state)
     }
@@ -203,7 +209,7 @@ impl Event {
         context: &Arc<Context>,
         home: Option<Arc<Site>>,
         gated: bool,
-        state: State,
+        state: EventState,
     ) -> Arc<Event> {
         Arc::new(Event {
             binding: Binding::default(),
@@ -215,7 +221,7 @@ impl Event {
             command: CL_COMMAND_USER,
             queued_ns: 0,
             withheld: AtomicBool::new(false),
-            unseen: false,
+            unobserved: false,
             gated: gated.then(GatedBy::default),
             status: AtomicI32::new(CL_SUBMITTED),
             settled: AtomicBool::new(false),
@@ -224,62 +230,63 @@ impl Event {
         })
     }
 
-    /// Its name on the wire.
+    /// Returns the event's id on the wire.
     #[must_use]
     pub fn id(&self) -> EventId {
         self.id
     }
 
-    /// Its context.
+    /// Returns the event's context.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// Its queue; none for a user event, and for a command that nobody looks at.
+    /// Returns the event's queue; `None` for a user event and for an unobserved command.
     #[must_use]
     pub fn queue(&self) -> Option<&Arc<Queue>> {
         self.queue.as_ref()
     }
 
-    // The queue of any command, whether somebody looks at it or not.
+    // The queue of any command, observed or not.
     fn any_queue(&self) -> Option<Arc<Queue>> {
         self.queue.clone().or_else(|| self.kept_by.upgrade())
     }
 
-    /// `CL_EVENT_COMMAND_TYPE`.
+    /// Returns `CL_EVENT_COMMAND_TYPE`.
     #[must_use]
     pub fn command(&self) -> u32 {
         self.command
     }
 
-    /// `CL_EVENT_COMMAND_EXECUTION_STATUS`.
+    /// Returns `CL_EVENT_COMMAND_EXECUTION_STATUS`.
     #[must_use]
     pub fn status(&self) -> i32 {
         self.status.load(Ordering::Acquire)
     }
 
-    /// Complete or failed.
+    /// Whether the command is complete or has failed.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.status() <= CL_COMPLETE
     }
 
-    /// Whether it is incomplete and may wait for the application itself.
+    /// Whether the event is incomplete and may depend on an action of the application.
     #[must_use]
     pub fn is_gated(&self) -> bool {
-        // In a distributed context a command has been sent once nothing of the application's holds it.
+        // In a distributed context, a command is sent only when no user event of the application holds it
+        // back any more.
         let held = self.withheld.load(Ordering::Acquire)
             || (self.gated.is_some() && (self.queue.is_none() || !self.context.is_distributed()));
         held && !self.is_done()
     }
 
-    /// What its wait list and barriers put before it, as far as that was gated and still exists.
+    /// Returns the gated events that wait list and barriers put before this command, if they still exist.
     pub(super) fn gated_by(&self) -> impl Iterator<Item = Arc<Event>> + '_ {
         self.gated.iter().flatten().filter_map(Weak::upgrade)
     }
 
-    /// The command has left the client.
+    /// Marks the command as submitted: it has left the client.
     pub(super) fn submitted(&self) {
         let _ = self.status.compare_exchange(
             CL_QUEUED,
@@ -289,10 +296,11 @@ impl Event {
         );
     }
 
-    /// Calls back when the event has reached `status` (at once if it has), each callback once; an
-    /// event that fails calls all with its error.
+    /// Calls `callback` once when the event reaches `status`, or at once if it already has. If the event
+    /// fails, all callbacks get the error code.
     pub fn on_status(self: &Arc<Self>, status: i32, callback: EventCallback) {
         let mut state = self.state.lock();
+        // Read under the lock, which `conclude` holds when it sets the status.
         let now = self.status();
         if now > status {
             state.callbacks.push((status, callback));
@@ -308,14 +316,16 @@ impl Event {
         callbacks::run(move || callback(&event, told));
     }
 
-    // Makes the end visible, and gives what stayed for that; none if it had ended before. The finisher
-    // runs first, so that whoever sees the end finds the bytes in place.
+    // Makes the end visible, and returns the completions that were hidden until then; `None` if the event
+    // had ended before. The finisher runs first, so that the bytes are in place when anybody can see the
+    // end.
     fn conclude(self: &Arc<Self>, end: End, settled: bool) -> Option<Vec<Arrival>> {
         let End {
             status,
             times,
             contents,
         } = end;
+        // Runs without the lock: a finisher copies bytes, and may open gates, which sends.
         let finisher = self.state.lock().finisher.take();
         if let Some(finisher) = finisher {
             finisher(status, &contents);
@@ -336,7 +346,7 @@ impl Event {
                 && !state.inherited
                 && let Some(queue) = self.any_queue()
             {
-                // Before clFinish, which tells it, can see the end.
+                // Noted before the end is visible, so that `clFinish` cannot miss the failure.
                 queue.finished(self.id, status);
             }
             state.times = times.filter(|times| times[3] != 0);
@@ -361,18 +371,19 @@ impl Event {
         };
         self.changed.notify_all();
         tell_order_mirrors(&order_mirrors);
-        // As the command went through them: submitted, running, complete.
+        // In the order of the command's states: submitted, running, complete.
         callbacks.sort_by_key(|(registered, _)| std::cmp::Reverse(*registered));
         for (registered, callback) in callbacks {
             self.call_back(status.0, registered, callback);
         }
-        // Dropping what it held may run destructor callbacks: those only queue on the callback thread.
+        // Dropping these objects may queue destructor callbacks. They run on the callback thread, so no
+        // lock problem arises here.
         drop(held);
         Some(arrivals)
     }
 
-    // Only once the end is visible may a call return because nothing visible is under way.
-    fn count_out(&self, state: &mut State) {
+    // Called only once the end is visible: a blocking call may return early as soon as the count is 0.
+    fn count_out(&self, state: &mut EventState) {
         if std::mem::take(&mut state.visible)
             && let Some(queue) = &self.queue
         {
@@ -380,7 +391,7 @@ impl Event {
         }
     }
 
-    /// The command was never sent: its finisher runs, nobody else hears of it.
+    /// Drops a command that was never sent. Runs its finisher; nobody else is notified.
     pub(super) fn discard(&self) {
         let finisher = {
             let mut state = self.state.lock();
@@ -392,16 +403,16 @@ impl Event {
         }
     }
 
-    /// Waits until it is done. The caller has flushed what it depends on.
+    /// Waits until the event is done. The caller has flushed the commands that the event depends on.
     ///
     /// # Errors
-    /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when it failed. In a child of `fork`, where nothing ends it,
-    /// what the session says.
+    /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when the event failed. In a child of `fork`, where
+    /// nothing can end the event, the error of the session.
     pub fn wait(&self) -> ClResult {
         let waited = match self.any_queue() {
             Some(queue) => {
                 if self.context.is_distributed() {
-                    // What it waits for may still stand in another session's outbox.
+                    // Commands that this one waits for may still be in another session's outbox.
                     let _ = self.context.flush();
                 }
                 let session = queue.site().session();
@@ -409,8 +420,8 @@ impl Event {
             }
             None => Ok(()),
         };
-        // The session is over, or has no part in it. Another thread may still be ending the event: one that enqueued
-        // while the session was lost, or one of another site.
+        // The session is lost, or does not know the event. Another thread may still be about to end it: one
+        // that enqueued while the session was lost, or one of another site.
         if !self.is_done() && (waited.is_ok() || transport::check_not_forked().is_ok()) {
             self.wait_changed();
         }
@@ -428,11 +439,11 @@ impl Event {
         }
     }
 
-    /// Waits until it is done; what a blocking call returns.
+    /// Waits until the event is done, and returns what a blocking call returns.
     ///
     /// # Errors
-    /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when its wait list's failure is its own, whatever
-    /// code the node gave the command for that; otherwise the status it failed with.
+    /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when the failure comes from the wait list, whatever
+    /// code the node reports. Otherwise the status that the command failed with.
     pub fn outcome(&self) -> ClResult {
         let waited = self.wait();
         if waited.is_err()
@@ -447,13 +458,13 @@ impl Event {
         }
     }
 
-    /// Whose error callback hears of its failure.
+    /// Returns the context whose error callback is told about a failure.
     pub(super) fn context_of_notice(&self) -> Option<&Arc<Context>> {
         Some(&self.context)
     }
 }
 
-// A command whose part has failed says why that was, not that something it waits for has.
+// When a part has failed, the command reports the part's own error instead of a failed wait list.
 fn cause(status: Status, parts: &[Arc<Event>]) -> Status {
     let mut codes = parts.iter().map(|part| Status(part.status()));
     let of_part = codes.find(|code| code.is_error() && *code != Status::WAIT_LIST_FAILED);
@@ -469,7 +480,7 @@ fn tell_order_mirrors(mirrors: &[(Arc<Site>, u64)]) {
     }
 }
 
-// A lost session says more than that a wait list was lost with it.
+// The loss of a session is reported as such, even if a wait list failed with it.
 fn is_inherited(status: Status, wait: &[Arc<Event>]) -> bool {
     status == Status::WAIT_LIST_FAILED
         || (status.is_error()
@@ -479,9 +490,9 @@ fn is_inherited(status: Status, wait: &[Arc<Event>]) -> bool {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // The worker forgets by itself what has ended well. The rest it keeps until told: a wait list may name it up to
-        // here.
-        let is_kept = !self.unseen && self.status() != CL_COMPLETE;
+        // The worker forgets successful events by itself. Others it keeps until released, because a wait
+        // list may name them until now.
+        let is_kept = !self.unobserved && self.status() != CL_COMPLETE;
         if let Some(site) = self.site().filter(|_| is_kept) {
             site.release(ObjectKind::Event, self.id.0);
         }

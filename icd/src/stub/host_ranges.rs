@@ -1,24 +1,23 @@
 //! Which host memory incomplete commands will still write.
 //!
-//! A read or map writes the application's memory some time after its enqueue; a later write from the
-//! same memory must not take its bytes before that (the ordinary halo exchange). Specification: the
-//! contents of `ptr` are undefined until the read completes.
+//! A read or map writes the application's memory some time after its enqueue. A later write from the same
+//! memory must not read the bytes before that (as in a halo exchange). Specification: `ptr` is undefined
+//! until the read completes.
 //!
-//! A write that meets such memory waits at a *gate*: a user event of our own that opens when the last
-//! of those commands has ended, however it ended. So the worker asks for the bytes only then, and the
-//! failure of a read is not made a failure of a write that the application did not tie to it.
+//! A write that meets such memory waits for a *gate*. A gate is an internal user event that opens when the
+//! last of those commands has ended, successfully or not. So the worker asks for the bytes only then. A
+//! failed read does not fail a write that the application did not make dependent on it. A bulk read into
+//! such memory waits, too: bytes use several connections, and those of the earlier read must not arrive
+//! last. A small read needs no gate: its bytes come inside a completion, which waits for the earlier one.
 //!
-//! So does a read into such memory, unless its bytes come inside a completion that waits for the earlier
-//! one's: bytes travel on several connections, and those of the earlier must not land last.
+//! In the table, a gate replaces the commands that it waits for. So a later command meets few entries,
+//! however many commands are incomplete. It may wait for more than necessary, if it meets only a part of
+//! what the gate stands for.
 //!
-//! A gate stands in the table for the commands that it waits for: a later command waits for the gate in their
-//! place. So the next command looks at few entries, however many are under way. It may wait for more than it
-//! must, where what it meets is only a part of what the gate stands for.
-//!
-//! Invariant: no edge that can block for ever is invented. A read that may wait for the application
-//! itself (an unset user event) holds back only what the application put behind it: by an
-//! in-order queue, a barrier or a wait list, directly or through others. So a gate stands for nothing else
-//! while the application may hold one of its commands back.
+//! Invariant: no dependency is added that can block for ever. A read that may wait for a user event of the
+//! application delays only commands that the application put behind it. That order may come from an
+//! in-order queue, a barrier or a wait list, directly or not. So a gate replaces nothing while the
+//! application may hold back one of its commands.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,46 +33,46 @@ use super::range_table::RangeTable;
 use super::{Context, Event, Queue, next_id, precedence};
 use crate::error::ClResult;
 
-/// A gate with more ranges stands in the table from its first byte to its last.
+/// A gate with more ranges is entered with one range, from its first to its last byte.
 const MOST_RANGES: usize = 8;
 
-/// The process's table of such ranges.
+/// The process-wide table of memory that incomplete commands will write.
 #[derive(Debug, Default)]
 pub struct HostRanges {
-    // How many there are: without any, the table is not looked at.
+    // Number of writers. At 0, the table need not be locked.
     count: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<HostRangesState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    // The writers, by key.
+struct HostRangesState {
+    // The ranges of the writers; each value is the writer's key.
     table: RangeTable<u64>,
     writers: FxHashMap<u64, Writer>,
 }
 
-/// A command that will write memory, or a gate in the place of several.
+/// A command that will write memory, or a gate that replaces several.
 #[derive(Debug)]
 struct Writer {
     event: Weak<Event>,
-    // Where it stands in the table: nowhere any more, once a gate does so for it.
+    // The ranges in the table; empty once a gate has replaced them.
     ranges: Ranges,
-    // Held to keep them closed.
+    // References that keep these gates closed.
     gates: Vec<Arc<Gate>>,
-    // Let go of when the command has ended.
+    // Dropped when the command has ended.
     followers: Vec<Arc<dyn Follower>>,
 }
 
 type Ranges = SmallVec<[Region; 1]>;
 
-/// Something that is to happen when commands have ended: by its drop.
+/// An object whose drop does some work, when all commands that keep it have ended.
 pub(super) trait Follower: std::fmt::Debug + Send + Sync {}
 
-/// Opens when it is dropped: when no command that it stands for is left.
+/// Opens its event when dropped, that is, when no command that it waits for is left.
 #[derive(Debug)]
 struct Gate {
     event: Arc<Event>,
-    // As a writer.
+    // The key of the gate's own entry in the table.
     key: u64,
 }
 
@@ -83,14 +82,14 @@ impl Drop for Gate {
     }
 }
 
-/// A command's word that it will write host memory; ends with [`HostWrite::end`], or when dropped.
+/// Announces that a command will write host memory. The announcement ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct HostWrite {
     key: u64,
     addresses: Region,
 }
 
-impl State {
+impl HostRangesState {
     fn add(&mut self, key: u64, event: &Arc<Event>, ranges: Ranges) {
         for range in &ranges {
             self.table.insert(key, *range, key);
@@ -131,7 +130,7 @@ impl State {
         }
     }
 
-    // The gate takes the place of these in the table.
+    // Puts the gate into the table in place of these writers.
     fn replace(&mut self, replaced: Vec<u64>, gate: &Gate) {
         let mut ranges = Vec::new();
         for key in replaced {
@@ -145,7 +144,7 @@ impl State {
     }
 }
 
-// The same bytes in few regions; beyond that, all that lies between too.
+// Merges ranges into few regions with the same bytes. Beyond the limit, the gaps between them are included.
 fn joined(mut ranges: Vec<Region>) -> Ranges {
     ranges.sort_by_key(|range| (range.offset(), range.end()));
     let mut few = Ranges::new();
@@ -155,6 +154,8 @@ fn joined(mut ranges: Vec<Region>) -> Ranges {
             Some(last) if last.is_linear() && range.is_linear() && range.offset() <= last.end() => {
                 *last = hull(*last, range);
             }
+            // The table holds one entry of a gate for each first byte.
+            Some(last) if last.offset() == range.offset() => *last = hull(*last, range),
             _ => few.push(range),
         }
     }
@@ -167,20 +168,20 @@ fn joined(mut ranges: Vec<Region>) -> Ranges {
 fn hull(one: Region, other: Region) -> Region {
     let start = one.offset().min(other.offset());
     let length = one.end().max(other.end()) - start;
-    // Both end below the largest number, so this does.
+    // Cannot fail: both ends are valid, so their hull is, too.
     Region::linear(start, length).unwrap_or(one)
 }
 
 impl HostRanges {
-    /// The process's table.
+    /// Returns the process-wide table.
     #[must_use]
     pub fn of_process() -> &'static HostRanges {
         static RANGES: LazyLock<HostRanges> = LazyLock::new(HostRanges::default);
         &RANGES
     }
 
-    /// `command` will write these addresses (a region counted from 0) until the [`HostWrite`] with this
-    /// key is dropped.
+    /// Records that `command` will write these addresses (a region counted from 0), until the [`HostWrite`]
+    /// with this key is dropped.
     fn begin(&self, key: u64, addresses: Region, command: &Arc<Event>) {
         self.count.fetch_add(1, Ordering::AcqRel);
         self.state.lock().add(key, command, smallvec![addresses]);
@@ -198,8 +199,9 @@ impl HostRanges {
         Some(writer)
     }
 
-    // Opens gates, which sends, and lets followers act: not under the lock. A gate may be the last that
-    // another waits for, and so on: a loop, since thousands may stand behind each other.
+    // Opens the gates and drops the followers of a writer that has ended. Both may send, so the lock is not
+    // held. A gate may itself keep other gates closed, and so on. This is a loop, because thousands may
+    // wait for one another.
     fn let_go(&self, ended: Writer) {
         let mut left = vec![ended];
         while let Some(Writer {
@@ -215,9 +217,9 @@ impl HostRanges {
         }
     }
 
-    /// What a command about to be enqueued on `queue` with this wait list must wait for before it takes the
-    /// bytes at these addresses or brings others: an event that completes once the commands that write them
-    /// before it have ended.
+    /// Returns the gate for a command that is about to be enqueued on `queue`. The command must wait for it
+    /// before it reads or writes these addresses. The gate opens when the commands before have written
+    /// them. `None` if there are no such commands.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session of the queue is lost.
@@ -232,12 +234,12 @@ impl HostRanges {
         })
     }
 
-    /// The same for a command of a distributed context that is being sent. What the application puts before
-    /// it has been sent, so what is still held back is of other contexts, and not waited for. Takes no lock
-    /// of a queue.
+    /// Like [`HostRanges::gate`], for a command of a distributed context that is being sent. The commands
+    /// that the application put before it have been sent already. Those that are still held back belong to
+    /// other contexts, and are ignored. Takes no lock of a queue.
     ///
     /// # Errors
-    /// As [`HostRanges::gate`].
+    /// Those of [`HostRanges::gate`].
     pub(super) fn gate_of_sent(
         &self,
         addresses: &Region,
@@ -246,7 +248,7 @@ impl HostRanges {
         self.gate_behind(addresses, context, HashSet::clear)
     }
 
-    // `retain` leaves those of the commands which the application may hold back that come before.
+    // `retain` removes the gated commands that do not come before this one.
     fn gate_behind(
         &self,
         addresses: &Region,
@@ -256,7 +258,7 @@ impl HostRanges {
         if self.count.load(Ordering::Acquire) == 0 {
             return Ok(None);
         }
-        // Kept until the lock is free: letting go of an event sends.
+        // Dropped after the lock is released, because dropping an event may send.
         let mut events = Vec::new();
         self.state.lock().meet(addresses, |_, writer| {
             events.extend(writer.event.upgrade());
@@ -267,8 +269,8 @@ impl HostRanges {
         if free.is_empty() && gated.is_empty() {
             return Ok(None);
         }
-        // Made without the lock, since this sends. Who ended meanwhile need not be waited for; who came
-        // meanwhile stands perhaps for one that was met.
+        // Made without the lock, because this sends. The writers are looked up again below: some may have
+        // ended, and new gates may have replaced some.
         let event = Event::gate(context, !gated.is_empty())?;
         let gate = Arc::new(Gate {
             event: event.clone(),
@@ -292,7 +294,7 @@ impl HostRanges {
                 self.count.fetch_add(1, Ordering::AcqRel);
             }
         }
-        // All may have ended by now.
+        // All writers may have ended meanwhile; then nobody else would open the gate.
         if let Some(gate) = Arc::into_inner(gate) {
             let key = gate.key;
             drop(gate);
@@ -301,7 +303,8 @@ impl HostRanges {
         Ok(Some(event))
     }
 
-    /// What has been sent and will write these bytes: when it has ended, it has written them.
+    /// Returns the commands that were sent and will write these bytes. When they have ended, the bytes are
+    /// in place.
     pub(super) fn writers(&self, addresses: &Region) -> Vec<Weak<Event>> {
         let mut writers = Vec::new();
         if self.count.load(Ordering::Acquire) > 0 {
@@ -312,7 +315,7 @@ impl HostRanges {
         writers
     }
 
-    /// Whatever writes these bytes now keeps the follower until its end.
+    /// Keeps `follower` alive until all current writers of these bytes have ended.
     pub(super) fn follow(&self, addresses: &Region, follower: &Arc<impl Follower + 'static>) {
         if self.count.load(Ordering::Acquire) > 0 {
             let mut state = self.state.lock();
@@ -324,7 +327,7 @@ impl HostRanges {
 }
 
 impl HostWrite {
-    /// For a command that will write these addresses (a region counted from 0).
+    /// Makes the announcement of a command that will write these addresses (a region counted from 0).
     #[must_use]
     pub(super) fn new(addresses: Region) -> HostWrite {
         HostWrite {
@@ -333,8 +336,8 @@ impl HostWrite {
         }
     }
 
-    /// What [`HostWrite::new`] made has this command, which is about to be sent. The value itself goes
-    /// into the command's finisher, which runs later.
+    /// Returns a function that enters the announcement for its command, just before the command is sent.
+    /// The [`HostWrite`] itself goes into the command's finisher, which runs later.
     pub(super) fn beginning(&self) -> impl FnOnce(&Arc<Event>) + use<> {
         let (key, addresses) = (self.key, self.addresses);
         move |command| HostRanges::of_process().begin(key, addresses, command)
@@ -344,5 +347,41 @@ impl HostWrite {
 impl Drop for HostWrite {
     fn drop(&mut self) {
         HostRanges::of_process().end(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::range_table::overlap;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rect() -> impl Strategy<Value = Region> {
+        (0u64..40, 1u64..5, 1u64..4, 0u64..6).prop_map(|(offset, length, rows, gap)| {
+            let pitch = length + gap;
+            Region::rect(offset, [length, rows, 1], pitch, pitch * rows).unwrap()
+        })
+    }
+
+    proptest! {
+        // Two rectangles of one first byte and of different pitches were one entry once, so a write did not wait
+        // for the second.
+        #[test]
+        fn a_gate_stands_for_every_byte_and_leaves_the_table_whole(
+            replaced in prop::collection::vec(rect(), 1..20),
+            asked in rect(),
+        ) {
+            let mut table = RangeTable::default();
+            let ranges = joined(replaced.clone());
+            for range in &ranges {
+                table.insert(1, *range, ());
+            }
+            if replaced.iter().any(|range| overlap(range, &asked)) {
+                prop_assert!(table.overlapping(&asked).next().is_some());
+            }
+            for range in &ranges {
+                prop_assert!(table.remove(1, range).is_some());
+            }
+        }
     }
 }

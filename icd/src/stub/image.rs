@@ -1,8 +1,8 @@
-//! What makes a buffer an image: format, type and shape.
+//! The properties that make a buffer an image: format, type and shape.
 //!
-//! Everything that moves an image's bytes sees a buffer: its elements row after row and slice after slice, without
-//! gaps (`causeway_proto::raster`). An image over the bytes of a buffer has none of its own. Pitches are those of the
-//! application: of the memory that it gave, or of the buffer. Specification: "Image Objects".
+//! Code that moves an image's bytes sees a buffer: the elements row by row and slice by slice, without gaps
+//! (`causeway_proto::raster`). An image over a buffer has no bytes of its own. Pitches are those of the
+//! application's memory or of the buffer below. Specification: "Image Objects".
 
 use std::sync::Arc;
 
@@ -24,20 +24,20 @@ use super::{Buffer, Device};
 use crate::error::{ClResult, Status, require};
 use crate::transport::Rows;
 
-/// See the module. Part of a [`Buffer`] that is an image.
+/// The image part of a [`Buffer`]; see the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     kind: u32,
     format: ImageFormat,
     raster: Raster,
-    // As CL_IMAGE_ROW_PITCH and CL_IMAGE_SLICE_PITCH tell them.
+    // As for CL_IMAGE_ROW_PITCH and CL_IMAGE_SLICE_PITCH.
     row_pitch: u64,
     slice_pitch: u64,
 }
 
 impl Image {
-    /// An image of type `kind` (`CL_MEM_OBJECT_IMAGE*`); pitches in bytes, 0: as tight as can be. They need not fit the
-    /// address space: [`Image::whole_in_memory`] tells.
+    /// Makes an image of type `kind` (`CL_MEM_OBJECT_IMAGE*`). Pitches are in bytes; 0 means no gaps. Use
+    /// [`Image::whole_in_memory`] to check that the image fits the address space.
     #[must_use]
     pub fn new(
         kind: u32,
@@ -64,37 +64,37 @@ impl Image {
         }
     }
 
-    /// `CL_MEM_TYPE`.
+    /// Returns `CL_MEM_TYPE`.
     #[must_use]
     pub fn kind(&self) -> u32 {
         self.kind
     }
 
-    /// `CL_IMAGE_FORMAT`.
+    /// Returns `CL_IMAGE_FORMAT`.
     #[must_use]
     pub fn format(&self) -> ImageFormat {
         self.format
     }
 
-    /// Its shape; layers of a one-dimensional array are rows.
+    /// Returns the shape. The layers of a one-dimensional array are its rows.
     #[must_use]
     pub fn raster(&self) -> &Raster {
         &self.raster
     }
 
-    /// `CL_IMAGE_ROW_PITCH`, bytes.
+    /// Returns `CL_IMAGE_ROW_PITCH`, in bytes.
     #[must_use]
     pub fn row_pitch(&self) -> u64 {
         self.row_pitch
     }
 
-    /// `CL_IMAGE_SLICE_PITCH`, bytes; 0 of images without slices.
+    /// Returns `CL_IMAGE_SLICE_PITCH`, in bytes; 0 for images without slices.
     #[must_use]
     pub fn slice_pitch(&self) -> u64 {
         self.slice_pitch
     }
 
-    /// Whether `CL_IMAGE_ARRAY_SIZE` is not 0, and maps have a slice pitch.
+    /// Whether the image is an array: then `CL_IMAGE_ARRAY_SIZE` is not 0, and maps have a slice pitch.
     #[must_use]
     pub fn is_array(&self) -> bool {
         matches!(
@@ -103,13 +103,14 @@ impl Image {
         )
     }
 
-    /// Whether it has slices, or layers: then memory that holds it has a slice pitch.
+    /// Whether the image has slices or layers: then memory that contains it has a slice pitch.
     #[must_use]
     pub fn has_slices(&self) -> bool {
         self.is_array() || self.kind == CL_MEM_OBJECT_IMAGE3D
     }
 
-    // Bytes from row to row and from slice to slice of its shape: layers of one-dimensional images are rows there.
+    // Bytes from row to row and from slice to slice of the shape, where layers of one-dimensional images
+    // are rows.
     fn steps(&self) -> (u64, u64) {
         let rows = self.raster.extent()[1];
         match self.kind {
@@ -121,19 +122,19 @@ impl Image {
         }
     }
 
-    /// The bytes of a box.
+    /// Returns the bytes of a box.
     ///
     /// # Errors
-    /// `CL_INVALID_VALUE` when it is empty or not all inside.
+    /// `CL_INVALID_VALUE` when the box is empty or not inside the image.
     pub fn region(&self, origin: [u64; 3], size: [u64; 3]) -> ClResult<Region> {
         let region = self.raster.region(origin, size);
         region.ok_or(Status(CL_INVALID_VALUE))
     }
 
-    /// The bytes of the whole image in the application's memory, which has its pitches.
+    /// Returns the bytes of the whole image in the application's memory, with its pitches.
     ///
     /// # Errors
-    /// `CL_INVALID_VALUE` when they would not fit the address space.
+    /// `CL_INVALID_VALUE` when the bytes do not fit the address space.
     pub fn whole_in_memory(&self) -> ClResult<Region> {
         let (row, slice) = self.steps();
         let whole = self
@@ -142,7 +143,7 @@ impl Image {
         whole.ok_or(Status(CL_INVALID_VALUE))
     }
 
-    /// A box's bytes, given as a region of the image's, in the buffer or image that it is made over.
+    /// Converts a region of the image, which must be one box, to a region of the buffer or image below.
     pub(super) fn in_memory(&self, region: &Region) -> Option<Region> {
         let (row, slice) = self.steps();
         match self.raster.boxes(region)?[..] {
@@ -151,7 +152,7 @@ impl Image {
         }
     }
 
-    /// How the application's memory holds the image, if there are gaps.
+    /// Returns the row layout of the image in the application's memory; `None` if there are no gaps.
     fn rows(&self) -> Option<Rows> {
         let (pitch, slice_pitch) = self.steps();
         let [_, count, slices] = self.raster.extent();
@@ -165,7 +166,7 @@ impl Image {
         })
     }
 
-    /// Of the command that makes it on a site: what the image itself tells.
+    /// Returns the part of the creation command that the image itself determines.
     pub(super) fn to_wire(&self) -> CreateImage {
         let [width, rows, slices] = self.raster.extent();
         CreateImage {
@@ -180,7 +181,7 @@ impl Image {
         }
     }
 
-    /// Whether the device takes images of this size.
+    /// Whether the device supports images of this size.
     #[must_use]
     pub fn fits(&self, device: &Device) -> bool {
         let [width, rows, slices] = self.raster.extent();
@@ -205,17 +206,18 @@ impl Image {
         }
     }
 
-    /// Whether the device takes its format for what kernels may do with it.
+    /// Whether the device supports the image's format for the kernel access that `flags` allow.
     #[must_use]
     pub fn suits(&self, device: &Device, flags: u64) -> bool {
         let formats = device.image_formats(access_of(flags), self.kind);
         formats.contains(&self.format)
     }
 
-    /// Whether a device takes it.
+    /// Checks that a device supports the image.
     ///
     /// # Errors
-    /// `CL_INVALID_OPERATION` for one without images, `CL_INVALID_IMAGE_SIZE`, `CL_IMAGE_FORMAT_NOT_SUPPORTED`.
+    /// `CL_INVALID_OPERATION` for a device without images, `CL_INVALID_IMAGE_SIZE`,
+    /// `CL_IMAGE_FORMAT_NOT_SUPPORTED`.
     pub fn check_on(&self, device: &Device, flags: u64) -> ClResult {
         require(has_images(device), CL_INVALID_OPERATION)?;
         require(self.fits(device), CL_INVALID_IMAGE_SIZE)?;
@@ -223,13 +225,13 @@ impl Image {
     }
 }
 
-/// Whether a device has images.
+/// Whether a device supports images.
 #[must_use]
 pub fn has_images(device: &Device) -> bool {
     device.number(CL_DEVICE_IMAGE_SUPPORT) != 0
 }
 
-/// What kernels may do with an image, as one of the flags by which formats are asked for.
+/// Returns the kernel access that `flags` allow, as one of the flags for format queries.
 #[must_use]
 pub fn access_of(flags: u64) -> u64 {
     match flags & KERNEL_ACCESS {
@@ -240,8 +242,9 @@ pub fn access_of(flags: u64) -> u64 {
 }
 
 impl Buffer {
-    /// Where bytes of an object are moved: in itself, but those of an image over a buffer in that buffer, which the
-    /// node's drivers do more reliably.
+    /// Returns the object and region through which bytes are moved. That is the object itself, except for
+    /// an image over a buffer. Such bytes are moved as the buffer's, because the nodes' drivers do that
+    /// more reliably.
     ///
     /// # Errors
     /// `CL_INVALID_VALUE` when the region is not inside.
@@ -254,20 +257,22 @@ impl Buffer {
         }
     }
 
-    /// How the application's memory holds a whole image, if it does, and with gaps.
+    /// Returns the row layout of a whole image in the application's memory; `None` without such memory, or
+    /// without gaps.
     pub(super) fn host_rows(&self) -> Option<Rows> {
         self.host_address()?;
         self.image()?.rows()
     }
 
-    /// The row and slice pitch of an image's maps, bytes; the latter 0 where it has none.
+    /// Returns the row and slice pitch of the image's maps, in bytes. The slice pitch is 0 for images
+    /// without slices.
     #[must_use]
     pub fn map_pitches(self: &Arc<Self>) -> (u64, u64) {
         let Some(image) = self.image() else {
             return (0, 0);
         };
         let (root, raster) = (self.root(), &image.raster);
-        // The maps of a buffer, or of the application's memory, are where the bytes are.
+        // Maps of a buffer or of the application's memory show the bytes in place, with their gaps.
         if root.image().is_none() || root.host_address().is_some() {
             return (image.row_pitch, image.slice_pitch);
         }
@@ -280,7 +285,7 @@ impl Buffer {
     }
 }
 
-/// Whether an image of `kind` may be made over the bytes of a memory object.
+/// Whether an image of `kind` may be made over the bytes of another memory object.
 #[must_use]
 pub fn may_have_parent(kind: u32) -> bool {
     matches!(kind, CL_MEM_OBJECT_IMAGE1D_BUFFER | CL_MEM_OBJECT_IMAGE2D)

@@ -1,7 +1,8 @@
-//! What the stubs of one session share: the commands that have not completed, and who hears of notices.
+//! State that the stubs of one session share: the incomplete commands, and the contexts that receive
+//! notices.
 //!
-//! Implements the transport's [`SessionEvents`]. Invariant: every event in the table is completed
-//! exactly once, by its completion or by the session's loss.
+//! Implements the transport's [`SessionEvents`]. Invariant: every event in the table ends exactly once, by
+//! its completion or by the loss of the session.
 
 use std::hash::BuildHasherDefault;
 use std::sync::{Arc, OnceLock, Weak};
@@ -23,13 +24,13 @@ use crate::transport::{self, Node, Session, SessionEvents};
 
 type Table<K, V> = DashMap<K, V, BuildHasherDefault<FxHasher>>;
 
-// The link of each node's last session. A slot is locked while a session opens, so that two first contexts
-// on a node share one.
+// The link of each node's latest session. A slot stays locked while its session opens, so that two threads
+// that create the first contexts on a node share one session.
 static LINKS: Mutex<Vec<(Arc<Node>, Slot)>> = Mutex::new(Vec::new());
 
 type Slot = Arc<Mutex<Option<Arc<SessionLink>>>>;
 
-/// See the module.
+/// The incomplete commands and the contexts of one session; see the module.
 #[derive(Default)]
 pub struct SessionLink {
     node: Weak<Node>,
@@ -38,17 +39,17 @@ pub struct SessionLink {
     contexts: Table<ContextId, Registered>,
 }
 
-/// A context that hears of notices.
+/// A context that receives notices.
 struct Registered {
     context: Weak<Context>,
-    // For the log; the context itself is told everything.
+    // Suppresses repeated log lines. The context's own callback receives every notice.
     said: Repeats,
 }
 
-/// A command under way.
+/// A command that was sent and has not completed.
 struct Expected {
     event: Arc<Event>,
-    // Of an unseen one, whose event does not.
+    // The queue of an unobserved command, whose event does not keep the queue alive.
     _keeps: Option<Arc<Queue>>,
 }
 
@@ -61,11 +62,11 @@ impl std::fmt::Debug for SessionLink {
 }
 
 impl SessionLink {
-    /// The links of the nodes' live sessions, in the order of the nodes, which are all different; opens those
-    /// that are missing, all at the same time.
+    /// Returns the links of the nodes' live sessions, in the order of `nodes`, which must all be different.
+    /// Opens missing sessions in parallel.
     ///
     /// # Errors
-    /// What the wire says when one of the sessions cannot be had.
+    /// The code of the wire error when one of the sessions cannot be opened.
     pub fn open_all(nodes: &[&Arc<Node>]) -> ClResult<Vec<Arc<SessionLink>>> {
         if let [node] = nodes {
             return Ok(vec![SessionLink::open(node)?]);
@@ -77,19 +78,21 @@ impl SessionLink {
         let opening: Vec<_> = opening.collect();
         let opened = opening.into_iter().map(|thread| {
             let joined = thread.map(std::thread::JoinHandle::join);
-            // No thread, or one that panicked.
+            // The thread could not be started, or it panicked.
             joined.map_or(Err(Status::OUT_OF_RESOURCES), |link| {
                 link.unwrap_or(Err(Status::OUT_OF_RESOURCES))
             })
         });
-        // All are waited for, whichever fails.
+        // Wait for all threads, even when one of them fails.
         let opened: Vec<_> = opened.collect();
         opened.into_iter().collect()
     }
 
     fn open(node: &Arc<Node>) -> ClResult<Arc<SessionLink>> {
-        // In a child of fork, another thread of the parent may have held the lock for ever.
+        // After `fork`, a thread that exists only in the parent may have held `LINKS`, and the child would
+        // wait for ever.
         transport::check_not_forked()?;
+        // Only this node's slot stays locked while its session opens, so that other nodes are not delayed.
         let slot = {
             let mut links = LINKS.lock();
             let known = links.iter().find(|(of, _)| Arc::ptr_eq(of, node));
@@ -108,6 +111,7 @@ impl SessionLink {
             ..SessionLink::default()
         });
         let session = node.session(fresh.clone())?;
+        // The node may already have a live session with a link; then `fresh` is not used.
         if let Some(link) = &*slot
             && Arc::ptr_eq(link.session(), &session)
         {
@@ -118,16 +122,17 @@ impl SessionLink {
         Ok(fresh)
     }
 
-    /// The session.
+    /// Returns the session of this link.
     ///
     /// # Panics
-    /// Never: [`SessionLink::open_all`], which alone hands links out, has set it.
+    /// Never: only [`SessionLink::open_all`] hands links out, and it sets the session first.
     #[must_use]
     pub fn session(&self) -> &Arc<Session> {
-        self.session.get().expect("set when the link was made")
+        self.session.get().expect("open_all has set the session")
     }
 
-    /// A command is on its way; its event will be completed. `keeps` lives until then.
+    /// Registers a command that is about to be sent, so that its event ends with the completion or with the
+    /// session's loss. `keeps` is kept alive until then.
     pub fn expect(&self, event: Arc<Event>, keeps: Option<Arc<Queue>>) {
         let id = event.id();
         let expected = Expected {
@@ -135,7 +140,8 @@ impl SessionLink {
             _keeps: keeps,
         };
         self.incomplete.insert(id, expected);
-        // The loss may have passed between the caller's look and this insert.
+        // The session may have been lost after the caller checked and before this insert. `fail_all` would
+        // then miss the event.
         if let Some(session) = self.session.get()
             && let Some(error) = session.is_lost()
         {
@@ -143,12 +149,12 @@ impl SessionLink {
         }
     }
 
-    /// The command was never sent.
+    /// Removes a command that was registered but never sent.
     pub fn forget(&self, event: EventId) {
         self.incomplete.remove(&event);
     }
 
-    /// Notices about this context go to it.
+    /// Registers a context for the notices about it.
     pub fn register_context(&self, id: ContextId, context: &Arc<Context>) {
         let registered = Registered {
             context: Arc::downgrade(context),
@@ -157,14 +163,14 @@ impl SessionLink {
         self.contexts.insert(id, registered);
     }
 
-    /// The context is gone.
+    /// Removes a context that is being destroyed.
     pub fn forget_context(&self, id: ContextId) {
         if let Some((_, registered)) = self.contexts.remove(&id) {
             log_rest(registered.said);
         }
     }
 
-    /// What was kept back of the log is said now.
+    /// Logs the repeated lines that were suppressed so far.
     fn log_repeats(&self) {
         let said: Vec<Repeats> = self
             .contexts
@@ -175,6 +181,7 @@ impl SessionLink {
     }
 
     fn fail_all(&self, status: Status) {
+        // Collect the ids first: the table must not be locked while events end.
         let ids: Vec<EventId> = self.incomplete.iter().map(|entry| *entry.key()).collect();
         for id in ids {
             if let Some((_, expected)) = self.incomplete.remove(&id) {
@@ -210,7 +217,10 @@ impl SessionEvents for SessionLink {
         let event = &expected.event;
         let status = Status(completion.status.min(0));
         if status.is_error() && !completion.message.is_empty() {
-            tracing::warn!("a command failed with {status}: {}", completion.message);
+            tracing::warn!(
+                "the node reported a failed command: {status}: {}",
+                completion.message
+            );
             if let Some(context) = event.context_of_notice() {
                 context.notify(&completion.message);
             }
@@ -250,14 +260,13 @@ impl SessionEvents for SessionLink {
 
     fn lost(&self, error: &WireError) {
         match error {
-            WireError::Lost { reason, .. } if reason == transport::DISCONNECTED => {
-                tracing::info!("{error}");
-            }
+            // The program knows why, so this needs no warning.
+            WireError::Disconnected { .. } => tracing::info!("{error}"),
             _ if transport::is_ending() => tracing::info!("{error}"),
             _ => tracing::warn!("{error}"),
         }
         self.log_repeats();
-        // First, while the transfers that end with it are still known.
+        // Peers go first, while the transfers that end with the session are still known.
         peer::lost(self);
         self.fail_all(error.status());
         self.tell_contexts(None, &error.to_string());

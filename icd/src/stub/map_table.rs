@@ -1,43 +1,43 @@
 //! The maps of one whole buffer or image and its parts: a pure table.
 //!
-//! An unmap names an object and a pointer; the same pair may have been mapped several times, and each
-//! unmap ends one of them. Invariant: no two maps for writing share a byte.
+//! An unmap names an object and a pointer. The same pair may have been mapped several times, and each unmap
+//! ends one of these maps. Invariant: no two maps for writing share a byte.
 
 use causeway_proto::id::MemoryId;
 use causeway_proto::region::Region;
 
 use super::range_table::overlap;
 
-/// One map.
+/// A map of a buffer or image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mapping<T> {
-    /// Names it, for [`MapTable::cancel`].
+    /// Identifies the map, for [`MapTable::cancel`].
     pub(super) key: u64,
-    /// The object that was named: the whole one or a part.
+    /// The object that the application mapped: the whole object or a part.
     pub(super) owner: MemoryId,
-    /// Its pointer, counted from where the whole object is mapped.
+    /// Offset of the map's pointer from the address where the whole object is mapped.
     pub(super) at: u64,
-    /// The bytes, in the whole object.
+    /// The mapped bytes, as a region of the whole object.
     pub(super) region: Region,
-    /// Whether the application may write there.
+    /// Whether the application may write to the map.
     pub(super) for_writing: bool,
-    /// What belongs to it.
+    /// Data of the caller.
     pub(super) value: T,
 }
 
-/// See the module.
+/// All maps of one whole object and its parts; see the module.
 #[derive(Debug)]
 pub(super) struct MapTable<T> {
-    // In the order of the calls. Few: programs map a buffer once or twice at a time.
+    // In the order of the calls. The list is short, because programs map a buffer once or twice at a time.
     live: Vec<Mapping<T>>,
 }
 
-/// What an unmap ends, and what must go to the node then.
+/// The result of an unmap: the map that has ended, and the bytes to send to the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unmapped<T> {
-    /// The map that is over.
+    /// The map that has ended.
     pub(super) mapping: Mapping<T>,
-    /// Those (in the whole object) that the application may have written.
+    /// Bytes that the application may have written, as a region of the whole object.
     pub(super) written: Option<Region>,
 }
 
@@ -48,7 +48,7 @@ impl<T> Default for MapTable<T> {
 }
 
 impl<T> MapTable<T> {
-    /// Adds a map; false, and nothing added, when it would write where another one does.
+    /// Adds a map. Returns false and adds nothing if two maps for writing would overlap.
     pub(super) fn insert(&mut self, mapping: Mapping<T>) -> bool {
         let collides =
             |other: &Mapping<T>| other.for_writing && overlap(&mapping.region, &other.region);
@@ -59,29 +59,29 @@ impl<T> MapTable<T> {
         true
     }
 
-    /// The map with this key, to tell it more.
+    /// Returns the map with this key.
     pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut Mapping<T>> {
         self.live.iter_mut().find(|mapping| mapping.key == key)
     }
 
-    /// Takes back a map whose command was never enqueued or failed before its pointer was given out.
+    /// Removes a map whose command was never enqueued, or failed before the application got the pointer.
     pub(super) fn cancel(&mut self, key: u64) -> Option<Mapping<T>> {
         let place = self.live.iter().position(|mapping| mapping.key == key)?;
         Some(self.live.remove(place))
     }
 
-    /// Whether [`MapTable::unmap`] would find one.
+    /// Whether [`MapTable::unmap`] would find a map.
     pub(super) fn is_mapped(&self, owner: MemoryId, at: u64) -> bool {
         self.live
             .iter()
             .any(|mapping| mapping.owner == owner && mapping.at == at)
     }
 
-    /// Ends one map of this object at this pointer; none when there is none.
+    /// Ends one map of this object at this pointer; `None` if there is none.
     ///
-    /// Where several begin there, nobody can say which one is meant: those for reading end
-    /// first, and what is mapped for writing goes to the node each time, so that no order of the
-    /// application's unmaps loses bytes.
+    /// If several maps begin there, the call does not say which one is meant. So maps for reading end
+    /// first. The bytes of a map for writing go to the node with each of these unmaps. That way no order of
+    /// the application's unmaps loses bytes.
     pub(super) fn unmap(&mut self, owner: MemoryId, at: u64) -> Option<Unmapped<T>> {
         let fits = |mapping: &Mapping<T>| mapping.owner == owner && mapping.at == at;
         let written = self
@@ -100,13 +100,13 @@ impl<T> MapTable<T> {
         })
     }
 
-    /// What the application may write.
+    /// Returns the regions that the application may write.
     pub(super) fn for_writing(&self) -> impl Iterator<Item = Region> + '_ {
         let writing = self.live.iter().filter(|mapping| mapping.for_writing);
         writing.map(|mapping| mapping.region)
     }
 
-    /// `CL_MEM_MAP_COUNT` of an object.
+    /// Returns `CL_MEM_MAP_COUNT` of an object.
     pub(super) fn count(&self, owner: MemoryId) -> usize {
         self.live
             .iter()

@@ -1,8 +1,8 @@
-//! Where a buffer or image is mapped: its shadow, or the memory it was made to use.
+//! Where a buffer or image is mapped: in its shadow, or in the memory that it was made to use.
 //!
-//! All maps of a whole object and its parts share one place, so that overlapping ones agree. A shadow holds an
-//! image's rows without gaps; the application's memory holds them with those that it was given with.
-//! Invariant: while something is mapped, or a transfer of a map or unmap runs, the shadow's pages stay.
+//! All maps of a whole object and its parts use the same memory, so that overlapping maps agree. A shadow
+//! holds an image's rows without gaps; the application's memory holds them with its own pitches. Invariant:
+//! while something is mapped, or a transfer of a map or unmap is running, the shadow keeps its pages.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -17,34 +17,34 @@ use crate::error::{ClResult, Status, fail, require};
 use crate::shadow::{self, Shadow};
 use crate::transport::HostRegion;
 
-/// A shadow up to this size keeps its pages until its buffer goes: giving them back and touching them
-/// anew would cost a small map more than the transfer.
+/// Maximum size in bytes of a shadow that keeps its pages until its buffer is destroyed. For a small map,
+/// returning the pages and touching them again would cost more than the transfer.
 const KEPT: u64 = 1 << 20;
 
-/// So many bytes of a fill are put in place together.
+/// Number of bytes of a fill that are copied at once.
 const PORTION: u64 = 1 << 20;
 
-/// Part of every whole buffer.
+/// The maps of a whole object; part of every [`Buffer`].
 #[derive(Debug, Default)]
-pub(super) struct Mapped(Mutex<State>);
+pub(super) struct Mapped(Mutex<MappedState>);
 
 #[derive(Debug, Default)]
-struct State {
-    // Each with the event of its map command, once there is one.
+struct MappedState {
+    // Each with the event of its map command, as soon as there is one.
     maps: MapTable<Option<Arc<Event>>>,
     transfers: usize,
     shadow: Option<Shadow>,
-    // What the shadow holds is wanted also while nothing is mapped: it is the client's copy, of which the directory may
-    // think that it is valid; or it was filled.
+    // Whether the shadow's bytes matter even while nothing is mapped: it is the client's copy, which the
+    // directory may consider valid, or it was filled.
     is_copy: bool,
-    // What unmaps may still take, each by its name.
+    // Regions that unmaps may still read, each with an id.
     uploads: Vec<(u64, Region)>,
-    // Fills under way, and what else has been mapped for writing since the first of them was enqueued.
+    // Number of running fills, and the regions mapped for writing since the first of them was enqueued.
     fills: usize,
     mapped_since: Vec<Region>,
-    // Whether the application's memory takes bytes, once somebody has looked.
+    // Whether the application's memory can be written; `None` until this was checked.
     is_writable: Option<bool>,
-    // The unmaps that may still take bytes from the application's memory.
+    // Unmaps that may still read the application's memory.
     unmaps: Vec<Weak<Event>>,
 }
 
@@ -52,44 +52,44 @@ struct State {
 #[derive(Debug)]
 pub struct NewMap {
     key: u64,
-    /// The bytes in the whole object.
+    /// The mapped bytes, as a region of the whole object.
     pub region: Region,
-    /// Where they are.
+    /// The host memory of the map.
     pub host: HostRegion,
-    /// Keeps the place while the map's transfer runs.
+    /// Keeps the memory alive while the map's transfer runs.
     pub place: Place,
 }
 
-/// What an unmap has to do.
+/// The work of an unmap.
 #[derive(Debug)]
 pub struct Unmap {
-    /// The map command, if it has not succeeded yet.
+    /// The map command, if it has not ended yet.
     pub mapped_by: Option<Arc<Event>>,
-    /// What goes to the node.
+    /// The bytes to send to the node, if any.
     pub upload: Option<Upload>,
-    /// Keeps the place while the unmap's transfer runs.
+    /// Keeps the memory alive while the unmap's transfer runs.
     pub place: Place,
 }
 
 /// Bytes that the application may have written.
 #[derive(Debug)]
 pub struct Upload {
-    /// In the whole object.
+    /// The bytes, as a region of the whole object.
     pub region: Region,
-    /// Where they are.
+    /// The host memory of the bytes.
     pub host: HostRegion,
 }
 
-/// A transfer's hold on the place where a buffer or image is mapped.
+/// A transfer's reference to the memory where a buffer or image is mapped.
 #[derive(Debug)]
 pub struct Place {
     root: Arc<Buffer>,
-    // Of an unmap that takes bytes.
+    // The id of an unmap's region in `uploads`.
     upload: Option<u64>,
 }
 
 impl Place {
-    fn hold(root: &Arc<Buffer>, state: &mut State, takes: Option<Region>) -> Place {
+    fn hold(root: &Arc<Buffer>, state: &mut MappedState, takes: Option<Region>) -> Place {
         state.transfers += 1;
         let upload = takes.map(|region| (next_id(), region));
         state.uploads.extend(upload);
@@ -109,8 +109,8 @@ impl Drop for Place {
     }
 }
 
-impl State {
-    // Gives the pages back when nobody is promised them any more.
+impl MappedState {
+    // Returns the shadow's pages to the system when nothing needs them any more.
     fn rest(&mut self) {
         if !self.is_copy
             && self.transfers == 0
@@ -124,24 +124,24 @@ impl State {
 }
 
 impl Mapped {
-    /// Of a whole object that is always to be here.
+    /// Makes the state of a whole object that always uses `shadow`.
     pub(super) fn at(shadow: Shadow) -> Mapped {
-        Mapped(Mutex::new(State {
+        Mapped(Mutex::new(MappedState {
             shadow: Some(shadow),
-            ..State::default()
+            ..MappedState::default()
         }))
     }
 }
 
 impl Buffer {
-    // The address of the whole object's first byte, once something was mapped.
-    fn base(self: &Arc<Self>, state: &State) -> Option<usize> {
+    // The address of the whole object's first byte, if it has one already.
+    fn base(self: &Arc<Self>, state: &MappedState) -> Option<usize> {
         let shadow = || state.shadow.as_ref().map(Shadow::address);
         self.root().host_address().or_else(shadow)
     }
 
-    // The same; now something is.
-    fn base_made(self: &Arc<Self>, state: &mut State) -> Option<usize> {
+    // Like `base`, but makes the shadow if necessary.
+    fn base_made(self: &Arc<Self>, state: &mut MappedState) -> Option<usize> {
         if self.root().host_address().is_none() && state.shadow.is_none() {
             state.shadow = Shadow::new(self.root().size());
             state.is_copy = self.context().is_distributed();
@@ -149,10 +149,10 @@ impl Buffer {
         self.base(state)
     }
 
-    /// The address of the whole object's first byte in the client's copy of it.
+    /// Returns the address of the first byte in the client's copy of the whole object.
     ///
     /// # Errors
-    /// `CL_OUT_OF_HOST_MEMORY` without address space.
+    /// `CL_OUT_OF_HOST_MEMORY` when the client has no address space for the copy.
     pub(super) fn client_base(self: &Arc<Self>) -> ClResult<usize> {
         let mut state = self.root().mapped.0.lock();
         let base = self.base_made(&mut state);
@@ -162,8 +162,8 @@ impl Buffer {
     /// Maps a region of this object.
     ///
     /// # Errors
-    /// `CL_INVALID_OPERATION` when it would write where another map does, `CL_MAP_FAILURE` without
-    /// address space, `CL_INVALID_VALUE` when the region is not inside.
+    /// `CL_INVALID_OPERATION` when two maps for writing would overlap, `CL_MAP_FAILURE` when the client has
+    /// no address space, `CL_INVALID_VALUE` when the region is not inside.
     pub fn map(self: &Arc<Self>, region: &Region, for_writing: bool) -> ClResult<NewMap> {
         let (root, region) = (self.root(), self.in_root(region)?);
         let mut state = root.mapped.0.lock();
@@ -180,6 +180,7 @@ impl Buffer {
         };
         let key = mapping.key;
         require(state.maps.insert(mapping), CL_INVALID_OPERATION)?;
+        // A running fill must not overwrite what the application writes through this map.
         if for_writing && state.fills > 0 {
             state.mapped_since.push(region);
         }
@@ -191,9 +192,10 @@ impl Buffer {
         })
     }
 
-    /// Whether a map may bring bytes to where this object is mapped. Not so where the object was made to use
-    /// memory that is read-only: nobody but a kernel can have changed them, and bringing them would end the
-    /// program. `is_writable` looks at an address, once for a whole object, before the application has had a map of it.
+    /// Whether a map may copy bytes to the memory of this object. False if the object was made to use
+    /// read-only memory: the copy would crash the program, and only a kernel can have changed the bytes.
+    /// `is_writable` checks an address. It is called once for a whole object, before the application has a
+    /// map of it.
     pub fn takes_bytes(self: &Arc<Self>, is_writable: impl FnOnce(usize) -> bool) -> bool {
         let root = self.root();
         let Some(address) = root.host_address() else {
@@ -205,22 +207,22 @@ impl Buffer {
             root.mapped.0.lock().is_writable = Some(takes);
             if !takes && root.flags() & CL_MEM_READ_ONLY == 0 {
                 tracing::warn!(
-                    "a buffer or image uses memory that cannot be written: maps of it show what the program put there, \
-                     and nothing that kernels write"
+                    "CL_MEM_USE_HOST_PTR memory of a buffer or image is read-only, so maps of it do not show what \
+                     kernels write; pass writable memory or CL_MEM_READ_ONLY"
                 );
             }
             takes
         })
     }
 
-    /// A map got its command.
+    /// Sets the command of a map.
     pub fn mapped_by(self: &Arc<Self>, map: MapKey, event: &Arc<Event>) {
         if let Some(mapping) = self.root().mapped.0.lock().maps.get_mut(map.0) {
             mapping.value = Some(event.clone());
         }
     }
 
-    /// A map whose pointer the application never gets.
+    /// Removes a map whose pointer the application never gets.
     pub fn cancel_map(self: &Arc<Self>, map: MapKey) {
         let cancelled = {
             let mut state = self.root().mapped.0.lock();
@@ -228,12 +230,12 @@ impl Buffer {
             state.rest();
             cancelled
         };
-        // Its event may be the last that holds others: not under the lock.
+        // Dropped without the lock: the map's event may be the last reference to other objects.
         drop(cancelled);
     }
 
-    // Where an address of a map lies in the place, if it can be in it.
-    fn place_of(self: &Arc<Self>, state: &State, address: usize) -> Option<u64> {
+    // The offset of an address from the start of the mapped memory; `None` for an address before it.
+    fn place_of(self: &Arc<Self>, state: &MappedState, address: usize) -> Option<u64> {
         let at = address.checked_sub(self.base(state)?)?;
         Some(at as u64)
     }
@@ -249,7 +251,7 @@ impl Buffer {
     /// Ends a map of this object at this address.
     ///
     /// # Errors
-    /// `CL_INVALID_VALUE` when there is none.
+    /// `CL_INVALID_VALUE` when there is no such map.
     pub fn unmap(self: &Arc<Self>, address: usize) -> ClResult<Unmap> {
         let mut state = self.root().mapped.0.lock();
         let unmapped = self
@@ -260,10 +262,10 @@ impl Buffer {
         };
         let place = Place::hold(self.root(), &mut state, unmapped.written);
         let base = self.base(&state);
-        // Letting go of an event sends: not under the lock.
+        // Dropping an event may send, so the lock is released first.
         drop(state);
         let mapped_by = unmapped.mapping.value;
-        // What a failed map never fetched must not overwrite what is there.
+        // The bytes of a failed map never arrived, so they must not overwrite the node's.
         let failed = mapped_by.as_ref().is_some_and(|event| event.status() < 0);
         let upload = unmapped.written.zip(base).map(|(region, base)| Upload {
             region,
@@ -276,31 +278,32 @@ impl Buffer {
         })
     }
 
-    /// An unmap got its command, which takes what was written.
+    /// Records the command of an unmap that may read the application's memory.
     pub fn unmapped_by(self: &Arc<Self>, event: &Arc<Event>) {
         if self.root().host_address().is_none() {
             return;
         }
         let mut unmaps = std::mem::take(&mut self.root().mapped.0.lock().unmaps);
-        // Letting go of an event sends: not under the lock.
+        // Dropping an event may send, so the list is taken out of the lock.
         unmaps.retain(|unmap| unmap.upgrade().is_some_and(|unmap| !unmap.is_done()));
         unmaps.push(Arc::downgrade(event));
         self.root().mapped.0.lock().unmaps.append(&mut unmaps);
     }
 
-    /// Waits until no unmap takes bytes from the application's memory any more, which it may give back once it
-    /// has released the object. Not for what waits for the application itself.
+    /// Waits until no unmap reads the application's memory any more, because the application may free it
+    /// after releasing the object. Ignores unmaps that wait for the application itself.
     pub fn leave_host_memory(self: &Arc<Self>) {
         let unmaps = std::mem::take(&mut self.root().mapped.0.lock().unmaps);
         for unmap in unmaps.iter().filter_map(Weak::upgrade) {
             if !unmap.is_done() && !unmap.is_gated() {
-                // How it ends is told to whoever asks for its event.
+                // The application can see a failure in the unmap's own event.
                 let _ = unmap.outcome();
             }
         }
     }
 
-    /// Bytes of the whole object, which is always here, are about to come without a map.
+    /// Begins a fill: bytes are about to arrive without a map, for a whole object that always has its
+    /// shadow.
     pub(super) fn fill(self: &Arc<Self>, region: Region) -> Fill {
         let root = self.root().clone();
         {
@@ -313,14 +316,14 @@ impl Buffer {
         Fill { root, region }
     }
 
-    /// `CL_MEM_MAP_COUNT`.
+    /// Returns `CL_MEM_MAP_COUNT`.
     #[must_use]
     pub fn map_count(self: &Arc<Self>) -> usize {
         self.root().mapped.0.lock().maps.count(self.id())
     }
 }
 
-/// Bytes on their way to where an object always is, though nobody has mapped them.
+/// Bytes that will be copied to an object's shadow without a map.
 #[derive(Debug)]
 pub(super) struct Fill {
     root: Arc<Buffer>,
@@ -328,10 +331,10 @@ pub(super) struct Fill {
 }
 
 impl Fill {
-    /// The bytes have come; `bytes` gives a part of them, counted from the first. What the application may write now, has
-    /// written since, or has given back to be taken, stays as it is.
+    /// Copies the bytes into place; `bytes` returns a part of them, by offset and length. Leaves out
+    /// regions that are mapped for writing, were so during the fill, or are still being read by an unmap.
     pub(super) fn land(&self, bytes: impl Fn(u64, u64) -> Option<Vec<u8>>) {
-        // Under the lock: nobody maps meanwhile.
+        // The lock stays held, so that nobody maps during the copy.
         let state = self.root.mapped.0.lock();
         let Some(base) = self.root.base(&state) else {
             return;
@@ -348,7 +351,10 @@ impl Fill {
                 let landed =
                     landed.is_some_and(|(at, bytes)| shadow::view(base, at, None).copy_in(&bytes));
                 if !landed {
-                    tracing::error!("the node answered a migration with too few bytes");
+                    tracing::error!(
+                        "the node returned too few bytes for an SVM migration to the host (protocol error); \
+                         the rest of the range is unchanged"
+                    );
                     return;
                 }
             }
@@ -384,18 +390,18 @@ fn without(range: Range<u64>, regions: impl Iterator<Item = Region>) -> Vec<(u64
     parts
 }
 
-/// Names a map of a buffer.
+/// Identifies a map of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MapKey(u64);
 
 impl NewMap {
-    /// Its name.
+    /// Returns the key of the map.
     #[must_use]
     pub fn key(&self) -> MapKey {
         MapKey(self.key)
     }
 
-    /// What the application gets.
+    /// Returns the address that the application gets.
     #[must_use]
     pub fn address(&self) -> usize {
         self.host.address()

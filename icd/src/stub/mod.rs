@@ -1,11 +1,11 @@
-//! The client's side of every OpenCL object: safe Rust, ids and states, no C.
+//! Client-side stubs of all OpenCL objects: safe Rust that works on ids and states, without the C ABI.
 //!
-//! One file per OpenCL noun. A stub holds what can be answered without the network and knows how to
-//! say the rest to its sites. Ids are unique in the process; an object has one on each site where it
-//! has come to be (`remote.rs`).
+//! There is one file per OpenCL noun. A stub answers from local state what it can, and sends everything
+//! else as commands to its sites. Ids are unique in the process. An object has one id on each site where it
+//! has been created (`remote.rs`).
 //!
-//! Not here: handles and argument checks (`api`), sockets (`transport`). Invariant: no lock of a stub
-//! is held while the application is called or a socket is waited for.
+//! Not here: handles and argument checks (`api`), sockets (`transport`). Invariant: no thread holds a
+//! stub's lock while it calls the application or waits for a socket.
 
 mod ask;
 mod binding;
@@ -19,20 +19,17 @@ pub mod device_queue;
 mod distributed;
 mod encoded;
 mod event;
-mod extensions;
 mod host_ranges;
 pub mod image;
+mod info;
 pub mod kernel;
-mod lenience;
 mod link;
 mod map_table;
 mod mapped;
-mod pci;
 pub mod peer;
 pub mod pipe;
 mod platform;
 mod precedence;
-mod presented;
 pub mod program;
 mod queue;
 mod range_table;
@@ -47,7 +44,6 @@ mod sub_device;
 pub mod svm;
 pub mod timer;
 mod transfer;
-mod undefined;
 mod work;
 
 pub use binding::Binding;
@@ -80,11 +76,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-/// Buffers and images that a command reads or writes: they live until it is done. As many as most commands have need no
-/// memory of their own.
+/// Buffers and images that a command reads or writes; the command keeps them alive until it is done. Up to
+/// eight need no allocation, which is enough for most commands.
 pub type Hold = SmallVec<[Arc<Buffer>; 8]>;
 
-/// The next id of the process's one counter; never 0.
+/// Returns the next id of the process-wide counter; never 0.
 pub fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -1,7 +1,8 @@
-//! What makes a memory object a pipe: a [`Buffer`](super::Buffer) of which no byte is ever moved.
+//! The properties that make a memory object a pipe: a [`Buffer`](super::Buffer) whose bytes are never
+//! moved.
 //!
-//! Its packets are where the kernels run that put them in, and nobody else can read them. So in a context of several
-//! sites a pipe belongs to the first one that a launch uses it on, and launches elsewhere are refused.
+//! Only kernels on the same site can read the packets. So in a context of several sites, a pipe belongs to
+//! the first site where a launch uses it, and launches elsewhere fail.
 
 use std::sync::OnceLock;
 
@@ -10,17 +11,17 @@ use cl_headers::types::{CL_DEVICE_MAX_PIPE_ARGS, CL_DEVICE_PIPE_SUPPORT, CL_INVA
 use super::{Device, Site};
 use crate::error::{ClResult, require};
 
-/// See the module.
+/// The pipe part of a [`Buffer`](super::Buffer); see the module.
 #[derive(Debug)]
 pub struct Pipe {
     packet_size: u32,
     max_packets: u32,
-    // The index of the site that it belongs to, once it does.
+    // Index of the site that the pipe belongs to; unset before the first launch.
     home: OnceLock<usize>,
 }
 
 impl Pipe {
-    /// One that belongs to no site yet.
+    /// Makes a pipe that belongs to no site yet.
     #[must_use]
     pub fn new(packet_size: u32, max_packets: u32) -> Pipe {
         Pipe {
@@ -30,35 +31,36 @@ impl Pipe {
         }
     }
 
-    /// `CL_PIPE_PACKET_SIZE`, bytes.
+    /// Returns `CL_PIPE_PACKET_SIZE`, in bytes.
     #[must_use]
     pub fn packet_size(&self) -> u32 {
         self.packet_size
     }
 
-    /// `CL_PIPE_MAX_PACKETS`.
+    /// Returns `CL_PIPE_MAX_PACKETS`.
     #[must_use]
     pub fn max_packets(&self) -> u32 {
         self.max_packets
     }
 
-    /// Bytes of its packets.
+    /// Returns the size of all packets, in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         u64::from(self.packet_size) * u64::from(self.max_packets)
     }
 
-    /// A launch uses it on a site.
+    /// Records that a launch uses the pipe on a site.
     ///
     /// # Errors
-    /// `CL_INVALID_OPERATION` when it belongs to another one.
+    /// `CL_INVALID_OPERATION` when the pipe belongs to another site.
     pub(super) fn use_on(&self, site: &Site) -> ClResult {
         let home = *self.home.get_or_init(|| site.index());
         require(home == site.index(), CL_INVALID_OPERATION)
     }
 }
 
-/// Whether a device has pipes: as it says, or as all of OpenCL 2.x have them.
+/// Whether a device supports pipes: the device reports so, or it is an OpenCL 2.x device with pipe
+/// arguments.
 #[must_use]
 pub fn has_pipes(device: &Device) -> bool {
     let says = device.number(CL_DEVICE_PIPE_SUPPORT) != 0;

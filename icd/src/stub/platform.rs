@@ -1,11 +1,12 @@
-//! The one platform, *Causeway*: its devices are those of every connected server.
+//! The one platform, *Causeway*: its devices are those of all connected servers.
 //!
-//! Enumeration is free: it reads the supervisors' inventories, opens no session and is remembered; only
-//! servers that did not answer, or were lost since, are asked again, now and then. Nothing configured: no
-//! platform, no socket, no thread. What a device manager gives is reserved then, and its nodes are servers as others.
+//! Enumeration is cheap: it reads the supervisors' inventories, opens no session, and remembers the result.
+//! Later calls query only servers that did not answer or were lost, with pauses in between. Without
+//! configuration there is no platform, socket or thread. With a device manager, enumeration reserves
+//! devices, and their nodes become servers.
 //!
-//! Invariant: a node is one server, by however many addresses it was found; servers are never removed, so
-//! that their devices' handles stay what they are.
+//! Invariant: a node is one server, however many addresses lead to it. Known servers are kept, so that
+//! their devices' handles stay valid.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -22,37 +23,39 @@ use cl_headers::types::{
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::device::Device;
-use super::{Binding, Server, extensions};
+use super::info::extensions;
+use super::{Binding, Server};
 use crate::config::{Address, ServerSettings, Settings};
 use crate::error::{ClResult, fail, require};
 use crate::lease::{Lease, Offer, Offered, Unconfirmed};
 use crate::transport::{self, Reply, Target};
 
-/// What may stand before a server's address.
+/// Optional prefix of a server's address.
 const SCHEME: &str = "causeway://";
 
-/// See the module.
+/// The platform; see the module.
 #[derive(Debug)]
 pub struct Platform {
     pub(crate) binding: Binding,
     settings: &'static Settings,
-    // What a device manager gives.
+    // Devices from a device manager, if one is configured.
     lease: Option<Arc<Lease>>,
-    // In the order in which they became known, the configured ones first.
+    // In the order in which the servers became known, configured ones first.
     servers: RwLock<Vec<Arc<Server>>>,
-    // Held while nodes are asked (a second at most; a device manager's and a lease's nodes for longer), and while
-    // servers come and go.
+    // Locked while nodes are queried, and while servers are added or removed. Queries take a second at
+    // most; those of a device manager and of a lease's nodes may take longer.
     asking: Mutex<Asking>,
 }
 
-/// Whether the configured servers were asked.
+/// Whether the configured servers have been added to the list.
 #[derive(Debug, Default)]
 struct Asking {
     begun: bool,
 }
 
 impl Platform {
-    /// The platform; none when neither a server nor a lease is configured, or inside of a daemon's own process.
+    /// Returns the platform. `None` when neither a server nor a lease is configured, and in a daemon's own
+    /// processes.
     #[must_use]
     pub fn get() -> Option<&'static Arc<Platform>> {
         static PLATFORM: OnceLock<Option<Arc<Platform>>> = OnceLock::new();
@@ -77,8 +80,9 @@ impl Platform {
             .as_ref()
     }
 
-    /// All devices of connected servers, in the order of the servers. The first call asks the nodes, later
-    /// ones those that do not answer, not often: at most a second.
+    /// Returns all devices of connected servers, in the order of the servers. The first call queries the
+    /// nodes. Later calls query only those that do not answer, with pauses in between. A query takes a
+    /// second at most.
     #[must_use]
     pub fn devices(&self) -> Vec<Arc<Device>> {
         drop(self.ask());
@@ -87,8 +91,8 @@ impl Platform {
         connected.flat_map(|server| server.devices()).collect()
     }
 
-    /// The extensions that all devices have, with the lowest version: those that every platform must report
-    /// as its own besides. Asks as [`Platform::devices`] does.
+    /// Returns the extensions that all devices have, each with the lowest version among the devices. The
+    /// platform reports these in addition to its own. May query nodes, as [`Platform::devices`] does.
     #[must_use]
     pub fn common_extensions(&self) -> Vec<(String, cl_version)> {
         let devices = self.devices();
@@ -100,8 +104,8 @@ impl Platform {
         extensions::common(&told.collect::<Vec<_>>())
     }
 
-    /// `clUnloadPlatformCompiler`: passes the hint on to the nodes' drivers, as far as the program has
-    /// sessions with them. Waits for nothing.
+    /// `clUnloadPlatformCompiler`: passes the hint to the drivers of all nodes that this process has a
+    /// session with. Does not wait.
     pub fn unload_compiler(&self) {
         let servers = self.servers.read().clone();
         for server in servers {
@@ -111,13 +115,13 @@ impl Platform {
             let devices = server.devices();
             let platforms: BTreeSet<u32> = devices.iter().map(|of| of.platform().0).collect();
             for platform in platforms {
-                // A lost session has nothing loaded.
+                // A lost session has no compiler loaded, so its error does not matter.
                 let _ = session.send(&Kind::UnloadCompiler(UnloadCompiler { platform }));
             }
         }
     }
 
-    /// The server of a device.
+    /// Returns the server of a device.
     #[must_use]
     pub fn server_of(&self, device: &Device) -> Option<Arc<Server>> {
         let servers = self.servers.read();
@@ -125,10 +129,11 @@ impl Platform {
         servers.iter().find(own).cloned()
     }
 
-    /// `clConnectServerWWU`: the server at an address, with one reference more.
+    /// `clConnectServerWWU`: returns the server at `url`, with one more reference.
     ///
     /// # Errors
-    /// `CL_INVALID_VALUE` for what is no address; `CL_CONNECTION_FAILURE_WWU`.
+    /// `CL_INVALID_VALUE` when `url` is not an address; `CL_CONNECTION_FAILURE_WWU` when the node cannot be
+    /// reached.
     pub fn connect(&self, url: &str) -> ClResult<Arc<Server>> {
         let Some(address) = address_of(url) else {
             return fail(CL_INVALID_VALUE);
@@ -158,6 +163,7 @@ impl Platform {
                 return fail(CL_CONNECTION_FAILURE_WWU);
             }
         };
+        // The node may be known already by another address.
         let same_node = self.find(|server| server.uuid() == inventory.node_uuid);
         let server = match same_node {
             Some(server) => {
@@ -182,15 +188,17 @@ impl Platform {
         Ok(server)
     }
 
-    /// `clDisconnectServerWWU`: one reference less.
+    /// `clDisconnectServerWWU`: removes one reference.
     ///
     /// # Errors
-    /// `CL_INVALID_OPERATION` when there is none.
+    /// `CL_INVALID_OPERATION` when the server has no reference.
     pub fn disconnect(&self, server: &Server) -> ClResult {
+        // Locked, so that no `connect` adds a reference meanwhile.
         let _nobody_connects = self.asking.lock();
         require(server.remove_reference(), CL_INVALID_OPERATION)?;
         if let Some(lease) = self.lease.as_ref().filter(|lease| lease.has(server.node())) {
             let in_use = |server: &Server| server.is_connected() && lease.has(server.node());
+            // The last server of the lease has gone, so the devices can go back to the manager.
             if self.find(in_use).is_none() {
                 lease.leave();
             }
@@ -198,11 +206,11 @@ impl Platform {
         Ok(())
     }
 
-    /// Makes a lease of what a device manager has set aside, if some of the devices are of it. Waits for the network
-    /// only the first time.
+    /// Turns the reservation into a lease, if some of `devices` come from the device manager. Waits for the
+    /// network only the first time.
     ///
     /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` when the manager does not give it, or gives other devices by now.
+    /// `CL_DEVICE_NOT_AVAILABLE` when the manager refuses the lease, or now offers other devices.
     pub fn confirm(&self, devices: &[Arc<Device>]) -> ClResult {
         let Some(lease) = &self.lease else {
             return Ok(());
@@ -214,8 +222,8 @@ impl Platform {
         for _ in 0..2 {
             match lease.confirm() {
                 Ok(()) => return Ok(()),
-                Err(Unconfirmed::Unheard) => break,
-                // A program may think for longer than a reservation is kept.
+                Err(Unconfirmed::NoAnswer) => break,
+                // The reservation expired before the program created a context; reserve again.
                 Err(Unconfirmed::Over) => drop(self.ask()),
             }
             let mut leased = devices.iter().filter(|device| is_leased(device));
@@ -231,7 +239,7 @@ impl Platform {
         servers.iter().find(|server| is(server)).cloned()
     }
 
-    // Asks those that are due; all, the first time.
+    // Queries the servers that are due; the first call queries all.
     fn ask(&self) -> MutexGuard<'_, Asking> {
         let mut asking = self.asking.lock();
         if !std::mem::replace(&mut asking.begun, true) {
@@ -239,6 +247,7 @@ impl Platform {
             *self.servers.write() = configured.collect();
         }
         let now = Instant::now();
+        // Starts the reservation first, so that it runs while the configured nodes are queried.
         let reserving = self.lease.as_ref().and_then(Lease::enumerate);
         let servers = self.servers.read();
         let due: Vec<Arc<Server>> = servers
@@ -250,7 +259,7 @@ impl Platform {
         if !due.is_empty() {
             let targets: Vec<Target> = due.iter().map(|server| server.node().target()).collect();
             for (server, reply) in due.iter().zip(transport::ask(&targets)) {
-                self.hear(server, reply, now);
+                self.on_reply(server, reply, now);
             }
         }
         if let (Some(lease), Some(reserving)) = (&self.lease, reserving)
@@ -261,7 +270,8 @@ impl Platform {
         asking
     }
 
-    // The nodes of an offer become servers. One that is known already, by the configuration say, stays what it is.
+    // Turns the nodes of an offer into servers. A node that is known already, for example from the
+    // configuration, keeps its server.
     fn adopt(&self, lease: &Arc<Lease>, offer: Offer, asked: Instant) {
         let mut nodes = Vec::new();
         for Offered {
@@ -283,22 +293,22 @@ impl Platform {
             if !server.is_connected() {
                 server.add_references(1);
             }
-            // The lease before may have ended.
+            // The end of an earlier lease may have disconnected the node.
             server.node().connect();
             server.node().set_credential(offer.credential.clone());
             nodes.push(Arc::clone(server.node()));
-            self.hear(&server, reply, asked);
+            self.on_reply(&server, reply, asked);
         }
         let before = lease.replace_nodes(nodes);
         for node in before.iter().filter(|node| !lease.has(node)) {
             if let Some(server) = self.find(|server| Arc::ptr_eq(server.node(), node)) {
-                // Nobody else knows what it was.
+                // The node belongs to a lease that was replaced, so all its references go.
                 while server.remove_reference() {}
             }
         }
     }
 
-    fn hear(&self, server: &Arc<Server>, reply: Reply, asked: Instant) {
+    fn on_reply(&self, server: &Arc<Server>, reply: Reply, asked: Instant) {
         server.node().note_round_trip(reply.round_trip);
         let inventory = match reply.inventory {
             Ok(inventory) => inventory,
@@ -309,8 +319,8 @@ impl Platform {
         };
         let hidden = (self.lease.is_none() && hides_all(&inventory)).then(|| {
             format!(
-                "{}: this node's devices are given out by a device manager: run the program by causeway run --request 1 -- \
-                 PROGRAM, or set CAUSEWAY_MANAGER and CAUSEWAY_REQUEST=1",
+                "{}: a device manager controls this node's devices; run the program with `causeway run --request 1 -- \
+                 PROGRAM`, or set CAUSEWAY_MANAGER and CAUSEWAY_REQUEST=1",
                 server.node().address()
             )
         });
@@ -321,17 +331,19 @@ impl Platform {
         match self.find(is_other) {
             Some(known) => {
                 tracing::warn!(
-                    "{} and {} are one node ({}): it is taken once",
+                    "servers {} and {} are the same node ({}); using {} only; remove one of them from servers.toml",
                     known.node().address(),
                     server.node().address(),
-                    known.name()
+                    known.name(),
+                    known.node().address()
                 );
                 if server.uuid().is_empty() {
-                    // Never reached, so nobody but the list holds it.
+                    // The server was never reached, so the application has no handle of it and it can be
+                    // removed.
                     let mut servers = self.servers.write();
                     servers.retain(|of| !Arc::ptr_eq(of, server));
                 } else {
-                    // Its machine is gone, and the address is another's now.
+                    // The server's machine is gone, and another node has the address now.
                     while server.remove_reference() {}
                 }
             }
@@ -340,7 +352,7 @@ impl Platform {
     }
 }
 
-/// Whether the node has devices, and shows this program none of them.
+/// Whether the node has devices but shows none of them to this program.
 fn hides_all(inventory: &Inventory) -> bool {
     let devices = inventory.platforms.iter().flat_map(|of| &of.devices);
     let mut devices = devices.peekable();

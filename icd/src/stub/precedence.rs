@@ -1,8 +1,8 @@
-//! What the application put before a command, among what its own user events hold back.
+//! The gated commands that the application put before a command.
 //!
-//! The worker keeps the order of commands; the client asks only here, and only about *gated* commands
-//! (behind an unset user event of the application), which are few. Invariant: an edge is one of the
-//! specification's: an in-order queue, a barrier, a wait list. None comes from shared memory.
+//! The worker keeps the order of commands. The client needs it only here, and only for *gated* commands
+//! (behind an unset user event of the application), which are few. Invariant: every dependency is one of
+//! the specification's: an in-order queue, a barrier or a wait list. None comes from shared memory.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use causeway_proto::id::EventId;
 
 use super::{Event, Queue};
 
-/// Keeps of these gated commands those that come before a command about to be enqueued on `queue`
-/// with this wait list.
+/// Removes from `commands`, which are gated, those that do not come before a command about to be enqueued
+/// on `queue` with this wait list.
 pub(super) fn retain_before(
     commands: &mut HashSet<EventId>,
     queue: &Arc<Queue>,
@@ -32,7 +32,7 @@ pub(super) fn retain_before(
 struct Search {
     seen: HashSet<EventId>,
     left: Vec<Arc<Event>>,
-    // In-order queues, and up to where they have been looked at.
+    // In-order queues, each with the command up to which it was searched.
     queues: HashMap<u64, EventId>,
 }
 
@@ -54,8 +54,8 @@ impl Search {
         }
     }
 
-    // What an in-order queue runs before this command of it. Not by links from command to command: one
-    // that failed early would break the chain.
+    // Adds the commands that an in-order queue runs before this one. Links from command to command would
+    // not do: a command that failed early would break the chain.
     fn look_back(&mut self, queue: &Arc<Queue>, before: EventId) {
         let seen = self.queues.entry(queue.id().0).or_insert(EventId(0));
         if seen.0 >= before.0 {

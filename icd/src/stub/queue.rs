@@ -1,13 +1,13 @@
-//! A command queue: where commands get their place in the order.
+//! A command queue: fixes the order of its commands.
 //!
-//! [`Queue::submit`] is the one way in. It gives the command its event, tells the session to expect
-//! the completion, and appends the command to the wire, all under the queue's lock, so that the
-//! order of calls is the order on the wire. It waits for nobody.
+//! [`Queue::submit`] is the only way to enqueue. It makes the event, tells the session to expect the
+//! completion, and appends the command to the outbox. All of that happens under the queue's lock, so the
+//! order of calls is the order on the wire. Enqueueing never waits for an answer.
 
 mod long_lists;
 mod order;
-mod unseen;
-mod untold;
+mod unobserved;
+mod unreported;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 use self::order::Order;
 pub(super) use self::order::{Place, Standing};
-use self::untold::Untold;
+use self::unreported::Unreported;
 use super::encoded::EncodedEnqueue;
 use super::event::{Finisher, Life};
 use super::work::OnWire;
@@ -28,12 +28,12 @@ use super::{Binding, Context, Device, Event, Hold, Site, Work, next_id};
 use crate::error::{ClResult, Status};
 use crate::transport::waiting_next;
 
-/// See the module.
+/// A command queue; see the module.
 #[derive(Debug)]
 pub struct Queue {
     pub(crate) binding: Binding,
     id: QueueId,
-    // Whether the node's queue goes with this stub.
+    // Whether dropping this stub releases the node's queue.
     owned: bool,
     context: Arc<Context>,
     site: Arc<Site>,
@@ -41,33 +41,35 @@ pub struct Queue {
     properties: u64,
     property_list: Vec<u64>,
     order: Mutex<Order>,
-    // Incomplete commands whose end the application can see: it has the event, or they write host memory.
+    // Number of incomplete commands whose end the application can observe: it has the event, or the command
+    // writes host memory.
     visible: AtomicUsize,
-    // Failures that no wait list explains and no call has told.
-    untold: Mutex<Untold>,
+    // Failures that the application has not been told, except those caused by a failed wait list.
+    unreported: Mutex<Unreported>,
     // The last blocking command that returned before it was complete.
-    promised: Mutex<Weak<Event>>,
+    early_return: Mutex<Weak<Event>>,
 }
 
 /// A command about to be enqueued.
 pub struct Submission {
-    /// What it does.
+    /// The work of the command.
     pub work: Work,
-    /// `CL_EVENT_COMMAND_TYPE` of its event.
+    /// `CL_EVENT_COMMAND_TYPE` of the command's event.
     pub command: u32,
     /// The wait list.
     pub wait: Vec<Arc<Event>>,
-    /// What must live until it is done.
+    /// Buffers and images that must stay alive until the command is done.
     pub hold: Hold,
-    /// Runs when it is done, before anybody sees that.
+    /// Runs when the command is done, before the end becomes visible.
     pub finisher: Option<Finisher>,
-    /// Whether the application can see its end: it asked for the event, or host memory is written.
+    /// Whether the application can observe the end: it asked for the event, or the command writes host
+    /// memory.
     pub visible: bool,
 }
 
 impl Queue {
-    /// `properties`: the bits of `CL_QUEUE_PROPERTIES`; `property_list`: as the application gave it, with
-    /// its 0, empty for none.
+    /// Makes a queue on `device`. `properties` are the bits of `CL_QUEUE_PROPERTIES`. `property_list` is
+    /// the list as the application gave it: with the terminating 0, or empty for none.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
@@ -79,6 +81,7 @@ impl Queue {
     ) -> ClResult<Arc<Queue>> {
         let id = QueueId(next_id());
         let mut wire: Vec<u64> = property_list.clone();
+        // Without the terminating 0.
         wire.pop();
         if wire.is_empty() && properties != 0 {
             wire = vec![
@@ -97,8 +100,10 @@ impl Queue {
         queue.properties = properties;
         queue.property_list = property_list;
         let queue = Arc::new(queue);
+        // With a second queue, the application could observe that a blocking command on the first returned
+        // early.
         for other in queue.context.add_queue(&queue) {
-            other.keep_promise();
+            other.settle_early_return();
         }
         Ok(queue)
     }
@@ -115,13 +120,14 @@ impl Queue {
             property_list: Vec::new(),
             order: Mutex::default(),
             visible: AtomicUsize::new(0),
-            untold: Mutex::default(),
-            promised: Mutex::default(),
+            unreported: Mutex::default(),
+            early_return: Mutex::default(),
         }
     }
 
-    /// The context's own in-order queue, for work that no queue of the application orders: initial
-    /// contents. The node's queue lives with the context, so the stub may come and go.
+    /// Returns a stub of the context's internal in-order queue, which runs work that belongs to no queue of
+    /// the application, such as initial contents. The node's queue lives as long as the context, so this
+    /// stub may be dropped at any time.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
@@ -140,62 +146,64 @@ impl Queue {
         Ok(Arc::new(queue))
     }
 
-    /// Its context.
+    /// Returns the queue's context.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// Where its device is.
+    /// Returns the site of the queue's device.
     #[must_use]
     pub fn site(&self) -> &Arc<Site> {
         &self.site
     }
 
-    /// Its device.
+    /// Returns the queue's device.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// `CL_QUEUE_PROPERTIES`.
+    /// Returns `CL_QUEUE_PROPERTIES`.
     #[must_use]
     pub fn properties(&self) -> u64 {
         self.properties
     }
 
-    /// `CL_QUEUE_PROPERTIES_ARRAY`, with its 0; empty when made without a list.
+    /// Returns `CL_QUEUE_PROPERTIES_ARRAY`, with the terminating 0; empty when the queue was made without a
+    /// list.
     #[must_use]
     pub fn property_list(&self) -> &[u64] {
         &self.property_list
     }
 
-    /// Whether commands run in the order they were enqueued.
+    /// Whether commands run in the order in which they were enqueued.
     #[must_use]
     pub fn is_in_order(&self) -> bool {
         self.properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0
     }
 
-    /// Whether somebody may ask for the times of its commands.
+    /// Whether the queue records profiling times.
     #[must_use]
     pub fn is_profiling(&self) -> bool {
         self.properties & CL_QUEUE_PROFILING_ENABLE != 0
     }
 
-    /// Whether a transfer enqueued now with this wait list might be held back by an unset user event
-    /// of the application. May say yes too often, never no too often.
+    /// Whether an unset user event of the application might hold back a transfer that is enqueued now with
+    /// this wait list. May return true wrongly, but never false wrongly.
     #[must_use]
     pub fn would_gate(&self, wait: &[Arc<Event>]) -> bool {
         let mut order = self.order.lock();
         order.would_gate(self.is_in_order(), Place::Ordinary, wait)
     }
 
-    /// The incomplete commands that the application may hold back, oldest first.
+    /// Returns the incomplete commands that the application may hold back, oldest first.
     pub(super) fn gated_events(&self) -> Vec<Arc<Event>> {
         self.order.lock().gated.all()
     }
 
-    /// Those of them that the queue's order puts before an ordinary command enqueued now.
+    /// Returns those of [`Queue::gated_events`] that the queue's order puts before an ordinary command
+    /// enqueued now.
     pub(super) fn gated_before_next(&self) -> Vec<Arc<Event>> {
         let mut order = self.order.lock();
         order
@@ -203,22 +211,24 @@ impl Queue {
             .all()
     }
 
-    /// Whether everything enqueued so far whose end the application can see has ended.
+    /// Whether all commands whose end the application can observe have ended.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.visible.load(Ordering::Acquire) == 0
     }
 
-    /// Whether a blocking command may return before it is complete because the application cannot tell:
-    /// this is the context's only queue, in order, and nothing whose end one could see is under way.
+    /// Whether a blocking command may return before it is complete, because the application cannot observe
+    /// the difference. That needs an in-order queue, the only one of its context, without incomplete
+    /// commands that the application can observe.
     #[must_use]
     pub fn is_private(&self) -> bool {
         self.is_in_order() && self.is_quiet() && self.context.has_one_queue()
     }
 
-    /// Whether a command that moves nothing and has no event may be left out, as far as its wait list and the session
-    /// tell: all that it waits for has ended well. The queue must be idle besides ([`Queue::is_idle`]), because the
-    /// command keeps mapped memory that commands before it may still use.
+    /// Whether wait list and session allow to leave out a command that moves no bytes and has no event: all
+    /// events of the wait list have succeeded, and the session is alive. The queue must also be idle
+    /// ([`Queue::is_idle`]), because the command keeps mapped memory alive that earlier commands may still
+    /// use.
     #[must_use]
     pub fn may_leave_out(&self, wait: &[Arc<Event>]) -> bool {
         !self.context.is_distributed()
@@ -226,35 +236,36 @@ impl Queue {
             && self.site.session().is_lost().is_none()
     }
 
-    /// Whether such a command has ended as soon as it is enqueued.
+    /// Whether a command enqueued now would find no incomplete command before it in the queue's order.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.order.lock().is_first(self.is_in_order())
     }
 
-    /// Notes that a blocking command, the last of this queue, returns before it is complete; false
-    /// when it may not, since a second queue has come.
+    /// Records that a blocking command, the last of this queue, returns before it is complete. Returns
+    /// false when the command has to wait after all, because the context has a second queue by now.
     #[must_use]
-    pub fn promise(&self, event: &Arc<Event>) -> bool {
-        *self.promised.lock() = Arc::downgrade(event);
-        // A queue made meanwhile has either seen this promise or is seen here.
+    pub fn note_early_return(&self, event: &Arc<Event>) -> bool {
+        *self.early_return.lock() = Arc::downgrade(event);
+        // A queue made concurrently either finds this event in `settle_early_return`, or is counted here.
         self.context.has_one_queue()
     }
 
-    // Waits for what a blocking command has promised: another queue's commands may build on it.
-    fn keep_promise(&self) {
-        let promised = self.promised.lock().upgrade();
-        if let Some(event) = promised {
-            // Its failure is told by clFinish, as that of every early return.
+    // Waits for a blocking command that returned early, because commands of another queue may depend on it.
+    fn settle_early_return(&self) {
+        let early_return = self.early_return.lock().upgrade();
+        if let Some(event) = early_return {
+            // `clFinish` reports the failure, like that of every early return.
             let _ = event.wait();
         }
     }
 
-    /// Enqueues. `prepare` sees the event before anything is sent (to register a transfer).
+    /// Enqueues a command and returns its event. `prepare` gets the event before anything is sent, for
+    /// example to register a transfer.
     ///
     /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost, `CL_OUT_OF_HOST_MEMORY` when a command is too
-    /// large; what `prepare` says. Then nothing was enqueued.
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost, `CL_OUT_OF_HOST_MEMORY` when the command is too
+    /// large for the wire, and any error of `prepare`. Nothing is enqueued then.
     pub fn submit(
         self: &Arc<Self>,
         submission: Submission,
@@ -267,17 +278,20 @@ impl Queue {
         let place = Place::of(&submission.work, submission.wait.is_empty());
         let on = wait_ids(&submission.wait);
         let operation = OnWire::of(submission.work, &self.site)?;
+        // Locked until the command is in the outbox, so that the order of calls is the order on the wire.
         let mut order = self.order.lock();
         let gated = order
             .would_gate(self.is_in_order(), place, &submission.wait)
             .then(|| order.gated_by(self.is_in_order(), place, &submission.wait));
         let is_gated = gated.is_some();
-        let unseen = self.is_in_order()
+        // Nobody can observe the end of such a command, so the worker may report it together with others.
+        let unobserved = self.is_in_order()
             && !submission.visible
             && !is_gated
             && on.is_empty()
             && submission.finisher.is_none()
             && operation.is_plain();
+        // Counted before the send, because the command may end before `send` returns.
         if submission.visible {
             self.visible.fetch_add(1, Ordering::AcqRel);
         }
@@ -289,18 +303,19 @@ impl Queue {
             hold: submission.hold,
             finisher: submission.finisher,
             visible: submission.visible,
-            unseen,
+            unobserved,
         };
-        let event = if unseen {
+        let event = if unobserved {
             order.unseen_event(self, life)
         } else {
             Event::of_command(self, life)
         };
         let link = self.site.link();
         prepare(&event).inspect_err(|_| event.discard())?;
-        link.expect(event.clone(), unseen.then(|| self.clone()));
-        if let Err(error) = self.send(event.id(), on, unseen, operation) {
-            // The withdrawal may wait for a lane.
+        // Registered before the send for the same reason.
+        link.expect(event.clone(), unobserved.then(|| self.clone()));
+        if let Err(error) = self.send(event.id(), on, unobserved, operation) {
+            // Unlock first: withdrawing a transfer may wait for a bulk lane.
             drop(order);
             link.forget(event.id());
             link.session().withdraw(event.id());
@@ -309,8 +324,8 @@ impl Queue {
         }
         event.submitted();
         order.push(&event, self.is_in_order(), is_gated, place);
-        if unseen {
-            order.unseen.keep(&event);
+        if unobserved {
+            order.unobserved.keep(&event);
         }
         Ok(event)
     }
@@ -319,7 +334,7 @@ impl Queue {
         &self,
         event: EventId,
         wait: Vec<u64>,
-        unseen: bool,
+        unobserved: bool,
         operation: OnWire,
     ) -> Result<(), WireError> {
         let session = self.site.session();
@@ -328,21 +343,22 @@ impl Queue {
                 event: event.0,
                 queue: self.id.0,
                 wait,
-                unseen,
+                unobserved,
                 operation: Some(operation),
             })),
             OnWire::Encoded(operation) => session.send(&EncodedEnqueue {
                 event,
                 queue: self.id,
                 wait: &wait,
-                unseen,
+                unobserved,
                 operation: &operation,
             }),
         }
     }
 
-    /// Runs `enqueue`, which enqueues here what the caller waits for next: so nobody need be woken to send it.
-    /// What is left of it when it fails leaves at once. Not for distributed contexts.
+    /// Runs `enqueue`, which enqueues on this queue the command that the caller waits for next. The sender
+    /// thread is then not woken. When `enqueue` fails, commands that it did enqueue are flushed. Not for
+    /// distributed contexts.
     ///
     /// # Errors
     /// Those of `enqueue`.
@@ -352,11 +368,12 @@ impl Queue {
         })
     }
 
-    /// A distributed context's way in, under the lock of its sequence: makes the event, has `send` send the
-    /// command or keep it, and gives it its place in the order.
+    /// Enqueues a command of a distributed context. The caller holds the lock of the context's sequence.
+    /// Makes the event, lets `send` either send the command or withhold it, and records the command in the
+    /// queue's order.
     ///
     /// # Errors
-    /// What `send` says; then nothing was enqueued.
+    /// Those of `send`; nothing is enqueued then.
     pub(super) fn admit(
         self: &Arc<Self>,
         place: Place,
@@ -388,7 +405,8 @@ impl Queue {
         Ok(event)
     }
 
-    /// The oldest of what the queue's order puts before this withheld command that is withheld too.
+    /// Returns the oldest withheld command that the queue's order puts before `event`, a withheld command
+    /// itself.
     pub(super) fn withholds(&self, event: &Event, place: Place) -> Option<EventId> {
         let mut order = self.order.lock();
         let first = order.earlier_gated(self.is_in_order(), place).first();
@@ -396,24 +414,24 @@ impl Queue {
         first.filter(|first| *first < event.id())
     }
 
-    /// One that was counted as visible has ended, or was never sent.
+    /// Counts down the visible commands: one has ended, or was never sent.
     pub(super) fn count_out(&self) {
         self.visible.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// A command has ended thus, and not because its wait list failed.
+    /// Records how a command ended. Not called when the failure came from the wait list.
     pub(super) fn finished(&self, event: EventId, status: Status) {
         if status.is_error() {
-            self.untold.lock().note(event, status);
+            self.unreported.lock().note(event, status);
         }
     }
 
-    /// A blocking call returns with the failure of its command.
+    /// Marks the failure of a command as reported, because the command's own blocking call returns it.
     pub(super) fn told(&self, event: EventId) {
-        self.untold.lock().strike_out(event);
+        self.unreported.lock().strike_out(event);
     }
 
-    /// `clFlush`: what was enqueued leaves now.
+    /// `clFlush`: sends everything that is still in the outbox.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
@@ -422,35 +440,37 @@ impl Queue {
         Ok(self.site.session().flush()?)
     }
 
-    /// `clFinish`: everything enqueued before has ended.
+    /// `clFinish`: waits until everything enqueued before has ended.
     ///
     /// # Errors
-    /// The code with which a command failed by itself, once, unless the command's own blocking call has told it;
-    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
+    /// The code with which a command failed, once, unless the command's own blocking call has returned it.
+    /// Failures caused by a wait list are not reported here. `CL_DEVICE_NOT_AVAILABLE` when the session is
+    /// lost.
     pub fn finish(&self) -> ClResult {
         let flushed = self.flush();
         let pending = self.order.lock().pending.all();
         for event in pending {
-            // Its failure is not this call's: a wait list's failure is told by the events alone.
+            // Only the events report a failed wait list. Other failures are taken from `unreported` below.
             let _ = event.wait();
         }
-        // Not before: until a lost session has failed its events, their bytes may still be landing.
+        // Checked after the waits: until a lost session has failed its events, bytes may still arrive in
+        // host memory.
         flushed?;
-        match self.untold.lock().take() {
+        match self.unreported.lock().take() {
             Some(status) => Err(status),
             None => Ok(()),
         }
     }
 
-    /// Its name on the wire.
+    /// Returns the queue's id on the wire.
     #[must_use]
     pub fn id(&self) -> QueueId {
         self.id
     }
 }
 
-// What has succeeded holds nobody back; what has failed must be named, to cancel. A list is never
-// emptied, though: to a marker an empty one means "everything before".
+// A successful event delays nobody, so its id is left out. A failed event must be named, because it cancels
+// the command. At least one id stays: for a marker, an empty list would mean "everything before".
 fn wait_ids(wait: &[Arc<Event>]) -> Vec<u64> {
     let mut ids: Vec<u64> = wait
         .iter()
@@ -469,7 +489,7 @@ impl Drop for Queue {
             return;
         }
         self.site.release(ObjectKind::Queue, self.id.0);
-        // clReleaseCommandQueue flushes.
+        // `clReleaseCommandQueue` flushes implicitly.
         let _ = self.site.session().flush();
     }
 }

@@ -1,20 +1,20 @@
-//! Which values are attached to bytes that a region touches: a pure table.
+//! Which values are attached to the bytes of a region: a pure table.
 //!
-//! Regions may overlap each other and need not be contiguous (a column of a matrix is a region, and
-//! its neighbour column does not overlap it). Invariant: a key is in the table at most once, under the
-//! region it was inserted with.
+//! Regions may overlap, and need not be contiguous. For example, a column of a matrix is a region, and the
+//! next column does not overlap it. Invariant: a key is in the table at most once for each first byte.
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 
 use causeway_proto::region::{Region, Segment};
 
-/// See the module.
+/// Values by region; see the module.
 #[derive(Debug)]
 pub(super) struct RangeTable<T> {
-    // By class of length, first byte and key: what may reach a byte is near it, whatever else is long.
+    // By length class, first byte and key. Within a class, regions that can reach a byte begin near it,
+    // however long regions of other classes are.
     entries: BTreeMap<(u32, u64, u64), Entry<T>>,
-    // How many there are of each class.
+    // Number of entries in each class.
     classes: BTreeMap<u32, usize>,
 }
 
@@ -34,15 +34,17 @@ impl<T> Default for RangeTable<T> {
 }
 
 impl<T> RangeTable<T> {
-    /// Attaches `value` to the region; `key` is new.
+    /// Attaches `value` to the region. `key` must be new for the region's first byte.
     pub(super) fn insert(&mut self, key: u64, region: Region, value: T) {
         let class = class(&region);
         *self.classes.entry(class).or_default() += 1;
-        self.entries
+        let replaced = self
+            .entries
             .insert((class, region.offset(), key), Entry { region, value });
+        debug_assert!(replaced.is_none(), "one key at one first byte twice");
     }
 
-    /// Takes out what was inserted under this key and region.
+    /// Removes the entry with this key and region, and returns its value.
     pub(super) fn remove(&mut self, key: u64, region: &Region) -> Option<T> {
         let class = class(region);
         let entry = self.entries.remove(&(class, region.offset(), key))?;
@@ -55,9 +57,10 @@ impl<T> RangeTable<T> {
         Some(entry.value)
     }
 
-    /// Regions that share a byte with this one, and their values.
+    /// Returns the regions that share a byte with `region`, and their values.
     pub(super) fn overlapping(&self, region: &Region) -> impl Iterator<Item = (&Region, &T)> {
         let region = *region;
+        // An entry that reaches the region begins at most `longest` bytes before it.
         let near = move |class: &u32| {
             let longest = 1u64
                 .checked_shl(*class)
@@ -74,12 +77,13 @@ impl<T> RangeTable<T> {
     }
 }
 
-// How many bits the length takes, from the first byte to the last.
+// The number of bits of the length from the first byte to the last.
 fn class(region: &Region) -> u32 {
     u64::BITS - (region.end() - region.offset()).leading_zeros()
 }
 
-/// Whether two regions of one buffer (or address space) share a byte. Exact, also for interleaved rows.
+/// Whether two regions of one buffer or address space share a byte. The result is exact, also for
+/// interleaved rows.
 #[must_use]
 pub(super) fn overlap(a: &Region, b: &Region) -> bool {
     let nothing = a.packed_length() == 0 || b.packed_length() == 0;
@@ -89,8 +93,8 @@ pub(super) fn overlap(a: &Region, b: &Region) -> bool {
     if a.is_linear() && b.is_linear() {
         return true;
     }
-    // Both ascend, so one pass over the rows of both is enough; each row that is skipped is a row
-    // that the command itself has to move.
+    // Rows ascend in both regions, so one pass is enough. Each skipped row is one that the command itself
+    // has to move.
     let (mut a, mut b) = (rows(a), rows(b));
     while let (Some(one), Some(other)) = (a.peek(), b.peek()) {
         if one.offset + one.length <= other.offset {

@@ -1,28 +1,31 @@
-//! A queue's commands that are still incomplete, or still held back, without a list that completions would
-//! have to keep.
+//! A queue's commands that are incomplete, or that are held back, without a list that completions would
+//! have to update.
 //!
-//! Completions come on other threads and take no lock of a queue. So whoever looks drops from the front
-//! what is done, and now and then from everywhere. Invariant: what is incomplete stays, in its order.
+//! Completions arrive on other threads, and take no lock of a queue. So each access drops finished commands
+//! from the front, and occasionally from everywhere. Invariant: incomplete commands stay, in their order.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use super::Event;
 
-/// Fewer commands are never looked at all together.
+/// With fewer commands, there is no sweep over all of them.
 const SWEEP_FROM: usize = 64;
 
-/// Commands, oldest first; the dead and those for which `still` does not hold any more go in passing.
+/// Commands, oldest first. Events that were dropped, or that `still` returns false for, are removed on
+/// access.
 #[derive(Debug)]
 pub(super) struct Recent {
     still: fn(&Event) -> bool,
     events: VecDeque<Weak<Event>>,
-    // Length at which all are looked at: one that stays must not keep what is done behind it.
+    // Length at which the next sweep takes place. Without sweeps, one command that stays would keep all
+    // finished ones behind it.
     sweep_at: usize,
 }
 
 impl Recent {
-    /// None yet; for those events for which `still` holds, and never holds again once it does not.
+    /// Makes an empty list of events for which `still` holds. Once false for an event, `still` must stay
+    /// false.
     pub(super) fn new(still: fn(&Event) -> bool) -> Recent {
         Recent {
             still,
@@ -31,18 +34,18 @@ impl Recent {
         }
     }
 
-    /// Whether there is one.
+    /// Whether there is any such command.
     pub(super) fn any(&mut self) -> bool {
         self.first().is_some()
     }
 
-    /// Forgets all.
+    /// Removes all commands.
     pub(super) fn clear(&mut self) {
         self.events.clear();
         self.sweep_at = 0;
     }
 
-    /// The newest.
+    /// Returns the newest command.
     pub(super) fn newest(&mut self) -> Option<Arc<Event>> {
         while self.events.back().is_some_and(|event| !self.holds(event)) {
             self.events.pop_back();
@@ -50,19 +53,19 @@ impl Recent {
         self.events.back().and_then(Weak::upgrade)
     }
 
-    /// The oldest.
+    /// Returns the oldest command.
     pub(super) fn first(&mut self) -> Option<Arc<Event>> {
         self.drop_over();
         self.events.front().and_then(Weak::upgrade)
     }
 
-    /// All.
+    /// Returns all commands, oldest first.
     pub(super) fn all(&self) -> Vec<Arc<Event>> {
         let alive = self.events.iter().filter_map(Weak::upgrade);
         alive.filter(|event| (self.still)(event)).collect()
     }
 
-    /// The same, kept alive by nobody.
+    /// Returns all commands as weak references.
     pub(super) fn all_weak(&self) -> impl Iterator<Item = Weak<Event>> + '_ {
         let events = self.events.iter();
         events.filter(|event| self.holds(event)).cloned()

@@ -1,8 +1,8 @@
-//! What a compound stub is called on each site of its context.
+//! The ids of a compound stub on the sites of its context.
 //!
-//! An object comes to be on a site when that site first needs it, under an id of its own there: two sites
-//! may be of one worker. Invariant: nobody is given an id before the command that makes the object has
-//! been appended to the site's session, so whatever names it comes later on the wire.
+//! An object is created on a site when the site first needs it. Each site has its own id for it, because
+//! two sites may be in the same worker. Invariant: an id is returned only after the command that creates
+//! the object was appended to the site's session. So any command that names the object comes later.
 
 use std::sync::OnceLock;
 
@@ -11,17 +11,17 @@ use parking_lot::Mutex;
 
 use super::{Context, Site, next_id};
 
-/// See the module. Part of every compound stub.
+/// Part of every compound stub; see the module.
 #[derive(Debug)]
 pub(super) struct Remotes {
     // By the site's index.
     ids: Box<[OnceLock<u64>]>,
-    // Held while the object is being made somewhere.
+    // Locked while the object is being created on a site.
     making: Mutex<()>,
 }
 
 impl Remotes {
-    /// An object of `context` that is nowhere yet.
+    /// Makes the ids of an object of `context` that exists on no site yet.
     pub(super) fn new(context: &Context) -> Remotes {
         Remotes {
             ids: context.sites().iter().map(|_| OnceLock::new()).collect(),
@@ -29,10 +29,11 @@ impl Remotes {
         }
     }
 
-    /// Its id on the site, where `create` makes it under a new id if it is not there yet.
+    /// Returns the object's id on the site. If the object does not exist there, calls `create` with a new
+    /// id.
     ///
     /// # Errors
-    /// What `create` says; the object is then not there.
+    /// Those of `create`; the object does not exist there then.
     pub(super) fn on<E>(
         &self,
         site: &Site,
@@ -43,6 +44,7 @@ impl Remotes {
             return Ok(*id);
         }
         let _making = self.making.lock();
+        // Another thread may have created the object while this one waited for the lock.
         if let Some(id) = slot.get() {
             return Ok(*id);
         }
@@ -51,18 +53,18 @@ impl Remotes {
         Ok(*slot.get_or_init(|| id))
     }
 
-    /// It has been made on the site under this id, before there was a stub.
+    /// Records an object that was created on the site under this id before it had a stub.
     pub(super) fn adopt(&self, site: &Site, id: u64) {
-        // Nobody else knows the object yet.
+        // No other thread knows the object yet, so the id cannot be set already.
         let _ = self.ids[site.index()].set(id);
     }
 
-    /// Its id on the site, if it is there.
+    /// Returns the object's id on the site, if it exists there.
     pub(super) fn known(&self, site: &Site) -> Option<u64> {
         self.ids[site.index()].get().copied()
     }
 
-    /// Releases it wherever it is.
+    /// Releases the object on all sites where it exists.
     pub(super) fn release(&self, context: &Context, object: ObjectKind) {
         for site in context.sites() {
             if let Some(id) = self.known(site) {

@@ -1,19 +1,22 @@
-//! What the log says of a context's notices: each text once, and how many more there were.
+//! Suppresses repeated notices of a context in the log: each text is logged once, and later the number of
+//! repetitions.
 //!
-//! Drivers repeat themselves: NVIDIA's tells one fault of a kernel by thirty notices, most of them equal.
+//! Drivers repeat themselves: NVIDIA's reports one fault of a kernel with thirty notices, most of them
+//! equal.
 //!
-//! What it is not: the application's own callback hears every notice. Invariant: however many texts come, only so many
-//! are remembered.
+//! Not here: the application's own callback, which gets every notice. Invariant: at most [`MOST`] texts are
+//! remembered.
 
-/// Texts remembered of one context.
+/// Maximum number of texts remembered for one context.
 const MOST: usize = 64;
 
-/// The texts said so far, each with how many more came.
+/// The texts logged so far, each with the number of repetitions.
 #[derive(Debug, Default)]
 pub(super) struct Repeats(Vec<(String, u64)>);
 
 impl Repeats {
-    /// Whether the text is to be said: it has not been. One that there is no room for is said each time.
+    /// Whether the text should be logged, because it is new. A text that finds no room is logged every
+    /// time.
     pub(super) fn is_new(&mut self, text: &str) -> bool {
         if let Some((_, more)) = self.0.iter_mut().find(|(said, _)| said == text) {
             *more += 1;
@@ -25,10 +28,10 @@ impl Repeats {
         true
     }
 
-    /// What came more than once, as it is to be said at the end.
+    /// Returns the lines that report repetitions.
     pub(super) fn rest(self) -> impl Iterator<Item = String> {
         let repeated = self.0.into_iter().filter(|(_, more)| *more > 0);
-        repeated.map(|(text, more)| format!("{more} more of this: {text}"))
+        repeated.map(|(text, more)| format!("repeated {more} more times: {text}"))
     }
 }
 
@@ -44,7 +47,7 @@ mod tests {
         assert_eq!(said, 1);
         assert!(repeats.is_new("another"));
         let rest: Vec<String> = repeats.rest().collect();
-        assert_eq!(rest, [format!("29 more of this: {flush}")]);
+        assert_eq!(rest, [format!("repeated 29 more times: {flush}")]);
     }
 
     #[test]

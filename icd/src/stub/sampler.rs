@@ -1,6 +1,7 @@
-//! A sampler: a compound stub, whose values are the client's alone to tell.
+//! A sampler: a compound stub, whose values only the client needs for queries.
 //!
-//! It comes to be on a site with the first launch there that it is an argument of; in a context of one site at once.
+//! A sampler is created on a site with the first launch there that uses it; in a context of one site at
+//! once.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::remote::Remotes;
 use super::{Binding, Context, Site};
 use crate::error::ClResult;
 
-/// See the module.
+/// A sampler object; see the module.
 #[derive(Debug)]
 pub struct Sampler {
     pub(crate) binding: Binding,
@@ -20,7 +21,7 @@ pub struct Sampler {
     spec: SamplerSpec,
 }
 
-/// What a sampler is made with.
+/// The parameters that a sampler is made with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SamplerSpec {
     /// `CL_SAMPLER_NORMALIZED_COORDS`.
@@ -29,12 +30,12 @@ pub struct SamplerSpec {
     pub addressing_mode: u32,
     /// `CL_SAMPLER_FILTER_MODE`.
     pub filter_mode: u32,
-    /// What `CL_SAMPLER_PROPERTIES` echoes: with its 0, empty for none.
+    /// The list that `CL_SAMPLER_PROPERTIES` returns: with the terminating 0, or empty for none.
     pub properties: Vec<u64>,
 }
 
 impl Sampler {
-    /// Makes one; waits for nothing.
+    /// Makes a sampler, without waiting.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session of the only site is lost.
@@ -51,7 +52,7 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// Its name on the site, where it is made if it is not there yet; waits for nothing.
+    /// Returns the sampler's id on the site, and creates the sampler there if necessary. Does not wait.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the site's session is lost.
@@ -68,13 +69,13 @@ impl Sampler {
         created.map(SamplerId)
     }
 
-    /// Its context.
+    /// Returns the sampler's context.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// What it was made with.
+    /// Returns the parameters that the sampler was made with.
     #[must_use]
     pub fn spec(&self) -> &SamplerSpec {
         &self.spec

@@ -1,11 +1,11 @@
 //! A server: a node as the application sees it (`cl_wwu_server`), with its devices.
 //!
-//! Servers come from the configuration and from the application ([`Platform::connect`]), and stay known
-//! for the life of the process: a lost or disconnected one may come back, with the same device handles.
+//! Servers come from the configuration and from the application ([`Platform::connect`]). They stay known
+//! for the life of the process: a lost or disconnected server may come back, with the same device handles.
 //!
-//! What it is not: it asks no node; [`Platform`](super::Platform) does. Invariant: a device of the node is
-//! one [`Device`] however often the node is asked, and it is in `present` exactly when the node had it when
-//! it was last asked.
+//! This module sends no requests to nodes; [`Platform`](super::Platform) does. Invariant: a device of the
+//! node is one [`Device`], however often the node is queried. A device is in `present` exactly when the
+//! node's latest inventory had it.
 //!
 //! [`Platform::connect`]: super::Platform::connect
 #![forbid(unsafe_code)]
@@ -20,24 +20,27 @@ use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use cl_headers::types::{CL_DEVICE_EXTENSIONS, CL_DEVICE_NAME};
 use parking_lot::Mutex;
 
+use super::Binding;
 use super::device::{Answers, Device, FormatList, Identity, Told, answers};
-use super::{Binding, extensions, pci, presented, undefined};
+use super::info::{extensions, hidden_macros, overrides, pci};
 use crate::config::ServerSettings;
 use crate::transport::Node;
 
-/// A node that does not answer is not asked again sooner; and never costs more than a part of the time.
+/// Shortest pause before a node that did not answer is queried again.
 const PAUSE: Duration = Duration::from_millis(250);
+/// Minimum ratio of the pause to the duration of the last query. An unresponsive node then costs at most
+/// about a tenth of the time.
 const PAUSE_PER_WAIT: u32 = 10;
 
-/// See the module.
+/// A node as the application sees it; see the module.
 #[derive(Debug)]
 pub struct Server {
     pub(crate) binding: Binding,
     node: Arc<Node>,
-    // The configuration's and the application's.
+    // References held by the configuration and by the application.
     references: AtomicU32,
     roster: Arc<Mutex<Roster>>,
-    patience: Mutex<Patience>,
+    retry: Mutex<Retry>,
 }
 
 /// The devices of a node.
@@ -45,18 +48,19 @@ pub struct Server {
 struct Roster {
     uuid: Vec<u8>,
     present: Vec<Arc<Device>>,
-    // All that there ever were.
+    // All devices that the node ever had.
     known: Vec<Arc<Device>>,
 }
 
+/// When an unresponsive node may be queried again.
 #[derive(Debug, Default)]
-struct Patience {
+struct Retry {
     not_before: Option<Instant>,
     warned: bool,
 }
 
 impl Server {
-    /// A server that nobody has asked yet, with one reference.
+    /// Makes a server that has not been queried yet, with one reference.
     #[must_use]
     pub fn new(settings: ServerSettings) -> Arc<Server> {
         let server = Arc::new(Server {
@@ -64,8 +68,9 @@ impl Server {
             node: Arc::new(Node::new(settings)),
             references: AtomicU32::new(1),
             roster: Arc::default(),
-            patience: Mutex::default(),
+            retry: Mutex::default(),
         });
+        // Weak references: the node owns this listener, so strong ones would be a cycle.
         let (roster, node) = (Arc::downgrade(&server.roster), Arc::downgrade(&server.node));
         server.node.on_change(Box::new(move |inventory| {
             let (Some(roster), Some(node)) = (roster.upgrade(), node.upgrade()) else {
@@ -76,25 +81,26 @@ impl Server {
         server
     }
 
-    /// Its node.
+    /// Returns the node that this server represents.
     #[must_use]
     pub fn node(&self) -> &Arc<Node> {
         &self.node
     }
 
-    /// Its devices: those that the node had when it was last asked.
+    /// Returns the devices that the node's latest inventory had.
     #[must_use]
     pub fn devices(&self) -> Vec<Arc<Device>> {
         self.roster.lock().present.clone()
     }
 
-    /// Who it is; empty as long as it was never reached.
+    /// Returns the node's UUID; empty until the node has answered once.
     #[must_use]
     pub fn uuid(&self) -> Vec<u8> {
         self.roster.lock().uuid.clone()
     }
 
-    /// The name for people: the configuration's, else its own, else its address.
+    /// Returns a display name: the configured name, else the name that the node reports, else the node's
+    /// address.
     #[must_use]
     pub fn name(&self) -> String {
         let own = || {
@@ -107,26 +113,27 @@ impl Server {
             .unwrap_or_else(|| self.node.address().to_owned())
     }
 
-    /// `CL_SERVER_REFERENCE_COUNT_WWU`.
+    /// Returns `CL_SERVER_REFERENCE_COUNT_WWU`.
     #[must_use]
     pub fn references(&self) -> u32 {
         self.references.load(Ordering::Acquire)
     }
 
-    /// Whether anybody wants it.
+    /// Whether the server has any references.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.references() > 0
     }
 
-    /// So many references more; the first connects it again.
+    /// Adds `more` references. When there were none, connects the server again.
     pub(super) fn add_references(&self, more: u32) {
         if self.references.fetch_add(more, Ordering::AcqRel) == 0 {
             self.node.connect();
         }
     }
 
-    /// One less; false when there is none. The last disconnects it.
+    /// Removes one reference; returns false when there is none. Removing the last reference disconnects the
+    /// server.
     pub(super) fn remove_reference(&self) -> bool {
         let less = |references: u32| references.checked_sub(1);
         let before = self
@@ -138,29 +145,32 @@ impl Server {
         before.is_ok()
     }
 
-    // ---- asking ---------------------------------------------------------------
+    // ---- querying -------------------------------------------------------------
 
-    /// Whether it is wanted, does not answer as far as is known, and may be asked again.
+    /// Whether the server should be queried now: it has references, is not available, and its retry pause
+    /// is over.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.is_connected()
             && !self.node.is_disconnected()
             && !self.node.is_available()
-            && self.patience.lock().not_before.is_none_or(|at| now >= at)
+            && self.retry.lock().not_before.is_none_or(|at| now >= at)
     }
 
-    /// It was asked, which took so long; `told` is what is wrong, said once.
+    /// Records a query that took `took`. `told` is a problem to log, if there is one; consecutive problems
+    /// are logged once.
     pub(super) fn asked(&self, took: Duration, told: Option<&str>) {
         let pause = (took * PAUSE_PER_WAIT).max(PAUSE);
-        let mut patience = self.patience.lock();
-        patience.not_before = Some(Instant::now() + pause);
-        let first = !std::mem::replace(&mut patience.warned, told.is_some());
-        drop(patience);
+        let mut retry = self.retry.lock();
+        retry.not_before = Some(Instant::now() + pause);
+        let first = !std::mem::replace(&mut retry.warned, told.is_some());
+        drop(retry);
         if let Some(told) = told.filter(|_| first) {
-            tracing::warn!("{told}; its devices are left out");
+            tracing::warn!("{told}; the devices of this node are not available");
         }
     }
 
-    /// The node says what it has. Where a session runs on what it said before, that stays.
+    /// Applies a new inventory of the node. While a session still runs, the node may keep the inventory
+    /// that the session uses.
     pub(super) fn take(&self, inventory: &Arc<Inventory>) {
         self.node.renew(inventory, || {
             self.roster.lock().take(&self.node, inventory);
@@ -169,9 +179,10 @@ impl Server {
 }
 
 impl Roster {
-    // Devices that are known stay what they are. Says whether all that were there are where they were.
+    // Keeps the handles of known devices. Returns whether every device that was present is still at the
+    // same place.
     fn take(&mut self, node: &Arc<Node>, inventory: &Inventory) -> bool {
-        // A daemon that was started anew calls itself something else; its devices are the same.
+        // A restarted daemon reports a new UUID, but its devices are the same.
         self.uuid = inventory.node_uuid.to_vec();
         let mut same = true;
         let mut places: HashMap<Identity, usize> = HashMap::new();
@@ -179,6 +190,7 @@ impl Roster {
         for told in told_by(inventory) {
             let identity = told.identity();
             let nth = places.entry(identity.clone()).or_default();
+            // Devices with the same identity are matched by their order.
             let mut alike = self.known.iter().filter(|d| d.identity() == identity);
             let known = alike.nth(*nth).cloned();
             *nth += 1;
@@ -211,7 +223,7 @@ fn told_by(inventory: &Inventory) -> Vec<Told> {
     for (number, platform) in (0..).zip(&inventory.platforms) {
         let platform_info: Arc<Answers> = Arc::new(answers(&platform.info));
         for (index, device) in (0..).zip(&platform.devices) {
-            // Not shown to us, but it has its place.
+            // The node hides this device from the caller, but the device still counts for the index.
             if device.info.is_empty() {
                 continue;
             }
@@ -223,8 +235,8 @@ fn told_by(inventory: &Inventory) -> Vec<Told> {
                 let [name, list] = [name, list].map(String::from_utf8_lossy);
                 extensions::note_withheld(name.trim_end_matches('\0'), &list);
             }
-            let mut info = presented::present(native.clone(), !image_formats.is_empty());
-            let hidden_macros = undefined::hidden(&native, &info);
+            let mut info = overrides::present(native.clone(), !image_formats.is_empty());
+            let hidden_macros = hidden_macros::hidden(&native, &info);
             pci::present(&mut info, &inventory.node_uuid);
             all.push(Told {
                 platform: PlatformIndex(number),
@@ -253,7 +265,7 @@ mod tests {
         }
     }
 
-    // Platforms by name, each with devices by name and UUID (none: 0).
+    // An inventory of platforms by name; each device has a name and a UUID (0: no UUID).
     fn inventory(uuid: u8, platforms: &[(&str, &[(&str, u8)])]) -> Arc<Inventory> {
         let device = |(name, uuid): &(&str, u8)| {
             let mut info = vec![answer(CL_DEVICE_NAME, name.as_bytes())];
@@ -309,7 +321,7 @@ mod tests {
         let after = server.devices();
         assert!(same(&after[0], &before[2]) && same(&after[1], &before[0]));
         assert!(before[1].is_gone() && !before[0].is_gone());
-        // It comes back, as the same.
+        // The device comes back and is recognised.
         server.take(&inventory(1, &[("P", &[("a", 0), ("a", 0)])]));
         assert!(same(&server.devices()[1], &before[1]) && !before[1].is_gone());
         assert!(before[2].is_gone());

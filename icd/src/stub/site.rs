@@ -1,8 +1,8 @@
-//! A site: one native context, on one session.
+//! A site: one native context in one session.
 //!
-//! A native context cannot span platforms, so a site is a pair (node, native platform); what an
-//! application's context spans is the business of [`Context`](super::Context). Invariant: the
-//! site's native context is told to the worker before anything that belongs to it.
+//! A native context cannot span platforms, so a site is a pair (node, native platform).
+//! [`Context`](super::Context) combines the sites of an application's context. Invariant: the command that
+//! creates the native context is sent before any command that uses it.
 
 use std::sync::Arc;
 
@@ -10,24 +10,25 @@ use bytes::Bytes;
 use causeway_proto::command::{self, ObjectKind, command::Kind};
 use causeway_proto::id::ContextId;
 
-use super::{Device, SessionLink, next_id, undefined};
+use super::info::hidden_macros;
+use super::{Device, SessionLink, next_id};
 use crate::error::ClResult;
 use crate::transport::Session;
 
-/// See the module.
+/// One native context in one session; see the module.
 #[derive(Debug)]
 pub struct Site {
     index: usize,
     context: ContextId,
     devices: Vec<Arc<Device>>,
     link: Arc<SessionLink>,
-    // What sources begin with here.
-    undefined: String,
+    // Preprocessor text that is put before every source sent to this site.
+    hidden_macros: String,
 }
 
 impl Site {
-    /// Makes the native context for `devices`, all of one native platform of the link's node; `index`:
-    /// its place in the application's context.
+    /// Creates the native context for `devices`, which must all belong to one native platform of the link's
+    /// node. `index` is the site's position in the application's context.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
@@ -42,7 +43,7 @@ impl Site {
         let site = Arc::new(Site {
             index,
             context: ContextId(next_id()),
-            undefined: undefined::prefix(&devices),
+            hidden_macros: hidden_macros::prefix(&devices),
             devices,
             link,
         });
@@ -54,50 +55,52 @@ impl Site {
         Ok(site)
     }
 
-    /// Its place among the sites of the application's context.
+    /// Returns the site's position among the sites of the application's context.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// Those of the application's context that are here, in its order.
+    /// Returns the devices of the application's context that belong to this site, in the application's
+    /// order.
     #[must_use]
     pub fn devices(&self) -> &[Arc<Device>] {
         &self.devices
     }
 
-    /// A source as it is sent here: without the macros of what its devices are not shown to have. One without text
-    /// stands for another, and stays.
+    /// Returns `source` as it is sent to this site: with a prefix that undefines the macros of features
+    /// that the devices do not report. An empty source stays empty, because it stands for a source sent
+    /// earlier.
     #[must_use]
     pub(super) fn source(&self, source: &Bytes) -> Bytes {
-        undefined::without(&self.undefined, source)
+        hidden_macros::without(&self.hidden_macros, source)
     }
 
-    /// Whether the device is of this site.
+    /// Whether `device` belongs to this site.
     #[must_use]
     pub fn has(&self, device: &Device) -> bool {
         self.devices.iter().any(|own| std::ptr::eq(&**own, device))
     }
 
-    /// The native context's id.
+    /// Returns the id of the native context.
     #[must_use]
     pub fn context(&self) -> ContextId {
         self.context
     }
 
-    /// The session.
+    /// Returns the session that the site's commands are sent in.
     #[must_use]
     pub fn session(&self) -> &Arc<Session> {
         self.link.session()
     }
 
-    /// Who keeps the session's running commands.
+    /// Returns the link, which keeps the session's incomplete commands.
     #[must_use]
     pub fn link(&self) -> &Arc<SessionLink> {
         &self.link
     }
 
-    /// Queues a command; waits for nothing.
+    /// Appends a command to the session's outbox, without waiting.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
@@ -107,7 +110,8 @@ impl Site {
             .send(&command::Command { kind: Some(kind) })?)
     }
 
-    /// Tells the worker that an object's id will not be named again. A lost session has forgotten it.
+    /// Tells the worker that the client will not name an object's id again. Errors are ignored, because a
+    /// lost session has no objects to release.
     pub fn release(&self, object: ObjectKind, id: u64) {
         let _ = self.send(Kind::Release(command::Release {
             object: object.into(),

@@ -1,11 +1,11 @@
-//! Sub-devices: parts of a device, made by the node's driver in a session.
+//! Sub-devices: parts of a device, which the node's driver creates in a session.
 //!
-//! Their indices on the wire are chosen here, so a part keeps its own in every session. In a later session, after a
-//! loss, a partition is made anew, in the same way, when something there needs one of its parts: so the application's
-//! handles stay what they are, as those of root devices do.
+//! The client chooses their indices on the wire, so a sub-device keeps its index in every session. After
+//! the loss of a session, a partition is created again, in the same way, when something in the new session
+//! needs one of its parts. So the application's handles stay valid, like those of root devices.
 //!
-//! Invariant: a partition is told to a session's worker before anything that names one of its parts, and a part that
-//! nobody here holds any more is released there once.
+//! Invariant: the session's worker is told of a partition before any command names one of its parts. A part
+//! that the client no longer uses is released once in each session.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -22,33 +22,34 @@ use cl_headers::types::CL_DEVICE_MAX_COMPUTE_UNITS;
 use parking_lot::Mutex;
 
 use super::device::{Answers, Told};
-use super::{Device, SessionLink, next_id, pci, presented};
+use super::info::{overrides, pci};
+use super::{Device, SessionLink, next_id};
 use crate::error::{ClResult, Status, require};
 
-/// No node has so many root devices on a platform.
+/// First index for sub-devices; no node has this many root devices on a platform.
 const FIRST: u32 = 1 << 16;
 
-/// A device's having been divided once.
+/// One division of a device into sub-devices.
 #[derive(Debug)]
 pub(super) struct Partition {
     parent: Arc<Device>,
-    // As of clCreateSubDevices, without what ends the list.
+    // The properties of `clCreateSubDevices`, without the terminating 0.
     properties: Vec<i64>,
-    // Indices of its parts.
+    // The indices of the parts: `count` of them from `first`.
     first: u32,
     count: u32,
     standing: Mutex<Standing>,
 }
 
-// Where it is made.
+// The session in which the partition exists.
 #[derive(Debug)]
 struct Standing {
     link: Arc<SessionLink>,
-    // Parts that nobody holds.
+    // Parts that the client no longer uses.
     released: BTreeSet<u32>,
 }
 
-/// A device's place in a partition; released with it.
+/// A sub-device's place in a partition. Dropping it releases the part.
 #[derive(Debug)]
 pub(super) struct Share {
     partition: Arc<Partition>,
@@ -56,12 +57,12 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// The device that was divided.
+    /// Returns the device that was divided.
     pub(super) fn parent(&self) -> &Arc<Device> {
         &self.partition.parent
     }
 
-    /// Tells it to the link's session, if that does not know it yet.
+    /// Creates the partition in the link's session, unless the session knows it already.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
@@ -74,7 +75,7 @@ impl Drop for Share {
     fn drop(&mut self) {
         let mut standing = self.partition.standing.lock();
         standing.released.insert(self.index);
-        // A lost session has forgotten it.
+        // A lost session has no parts to release.
         let _ = self.partition.send_release(&standing.link, self.index);
     }
 }
@@ -100,13 +101,15 @@ impl Partition {
     }
 
     fn ensure_on(&self, link: &Arc<SessionLink>) -> ClResult {
+        // The parent may itself be a sub-device.
         self.parent.ensure_on(link)?;
         let mut standing = self.standing.lock();
         if Arc::ptr_eq(&standing.link, link) {
             return Ok(());
         }
-        // Nobody waits for the verdict: what cannot be had any more fails where it is used.
+        // Nothing waits for an answer. If the partition fails now, commands that use its parts fail.
         link.session().send(&self.command(0, self.count))?;
+        // The worker creates all parts again, so those that are no longer used are released at once.
         for &index in &standing.released {
             self.send_release(link, index)?;
         }
@@ -116,11 +119,12 @@ impl Partition {
 }
 
 impl Device {
-    /// `clCreateSubDevices`: how many parts there are, and the parts if there is `room` for all (0: only counted).
-    /// Waits for the node; opens its session if there is none.
+    /// `clCreateSubDevices`: returns the number of parts, and the parts themselves if there is `room` for
+    /// all (0: only count). Waits for the node, and opens a session if there is none.
     ///
     /// # Errors
-    /// What the node's driver says, `CL_INVALID_VALUE` when there are more parts than room, and what the wire says.
+    /// The code of the node's driver, `CL_INVALID_VALUE` when there are more parts than `room`, and the
+    /// code of a wire error.
     pub fn divide(
         self: &Arc<Device>,
         properties: Vec<i64>,
@@ -128,7 +132,7 @@ impl Device {
     ) -> ClResult<(u32, Vec<Arc<Device>>)> {
         let link = SessionLink::open_all(&[self.node()])?.swap_remove(0);
         self.ensure_on(&link)?;
-        // A part has a compute unit at least.
+        // Each part has at least one compute unit.
         let most = self
             .number(CL_DEVICE_MAX_COMPUTE_UNITS)
             .clamp(1, MAX_LIST as u64);
@@ -177,7 +181,7 @@ impl Partition {
         parts.collect()
     }
 
-    // What a part answers: as its parent, but for what it tells otherwise.
+    // Replaces those answers of the parent that are different for this part.
     fn differ(&self, told: &mut Told, differing: Vec<DeviceInfo>) {
         let answers = differing.into_iter().map(|answer| {
             let value: Result<Bytes, i32> = match answer.status {
@@ -187,7 +191,7 @@ impl Partition {
             (answer.name, value)
         });
         let answers: Answers = answers.collect();
-        let mut shown = presented::present(answers, !told.image_formats.is_empty());
+        let mut shown = overrides::present(answers, !told.image_formats.is_empty());
         let inventory = self.parent.node().inventory();
         pci::present(
             &mut shown,
@@ -197,7 +201,7 @@ impl Partition {
     }
 }
 
-// So many consecutive indices that no device has.
+// Reserves `count` consecutive indices that no device has.
 fn indices(count: u32) -> ClResult<u32> {
     static NEXT: AtomicU32 = AtomicU32::new(FIRST);
     let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);

@@ -1,10 +1,11 @@
-//! Shared virtual memory: coarse-grain allocations, and which of them an address is of.
+//! Shared virtual memory: coarse-grain allocations, and a lookup by address.
 //!
-//! An allocation is a buffer whose shadow lies at the address that the memory has on the node, so that pointers in it
-//! are true on both, and everything that works on buffers works on it. The node's driver chooses the address; where this
-//! process has something already, the driver is asked again. Drivers of several nodes choose differently, so contexts of
-//! several sites have none. Specification: "Shared Virtual Memory". Invariant: a page here is of one allocation at most,
-//! and stays its own as long as a command or another buffer uses it, however early the application frees it.
+//! An allocation is a buffer whose shadow has the same address as the memory on the node. So pointers
+//! stored in the memory are valid on both sides, and all code for buffers works on it. The node's driver
+//! chooses the address; if this process already uses it, the driver is asked again. Drivers of several
+//! nodes choose differently, so contexts of several sites have no such memory. Specification: "Shared
+//! Virtual Memory". Invariant: a page in this process belongs to one allocation at most. The allocation
+//! keeps it as long as a command or another buffer uses it, even after the application has freed it.
 #![forbid(unsafe_code)]
 
 mod migrate;
@@ -31,39 +32,39 @@ use super::{Buffer, BufferSpec, Context, Device, Event, Hold, Queue, Site, callb
 use crate::error::{ClResult, Status, require};
 use crate::shadow::{Shadow, page_size};
 
-/// How often a driver is asked until an address is free here.
+/// Maximum number of attempts to get an address that is free in this process.
 const ATTEMPTS: u32 = 5;
-/// What is allocated, and freed again, between two attempts, so that the next address is further off: eight times as
-/// much from attempt to attempt.
+/// Size of an extra allocation between two attempts, which moves the driver's next address further away;
+/// freed at the end. The size grows eightfold with each attempt.
 const SPACER: u64 = 4 << 20;
 
-/// The process's allocations, by their addresses.
+/// The process's allocations, by address.
 static ALLOCATIONS: LazyLock<Mutex<BTreeMap<usize, Arc<Buffer>>>> = LazyLock::new(Mutex::default);
 
-/// Whether the device has it.
+/// Whether the device supports coarse-grain shared virtual memory.
 #[must_use]
 pub fn is_offered(device: &Device) -> bool {
     device.number(CL_DEVICE_SVM_CAPABILITIES) & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER != 0
 }
 
 impl Context {
-    /// Whether there can be allocations.
+    /// Whether the context supports allocations of shared virtual memory.
     #[must_use]
     pub fn has_svm(&self) -> bool {
         !self.is_distributed() && self.devices().iter().any(|device| is_offered(device))
     }
 }
 
-/// `clSVMAlloc`: `size` bytes (not 0) at the beginning of a page, for kernels with this access; waits for the node. The
-/// allocation keeps its context until it is [freed](free).
+/// `clSVMAlloc`: allocates `size` bytes (not 0) at the start of a page, and waits for the node. `flags` say
+/// how kernels may access it. The allocation keeps its context alive until it is [freed](free).
 ///
 /// # Errors
-/// `CL_INVALID_OPERATION` where there is none, what the node says when it has no memory, `CL_OUT_OF_HOST_MEMORY` when
-/// no address of the driver's is free here.
+/// `CL_INVALID_OPERATION` when the context has no such memory. The node's code when it has none left.
+/// `CL_OUT_OF_HOST_MEMORY` when no address of the driver's is free in this process.
 pub fn allocate(context: &Arc<Context>, flags: u64, size: u64) -> ClResult<usize> {
     require(context.has_svm(), CL_INVALID_OPERATION)?;
     let page = page_size() as u64;
-    // What lies on its last page is nobody else's.
+    // Whole pages, so that nothing else shares the last one.
     let length = size.checked_next_multiple_of(page);
     let length = length.ok_or(Status::OUT_OF_HOST_MEMORY)?;
     let make = |length| OnNode::new(context.site(), flags, length, page);
@@ -83,7 +84,7 @@ pub fn allocate(context: &Arc<Context>, flags: u64, size: u64) -> ClResult<usize
     Ok(address)
 }
 
-/// Has memory made until some is at an address that can be claimed; what was made for nothing goes then.
+/// Makes memory until its address can be claimed; all failed attempts are then released.
 fn agree<T, C>(
     length: u64,
     make: impl Fn(u64) -> ClResult<T>,
@@ -95,14 +96,18 @@ fn agree<T, C>(
         if let Some(claimed) = claim(&made) {
             return Ok((made, claimed));
         }
+        // Kept until the end, so that the driver does not return the same address again.
         in_vain.push(made);
         in_vain.extend(make(SPACER << (3 * attempt)).ok());
     }
-    tracing::warn!("the node's addresses of shared virtual memory are taken here");
+    tracing::warn!(
+        "clSVMAlloc failed: all {ATTEMPTS} addresses that the node's driver chose are in use in this process; \
+         free memory or retry"
+    );
     Err(Status::OUT_OF_HOST_MEMORY)
 }
 
-/// Memory on the node, released when dropped.
+/// An allocation on the node, released when dropped.
 struct OnNode<'a> {
     site: &'a Site,
     id: u64,
@@ -138,7 +143,7 @@ impl OnNode<'_> {
         Ok(made)
     }
 
-    /// Its id, for who releases it from now on.
+    /// Returns the id to a new owner, which must release it.
     fn adopted(self) -> u64 {
         let id = self.id;
         std::mem::forget(self);
@@ -152,7 +157,7 @@ impl Drop for OnNode<'_> {
     }
 }
 
-/// The context's allocation in which an address lies, and where in it.
+/// Returns the context's allocation that contains an address, and the offset in it.
 #[must_use]
 pub fn find(context: &Arc<Context>, address: usize) -> Option<(Arc<Buffer>, u64)> {
     let allocations = ALLOCATIONS.lock();
@@ -163,7 +168,7 @@ pub fn find(context: &Arc<Context>, address: usize) -> Option<(Arc<Buffer>, u64)
     inside.then(|| (buffer.clone(), offset))
 }
 
-/// `clSVMFree`, of an allocation of the context; of anything else nothing.
+/// `clSVMFree`: frees an allocation of the context; ignores all other addresses.
 pub fn free(context: &Arc<Context>, address: usize) {
     let freed = {
         let mut allocations = ALLOCATIONS.lock();
@@ -171,15 +176,16 @@ pub fn free(context: &Arc<Context>, address: usize) {
         let found = allocations.get(&address).is_some_and(own);
         found.then(|| allocations.remove(&address))
     };
-    // Releasing it sends: not under the lock.
+    // Dropping the buffer may send, so the lock is released first.
     drop(freed);
 }
 
-/// Enqueues `clEnqueueSVMFree`: `callback`, or without one [`free`] of each address, when it is the command's turn and
-/// before its end; not if what it waits for fails. `hold` has the allocations.
+/// Enqueues `clEnqueueSVMFree`. When it is the command's turn, runs `callback`, or [`free`] for each
+/// address if there is none. The event ends after that. Nothing runs if the wait list fails. `hold` keeps
+/// the allocations alive.
 ///
 /// # Errors
-/// As [`Queue::submit`].
+/// Those of [`Queue::submit`].
 pub fn free_in_order(
     queue: &Arc<Queue>,
     addresses: Vec<usize>,
@@ -197,7 +203,8 @@ pub fn free_in_order(
         });
         return nothing_but(what, wait, hold, Some(finisher), true, |_| {});
     };
-    // A first command takes its turn; the second, whose event the application sees, ends behind the callback.
+    // The first command waits for its turn; the second, whose event the application gets, ends after the
+    // callback.
     let called = Event::gate(queue.context(), queue.would_gate(&wait))?;
     let opening = called.clone();
     let finisher: Finisher = Box::new(move |status, _| {
@@ -238,7 +245,7 @@ mod tests {
         let asked = RefCell::new(0);
         let make = |length| {
             *asked.borrow_mut() += 1;
-            // Spacers may be too large; that does not matter.
+            // A spacer may be too large for the node; that does no harm.
             require(length == 8, -4)
         };
         let taken = agree(8, make, |()| None::<()>);

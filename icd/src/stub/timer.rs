@@ -1,9 +1,9 @@
 //! Times as the application sees them: all on one scale, the client's host clock.
 //!
-//! A command is queued when the application enqueues it, here; the other moments come from its node. They
-//! are shown in order whatever the error of the node's clock, and what lies between start and end is never
-//! changed. Of a command that is made of parts on several nodes the start is the first part's. A device's timer is its node's, on the same scale: so `clGetDeviceAndHostTimer`,
-//! `clGetHostTimer` and profiling agree.
+//! The client records when a command is enqueued; the node reports the other times. The times are always
+//! presented in order, whatever the error of the node's clock, and the duration from start to end is not
+//! changed. A command with parts on several nodes starts with its first part. A device's timer is that of
+//! its node, on the same scale. So `clGetDeviceAndHostTimer`, `clGetHostTimer` and profiling agree.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use super::{Device, Queue, SessionLink, next_id};
 use crate::error::ClResult;
 use crate::transport::{Session, clock};
 
-// The latest time of a device that the application was told.
+// The latest device time that the application has read.
 static READ: AtomicU64 = AtomicU64::new(0);
 
-/// `CL_PLATFORM_HOST_TIMER_RESOLUTION`, ns.
+/// `CL_PLATFORM_HOST_TIMER_RESOLUTION`, in nanoseconds.
 pub const HOST_RESOLUTION: u64 = 1;
 
-/// `clGetHostTimer`.
+/// `clGetHostTimer`: returns the host clock, in nanoseconds.
 #[must_use]
 pub fn host_ns() -> u64 {
     clock::host_ns()
 }
 
-/// `clGetDeviceAndHostTimer`: the device's time and the host's, at about the same moment. Waits for the node;
-/// opens its session if there is none.
+/// `clGetDeviceAndHostTimer`: returns the device's time and the host's, at about the same moment, in
+/// nanoseconds. Waits for the node, and opens a session if there is none.
 ///
 /// # Errors
-/// What the wire says.
+/// The code of the wire error.
 pub fn device_and_host(device: &Arc<Device>) -> ClResult<(u64, u64)> {
     let links = SessionLink::open_all(&[device.node()])?;
     device.ensure_on(&links[0])?;
@@ -54,18 +54,18 @@ pub fn device_and_host(device: &Arc<Device>) -> ClResult<(u64, u64)> {
     Ok((device, host))
 }
 
-/// A queue was made: if it profiles, somebody will ask for times.
+/// Reads the nodes' clocks for a new queue that profiles, because its times will be needed.
 pub fn prepare(queue: &Queue) {
     if queue.is_profiling() {
-        // Its commands may have parts on every site.
+        // Commands may have parts on every site.
         for site in queue.context().sites() {
             site.session().read_clock(next_request);
         }
     }
 }
 
-/// The time of an enqueue; 0 where nobody can ask for it. Not before any timer that the application has read,
-/// although that may be ahead by the error of its node's clock.
+/// Returns the time of an enqueue; 0 if the queue does not profile. The time is not before any device time
+/// that the application has read, which may be ahead by the error of the node's clock.
 pub(super) fn stamp(queue: &Queue) -> u64 {
     if queue.is_profiling() {
         host_ns().max(READ.load(Ordering::Relaxed))
@@ -74,8 +74,9 @@ pub(super) fn stamp(queue: &Queue) -> u64 {
     }
 }
 
-/// The five moments of a command of this queue: enqueued at `queued` here; the others as its node told them, but
-/// that it started with the first of `starts`, if that was before.
+/// Returns the five times of a command of this queue. `queued` is the host time of the enqueue, and `told`
+/// are the node's times. If one of `starts` is earlier than the node's start time, it replaces that. `None`
+/// if a clock offset is unknown.
 pub(super) fn moments_of(
     queue: &Queue,
     queued: u64,
@@ -140,7 +141,7 @@ mod tests {
             moments(90, [0, 1100, 1200, 1300, 1400], offset, None),
             [90, 100, 200, 300, 400]
         );
-        // By the error of the node's clock it came before it was sent.
+        // By the error of the node's clock, the command ran before it was enqueued.
         assert_eq!(
             moments(103, [0, 1100, 1200, 1300, 1300], offset, None),
             [100, 100, 200, 300, 300]

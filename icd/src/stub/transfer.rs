@@ -1,7 +1,7 @@
-//! Bytes between a buffer and host memory: how they travel, and when the host's may be touched.
+//! Transfers between a buffer and host memory: how the bytes travel, and when host memory may be touched.
 //!
-//! Small ones ride inside the command or its completion; larger ones, and those that must not be taken
-//! yet, go over the bulk connections. Reads and maps are one thing here, writes and unmaps another.
+//! Small transfers travel inside the command or its completion. Larger ones, and those whose bytes are not
+//! available yet, use the bulk connections. A map is a read here, and an unmap is a write.
 //!
 //! Invariant: host memory is read or written only between the enqueue and the end of the command.
 
@@ -25,40 +25,40 @@ use crate::transport::HostRegion;
 pub struct Transfer {
     /// The buffer or sub-buffer.
     pub buffer: Arc<Buffer>,
-    /// Its bytes.
+    /// The bytes of the buffer.
     pub region: Region,
-    /// As many bytes of the host.
+    /// Host memory of the same length.
     pub host: HostRegion,
-    /// `CL_EVENT_COMMAND_TYPE` of its event.
+    /// `CL_EVENT_COMMAND_TYPE` of the transfer's event.
     pub command: u32,
     /// The wait list.
     pub wait: Vec<Arc<Event>>,
     /// Whether the application asked for the event.
     pub wants_event: bool,
-    /// Let go when host memory is touched no more.
+    /// Dropped when the transfer no longer touches host memory.
     pub keep: Option<Box<dyn Send>>,
 }
 
 /// An enqueued write.
 #[derive(Debug)]
 pub struct Written {
-    /// Its event.
+    /// The event of the write.
     pub event: Arc<Event>,
-    /// Whether the host's bytes have been taken already.
+    /// Whether the bytes have already been copied out of host memory.
     pub taken: bool,
 }
 
 impl Transfer {
-    /// Whether its bytes are so few that they may travel inside the command or its completion.
+    /// Whether the transfer is small enough to travel inside the command or its completion.
     #[must_use]
     pub fn rides_along(&self) -> bool {
         self.region.packed_length() <= INLINE_PAYLOAD as u64
     }
 
-    /// Enqueues a read: buffer to host.
+    /// Enqueues a read from the buffer to host memory.
     ///
     /// # Errors
-    /// As [`Queue::submit`]; then host memory stays as it is.
+    /// Those of [`Queue::submit`]; host memory is unchanged then.
     pub fn read(mut self, queue: &Arc<Queue>) -> ClResult<Arc<Event>> {
         if queue.context().is_distributed() {
             return self.read_distributed(queue);
@@ -66,6 +66,8 @@ impl Transfer {
         let bulk = !self.rides_along();
         let addresses = self.host.addresses();
         if bulk {
+            // The gate delays a bulk read until other commands have finished writing the same memory, so
+            // that its bytes arrive last.
             let gate = HostRanges::of_process().gate(&addresses, queue, &self.wait)?;
             self.wait.extend(gate);
         }
@@ -79,7 +81,8 @@ impl Transfer {
         let keep = self.keep;
         let finisher: Finisher = Box::new(move |status, contents| {
             land(inline.as_ref(), status, contents);
-            // In this order: the bytes are there, then others may take them.
+            // The order matters: the bytes must be in place before other commands may read or overwrite
+            // them.
             drop(writing);
             drop(keep);
         });
@@ -104,11 +107,12 @@ impl Transfer {
         })
     }
 
-    /// Enqueues a write: host to buffer. The bytes are taken at once when they are few, nothing of the
-    /// application's can hold the command back, and no incomplete command writes them.
+    /// Enqueues a write from host memory to the buffer. The bytes are copied at once if they are few, no
+    /// user event of the application can hold the command back, and no incomplete command writes that
+    /// memory.
     ///
     /// # Errors
-    /// As [`Queue::submit`].
+    /// Those of [`Queue::submit`].
     pub fn write(mut self, queue: &Arc<Queue>) -> ClResult<Written> {
         if queue.context().is_distributed() {
             return self.write_distributed(queue);
@@ -118,6 +122,7 @@ impl Transfer {
         let free = !gated && gate.is_none();
         let taken = self.rides_along() && free;
         let session = queue.site().session();
+        // With a grant, the bytes may be sent right behind the command, without waiting for credit.
         let grant = (free && !taken).then(|| session.eager_grant(self.region.packed_length()));
         let grant = grant.flatten();
         self.wait.extend(gate);
@@ -199,21 +204,25 @@ impl Transfer {
     }
 }
 
-/// Puts what rode inside a completion into its place.
+/// Copies the bytes that came inside a completion to host memory.
 pub(super) fn land(host: Option<&HostRegion>, status: Status, contents: &[u8]) {
     if let Some(host) = host
         && !status.is_error()
         && !host.copy_in(contents)
     {
-        tracing::error!("the node answered a read with {} bytes", contents.len());
+        tracing::error!(
+            "the node returned {} bytes for a read of {} bytes (protocol error); the read's memory is unchanged",
+            contents.len(),
+            host.length()
+        );
     }
 }
 
-/// Enqueues a command that moves nothing: it takes its place in the order, waits for its wait list and
-/// is done.
+/// Enqueues a command that moves no bytes. The command takes its place in the order, waits for its wait
+/// list, and ends.
 ///
 /// # Errors
-/// As [`Queue::submit`].
+/// Those of [`Queue::submit`].
 pub fn nothing(
     queue: &Arc<Queue>,
     command: u32,
@@ -226,10 +235,10 @@ pub fn nothing(
     nothing_but((queue, command), wait, hold, finisher, wants_event, |_| {})
 }
 
-/// The same; `finisher` runs at its end, `begin` sees its event before anything is sent.
+/// Like [`nothing`], but `finisher` runs at the end, and `begin` gets the event before anything is sent.
 ///
 /// # Errors
-/// As [`Queue::submit`].
+/// Those of [`Queue::submit`].
 pub(super) fn nothing_but(
     (queue, command): (&Arc<Queue>, u32),
     mut wait: Vec<Arc<Event>>,
@@ -239,7 +248,8 @@ pub(super) fn nothing_but(
     begin: impl FnOnce(&Arc<Event>),
 ) -> ClResult<Arc<Event>> {
     if !queue.is_in_order() && wait.is_empty() && !queue.context().is_distributed() {
-        // A marker without a wait list would wait for everything before it.
+        // A marker without a wait list would wait for everything before it. An event that has already ended
+        // avoids that.
         let done = Event::gate(queue.context(), false)?;
         done.open();
         wait.push(done);
@@ -258,11 +268,11 @@ pub(super) fn nothing_but(
     })
 }
 
-/// Enqueues a copy within the application's memory, which is made when it is the command's turn. Not for distributed
-/// contexts.
+/// Enqueues a copy within the application's memory. The client makes the copy when the command ends. Not
+/// for distributed contexts.
 ///
 /// # Errors
-/// As [`Queue::submit`].
+/// Those of [`Queue::submit`].
 pub fn copy_on_host(
     queue: &Arc<Queue>,
     from: HostRegion,
@@ -270,6 +280,7 @@ pub fn copy_on_host(
     mut wait: Vec<Arc<Event>>,
 ) -> ClResult<Arc<Event>> {
     let ranges = HostRanges::of_process();
+    // The copy waits for incomplete commands that still write either range.
     for addresses in [from.addresses(), to.addresses()] {
         let gate = ranges.gate(&addresses, queue, &wait)?;
         wait.extend(gate);
@@ -278,7 +289,9 @@ pub fn copy_on_host(
     let begin = writing.beginning();
     let finisher: Finisher = Box::new(move |status, _| {
         if !status.is_error() && !to.copy_from(&from) {
-            tracing::error!("a copy of different lengths");
+            tracing::error!(
+                "internal error: SVM copy between ranges of different lengths; nothing was copied"
+            );
         }
         drop(writing);
     });

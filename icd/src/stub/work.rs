@@ -1,8 +1,8 @@
-//! What a command does, before it is known where: buffers and images instead of ids.
+//! The work of a command, in terms of buffers and images, before a site is chosen.
 //!
-//! In a context of one site it becomes the wire's operation at once; in a distributed one the
-//! [sequence](super::distributed) decides where it runs and what must move first. Specification: the
-//! enqueue functions. Invariant: everything was checked before; bytes and offsets are inside of their buffers.
+//! In a context of one site, the work becomes a wire operation at once. In a distributed context, the
+//! [sequence](super::distributed) decides where it runs and which bytes must move first. Specification: the
+//! enqueue functions. Invariant: all arguments are validated, and all regions lie inside their buffers.
 
 use std::sync::Arc;
 
@@ -21,75 +21,75 @@ use crate::coherence::{Access, MapKind};
 use crate::error::ClResult;
 use crate::transport::HostRegion;
 
-/// See the module. Regions count from the start of the buffer or sub-buffer that they belong to.
+/// The work of a command. Regions count from the start of the buffer or sub-buffer that they belong to.
 pub enum Work {
-    /// Waits for its wait list, or for everything before it.
+    /// Waits for the wait list, or for everything before if the list is empty.
     Marker,
-    /// The same, and everything later comes after it.
+    /// Like `Marker`; in addition, everything enqueued later waits for it.
     Barrier,
-    /// Takes its place in the order and waits for its wait list, nothing else.
+    /// Takes its place in the order and waits for its wait list, but does nothing else.
     Nothing,
     /// Copies on the device.
     Copy {
-        /// From where.
+        /// Source buffer and region.
         source: (Arc<Buffer>, Region),
-        /// To where; as many bytes in the same shape.
+        /// Destination buffer and region, with as many bytes in the same shape.
         destination: (Arc<Buffer>, Region),
     },
-    /// Repeats a pattern.
+    /// Fills a range with a repeated pattern.
     Fill {
-        /// Where.
+        /// The buffer to fill.
         buffer: Arc<Buffer>,
-        /// What.
+        /// The pattern.
         pattern: Bytes,
-        /// Which bytes.
+        /// The bytes to fill.
         region: Region,
     },
     /// Fills a box of an image with a colour.
     FillImage {
-        /// Where.
+        /// The image to fill.
         image: Arc<Buffer>,
-        /// As `clEnqueueFillImage` takes it.
+        /// The colour, as `clEnqueueFillImage` takes it.
         colour: [u8; 16],
-        /// Which bytes.
+        /// The region to fill.
         region: Region,
     },
     /// `clEnqueueMigrateMemObjects`.
     Migrate {
-        /// Which objects.
+        /// The objects to migrate.
         buffers: Vec<Arc<Buffer>>,
         /// `CL_MIGRATE_MEM_OBJECT_*`.
         flags: u64,
     },
-    /// Made for the queue's site already (contexts of one site).
+    /// An operation that was already made for the queue's site (contexts of one site).
     Ready(Operation),
-    /// The same, encoded already: a launch or a write with its bytes.
+    /// An operation that is encoded already: a launch, or a write with its bytes (contexts of one site).
     Encoded(Encoded),
-    /// A launch (distributed contexts).
+    /// A kernel launch (distributed contexts).
     Launch(Snapshot),
     /// A read into the application's memory (distributed contexts).
     Read(Read),
-    /// A write from the application's memory, or the end of a map for writing (distributed contexts).
+    /// A write from the application's memory, or the unmap of a map for writing (distributed contexts).
     Write(Write),
     /// A map (distributed contexts).
     Map(Map),
-    /// A command buffer's commands.
+    /// The commands of a command buffer.
     Replay(Replay),
 }
 
-/// An operation in the terms of the wire.
+/// An operation as it is sent.
 pub(super) enum OnWire {
-    /// As its message.
+    /// A protobuf message.
     Message(Operation),
-    /// Encoded already.
+    /// An operation that is encoded already.
     Encoded(Encoded),
 }
 
 impl OnWire {
-    /// What a site of a context without others is told.
+    /// Converts the work to the operation for the only site of a context.
     ///
     /// # Errors
-    /// As [`Work::on`].
+    /// Those of [`Work::on`].
     pub(super) fn of(work: Work, site: &Site) -> ClResult<OnWire> {
         match work {
             Work::Encoded(encoded) => Ok(OnWire::Encoded(encoded)),
@@ -97,7 +97,8 @@ impl OnWire {
         }
     }
 
-    /// Whether nothing but its end comes of the command, and that is at once what the wire says.
+    /// Whether the command has no effect on the client but its end, and the completion alone reports that
+    /// end.
     pub(super) fn is_plain(&self) -> bool {
         match self {
             OnWire::Encoded(_) => true,
@@ -119,54 +120,56 @@ impl OnWire {
     }
 }
 
-/// See [`Work::Read`].
+/// The data of [`Work::Read`].
 pub struct Read {
-    /// Of what.
+    /// The buffer to read.
     pub buffer: Arc<Buffer>,
-    /// Which bytes.
+    /// The bytes to read.
     pub region: Region,
-    /// To where.
+    /// The destination in host memory.
     pub host: HostRegion,
-    /// Says that the memory will be written.
+    /// Announces the write to host memory, for the ordering of transfers.
     pub(super) writing: HostWrite,
-    /// Let go when the memory is touched no more.
+    /// Dropped when the command no longer touches host memory.
     pub keep: Option<Box<dyn Send>>,
 }
 
-/// See [`Work::Write`].
+/// The data of [`Work::Write`].
 pub struct Write {
-    /// Of what.
+    /// The buffer to write.
     pub buffer: Arc<Buffer>,
-    /// Which bytes.
+    /// The bytes to write.
     pub region: Region,
-    /// From where.
+    /// The source in host memory.
     pub host: HostRegion,
-    /// Whether the host's bytes are the client's copy of the buffer: then both are valid afterwards.
+    /// Whether the source is the client's own copy of the buffer, as for an unmap. Both copies are valid
+    /// afterwards.
     pub unmaps: bool,
-    /// Let go when the memory is touched no more.
+    /// Dropped when the command no longer touches host memory.
     pub keep: Option<Box<dyn Send>>,
 }
 
-/// See [`Work::Map`].
+/// The data of [`Work::Map`].
 pub struct Map {
-    /// Of what.
+    /// The buffer to map.
     pub buffer: Arc<Buffer>,
-    /// Which bytes.
+    /// The bytes to map.
     pub region: Region,
-    /// What for.
+    /// Whether the map is for reading or writing.
     pub kind: MapKind,
-    /// Let go when the map is there.
+    /// Dropped when the map is complete.
     pub keep: Box<dyn Send>,
 }
 
 impl Work {
-    /// The wire's operation for a site, where the buffers are made if they are not there yet.
+    /// Converts the work to the wire's operation for a site. Creates buffers on the site that do not exist
+    /// there yet.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the site's session is lost.
     ///
     /// # Panics
-    /// For what only the sequence of a distributed context can turn into operations.
+    /// For work that only the sequence of a distributed context can convert, and for encoded operations.
     pub(super) fn on(self, site: &Site) -> ClResult<Operation> {
         Ok(match self {
             Work::Marker | Work::Nothing => Operation::Marker(Marker {}),
@@ -208,16 +211,16 @@ impl Work {
             }
             Work::Ready(operation) => operation,
             Work::Launch(_) | Work::Replay(_) | Work::Read(_) | Work::Write(_) | Work::Map(_) => {
-                unreachable!("of a distributed context, whose sequence sends it")
+                unreachable!("only the sequence of a distributed context sends this work")
             }
-            Work::Encoded(_) => unreachable!("encoded already, for the one site of its context"),
+            Work::Encoded(_) => unreachable!("encoded work has no message; OnWire::of handles it"),
         })
     }
 
-    /// What a command that runs on the node reads and writes, in a context of several sites.
+    /// Returns the ranges that a command on the node reads and writes, in a context of several sites.
     ///
     /// # Errors
-    /// What placing a region in its root buffer says.
+    /// `CL_INVALID_VALUE` when a region is not inside its root buffer.
     pub(super) fn accesses(&self) -> ClResult<Vec<Access>> {
         let of = |buffer: &Arc<Buffer>, region: &Region| -> ClResult<_> {
             Ok((buffer.root().id(), buffer.in_root(region)?))
@@ -243,8 +246,7 @@ impl Work {
         })
     }
 
-    /// Whether it is a marker that waits for everything when nothing is in its list, and whether it is
-    /// a barrier.
+    /// Returns two flags: whether the work is a marker or barrier, and whether it is a barrier.
     pub(super) fn synchronises(&self) -> (bool, bool) {
         match self {
             Work::Marker | Work::Ready(Operation::Marker(_)) => (true, false),

@@ -1,11 +1,12 @@
-//! The one scale of all times: the client's host clock, and a session's node by it.
+//! The common time scale: the client's host clock, to which the times of each session's node are
+//! converted.
 //!
-//! A node's clock is read by a few questions, one after the other, on a thread of their own; nobody waits for
-//! it but who asks for a time before it is done. The surest reading gives the offset, which is fixed then for
-//! the session's life: times keep their order and their distances. It starts when somebody will want times (a
-//! profiling queue is made), so that a program without profiling pays nothing.
+//! A few queries read a node's clock, one after the other, on a separate thread. Only callers that ask
+//! for a time before it is done wait for it. The most precise reading gives the offset, which then stays
+//! fixed for the session's life, so times keep their order and their distances. Reading starts when times
+//! will be needed (a profiling queue is created), so that a program without profiling pays nothing.
 //!
-//! Invariant: all times of one session are mapped with the same offset.
+//! Invariant: all times of one session are converted with the same offset.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -20,51 +21,52 @@ use super::Session;
 use super::gauge::Gauge;
 use crate::thread::{self, Stack};
 
-/// How often the node's clock is read.
+/// Number of readings of a node's clock.
 const READINGS: usize = 8;
-/// A far node's clock is read less often, but once.
+/// After this time no further reading starts, but at least one is made. It limits the readings of a
+/// distant node.
 const READING_TIME: Duration = Duration::from_millis(300);
-/// The longest that anybody waits for the first reading; heartbeats end a session that hangs.
+/// Maximum wait for the readings. Heartbeats end a session whose node does not answer.
 const WAIT_LIMIT: Duration = Duration::from_secs(5);
 
-/// The client's host clock: monotonic, in ns. What `clGetHostTimer` tells.
+/// The client's host clock: monotonic, in nanoseconds, as `clGetHostTimer` returns it.
 #[must_use]
 pub fn host_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// What is known of a node's clock.
+/// Clock state of one node.
 #[derive(Debug, Default)]
 pub(super) struct NodeClock {
-    state: Mutex<State>,
+    state: Mutex<ClockState>,
     known: Condvar,
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum ClockState {
     #[default]
     Unread,
     Reading,
-    /// For good; none when the session was lost before.
+    /// Final; `None` if the session was lost before the first reading.
     Read(Option<Offset>),
 }
 
 impl NodeClock {
-    /// Begins to read the clock, if nobody has.
+    /// Starts to read the clock, unless that was done before.
     pub(super) fn read(&self, session: &Arc<Session>, gauge: &Arc<Gauge>, next: fn() -> RequestId) {
         {
             let mut state = self.state.lock();
-            if !matches!(*state, State::Unread) {
+            if !matches!(*state, ClockState::Unread) {
                 return;
             }
-            *state = State::Reading;
+            *state = ClockState::Reading;
         }
         let (session, gauge) = (Arc::clone(session), Arc::clone(gauge));
         let reading = move || {
             let best = read_all(&session, next);
             if let Some(best) = best {
-                // It is half of the round trip.
+                // The uncertainty is half of the round trip.
                 gauge.set_round_trip(Duration::from_nanos(best.uncertainty.saturating_mul(2)));
             }
             session.clock().set(best);
@@ -74,19 +76,19 @@ impl NodeClock {
         }
     }
 
-    /// The offset, once it is known.
+    /// The offset, once it is known. Waits for a reading in progress.
     pub(super) fn offset(&self) -> Option<Offset> {
         let mut state = self.state.lock();
-        let reading = |state: &mut State| matches!(*state, State::Reading);
+        let reading = |state: &mut ClockState| matches!(*state, ClockState::Reading);
         let _ = self.known.wait_while_for(&mut state, reading, WAIT_LIMIT);
         match *state {
-            State::Read(offset) => offset,
-            State::Unread | State::Reading => None,
+            ClockState::Read(offset) => offset,
+            ClockState::Unread | ClockState::Reading => None,
         }
     }
 
     fn set(&self, offset: Option<Offset>) {
-        *self.state.lock() = State::Read(offset);
+        *self.state.lock() = ClockState::Read(offset);
         self.known.notify_all();
     }
 }
@@ -110,7 +112,8 @@ fn read_all(session: &Session, next: fn() -> RequestId) -> Option<Offset> {
     best
 }
 
-/// Asks a node for a time: its host clock read by ours, and the device's time where that was the question.
+/// Queries a time from a node. Returns the reading of its host clock by the client's clock, and the
+/// device's time if the question asked for it.
 pub(super) fn ask(
     session: &Session,
     request: RequestId,

@@ -1,7 +1,7 @@
-//! Talking to a node's supervisor: inventory, status, opening a session. Ordinary gRPC. How a peer is reached for
-//! that is the same for the device manager (`manager`).
+//! Calls to a node's supervisor over ordinary gRPC: inventory, status, opening a session. The module
+//! `manager` reaches the device manager in the same way.
 //!
-//! Every function is a future for a runtime that lives only as long as the conversation; each
+//! Every function is a future for a runtime that lives only as long as the conversation. Each
 //! conversation uses one socket, which closes with it.
 
 use std::future::Future;
@@ -33,31 +33,30 @@ use super::socket::plain;
 use super::standard;
 use crate::config::{Address, ServerSettings};
 
-/// An inventory is a few kilobytes a device.
+/// Maximum size of an inventory message. An inventory takes a few kilobytes per device.
 const INVENTORY_LIMIT: usize = 16 << 20;
 
-/// What people can do about a node that serves nobody in the clear.
-const WANTS_TLS: &str =
-    "it wants TLS: name the CA of its certificate (ca below [tls] in servers.toml, or CAUSEWAY_CA)";
+/// Advice for a node that accepts no unencrypted connections.
+const WANTS_TLS: &str = "the node requires TLS; name the CA of its certificate (ca below [tls] in servers.toml, or CAUSEWAY_CA)";
 
 /// A conversation with a supervisor.
 pub(super) struct Supervisor {
     client: NodeClient<Channel>,
     credentials: Credentials,
     pub(super) caller: Caller,
-    /// Where it was reached, for the session's other connections.
+    /// The address that was reached, for the session's other connections.
     pub(super) peer: Peer,
-    /// What the TCP handshake took: one round trip.
+    /// Duration of the TCP handshake: one round trip.
     pub(super) round_trip: Duration,
 }
 
-/// So often a conversation begins again whose peer closed the connection before it answered, after so long; each time
-/// twice as long.
+/// Number of attempts if the peer closes the connection before it answers, and the first pause between
+/// them. The pause doubles each time.
 const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Has a conversation, and has it again where the peer closed the connection before it answered: a node to which many
-/// come at once closes those that were silent for longest. The caller limits the time.
+/// Runs a conversation, and retries it if the peer closed the connection before it answered. A node with
+/// too many new connections closes those that were silent for longest. The caller limits the time.
 pub(super) async fn persistently<T, F>(converse: impl Fn() -> F) -> Result<T, WireError>
 where
     F: Future<Output = Result<T, WireError>>,
@@ -66,8 +65,8 @@ where
     for _ in 1..ATTEMPTS {
         match converse().await {
             Err(WireError::Closed { address, reason }) => {
-                tracing::debug!(address, reason, "closed; once more");
-                // Not all of those that were closed at once come back at once.
+                tracing::debug!(address, reason, "the peer closed the connection; retrying");
+                // Random pauses keep clients that were closed together from coming back together.
                 tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.5))).await;
                 pause *= 2;
             }
@@ -77,7 +76,7 @@ where
     converse().await
 }
 
-/// The same for what blocks.
+/// Like [`persistently`], for blocking conversations.
 pub(super) fn persistently_by<T>(
     deadline: Instant,
     converse: impl Fn() -> Result<T, WireError>,
@@ -85,6 +84,7 @@ pub(super) fn persistently_by<T>(
     let mut pause = FIRST_PAUSE;
     for _ in 1..ATTEMPTS {
         match converse() {
+            // The pause is at most 1.5 times as long; the rest is for the next attempt.
             Err(WireError::Closed { .. }) if Instant::now() + 2 * pause < deadline => {
                 std::thread::sleep(pause.mul_f64(rand::random_range(0.5..1.5)));
                 pause *= 2;
@@ -95,8 +95,8 @@ pub(super) fn persistently_by<T>(
     converse()
 }
 
-/// Runs a conversation to its end, on a thread of its own that is gone when this returns. So neither
-/// the application's stack size nor a runtime that it may be running matters.
+/// Runs a conversation to its end, on a separate thread that has ended when this returns. So the
+/// application's stack size and a runtime of its own do not matter.
 pub(super) fn converse<T, F>(conversation: impl FnOnce() -> F + Send + 'static) -> io::Result<T>
 where
     T: Send + 'static,
@@ -109,13 +109,13 @@ where
             .build()?;
         drop(kept_free);
         let result = runtime.block_on(conversation());
-        // Whatever a peer has not answered is not waited for.
+        // Unanswered calls are dropped without waiting.
         runtime.shutdown_background();
         Ok(result)
     })?
 }
 
-/// A peer that speaks gRPC.
+/// A connection to a gRPC server.
 pub(super) struct Reached {
     pub(super) channel: Channel,
     pub(super) credentials: Credentials,
@@ -124,19 +124,19 @@ pub(super) struct Reached {
     pub(super) round_trip: Duration,
 }
 
-/// What is known of a connection, to say what has become of a call.
+/// Facts about a connection that explain the outcome of its calls.
 #[derive(Debug)]
 pub(super) struct Caller {
     address: String,
-    /// Whether what the peer says is its own word, and nobody else has heard it.
+    /// Whether the connection is authenticated and encrypted by TLS.
     pub(super) is_secured: bool,
     ended: Ended,
 }
 
 impl Reached {
-    /// Connects; the peer has not said anything yet when this succeeds.
+    /// Connects. The peer has not sent anything yet when this succeeds.
     ///
-    /// An address at which nobody is costs `connect_within` at most.
+    /// If no host has the address, this takes `connect_within` at most.
     pub(super) async fn at(
         server: &ServerSettings,
         connect_within: Duration,
@@ -178,7 +178,7 @@ impl Reached {
     }
 }
 
-/// A connection, where it leads, and what its handshake took.
+/// Connects, and returns the stream, its peer and the duration of the handshake.
 async fn connect(address: &Address) -> io::Result<(TcpStream, Peer, Duration)> {
     if let Some(path) = address.path() {
         let _kept_free = standard::kept_free();
@@ -194,7 +194,7 @@ async fn connect(address: &Address) -> io::Result<(TcpStream, Peer, Duration)> {
 }
 
 impl Supervisor {
-    /// Connects; the peer has not said anything yet when this succeeds.
+    /// Connects. The peer has not sent anything yet when this succeeds.
     pub(super) async fn reach(
         server: &ServerSettings,
         connect_within: Duration,
@@ -210,7 +210,7 @@ impl Supervisor {
         })
     }
 
-    /// The node's devices; of a managed one those that the credential names.
+    /// The node's devices. A managed node lists those that the credential names.
     pub(super) async fn inventory(&mut self, credential: Bytes) -> Result<Inventory, WireError> {
         let request = GetInventoryRequest {
             wire_version: u32::from(WireVersion::CURRENT.number()),
@@ -225,11 +225,11 @@ impl Supervisor {
         if inventory.node_uuid.len() == 16 {
             Ok(inventory)
         } else {
-            Err(self.nonsense("it did not say who it is".to_owned()))
+            Err(self.nonsense("the node's inventory has no valid uuid".to_owned()))
         }
     }
 
-    /// Load and health.
+    /// The node's load and health.
     pub(super) async fn status(&mut self) -> Result<NodeStatus, WireError> {
         let request = GetStatusRequest {
             wire_version: u32::from(WireVersion::CURRENT.number()),
@@ -241,7 +241,7 @@ impl Supervisor {
             .into_inner())
     }
 
-    /// A worker of our own.
+    /// Opens a session, which has a worker of its own.
     pub(super) async fn open_session(
         &mut self,
         generation: u64,
@@ -260,7 +260,7 @@ impl Supervisor {
             .into_inner())
     }
 
-    /// Not what a node of ours says.
+    /// An error for an answer that no correct node sends.
     pub(super) fn nonsense(&self, reason: String) -> WireError {
         WireError::Protocol {
             address: self.caller.address.clone(),
@@ -274,12 +274,12 @@ impl Caller {
         &self.address
     }
 
-    /// A status that the peer has sent is a refusal; one that the gRPC machinery made up because it did not understand
-    /// the peer has an error of that machinery as its source.
+    /// Converts a status into an error. A status from the peer is a refusal. If gRPC created the status
+    /// itself because it did not understand the peer, the status has a source error.
     pub(super) fn explain(&self, status: &tonic::Status) -> WireError {
         let address = self.address.clone();
         let reason = match std::error::Error::source(status) {
-            // HTTP/2's own way of saying so, `INADEQUATE_SECURITY`.
+            // HTTP/2 reports a missing TLS connection as `INADEQUATE_SECURITY`.
             Some(_) if status.code() == Code::PermissionDenied && !self.is_secured => {
                 let reason = WANTS_TLS.to_owned();
                 return WireError::Protocol { address, reason };
@@ -299,7 +299,7 @@ impl Caller {
         }
     }
 
-    /// The conversation broke off: by the peer, or because it does not speak as it should.
+    /// An error for a broken conversation: the peer closed the connection, or violated the protocol.
     fn broke(&self, reason: String) -> WireError {
         let address = self.address.clone();
         match self.ended.has_come() {
@@ -309,7 +309,7 @@ impl Caller {
     }
 }
 
-/// HTTP/2 over a connected stream.
+/// Opens HTTP/2 over a connected stream.
 pub(super) async fn channel_over<S>(stream: TokioIo<S>) -> Result<Channel, tonic::transport::Error>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -317,14 +317,14 @@ where
     let once = Mutex::new(Some(stream));
     over_connection("http://causeway.node")
         .connect_with_connector(tower::service_fn(move |_| {
-            // A second call wants to reconnect, which is not this channel's business.
+            // A second call is an attempt to reconnect, which this channel does not do.
             let stream = once.lock().ok().and_then(|mut once| once.take());
             std::future::ready(stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)))
         }))
         .await
 }
 
-/// Within `limit`, or [`WireError::Unreachable`].
+/// Limits the time of `work`: returns its result, or [`WireError::Unreachable`] after `limit`.
 pub(super) async fn within<T>(
     limit: Duration,
     address: &Address,
@@ -334,7 +334,10 @@ pub(super) async fn within<T>(
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
         Err(WireError::Unreachable {
             address: address.to_string(),
-            reason: format!("no answer within {} ms", begun.elapsed().as_millis()),
+            reason: format!(
+                "the peer did not answer within {} ms",
+                begun.elapsed().as_millis()
+            ),
         })
     })
 }
@@ -343,13 +346,13 @@ fn not_secured(address: &Address, error: &NotSecured) -> WireError {
     let address = address.to_string();
     match error {
         NotSecured::Io(error) => {
-            let reason = format!("in TLS' handshake: {}", plain(error));
+            let reason = format!("the TLS handshake failed: {}", plain(error));
             match is_end(error) {
                 true => WireError::Closed { address, reason },
                 false => WireError::Protocol { address, reason },
             }
         }
-        // What people can do about it comes first.
+        // These errors begin with advice for people, so nothing is put before them.
         NotSecured::InTheClear | NotSecured::Tls(_) => {
             let reason = error.to_string();
             WireError::Protocol { address, reason }
@@ -365,7 +368,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
     error.to_string()
 }
 
-/// What this process says of itself, for people.
+/// A description of this process, for people.
 #[must_use]
 pub fn this_process() -> Client {
     let program = std::env::current_exe().ok();

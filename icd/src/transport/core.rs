@@ -1,10 +1,10 @@
-//! What the threads of one session share.
+//! State that the threads of one session share.
 //!
-//! A session ends in two steps. [`Core::fail`] may be called by any thread, the application's too: it
-//! notes the first reason and shuts every socket, nothing more. [`Core::bury`] runs once, on the
-//! thread that reads the commands' connection, when that has ended: it waits until nobody touches the
-//! application's memory, answers the open requests, and tells the upper half. So the upper half hears
-//! of a loss on a transport thread, like of everything else.
+//! A session ends in two steps. Any thread, also one of the application, may call [`Core::fail`]: it
+//! stores the first reason and shuts every socket, nothing more. [`Core::tear_down`] tears the session down.
+//! It runs once, on the thread that reads the command connection, after that connection has ended. It
+//! waits until no thread touches the application's memory, answers the open requests, and reports the
+//! loss. So losses are reported on a transport thread, like everything else.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use super::encode::EncodeCommand;
 use super::events::SessionEvents;
 use super::flusher::Flusher;
 use super::outbox::{Appended, Outbox};
-use super::reader::Inlet;
+use super::reader::CommandReader;
 use super::requests::Requests;
 use super::wait::{Change, Progress};
 
@@ -35,10 +35,10 @@ pub(super) struct Core {
     pub(super) progress: Progress,
     pub(super) bulk: Bulk,
     pub(super) events: Arc<dyn SessionEvents>,
-    /// Where the commands' connection is read by who waits; none where the carrier's thread does.
-    pub(super) inlet: Option<Inlet>,
+    /// Present if waiting threads read the command connection; `None` if the carrier's own thread does.
+    pub(super) reader: Option<CommandReader>,
     carrier: Box<dyn Carrier>,
-    pulse: Arc<Line>,
+    heartbeat: Arc<Line>,
     failure: OnceLock<WireError>,
     failed: AtomicBool,
     lost: AtomicBool,
@@ -49,8 +49,8 @@ pub(super) struct Core {
 impl Core {
     pub(super) fn new(
         address: String,
-        (carrier, inlet): (Box<dyn Carrier>, Option<Inlet>),
-        pulse: Arc<Line>,
+        (carrier, reader): (Box<dyn Carrier>, Option<CommandReader>),
+        heartbeat: Arc<Line>,
         bulk: Bulk,
         events: Arc<dyn SessionEvents>,
     ) -> Core {
@@ -62,9 +62,9 @@ impl Core {
             progress: Progress::new(),
             bulk,
             events,
-            inlet,
+            reader,
             carrier,
-            pulse,
+            heartbeat,
             failure: OnceLock::new(),
             failed: AtomicBool::new(false),
             lost: AtomicBool::new(false),
@@ -75,10 +75,11 @@ impl Core {
 
     // ---- out -----------------------------------------------------------------
 
-    /// Appends a command; writes when enough is queued. `wake`: let the flusher know if it sleeps; not
-    /// needed by who flushes next, as a thread [that waits next](super::thread::waiting_next) does.
+    /// Appends a command, and writes the queue once enough is queued. `wake` wakes the flusher if it
+    /// sleeps. Callers that flush next need not wake it; a thread that [waits
+    /// next](super::thread::waiting_next) never does.
     pub(super) fn append(&self, command: &impl EncodeCommand, wake: bool) -> Result<(), WireError> {
-        // A transport thread only appends: it may be the one that makes room.
+        // A transport thread must not wait for room: it may be the thread that makes room.
         let may_wait = !super::thread::is_ours();
         let wake = wake && !super::thread::waits_next();
         loop {
@@ -90,13 +91,13 @@ impl Core {
                     return Ok(());
                 }
                 Appended::Write => return self.flush(),
-                // Told only to who may wait.
+                // `Full` is returned only if this thread may wait.
                 Appended::Full => self.flush()?,
             }
         }
     }
 
-    /// Appends a command on any thread without ever waiting for room.
+    /// Appends a command on any thread without waiting for room.
     pub(super) fn post(&self, command: &impl EncodeCommand) -> Result<(), WireError> {
         self.check()?;
         self.outbox.append(command, false, true)?;
@@ -104,7 +105,7 @@ impl Core {
         Ok(())
     }
 
-    /// Writes what is queued, on the calling thread; on a transport thread it is left to the flusher.
+    /// Writes the queued commands on the calling thread. A transport thread leaves that to the flusher.
     pub(super) fn flush(&self) -> Result<(), WireError> {
         self.check()?;
         if super::thread::is_ours() {
@@ -117,17 +118,18 @@ impl Core {
         }
     }
 
-    /// Writes what is queued and says whether there was any. An error has failed the session.
+    /// Writes the queued commands and returns whether there were any. An error fails the session.
     pub(super) fn write_out(&self) -> io::Result<bool> {
         let result = self.outbox.write_with(|batch| {
             self.bulk.note_batch();
             self.carrier.write(batch)
         });
+        // Eager bytes may leave once their commands have, unless a waiting thread has claimed them.
         self.bulk.kick();
         self.note_error(result)
     }
 
-    /// For the process's end: writes if that is possible soon.
+    /// At the end of the process: writes the queued commands if that is possible within `patience`.
     pub(super) fn write_last(&self, patience: Duration) {
         if self.is_failed() {
             return;
@@ -147,17 +149,19 @@ impl Core {
 
     // ---- in ------------------------------------------------------------------
 
-    /// Hands on what a batch brought. Empties it, so that its vectors can be used again.
+    /// Passes the contents of a batch on. Empties the batch, so that its vectors can be reused.
     ///
     /// # Errors
-    /// Why the session is over: no worker of ours can have sent it, or the worker says so.
+    /// The reason why the session is over: the batch cannot come from a correct worker, or the worker has
+    /// given the reason.
     pub(super) fn handle_batch(&self, batch: &mut EventBatch) -> Result<(), String> {
         if batch.applied > self.outbox.last() {
             return Err(format!(
-                "the node has applied command {}, which was not sent",
+                "the node reports that it applied command {}, which was not sent",
                 batch.applied
             ));
         }
+        // Output of `printf` must be shown before the completions of the same batch.
         for text in batch.printed.drain(..) {
             self.events.printed(text);
         }
@@ -165,7 +169,7 @@ impl Core {
             self.events.notice(notice);
         }
         for completion in batch.completions.drain(..) {
-            // A bulk transfer's completion may have to wait for its bytes.
+            // The completion of a bulk transfer may have to wait for its bytes.
             if let Some(completion) = self.bulk.completed(EventId(completion.event), completion) {
                 let change = Change::Event(EventId(completion.event));
                 self.events.completed(completion);
@@ -184,30 +188,30 @@ impl Core {
         }
         self.applied.fetch_max(batch.applied, Ordering::Relaxed);
         batch.applied = 0;
-        match std::mem::take(&mut batch.farewell) {
+        match std::mem::take(&mut batch.close_reason) {
             none if none.is_empty() => Ok(()),
-            farewell => Err(farewell),
+            close_reason => Err(close_reason),
         }
     }
 
-    /// Waits until `condition` holds, which `awaits` makes true. The caller holds no lock that the upper
-    /// half wants when it hears of something: this thread may be the one that tells it.
+    /// Waits until `condition` holds, which `awaits` makes true. The caller must hold no lock that
+    /// [`SessionEvents`] needs: this thread may be the one that calls it.
     pub(super) fn wait_until(&self, awaits: Change, condition: &dyn Fn() -> bool) {
-        match &self.inlet {
-            Some(inlet) => inlet.wait_until(self, awaits, condition),
+        match &self.reader {
+            Some(reader) => reader.wait_until(self, awaits, condition),
             None => self.progress.wait_until(awaits, condition),
         }
     }
 
     // ---- end -----------------------------------------------------------------
 
-    /// Whether the session has failed. It may not be buried yet.
+    /// Whether the session has failed. Its teardown may still be pending.
     pub(super) fn is_failed(&self) -> bool {
         self.failed.load(Ordering::SeqCst)
     }
 
-    /// Why it is lost, as soon as the upper half is being told: who registers something with the
-    /// upper half and then sees `None` here knows that it will be found when that happens.
+    /// Why the session is lost; set before the loss is reported to [`SessionEvents::lost`]. A caller that
+    /// registers an object there and then sees `None` here knows that the report will include it.
     pub(super) fn loss(&self) -> Option<&WireError> {
         if self.lost.load(Ordering::SeqCst) {
             self.failure.get()
@@ -216,12 +220,11 @@ impl Core {
         }
     }
 
-    /// Whether the session is over: the upper half has been told.
+    /// Whether the session is over and the loss has been reported.
     pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// Why it failed.
     pub(super) fn failure(&self) -> Option<&WireError> {
         if self.is_failed() {
             self.failure.get()
@@ -237,42 +240,54 @@ impl Core {
         }
     }
 
-    /// Ends the session; the first reason counts. Does not wait and calls nobody.
+    /// Fails the session; the first reason counts. Does not wait and calls no callback.
     pub(super) fn fail(&self, reason: String) {
         self.fail_first(reason);
     }
 
-    /// The same; says whether this reason is the first.
+    /// Like [`Core::fail`]; returns whether this reason is the first.
     pub(super) fn fail_first(&self, reason: String) -> bool {
-        let error = WireError::Lost {
+        self.end_with(WireError::Lost {
             address: self.address.clone(),
             reason,
-        };
+        })
+    }
+
+    /// Ends the session, because the program has disconnected the server.
+    pub(super) fn disconnect(&self) {
+        self.end_with(WireError::Disconnected {
+            address: self.address.clone(),
+        });
+    }
+
+    // Returns whether this error is the session's first.
+    fn end_with(&self, error: WireError) -> bool {
         if self.failure.set(error).is_err() {
             return false;
         }
+        // `failure` is set before `failed`, so whoever sees `failed` finds the reason.
         self.failed.store(true, Ordering::SeqCst);
         self.shut_down();
         true
     }
 
-    /// Ends the session if the calling thread panics before it is dropped: a session with a thread
-    /// missing would hang those who wait in it.
+    /// Returns a guard that fails the session if the calling thread panics. A session without one of its
+    /// threads would leave its waiting threads blocked.
     pub(super) fn guard(&self) -> Guard<'_> {
         Guard(self)
     }
 
     fn shut_down(&self) {
         self.carrier.shut_down();
-        self.pulse.shut_down();
+        self.heartbeat.shut_down();
         self.bulk.shut_down();
         self.flusher.wake();
     }
 
-    /// The funeral; see the module. `reason` counts if no other thread has given one.
-    pub(super) fn bury(&self, reason: String) {
+    /// Tears the session down; see the module. `reason` counts if no other thread has given one.
+    pub(super) fn tear_down(&self, reason: String) {
         self.fail(reason);
-        // Between the first reason and the shutting of the sockets another thread may be at work still.
+        // Another thread may have set the reason and not yet shut the sockets.
         self.shut_down();
         self.bulk.wait_until_quiet();
         relay::end_all(self);
@@ -280,6 +295,8 @@ impl Core {
             for receiver in self.requests.close() {
                 receiver(Err(error.clone()));
             }
+            // `lost` is set before the report, as `loss` promises; `over` after it, so waits end with all
+            // results in place.
             self.lost.store(true, Ordering::SeqCst);
             self.events.lost(error);
         }
@@ -294,7 +311,9 @@ pub(super) struct Guard<'a>(&'a Core);
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.fail("a transport thread panicked".to_owned());
+            self.0.fail(
+                "a thread of the client's transport panicked; this is a bug in Causeway".to_owned(),
+            );
         }
     }
 }

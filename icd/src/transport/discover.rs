@@ -1,4 +1,4 @@
-//! Asking all configured nodes what they have, at once.
+//! Asks all configured nodes for their inventories at the same time.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -15,13 +15,14 @@ use super::control::{self, Supervisor};
 use super::node::Node;
 use crate::config::ServerSettings;
 
-/// To connect to a node, for all nodes together: enumeration happens in every program that looks for a device. A node
-/// that has accepted the connection has [`ServerSettings::answer_limit`].
+/// Time limit for connecting, for all nodes together. Every program that looks for a device enumerates
+/// them, so it is short. A node that has accepted the connection has [`ServerSettings::answer_limit`] to
+/// answer.
 pub const LIMIT: Duration = Duration::from_secs(1);
-/// Kept back for starting and ending the conversation.
+/// Part of the limit that is reserved for starting and ending the conversation.
 const RESERVE: Duration = Duration::from_millis(30);
 
-/// Whom to ask, and what to show.
+/// A node to ask, and the credential to show.
 #[derive(Debug, Clone)]
 pub struct Target {
     /// The node's settings.
@@ -39,41 +40,42 @@ impl From<ServerSettings> for Target {
     }
 }
 
-/// What [`discover`] found out about one node.
+/// The result of [`discover`] for one node.
 #[derive(Debug)]
 pub struct Discovered {
     /// The node.
     pub node: Arc<Node>,
-    /// Its devices, or why there are none.
+    /// The node's devices, or why there are none.
     pub inventory: Result<Arc<Inventory>, WireError>,
     /// One network round trip (the TCP handshake), when the node was reached.
     pub round_trip: Option<Duration>,
-    /// Other configured addresses that lead to the same daemon; they give no devices of their own.
+    /// Other configured addresses of the same daemon. They have no entries of their own.
     pub also_at: Vec<String>,
 }
 
-/// What a node answered.
+/// A node's answer.
 #[derive(Debug)]
 pub struct Reply {
-    /// Its devices, or why there are none.
+    /// The node's devices, or why there are none.
     pub inventory: Result<Arc<Inventory>, WireError>,
     /// One network round trip (the TCP handshake), when the node was reached.
     pub round_trip: Option<Duration>,
 }
 
-/// Asks all servers for their inventories, in parallel: one second for those that do not accept a connection, the
-/// longest of their `answer_limit`s for the others.
+/// Asks all servers for their inventories, in parallel. Nodes that do not accept a connection get one
+/// second, the others the longest of their `answer_limit`s.
 ///
-/// In the order of the settings. Opens no session; when it returns, no socket is left and no thread,
-/// but one for each name that the system's resolver is still at. Two addresses of one daemon (same
-/// node uuid) give one entry. Nothing is remembered: the caller keeps what it got.
+/// The result is in the order of the settings. Opens no session. When this returns, no socket is left,
+/// and no thread except one for each name that the system's resolver is still looking up. Two addresses
+/// of one daemon (same node uuid) give one entry. Nothing is cached: the caller keeps the result.
 #[must_use]
 pub fn discover(servers: &[ServerSettings]) -> Vec<Discovered> {
     let targets: Vec<Target> = servers.iter().cloned().map(Target::from).collect();
     join_duplicates(servers, ask(&targets))
 }
 
-/// The same, one reply each; what to make of two that are one node is the caller's business.
+/// Like [`discover`], with one reply for each target. The caller must handle two targets that are the
+/// same node.
 #[must_use]
 pub fn ask(targets: &[Target]) -> Vec<Reply> {
     if targets.is_empty() {
@@ -95,8 +97,9 @@ pub fn ask(targets: &[Target]) -> Vec<Reply> {
     .collect()
 }
 
-/// Asks nodes that are each known by several addresses, and by who they are. Of each: which address it was that
-/// answered first, or the first one, and what came of it. Takes `limit` at most, in all.
+/// Asks nodes that have several known addresses each and a known uuid. For each node, returns the target
+/// that answered first with that uuid. If none did, returns the first target with its error. Takes
+/// `limit` at most, in all.
 #[must_use]
 pub fn ask_any(nodes: &[(Bytes, Vec<Target>)], limit: Duration) -> Vec<Option<(Target, Reply)>> {
     let asked = nodes.to_vec();
@@ -116,14 +119,14 @@ pub fn ask_any(nodes: &[(Bytes, Vec<Target>)], limit: Duration) -> Vec<Option<(T
     }
 }
 
-// All at the same time.
+// Asks all items at the same time; results are in the order of the items.
 async fn in_order<I, T, F>(items: Vec<I>, each: impl Fn(I) -> F) -> Vec<Result<T, String>>
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
     let mut asking = JoinSet::new();
-    let failed = || Err("asking it failed in this library".to_owned());
+    let failed = || Err("the client's query task failed; this is a bug in Causeway".to_owned());
     let mut replies: Vec<_> = items.iter().map(|_| failed()).collect();
     for (position, item) in items.into_iter().enumerate() {
         let reply = each(item);
@@ -151,12 +154,13 @@ async fn first_of(uuid: Bytes, targets: Vec<Target>, limit: Duration) -> Option<
             continue;
         };
         match &reply.inventory {
+            // Dropping `asking` cancels the other queries.
             Ok(inventory) if inventory.node_uuid == uuid => return Some((target, reply)),
-            // An address that means something else here than there.
+            // The address leads to another node from here than it does for the manager.
             Ok(_) => {
                 reply = unreached(
                     &target,
-                    "it is another node than the lease names".to_owned(),
+                    "the address leads to another node than the lease names".to_owned(),
                 );
             }
             Err(_) => {}

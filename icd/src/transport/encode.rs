@@ -1,16 +1,16 @@
-//! What can be put into the outgoing buffer: a command that knows its encoded length.
+//! The trait of commands that can be put into the outgoing buffer.
 
 use causeway_proto::command::{Command, command::Kind};
 use prost::Message;
 
 /// A command as protobuf: the body of one `Command` message, without tag and length.
 ///
-/// Implemented for the generated types; the hot paths may implement it on borrowed data to save the
+/// Implemented for the generated types. Hot paths may implement it on borrowed data to save the
 /// allocations of a generated message.
 pub trait EncodeCommand {
-    /// Exactly the bytes that [`EncodeCommand::encode`] appends.
+    /// The exact number of bytes that [`EncodeCommand::encode`] appends.
     fn encoded_len(&self) -> usize;
-    /// Appends the bytes.
+    /// Appends the encoded command.
     fn encode(&self, out: &mut Vec<u8>);
 }
 

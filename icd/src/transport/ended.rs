@@ -1,4 +1,4 @@
-//! Whether the peer has closed a connection: the gRPC machinery tells that in words only.
+//! Detects whether the peer has closed a connection. The gRPC library reports that only as text.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -9,11 +9,11 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Known to all who have a clone.
+/// Whether the connection has ended; shared by all clones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ended(Arc<AtomicBool>);
 
-/// A stream whose end is noted.
+/// A stream that records its end.
 pub(super) struct Noted<S> {
     stream: S,
     ended: Ended,
@@ -37,7 +37,7 @@ impl Ended {
     }
 }
 
-/// Whether an error says that the peer has closed the connection.
+/// Whether an error means that the peer has closed the connection.
 pub(super) fn is_end(error: &io::Error) -> bool {
     matches!(
         error.kind(),

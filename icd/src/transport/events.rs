@@ -1,4 +1,4 @@
-//! What the upper half hears from a session.
+//! The trait through which a session reports to the client's objects.
 
 use bytes::Bytes;
 use causeway_proto::command::{Completion, LinkState, Notice};
@@ -8,36 +8,36 @@ use causeway_proto::status::WireError;
 #[cfg(doc)]
 use super::Session;
 
-/// What the upper half hears from a session.
+/// Callbacks of a session.
 ///
-/// Called from the transport's threads (the command reader; for joined bulk transfers also a bulk
-/// lane) and from those of the application that wait in the session, so from several at once, never under a
-/// transport lock. Must be short and must not block,
-/// nor wait in any session; sending is allowed (it only appends there).
+/// The transport's threads call them: the command reader, and bulk lanes for bulk transfers. Threads of
+/// the application that wait in the session call them too. Several threads may call at the same time,
+/// never under a transport lock. An implementation must be short, must not block and must not wait in any
+/// session. Sending is allowed, because it only appends there.
 ///
-/// A session holds its `SessionEvents` for as long as it lives, so an implementation should refer
-/// weakly to whatever holds the session.
+/// A session holds its `SessionEvents` for as long as it lives. So an implementation should refer to the
+/// session's owner only weakly.
 pub trait SessionEvents: Send + Sync {
-    /// A command is complete: once for each event. For a bulk transfer only when, besides the
-    /// completion, all its bytes are there (or it failed) and nobody touches its memory any more.
+    /// A command is complete. Called once for each event. For a bulk transfer, all bytes are there (or
+    /// the transfer failed), and no thread accesses its memory any more.
     fn completed(&self, completion: Completion);
-    /// Something failed that no event tells.
+    /// A failure that belongs to no event.
     fn notice(&self, notice: Notice);
-    /// A kernel printed.
+    /// Output of a kernel's `printf`.
     fn printed(&self, text: Bytes);
-    /// All bytes of an upload have been handed to the network and its `keep` is dropped. Not called
-    /// when the completion came first.
+    /// All bytes of an upload have been passed to the network, and its `keep` is dropped. Not called when
+    /// the completion came first.
     fn uploaded(&self, event: EventId) {
         let _ = event;
     }
-    /// A link to another session's worker can be used, or cannot any more.
+    /// A link to another session's worker became usable or unusable.
     fn link_state(&self, state: LinkState) {
         let _ = state;
     }
-    /// The session is lost: nothing will complete any more, nothing touches the application's memory
-    /// any more. Once. A [`Session::send`] that races with this may still return `Ok`.
+    /// The session is lost: nothing completes any more, and the application's memory is no longer
+    /// accessed. Called once. A [`Session::send`] that races with this may still return `Ok`.
     fn lost(&self, error: &WireError);
-    /// Why it was lost, which has become known later.
+    /// The reason of the loss, if it becomes known later.
     fn explained(&self, reason: &str) {
         let _ = reason;
     }

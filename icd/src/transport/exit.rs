@@ -1,7 +1,7 @@
-//! The end of the process: what is queued goes out if it can soon; nothing waits for more.
+//! The end of the process: queued commands are sent if that is possible soon; nothing waits for more.
 //!
-//! What the application has registered for its end (`atexit`, destructors) may use OpenCL still. So what ends sessions
-//! comes last, with the library's own destructors.
+//! Functions that the application has registered for its end (`atexit`, destructors) may still use
+//! OpenCL. So sessions end last, in the library's own destructors.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once, OnceLock, Weak};
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::core::Core;
 use super::fork;
 
-/// For all sessions together.
+/// Time limit for all sessions together.
 const LIMIT: Duration = Duration::from_secs(1);
 
 static SESSIONS: Mutex<Vec<Weak<Core>>> = Mutex::new(Vec::new());
@@ -20,13 +20,13 @@ static AT_EXIT: Once = Once::new();
 static LAST: OnceLock<fn()> = OnceLock::new();
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Has `last` called at the process's very end. The first one counts. It is called in forked children as well, which
-/// end, too.
+/// Registers `last` to be called at the very end of the process. The first call counts. Forked children
+/// call it when they end, too.
 pub fn at_end(last: fn()) {
     let _ = LAST.set(last);
 }
 
-/// Remembers a session for the process's end.
+/// Registers a session for the end of the process.
 pub(super) fn register(core: &Arc<Core>) {
     AT_EXIT.call_once(super::sys::flush_at_exit);
     let mut sessions = SESSIONS.lock();
@@ -34,23 +34,24 @@ pub(super) fn register(core: &Arc<Core>) {
     sessions.push(Arc::downgrade(core));
 }
 
-/// Writes out what the process's live sessions still have queued. At most one second in all; does
-/// nothing in a forked child. No thread is waited for. The first session registers it with `atexit`.
+/// Writes the queued commands of the process's live sessions, in one second at most. Does nothing in a
+/// forked child, and waits for no thread. The first session registers this with `atexit`.
 pub fn at_exit_flush() {
     flush();
 }
 
-/// Behind all that the application had registered: what that has queued, and what was given to [`at_end`].
+/// Runs after everything that the application had registered. Writes the commands queued by those
+/// functions, and calls the function given to [`at_end`].
 pub(super) fn end() {
-    // Sessions end from here on by the program's end, which is nobody's news.
+    // From here on, sessions end because the program ends. Such losses are not reported.
     IS_ENDING.store(true, Ordering::SeqCst);
     let Some(last) = LAST.get() else { return };
     flush();
     last();
 }
 
-/// Whether the program is behind all that it had for its end: sessions may end by it, which is no news, and what a
-/// callback would use may be gone.
+/// Whether all functions that the application registered for its end have run. Sessions that end now are
+/// not reported. Objects that a callback would use may be gone.
 pub fn is_ending() -> bool {
     IS_ENDING.load(Ordering::SeqCst)
 }
@@ -60,8 +61,8 @@ fn flush() {
         return;
     }
     let deadline = Instant::now() + LIMIT;
-    // The thread that holds this lock registers a session; it may never get on if exit() was called by
-    // a signal handler on top of it.
+    // A thread that holds this lock is registering a session. It may never continue, if `exit()` was
+    // called by a signal handler that interrupted it.
     let Some(sessions) = SESSIONS.try_lock_for(LIMIT / 10) else {
         return;
     };

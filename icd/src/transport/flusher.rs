@@ -1,9 +1,9 @@
-//! The flusher: a thread that writes what nobody flushes.
+//! The flusher: a thread that writes commands which no other thread flushes.
 //!
-//! While commands flow it ticks, so that an enqueue has nobody to wake: waking a thread costs ten
-//! times what an enqueue should. Each tick that finds nothing makes the next ones longer, since a program that waits for
-//! each of its commands flushes them itself and wants the processor. After some idle time the flusher sleeps, and only the
-//! first enqueue after that pays for waking it.
+//! While commands flow, the flusher ticks, so that an enqueue need not wake it: waking a thread costs ten
+//! times what an enqueue should. Each tick that finds nothing makes the following ones longer. A program
+//! that waits for each of its commands flushes them itself and needs the processor. After some idle time
+//! the flusher sleeps, and only the first enqueue after that pays for waking it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,23 +13,23 @@ use std::time::Duration;
 use super::core::Core;
 use crate::thread::Stack;
 
-/// Bounds how long an unflushed command lies in a program that does not flush.
+/// Limits how long an unflushed command waits in a program that does not flush.
 const TICK: Duration = Duration::from_micros(100);
-/// The same in a program that has flushed everything itself lately.
+/// The same limit in a program that has flushed everything itself lately.
 const LONGEST_TICK: Duration = Duration::from_micros(800);
-/// The time without a command to write until it sleeps: longer than the gaps of programs that enqueue steadily.
-/// The flushers of several sessions share it: their ticks come from the same processors.
+/// Idle time after which the flusher sleeps: longer than the gaps of programs that enqueue steadily. The
+/// flushers of several sessions divide it, because their ticks use the same processors.
 const IDLE: Duration = Duration::from_millis(10);
-/// The same while bytes of a bulk transfer are awaited: whoever waits for them has flushed, each tick takes a
-/// sixth of its time from a core, and copying wants all cores.
+/// The same while a bulk transfer is in progress. Threads that wait for its bytes have flushed. Each tick
+/// takes a sixth of its time from a core, and copying needs all cores.
 const IDLE_IN_BULK: Duration = TICK;
-/// A flusher that sleeps so long has time to open bulk lanes that the program is likely to need.
+/// A flusher that has slept for this long opens bulk lanes that the program is likely to need.
 const QUIET: Duration = Duration::from_millis(20);
 
-/// Flushers of the process's sessions.
+/// Number of flushers in the process.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
 
-/// Counts a flusher while it lives.
+/// Counts a running flusher until it is dropped.
 struct Running;
 
 impl Running {
@@ -49,14 +49,14 @@ impl Drop for Running {
     }
 }
 
-/// The handle that wakes it.
+/// The handle that wakes the flusher.
 #[derive(Debug, Default)]
 pub(super) struct Flusher {
     thread: OnceLock<Thread>,
 }
 
 impl Flusher {
-    /// Wakes it, if it runs yet.
+    /// Wakes the flusher, if its thread has started.
     pub(super) fn wake(&self) {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
@@ -64,7 +64,7 @@ impl Flusher {
     }
 }
 
-/// Starts the flusher of a session; it ends with the session.
+/// Starts the flusher of a session, which ends with the session.
 pub(super) fn start(core: &Arc<Core>) -> std::io::Result<()> {
     let core = Arc::clone(core);
     super::thread::spawn("cw-flush", Stack::Small, move || run(&core))
@@ -73,23 +73,24 @@ pub(super) fn start(core: &Arc<Core>) -> std::io::Result<()> {
 fn run(core: &Arc<Core>) {
     let _guard = core.guard();
     let _running = Running::new();
-    // The default slack of 50 µs would make a tick half as long again.
+    // The default timer slack of 50 µs would make a tick half as long again.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
     let _ = core.flusher.thread.set(std::thread::current());
-    // Nothing has been sent yet; the first command wakes it.
+    // Nothing has been sent yet, so the flusher sleeps until the first command wakes it.
     let (mut idle, mut tick) = (IDLE, Duration::ZERO);
     while !core.is_failed() {
         match core.write_out() {
             Ok(true) => idle = Duration::ZERO,
             Ok(false) => idle += tick,
-            // Whoever saw the error first has told the session.
+            // The thread that met the error has failed the session.
             Err(_) => return,
         }
         if idle < Running::idle() && (idle < IDLE_IN_BULK || !core.bulk.is_moving()) {
             tick = next_tick(idle);
             std::thread::sleep(tick);
         } else if core.outbox.sleep_if_empty() {
-            // A wake between these two lines is not lost: unpark leaves a token. A failure wakes too.
+            // A wake between the check and the sleep is not lost, because `unpark` leaves a token. A
+            // failure also wakes this thread, after setting `failed`.
             if core.is_failed() {
                 return;
             }
@@ -99,12 +100,12 @@ fn run(core: &Arc<Core>) {
     }
 }
 
-// An eighth longer for each tick that found nothing.
+// Ticks grow by an eighth of the idle time.
 fn next_tick(idle: Duration) -> Duration {
     (TICK + idle / 8).min(LONGEST_TICK)
 }
 
-// Until it is woken; on the way, what only a quiet session has time for.
+// Sleeps until woken. Opens expected bulk lanes if the session stays quiet.
 fn rest(core: &Arc<Core>) {
     if core.bulk.is_expected() {
         std::thread::park_timeout(QUIET);

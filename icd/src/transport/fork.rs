@@ -1,9 +1,9 @@
-//! Telling a child of `fork` from its parent.
+//! Detects whether this process is a forked child.
 //!
-//! Sessions do not survive `fork`: the child has none of the threads, and locks may be held by
-//! threads that it does not have. So every call asks here first, before it touches a lock. The answer
-//! is one load from a page that the kernel wipes in a child; asking for the process id would be a
-//! system call for each enqueue.
+//! Sessions do not survive `fork`: the child has none of the threads, and locks may be held by threads
+//! that it does not have. So every call checks here first, before it touches a lock. The check is one
+//! load from a page that the kernel wipes in a child. Reading the process id would be a system call for
+//! each enqueue.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ enum Mark {
 
 static MARK: OnceLock<Mark> = OnceLock::new();
 
-/// Marks this process as one that has sessions; before the first is opened.
+/// Marks this process as one that has sessions. Must be called before the first session is opened.
 pub(super) fn mark_process() {
     MARK.get_or_init(|| match super::sys::word_wiped_on_fork() {
         Some(word) => {
@@ -38,11 +38,8 @@ pub(super) fn is_child() -> bool {
     }
 }
 
-/// [`WireError::Forked`] in a child of `fork` whose parent has, or had, sessions. One load; ask before
-/// taking a lock that another thread of the parent may have held.
-///
-/// # Errors
-/// [`WireError::Forked`].
+/// Returns [`WireError::Forked`] in a child of `fork` whose parent has, or had, sessions. Costs one load.
+/// Call it before taking a lock that another thread of the parent may have held.
 pub fn check() -> Result<(), WireError> {
     if is_child() {
         Err(WireError::Forked)

@@ -1,7 +1,7 @@
-//! How far away a node is and how fast bytes get there, as far as this process has seen.
+//! Round trip and bandwidth between this process and a node, as far as they have been observed.
 //!
-//! Nothing is sent to find out: round trips are those of handshakes and clock readings, and the
-//! bandwidth is that of large transfers while they last. Invariant: a number is 0 until it was measured.
+//! No probes are sent. Round trips come from handshakes and clock readings, the bandwidth from large
+//! transfers while they last. Invariant: a number is 0 until it was measured.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,43 +9,43 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// So many bytes make a measurement: fewer vanish in the buffers on the way.
+/// Number of bytes of one measurement. Fewer bytes would only fill buffers on the way.
 const WINDOW: u64 = 8 << 20;
-/// Without bytes for so long a transfer is over, or waits for something else than the link.
+/// After this time without bytes, the transfer is over or waits for something other than the network.
 const GAP: Duration = Duration::from_millis(20);
 
-/// Which way bytes go.
+/// Direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// To the node.
     Out,
-    /// From it.
+    /// From the node.
     In,
 }
 
-/// See the module.
+/// Measurements for one node; see the module.
 #[derive(Debug, Default)]
 pub struct Gauge {
-    // Of handshakes, which the system answers, and of questions, which a worker does.
+    // Round trips of handshakes, which the kernel answers, and of queries, which a worker answers.
     handshake_ns: AtomicU64,
     question_ns: AtomicU64,
     bandwidth: AtomicU64,
     windows: Mutex<[Window; 2]>,
 }
 
-/// What went one way since a moment.
+/// Bytes transferred in one direction since a moment.
 #[derive(Debug, Default, Clone, Copy)]
 struct Window {
     since: Option<Instant>,
     last: Option<Instant>,
     bytes: u64,
-    // The first window of a transfer out goes into the buffers on the way, not through them.
+    // The first window of an outgoing transfer only fills buffers on the way, so its rate does not count.
     filled: bool,
 }
 
 impl Gauge {
-    /// The smallest round trip: of the questions that the session's clock was read by, else of handshakes;
-    /// `None` when there was none.
+    /// The smallest known round trip: of the queries that read the session's clock, or else of
+    /// handshakes. `None` if there was neither.
     #[must_use]
     pub fn round_trip(&self) -> Option<Duration> {
         let known = [&self.question_ns, &self.handshake_ns];
@@ -53,18 +53,18 @@ impl Gauge {
         known.find(|ns| *ns != 0).map(Duration::from_nanos)
     }
 
-    /// Bytes per second of the last large transfers; 0 when there was none.
+    /// Bandwidth of recent large transfers in bytes per second; 0 if there was none.
     #[must_use]
     pub fn bandwidth(&self) -> u64 {
         self.bandwidth.load(Ordering::Relaxed)
     }
 
-    /// The smallest round trip of the present session's questions.
+    /// Sets the smallest round trip of the current session's queries.
     pub(super) fn set_round_trip(&self, took: Duration) {
         self.question_ns.store(in_ns(took), Ordering::Relaxed);
     }
 
-    /// A handshake took so long.
+    /// Records the duration of a handshake.
     pub(super) fn note_round_trip(&self, took: Duration) {
         let ns = in_ns(took);
         let smaller = |known| (known == 0 || ns < known).then_some(ns);
@@ -73,12 +73,12 @@ impl Gauge {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, smaller);
     }
 
-    /// Bytes begin to flow.
+    /// Records that bytes begin to flow.
     pub(super) fn begin(&self, direction: Direction, now: Instant) {
         self.windows.lock()[direction as usize].begin(now);
     }
 
-    /// So many bytes have flowed.
+    /// Records that `bytes` bytes have flowed. Newer measurements count a quarter in the average.
     pub(super) fn end(&self, direction: Direction, now: Instant, bytes: u64) {
         let rate = self.windows.lock()[direction as usize].end(now, bytes, direction);
         if let Some(rate) = rate {
@@ -95,7 +95,7 @@ impl Gauge {
         }
     }
 
-    /// The node is another one, or elsewhere.
+    /// Forgets all measurements, because the node may be another one or at another place.
     pub(super) fn forget(&self) {
         self.handshake_ns.store(0, Ordering::Relaxed);
         self.question_ns.store(0, Ordering::Relaxed);
@@ -104,7 +104,7 @@ impl Gauge {
     }
 }
 
-// Not 0, which means that nothing was measured.
+// Converts to nanoseconds, at least 1: 0 means that nothing was measured.
 fn in_ns(took: Duration) -> u64 {
     u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1)
 }
@@ -123,7 +123,7 @@ impl Window {
         self.last = Some(self.last.map_or(now, |last| last.max(now)));
     }
 
-    // The rate, when the window is full.
+    // Returns the rate in bytes per second when the window is full.
     fn end(&mut self, now: Instant, bytes: u64, direction: Direction) -> Option<u64> {
         self.last = Some(self.last.map_or(now, |last| last.max(now)));
         self.bytes += bytes;
@@ -150,7 +150,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    // Chunks of 1 MiB, each `pace` after the last; the time at the end.
+    // Transfers chunks of 1 MiB, one every `pace`; returns the time at the end.
     fn flow(
         gauge: &Gauge,
         direction: Direction,
@@ -174,7 +174,7 @@ mod tests {
             gauge.note_round_trip(Duration::from_micros(us));
         }
         assert_eq!(gauge.round_trip(), Some(Duration::from_micros(200)));
-        // A worker needs longer to answer than the system, and that is what counts.
+        // A worker takes longer to answer than the kernel, and the worker's time counts.
         gauge.set_round_trip(Duration::from_micros(220));
         assert_eq!(gauge.round_trip(), Some(Duration::from_micros(220)));
         gauge.forget();

@@ -1,6 +1,8 @@
-//! Where a daemon was reached, and how its further connections are made: over TCP, or by a Unix socket of this host.
+//! The address at which a daemon was reached, and how further connections to it are made: over TCP, or
+//! over a Unix socket of this host.
 //!
-//! Every connection has std's type for a TCP stream: it has time limits, and asks for no more than a stream socket.
+//! Every connection uses std's type for a TCP stream. That type supports timeouts, and the calls used
+//! here work on any stream socket.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// See the module.
+/// The address of a reached daemon; see the module.
 #[derive(Clone, Debug)]
 pub(super) enum Peer {
     Tcp(SocketAddr),
@@ -21,7 +23,7 @@ pub(super) enum Peer {
 }
 
 impl Peer {
-    /// The daemon's address for other nodes' sake; of a Unix socket loopback without a port.
+    /// The daemon's address, for other nodes. For a Unix socket, the loopback address without a port.
     pub(super) fn address(&self) -> SocketAddr {
         match self {
             Peer::Tcp(address) => *address,
@@ -29,10 +31,10 @@ impl Peer {
         }
     }
 
-    /// One more connection, within `limit`.
+    /// Opens a connection within `limit`.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub(super) fn connect(&self, limit: Duration) -> io::Result<TcpStream> {
         let path = match self {
             Peer::Tcp(address) => return TcpStream::connect_timeout(address, limit),
@@ -40,7 +42,7 @@ impl Peer {
         };
         let kind = (AddressFamily::UNIX, SocketType::STREAM);
         let socket = rustix::net::socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None)?;
-        // For as long as the daemon's queue is full.
+        // The timeout limits how long connecting waits while the daemon's queue is full.
         set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(&**path)?)?;
         set_socket_timeout(&socket, Timeout::Send, None)?;
@@ -48,7 +50,7 @@ impl Peer {
     }
 }
 
-/// Connects to the daemon of a Unix socket; also how long that took.
+/// Connects to a daemon's Unix socket. Returns the stream and the time it took.
 pub(super) async fn reach(path: &Path) -> io::Result<(tokio::net::TcpStream, Duration)> {
     let begun = Instant::now();
     let socket = tokio::net::UnixStream::connect(path).await?.into_std()?;

@@ -1,7 +1,7 @@
-//! What is said to the device manager about leases: one short conversation each.
+//! Calls to the device manager about leases: one short conversation each.
 //!
-//! What it is not: it remembers nothing; the life of a lease is kept in `icd/src/lease`. Invariant:
-//! [`NoLease::Over`] is the manager's own word; whatever else goes wrong says nothing about the lease.
+//! Nothing is remembered here; `icd/src/lease` keeps the life of a lease. Invariant: [`NoLease::Over`] is
+//! an answer of the manager itself. Any other error says nothing about the lease.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -22,42 +22,43 @@ use super::control::{self, Caller, Reached};
 use super::security::Credentials;
 use crate::config::{LeaseTerms, ServerSettings};
 
-/// Whom a manager that authenticates nobody believes to be spoken to by.
+/// Metadata key of the user's name, which a manager without authentication accepts.
 const USER: &str = "causeway-user";
 
-/// What a lease is known by.
+/// Id of a lease or reservation.
 pub type LeaseId = [u8; 16];
 
-/// What a manager is asked.
+/// A request to the manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
-    /// To set devices aside, in the request's one-line form.
+    /// Reserve devices, given in the request's one-line form.
     Reserve(String, LeaseTerms),
-    /// To make a lease of a reservation.
+    /// Turn a reservation into a lease.
     Confirm(LeaseId),
-    /// To put the end of a lease off.
+    /// Extend a lease.
     Renew(LeaseId),
 }
 
-/// Why there is no lease (any more), or why that is not known.
+/// Why there is no lease, or why its state is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum NoLease {
-    /// The manager says so.
+    /// The manager reports that the lease is over or refused.
     #[error("{0}")]
     Over(String),
-    /// The manager was not heard, or did not say.
+    /// The manager could not be reached, or did not give an answer.
     #[error("the device manager: {0}")]
     Wire(WireError),
-    /// It speaks to this user not at all, or not now.
+    /// The manager refuses to serve this user, permanently or for now.
     #[error("the device manager at {address}: {reason}")]
     Denied {
-        /// Where it is.
+        /// The manager's address.
         address: String,
-        /// Why.
+        /// The reason that it gives.
         reason: String,
     },
-    /// One of its nodes is not reached: a part of what was asked for would be another thing.
-    #[error("devices were granted, and given back: {0}")]
+    /// A granted node cannot be reached. The lease is given back, because a part of the request is not
+    /// what was requested.
+    #[error("the lease was given back, because a granted node cannot be reached: {0}")]
     OutOfReach(WireError),
 }
 
@@ -70,10 +71,7 @@ impl From<WireError> for NoLease {
     }
 }
 
-/// Asks; takes `limit` at most.
-///
-/// # Errors
-/// [`NoLease`].
+/// Sends a request; takes `limit` at most.
 pub fn ask(
     manager: &ServerSettings,
     question: Question,
@@ -81,7 +79,7 @@ pub fn ask(
 ) -> Result<Granted, NoLease> {
     let server = manager.clone();
     let asked = control::converse(move || async move {
-        // The manager's own word is no failure of the conversation.
+        // A refusal by the manager is the inner result. Only outer errors may be retried.
         let converse = || async {
             let mut manager = Manager::reach(&server, limit).await?;
             manager.ask(question.clone()).await
@@ -100,7 +98,7 @@ pub fn ask(
 /// Gives a lease or a reservation back; takes `limit` at most.
 ///
 /// # Errors
-/// [`NoLease`]: it ends by itself then.
+/// [`NoLease`]. The lease then expires by itself.
 pub fn release(manager: &ServerSettings, lease: LeaseId, limit: Duration) -> Result<(), NoLease> {
     let server = manager.clone();
     let asked = control::converse(move || async move {
@@ -116,7 +114,7 @@ pub fn release(manager: &ServerSettings, lease: LeaseId, limit: Duration) -> Res
     }
 }
 
-/// A conversation with the manager, of whichever of its services.
+/// A conversation with any of the manager's services.
 #[derive(Debug)]
 pub struct Conversation {
     channel: Channel,
@@ -124,14 +122,14 @@ pub struct Conversation {
     caller: Caller,
 }
 
-/// For a connection of a conversation whose caller limits the time of all of it.
+/// Connect timeout within a conversation whose total time the caller limits.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 impl Conversation {
-    /// Connects; the manager has not said anything yet when this succeeds.
+    /// Connects. The manager has not sent anything yet when this succeeds.
     ///
     /// # Errors
-    /// [`WireError`]: it is not there, or not whom the settings want.
+    /// [`WireError`] if the manager is not there, or is not the one that the settings demand.
     pub async fn with(manager: &ServerSettings) -> Result<Conversation, WireError> {
         control::persistently(|| Conversation::once(manager, CONNECT_WITHIN)).await
     }
@@ -148,16 +146,16 @@ impl Conversation {
         })
     }
 
-    /// For a service's client.
+    /// The channel for a service's client.
     #[must_use]
     pub fn channel(&self) -> Channel {
         self.channel.clone()
     }
 
-    /// A message with who says it.
+    /// A request with the caller's credentials and user name.
     pub fn request<T>(&self, message: T) -> Request<T> {
         let mut request = self.credentials.request(message);
-        // Names of users have no spaces.
+        // User names have no spaces.
         let user = this_process().user.replace(' ', "-");
         if let Ok(user) = MetadataValue::try_from(user) {
             request.metadata_mut().insert(USER, user);
@@ -165,7 +163,7 @@ impl Conversation {
         request
     }
 
-    /// What a status means that is not the manager's word about a lease.
+    /// Converts a status that is not the manager's answer about a lease into an error.
     #[must_use]
     pub fn explain(&self, status: &Status) -> WireError {
         self.caller.explain(status)
@@ -179,13 +177,13 @@ impl Conversation {
     }
 }
 
-/// About leases.
+/// The manager's lease service.
 struct Manager {
     client: LeasesClient<Channel>,
     conversation: Conversation,
 }
 
-/// The inner result is the manager's word.
+/// The inner result is the manager's own answer.
 type Told<T> = Result<Result<T, String>, WireError>;
 
 impl Manager {
@@ -217,9 +215,9 @@ impl Manager {
             }
         };
         match &told {
-            Ok(granted) if granted.lease_id.len() != 16 => {
-                Err(self.conversation.nonsense("a lease without an id"))
-            }
+            Ok(granted) if granted.lease_id.len() != 16 => Err(self
+                .conversation
+                .nonsense("the device manager sent a lease without an id")),
             _ => Ok(told),
         }
     }
@@ -247,12 +245,12 @@ impl Manager {
                 Some(Some(progress::Step::Granted(granted))) => return Ok(Ok(granted)),
                 Some(Some(progress::Step::Refused(refused))) => return Ok(Err(refused.reason)),
                 Some(Some(progress::Step::Ended(ended))) => return Ok(Err(ended.reason)),
-                // Nodes are being asked.
+                // The manager is still asking nodes.
                 Some(Some(progress::Step::Position(_)) | None) => {}
                 None => {
                     return Err(self
                         .conversation
-                        .nonsense("neither devices nor a reason why not"));
+                        .nonsense("the device manager ended the call without granting or refusing the request"));
                 }
             }
         }
@@ -274,8 +272,8 @@ impl Manager {
     }
 }
 
-/// Whether a status is the manager's own word about a lease: "you have no such lease", "it is over". One that gRPC has
-/// made up has a source.
+/// Whether a status is the manager's own answer about a lease, such as an unknown or expired lease. A
+/// status that gRPC created itself has a source error.
 #[must_use]
 pub fn is_word(status: &Status) -> bool {
     matches!(status.code(), Code::NotFound | Code::FailedPrecondition)

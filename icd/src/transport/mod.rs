@@ -1,23 +1,23 @@
-//! Everything between the client's objects and the sockets: nodes, sessions, carriers, bulk.
+//! Everything between the client's objects and the sockets: nodes, sessions, carriers and bulk lanes.
 //!
 //! ```text
 //! discover(settings) ──► Node ──session(events)──► Session ──► carrier (direct | grpc)   commands, events
-//!                                                    ├───────► pulse                     heartbeats
+//!                                                    ├───────► heartbeat                 heartbeats
 //!                                                    └───────► bulk lanes                bytes
 //! ```
-//! The upper half sends encoded commands ([`Session::send`], [`Session::request`]), registers memory
-//! for bulk ([`Session::upload`], [`Session::download`]) and implements [`SessionEvents`], through
-//! which it hears what came back.
+//! The objects send encoded commands ([`Session::send`], [`Session::request`]) and register memory for
+//! bulk transfers ([`Session::upload`], [`Session::download`]). They implement [`SessionEvents`], which
+//! receives completions, notices and the loss of the session.
 //!
-//! What it is not: it knows no OpenCL object, holds no event graph and decides nothing about
-//! ordering; the order of [`Session::send`] is the order on the wire.
+//! This module knows no OpenCL objects, has no event graph and decides nothing about order. The order of
+//! [`Session::send`] is the order on the wire.
 //!
 //! Invariants:
-//! - A session is lost once and for good; whoever waits in it is woken then.
+//! - A session is lost once and for good. Every thread that waits in it wakes up then.
 //! - No transport lock is held while [`SessionEvents`] or a caller's closure runs.
-//! - After `fork` the child gets [`WireError::Forked`] from every call, before any lock is touched.
-//! - The application's memory is touched only between `upload`/`download` and the event's
-//!   [`SessionEvents::completed`], or [`SessionEvents::lost`].
+//! - After `fork`, every call in the child returns [`WireError::Forked`] before it touches a lock.
+//! - The application's memory is accessed only between `upload`/`download` and the event's
+//!   [`SessionEvents::completed`] or [`SessionEvents::lost`].
 #![deny(unsafe_code)]
 
 pub mod bulk;
@@ -33,12 +33,13 @@ mod exit;
 mod flusher;
 mod fork;
 pub mod gauge;
+mod heartbeat;
 mod local;
 pub mod manager;
 pub mod node;
 mod outbox;
-mod pulse;
 mod reader;
+mod reader_role;
 mod requests;
 mod resolve;
 mod security;
@@ -47,7 +48,6 @@ mod socket;
 mod standard;
 mod sys;
 mod thread;
-mod turn;
 mod wait;
 
 pub use bulk::EagerGrant;
@@ -60,6 +60,6 @@ pub use encode::EncodeCommand;
 pub use events::SessionEvents;
 pub use exit::{at_end, at_exit_flush, is_ending};
 pub use fork::check as check_not_forked;
-pub use node::{DISCONNECTED, Node, node_status};
+pub use node::{Node, node_status};
 pub use session::{Location, Session};
 pub(crate) use thread::{as_ours as as_transport_thread, waiting_next};

@@ -1,4 +1,6 @@
-//! A configured daemon: where it is, what it has, and the process's session on it.
+//! A configured daemon: its address, its inventory, and this process's session on it.
+//!
+//! Invariant: at most one session per node is open at a time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -18,23 +20,20 @@ use super::discover::Target;
 use super::events::SessionEvents;
 use super::fork;
 use super::gauge::Gauge;
+use super::heartbeat::Rhythm;
 use super::local::Peer;
-use super::pulse::Rhythm;
 use super::session::{Location, Opening, Session};
-use super::socket::Door;
+use super::socket::Dialer;
 use crate::config::ServerSettings;
 
-/// For everything that opening a session takes, unless the node's `answer_limit` is longer.
+/// Time limit for everything that opening a session takes, unless the node's `answer_limit` is longer.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
 
-/// Why a session is lost that [`Node::disconnect`] has ended: nobody needs to be warned of it.
-pub const DISCONNECTED: &str = "the program has disconnected the server";
-
-/// Hears, while a session is opened, that the node has other devices than the inventory told. Says whether
-/// every device that was told still means the same; otherwise no session is opened now.
+/// Called while a session is opened, if the node's devices differ from its last inventory. Returns
+/// whether every device in use still means the same; otherwise no session is opened.
 pub type ChangeListener = Box<dyn Fn(&Arc<Inventory>) -> bool + Send + Sync>;
 
-/// Hears that a session on the node is lost. It waits for nobody.
+/// Called when a session on the node is lost. Must not block.
 pub type LossListener = Box<dyn Fn() + Send + Sync>;
 
 /// One configured daemon.
@@ -43,21 +42,22 @@ pub struct Node {
     inventory: Mutex<Option<Arc<Inventory>>>,
     available: AtomicBool,
     disconnected: AtomicBool,
-    // Held while a session is opened, so that two contexts do not open two.
+    // Locked while a session is opened, so that two contexts do not open two.
     session: Mutex<Option<Arc<Session>>>,
-    // Lost, and in use no more when the node was asked again: why it was lost may become known later still.
+    // The lost session that was replaced when the node was asked again. The reason of its loss may still
+    // become known later.
     past: Mutex<Weak<Session>>,
     gauge: Arc<Gauge>,
     changed: OnceLock<ChangeListener>,
     loss: OnceLock<LossListener>,
-    // The signed lease on its devices; a renewed one replaces it.
+    // The signed lease on the node's devices. A renewed lease replaces it.
     credential: Mutex<Bytes>,
 }
 
-/// What the wish for a session has brought.
+/// Result of asking for a session.
 enum Asked {
     Opened(Credentials),
-    /// The devices are others than we know.
+    /// The node's devices differ from the last inventory.
     Changed(Inventory),
 }
 
@@ -65,13 +65,13 @@ struct Credentials {
     peer: Peer,
     session: SessionId,
     secret: SessionSecret,
-    /// Of the session's certificate, where TLS is spoken.
+    /// Fingerprint of the session's certificate, with TLS.
     fingerprint: Option<Fingerprint>,
     reply: OpenSessionReply,
 }
 
 impl Node {
-    /// A node that nobody has asked anything yet.
+    /// A node that has not been asked anything yet.
     #[must_use]
     pub fn new(settings: ServerSettings) -> Node {
         Node {
@@ -88,14 +88,12 @@ impl Node {
         }
     }
 
-    /// The session of this process on the node: opened now if there is none or the last is lost,
-    /// otherwise the one there is. `events` counts only when it is opened now.
+    /// Returns this process's session on the node. Opens one if there is none or the last one is lost.
+    /// `events` is used only if a session is opened now.
     ///
-    /// Waits for the network when it opens: at most the node's `answer_limit`. The session stays open until it is
-    /// lost, the node is disconnected or the process ends, however many contexts come and go.
-    ///
-    /// # Errors
-    /// [`WireError::Unreachable`], [`WireError::Protocol`], [`WireError::Refused`], [`WireError::Forked`].
+    /// Opening waits for the network, at most the longer of five seconds and the node's `answer_limit`.
+    /// The session stays open until it is lost, the node is disconnected or the process ends, however
+    /// many contexts come and go.
     pub fn session(
         self: &Arc<Self>,
         events: Arc<dyn SessionEvents>,
@@ -103,18 +101,21 @@ impl Node {
         fork::check()?;
         let mut current = self.session.lock();
         if self.is_disconnected() {
-            return Err(self.unreachable("the program has disconnected it"));
+            return Err(self
+                .unreachable("the program has disconnected this server; connect it again first"));
         }
         if let Some(session) = &*current
             && !session.has_failed()
         {
             return Ok(Arc::clone(session));
         }
+        // Before the first session, so that every forked child recognises itself.
         fork::mark_process();
         let opened = self.open(events);
         self.available.store(opened.is_ok(), Ordering::Relaxed);
         if let Err(error) = &opened {
-            // The program gets a code only; which side to upgrade, say, is for a person.
+            // The application gets only a code. People need the text, for example to know which side to
+            // upgrade.
             tracing::warn!("{error}");
         }
         let session = Arc::new(opened?);
@@ -133,7 +134,7 @@ impl Node {
         } = self.credentials()?;
         let rhythm = Rhythm::from_wire(reply.heartbeat_interval_ms, reply.heartbeat_limit_ms);
         let location = self.location(peer.address());
-        let door = Door {
+        let dialer = Dialer {
             peer,
             address: self.address().to_owned(),
             session,
@@ -147,7 +148,7 @@ impl Node {
                 .flatten(),
         };
         let opening = Opening {
-            door,
+            dialer,
             carrier: self.settings.carrier,
             rhythm,
             bulk: Wishes {
@@ -166,12 +167,13 @@ impl Node {
             },
         };
         let opened = Session::open(opening, events);
-        tracing::info!(
-            address = self.address(),
-            ?session,
-            ok = opened.is_ok(),
+        let ok = opened.is_ok();
+        let message = if ok {
             "session opened"
-        );
+        } else {
+            "session not opened"
+        };
+        tracing::info!(address = self.address(), ?session, ok, "{message}");
         opened
     }
 
@@ -187,8 +189,9 @@ impl Node {
         }
     }
 
-    // Asks for a session. A node that has been started anew, say, may have other devices than it told:
-    // then whoever knows them looks whether those that are in use are still there.
+    // Asks for a session. The devices may have changed, for example because the daemon was restarted.
+    // Then the listener checks whether the devices in use are still there, and the second attempt uses
+    // the new inventory.
     fn credentials(&self) -> Result<Credentials, WireError> {
         for _ in 0..2 {
             match self.ask_for_session()? {
@@ -203,7 +206,7 @@ impl Node {
                 }
             }
         }
-        Err(self.unreachable("its devices have changed; ask for them again"))
+        Err(self.unreachable("the node's devices have changed; call clGetDeviceIDs again"))
     }
 
     fn ask_for_session(&self) -> Result<Asked, WireError> {
@@ -223,6 +226,7 @@ impl Node {
                     Ok(reply) => credentials(&supervisor, reply).map(Asked::Opened),
                     Err(refused @ WireError::Refused { .. }) => {
                         let inventory = supervisor.inventory(credential.clone()).await?;
+                        // With an unchanged inventory, the refusal has another cause.
                         if inventory.generation == generation {
                             return Err(refused);
                         }
@@ -252,7 +256,7 @@ impl Node {
         }
     }
 
-    /// The session that there is, if it is not lost; none while one is being opened.
+    /// The open session, if it is not lost. `None` while one is being opened.
     #[must_use]
     pub fn live_session(&self) -> Option<Arc<Session>> {
         if fork::is_child() {
@@ -262,30 +266,37 @@ impl Node {
         session.clone().filter(|session| !session.has_failed())
     }
 
-    /// Ends the session, as a loss would, and opens none until [`Node::connect`].
+    /// Ends the session as a loss would, and opens none until [`Node::connect`].
     pub fn disconnect(&self) {
-        self.disconnect_because(DISCONNECTED);
+        if let Some(session) = self.detach() {
+            session.disconnect();
+        }
     }
 
-    /// The same, for another reason, which the session's loss tells. Of a session that is lost already, it is told now.
+    /// Like [`Node::disconnect`], for another reason, which the session's loss reports. If the session is
+    /// already lost, the reason is reported now.
     pub fn disconnect_because(&self, reason: &str) {
-        self.disconnected.store(true, Ordering::Release);
-        self.gauge.forget();
-        let session = self.session.lock().take();
-        if let Some(session) = session.or_else(|| self.past.lock().upgrade())
+        if let Some(session) = self.detach()
             && !session.close(reason)
-            && reason != DISCONNECTED
         {
             session.explain(reason);
         }
     }
 
-    /// What to show it from now on: a signed lease on its devices.
+    // Lets no session be opened until `connect`. Returns the current session, or the one that was lost.
+    fn detach(&self) -> Option<Arc<Session>> {
+        self.disconnected.store(true, Ordering::Release);
+        self.gauge.forget();
+        let session = self.session.lock().take();
+        session.or_else(|| self.past.lock().upgrade())
+    }
+
+    /// Sets the credential for further calls: a signed lease on the node's devices.
     pub fn set_credential(&self, credential: Bytes) {
         *self.credential.lock() = credential;
     }
 
-    /// How to ask it.
+    /// Settings and credential for asking the node.
     #[must_use]
     pub fn target(&self) -> Target {
         Target {
@@ -299,33 +310,33 @@ impl Node {
         self.disconnected.store(false, Ordering::Release);
     }
 
-    /// Whether [`Node::disconnect`] was the last word.
+    /// Whether the node is disconnected: [`Node::disconnect`] was called later than [`Node::connect`].
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.disconnected.load(Ordering::Acquire)
     }
 
-    /// Who hears of other devices. The first counts.
+    /// Registers the listener for changed devices. Only the first one counts.
     pub fn on_change(&self, listener: ChangeListener) {
         let _ = self.changed.set(listener);
     }
 
-    /// Who hears of sessions that are lost, by [`Node::lost`]. The first counts.
+    /// Registers the listener for lost sessions, which [`Node::lost`] calls. Only the first one counts.
     pub fn on_loss(&self, listener: LossListener) {
         let _ = self.loss.set(listener);
     }
 
-    /// A session on it is lost, and those who used it have been told.
+    /// Calls the loss listener. The users of the lost session have already been told.
     pub fn lost(&self) {
         if let Some(listener) = self.loss.get() {
             listener();
         }
     }
 
-    /// Takes what the node has just said about itself, unless a session runs on what it said before.
-    /// `apply` runs before another session can be opened. Says whether it was taken.
+    /// Stores a new inventory, unless a session is open that relies on the old one. `apply` runs before
+    /// another session can be opened. Returns whether the inventory was stored.
     pub fn renew(&self, inventory: &Arc<Inventory>, apply: impl FnOnce()) -> bool {
-        // Where a session is being opened just now, that learns of changes by itself.
+        // A session that is being opened right now detects changes by itself.
         let Some(mut session) = self.session.try_lock() else {
             return false;
         };
@@ -343,25 +354,25 @@ impl Node {
         true
     }
 
-    /// It did not answer.
+    /// Records that the node did not answer.
     pub fn set_unreachable(&self) {
         self.available.store(false, Ordering::Relaxed);
     }
 
-    /// Round trip and bandwidth between here and there.
+    /// Measured round trip and bandwidth between this process and the node.
     #[must_use]
     pub fn gauge(&self) -> &Arc<Gauge> {
         &self.gauge
     }
 
-    /// A handshake with it took so long, if there was one.
+    /// Records the duration of a handshake with the node, if there was one.
     pub fn note_round_trip(&self, round_trip: Option<Duration>) {
         if let Some(round_trip) = round_trip {
             self.gauge.note_round_trip(round_trip);
         }
     }
 
-    /// Whether it has said that this is its uuid.
+    /// Whether the node has reported this uuid.
     #[must_use]
     pub fn is(&self, uuid: &[u8]) -> bool {
         let inventory = self.inventory.lock();
@@ -374,20 +385,20 @@ impl Node {
         self.settings.address.as_str()
     }
 
-    /// The name for people: the configured one, else the address.
+    /// The name for people: the configured one, or the address.
     #[must_use]
     pub fn name(&self) -> &str {
         self.settings.name.as_deref().unwrap_or(self.address())
     }
 
-    /// Its settings.
+    /// The node's settings.
     #[must_use]
     pub fn settings(&self) -> &ServerSettings {
         &self.settings
     }
 
-    /// Whether the node answered when it was last spoken to, and no session on it was lost since:
-    /// `CL_DEVICE_AVAILABLE`. Asks nobody.
+    /// Whether the node answered the last call, and no session on it was lost since:
+    /// `CL_DEVICE_AVAILABLE`. Uses no network.
     #[must_use]
     pub fn is_available(&self) -> bool {
         if fork::is_child() || self.is_disconnected() {
@@ -395,13 +406,13 @@ impl Node {
         }
         let lost = match self.session.try_lock() {
             Some(session) => session.as_ref().is_some_and(|session| session.has_failed()),
-            // A session is being opened just now.
+            // A session is being opened right now.
             None => false,
         };
         self.available.load(Ordering::Relaxed) && !lost
     }
 
-    /// What it has, as last heard.
+    /// The last inventory that the node reported.
     #[must_use]
     pub fn inventory(&self) -> Option<Arc<Inventory>> {
         self.inventory.lock().clone()
@@ -413,10 +424,7 @@ impl Node {
     }
 }
 
-/// Asks a node's supervisor for its load and health; for tools.
-///
-/// # Errors
-/// [`WireError::Unreachable`], [`WireError::Protocol`], [`WireError::Refused`].
+/// Asks a node's supervisor for its load and health. For tools.
 pub fn node_status(server: &ServerSettings, limit: Duration) -> Result<NodeStatus, WireError> {
     let asked = server.clone();
     control::converse(move || async move {
@@ -445,7 +453,9 @@ fn credentials(supervisor: &Supervisor, reply: OpenSessionReply) -> Result<Crede
     let secret = <[u8; 32]>::try_from(&reply.session_secret[..]);
     let fingerprint = Fingerprint::from_wire(&reply.certificate_sha256);
     if supervisor.caller.is_secured && fingerprint.is_none() {
-        return Err(supervisor.nonsense("a session without a certificate of its own".to_owned()));
+        return Err(
+            supervisor.nonsense("the node opened a session without a certificate".to_owned())
+        );
     }
     match (session, secret) {
         (Ok(session), Ok(secret)) => Ok(Credentials {
@@ -455,6 +465,7 @@ fn credentials(supervisor: &Supervisor, reply: OpenSessionReply) -> Result<Crede
             secret: SessionSecret(secret),
             reply,
         }),
-        _ => Err(supervisor.nonsense("a session without id or secret".to_owned())),
+        _ => Err(supervisor
+            .nonsense("the node opened a session without a valid id or secret".to_owned())),
     }
 }

@@ -1,14 +1,15 @@
-//! The outgoing buffer: commands, encoded where they are made, in the order they were appended.
+//! The outgoing buffer: commands in the order in which they were appended, encoded on the appending
+//! thread.
 //!
-//! Two byte vectors take turns: one is filled under a short lock while the other is being written, so
-//! steady traffic allocates nothing. What it is not: it knows no socket; [`Outbox::write_with`] hands
-//! a finished batch to whoever writes. Invariant: batches leave in the order of their numbers: one writer at a time
-//! takes the oldest batch in one step, and writes it before it takes the next.
+//! Two byte vectors alternate: one is filled under a short lock while the other is being written, so
+//! steady traffic allocates nothing. The outbox knows no socket; [`Outbox::write_with`] passes a finished
+//! batch to the caller's closure. Invariant: batches leave in the order of their numbers. One writer at a
+//! time takes the oldest batch in one step, and writes it before it takes the next.
 //!
-//! An appender that may be refused finds no room once a batch has its target; one that may not (a
-//! transport thread, which may be the one that makes room on the connection) always finds some: full
-//! batches queue behind each other. That needs no bound of its own, since such threads append only
-//! releases and the states of user events, which what was alive bounds.
+//! Back-pressure: an appender that may wait gets [`Appended::Full`] once a batch has its target size. A
+//! transport thread may not wait, because it may be the thread that makes room on the connection. For it,
+//! full batches queue behind each other. That queue needs no bound of its own: transport threads append
+//! only releases and states of user events, whose number the live objects bound.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,17 +22,18 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 use super::encode::EncodeCommand;
 
-/// Once so much is queued, the thread that appends also writes: what one packet of the loopback takes, since each
-/// costs the sender several microseconds. What is less leaves with the flusher's next tick.
+/// Once this many bytes are queued, the appending thread also writes them. That is one packet of the
+/// loopback interface, and each packet costs the sender several microseconds. Smaller amounts leave with
+/// the flusher's next tick.
 pub(super) const WRITE_AT: usize = 64 << 10;
 
-/// A buffer that one huge command has grown is not kept beyond this.
+/// Capacity that a buffer keeps after one huge command has grown it.
 const KEEP_CAPACITY: usize = 2 * BATCH_TARGET;
 
 const COMMANDS_TAG: u32 = 1;
 const FIRST_TAG: u32 = 2;
 
-/// Buffers of a session's commands on their way out.
+/// Buffers for a session's outgoing commands.
 #[derive(Debug)]
 pub(super) struct Outbox {
     filling: Mutex<Filling>,
@@ -40,25 +42,25 @@ pub(super) struct Outbox {
 
 #[derive(Debug)]
 struct Filling {
-    // Full batches, each with the number of its first command; `bytes` is not empty behind them.
+    // Full batches, each with the number of its first command. If there are any, `bytes` is not empty.
     full: VecDeque<(u64, Vec<u8>)>,
-    // Room for the frame's prefix, then commands.
+    // Room for the frame's prefix, followed by commands.
     bytes: Vec<u8>,
     first: u64,
     next: u64,
     flusher_sleeps: bool,
 }
 
-/// What the caller of [`Outbox::append`] has to do next.
+/// Next step for the caller of [`Outbox::append`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Appended {
-    /// Nothing.
+    /// Nothing to do.
     Queued,
-    /// Wake the flusher, which has gone to sleep.
+    /// Wake the flusher, which is asleep.
     WakeFlusher,
-    /// Write: enough is queued.
+    /// Write the queue: enough is queued.
     Write,
-    /// Write, then append again: there is no room in this batch.
+    /// Write the queue, then append again: this batch has no room.
     Full,
 }
 
@@ -76,10 +78,10 @@ impl Outbox {
         }
     }
 
-    /// Appends a command. With `may_refuse`, a batch that would grow beyond its target is not
-    /// appended to; the thread that makes room on the connection must not pass that, and is never
-    /// told [`Appended::Full`]. Who writes next leaves the flusher asleep with `wake` false; the next who does
-    /// not finds it so.
+    /// Appends a command. With `may_refuse`, a batch never grows beyond its target, and the result is
+    /// [`Appended::Full`] instead. The thread that makes room on the connection must pass false. With
+    /// `wake` false, for a caller that writes next, a sleeping flusher stays asleep. The next caller with
+    /// `wake` true wakes it.
     pub(super) fn append(
         &self,
         command: &impl EncodeCommand,
@@ -88,7 +90,7 @@ impl Outbox {
     ) -> Result<Appended, WireError> {
         let length = command.encoded_len();
         let entry = length + 1 + encoded_len_varint(length as u64);
-        // What seals a batch: the number's tag and its longest varint.
+        // `seal` adds 11 bytes at most: the number's tag and its longest varint.
         if entry + 11 > MAX_BATCH {
             return Err(WireError::TooLarge(length));
         }
@@ -121,8 +123,8 @@ impl Outbox {
         }
     }
 
-    /// Takes everything queued and gives it to `write`, mostly as one batch: [`PREFIX`] bytes of room,
-    /// then an encoded `CommandBatch`. Others who want to write wait meanwhile. Says whether there was any.
+    /// Takes everything queued and passes it to `write`, mostly as one batch: [`PREFIX`] bytes of room,
+    /// then an encoded `CommandBatch`. Other writers wait meanwhile. Returns whether there was anything.
     pub(super) fn write_with(
         &self,
         write: impl FnMut(&mut [u8]) -> io::Result<()>,
@@ -130,7 +132,8 @@ impl Outbox {
         self.write_locked(&mut self.writing.lock(), write)
     }
 
-    /// The same, but gives up (`Ok(false)`) when another writer is not done within `patience`.
+    /// Like [`Outbox::write_with`], but returns `Ok(false)` if another writer is not done within
+    /// `patience`.
     pub(super) fn write_within(
         &self,
         patience: std::time::Duration,
@@ -147,7 +150,8 @@ impl Outbox {
         writing: &mut Vec<u8>,
         mut write: impl FnMut(&mut [u8]) -> io::Result<()>,
     ) -> io::Result<bool> {
-        // The lock is not held while a batch is written, so more may be closed meanwhile.
+        // `filling` is unlocked while a batch is written, so appenders may close more batches meanwhile.
+        // The loop ends with the batch that was being filled.
         loop {
             let oldest = self.filling.lock().take_oldest(writing);
             let first = match oldest {
@@ -167,7 +171,7 @@ impl Outbox {
         }
     }
 
-    /// For the flusher: true when there is nothing to write, and the next append will then say
+    /// For the flusher: returns true if nothing is queued. The next append then returns
     /// [`Appended::WakeFlusher`].
     pub(super) fn sleep_if_empty(&self) -> bool {
         let mut filling = self.filling.lock();
@@ -175,29 +179,30 @@ impl Outbox {
         filling.flusher_sleeps
     }
 
-    /// Whether nobody has woken it since [`Outbox::sleep_if_empty`] said true.
+    /// Whether no append has woken the flusher since [`Outbox::sleep_if_empty`] returned true.
     pub(super) fn flusher_sleeps(&self) -> bool {
         self.filling.lock().flusher_sleeps
     }
 
-    /// Number of the last command appended.
+    /// Number of the last appended command.
     pub(super) fn last(&self) -> u64 {
         self.filling.lock().next - 1
     }
 }
 
-/// What leaves next, and the number of its first command.
+/// The batch that leaves next, with the number of its first command.
 #[derive(Debug, PartialEq, Eq)]
 enum Oldest {
     None,
     Full(u64, Vec<u8>),
-    // The batch that was being filled.
+    // The batch that was still being filled.
     Filling(u64),
 }
 
 impl Filling {
-    // One step, and not two looks: an append between them would close the batch that is being filled, and a newer one
-    // would be taken. `writing` gets the batch that was being filled, and lends its memory to the next.
+    // Takes the oldest batch under one lock. With two, an append between them could close the batch that
+    // is being filled, and a newer batch would leave first. `writing` receives the batch that was being
+    // filled; its memory becomes the next batch's.
     fn take_oldest(&mut self, writing: &mut Vec<u8>) -> Oldest {
         if let Some((first, batch)) = self.full.pop_front() {
             return Oldest::Full(first, batch);
@@ -216,7 +221,7 @@ impl Filling {
     }
 }
 
-// Ends a batch with the number of its first command.
+// Completes a batch with the number of its first command.
 fn seal(first: u64, batch: &mut Vec<u8>) {
     encode_key(FIRST_TAG, WireType::Varint, batch);
     encode_varint(first, batch);
@@ -349,7 +354,7 @@ mod tests {
         let mut firsts = Vec::new();
         let written = outbox.write_with(|bytes| {
             assert!(bytes.len() - PREFIX <= MAX_BATCH);
-            // The number is one byte here, and the last.
+            // The number is one byte long here, and the last byte of the batch.
             firsts.push(bytes.last().copied());
             Ok(())
         });
@@ -372,7 +377,7 @@ mod tests {
                 out.resize(out.len() + LENGTH, 0);
             }
         }
-        // Each bit says whether the appender or the writer has the lock next.
+        // Each bit decides whether the appender or the writer gets the lock next.
         for turns in 0u32..1 << 4 {
             let outbox = Outbox::new();
             let (mut writing, mut firsts) = (vec![0; PREFIX], Vec::new());

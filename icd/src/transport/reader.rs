@@ -1,16 +1,15 @@
-//! Reading the direct carrier, and decoding, which both carriers share.
+//! Reads the direct carrier, and decodes event batches for both carriers.
 //!
-//! A thread that waits for what the connection will bring reads it itself ([`Inlet::wait_until`]): the
-//! system wakes it and nobody else, and nobody wakes it a second time. While none waits, a thread kept for
-//! it sleeps at the connection and reads. [`super::turn`] says whose turn it is.
+//! A thread that waits for data of the connection reads it itself ([`CommandReader::wait_until`]). So the kernel
+//! wakes only the thread that needs the data, and no second wake-up follows. While no thread waits, a
+//! dedicated thread sleeps at the connection and reads. [`super::reader_role`] decides who has the role. The
+//! waiter that reads polls for a while before it sleeps, as long as that has paid off ([`super::wait`]),
+//! and yields its core in between. The other waiters sleep.
 //!
-//! The waiter that reads looks again and again before it sleeps, as far as that is worth its cost ([`super::wait`]);
-//! in between it offers its core to other threads. The other waiters sleep.
-//!
-//! Invariants: frames are handed on in their order, by one thread at a time, which is a transport thread as
-//! long as it does so; who leaves has handed on all that is whole in memory, so that what is left shows
-//! at the socket; nothing is handed on that came behind nonsense; the session is buried by the reading thread
-//! alone.
+//! Invariants: one thread at a time passes frames on, in their order, and counts as a transport thread
+//! while it does so. A thread that gives up the role has passed on all complete frames in memory, so
+//! unread data shows at the socket. Nothing that follows a malformed frame is passed on. Only the reading
+//! thread tears the session down.
 
 use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
@@ -18,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use causeway_proto::command::EventBatch;
-use causeway_proto::patience::Look;
+use causeway_proto::spin_budget::Look;
 use causeway_security::Opener;
 use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
@@ -29,28 +28,28 @@ use rustix::net::RecvFlags;
 
 use super::carrier::direct::FrameReader;
 use super::core::Core;
-use super::turn::{Turn, Who};
-use super::wait::{Bell, Change};
+use super::reader_role::{ReaderRole, Who};
+use super::wait::{Change, Notifier};
 use crate::thread::Stack;
 
 const CLOSED: &str = "the node closed the connection";
 
-/// Who sleeps at the connection looks up so often: a program that closes every descriptor it finds, ours included, leaves
-/// nothing that could wake him.
+/// Longest sleep at the connection. A program may close every descriptor it finds, also this library's,
+/// and then nothing else wakes the sleeping thread.
 const LOOKS_UP_EVERY: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
 
 /// The receiving half of a direct connection.
-pub(super) struct Inlet {
+pub(super) struct CommandReader {
     socket: Arc<TcpStream>,
-    // Where the reading thread sleeps.
+    // The reading thread sleeps here.
     epoll: OwnedFd,
     // Wakes the waiter that sleeps at the socket.
-    bell: Arc<Bell>,
-    turn: Mutex<Turn>,
-    // Of who has the turn.
+    notifier: Arc<Notifier>,
+    role: Mutex<ReaderRole>,
+    // Belongs to the thread that has the role.
     source: Mutex<Source>,
 }
 
@@ -59,7 +58,7 @@ struct Source {
     decoder: Decoder,
 }
 
-/// Reads what is there.
+/// Reads available bytes without blocking.
 #[derive(Debug)]
 struct WithoutWaiting {
     socket: Arc<TcpStream>,
@@ -68,7 +67,7 @@ struct WithoutWaiting {
 }
 
 impl WithoutWaiting {
-    // Whether there is something that does not show at the socket any more.
+    // Whether decrypted bytes are left that do not show at the socket.
     fn holds_more(&self) -> bool {
         self.opener.as_ref().is_some_and(Opener::holds_more)
     }
@@ -88,12 +87,12 @@ impl Read for WithoutWaiting {
     }
 }
 
-impl Inlet {
-    /// Nobody reads yet; see [`start`].
+impl CommandReader {
+    /// Creates the reader. Nothing reads yet; see [`start`].
     ///
     /// # Errors
-    /// The system's, when it has no more descriptors.
-    pub(super) fn new(socket: Arc<TcpStream>, opener: Option<Opener>) -> io::Result<Inlet> {
+    /// The system's error if it has no descriptors left.
+    pub(super) fn new(socket: Arc<TcpStream>, opener: Option<Opener>) -> io::Result<CommandReader> {
         let _kept_free = super::standard::kept_free();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(
@@ -109,32 +108,34 @@ impl Inlet {
             }),
             decoder: Decoder::default(),
         };
-        Ok(Inlet {
+        Ok(CommandReader {
             socket,
             epoll,
-            bell: Arc::new(Bell::new()?),
-            turn: Mutex::default(),
+            notifier: Arc::new(Notifier::new()?),
+            role: Mutex::default(),
             source: Mutex::new(source),
         })
     }
 
     fn take(&self, who: Who) -> Option<Reading<'_>> {
-        let mut turn = self.turn.lock();
-        if !turn.take(who) {
+        let mut role = self.role.lock();
+        if !role.take(who) {
             return None;
         }
         if who == Who::Waiter {
+            // Bytes wake this thread now. They must not wake the reading thread too.
             self.arm(false);
         }
-        drop(turn);
+        drop(role);
         Some(Reading {
-            inlet: self,
+            reader: self,
+            // The last owner has unlocked the source before it left the role, so this does not block.
             source: Some(self.source.lock()),
             is_last: false,
         })
     }
 
-    // Whether bytes wake the reading thread. The turn is locked.
+    // Sets whether arriving bytes wake the reading thread. The caller holds the role's lock.
     fn arm(&self, armed: bool) {
         let events = if armed {
             epoll::EventFlags::IN
@@ -143,15 +144,16 @@ impl Inlet {
         };
         let data = epoll::EventData::new_u64(0);
         if let Err(error) = epoll::modify(&self.epoll, &*self.socket, data, events) {
-            // Has never been seen. A shut socket shows whether or not one asks for it.
-            tracing::error!(%error, "the reading of a connection cannot be handed over");
+            // This has never been observed. A shut socket wakes the thread whatever events it is armed
+            // for.
+            tracing::error!(%error, "epoll_ctl failed for a session's connection; the session is closed");
             let _ = self.socket.shutdown(Shutdown::Both);
         }
     }
 
-    /// Waits until `condition` holds, which `awaits` makes true (or [`Change::Any`] change does); reads
-    /// the connection meanwhile if nobody else does. The caller holds no lock that a session's
-    /// events want.
+    /// Waits until `condition` holds, which `awaits` (or a [`Change::Any`]) makes true. Reads the
+    /// connection meanwhile if no other thread does. The caller must hold no lock that
+    /// [`SessionEvents`](super::SessionEvents) needs.
     pub(super) fn wait_until(&self, core: &Core, awaits: Change, condition: &dyn Fn() -> bool) {
         let progress = &core.progress;
         if condition() {
@@ -160,7 +162,7 @@ impl Inlet {
         let mut waiting = Waiting {
             awaits,
             condition,
-            look: progress.patience().begin(),
+            look: progress.spin_budget().begin(),
             slept: false,
         };
         loop {
@@ -169,19 +171,19 @@ impl Inlet {
                     break;
                 }
                 drop(reading);
-                // The connection is broken: the session's end ends all waits.
+                // The connection is broken. The end of the session ends all waits.
                 waiting.slept = true;
                 while !progress.sleep(awaits, condition) {}
                 break;
             }
-            if !waiting.slept && self.turn.lock().is_the_threads() && waiting.look.goes_on() {
+            if !waiting.slept && self.role.lock().is_the_threads() && waiting.look.goes_on() {
                 if condition() {
                     break;
                 }
                 continue;
             }
-            // Another waiter reads, and wakes this thread. If both looked, they would take the processor from each
-            // other and from the threads whose work they wait for.
+            // Another waiter reads and wakes this thread. If both polled, they would take CPU time from
+            // each other and from the threads whose work they wait for.
             waiting.slept = true;
             if progress.sleep(awaits, condition) {
                 break;
@@ -199,16 +201,17 @@ struct Waiting<'a> {
     slept: bool,
 }
 
-/// The turn to read; given back when dropped.
+/// The role to read, which is given back on drop.
 struct Reading<'a> {
-    inlet: &'a Inlet,
+    reader: &'a CommandReader,
     source: Option<MutexGuard<'a, Source>>,
-    // Nobody may read after it: the stream is at its end, or no longer at the begin of a frame.
+    // Set if nothing may be read afterwards: the stream has ended, or is no longer at the start of a
+    // frame.
     is_last: bool,
 }
 
 impl Reading<'_> {
-    // False when the connection is broken.
+    // Reads until the waiting thread's condition holds. Returns false if the connection is broken.
     fn read_until(&mut self, core: &Core, waiting: &mut Waiting<'_>) -> bool {
         let _guard = core.guard();
         loop {
@@ -217,9 +220,10 @@ impl Reading<'_> {
                 Ok(false) if !waiting.slept && waiting.look.goes_on() => {}
                 Ok(false) => {
                     waiting.slept = true;
-                    let (bell, sleep) = (&self.inlet.bell, || self.inlet.wait_for_bytes());
+                    let (notifier, sleep) =
+                        (&self.reader.notifier, || self.reader.wait_for_bytes());
                     core.progress
-                        .sleep_with(bell, waiting.awaits, waiting.condition, sleep);
+                        .sleep_with(notifier, waiting.awaits, waiting.condition, sleep);
                 }
                 Err(reason) => {
                     self.is_last = true;
@@ -233,7 +237,7 @@ impl Reading<'_> {
         }
     }
 
-    // Reads once, if there is something, and hands on what is whole then. Says whether there was.
+    // Reads once without blocking and passes on all complete frames. Returns whether there was anything.
     fn pump(&mut self, core: &Core) -> Result<bool, String> {
         let Some(Source { frames, decoder }) = self.source.as_deref_mut() else {
             return Ok(false);
@@ -251,7 +255,7 @@ impl Reading<'_> {
             {
                 decoder.handle(core, frame)?;
             }
-            // What was opened and found no room yet would wake nobody.
+            // Decrypted bytes that did not fit into the buffer would wake no thread later.
             if !frames.source().holds_more() {
                 return Ok(true);
             }
@@ -261,65 +265,67 @@ impl Reading<'_> {
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        // Before somebody else has the turn.
+        // The source's lock must be free before another thread takes the role.
         self.source = None;
-        let mut turn = self.inlet.turn.lock();
+        let mut role = self.reader.role.lock();
         if self.is_last || std::thread::panicking() {
-            turn.close();
+            role.close();
         }
-        if turn.leave() {
-            self.inlet.arm(true);
+        if role.leave() {
+            self.reader.arm(true);
         }
     }
 }
 
-impl Inlet {
-    // Until there are bytes, or the end, or the bell rings, or it is time to look up.
+impl CommandReader {
+    // Sleeps until there are bytes, the connection ends, the notifier rings or the time limit passes.
     fn wait_for_bytes(&self) {
         let mut fds = [
             PollFd::new(&*self.socket, PollFlags::IN),
-            PollFd::from_borrowed_fd(self.bell.fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.notifier.fd(), PollFlags::IN),
         ];
-        // An interruption ends it as well: the caller looks and comes back.
+        // An interruption ends the sleep too: the caller checks its condition and comes back.
         let _ = rustix::event::poll(&mut fds, Some(&LOOKS_UP_EVERY));
     }
 }
 
-/// Starts the reading thread; it buries the session when the connection ends.
+/// Starts the reading thread, which tears the session down when the connection ends.
 pub(super) fn start(core: &Arc<Core>) -> io::Result<()> {
     let core = Arc::clone(core);
     super::thread::spawn("cw-events", Stack::Small, move || {
         let undertaker = Undertaker(core);
         let core = &*undertaker.0;
-        if let Some(inlet) = &core.inlet {
-            core.fail(read(core, inlet));
+        if let Some(reader) = &core.reader {
+            core.fail(read(core, reader));
         }
     })
 }
 
-// Returns why the connection has ended.
-fn read(core: &Core, inlet: &Inlet) -> String {
+// Runs the reading thread. Returns why the connection has ended.
+fn read(core: &Core, reader: &CommandReader) -> String {
     let mut ready = Vec::with_capacity(1);
-    // What came with the handshake's last words, if it is there, shows at no socket.
+    // Bytes that arrived together with the end of the handshake do not show at the socket, so the first
+    // round reads without sleeping.
     let mut is_first = true;
     loop {
         ready.clear();
         if !std::mem::take(&mut is_first) {
             let wait = Some(&LOOKS_UP_EVERY);
-            match epoll::wait(&inlet.epoll, spare_capacity(&mut ready), wait) {
+            match epoll::wait(&reader.epoll, spare_capacity(&mut ready), wait) {
                 Ok(0) if core.failure().is_none() => continue,
-                // Nothing shows at a connection that was given up: its number may be another file's by now.
+                // A descriptor that the program has closed shows no events. Its number may belong to
+                // another file by now.
                 Ok(0) => return CLOSED.to_owned(),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return super::socket::plain(&error.into()),
             }
         }
-        let Some(mut reading) = inlet.take(Who::Thread) else {
-            if inlet.turn.lock().is_over() {
-                // The waiter that met it has told why.
+        let Some(mut reading) = reader.take(Who::Thread) else {
+            if reader.role.lock().is_over() {
+                // The waiter that found the end has already given the reason.
                 return CLOSED.to_owned();
             }
-            // A waiter reads; it will arm this thread again.
+            // A waiter is reading and will arm this thread again.
             continue;
         };
         loop {
@@ -335,30 +341,31 @@ fn read(core: &Core, inlet: &Inlet) -> String {
     }
 }
 
-/// Decodes event batches into the same vectors again and again.
+/// Decodes event batches, reusing the same vectors.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     batch: EventBatch,
 }
 
 impl Decoder {
-    /// Decodes one batch and hands it on.
+    /// Decodes one batch and passes it on.
     ///
     /// # Errors
-    /// Why the session is over; see [`Core::handle_batch`].
+    /// The reason why the session is over; see [`Core::handle_batch`].
     pub(super) fn handle(&mut self, core: &Core, bytes: impl bytes::Buf) -> Result<(), String> {
         self.batch
             .merge(bytes)
-            .map_err(|error| format!("the node sent nonsense: {error}"))?;
+            .map_err(|error| format!("the node sent invalid data: {error}"))?;
         core.handle_batch(&mut self.batch)
     }
 }
 
-/// Buries the session when the reading thread ends, by a panic of a callback too.
+/// Tears the session down when the reading thread ends, also after a panic in a callback.
 pub(super) struct Undertaker(pub(super) Arc<Core>);
 
 impl Drop for Undertaker {
     fn drop(&mut self) {
-        self.0.bury("the reading thread has ended".to_owned());
+        self.0
+            .tear_down("the client's reading thread has ended unexpectedly".to_owned());
     }
 }

@@ -1,4 +1,6 @@
-//! Questions on their way: who waits for which answer.
+//! Open requests: which receiver waits for which answer.
+//!
+//! Invariant: every registered receiver is called once, or was taken back.
 
 use std::collections::HashMap;
 
@@ -7,13 +9,13 @@ use causeway_proto::id::RequestId;
 use causeway_proto::status::WireError;
 use parking_lot::Mutex;
 
-/// Called once, with the answer or the reason why there will be none.
+/// Called once, with the answer or with the reason why there will be none.
 pub(super) type Receiver = Box<dyn FnOnce(Result<Answer, WireError>) + Send>;
 
 /// The open requests of a session.
 #[derive(Default)]
 pub(super) struct Requests {
-    // None once the session is over.
+    // `None` once the session is over.
     open: Mutex<Option<HashMap<RequestId, Receiver>>>,
 }
 
@@ -24,7 +26,7 @@ impl Requests {
         }
     }
 
-    /// Registers before sending. Gives the receiver back when the session is over.
+    /// Registers a request before it is sent. Returns the receiver when the session is over.
     pub(super) fn register(&self, request: RequestId, receiver: Receiver) -> Result<(), Receiver> {
         match self.open.lock().as_mut() {
             Some(open) => {
@@ -36,12 +38,12 @@ impl Requests {
         }
     }
 
-    /// Takes it back, or out when its answer has come; `None` when it is not open.
+    /// Removes a request, either to withdraw it or because its answer has come. `None` if it is not open.
     pub(super) fn take(&self, request: RequestId) -> Option<Receiver> {
         self.open.lock().as_mut()?.remove(&request)
     }
 
-    /// No more answers: everyone who still waits.
+    /// Closes the table and returns the receivers that are still waiting.
     pub(super) fn close(&self) -> Vec<Receiver> {
         let open = self.open.lock().take();
         open.into_iter()

@@ -1,8 +1,8 @@
-//! From a configured address to a connected stream.
+//! Resolves a configured address and connects to it.
 //!
-//! Names are resolved on a thread of their own (the system's resolver blocks, and must not be waited
-//! for beyond the caller's limit). Of several addresses the first to answer wins; later ones start a
-//! little after earlier ones.
+//! Names are resolved on a separate thread, because the system's resolver blocks and must not delay the
+//! caller beyond its time limit. Of several addresses the first to answer wins. Later addresses are tried
+//! a little after earlier ones.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -17,10 +17,10 @@ use crate::thread::Stack;
 
 /// Head start of each address over the next.
 const STAGGER: Duration = Duration::from_millis(100);
-/// More addresses of one name than this are not tried.
+/// Maximum number of addresses that are tried for one name.
 const MOST: usize = 8;
 
-/// The addresses that a configured one stands for.
+/// Resolves a configured address.
 pub(super) async fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
     if let Ok(literal) = address.host().parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(literal, address.port())]);
@@ -31,17 +31,19 @@ pub(super) async fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
         let found = name
             .to_socket_addrs()
             .map(|found| found.take(MOST).collect::<Vec<_>>());
-        // Nobody waits any more: the limit has passed.
+        // A failed send means that the caller's time limit has passed.
         let _ = sender.send(found);
     })?;
     let found = receiver.await.map_err(io::Error::other)??;
     if found.is_empty() {
-        return Err(io::Error::other("the name has no address"));
+        return Err(io::Error::other(
+            "the host name has no address; check the name",
+        ));
     }
     Ok(found)
 }
 
-/// Connects to the first that answers; also how long its handshake took.
+/// Connects to the first address that answers. Also returns how long its handshake took.
 pub(super) async fn connect(addresses: &[SocketAddr]) -> io::Result<(TcpStream, Duration)> {
     let mut attempts = JoinSet::new();
     for (position, address) in (0u32..).zip(addresses.iter().copied()) {
@@ -55,10 +57,12 @@ pub(super) async fn connect(addresses: &[SocketAddr]) -> io::Result<(TcpStream, 
     let mut first_error = None;
     while let Some(attempt) = attempts.join_next().await {
         match attempt {
+            // Dropping `attempts` cancels the others.
             Ok(Ok(connected)) => return Ok(connected),
             Ok(Err(error)) => first_error = first_error.or(Some(error)),
             Err(error) => first_error = first_error.or(Some(io::Error::other(error))),
         }
     }
-    Err(first_error.unwrap_or_else(|| io::Error::other("no address to connect to")))
+    Err(first_error
+        .unwrap_or_else(|| io::Error::other("the host name has no address to connect to")))
 }

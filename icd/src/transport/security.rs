@@ -1,9 +1,10 @@
-//! What a server is made sure of with, and what it is shown: the files of the settings, loaded.
+//! The client's credentials for a server: the files of the settings, loaded.
 //!
-//! They are read when a conversation begins, so that who renews them need not start programs anew.
+//! The files are read at the start of each conversation, so that renewed files need no restart of the
+//! program.
 //!
-//! Invariant: what the settings want of TLS and cannot be had is an error, never a connection in the clear; a token
-//! goes over TLS only.
+//! Invariant: if TLS is configured and cannot be used, the result is an error, never an unencrypted
+//! connection. A token is sent over TLS only.
 #![forbid(unsafe_code)]
 
 use causeway_proto::named_lease;
@@ -15,24 +16,24 @@ use tonic::metadata::MetadataValue;
 use super::socket::plain;
 use crate::config::ServerSettings;
 
-/// See the module. Both print themselves without what is secret.
+/// TLS settings and token; see the module. Their `Debug` output contains no secrets.
 #[derive(Debug)]
 pub(super) struct Credentials {
     tls: Option<ClientTls>,
     token: Option<Token>,
 }
 
-/// The settings are of no use.
+/// Errors of the settings.
 #[derive(Debug, thiserror::Error)]
 enum Unusable {
     #[error(transparent)]
     File(#[from] BadFile),
-    #[error("what the configuration says of TLS is wrong")]
+    #[error("the [tls] settings of servers.toml are invalid; correct the error reported for them")]
     Broken,
-    #[error("a certificate takes a key, and the other way round")]
+    #[error("the TLS settings name only one of certificate and key; name both")]
     Half,
     #[error(
-        "a token or a certificate is shown with TLS only: name the CA of the node's certificate (ca, CAUSEWAY_CA)"
+        "tokens and client certificates need TLS; name the CA of the node's certificate (ca below [tls], or CAUSEWAY_CA)"
     )]
     InTheClear,
 }
@@ -41,7 +42,7 @@ impl Credentials {
     /// Reads the files.
     ///
     /// # Errors
-    /// [`WireError::Credentials`]: nothing has been said to the node.
+    /// [`WireError::Credentials`]; nothing has been sent to the node.
     pub(super) fn load(server: &ServerSettings) -> Result<Credentials, WireError> {
         read(server).map_err(|error| WireError::Credentials {
             address: server.address.to_string(),
@@ -49,10 +50,10 @@ impl Credentials {
         })
     }
 
-    /// TLS with the server, if that is to be.
+    /// Prepares TLS with the server, if it is configured.
     ///
     /// # Errors
-    /// [`WireError::Unreachable`] where the server's name is none.
+    /// [`WireError::Unreachable`] if the server's name is invalid.
     pub(super) fn handshake(
         &self,
         server: &ServerSettings,
@@ -69,7 +70,8 @@ impl Credentials {
         handshake.map(Some)
     }
 
-    /// The same for a node of which a lease is shown, in the message: a node reads a long one of who names its lease.
+    /// Like [`Credentials::request`], for a message that contains a signed lease. A header names the
+    /// lease, since nodes accept long messages only from callers that name their lease.
     pub(super) fn request_by_lease<T>(&self, message: T, credential: &[u8]) -> Request<T> {
         let mut request = self.request(message);
         let named = named_lease::told(credential);
@@ -80,7 +82,7 @@ impl Credentials {
         request
     }
 
-    /// A message for the server, with who says it.
+    /// A message for the server, with the caller's token.
     pub(super) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         let value = self
@@ -88,7 +90,7 @@ impl Credentials {
             .as_ref()
             .and_then(|token| MetadataValue::try_from(format!("Bearer {}", token.reveal())).ok());
         if let Some(mut value) = value {
-            // Neither printed nor kept in tables of headers.
+            // Sensitive headers are neither printed nor kept in HTTP/2's header tables.
             value.set_sensitive(true);
             request.metadata_mut().insert("authorization", value);
         }

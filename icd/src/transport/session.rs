@@ -1,4 +1,6 @@
-//! One process's session on one node: the face that the upper half sees.
+//! The session of this process on one node: the interface that the client's objects use.
+//!
+//! [`Session`] adds the public API and the checks for `fork` to the state that the session's threads share.
 
 use std::any::Any;
 use std::io;
@@ -23,25 +25,25 @@ use super::clock::{self, NodeClock};
 use super::core::Core;
 use super::encode::EncodeCommand;
 use super::gauge::Gauge;
-use super::pulse::{self, Rhythm};
-use super::reader::{self, Inlet};
-use super::socket::Door;
+use super::heartbeat::{self, Rhythm};
+use super::reader::{self, CommandReader};
+use super::socket::Dialer;
 use super::wait::Change;
 use super::{SessionEvents, exit, flusher, fork};
 use crate::config::Carrier;
 
-/// Where a session's node is, for other nodes.
+/// A session's node, as other nodes need to know it.
 #[derive(Clone, Debug)]
 pub struct Location {
-    /// As this process has reached it.
+    /// The address at which this process reached the node.
     pub peer: SocketAddr,
-    /// Who it is; empty if it never said.
+    /// The node's uuid; empty if it never reported one.
     pub uuid: Bytes,
-    /// What people call it.
+    /// The node's name, for people.
     pub name: String,
-    /// Where it says that other nodes may reach it, `host:port`, the likeliest first.
+    /// Addresses (`host:port`) that the node reports for other nodes, the likeliest first.
     pub addresses: Vec<String>,
-    /// Of the session's certificate, if its connections are secured.
+    /// Fingerprint of the session's certificate, if its connections use TLS.
     pub certificate: Option<Fingerprint>,
 }
 
@@ -54,10 +56,10 @@ pub struct Session {
     gauge: Arc<Gauge>,
 }
 
-/// What a session is made from.
+/// Everything that is needed to open a session.
 #[derive(Debug)]
 pub(super) struct Opening {
-    pub(super) door: Door,
+    pub(super) dialer: Dialer,
     pub(super) carrier: Carrier,
     pub(super) rhythm: Rhythm,
     pub(super) bulk: Wishes,
@@ -73,7 +75,7 @@ impl Session {
         events: Arc<dyn SessionEvents>,
     ) -> Result<Session, WireError> {
         let Opening {
-            door,
+            dialer,
             carrier,
             rhythm,
             bulk,
@@ -85,17 +87,17 @@ impl Session {
             Carrier::Direct => Purpose::Commands,
             Carrier::Grpc => Purpose::CommandsGrpc,
         };
-        let commands = door.open(purpose, 0, deadline)?;
-        let pulse = Arc::new(door.open(Purpose::Pulse, 0, deadline)?);
-        let bulk = Bulk::new(door.clone(), bulk, Arc::clone(&gauge));
-        let (address, id) = (door.address, door.session);
+        let commands = dialer.open(purpose, 0, deadline)?;
+        let heartbeat = Arc::new(dialer.open(Purpose::Heartbeat, 0, deadline)?);
+        let bulk = Bulk::new(dialer.clone(), bulk, Arc::clone(&gauge));
+        let (address, id) = (dialer.address, dialer.session);
         let started = match carrier {
-            Carrier::Direct => start_direct(commands, address.clone(), &pulse, bulk, events),
-            Carrier::Grpc => start_grpc(commands, address.clone(), &pulse, bulk, events),
+            Carrier::Direct => start_direct(commands, address.clone(), &heartbeat, bulk, events),
+            Carrier::Grpc => start_grpc(commands, address.clone(), &heartbeat, bulk, events),
         };
         let no_thread = |error: io::Error| WireError::Refused {
             address: address.clone(),
-            reason: format!("this system starts no more threads: {error}"),
+            reason: format!("the client cannot start another thread: {error}"),
         };
         // From here on the session exists; dropping it ends what has been started.
         let session = Session {
@@ -105,60 +107,50 @@ impl Session {
             clock: NodeClock::default(),
             gauge,
         };
-        pulse::start(&session.core, pulse, rhythm).map_err(no_thread)?;
+        heartbeat::start(&session.core, heartbeat, rhythm).map_err(no_thread)?;
         flusher::start(&session.core).map_err(no_thread)?;
         exit::register(&session.core);
         Ok(session)
     }
 
-    /// Its name, by which other workers of the same client reach this one.
+    /// The session's id, by which other workers of the same client reach its worker.
     #[must_use]
     pub fn id(&self) -> SessionId {
         self.id
     }
 
-    /// Where its node is.
+    /// The location of the session's node.
     #[must_use]
     pub fn location(&self) -> &Location {
         &self.location
     }
 
-    /// Appends a command to the outgoing buffer: it will be applied after everything sent before.
+    /// Appends a command to the outgoing buffer. The worker applies it after everything sent before.
     ///
-    /// Never waits for an answer; may wait for room on the connection. It leaves within about
-    /// 100 µs, or with the next [`Session::flush`] or wait.
-    ///
-    /// # Errors
-    /// [`WireError::Lost`], [`WireError::Forked`], [`WireError::TooLarge`].
+    /// Never waits for an answer, but may wait for room on the connection. The command leaves within
+    /// about 100 µs, or with the next [`Session::flush`] or wait.
     pub fn send(&self, command: &impl EncodeCommand) -> Result<(), WireError> {
         fork::check()?;
         self.core.append(command, true)
     }
 
-    /// The same, but never waits for room: for who holds a lock that a transport thread may want. Only for
-    /// commands that something bounds, since there is no other bound here.
-    ///
-    /// # Errors
-    /// As [`Session::send`].
+    /// Like [`Session::send`], but never waits for room. For callers that hold a lock which a transport
+    /// thread may need. The number of such commands must have a bound elsewhere, since nothing here
+    /// limits them.
     pub fn post(&self, command: &impl EncodeCommand) -> Result<(), WireError> {
         fork::check()?;
         self.core.post(command)
     }
 
-    /// [`Session::send`] and [`Session::flush`] in one; for a command that is waited for next.
-    ///
-    /// # Errors
-    /// As [`Session::send`].
+    /// [`Session::send`] and [`Session::flush`] in one step, for a command that the caller waits for
+    /// next.
     pub fn send_now(&self, command: &impl EncodeCommand) -> Result<(), WireError> {
         fork::check()?;
         self.core.append(command, false)?;
         self.core.flush()
     }
 
-    /// Writes what is queued to the connection, on the calling thread.
-    ///
-    /// # Errors
-    /// [`WireError::Lost`], [`WireError::Forked`].
+    /// Writes the queued commands to the connection, on the calling thread.
     pub fn flush(&self) -> Result<(), WireError> {
         fork::check()?;
         self.core.flush()
@@ -179,7 +171,8 @@ impl Session {
         self.request_async(request, command, move |answer| {
             *filled.lock() = Some(answer)
         })?;
-        // The slot is filled before the session is over, so the wait's own error tells nothing more.
+        // The end of the session fills the slot first, so the wait's own error adds nothing if the slot
+        // is full.
         let waited = self.wait(Change::Request(request), &|| slot.lock().is_some());
         match slot.lock().take() {
             Some(answer) => answer,
@@ -187,11 +180,8 @@ impl Session {
         }
     }
 
-    /// The same without waiting: `then` runs on a transport thread (short, not blocking), exactly
-    /// once if this returns `Ok`, and not at all otherwise.
-    ///
-    /// # Errors
-    /// As [`Session::send`].
+    /// Like [`Session::request`] without waiting. `then` runs on a transport thread and must be short and
+    /// must not block. It runs exactly once if this returns `Ok`, and not at all otherwise.
     pub fn request_async(
         &self,
         request: RequestId,
@@ -208,28 +198,23 @@ impl Session {
             return Err(self.gone());
         }
         match self.core.append(command, true) {
-            // Taken back: `then` is not called. Already taken: the session's end has called it.
+            // If the request could be taken back, `then` is not called and the caller gets the error. If
+            // it is gone already, the session's end has called `then`.
             Err(error) if self.core.requests.take(request).is_some() => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Flushes, then waits until `condition` holds, which the end of `event` makes true. It is looked
-    /// at again when `event` completes (or its upload is sent), and after every [`Session::nudge`]. The
-    /// caller holds no lock that [`SessionEvents`] wants: it may be told what comes on this very thread.
-    ///
-    /// # Errors
-    /// [`WireError::Lost`] when the session is lost and `condition` still does not hold;
-    /// [`WireError::Forked`].
+    /// Flushes, then waits until `condition` holds, which the end of `event` makes true. The condition is
+    /// checked again when `event` completes (or its upload is sent) and after every [`Session::nudge`].
+    /// The caller must hold no lock that [`SessionEvents`] needs: this thread may be the one that calls
+    /// it.
     pub fn wait_for(&self, event: EventId, condition: &dyn Fn() -> bool) -> Result<(), WireError> {
         self.wait(Change::Event(event), condition)
     }
 
-    /// The same for a condition of several events: looked at after each that completes, which costs
-    /// more when many threads wait.
-    ///
-    /// # Errors
-    /// As [`Session::wait_for`].
+    /// Like [`Session::wait_for`], for a condition that depends on several events. It is checked after
+    /// every completion, which costs more when many threads wait.
     pub fn wait_until(&self, condition: &dyn Fn() -> bool) -> Result<(), WireError> {
         self.wait(Change::Any, condition)
     }
@@ -240,19 +225,21 @@ impl Session {
             !super::thread::is_ours(),
             "a transport thread must not wait"
         );
-        // What this thread waits for it sends itself: no other need be woken for that.
+        // If this thread waits for its own upload, it sends the bytes itself and no other thread needs
+        // waking.
         let claimed = match awaits {
             Change::Event(event) => self.core.bulk.claim(event),
             _ => None,
         };
-        // A failure shows in the wait: it ends when the session is over.
+        // A failed flush needs no handling here: the wait ends when the session is over.
         let _ = self.core.flush();
         if let Some(claimed) = claimed {
             self.core.bulk.send_claimed(&self.core, claimed);
         }
         let over = || condition() || self.core.is_over();
         match awaits {
-            // Who asks may hold a lock of its own meanwhile.
+            // A request's caller may hold a lock of its own, which `SessionEvents` might need. So this
+            // thread must not read the connection.
             Change::Request(_) => self.core.progress.wait_until(awaits, &over),
             _ => self.core.wait_until(awaits, &over),
         }
@@ -263,42 +250,41 @@ impl Session {
         }
     }
 
-    /// Makes everyone who waits look at its condition again; for changes that did not come
-    /// through this session (a user event, another node).
+    /// Makes every waiting thread check its condition again, after a change that did not come through
+    /// this session (a user event, another node).
     pub fn nudge(&self) {
         if !fork::is_child() {
             self.core.progress.advance(Change::Any);
         }
     }
 
-    /// Makes who waits for `event` look again: its end is visible only now, later than its completion.
+    /// Makes the threads that wait for `event` check again, when its end becomes visible later than its
+    /// completion.
     pub fn tell(&self, event: EventId) {
         if !fork::is_child() {
             self.core.progress.advance(Change::Event(event));
         }
     }
 
-    /// Transfers over the bulk connections are likely to come: these are opened in the background when the
-    /// session has been quiet for a moment, instead of with the first transfer. Waits for nothing.
+    /// Announces bulk transfers. The bulk connections open in the background once the session has been
+    /// quiet for a moment, instead of with the first transfer. Does not wait.
     pub fn expect_transfers(&self) {
         if !fork::is_child() {
             self.core.bulk.expect();
         }
     }
 
-    /// Standing credit for a bulk write of so many bytes, which then are sent with the command instead of
-    /// being asked for; `None` when they are too many, or too many are under way.
+    /// Standing credit for a bulk write of `bytes` bytes, which are then sent together with the command
+    /// instead of on request. `None` if the write is too large, or if too many bytes are in flight.
     #[must_use]
     pub fn eager_grant(&self, bytes: u64) -> Option<EagerGrant> {
         self.core.bulk.grant(bytes)
     }
 
-    /// Registers the bytes of the bulk write `event`. Call before the command is sent. They are read
-    /// once the worker grants credit, after this returns; with a grant of their size, which the command
-    /// tells as `eager`, from now on. `keep` is held until they all are.
-    ///
-    /// # Errors
-    /// [`WireError::Lost`], [`WireError::Forked`].
+    /// Registers the bytes of the bulk write `event`. Must be called before the command is sent. Without
+    /// a grant, the bytes are read once the worker grants credit, after this returns. With a grant of
+    /// their size, which the command states as `eager`, they are read from now on. `keep` is kept alive
+    /// until all bytes have been read.
     pub fn upload(
         &self,
         event: EventId,
@@ -315,10 +301,7 @@ impl Session {
         }
     }
 
-    /// Registers where the bytes of the bulk read `event` go. Call before the command is sent.
-    ///
-    /// # Errors
-    /// [`WireError::Lost`], [`WireError::Forked`].
+    /// Registers the destination of the bulk read `event`. Must be called before the command is sent.
     pub fn download(&self, event: EventId, destination: HostRegion) -> Result<(), WireError> {
         fork::check()?;
         if self.core.bulk.download(&self.core, event, destination) {
@@ -328,19 +311,17 @@ impl Session {
         }
     }
 
-    /// Takes an [`Session::upload`] or [`Session::download`] back, when its command was not sent.
+    /// Withdraws a [`Session::upload`] or [`Session::download`] whose command was not sent.
     pub fn withdraw(&self, event: EventId) {
         if !fork::is_child() {
             self.core.bulk.withdraw(event);
         }
     }
 
-    /// Passes a transfer's bytes on from this session's worker to that of `to`, which have no path to each
-    /// other. To be called before either can speak of it here; ends with [`Session::end_transfer`], or by
-    /// itself when one of the workers gives the transfer up or is lost, of which the other hears.
-    ///
-    /// # Errors
-    /// [`WireError::Lost`] when either session is; [`WireError::Forked`].
+    /// Relays a transfer's bytes from this session's worker to that of `to`, for workers without a path
+    /// to each other. Must be called before either worker can mention the transfer. The relay ends with
+    /// [`Session::end_transfer`], or by itself when a worker gives the transfer up or is lost. The other
+    /// worker is then told.
     pub fn relay_transfer(
         &self,
         to: &Session,
@@ -355,23 +336,25 @@ impl Session {
         Err(lost.unwrap_or(WireError::Forked))
     }
 
-    /// A [relayed](Session::relay_transfer) transfer of this session is over for its receiver. If the sender
-    /// has not sent everything, it need not any more.
+    /// Ends a [relayed](Session::relay_transfer) transfer of this session: its receiver needs no more
+    /// bytes. The sender may stop sending.
     pub fn end_transfer(&self, transfer: EventId) {
         if !fork::is_child() {
             relay::end(&self.core, transfer);
         }
     }
 
-    /// Tells the worker that the other end of a transfer between workers is no more.
+    /// Tells the worker that the other end of a transfer between workers is gone.
     pub fn cancel_transfer(&self, transfer: EventId) {
         if !fork::is_child() {
-            self.core.bulk.say(&self.core, relay::gone(transfer));
+            self.core
+                .bulk
+                .send_header(&self.core, relay::gone(transfer));
         }
     }
 
-    /// Why the session is lost, if it is: from just before [`SessionEvents::lost`] is called. Sending
-    /// may fail earlier. In a child of `fork` every session is lost.
+    /// Why the session is lost, or `None`. The value is set just before [`SessionEvents::lost`] is
+    /// called; sending may fail earlier. In a child of `fork` every session is lost.
     #[must_use]
     pub fn is_lost(&self) -> Option<WireError> {
         if fork::is_child() {
@@ -380,25 +363,24 @@ impl Session {
         self.core.loss().cloned()
     }
 
-    /// Begins to read the node's clock, if nobody has, so that [`Session::clock_offset`] is known when it is
-    /// wanted. Waits for nothing. `next` gives ids for the questions.
+    /// Starts to read the node's clock, unless that was done before, so that [`Session::clock_offset`] is
+    /// known when it is needed. Does not wait. `next` supplies request ids.
     pub fn read_clock(self: &Arc<Self>, next: fn() -> RequestId) {
         if !fork::is_child() {
             self.clock.read(self, &self.gauge, next);
         }
     }
 
-    /// From the node's host clock, which all its times are on, to [`clock::host_ns`]; after
-    /// [`Session::read_clock`]. Waits for it if it is being read. `None` when the session was lost before.
+    /// The offset from the node's host clock, which all its times use, to [`clock::host_ns`]. Requires
+    /// [`Session::read_clock`], and waits for it if it is still running. `None` if the session was lost
+    /// before.
     #[must_use]
     pub fn clock_offset(&self) -> Option<Offset> {
         self.clock.offset()
     }
 
-    /// A device's time now, on the node's host clock, and our own at about the same moment. Waits for the node.
-    ///
-    /// # Errors
-    /// [`WireError::Lost`], [`WireError::Forked`].
+    /// The current time of a device on the node's host clock, and the client's own time at about the same
+    /// moment, both in nanoseconds. Waits for the node.
     pub fn device_time(
         &self,
         request: RequestId,
@@ -415,12 +397,21 @@ impl Session {
         &self.clock
     }
 
-    /// Ends it as a loss would, for this reason. False: it is lost already, for another.
+    /// Ends the session as a loss would, for this reason. Returns false if it is already lost for another
+    /// reason.
     pub(super) fn close(&self, reason: &str) -> bool {
         fork::is_child() || self.core.fail_first(reason.to_owned())
     }
 
-    /// Tells why it was lost, which has become known later; unless the node has said the same.
+    /// Ends the session as a loss would, because the program has disconnected the server.
+    pub(super) fn disconnect(&self) {
+        if !fork::is_child() {
+            self.core.disconnect();
+        }
+    }
+
+    /// Reports why the session was lost when that becomes known later, unless the node has given the same
+    /// reason.
     pub(super) fn explain(&self, reason: &str) {
         let said = self.core.failure().map(WireError::to_string);
         if !said.is_some_and(|said| said.contains(reason)) {
@@ -428,7 +419,7 @@ impl Session {
         }
     }
 
-    /// Whether nothing can be sent any more; [`Session::is_lost`] follows soon.
+    /// Whether nothing can be sent any more. [`Session::is_lost`] follows soon.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.core.is_failed()
@@ -441,8 +432,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // The child of a fork must leave the parent's sockets alone, and its locks too; nor may it drop
-        // what is shared with threads that it does not have, or mapped where it has something else.
+        // The child of a fork must not touch the parent's sockets or locks. It must not drop state shared
+        // with threads that it does not have, or unmap memory where it has other mappings.
         if fork::is_child() {
             std::mem::forget(Arc::clone(&self.core));
         } else {
@@ -460,16 +451,22 @@ impl std::fmt::Debug for Session {
 fn start_direct(
     line: Line,
     address: String,
-    pulse: &Arc<Line>,
+    heartbeat: &Arc<Line>,
     bulk: Bulk,
     events: Arc<dyn SessionEvents>,
 ) -> io::Result<Arc<Core>> {
     let (socket, tls) = line.into_parts();
     let (records, opener) = tls.unzip();
     let socket = Arc::new(socket);
-    let inlet = Inlet::new(Arc::clone(&socket), opener)?;
-    let halves = (Box::new(Direct::new(socket, records)) as _, Some(inlet));
-    let core = Arc::new(Core::new(address, halves, Arc::clone(pulse), bulk, events));
+    let reader = CommandReader::new(Arc::clone(&socket), opener)?;
+    let halves = (Box::new(Direct::new(socket, records)) as _, Some(reader));
+    let core = Arc::new(Core::new(
+        address,
+        halves,
+        Arc::clone(heartbeat),
+        bulk,
+        events,
+    ));
     reader::start(&core)?;
     Ok(core)
 }
@@ -477,7 +474,7 @@ fn start_direct(
 fn start_grpc(
     line: Line,
     address: String,
-    pulse: &Arc<Line>,
+    heartbeat: &Arc<Line>,
     bulk: Bulk,
     events: Arc<dyn SessionEvents>,
 ) -> io::Result<Arc<Core>> {
@@ -485,7 +482,7 @@ fn start_grpc(
     let core = Arc::new(Core::new(
         address,
         (Box::new(carrier), None),
-        Arc::clone(pulse),
+        Arc::clone(heartbeat),
         bulk,
         events,
     ));

@@ -1,7 +1,8 @@
-//! A session's connections: options, preamble, proof; and lanes through shared memory, which begin so.
+//! Opens a session's connections: socket options, preamble, TLS and proof of the secret. Lanes through
+//! shared memory begin in the same way.
 //!
-//! Blocking sockets of std; the handshake has a deadline, what comes after has none. Invariant: a
-//! socket leaves here only after both sides have proved the session's secret.
+//! Blocking sockets of std. The handshake has a deadline; later reads and writes have none. Invariant: a
+//! socket leaves this module only after both sides have proved that they know the session's secret.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -24,33 +25,30 @@ use super::ended::is_end;
 use super::local::Peer;
 use super::standard;
 
-/// Commands and heartbeats go before bulk in the sender's own queues.
+/// SO_PRIORITY for commands and heartbeats, which overtake bulk data in the sender's own queues.
 const PRIORITY: i32 = 6;
 
-/// What is needed to open further connections of a session.
+/// Everything that is needed to open further connections of a session.
 #[derive(Debug, Clone)]
-pub(super) struct Door {
-    /// The daemon, as resolved and reached when the session was opened.
+pub(super) struct Dialer {
+    /// The daemon's address, as resolved when the session was opened.
     pub(super) peer: Peer,
-    /// How people call it.
+    /// The configured address, for messages.
     pub(super) address: String,
     /// The session.
     pub(super) session: SessionId,
-    /// Its secret.
+    /// The session's secret.
     pub(super) secret: SessionSecret,
-    /// Of its certificate, if its connections are secured.
+    /// Fingerprint of the session's certificate, if its connections use TLS.
     pub(super) fingerprint: Option<Fingerprint>,
     /// Silence after which the peer counts as lost.
     pub(super) heartbeat_limit: Duration,
-    /// Where it shares memory, if that is here and wanted.
+    /// The node's shared-memory place, if the node is on this machine and sharing is enabled.
     pub(super) place: Option<Place>,
 }
 
-impl Door {
-    /// Opens a connection and proves the secret, both ways.
-    ///
-    /// # Errors
-    /// [`WireError::Unreachable`], [`WireError::Protocol`], [`WireError::Refused`].
+impl Dialer {
+    /// Opens a connection; both sides prove that they know the session's secret.
     pub(super) fn open(
         &self,
         purpose: Purpose,
@@ -58,7 +56,7 @@ impl Door {
         deadline: Instant,
     ) -> Result<Line, WireError> {
         let _kept_free = standard::kept_free();
-        // A node to which many come at once may have closed it before it had a look.
+        // A node with too many new connections may have closed this one before reading from it.
         persistently_by(deadline, || self.open_once(purpose, lane, deadline))
     }
 
@@ -82,29 +80,32 @@ impl Door {
         Ok(line)
     }
 
-    /// Whether there may be memory to share with the node.
+    /// Whether the node may share memory with this process.
     pub(super) fn shares_memory(&self) -> bool {
         self.place.is_some()
     }
 
-    /// Opens a lane through shared memory: proves the secret over a Unix socket, both ways, and hands the
-    /// memory over.
+    /// Opens a lane through shared memory. Both sides prove the secret over a Unix socket, and this side
+    /// passes the memory over it.
     ///
     /// # Errors
-    /// As [`Door::open`]; also where there is no memory to share, which is no failure of the session.
+    /// As [`Dialer::open`]. Also if there is no memory to share, which does not fail the session.
     pub(super) fn open_shared(&self, lane: u8, deadline: Instant) -> Result<Shared, WireError> {
         let failed = |reason: String| WireError::Unreachable {
             address: self.address.clone(),
             reason,
         };
         let Some(place) = self.place else {
-            return Err(failed("it shares no memory with this process".to_owned()));
+            return Err(failed(
+                "the node shares no memory with this process".to_owned(),
+            ));
         };
         let _kept_free = standard::kept_free();
         let socket = place.connect().map_err(|error| failed(plain(&error)))?;
-        // std has one type for a stream socket with time limits, and it asks for no more than that.
+        // std has no common type for stream sockets. `TcpStream` supports timeouts, and its socket calls
+        // work on a Unix socket too.
         let line = Line::Clear(TcpStream::from(socket));
-        // Nobody can stand between the ends of a socket that does not leave this system: no TLS.
+        // A Unix socket does not leave this machine, so nobody can intercept it. It needs no TLS.
         let preamble = self.introduce(&line, Purpose::SharedBulk, lane, deadline)?;
         self.prove(&line, &preamble, deadline)?;
         let (socket, _) = line.into_parts();
@@ -116,18 +117,18 @@ impl Door {
         causeway_proto::socket::set_options(stream)?;
         if matches!(
             purpose,
-            Purpose::Commands | Purpose::CommandsGrpc | Purpose::Pulse
+            Purpose::Commands | Purpose::CommandsGrpc | Purpose::Heartbeat
         ) {
-            // A missing priority costs latency only, so a system that refuses it is no reason to fail.
+            // A missing priority costs only latency, so a refusal by the system is no error.
             if let Err(error) = super::sys::set_priority(stream, PRIORITY) {
-                tracing::debug!(%error, "SO_PRIORITY refused");
+                tracing::debug!(%error, "the system refused SO_PRIORITY; commands may wait behind bulk data");
             }
         }
         if causeway_proto::socket::is_unix(stream) {
-            // The kernel that both ends share tells at once that one is gone.
+            // The kernel, which both ends share, reports at once that one end is gone.
             return Ok(());
         }
-        if purpose == Purpose::Pulse {
+        if purpose == Purpose::Heartbeat {
             let limit = u32::try_from(self.heartbeat_limit.as_millis()).unwrap_or(u32::MAX);
             sockopt::set_tcp_user_timeout(stream, limit)?;
         } else {
@@ -139,7 +140,7 @@ impl Door {
         Ok(())
     }
 
-    // Says what the connection is for.
+    // Sends the preamble, which names the connection's purpose.
     fn introduce(
         &self,
         line: &Line,
@@ -158,7 +159,7 @@ impl Door {
         Ok(bytes)
     }
 
-    // With the holder of the session's certificate, and with nobody else.
+    // Runs a TLS handshake that accepts only the session's certificate.
     fn secure(
         &self,
         line: Line,
@@ -170,14 +171,16 @@ impl Door {
         let records = match complete(handshake, &socket, deadline) {
             Ok(records) => records,
             Err(NotSecured::InTheClear) => {
-                // Who does not let the connection in says so before TLS. No welcome is taken so.
+                // A refusal is sent before TLS begins. The greeting gives the reason. A welcome without
+                // TLS is still an error.
                 self.greeting(&Line::Clear(socket), deadline)?;
                 return Err(self.nonsense(NotSecured::InTheClear.to_string()));
             }
             Err(NotSecured::Io(error)) => return self.spoken(Err(error)),
             Err(error @ NotSecured::Tls(_)) => {
-                let reason =
-                    format!("{error}: the connection does not end at the session's process");
+                let reason = format!(
+                    "{error}: the peer is not the session's process; something intercepts the connection"
+                );
                 return Err(self.nonsense(reason));
             }
         };
@@ -185,7 +188,7 @@ impl Door {
         Ok(Line::Tls(stream))
     }
 
-    // The worker's welcome; anything else is an error.
+    // Reads the worker's greeting. Any verdict but a welcome is an error.
     fn greeting(&self, line: &Line, deadline: Instant) -> Result<Greeting, WireError> {
         let mut greeting = [0; GREETING];
         self.spoken(read_by(line, &mut greeting, deadline))?;
@@ -218,14 +221,17 @@ impl Door {
         if check_worker_proof(&self.secret, preamble, &greeting.nonce, &ours, &theirs) {
             Ok(())
         } else {
-            Err(self.nonsense("it does not know the session's secret".to_owned()))
+            Err(self.nonsense("the peer does not know the session's secret".to_owned()))
         }
     }
 
     fn spoken<T>(&self, result: io::Result<T>) -> Result<T, WireError> {
         result.map_err(|error| {
             let address = self.address.clone();
-            let reason = format!("in the handshake of a connection: {}", plain(&error));
+            let reason = format!(
+                "the handshake of a session's connection failed: {}",
+                plain(&error)
+            );
             match is_end(&error) {
                 true => WireError::Closed { address, reason },
                 false => WireError::Protocol { address, reason },
@@ -241,7 +247,7 @@ impl Door {
     }
 }
 
-// Fills `bytes`, however slowly the peer lets them drip, or fails at the deadline.
+// Fills `bytes`, or fails at the deadline, however slowly the peer sends.
 fn read_by(mut line: &Line, mut bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         line.socket().set_read_timeout(Some(time_left(deadline)?))?;
@@ -255,14 +261,14 @@ fn read_by(mut line: &Line, mut bytes: &mut [u8], deadline: Instant) -> io::Resu
     Ok(())
 }
 
-// A handshake's few bytes always find room in a fresh socket, so one limit is enough.
+// The few bytes of a handshake always find room in a fresh socket, so one timeout is enough.
 fn write_by(mut line: &Line, bytes: &[u8], deadline: Instant) -> io::Result<()> {
     line.socket()
         .set_write_timeout(Some(time_left(deadline)?))?;
     line.write_all(bytes)
 }
 
-/// What is left until `deadline`, as an error when nothing is.
+/// Time left until `deadline`, or a timeout error if there is none.
 pub(super) fn time_left(deadline: Instant) -> io::Result<Duration> {
     deadline
         .checked_duration_since(Instant::now())
@@ -270,10 +276,12 @@ pub(super) fn time_left(deadline: Instant) -> io::Result<Duration> {
         .ok_or_else(|| io::Error::from(io::ErrorKind::TimedOut))
 }
 
-/// An I/O error without the number that std appends: people read it.
+/// The text of an I/O error for people, without the error number that std appends.
 pub(super) fn plain(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "no answer in time".to_owned(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            "the peer did not answer in time".to_owned()
+        }
         io::ErrorKind::UnexpectedEof => "the connection was closed".to_owned(),
         io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
         io::ErrorKind::ConnectionReset => "the connection was reset".to_owned(),
@@ -289,7 +297,7 @@ mod tests {
     #[test]
     fn a_peer_that_drips_does_not_stretch_the_deadline() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let door = Door {
+        let dialer = Dialer {
             peer: Peer::Tcp(listener.local_addr().unwrap()),
             address: "dripper".to_owned(),
             session: SessionId([1; 16]),
@@ -305,7 +313,7 @@ mod tests {
             }
         });
         let begun = Instant::now();
-        let error = door
+        let error = dialer
             .open(Purpose::Commands, 0, begun + Duration::from_millis(200))
             .unwrap_err();
         assert!(
@@ -314,7 +322,7 @@ mod tests {
             begun.elapsed()
         );
         assert!(
-            matches!(&error, WireError::Protocol { reason, .. } if reason.contains("no answer in time")),
+            matches!(&error, WireError::Protocol { reason, .. } if reason.contains("the peer did not answer in time")),
             "{error:?}"
         );
         dripper.join().unwrap();

@@ -1,17 +1,18 @@
-//! The places of the program's standard streams, which no descriptor of ours may take.
+//! Keeps this library's descriptors out of the numbers of the standard streams.
 //!
-//! A program may run with descriptor 0, 1 or 2 closed (`program >&-`, some daemons). The system gives a new
-//! descriptor the lowest free number, so a socket of ours would get what the program prints, and the program
-//! would read from it. What opens descriptors that stay does so under a [`kept_free`]. It is not about
-//! duplicates, which std never puts so low, nor about files that are closed at once.
-//! Invariant: while one is held, a new descriptor is above 2; afterwards the places are as they were.
+//! A program may run with descriptor 0, 1 or 2 closed (`program >&-`, some daemons). The system gives a
+//! new descriptor the lowest free number. So a socket of this library could receive what the program
+//! prints, and the program would read from it. Code that opens lasting descriptors does so under a
+//! [`kept_free`] guard. Duplicates need no guard, since std never makes them that low, nor do files that
+//! are closed at once. Invariant: while a guard exists, a new descriptor is above 2. Afterwards the
+//! numbers are free as before.
 
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
 
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 
-/// Of the standard streams.
+/// Highest descriptor number of the standard streams.
 const HIGHEST: i32 = 2;
 
 static HELD: Mutex<Held> = Mutex::new(Held {
@@ -19,24 +20,24 @@ static HELD: Mutex<Held> = Mutex::new(Held {
     fillers: Vec::new(),
 });
 
-// The fillers are there for all guards together: who opens while another's are there finds no place free.
+// The fillers serve all guards together: while they exist, a second guard finds no number free.
 struct Held {
     guards: usize,
     fillers: Vec<Filler>,
 }
 
-/// A file of our own in such a place, by whose inode it is known.
+/// A file of this library at such a number, recognised by its inode.
 struct Filler {
     descriptor: OwnedFd,
     inode: u64,
 }
 
-/// Until it is dropped, no new descriptor gets a standard stream's place.
+/// A guard: until it is dropped, no new descriptor gets the number of a standard stream.
 #[must_use]
 pub(super) struct KeptFree(());
 
-/// Fills those of the places that are free. Costs two system calls; where there is no descriptor left, nothing is
-/// filled.
+/// Fills the numbers that are free. Costs two system calls. If the system has no descriptors left,
+/// nothing is filled.
 pub(super) fn kept_free() -> KeptFree {
     let mut held = HELD.lock();
     held.guards += 1;
@@ -44,6 +45,7 @@ pub(super) fn kept_free() -> KeptFree {
         && descriptor.as_raw_fd() <= HIGHEST
         && let Ok(told) = fstat(&descriptor)
     {
+        // The loop ends with a descriptor above the range, which is closed at once.
         let inode = told.st_ino;
         held.fillers.push(Filler { descriptor, inode });
     }
@@ -51,7 +53,7 @@ pub(super) fn kept_free() -> KeptFree {
 }
 
 impl Filler {
-    /// Closes it, unless the program has put something of its own there meanwhile (`dup2`).
+    /// Closes the filler, unless the program has put a file of its own there meanwhile (`dup2`).
     fn leave(self) {
         if !fstat(&self.descriptor).is_ok_and(|told| told.st_ino == self.inode) {
             let _ = self.descriptor.into_raw_fd();

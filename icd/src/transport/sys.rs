@@ -1,8 +1,8 @@
-//! The few calls into the system that no safe wrapper offers: a page that `fork` wipes,
-//! `SO_PRIORITY`, `atexit`, the library's destructor.
+//! The few system calls without a safe wrapper: a page that `fork` wipes, `SO_PRIORITY`, `atexit`, and
+//! the library's destructor.
 //!
-//! What it is not: a place for memory of the application (that is `bulk/memory.rs`). Invariant: every
-//! pointer given to the system here is to a local of ours or to a page that is never unmapped.
+//! Code for the application's memory is in `bulk/memory.rs`. Invariant: every pointer passed to the
+//! system here points to a local variable or to a page that is never unmapped.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -10,13 +10,14 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU32;
 
-/// A zeroed word in a page of its own that reads as zero again in a child of `fork`. `None` when the
-/// kernel cannot do that.
+/// A zeroed word in a separate page, which reads as zero again in a child of `fork`. `None` if the kernel
+/// does not support that.
 pub(super) fn word_wiped_on_fork() -> Option<&'static AtomicU32> {
-    // The smallest page of any system we run on; the kernel rounds up to its own.
+    // The smallest page size of any supported system. The kernel rounds up to its own.
     const LENGTH: usize = 4096;
-    // SAFETY: a fresh anonymous mapping; it is never unmapped, so a 'static reference to its first,
-    // zeroed and aligned word holds. Only atomics touch it.
+    // SAFETY: this is a fresh anonymous mapping that is never unmapped once it is returned. So a 'static
+    // reference to its first word, which is zeroed and aligned, is valid. Only atomic operations access
+    // it.
     unsafe {
         let page = libc::mmap(
             std::ptr::null_mut(),
@@ -37,7 +38,7 @@ pub(super) fn word_wiped_on_fork() -> Option<&'static AtomicU32> {
     }
 }
 
-/// Sets `SO_PRIORITY`; up to 6 needs no privilege.
+/// Sets `SO_PRIORITY`. Values up to 6 need no privilege.
 pub(super) fn set_priority(socket: &TcpStream, priority: libc::c_int) -> io::Result<()> {
     // SAFETY: the pointer and length describe a local integer that lives through the call.
     let result = unsafe {
@@ -56,14 +57,14 @@ pub(super) fn set_priority(socket: &TcpStream, priority: libc::c_int) -> io::Res
     }
 }
 
-/// Has [`super::at_exit_flush`] called when the process exits. The library is never unloaded, so the
-/// function will be there.
+/// Registers [`super::at_exit_flush`] to be called when the process exits. The library is never unloaded,
+/// so the function stays there.
 pub(super) fn flush_at_exit() {
     extern "C" fn flush() {
         super::at_exit_flush();
     }
-    // SAFETY: a plain function without captures, which does not unwind: nothing in it panics. That the
-    // system may be out of memory for the entry only costs the flush.
+    // SAFETY: a plain function without captures, which does not unwind because nothing in it panics. If
+    // the system has no memory for the entry, only the flush is lost.
     unsafe {
         libc::atexit(flush);
     }
@@ -73,10 +74,10 @@ extern "C" fn end() {
     super::exit::end();
 }
 
-// The system calls what is listed here when the process exits: after the functions of `atexit` and the destructors
-// of C++ objects, whenever those were registered, and never earlier, for the library is not unloaded. It is called
-// with nothing locked, and may start threads.
-// SAFETY: the section is a list of such functions, and this one does not unwind: nothing in it panics.
+// The system calls the functions in this section when the process exits: after the functions of `atexit` and
+// the destructors of C++ objects, whenever those were registered. They never run earlier, because the library
+// is not unloaded. The caller holds no locks, and threads may be started.
+// SAFETY: the section is a list of such functions. This one does not unwind, because nothing in it panics.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static END: extern "C" fn() = end;

@@ -1,4 +1,4 @@
-//! Threads of the transport: [`crate::thread`]'s, that know what they are.
+//! Threads of the transport: like those of [`crate::thread`], with a mark that identifies them.
 
 use std::cell::Cell;
 use std::io;
@@ -11,7 +11,7 @@ thread_local! {
     static WAITS_NEXT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sets a mark of this thread until it is dropped.
+/// Sets a mark of this thread until dropped.
 struct Marked(&'static LocalKey<Cell<bool>>, bool);
 
 impl Marked {
@@ -26,25 +26,26 @@ impl Drop for Marked {
     }
 }
 
-/// Whether the caller is a transport thread: it must not wait for room on a connection, since it may be
-/// the one that makes room.
+/// Whether the caller is a transport thread. Such a thread must not wait for room on a connection, since
+/// it may be the one that makes room.
 pub(super) fn is_ours() -> bool {
     IS_OURS.get()
 }
 
-/// Runs `body` with the calling thread as a transport thread: one that does such a thread's work.
+/// Runs `body` with the calling thread marked as a transport thread, because it does such a thread's
+/// work.
 pub(crate) fn as_ours<T>(body: impl FnOnce() -> T) -> T {
     let _marked = Marked::new(&IS_OURS);
     body()
 }
 
-/// Whether the caller flushes its session next: see [`waiting_next`].
+/// Whether the caller flushes its session next; see [`waiting_next`].
 pub(super) fn waits_next() -> bool {
     WAITS_NEXT.get()
 }
 
-/// Runs `body`, whose commands for one session the caller waits for next, or flushes if it fails: a flusher
-/// that sleeps need not be woken for them.
+/// Runs `body`, which sends commands of one session. The caller waits for them next, or flushes if `body`
+/// fails, so a sleeping flusher need not be woken.
 pub(crate) fn waiting_next<T>(body: impl FnOnce() -> T) -> T {
     let _marked = Marked::new(&WAITS_NEXT);
     body()
@@ -53,7 +54,7 @@ pub(crate) fn waiting_next<T>(body: impl FnOnce() -> T) -> T {
 /// Starts a detached thread.
 ///
 /// # Errors
-/// The system's, when it allows no more threads.
+/// The system's error if it allows no more threads.
 pub(super) fn spawn(
     name: &str,
     stack: Stack,
@@ -66,16 +67,18 @@ pub(super) fn spawn(
     thread::start(name, stack, marked).map(drop)
 }
 
-/// Runs `body` on a thread of its own and waits for it: for work that needs a stack or a runtime that
-/// the calling thread, which is the application's, may not have.
+/// Runs `body` on a separate thread and waits for it. For work that needs a stack or a runtime that the
+/// application's thread may not have.
 ///
 /// # Errors
-/// The system's, when it allows no more threads.
+/// The system's error if it allows no more threads.
 pub(super) fn run_aside<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
-    let panicked = |_| io::Error::other("a transport thread panicked");
+    let panicked = |_| {
+        io::Error::other("a thread of the client's transport panicked; this is a bug in Causeway")
+    };
     thread::start(name, Stack::Runtime, body)?
         .join()
         .map_err(panicked)

@@ -1,8 +1,8 @@
-//! Waiting for what a session brings.
+//! Waiting for changes in a session.
 //!
-//! A waiter looks at its own condition whenever [`Progress`] says that something has changed. It first
-//! looks for a while, as far as that has lately been worth its cost ([`Patience`]). Then it sleeps, and
-//! is woken only by changes it [awaits](Change), so that a thousand sleepers cost each other nothing.
+//! A waiting thread checks its own condition whenever [`Progress`] reports a change. First it polls, for
+//! as long as polling has lately been worth its cost ([`SpinBudget`]). Then it sleeps and is woken only by
+//! changes that it [awaits](Change), so that a thousand sleepers cost each other nothing.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,28 +10,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 use causeway_proto::id::{EventId, RequestId};
-use causeway_proto::patience::{Look, Patience};
+use causeway_proto::spin_budget::{Look, SpinBudget};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Something that a waiter may wait for.
+/// A change that a thread may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// An event has completed.
     Event(EventId),
     /// A request was answered.
     Request(RequestId),
-    /// As a change: concerns everybody. As what is awaited: every change.
+    /// As a change: concerns every waiter. As an awaited change: matches every change.
     Any,
 }
 
-/// Tells a session's waiters of changes.
+/// Reports changes to a session's waiting threads.
 #[derive(Debug)]
 pub(super) struct Progress {
     changes: AtomicU64,
     sleeping: AtomicUsize,
     sleepers: Mutex<Vec<Sleeper>>,
-    patience: Patience,
+    spin_budget: SpinBudget,
 }
 
 #[derive(Debug)]
@@ -40,12 +40,12 @@ struct Sleeper {
     at: At,
 }
 
-// Where somebody sleeps.
+// The place where a thread sleeps.
 #[derive(Debug)]
 enum At {
     Bed(Arc<Bed>),
-    // In the system, which this wakes.
-    Bell(Arc<Bell>),
+    // The thread sleeps in a system call, which the notifier interrupts.
+    Notifier(Arc<Notifier>),
 }
 
 impl At {
@@ -55,42 +55,42 @@ impl At {
                 *bed.woken.lock() = true;
                 bed.wake.notify_one();
             }
-            At::Bell(bell) => bell.ring(),
+            At::Notifier(notifier) => notifier.ring(),
         }
     }
 
     fn is(&self, other: &At) -> bool {
         match (self, other) {
             (At::Bed(one), At::Bed(other)) => Arc::ptr_eq(one, other),
-            (At::Bell(one), At::Bell(other)) => Arc::ptr_eq(one, other),
+            (At::Notifier(one), At::Notifier(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
 }
 
-/// Wakes a thread that sleeps in the system for several things at once.
+/// An eventfd that wakes a thread which polls several descriptors at once.
 #[derive(Debug)]
-pub(super) struct Bell(OwnedFd);
+pub(super) struct Notifier(OwnedFd);
 
-impl Bell {
-    /// A silent one.
+impl Notifier {
+    /// A notifier that has not rung.
     ///
     /// # Errors
-    /// The system's, when it has no more descriptors.
-    pub(super) fn new() -> io::Result<Bell> {
-        Ok(Bell(eventfd(
+    /// The system's error if it has no descriptors left.
+    pub(super) fn new() -> io::Result<Notifier> {
+        Ok(Notifier(eventfd(
             0,
             EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
         )?))
     }
 
-    /// Readable once it has rung.
+    /// The descriptor, readable once the notifier has rung.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
     fn ring(&self) {
-        // It can only fail because it has rung very often.
+        // A write fails only if the counter is full. The notifier has rung then.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
@@ -99,8 +99,8 @@ impl Bell {
     }
 }
 
-// Not `thread::park`: that needs thread-local data, which a program's last destructors, from where it
-// may well call us, no longer have.
+// `thread::park` would need thread-local data. A program's last destructors, which may well call this
+// library, no longer have it.
 #[derive(Debug, Default)]
 struct Bed {
     woken: Mutex<bool>,
@@ -113,14 +113,15 @@ impl Progress {
             changes: AtomicU64::new(0),
             sleeping: AtomicUsize::new(0),
             sleepers: Mutex::default(),
-            patience: Patience::new(),
+            spin_budget: SpinBudget::new(),
         }
     }
 
-    /// `change` has happened; what conditions look at was written before.
+    /// Records that `change` has happened. The state that conditions check must be written before.
     pub(super) fn advance(&self, change: Change) {
         self.changes.fetch_add(1, Ordering::Release);
-        // With the fence in `lie_down`: either this sees the sleeper, or the sleeper sees the change.
+        // Pairs with the fence in `lie_down`: either this thread sees the sleeper, or the sleeper sees
+        // the change.
         fence(Ordering::SeqCst);
         if self.sleeping.load(Ordering::Relaxed) > 0 {
             self.wake(change);
@@ -141,12 +142,12 @@ impl Progress {
         self.sleeping.store(sleepers.len(), Ordering::Relaxed);
     }
 
-    /// Waits until `condition` holds, which `awaits` makes true (or [`Change::Any`] change does).
+    /// Waits until `condition` holds, which `awaits` (or a [`Change::Any`]) makes true.
     pub(super) fn wait_until(&self, awaits: Change, condition: &dyn Fn() -> bool) {
         if condition() {
             return;
         }
-        let mut look = self.patience.begin();
+        let mut look = self.spin_budget.begin();
         let found = self.look(&mut look, condition);
         if !found {
             while !self.sleep(awaits, condition) {}
@@ -154,7 +155,7 @@ impl Progress {
         look.end(found);
     }
 
-    // Looks at the condition at every change; whether it came to hold before the look was over.
+    // Polls the condition at every change. Returns whether it came to hold before polling stopped.
     fn look(&self, look: &mut Look<'_>, condition: &dyn Fn() -> bool) -> bool {
         let mut seen = None;
         while look.goes_on() {
@@ -166,10 +167,12 @@ impl Progress {
         false
     }
 
-    /// Sleeps until woken; whether the condition holds then.
+    /// Sleeps until woken. Returns whether the condition holds then.
     pub(super) fn sleep(&self, awaits: Change, condition: &dyn Fn() -> bool) -> bool {
         let bed = Arc::new(Bed::default());
         let at = At::Bed(Arc::clone(&bed));
+        // The sleeper registers first and checks the condition afterwards, so no change in between is
+        // missed.
         self.lie_down(awaits, At::Bed(Arc::clone(&bed)));
         if condition() {
             self.get_up(&at);
@@ -181,22 +184,22 @@ impl Progress {
         condition()
     }
 
-    /// The same with a sleep of the caller's, which a ring of the bell must end, and which may end at any time.
-    /// A bell is for one sleeper at a time.
+    /// Like [`Progress::sleep`], with a sleep of the caller's. A ring of the notifier must end that sleep,
+    /// and it may end at any time. A notifier serves one sleeper at a time.
     pub(super) fn sleep_with(
         &self,
-        bell: &Arc<Bell>,
+        notifier: &Arc<Notifier>,
         awaits: Change,
         condition: &dyn Fn() -> bool,
         sleep: impl FnOnce(),
     ) {
-        let at = At::Bell(Arc::clone(bell));
-        self.lie_down(awaits, At::Bell(Arc::clone(bell)));
+        let at = At::Notifier(Arc::clone(notifier));
+        self.lie_down(awaits, At::Notifier(Arc::clone(notifier)));
         if !condition() {
             sleep();
         }
         if !self.get_up(&at) {
-            bell.silence();
+            notifier.silence();
         }
     }
 
@@ -206,11 +209,11 @@ impl Progress {
             sleepers.push(Sleeper { awaits, at });
             self.sleeping.store(sleepers.len(), Ordering::Relaxed);
         }
-        // With the fence in `advance`.
+        // Pairs with the fence in `advance`.
         fence(Ordering::SeqCst);
     }
 
-    // False when it has been woken.
+    // Removes a sleeper. Returns false if it was woken (and thereby removed) before.
     fn get_up(&self, at: &At) -> bool {
         let mut sleepers = self.sleepers.lock();
         let before = sleepers.len();
@@ -219,9 +222,9 @@ impl Progress {
         sleepers.len() < before
     }
 
-    /// How long waits here look before they sleep.
-    pub(super) fn patience(&self) -> &Patience {
-        &self.patience
+    /// Decides how long waits poll before they sleep.
+    pub(super) fn spin_budget(&self) -> &SpinBudget {
+        &self.spin_budget
     }
 }
 
@@ -233,7 +236,7 @@ mod tests {
     const MINE: Change = Change::Event(EventId(1));
     const OTHER: Change = Change::Event(EventId(2));
 
-    // A waiter of MINE, asleep, and what it waits for.
+    // Starts a thread that waits for MINE; returns once it sleeps, with the flag that it waits for.
     fn asleep(progress: &Arc<Progress>) -> (std::thread::JoinHandle<()>, Arc<AtomicBool>) {
         let flag = Arc::new(AtomicBool::new(false));
         let (theirs, looked) = (Arc::clone(progress), Arc::clone(&flag));

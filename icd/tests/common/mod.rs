@@ -65,7 +65,7 @@ pub struct Faults {
     pub verdict: Verdict,
     /// Proves another secret than it gave out.
     pub impostor: bool,
-    /// The pulse connection is opened and then silent.
+    /// The heartbeat connection is opened and then silent.
     pub silent: bool,
     pub bulk_connections: u32,
     /// So many bulk connections, the first ones, are closed unanswered.
@@ -106,7 +106,7 @@ struct Shared {
     faults: Faults,
     place: Option<Place>,
     proved: Sender<(Introduction, TcpStream)>,
-    pulses: AtomicBool,
+    heartbeats: AtomicBool,
     sessions: AtomicUsize,
     lanes_asked: AtomicUsize,
 }
@@ -117,7 +117,7 @@ impl FakeNode {
         let address = listener.local_addr().unwrap();
         let (sender, receiver) = mpsc::channel();
         let shared = Arc::new(Shared {
-            pulses: AtomicBool::new(!faults.silent),
+            heartbeats: AtomicBool::new(!faults.silent),
             place: Place::here(salt(address)),
             faults,
             proved: sender,
@@ -214,7 +214,7 @@ impl FakeNode {
 
     /// Lets the heart stand still.
     pub fn stop_pulses(&self) {
-        self.shared.pulses.store(false, Ordering::SeqCst);
+        self.shared.heartbeats.store(false, Ordering::SeqCst);
     }
 
     /// Bulk connections that have come so far.
@@ -316,7 +316,7 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
         proof
     };
     stream.write_all(&proof).unwrap();
-    if preamble.purpose == Purpose::Pulse {
+    if preamble.purpose == Purpose::Heartbeat {
         beat(stream, shared);
     } else {
         let _ = shared.proved.send((preamble, stream));
@@ -328,7 +328,7 @@ fn beat(mut stream: TcpStream, shared: &Shared) {
     let interval = Duration::from_millis(u64::from(shared.faults.heartbeat_interval_ms));
     stream.set_read_timeout(Some(interval)).unwrap();
     loop {
-        if shared.pulses.load(Ordering::SeqCst) && stream.write_all(&[0]).is_err() {
+        if shared.heartbeats.load(Ordering::SeqCst) && stream.write_all(&[0]).is_err() {
             return;
         }
         match stream.read(&mut [0]) {

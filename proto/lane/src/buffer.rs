@@ -1,8 +1,8 @@
-//! A stream's bytes in memory of our own: what is put is what can be taken.
+//! A stream in memory of this process: bytes that were put can be taken.
 //!
-//! Chunks that are compressed come from here, and go here when they are unpacked, so that whoever moves bytes
-//! between a stream and memory need not know of it. Invariant: nothing here waits; an end comes where the
-//! bytes do.
+//! Compressed chunks are made from such a stream and unpacked into one. So code that moves bytes between
+//! a stream and memory need not know about compression. Invariant: nothing here waits. The stream ends
+//! where its bytes end.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -10,7 +10,7 @@ use std::ptr::copy_nonoverlapping;
 
 use parking_lot::Mutex;
 
-/// The bytes.
+/// The stream's bytes, and how many of them were taken.
 #[derive(Debug, Default)]
 pub struct Buffer(Mutex<Held>);
 
@@ -21,7 +21,7 @@ struct Held {
 }
 
 impl Buffer {
-    /// Has `change` make the bytes others, of which none is taken then.
+    /// Lets `change` replace the bytes. None of the new bytes counts as taken.
     pub(crate) fn renew<T>(&self, change: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let mut held = self.0.lock();
         held.taken = 0;
@@ -31,28 +31,28 @@ impl Buffer {
     /// Appends `length` bytes.
     ///
     /// # Safety
-    /// `from` is readable for `length` bytes. Others may write there at the same time.
+    /// `from` must be readable for `length` bytes. Others may write there at the same time.
     pub unsafe fn put(&self, from: *const u8, length: usize) {
         let mut held = self.0.lock();
         held.bytes.reserve(length);
         let end = held.bytes.len();
-        // SAFETY: there is room for `length` bytes behind the end, which the copy initialises; the caller
-        // vouches for `from`, which is not ours.
+        // SAFETY: there is room for `length` bytes after the end, and the copy initialises them. The
+        // caller guarantees `from`, which does not overlap this buffer.
         unsafe {
             copy_nonoverlapping(from, held.bytes.as_mut_ptr().add(end), length);
             held.bytes.set_len(end + length);
         }
     }
 
-    /// Takes at most `length` bytes; says how many, 0 at the end.
+    /// Takes at most `length` bytes. Returns how many; 0 at the end.
     ///
     /// # Safety
-    /// `to` is writable for `length` bytes.
+    /// `to` must be writable for `length` bytes.
     pub unsafe fn take_some(&self, to: *mut u8, length: usize) -> usize {
         let mut held = self.0.lock();
         let rest = &held.bytes[held.taken..];
         let count = rest.len().min(length);
-        // SAFETY: both are at least `count` bytes long, and `to` is not ours.
+        // SAFETY: both are at least `count` bytes long, and `to` does not overlap this buffer.
         unsafe { copy_nonoverlapping(rest.as_ptr(), to, count) };
         held.taken += count;
         count
@@ -61,7 +61,7 @@ impl Buffer {
     /// Takes `length` bytes.
     ///
     /// # Errors
-    /// `UnexpectedEof` where there are fewer.
+    /// `UnexpectedEof` if there are fewer.
     ///
     /// # Safety
     /// As [`Buffer::take_some`].

@@ -1,11 +1,13 @@
-//! How the memory gets from who makes it to the other process.
+//! Passes the shared memory from its maker to the other process.
 //!
-//! On a Unix socket where both have proved the session's secret the maker sends one byte with two
-//! descriptors, the memory and a second socket; the other answers with one byte when it has mapped it; the
-//! maker says with a third that there is a lane. From then on the two sockets are the rings' bells, and
-//! nothing else goes over them. Invariants: what is not fit to be mapped without risk is refused, and
-//! descriptors that come uncalled for are closed. Nobody has a lane that its maker has given up; the other way
-//! round, where who takes it gives up while the maker says its last word, the maker's stream ends at once.
+//! The two processes use a Unix socket on which both have proved the session's secret. The maker sends
+//! one byte with two descriptors: the memory and a second socket. The other process answers with one byte
+//! when it has mapped the memory. A third byte from the maker confirms the lane. From then on the two
+//! sockets are the rings' notifiers and carry nothing else.
+//!
+//! Invariants: memory that cannot be mapped safely is refused, and unexpected descriptors are closed. The
+//! other process never has a lane that the maker has given up. In the reverse case, when the other
+//! process gives up while the maker confirms, the maker's stream ends at once.
 #![forbid(unsafe_code)]
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -19,37 +21,37 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
-use crate::bell::Bell;
-use crate::memory::{Memory, Unfit, Which};
+use crate::memory::{MappingError, Memory, Which};
+use crate::notifier::Notifier;
 use crate::shared::Shared;
 
 const HERE: u8 = b'M';
 const TAKEN: u8 = b'T';
 const GO: u8 = b'G';
-/// The memory and a bell.
+/// Number of descriptors: the memory and a notifier.
 const DESCRIPTORS: usize = 2;
 
-/// No memory is shared over this socket.
+/// Why no memory is shared over this socket.
 #[derive(Debug, thiserror::Error)]
 pub enum NotShared {
-    /// Something of the system's, a time limit included.
+    /// An error of the system, or a timeout.
     #[error("{0}")]
     System(#[from] io::Error),
-    /// What was offered.
+    /// The offered memory is unsuitable.
     #[error(transparent)]
-    Unfit(#[from] Unfit),
-    /// The other side said something else.
+    MappingError(#[from] MappingError),
+    /// The other side sent something else.
     #[error("the other side does not share memory")]
     Nothing,
 }
 
-/// Makes memory, and has the other end of `socket` [accept](accept) it.
+/// Makes memory, and lets the other end of `socket` [accept](accept) it.
 ///
 /// # Errors
 /// [`NotShared`]; the socket is closed.
 pub fn offer(socket: OwnedFd, deadline: Instant) -> Result<Shared, NotShared> {
     let (memory, made) = Memory::make()?;
-    let (bell, theirs) = rustix::net::socketpair(
+    let (notifier, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
         SocketType::STREAM,
         SocketFlags::CLOEXEC,
@@ -58,43 +60,45 @@ pub fn offer(socket: OwnedFd, deadline: Instant) -> Result<Shared, NotShared> {
     .map_err(io::Error::from)?;
     limit(&socket, Some(deadline))?;
     send(&socket, [made.as_fd(), theirs.as_fd()])?;
-    hear(&socket, TAKEN, deadline)?;
+    receive_byte(&socket, TAKEN, deadline)?;
     limit(&socket, None)?;
+    // After the deadline the other side may have given up, so the lane must not be confirmed.
     if Instant::now() >= deadline {
         return Err(NotShared::System(io::ErrorKind::TimedOut.into()));
     }
-    // The last that can fail: who has heard it has a lane, and so have we.
-    say(&socket, GO)?;
+    // This is the last step that can fail. Once it succeeds, both sides have a lane.
+    send_byte(&socket, GO)?;
     Ok(Shared::new(
         memory,
         Which::FromMaker,
-        Bell(socket),
-        Bell(bell),
+        Notifier(socket),
+        Notifier(notifier),
     ))
 }
 
-/// Takes the memory that the other end of `socket` [offers](offer). The deadline should be later than that
-/// end's, which then is the one to give up.
+/// Accepts the memory that the other end of `socket` [offers](offer). The deadline should be later than
+/// the other end's, so that the other end gives up first.
 ///
 /// # Errors
-/// [`NotShared`]; the socket is closed. Nothing has gone into the memory.
+/// [`NotShared`]; the socket is closed. Nothing was written to the memory.
 pub fn accept(socket: OwnedFd, deadline: Instant) -> Result<Shared, NotShared> {
     limit(&socket, Some(deadline))?;
-    let (made, bell) = receive(&socket)?;
+    let (made, notifier) = receive(&socket)?;
     let memory = Memory::adopt(&made)?;
-    let domain = sockopt::socket_domain(&bell).map_err(io::Error::from)?;
+    let domain = sockopt::socket_domain(&notifier).map_err(io::Error::from)?;
     if domain != AddressFamily::UNIX {
         return Err(NotShared::Nothing);
     }
-    rustix::io::ioctl_fionbio(&bell, false).map_err(io::Error::from)?;
-    say(&socket, TAKEN)?;
-    hear(&socket, GO, deadline)?;
+    // The maker may have made the socket non-blocking. Waits on a notifier must block.
+    rustix::io::ioctl_fionbio(&notifier, false).map_err(io::Error::from)?;
+    send_byte(&socket, TAKEN)?;
+    receive_byte(&socket, GO, deadline)?;
     limit(&socket, None)?;
     Ok(Shared::new(
         memory,
         Which::ToMaker,
-        Bell(bell),
-        Bell(socket),
+        Notifier(notifier),
+        Notifier(socket),
     ))
 }
 
@@ -109,11 +113,11 @@ fn limit(socket: &OwnedFd, deadline: Option<Instant>) -> io::Result<()> {
     Ok(())
 }
 
-fn say(socket: &OwnedFd, word: u8) -> io::Result<()> {
+fn send_byte(socket: &OwnedFd, word: u8) -> io::Result<()> {
     retry(|| rustix::net::send(socket, &[word], SendFlags::NOSIGNAL)).map(drop)
 }
 
-fn hear(socket: &OwnedFd, word: u8, deadline: Instant) -> Result<(), NotShared> {
+fn receive_byte(socket: &OwnedFd, word: u8, deadline: Instant) -> Result<(), NotShared> {
     limit(socket, Some(deadline))?;
     let mut heard = [0];
     match retry(|| rustix::io::read(socket, &mut heard))? {
@@ -147,7 +151,7 @@ fn receive(socket: &OwnedFd) -> Result<(OwnedFd, OwnedFd), NotShared> {
     });
     let (first, second) = (descriptors.next(), descriptors.next());
     match (first, second) {
-        (Some(made), Some(bell)) if got.bytes == 1 && byte == [HERE] => Ok((made, bell)),
+        (Some(made), Some(notifier)) if got.bytes == 1 && byte == [HERE] => Ok((made, notifier)),
         _ => Err(NotShared::Nothing),
     }
 }
@@ -156,6 +160,7 @@ fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
             Err(rustix::io::Errno::INTR) => {}
+            // An expired socket timeout shows as EAGAIN.
             Err(rustix::io::Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
             other => return Ok(other?),
         }
@@ -172,7 +177,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(10);
 
-    // An end that takes, by then, and one that has offered memory to it and knows that it was mapped.
+    // Starts an accepting end with this deadline. Returns the offering end after the memory was mapped.
     fn half_way(deadline: Instant) -> (UnixStream, JoinHandle<Result<Shared, NotShared>>) {
         let (mut maker, taker) = UnixStream::pair().unwrap();
         maker.set_read_timeout(Some(LIMIT)).unwrap();
@@ -208,7 +213,7 @@ mod tests {
             matches!(&error, NotShared::System(error) if error.kind() == io::ErrorKind::TimedOut),
             "{error}"
         );
-        // And hears of it: it can go another way.
+        // The maker sees that the socket is closed, and can use another transport.
         assert_eq!(maker.read(&mut [0]).unwrap(), 0);
         assert!(maker.write_all(&[GO]).is_err());
     }
@@ -222,7 +227,7 @@ mod tests {
         let memory = receive(&OwnedFd::from(taker.try_clone().unwrap()));
         memory.unwrap();
         assert!(offering.join().unwrap().is_err());
-        // Too late.
+        // The deadline has passed.
         assert!(taker.write_all(&[TAKEN]).is_err());
         assert_eq!(taker.read(&mut [0]).unwrap(), 0);
     }

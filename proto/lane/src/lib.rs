@@ -1,28 +1,28 @@
-//! The stream under a bulk lane: a TCP connection, in the clear or with TLS, or two rings in memory that both ends
-//! share.
+//! The stream below a bulk lane: a TCP connection, with or without TLS, or two rings in memory that both
+//! ends share.
 //!
-//! Who sends on a lane and who receives from it sees bytes in order, and an end; what the bytes mean is
-//! `causeway_proto::bulk`'s business. Where client and worker run under one kernel a lane's bytes are
-//! copied into a small ring and out of it again, by two threads at the same time; the ring stays in the
-//! processor's cache, so memory sees as much traffic as with one copy.
+//! Senders and receivers see ordered bytes and an end of the stream; `causeway_proto::bulk` defines the
+//! bytes' meaning. If client and worker run on one kernel, a lane uses a small ring: two threads copy
+//! bytes into it and out of it at the same time. The ring stays in the processor's cache, so the memory
+//! traffic is that of one copy.
 //!
-//! - [`Stream`]: any kind;
+//! - [`Stream`]: any kind of stream;
 //! - [`send_sealed`], [`receive_sealed`]: raw memory over TLS;
-//! - [`Shared`]: the rings' two ends, with a bell for each ring that wakes who sleeps;
-//! - [`offer`], [`accept`]: how the memory gets from one process to the other, over a Unix socket on
-//!   which the session's secret was proved;
-//! - [`Place`]: whether two processes can find each other so;
-//! - [`Pace`]: how fast a lane sends, so that small commands beside it do not wait in the link's queue;
-//! - [`Packer`], [`Unpacker`]: chunks compressed and back;
-//! - `ring`: what positions mean, pure; `memory`: the mapping; only there and at system calls is `unsafe`.
+//! - [`Shared`]: both rings from one side, with a notifier for each ring that wakes sleeping threads;
+//! - [`offer`], [`accept`]: pass the memory from one process to the other, over a Unix socket on which
+//!   the session's secret was proved;
+//! - [`Place`]: whether two processes can share memory;
+//! - [`Pace`]: how fast a lane sends, so that small commands do not wait in the network's queue;
+//! - [`Packer`], [`Unpacker`]: compression of chunks;
+//! - `ring`: arithmetic of positions, pure; `memory`: the mapping.
 //!
-//! What it is not: it knows no session and proves nothing. Invariant: the other process may do with the
-//! memory what it likes; then the stream breaks or carries nonsense, and nothing else happens here.
+//! This crate knows no sessions and authenticates nobody. Invariant: whatever the other process writes
+//! into the memory, the stream at worst breaks or carries wrong bytes.
 
-mod bell;
 mod buffer;
 mod handing;
 mod memory;
+mod notifier;
 mod pace;
 mod pacer;
 mod packing;

@@ -1,9 +1,9 @@
-//! The memory that two processes share, and raw copies into and out of it.
+//! Memory that two processes share, and raw copies into and out of it.
 //!
-//! A sealed memfd, which nobody can shorten, mapped here. The other process may write anywhere in it at
-//! any time, so no reference to its bytes is ever made: positions are atomics, all else is copied. The
-//! one module of this crate with raw memory. Invariant: a [`Memory`] stays mapped, with all its pages
-//! there to be touched, until it is dropped.
+//! A mapped memfd that is sealed, so that nobody can shorten it. The other process may write anywhere in
+//! it at any time, so this module makes no references to its bytes: positions are atomics, everything
+//! else is copied. Invariant: a [`Memory`] stays mapped, with all its pages accessible, until it is
+//! dropped.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -16,72 +16,73 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::ring::{CAPACITY, Span};
 
-/// Room for a ring's positions, each in a cache line of its own.
+/// Room for a ring's positions, each in a separate cache line.
 const CONTROL: usize = 4096;
 const RING: usize = CONTROL + CAPACITY;
-/// Both rings.
+/// Size of both rings.
 const LENGTH: usize = 2 * RING;
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
-/// What `statfs` calls the file system of a memfd without huge pages.
+/// The `statfs` type of a memfd without huge pages.
 const TMPFS: u64 = 0x0102_1994;
 
-/// Memory that was offered is not fit to be mapped.
+/// Why offered memory is unsuitable for mapping.
 #[derive(Debug, thiserror::Error)]
-pub enum Unfit {
-    /// Something of the system's.
+pub enum MappingError {
+    /// An error of the system.
     #[error("{0}")]
     System(#[from] io::Error),
-    /// Someone could take pages away under us.
-    #[error("the memory is no memfd of this system, or not sealed against being resized")]
+    /// The memory could be shortened while it is mapped.
+    #[error("the offered memory is not a memfd without huge pages, or not sealed against resizing")]
     Unsealed,
-    /// Not as long as two rings are.
-    #[error("the memory has {0} bytes")]
+    /// The memory does not have the size of two rings.
+    #[error("the offered memory has {0} bytes, which is not the size of two rings")]
     Length(u64),
 }
 
-/// See the module.
+/// The mapping of both rings; see the module.
 #[derive(Debug)]
 pub(crate) struct Memory {
     base: NonNull<u8>,
-    /// Who has mapped it: a child of `fork` has not.
+    /// The process that mapped the memory. A child of `fork` does not have the mapping.
     process: u32,
 }
 
-// SAFETY: an address of memory that stays mapped; what is done there is atomic or a raw copy.
+// SAFETY: this is the address of memory that stays mapped. All accesses are atomic operations or raw
+// copies.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// Which of the two.
+/// Selects one of the two rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// From who made the memory.
+    /// From the maker of the memory.
     FromMaker = 0,
-    /// To it.
+    /// To the maker of the memory.
     ToMaker = 1,
 }
 
-/// A ring's shared words.
+/// The shared control words of a ring.
 pub(crate) struct Control<'a> {
     pub(crate) head: &'a AtomicU64,
     pub(crate) tail: &'a AtomicU64,
-    /// Not 0: the sender sleeps until there is room, the receiver until there are bytes.
+    /// Not 0 while the sender sleeps until there is room, or the receiver until there are bytes.
     pub(crate) sender_sleeps: &'a AtomicU32,
     pub(crate) receiver_sleeps: &'a AtomicU32,
 }
 
 impl Memory {
-    /// Makes such memory; its descriptor is for the other process.
+    /// Makes such memory. The descriptor is for the other process.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub(crate) fn make() -> io::Result<(Memory, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let made = match rustix::fs::memfd_create("causeway-lane", flags | MemfdFlags::NOEXEC_SEAL)
         {
-            // A kernel before 6.3.
+            // Kernels before 6.3 do not know the flag.
             Err(rustix::io::Errno::INVAL) => rustix::fs::memfd_create("causeway-lane", flags),
             other => other,
         }?;
@@ -93,17 +94,17 @@ impl Memory {
     /// Maps memory that another process has made.
     ///
     /// # Errors
-    /// [`Unfit`].
-    pub(crate) fn adopt(made: &OwnedFd) -> Result<Memory, Unfit> {
-        let seals = rustix::fs::fcntl_get_seals(made).map_err(|_| Unfit::Unsealed)?;
+    /// [`MappingError`] if the memory is unsuitable.
+    pub(crate) fn adopt(made: &OwnedFd) -> Result<Memory, MappingError> {
+        let seals = rustix::fs::fcntl_get_seals(made).map_err(|_| MappingError::Unsealed)?;
         let system = rustix::fs::fstatfs(made).map_err(io::Error::from)?;
-        // Huge pages can be missing when they are touched, and touching them then is SIGBUS.
+        // Huge pages may be unavailable when they are first accessed, which raises SIGBUS.
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) || system.f_type as u64 != TMPFS {
-            return Err(Unfit::Unsealed);
+            return Err(MappingError::Unsealed);
         }
         let length = rustix::fs::fstat(made).map_err(io::Error::from)?.st_size;
         if length != LENGTH as i64 {
-            return Err(Unfit::Length(length.cast_unsigned()));
+            return Err(MappingError::Length(length.cast_unsigned()));
         }
         Ok(Memory::map(made)?)
     }
@@ -125,20 +126,21 @@ impl Memory {
             base,
             process: std::process::id(),
         };
-        // A child of `fork` must not find our rings; where that is not to be had it leaves them alone.
-        // SAFETY: the mapping is ours, and only a child misses it.
+        // A child of `fork` should not have the rings mapped. If the kernel refuses this, the child does
+        // not use them anyway.
+        // SAFETY: the mapping belongs to this function, and only children are affected.
         let _ = unsafe {
             rustix::mm::madvise(mapped.base.as_ptr().cast(), LENGTH, Advice::LinuxDontFork)
         };
         Ok(mapped)
     }
 
-    /// The shared words of a ring.
+    /// The shared control words of a ring.
     pub(crate) fn control(&self, which: Which) -> Control<'_> {
         let control = self.ring(which);
-        // SAFETY: page-aligned and mapped as long as `self` lives, with each word inside of the first
-        // page and aligned; both processes touch them as atomics only, and another's plain write could
-        // change the value and nothing else.
+        // SAFETY: the address is page-aligned and mapped while `self` lives. Each word is aligned and
+        // inside of the first page. Both processes access the words only as atomics. A plain write by a
+        // faulty process could only change the value.
         unsafe {
             Control {
                 head: AtomicU64::from_ptr(control.cast()),
@@ -160,26 +162,27 @@ impl Memory {
         unsafe { self.ring(which).add(CONTROL + span.offset) }
     }
 
-    /// Copies into the ring.
+    /// Copies bytes into the ring.
     ///
     /// # Safety
-    /// `from` is readable memory of the span's length.
+    /// `from` must be readable for the span's length.
     pub(crate) unsafe fn put(&self, which: Which, span: Span, from: *const u8) {
-        // SAFETY: the caller vouches for `from`, `at` for the ring, which is our own mapping and so
-        // elsewhere. If the other process writes there meanwhile, it spoils bytes that are its own.
+        // SAFETY: the caller guarantees `from`. `at` guarantees the ring, which is a separate mapping, so
+        // the two do not overlap. If the other process writes there meanwhile, it only corrupts its own
+        // bytes.
         unsafe { copy_nonoverlapping(from, self.at(which, span), span.length) };
     }
 
-    /// Copies out of the ring.
+    /// Copies bytes out of the ring.
     ///
     /// # Safety
-    /// `to` is writable memory of the span's length.
+    /// `to` must be writable for the span's length.
     pub(crate) unsafe fn take(&self, which: Which, span: Span, to: *mut u8) {
-        // SAFETY: as in `put`; what the other process may write meanwhile is copied as it is.
+        // SAFETY: as in `put`. Bytes that the other process writes meanwhile are copied as they are.
         unsafe { copy_nonoverlapping(self.at(which, span).cast_const(), to, span.length) };
     }
 
-    /// The same past the processor's caches, for bytes that nobody will look at soon.
+    /// Like [`Memory::take`], bypassing the processor's caches, for bytes that will not be read soon.
     ///
     /// # Safety
     /// As [`Memory::take`].
@@ -192,17 +195,17 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // A child of `fork` may have something else at that address.
+        // A child of `fork` may have another mapping at this address.
         if self.process != std::process::id() {
             return;
         }
-        // SAFETY: our mapping, which nobody uses any more; unmapping what was mapped does not fail.
+        // SAFETY: this mapping is not used any more. Unmapping an existing mapping does not fail.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), LENGTH) };
     }
 }
 
 /// # Safety
-/// Both are memory of that length, which do not overlap.
+/// `from` must be readable and `to` writable for `length` bytes, and they must not overlap.
 #[cfg(target_arch = "x86_64")]
 unsafe fn copy_past_caches(from: *const u8, to: *mut u8, length: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
@@ -210,9 +213,9 @@ unsafe fn copy_past_caches(from: *const u8, to: *mut u8, length: usize) {
     const BLOCK: usize = 4 * WIDE;
     let head = to.align_offset(WIDE).min(length);
     let blocks = (length - head) / BLOCK;
-    // SAFETY: `head`, then `blocks` whole blocks, then the rest are `length` bytes in all, which both
-    // have; the streaming stores are aligned after `head`. Streaming instructions belong to every
-    // x86-64, and the fence orders them before what says that the bytes are there.
+    // SAFETY: `head`, `blocks` whole blocks and the rest add up to `length` bytes, which both sides have.
+    // The streaming stores are aligned after `head`. Every x86-64 processor has streaming instructions.
+    // The fence orders them before the store that publishes the new position.
     unsafe {
         copy_nonoverlapping(from, to, head);
         let (mut source, mut target) = (from.add(head), to.add(head));
@@ -236,10 +239,10 @@ unsafe fn copy_past_caches(from: *const u8, to: *mut u8, length: usize) {
 }
 
 /// # Safety
-/// Both are memory of that length, which do not overlap.
+/// `from` must be readable and `to` writable for `length` bytes, and they must not overlap.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn copy_past_caches(from: *const u8, to: *mut u8, length: usize) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees both.
     unsafe { copy_nonoverlapping(from, to, length) };
 }
 
@@ -258,7 +261,7 @@ mod tests {
         let bytes: Vec<u8> = (0..1000u32).map(|i| (i * 7) as u8).collect();
         for which in [Which::FromMaker, Which::ToMaker] {
             let (mut got, mut past) = (vec![0; 1000], vec![0; 1003]);
-            // SAFETY: all three are of the span's length or longer by the 3 bytes that are skipped.
+            // SAFETY: all three buffers have the span's length, or 3 more bytes that are skipped.
             unsafe {
                 maker.put(which, span, bytes.as_ptr());
                 other.take(which, span, got.as_mut_ptr());
@@ -281,7 +284,7 @@ mod tests {
     #[test]
     fn a_child_of_fork_leaves_alone_what_is_not_mapped_there() {
         let (memory, _made) = Memory::make().unwrap();
-        // SAFETY: the child makes system calls only, and leaves by one.
+        // SAFETY: the child makes only system calls, and ends with one.
         let child = unsafe { libc::fork() };
         assert!(child >= 0);
         if child == 0 {
@@ -291,14 +294,15 @@ mod tests {
             // SAFETY: no mapping is replaced.
             let own = unsafe { rustix::mm::mmap_anonymous(at.cast(), LENGTH, protection, flags) };
             drop(memory);
-            // SAFETY: the pages of the mapping just made, if it was; `msync` says whether they are there.
+            // SAFETY: the range is that of the new mapping, if it succeeded. `msync` only reports whether
+            // the pages are mapped.
             let there = unsafe { libc::msync(at.cast(), LENGTH, libc::MS_ASYNC) } == 0;
             let code = i32::from(own.is_err()) + 2 * i32::from(!there);
             // SAFETY: ends the child.
             unsafe { libc::_exit(code) };
         }
         let mut status = 0;
-        // SAFETY: our own child; the status is a local.
+        // SAFETY: the child belongs to this process, and the status is a local variable.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert!(
             libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
@@ -319,20 +323,23 @@ mod tests {
         for seals in [SealFlags::empty(), SealFlags::GROW, SealFlags::SHRINK] {
             let made = memfd(LENGTH as u64, seals);
             assert!(
-                matches!(Memory::adopt(&made), Err(Unfit::Unsealed)),
+                matches!(Memory::adopt(&made), Err(MappingError::Unsealed)),
                 "{seals:?}"
             );
         }
         for length in [0, 4096, LENGTH as u64 - 1, LENGTH as u64 + 4096] {
             let made = memfd(length, SEALS);
             assert!(
-                matches!(Memory::adopt(&made), Err(Unfit::Length(_))),
+                matches!(Memory::adopt(&made), Err(MappingError::Length(_))),
                 "{length}"
             );
         }
         let unwritable = memfd(LENGTH as u64, SEALS | SealFlags::FUTURE_WRITE);
-        assert!(matches!(Memory::adopt(&unwritable), Err(Unfit::System(_))));
+        assert!(matches!(
+            Memory::adopt(&unwritable),
+            Err(MappingError::System(_))
+        ));
         let (file, _) = rustix::pipe::pipe().unwrap();
-        assert!(matches!(Memory::adopt(&file), Err(Unfit::Unsealed)));
+        assert!(matches!(Memory::adopt(&file), Err(MappingError::Unsealed)));
     }
 }

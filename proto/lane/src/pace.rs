@@ -1,7 +1,6 @@
-//! The pace of a lane's sending end: what the kernel says of a connection, and what it is told.
+//! The pace of a lane's sending end: reads a connection's state from the kernel and sets its rate.
 //!
-//! What it is not: when to send how fast is `pacer.rs`'s to say. Invariant: whatever the system refuses costs
-//! speed only.
+//! `pacer.rs` decides when to send at which rate. Invariant: any refusal by the system costs only speed.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,21 +11,22 @@ use std::time::{Duration, Instant};
 use crate::pacer::{Beside, Crossing, Pacer, Reading};
 use crate::stream::Stream;
 
-/// What one lane keeps about how fast it sends.
+/// The pacing state of one lane.
 #[derive(Debug, Default)]
 pub struct Pace {
-    // Whether there is a link whose queue could grow.
+    // Whether the lane uses a network whose queue could grow.
     adapts: bool,
     crossing: Crossing,
     pacer: Pacer,
-    // Never more, bytes a second.
+    // Upper limit in bytes per second.
     most: Option<u64>,
-    // What the kernel was told last.
+    // The rate that the kernel was told last.
     told: Option<u64>,
 }
 
 impl Pace {
-    /// Of a lane that sends as it can, or, if it `adapts`, slower beside small commands.
+    /// The pace of a lane that sends as fast as it can or, with `adapts`, slower while small commands
+    /// share its network.
     #[must_use]
     pub fn new(adapts: bool) -> Pace {
         Pace {
@@ -35,13 +35,13 @@ impl Pace {
         }
     }
 
-    /// From now on so many bytes a second at most, whatever else crosses the link.
+    /// Sets an upper limit in bytes per second, which always applies.
     pub fn set_most(&mut self, bytes_a_second: Option<u64>) {
         self.most = bytes_a_second;
     }
 
-    /// To be called before each chunk that is sent on `stream`, always the same: sees whether it should go faster or
-    /// slower than the last. Shared memory has no pace.
+    /// Adjusts the rate. Must be called before each chunk that is sent on `stream`, always the same one.
+    /// Streams without a socket have no pace.
     pub fn before_chunk(&mut self, stream: &Stream, beside: &Beside) {
         let Some(socket) = stream.socket() else {
             return;
@@ -62,13 +62,14 @@ impl Pace {
         };
         if rate != self.told {
             self.told = rate;
-            // It goes on as fast as before, then.
+            // If the kernel refuses, the lane continues at its old rate.
             let _ = set_most(socket, rate);
         }
     }
 }
 
-/// The beginning of Linux's `struct tcp_info`, up to what is wanted of it; kernels only ever append.
+/// The beginning of Linux's `struct tcp_info`, up to the last field used here. Kernels only append
+/// fields.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct TcpInfo {
@@ -90,8 +91,8 @@ fn read(socket: &TcpStream) -> Option<Reading> {
     let mut info = TcpInfo::default();
     let wanted = size_of::<TcpInfo>() as libc::socklen_t;
     let mut length = wanted;
-    // SAFETY: the pointers are to locals that live through the call; the kernel writes at most `length` bytes
-    // into the first, of which every pattern is a value.
+    // SAFETY: the pointers refer to local variables that live through the call. The kernel writes at most
+    // `length` bytes into the first, for which every bit pattern is valid.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -101,7 +102,8 @@ fn read(socket: &TcpStream) -> Option<Reading> {
             &raw mut length,
         )
     };
-    // A kernel of before 4.10 knows less. No round trip has been measured where the least is all ones.
+    // Kernels before 4.10 return fewer fields. A minimum of all ones means that no round trip has been
+    // measured.
     let known = result == 0 && length >= wanted && info.rtt > 0 && info.min_rtt < u32::MAX;
     known.then(|| Reading {
         round_trip: Duration::from_micros(info.rtt.into()),
@@ -111,11 +113,12 @@ fn read(socket: &TcpStream) -> Option<Reading> {
     })
 }
 
-/// `SO_MAX_PACING_RATE`, bytes a second.
+/// Sets `SO_MAX_PACING_RATE` in bytes per second; `None` is no limit.
 fn set_most(socket: &TcpStream, rate: Option<u64>) -> io::Result<()> {
-    // All ones is no limit. Kernels that know 32 bits only take the lower half, which is all ones then, too.
+    // All ones means no limit. Kernels that use only 32 bits take the lower half, which is then all ones
+    // too.
     let value = rate.unwrap_or(u64::MAX);
-    // SAFETY: the pointer and length describe a local that lives through the call.
+    // SAFETY: the pointer and length describe a local variable that lives through the call.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -147,7 +150,7 @@ mod tests {
 
     fn most_of(socket: &TcpStream) -> u64 {
         let (mut value, mut length) = (0u64, size_of::<u64>() as libc::socklen_t);
-        // SAFETY: the pointers are to locals that live through the call.
+        // SAFETY: the pointers refer to local variables that live through the call.
         let result = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -175,7 +178,7 @@ mod tests {
         let begun = read(&one).unwrap().acknowledged;
         one.write_all(&[7; 1000]).unwrap();
         other.read_exact(&mut [0; 1000]).unwrap();
-        // An answer carries the acknowledgement of what it answers.
+        // An answer carries the acknowledgement of the bytes that it answers.
         other.write_all(&[1]).unwrap();
         one.read_exact(&mut [0]).unwrap();
         let reading = read(&one).unwrap();

@@ -1,87 +1,91 @@
-//! How fast a lane sends while small commands share its link: pure.
+//! Decides how fast a lane sends while small commands share its network. Pure.
 //!
-//! A sender that has more than enough to send fills whatever queue the link's narrowest place has, and every
-//! small command beside it waits in that queue. A [`Pacer`] sees from a connection's round trips how long the
-//! queue is, and names a rate at which it stays short: a little below what the link delivers while it is too
-//! long, a little more while it is not. [`Beside`] counts what says whether there are such commands at all;
-//! with none the lane sends as it can.
+//! A sender with plenty to send fills the queue at the network's bottleneck, and small commands then wait
+//! in that queue. A [`Pacer`] estimates the queue from a connection's round trips. It sets a rate a
+//! little below the delivered rate while the queue is too long, and a little above while it is not.
+//! [`Beside`] counts whether there are such commands at all. Without them the lane is not paced.
 //!
-//! What it is not: it measures nothing and sets nothing (that is `pace.rs`); nor does it yield to others as
-//! a background transfer would. What a lane had before it was paced may have been more than its part (the
-//! others had not begun), so what it is held to have follows what it gets while the queue is long. Invariant: a
-//! named rate is at least [`LEAST_SHARE`] of that, which is at least a [`LEAST_PART`]th of what it had before; and
-//! where a lower rate does not keep the queue short (it is somebody else's) pacing is given up for a while.
+//! `pace.rs` measures and sets rates. A paced lane does not yield to other traffic as a background
+//! transfer would. A lane may have had more than its fair share before pacing, because others had not
+//! begun. So the estimate of its unpaced rate (`unpaced`) follows the delivered rate while the queue is
+//! long. Invariant: a paced rate is at least [`LEAST_SHARE`] percent of that estimate, which is at least
+//! a [`LEAST_PART`]th of the rate before pacing. If lower rates do not shorten the queue, other traffic
+//! fills it, and pacing stops for a while.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Queueing that is borne. Less cannot be told from what a burst of a connection needs to leave.
+/// Tolerated queueing delay. Less cannot be distinguished from the time that a burst takes to leave.
 const BORNE: Duration = Duration::from_millis(1);
-/// In about so long a queue that is too long drains.
+/// Time in which a queue that is too long should drain, approximately.
 const DRAIN: Duration = Duration::from_millis(40);
-/// A sample of the rate takes at least so long.
+/// Minimum duration of a rate sample.
 const SAMPLE: Duration = Duration::from_millis(5);
-/// A lane that gets this much (bytes a second, about 5 Gbit/s over two lanes) is not paced: a queue on such a
-/// link is short in time.
+/// A lane that reaches this rate (bytes per second, about 5 Gbit/s over two lanes) is not paced. A queue
+/// on such a fast network is short in time.
 const FAST: u64 = 312_500_000;
-/// See the module; hundredths.
+/// Minimum share of the unpaced rate, in percent; see the module.
 const LEAST_SHARE: u64 = 75;
-/// See the module; as many lanes as a session has at most.
+/// Divisor for the lower limit of the unpaced rate; see the module. A session has at most this many
+/// lanes.
 const LEAST_PART: u64 = 8;
-/// With a long queue a lane comes so much nearer to what it gets, at a look.
+/// While the queue is long, each sample moves the unpaced rate by one part in this many towards the
+/// delivered rate.
 const FOLLOW: u64 = 4;
-/// With a long queue the rate is so far below the share at least, hundredths: all that only hovered about the bound
-/// would be long for ever, and look like somebody else's.
+/// While the queue is long, the rate is below the share by at least this percentage. Otherwise a queue
+/// that hovers around the tolerated length would last for ever and look like other traffic.
 const LEAST_DRAIN: u64 = 2;
-/// By how much the rate rises at most at a time, hundredths.
+/// Maximum increase of the rate per sample, in percent.
 const MOST_RISE: u64 = 8;
-/// So many looks in a row and so long at a rate so much lower than what the lane once had, and still a long queue: it
-/// is not ours. Lanes that begin one after the other fill it again while it drains.
+/// Pacing is in vain after this many samples in a row, over at least this time, with a long queue. Only
+/// samples count in which the rate is at most [`LEAST_SHARE`] percent of the lane's first rate. Then
+/// other traffic fills the queue. The time must be this long because lanes that start one after another
+/// refill the queue while it drains.
 const IN_VAIN: u32 = 32;
 const IN_VAIN_FOR: Duration = Duration::from_millis(750);
-/// How long the lane is then left alone, at first and at most.
+/// Duration for which the lane is then not paced: the first time, and at most.
 const ALONE: Duration = Duration::from_secs(2);
 const MOST_ALONE: Duration = Duration::from_secs(60);
 
-/// What a connection tells of itself.
+/// State of a connection, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// The smoothed round trip.
+    /// The smoothed round trip time.
     pub(crate) round_trip: Duration,
-    /// The smallest that was seen.
+    /// The smallest round trip time so far.
     pub(crate) least: Duration,
-    /// Bytes that the other end has acknowledged, ever.
+    /// Number of bytes that the other end has acknowledged so far.
     pub(crate) acknowledged: u64,
-    /// How long there was something to send or to be acknowledged, ever.
+    /// Total time during which there were bytes to send or to acknowledge.
     pub(crate) busy: Duration,
 }
 
-/// The controller of one lane.
+/// The rate controller of one lane.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
     before: Option<Reading>,
     paced: Option<Paced>,
-    // It was in vain; until then, and for how long.
+    // Set after pacing was in vain: the end and the length of the time without pacing.
     alone: Option<(Instant, Duration)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Paced {
-    // What the link gives this lane; bytes a second.
+    // The lane's share of the network's rate, in bytes per second.
     share: u64,
-    // The same before the lane was paced.
+    // The share before the lane was paced.
     before: u64,
-    // What it would be unpaced, beside those that send now.
+    // Estimated rate without pacing, beside the connections that are sending now.
     unpaced: u64,
     rate: u64,
     rise: u64,
-    // Looks in a row, and since when.
+    // Number of samples in vain in a row, and the time of the first.
     in_vain: Option<(u32, Instant)>,
 }
 
 impl Pacer {
-    /// The rate to send at from now on, bytes a second; `None` for as fast as can be.
+    /// Processes a reading. Returns the rate to send at in bytes per second; `None` is unlimited.
     pub(crate) fn look(&mut self, now: Instant, reading: Reading) -> Option<u64> {
         let Some(before) = self.before else {
             self.before = Some(reading);
@@ -100,7 +104,7 @@ impl Pacer {
         self.rate()
     }
 
-    /// No commands share the link any more.
+    /// Ends pacing, because no commands share the network any more.
     pub(crate) fn rest(&mut self) {
         self.before = None;
         self.paced = None;
@@ -150,7 +154,7 @@ impl Paced {
 
     fn take(&mut self, now: Instant, queued: Duration, sample: u64) {
         if queued > BORNE {
-            // There is a queue, so this is what the link gives.
+            // There is a queue, so the sample is what the network delivers to this lane.
             self.share = self.share / 2 + sample / 2;
             let over = self.unpaced.saturating_sub(sample);
             self.unpaced = (self.unpaced - over / FOLLOW).max(self.before / LEAST_PART);
@@ -164,7 +168,7 @@ impl Paced {
         }
     }
 
-    // Below the share, the more the longer the queue.
+    // Sets a rate below the share: the longer the queue, the lower the rate.
     fn drain(&mut self, now: Instant, queued: Duration) {
         let excess = queued.saturating_sub(BORNE).min(DRAIN);
         let off = u128::from(self.share) * excess.as_micros() / DRAIN.as_micros();
@@ -187,7 +191,7 @@ fn percent(of: u64, hundredths: u64) -> u64 {
     u64::try_from(u128::from(of) * u128::from(hundredths) / 100).unwrap_or(u64::MAX)
 }
 
-/// Whether small commands share the link: what is counted of them.
+/// Counters that show whether small commands share the network.
 #[derive(Debug, Default)]
 pub struct Beside {
     batches: AtomicU64,
@@ -195,12 +199,12 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// A batch of commands has crossed.
+    /// Records that a batch of commands was sent or received.
     pub fn note_batch(&self) {
         self.batches.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A bulk transfer has begun, whose own command is no reason to hurry.
+    /// Records that a bulk transfer has begun. Its own command is no reason for pacing.
     pub fn note_transfer(&self) {
         self.transfers.fetch_add(1, Ordering::Relaxed);
     }
@@ -211,13 +215,13 @@ impl Beside {
     }
 }
 
-/// So often it is seen whether there are commands, and so many more than transfers count.
+/// Interval at which the counters are evaluated, and by how many batches must exceed transfers in it.
 const WATCH: Duration = Duration::from_millis(100);
 const SOME: u64 = 3;
-/// For so long after they were seen they may come again.
+/// How long commands count as present after they were seen.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// Sees from [`Beside`] whether there are commands now.
+/// Detects from [`Beside`] whether commands are present now.
 #[derive(Debug, Default)]
 pub(crate) struct Crossing {
     since: Option<(Instant, (u64, u64))>,
@@ -225,7 +229,7 @@ pub(crate) struct Crossing {
 }
 
 impl Crossing {
-    /// Whether small commands share the link, or have a moment ago.
+    /// Whether small commands share the network now, or did a moment ago.
     pub(crate) fn look(&mut self, now: Instant, beside: &Beside) -> bool {
         let counts = beside.counts();
         let Some((since, before)) = self.since else {
@@ -235,7 +239,7 @@ impl Crossing {
         let passed = now.saturating_duration_since(since);
         let batches = counts.0.saturating_sub(before.0);
         let own = counts.1.saturating_sub(before.1);
-        // However long ago the last look was, what counts is how many there are in a time.
+        // The number of batches is compared per interval, however long ago the last evaluation was.
         let times = u64::try_from(passed.as_millis() / WATCH.as_millis()).unwrap_or(u64::MAX);
         if batches.saturating_sub(own) >= SOME.saturating_mul(times.max(1)) {
             self.until = Some(now + LINGER);

@@ -1,9 +1,9 @@
-//! Compressed chunks: when it is tried, and LZ4 blocks in and out.
+//! Compression of chunks: decides when to try it, and reads and writes LZ4 blocks.
 //!
-//! It is worth its time where a link is slower than one core compresses, and only for what becomes smaller:
-//! the first chunk of each transfer is the sample. What it is not: headers are the caller's business.
-//! Invariant: what is unpacked has exactly the length that was said, or is an error; no byte of the peer makes
-//! anything larger than that.
+//! Compression pays where a network is slower than one core compresses, and only for data that becomes
+//! smaller. The first chunk of each transfer is the sample. Headers are up to the caller. Invariant: an
+//! unpacked chunk has exactly the announced length, or is an error. Nothing that the peer sends makes a
+//! buffer larger than that.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read, Write};
@@ -13,22 +13,22 @@ use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use crate::buffer::Buffer;
 use crate::stream::Stream;
 
-/// Bytes of the header that goes before a chunk.
+/// Size of the header in front of each chunk.
 const HEADER: usize = 32;
-/// Smaller chunks are left as they are.
+/// Chunks below this size are not compressed.
 const SMALL: u64 = 16 << 10;
-/// So many chunks of a transfer in a row that do not become smaller, and it is let alone; the first alone decides
-/// that.
+/// After this number of chunks in a row that do not become smaller, the transfer is sent uncompressed.
+/// The first chunk of a transfer decides alone.
 const MISSES: u32 = 2;
-/// How many chunks later it is tried again.
+/// Number of uncompressed chunks before the next attempt.
 const AGAIN: u32 = 64;
 
-/// Whether the chunks of a transfer are to be compressed: pure.
+/// Decides whether the chunks of a transfer are compressed. Pure.
 #[derive(Debug, Default)]
 struct Trial {
     transfer: Option<u64>,
     misses: u32,
-    // Chunks that go uncompressed before it is tried again.
+    // Number of chunks to send uncompressed before the next attempt.
     alone: u32,
 }
 
@@ -37,7 +37,7 @@ impl Trial {
         if self.transfer != Some(transfer) {
             *self = Trial {
                 transfer: Some(transfer),
-                // One miss suffices.
+                // For the first chunk, one miss is enough.
                 misses: MISSES - 1,
                 alone: 0,
             };
@@ -60,12 +60,13 @@ impl Trial {
         self.misses += 1;
         if self.misses >= MISSES {
             self.alone = AGAIN;
+            // After the pause, one more miss is enough.
             self.misses = MISSES - 1;
         }
     }
 }
 
-/// The sending end of one lane.
+/// The compressing end of one lane.
 #[derive(Debug)]
 pub struct Packer {
     trial: Trial,
@@ -84,16 +85,16 @@ impl Default for Packer {
 }
 
 impl Packer {
-    /// Whether the next chunk of `transfer`, of so many bytes, is to be sent by [`Packer::send`].
+    /// Whether the next chunk of `transfer`, with `length` bytes, should be sent by [`Packer::send`].
     pub fn wants(&mut self, transfer: u64, length: u64) -> bool {
         self.trial.wants(transfer, length)
     }
 
-    /// Sends a chunk, compressed if that makes it an eighth smaller at least. `put` writes its bytes, `header` makes
-    /// what goes before them: with how many there are compressed, if they are.
+    /// Sends a chunk, compressed if that makes it smaller by at least an eighth. `put` writes the chunk's
+    /// bytes. `header` makes its header from the number of compressed bytes, or `None`.
     ///
     /// # Errors
-    /// The stream's.
+    /// Errors of the stream.
     pub fn send(
         &mut self,
         mut stream: &Stream,
@@ -130,7 +131,7 @@ impl Packer {
     }
 }
 
-/// The receiving end of one lane.
+/// The unpacking end of one lane.
 #[derive(Debug)]
 pub struct Unpacker {
     packed: Vec<u8>,
@@ -147,11 +148,11 @@ impl Default for Unpacker {
 }
 
 impl Unpacker {
-    /// Takes `packed` bytes off the stream, which are `length` ones compressed, and gives a stream of those. Both
-    /// have been found to be a chunk's at most.
+    /// Reads `packed` bytes from the stream and unpacks them into `length` bytes. Returns a stream of
+    /// those. The caller has checked that neither number exceeds a chunk's size.
     ///
     /// # Errors
-    /// The stream's; `InvalidData` for what is no LZ4 block of that length.
+    /// Errors of the stream; `InvalidData` if the bytes are no LZ4 block of that length.
     pub fn receive(&mut self, stream: &Stream, packed: u32, length: u32) -> io::Result<&Stream> {
         let mut stream = stream;
         self.packed.resize(packed as usize, 0);
@@ -163,7 +164,7 @@ impl Unpacker {
         raw.renew(|bytes| {
             bytes.resize(length as usize, 0);
             let got = decompress_into(&self.packed, bytes)
-                .map_err(|error| bad(format!("a compressed chunk is none: {error}")))?;
+                .map_err(|error| bad(format!("a compressed chunk cannot be unpacked: {error}")))?;
             if got == bytes.len() {
                 Ok(())
             } else {
@@ -187,7 +188,8 @@ mod tests {
         Stream::Buffer(buffer)
     }
 
-    // What a packer makes of a chunk: the header's word, and the bytes behind the header.
+    // Sends a chunk with the packer. Returns the length that the header got, and the bytes after the
+    // header.
     fn sent(packer: &mut Packer, bytes: &[u8]) -> (Option<u32>, Stream) {
         let mut said = None;
         let wire = Stream::Buffer(Buffer::default());

@@ -1,8 +1,10 @@
-//! Where a process can be reached over a Unix socket: one running kernel, one network namespace.
+//! Decides whether two processes can share memory: whether they have the same running kernel and network
+//! namespace.
 //!
-//! A daemon listens on an abstract name and tells its clients a salted digest of where that is. Who computes
-//! the same digest is in the same place, where the name is the daemon's; elsewhere somebody else might listen
-//! on it, so there nobody asks. Invariant: what is told says nothing about a machine to who is on another.
+//! A daemon listens on an abstract Unix socket name and tells its clients a salted digest of its place. A
+//! client that computes the same digest is in the same place, where the name belongs to the daemon. In
+//! another place another program could listen on that name, so the client does not connect. Invariant:
+//! the digest reveals nothing about a machine to processes on other machines.
 #![forbid(unsafe_code)]
 
 use std::fmt::Write as _;
@@ -19,7 +21,7 @@ use sha2::{Digest, Sha256};
 const SALT: usize = 16;
 const DIGEST: usize = 32;
 
-/// See the module; of one daemon.
+/// The place of one daemon; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     salt: [u8; SALT],
@@ -27,13 +29,15 @@ pub struct Place {
 }
 
 impl Place {
-    /// Where this process is; `salt` is another one for each daemon. `None` where the system does not tell.
+    /// The place of this process. `salt` must differ for each daemon. `None` if the system does not
+    /// provide the information.
     #[must_use]
     pub fn here(salt: [u8; SALT]) -> Option<Place> {
         let boot = fs::read("/proc/sys/kernel/random/boot_id").ok()?;
         let network = fs::metadata("/proc/self/ns/net").ok()?;
         let mut digest = Sha256::new();
         for part in [&b"causeway lane"[..], &salt, &boot] {
+            // The lengths keep different parts from giving the same digest input.
             digest.update((part.len() as u64).to_le_bytes());
             digest.update(part);
         }
@@ -43,7 +47,7 @@ impl Place {
         Some(Place { salt, digest })
     }
 
-    /// What a daemon tells of its own.
+    /// The encoded place, which a daemon tells its clients.
     #[must_use]
     pub fn tell(&self) -> [u8; SALT + DIGEST] {
         let mut told = [0; SALT + DIGEST];
@@ -52,7 +56,7 @@ impl Place {
         told
     }
 
-    /// What was told, if that is where this process is.
+    /// Decodes a place. `None` if this process is in another place.
     #[must_use]
     pub fn told(told: &[u8]) -> Option<Place> {
         let (salt, digest) = told.split_at_checked(SALT)?;
@@ -60,18 +64,18 @@ impl Place {
         (here.digest == digest).then_some(here)
     }
 
-    /// Listens there.
+    /// Listens on the place's socket name.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn listen(&self) -> io::Result<UnixListener> {
         UnixListener::bind_addr(&SocketAddr::from_abstract_name(self.name())?)
     }
 
-    /// Connects to who listens there. Does not wait.
+    /// Connects to the place's socket name. Does not wait.
     ///
     /// # Errors
-    /// What the system says; `WouldBlock` when too many are waiting.
+    /// Errors of the system; `WouldBlock` when too many connections are pending.
     pub fn connect(&self) -> io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =

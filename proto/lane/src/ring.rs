@@ -1,48 +1,50 @@
-//! Where the next bytes of a ring are. Pure.
+//! Arithmetic of a ring's positions. Pure.
 //!
 //! Positions count bytes since the beginning and wrap with `u64`. The sender owns `head`, the receiver
-//! `tail`; each reads the other's from shared memory and believes nothing of it but what is possible.
-//! Invariant: a [`Span`] lies within the ring, and with an honest other end only one side may touch it.
+//! `tail`. Each side reads the other's position from shared memory and checks it before use. Invariant: a
+//! [`Span`] lies within the ring. If the other side follows the protocol, only one side accesses a span
+//! at a time.
 #![forbid(unsafe_code)]
 
-/// Bytes of a ring: little enough to stay in a processor's own cache.
+/// Size of a ring: small enough to stay in a processor's own cache.
 pub(crate) const CAPACITY: usize = 2 << 20;
 
-/// The most that is copied before the other side hears of it: it has never long to look.
+/// Maximum number of bytes copied before the other side is told, so that it never waits long.
 const LONGEST: usize = 64 << 10;
 
-/// The least that a sender copies at a time, if there is more: the other side begins early.
+/// Minimum number of bytes that a sender copies at a time if it has more, so that the other side starts
+/// early.
 pub(crate) const SHORTEST: usize = 32 << 10;
 
-/// A stretch of the ring.
+/// A contiguous part of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) offset: usize,
     pub(crate) length: usize,
 }
 
-/// The other side's position is none that it can have.
+/// The other side's position is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the positions {head} and {tail} of a shared ring are impossible")]
+#[error("the other process wrote invalid positions {head} and {tail} into a shared ring")]
 pub(crate) struct Impossible {
     head: u64,
     tail: u64,
 }
 
-/// Where a sender may put bytes now, `most` at most; none when the ring is full.
+/// The span where a sender may put bytes now, at most `most`. Empty when the ring is full.
 pub(crate) fn room(head: u64, tail: u64, most: usize) -> Result<Span, Impossible> {
     let used = used(head, tail)?;
     Ok(span(head, CAPACITY - used, most))
 }
 
-/// Where a receiver finds bytes now, `most` at most; none when the ring is empty.
+/// The span where a receiver finds bytes now, at most `most`. Empty when the ring is empty.
 pub(crate) fn content(head: u64, tail: u64, most: usize) -> Result<Span, Impossible> {
     let used = used(head, tail)?;
     Ok(span(tail, used, most))
 }
 
-/// How many a sender copies next after `last` in one go: more and more, so that the first are soon there
-/// and the rest costs little.
+/// Number of bytes that a sender copies in the step after one of `last` bytes. Steps grow, so that the
+/// first bytes arrive early and the rest costs little.
 pub(crate) fn next_step(last: usize) -> usize {
     (last * 2).clamp(SHORTEST, LONGEST)
 }
@@ -55,7 +57,7 @@ fn used(head: u64, tail: u64) -> Result<usize, Impossible> {
 }
 
 fn span(position: u64, there: usize, most: usize) -> Span {
-    // The capacity is a power of two, so positions may wrap.
+    // The capacity is a power of two, so the offset stays right when positions wrap.
     let offset = (position % CAPACITY as u64) as usize;
     let length = there.min(most).min(LONGEST).min(CAPACITY - offset);
     Span { offset, length }
@@ -70,13 +72,13 @@ mod tests {
     const _: () = assert!(CAPACITY.is_power_of_two() && LONGEST <= CAPACITY);
 
     proptest! {
-        // Each moves megabytes, byte by byte.
+        // Each case moves megabytes, byte by byte.
         #![proptest_config(ProptestConfig::with_cases(8))]
 
         #[test]
         fn what_goes_in_comes_out_in_order(
             start: u64,
-            // Mostly sent, so that the ring becomes full.
+            // Most steps send, so that the ring becomes full.
             steps in proptest::collection::vec(
                 (proptest::bool::weighted(0.8), 1usize..2 * LONGEST), 1..120,
             ),

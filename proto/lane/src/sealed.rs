@@ -1,4 +1,5 @@
-//! Raw memory over a stream with TLS: copied where the system would have read or written it.
+//! Raw memory over a stream with TLS. TLS must copy the bytes anyway, so these functions copy them from
+//! and to raw pointers.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -8,10 +9,10 @@ use causeway_security::TlsStream;
 /// Sends all parts, one after the other.
 ///
 /// # Errors
-/// The stream's.
+/// Errors of the stream.
 ///
 /// # Safety
-/// Every part is memory of its length that may be read, though others may write it.
+/// Every part must be readable for its length. Others may write there at the same time.
 pub unsafe fn send_sealed(stream: &TlsStream, parts: &[libc::iovec]) -> io::Result<()> {
     let length = parts.iter().map(|part| part.iov_len).sum();
     let mut rest = parts.iter().copied();
@@ -29,8 +30,8 @@ pub unsafe fn send_sealed(stream: &TlsStream, parts: &[libc::iovec]) -> io::Resu
             }
             let (now, later) = into.split_at_mut(part.iov_len.min(into.len()));
             let from = part.iov_base.cast::<u8>();
-            // SAFETY: `now` is no longer than what is left of the part, which may be read (caller), and is
-            // memory of the stream's own.
+            // SAFETY: `now` is no longer than the rest of the part, which is readable (caller). It
+            // belongs to the stream, so the two do not overlap.
             unsafe { from.copy_to_nonoverlapping(now.as_mut_ptr(), now.len()) };
             part.iov_base = from.wrapping_add(now.len()).cast();
             part.iov_len -= now.len();
@@ -39,18 +40,18 @@ pub unsafe fn send_sealed(stream: &TlsStream, parts: &[libc::iovec]) -> io::Resu
     })
 }
 
-/// Receives exactly so many bytes.
+/// Receives exactly `length` bytes.
 ///
 /// # Errors
-/// The stream's, `UnexpectedEof` when it ends before.
+/// Errors of the stream; `UnexpectedEof` when the stream ends before.
 ///
 /// # Safety
-/// `to` is memory of that length that may be written, though others may look at it.
+/// `to` must be writable for `length` bytes. Others may read there at the same time.
 pub unsafe fn receive_sealed(stream: &TlsStream, to: *mut u8, length: usize) -> io::Result<()> {
     let mut to = to;
     stream.receive_with(length, |piece| {
-        // SAFETY: the pieces are `length` bytes in all, for which there is room (caller), and lie in memory of
-        // the stream's own.
+        // SAFETY: the pieces add up to `length` bytes, for which there is room (caller). They belong to
+        // the stream, so the two do not overlap.
         unsafe { to.copy_from_nonoverlapping(piece.as_ptr(), piece.len()) };
         to = to.wrapping_add(piece.len());
     })

@@ -1,13 +1,13 @@
-//! A stream through shared memory: one ring to send into, one to receive from.
+//! A stream through shared memory: one ring for sending, one for receiving.
 //!
-//! One thread at a time sends, one receives. Each copies what there is room or bytes for, says how far it
-//! is, and goes on; so both ends copy at the same time. Amid a transfer a thread that has nothing to do looks for a
-//! while, and before one as far as that has lately been worth its cost ([`Patience`]). It offers its core to others
-//! between two looks: the other end may be on the same. Then it says that it sleeps and waits for its bell; so an idle
-//! lane costs nothing.
+//! One thread at a time sends, and one receives. Each copies as much as fits or is there, publishes its
+//! position and goes on, so both ends copy at the same time. A thread that has nothing to do polls before
+//! it sleeps. Within a transfer it polls for a fixed time, before one for as long as polling has lately
+//! been worth its cost ([`SpinBudget`]). Between two polls it yields its core, since the other end may need
+//! the same one. Then it marks itself as sleeping and waits for its notifier, so an idle lane costs nothing.
 //!
-//! Invariant: after [`Shared::shut_down`], and when the other process is gone, nobody stays inside longer
-//! than a look and one step's copy take.
+//! Invariant: after [`Shared::shut_down`], and when the other process is gone, no call takes longer than
+//! polling and copying one step.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -15,50 +15,51 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use causeway_proto::patience::{self, Patience};
+use causeway_proto::spin_budget::{self, SpinBudget};
 use parking_lot::Mutex;
 
-use crate::bell::Bell;
 use crate::memory::{Memory, Which};
+use crate::notifier::Notifier;
 use crate::ring::{self, Impossible};
 
-/// So long it is looked for more of what has begun: some wake-ups, so that both ends stay awake while they copy.
+/// How long a thread polls within a transfer: several wake-ups, so that both ends stay awake while they
+/// copy.
 const LOOK_FOR_MORE: Duration = Duration::from_micros(200);
 
 static CARRIED: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes that this process has sent and received through shared memory.
+/// Number of bytes that this process has sent and received through shared memory.
 #[must_use]
 pub fn carried_bytes() -> u64 {
     CARRIED.load(Ordering::Relaxed)
 }
 
-/// How received bytes are put into memory.
+/// How received bytes are written to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caching {
-    /// Somebody will look at them soon.
+    /// The bytes will be read soon.
     Keep,
-    /// There are more than the caches hold.
+    /// The bytes exceed the caches.
     Bypass,
 }
 
-/// See the module.
+/// Both rings from one side; see the module.
 #[derive(Debug)]
 pub struct Shared {
     memory: Memory,
     sending: End,
     receiving: End,
-    // Of the thread that receives and is not amid a transfer.
-    patience: Patience,
+    // For the receiving thread when it is not within a transfer.
+    spin_budget: SpinBudget,
     closed: AtomicBool,
 }
 
-/// How a thread that has nothing to do looks before it sleeps.
+/// How an idle thread polls before it sleeps.
 enum Look<'a> {
-    /// For more of what has begun, since then.
+    /// Within a transfer, since this time.
     Amid(Instant),
-    /// For something new.
-    Before(patience::Look<'a>),
+    /// Between transfers.
+    Before(spin_budget::Look<'a>),
 }
 
 impl Look<'_> {
@@ -66,7 +67,7 @@ impl Look<'_> {
         Look::Amid(Instant::now())
     }
 
-    // Offers the core before.
+    // Yields the core before it returns true.
     fn goes_on(&mut self) -> bool {
         match self {
             Look::Amid(begun) => {
@@ -87,50 +88,56 @@ impl Look<'_> {
     }
 }
 
-/// One ring from this side.
+/// One ring, seen from this side.
 #[derive(Debug)]
 struct End {
     which: Which,
-    // Where this side is: the truth, of which the shared word is a copy.
+    // This side's own position. The shared word is only a copy, which the other process could overwrite.
     position: Mutex<u64>,
-    bell: Bell,
+    notifier: Notifier,
 }
 
 impl Shared {
-    /// The stream of one who sends into the ring `sends`. Each ring has a bell of its own.
-    pub(crate) fn new(memory: Memory, sends: Which, sending: Bell, receiving: Bell) -> Shared {
+    /// The stream of the side that sends into the ring `sends`. Each ring has its own notifier.
+    pub(crate) fn new(
+        memory: Memory,
+        sends: Which,
+        sending: Notifier,
+        receiving: Notifier,
+    ) -> Shared {
         let receives = match sends {
             Which::FromMaker => Which::ToMaker,
             Which::ToMaker => Which::FromMaker,
         };
-        let end = |which, bell| End {
+        let end = |which, notifier| End {
             which,
             position: Mutex::new(0),
-            bell,
+            notifier,
         };
         Shared {
             memory,
             sending: end(sends, sending),
             receiving: end(receives, receiving),
-            patience: Patience::new(),
+            spin_budget: SpinBudget::new(),
             closed: AtomicBool::new(false),
         }
     }
 
-    /// Sends so many bytes. Returns when they are in the ring, which is not to say that they arrived.
+    /// Sends `length` bytes. Returns when they are in the ring, which does not mean that they were
+    /// received.
     ///
     /// # Errors
-    /// `BrokenPipe` when the stream was shut down or the other end is gone; `InvalidData` when that does
-    /// what no lane does.
+    /// `BrokenPipe` when the stream was shut down or the other end is gone; `InvalidData` when the other
+    /// end violates the protocol.
     ///
     /// # Safety
-    /// `from` is memory of that length that may be read, though others may write it.
+    /// `from` must be readable for `length` bytes. Others may write there at the same time.
     pub unsafe fn send(&self, from: *const u8, length: usize) -> io::Result<()> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees `from`.
         unsafe { self.send_waiting(true, from, length) }.map(drop)
     }
 
-    /// Sends as many of them as there is room for, and waits for no more; how many.
+    /// Sends as many of the bytes as there is room for, without waiting. Returns how many.
     ///
     /// # Errors
     /// As [`Shared::send`].
@@ -138,11 +145,11 @@ impl Shared {
     /// # Safety
     /// As [`Shared::send`].
     pub unsafe fn send_some(&self, from: *const u8, length: usize) -> io::Result<usize> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees `from`.
         unsafe { self.send_waiting(false, from, length) }
     }
 
-    /// [`Shared::send`], or with `waits` false [`Shared::send_some`].
+    /// [`Shared::send`], or [`Shared::send_some`] if `waits` is false.
     ///
     /// # Safety
     /// As [`Shared::send`].
@@ -155,7 +162,7 @@ impl Shared {
         let End {
             which,
             position,
-            bell,
+            notifier,
         } = &self.sending;
         let control = self.memory.control(*which);
         let room = |head, most| ring::room(head, control.tail.load(Ordering::Acquire), most);
@@ -170,45 +177,54 @@ impl Shared {
                     break;
                 }
                 let has_room = || Ok(room(*head, 1)?.length > 0);
-                if !self.wait(Look::amid(), control.sender_sleeps, bell, has_room)? {
+                if !self.wait(Look::amid(), control.sender_sleeps, notifier, has_room)? {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
                 continue;
             }
-            // SAFETY: the span is no longer than what is left of the caller's memory.
+            // SAFETY: the span is no longer than the rest of the caller's memory.
             unsafe { self.memory.put(*which, span, from) };
             // SAFETY: as above.
             from = unsafe { from.add(span.length) };
             left -= span.length;
             *head = head.wrapping_add(span.length as u64);
+            // The position is published after the bytes, so the receiver never sees bytes that are not
+            // there.
             control.head.store(*head, Ordering::Release);
             CARRIED.fetch_add(span.length as u64, Ordering::Relaxed);
-            tell(control.receiver_sleeps, bell);
+            tell(control.receiver_sleeps, notifier);
         }
         Ok(length - left)
     }
 
-    /// Receives at least one byte and at most so many, none at the end of the stream; how many.
+    /// Receives between 1 and `length` bytes, or none at the end of the stream. Returns how many.
     ///
     /// # Errors
-    /// `BrokenPipe` when it was shut down, `InvalidData` as [`Shared::send`].
+    /// `BrokenPipe` when the stream was shut down; `InvalidData` as [`Shared::send`].
     ///
     /// # Safety
-    /// `to` is memory of that length that may be written, though others may look at it.
+    /// `to` must be writable for `length` bytes. Others may read there at the same time.
     pub unsafe fn receive_some(
         &self,
         to: *mut u8,
         length: usize,
         caching: Caching,
     ) -> io::Result<usize> {
-        // SAFETY: the caller's word.
-        unsafe { self.receive_looking(|| Look::Before(self.patience.begin()), to, length, caching) }
+        // SAFETY: the caller guarantees `to`.
+        unsafe {
+            self.receive_looking(
+                || Look::Before(self.spin_budget.begin()),
+                to,
+                length,
+                caching,
+            )
+        }
     }
 
-    /// [`Shared::receive_some`], which looks so before it sleeps.
+    /// [`Shared::receive_some`], which polls as `look` says before it sleeps.
     ///
     /// # Safety
-    /// As there.
+    /// As [`Shared::receive_some`].
     unsafe fn receive_looking<'a>(
         &'a self,
         look: impl Fn() -> Look<'a>,
@@ -219,7 +235,7 @@ impl Shared {
         let End {
             which,
             position,
-            bell,
+            notifier,
         } = &self.receiving;
         let control = self.memory.control(*which);
         let content = |tail, most| ring::content(control.head.load(Ordering::Acquire), tail, most);
@@ -234,7 +250,7 @@ impl Shared {
                 break span;
             }
             let has_bytes = || Ok(content(*tail, 1)?.length > 0);
-            if !self.wait(look(), control.receiver_sleeps, bell, has_bytes)? {
+            if !self.wait(look(), control.receiver_sleeps, notifier, has_bytes)? {
                 return Ok(0);
             }
         };
@@ -245,17 +261,19 @@ impl Shared {
                 Caching::Bypass => self.memory.take_past_caches(*which, span, to),
             }
         }
+        // The room is released after the copy, so the sender cannot overwrite bytes that are still
+        // needed.
         *tail = tail.wrapping_add(span.length as u64);
         control.tail.store(*tail, Ordering::Release);
         CARRIED.fetch_add(span.length as u64, Ordering::Relaxed);
-        tell(control.sender_sleeps, bell);
+        tell(control.sender_sleeps, notifier);
         Ok(span.length)
     }
 
-    /// Receives exactly so many bytes.
+    /// Receives exactly `length` bytes.
     ///
     /// # Errors
-    /// As [`Shared::receive_some`], and `UnexpectedEof` when the stream ends before.
+    /// As [`Shared::receive_some`]; `UnexpectedEof` when the stream ends before.
     ///
     /// # Safety
     /// As [`Shared::receive_some`].
@@ -266,7 +284,7 @@ impl Shared {
         caching: Caching,
     ) -> io::Result<()> {
         while length > 0 {
-            // SAFETY: the caller's memory, of which `length` bytes are left from `to` on.
+            // SAFETY: the caller's memory has `length` bytes left from `to` on.
             let got = unsafe { self.receive_looking(Look::amid, to, length, caching)? };
             if got == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -278,11 +296,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Ends the stream in both directions: here at once, there when what was sent is received.
+    /// Ends the stream in both directions: on this side at once, on the other side after it has received
+    /// all bytes sent.
     pub fn shut_down(&self) {
         self.closed.store(true, Ordering::Release);
-        self.sending.bell.shut();
-        self.receiving.bell.shut();
+        self.sending.notifier.shut();
+        self.receiving.notifier.shut();
     }
 
     fn check_open(&self) -> io::Result<()> {
@@ -293,12 +312,12 @@ impl Shared {
         }
     }
 
-    /// Waits until `ready` may hold; false when it does not and nobody is left to make it so.
+    /// Waits until `ready` may hold. Returns false if it does not hold and the other end is gone.
     fn wait(
         &self,
         mut look: Look<'_>,
         sleeps: &AtomicU32,
-        bell: &Bell,
+        notifier: &Notifier,
         ready: impl Fn() -> Result<bool, Impossible>,
     ) -> io::Result<bool> {
         while look.goes_on() {
@@ -312,25 +331,26 @@ impl Shared {
             self.check_open()?;
         }
         sleeps.store(1, Ordering::Relaxed);
-        // Either the other side sees that we sleep, or we see what it has done: see `tell`.
+        // Pairs with the fence in `tell`: either the other side sees that this thread sleeps, or this
+        // thread sees the other side's progress.
         fence(Ordering::SeqCst);
         let mut there = true;
         if !ready().map_err(nonsense)? {
-            there = bell.wait()?;
+            there = notifier.wait()?;
         }
         sleeps.store(0, Ordering::Relaxed);
         look.end(false);
         self.check_open()?;
-        // Who is gone may have sent before.
+        // An end that is gone may have sent bytes before.
         Ok(there || ready().map_err(nonsense)?)
     }
 }
 
-/// This side has gone on: wakes the other if it sleeps.
-fn tell(sleeps: &AtomicU32, bell: &Bell) {
+/// Wakes the other side if it sleeps. Called after this side has moved its position.
+fn tell(sleeps: &AtomicU32, notifier: &Notifier) {
     fence(Ordering::SeqCst);
     if sleeps.load(Ordering::Relaxed) != 0 && sleeps.swap(0, Ordering::Relaxed) != 0 {
-        bell.ring();
+        notifier.ring();
     }
 }
 
@@ -338,7 +358,7 @@ fn nonsense(error: Impossible) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-// With one processor whoever looks keeps the other side from going on.
+// With one processor, polling would keep the other side from running.
 fn may_look() -> bool {
     static MAY_LOOK: OnceLock<bool> = OnceLock::new();
     *MAY_LOOK.get_or_init(|| {
@@ -419,8 +439,8 @@ mod tests {
         for i in 0..200u8 {
             (&*a).write_all(&[i]).unwrap();
             if i % 50 == 0 {
-                // Both ends give up looking and sleep.
-                std::thread::sleep(10 * Patience::LIMIT);
+                // Both ends stop polling and sleep.
+                std::thread::sleep(10 * SpinBudget::LIMIT);
             }
             let mut byte = [0];
             (&*a).read_exact(&mut byte).unwrap();
@@ -459,7 +479,7 @@ mod tests {
             .collect();
         a.shut_down();
         for wait in waits {
-            // Which of them had come to their end before is open.
+            // Either thread may have finished before.
             let _ = wait.join().unwrap();
         }
         assert!((&*a).write_all(b"x").is_err());

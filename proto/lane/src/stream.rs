@@ -1,4 +1,4 @@
-//! The kinds of a lane's stream.
+//! The kinds of streams below a lane.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -8,21 +8,21 @@ use causeway_security::{Line, TlsStream};
 use crate::buffer::Buffer;
 use crate::shared::{Caching, Shared};
 
-/// What a lane's bytes go over. Reading and writing from two threads at once is as usual.
+/// The stream below a lane. One thread may read while another writes.
 #[derive(Debug)]
 pub enum Stream {
-    /// A connection.
+    /// A TCP connection.
     Tcp(TcpStream),
     /// A connection with TLS.
     Tls(TlsStream),
-    /// Memory that both ends have.
+    /// Memory that both ends share.
     Shared(Shared),
-    /// One chunk in memory of this process: what a compressed one becomes, or is made from.
+    /// One chunk in memory of this process: the input or output of compression.
     Buffer(Buffer),
 }
 
 impl Stream {
-    /// Ends it in both directions; who reads or writes returns.
+    /// Ends the stream in both directions. Blocked reads and writes return.
     pub fn shut_down(&self) {
         match self {
             Stream::Tcp(socket) => drop(socket.shutdown(std::net::Shutdown::Both)),
@@ -32,7 +32,7 @@ impl Stream {
         }
     }
 
-    /// The socket that its bytes go over, if they do; for options and questions.
+    /// The socket below the stream, if there is one; for socket options.
     #[must_use]
     pub fn socket(&self) -> Option<&TcpStream> {
         match self {
@@ -42,7 +42,7 @@ impl Stream {
         }
     }
 
-    /// Whether its bytes go through shared memory.
+    /// Whether the stream uses shared memory.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         matches!(self, Stream::Shared(_))

@@ -1,7 +1,7 @@
-//! The handshake, and an established connection, for tokio: what HTTP/2 runs over.
+//! The handshake and an established connection for tokio, below HTTP/2.
 //!
-//! What it is not: it has no time limit; the caller has. Invariant: sealed bytes leave in their order, and
-//! [`SecureStream::poll_flush`] is done when none is left here.
+//! There is no timeout here; the caller limits the time. Invariant: encrypted bytes leave in their order,
+//! and [`SecureStream::poll_flush`] completes when none is left here.
 
 use std::io;
 use std::pin::Pin;
@@ -14,13 +14,13 @@ use crate::Handshake;
 use crate::handshake::NotSecured;
 use crate::records::{Opener, Records};
 
-/// Plain bytes that are sealed at once.
+/// Number of plain bytes that are encrypted at once.
 const AT_ONCE: usize = 32 << 10;
 
-/// Brings a handshake to its end; `read` is what was read from the socket before.
+/// Completes a handshake. `read` contains the bytes that were read from the socket before.
 ///
 /// # Errors
-/// [`NotSecured`]; the other end was told why, if it is TLS' fault.
+/// [`NotSecured`]. If the cause is in TLS, the other end has been sent an alert.
 pub async fn secure<S>(
     mut handshake: Handshake,
     mut socket: S,
@@ -50,7 +50,7 @@ where
 
 fn take(handshake: &mut Handshake, mut came: &[u8]) -> Result<(), NotSecured> {
     while !came.is_empty() {
-        // 0: it has ended before it began.
+        // 0 means that the connection ended during the handshake.
         if handshake.read_tls(&mut came)? == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
@@ -67,7 +67,7 @@ async fn send(handshake: &mut Handshake, socket: &mut (impl AsyncWrite + Unpin))
     socket.write_all(&sealed).await
 }
 
-/// A connection with TLS over a socket of tokio's.
+/// A connection with TLS over a tokio socket.
 #[derive(Debug)]
 pub struct SecureStream<S> {
     socket: S,
@@ -78,16 +78,16 @@ pub struct SecureStream<S> {
 }
 
 impl<S> SecureStream<S> {
-    /// Over a socket on which the handshake is complete.
+    /// A stream over a socket whose handshake is complete.
     ///
     /// # Errors
-    /// As [`Records::open`], of what came with the handshake.
+    /// As [`Records::open`], for bytes that came with the handshake.
     pub fn new(socket: S, records: Arc<Records>) -> io::Result<SecureStream<S>> {
         let opener = Opener::new(Arc::clone(&records))?;
         Ok(SecureStream::over(socket, records, opener))
     }
 
-    /// The same of one that was read before.
+    /// A stream whose opener exists already.
     #[must_use]
     pub fn over(socket: S, records: Arc<Records>, opener: Opener) -> SecureStream<S> {
         SecureStream {
@@ -99,13 +99,13 @@ impl<S> SecureStream<S> {
         }
     }
 
-    /// Its socket, for options; not to be read or written.
+    /// The socket, for options. It must not be read or written.
     #[must_use]
     pub fn socket(&self) -> &S {
         &self.socket
     }
 
-    /// What seals and opens.
+    /// The TLS state that encrypts and decrypts.
     #[must_use]
     pub fn records(&self) -> &Records {
         &self.records
@@ -113,7 +113,7 @@ impl<S> SecureStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> SecureStream<S> {
-    // Sends what is sealed.
+    // Sends the encrypted bytes.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.sent < self.sealed.len() {
             let rest = &self.sealed[self.sent..];
@@ -148,7 +148,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for SecureStream<S> {
                 into.advance(got);
                 Poll::Ready(Ok(()))
             }
-            // Whoever said so has kept the waker.
+            // The socket has registered the waker.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
         }
@@ -167,7 +167,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SecureStream<S> {
             records, sealed, ..
         } = &mut *self;
         records.seal(part, sealed)?;
-        // What does not leave now does with the next write or flush.
+        // Bytes that do not leave now leave with the next write or flush.
         match self.poll_send(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             _ => Poll::Ready(Ok(part.len())),

@@ -1,7 +1,7 @@
-//! A small CA, for those who have none: certificates for nodes, managers and users.
+//! A small CA, for installations that have none: certificates for nodes, managers and users.
 //!
-//! What it is not: it writes no file and keeps no list of what it has signed. Invariant: its own certificate
-//! signs certificates only, and what it signs signs nothing.
+//! No files are written and no list of certificates is kept. Invariant: the CA's own certificate only
+//! signs certificates, and the certificates that it signs cannot sign others.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -16,33 +16,33 @@ use rcgen::{
 use crate::files::{BadFile, read_public, read_secret};
 use crate::secret::Secret;
 
-/// Something cannot be certified.
+/// Why a certificate cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum NotCertified {
-    /// Not a DNS name.
-    #[error("{0:?} is no name for a certificate: letters, digits, '-' and '.' make one")]
+    /// The name is not a DNS name.
+    #[error("invalid certificate name {0:?}; use letters, digits, '-' and '.'")]
     Name(String),
-    /// Whoever makes keys and signatures.
+    /// An error of the library that makes keys and signatures.
     #[error("the certificate could not be made: {0}")]
     Failed(#[from] rcgen::Error),
 }
 
-/// A certificate and its key, in PEM.
+/// A certificate and its key in PEM format.
 #[derive(Debug)]
 pub struct Issued {
-    /// For everybody.
+    /// The certificate, which is public.
     pub certificate: String,
-    /// For its owner alone.
+    /// The private key, for its owner alone.
     pub key: Secret,
 }
 
-/// A CA with its key.
+/// A CA with its private key.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    /// A fresh one, valid for so long, and what is to be kept of it.
+    /// Generates a CA with this period of validity. Also returns its certificate and key, to be stored.
     ///
     /// # Errors
     /// [`NotCertified::Failed`].
@@ -60,13 +60,18 @@ impl Authority {
         Ok((Authority { issuer }, issued))
     }
 
-    /// The one whose certificate and key are in these files.
+    /// Loads a CA from files with its certificate and key.
     ///
     /// # Errors
     /// [`BadFile`].
     pub fn load(certificate: &Path, key: &Path) -> Result<Authority, BadFile> {
-        // What is wrong inside a key's file may be quoted by who says it.
-        let unusable = |path| BadFile::new(path, "it cannot be used (PEM, PKCS #8)");
+        // The library's error text might quote the key, so it is not passed on.
+        let unusable = |path| {
+            BadFile::new(
+                path,
+                "the file is not a valid PEM file (certificate, or key in PKCS #8)",
+            )
+        };
         let secret = read_secret(key)?;
         let pair = std::str::from_utf8(secret.reveal())
             .ok()
@@ -79,8 +84,8 @@ impl Authority {
             .ok_or_else(|| unusable(certificate))
     }
 
-    /// For a node or a manager that is reached by these names and numeric addresses; it may also show it to
-    /// others as a client.
+    /// Issues a certificate for a node or manager with these names and numeric addresses. The holder can
+    /// also use it as a client certificate.
     ///
     /// # Errors
     /// [`NotCertified`].
@@ -102,7 +107,7 @@ impl Authority {
         )
     }
 
-    /// For a user.
+    /// Issues a client certificate for a user.
     ///
     /// # Errors
     /// [`NotCertified`].

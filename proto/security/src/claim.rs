@@ -1,8 +1,9 @@
-//! Signed leases: what the device manager gives a client, and a daemon believes without asking back.
+//! Signed leases: credentials that the device manager gives to clients. A daemon verifies them without
+//! asking the manager.
 //!
-//! What it is not: proof that the lease still runs. A daemon serves one only if it has also acknowledged a
-//! grant of the same lease and epoch, which is how a lease ends before its time. Invariant: nothing of a
-//! credential is decoded before its signature is found good.
+//! A valid credential does not prove that the lease is still running. A daemon serves a lease only if it
+//! has also acknowledged a grant of the same lease and epoch. This is how a lease can end early.
+//! Invariant: a claim is decoded only after its signature was verified.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -15,50 +16,50 @@ use sha2::{Digest, Sha256};
 
 use crate::Secret;
 
-/// What is signed begins so, and nothing else that the key signs does.
+/// Prefix of the signed bytes. Nothing else that the key signs begins with it.
 const CONTEXT: &[u8] = b"causeway lease 1\0";
-/// A claim of a thousand units is far below it.
+/// Maximum size of a credential. A claim of a thousand units is far smaller.
 const MAX_CREDENTIAL: usize = 256 << 10;
-/// So far the clocks of manager and daemon may be apart.
+/// Tolerated difference between the clocks of manager and daemon.
 const CLOCKS_APART: Duration = Duration::from_secs(30);
 
-/// A key that the system's randomness or a store gave is none.
+/// A generated or stored key is unusable.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("no Ed25519 key in PKCS#8 form")]
+#[error("the key is not an Ed25519 key in PKCS #8 format")]
 pub struct BadKey;
 
-/// What the manager signs with.
+/// The manager's signing key.
 pub struct LeaseKey {
     pair: Ed25519KeyPair,
     pkcs8: Secret,
 }
 
 impl LeaseKey {
-    /// A fresh one.
+    /// Generates a key.
     ///
     /// # Errors
-    /// [`BadKey`] when the system has no randomness to give.
+    /// [`BadKey`] when the system has no randomness.
     pub fn generate() -> Result<LeaseKey, BadKey> {
         let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(|_| BadKey)?;
         LeaseKey::from_pkcs8(Secret::new(document.as_ref()))
     }
 
-    /// One that was kept.
+    /// Restores a stored key.
     ///
     /// # Errors
-    /// [`BadKey`] when the bytes are not what [`LeaseKey::to_pkcs8`] gives.
+    /// [`BadKey`] when the bytes are not the result of [`LeaseKey::to_pkcs8`].
     pub fn from_pkcs8(pkcs8: Secret) -> Result<LeaseKey, BadKey> {
         let pair = Ed25519KeyPair::from_pkcs8(pkcs8.reveal()).map_err(|_| BadKey)?;
         Ok(LeaseKey { pair, pkcs8 })
     }
 
-    /// To keep it.
+    /// The key in PKCS #8 format, to be stored.
     #[must_use]
     pub fn to_pkcs8(&self) -> &Secret {
         &self.pkcs8
     }
 
-    /// What daemons are told.
+    /// The public part of the key, for daemons.
     #[must_use]
     pub fn verifier(&self) -> LeaseVerifier {
         let mut key = [0; 32];
@@ -66,7 +67,8 @@ impl LeaseKey {
         LeaseVerifier { key }
     }
 
-    /// The credential of a lease: an encoded [`SignedLease`]. The claim's key id is put in here.
+    /// Signs a claim. Returns the credential: an encoded [`SignedLease`]. This function sets the claim's
+    /// key id.
     #[must_use]
     pub fn sign(&self, mut claim: Claim) -> Vec<u8> {
         claim.key_id = self.verifier().key_id().to_vec().into();
@@ -92,42 +94,42 @@ pub struct LeaseVerifier {
     key: [u8; 32],
 }
 
-/// A credential that is no lease, or no longer one.
+/// Why a credential is rejected.
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
 pub enum NotALease {
-    /// Not what a manager gives out.
-    #[error("the credential is no lease")]
+    /// The credential cannot be decoded.
+    #[error("the credential is not a signed lease")]
     Malformed,
-    /// Not signed by this manager, or changed since.
+    /// The credential is not signed by this manager, or was changed afterwards.
     #[error("the lease is not signed by this node's device manager")]
     Signature,
-    /// Too old.
+    /// The credential has expired.
     #[error("the lease's credential has expired; renewing the lease gives a new one")]
     Expired,
 }
 
 impl LeaseVerifier {
-    /// From the 32 bytes that the manager told; `None` for any other number.
+    /// Makes a verifier from the manager's public key of 32 bytes. `None` for any other length.
     #[must_use]
     pub fn from_public_key(bytes: &[u8]) -> Option<LeaseVerifier> {
         let key = bytes.try_into().ok()?;
         Some(LeaseVerifier { key })
     }
 
-    /// The 32 bytes themselves.
+    /// The public key of 32 bytes.
     #[must_use]
     pub fn public_key(&self) -> [u8; 32] {
         self.key
     }
 
-    /// A name for the key.
+    /// Short id of the key.
     #[must_use]
     pub fn key_id(&self) -> [u8; 8] {
         let digest = Sha256::digest(self.key);
         std::array::from_fn(|i| digest[i])
     }
 
-    /// What a credential claims, if the manager has signed it and it has not expired.
+    /// Verifies a credential's signature and expiry, and returns its claim.
     ///
     /// # Errors
     /// [`NotALease`].
@@ -142,7 +144,7 @@ impl LeaseVerifier {
         let claim = Claim::decode(&signed.claim[..]).map_err(|_| NotALease::Malformed)?;
         let lease = <[u8; 16]>::try_from(&claim.lease_id[..]).map_err(|_| NotALease::Malformed)?;
         let not_after = Duration::from_millis(claim.not_after_unix_ms).saturating_add(CLOCKS_APART);
-        // A clock before 1970 shows no time at all.
+        // A clock before 1970 is not set, so no credential counts as valid.
         let now = now.duration_since(SystemTime::UNIX_EPOCH).ok();
         if now.is_none_or(|now| now > not_after) {
             return Err(NotALease::Expired);
@@ -159,7 +161,7 @@ impl fmt::Debug for LeaseVerifier {
     }
 }
 
-/// A claim that the manager has signed.
+/// A claim with a verified signature.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VerifiedLease {
     lease: [u8; 16],
@@ -173,13 +175,13 @@ impl VerifiedLease {
         self.lease
     }
 
-    /// Whose it is.
+    /// The user who has the lease.
     #[must_use]
     pub fn user(&self) -> &str {
         &self.claim.user
     }
 
-    /// What it has of a node; `None`: nothing.
+    /// The lease's part of a node; `None` if it has none there.
     #[must_use]
     pub fn on_node(&self, uuid: &[u8; 16]) -> Option<&ClaimedNode> {
         let mut nodes = self.claim.nodes.iter();
@@ -269,7 +271,8 @@ mod tests {
             let mut credential = key.sign(claim());
             let at_byte = at_byte % credential.len();
             credential[at_byte] ^= 1 << bit;
-            // Whatever still verifies (another spelling of the same message) says the same.
+            // A changed credential that still verifies is another encoding of the same message, so it
+            // makes the same claim.
             if let Ok(verified) = key.verifier().verify(&credential, at(0)) {
                 prop_assert_eq!(verified.user(), "ann");
                 prop_assert_eq!(&verified.on_node(&NODE).unwrap().units, &claim().nodes[0].units);

@@ -1,4 +1,4 @@
-//! The client's side: a node checked against a CA, or a session's certificate known by its digest.
+//! The client's side of TLS: a server is verified by a CA, or by the digest of a session's certificate.
 
 use std::io;
 use std::path::Path;
@@ -16,15 +16,16 @@ use crate::fingerprint::Fingerprint;
 use crate::provider::{VERSIONS, provider};
 use crate::server::{HTTP2, unusable};
 
-/// How a client makes sure of nodes, and shows who it is.
+/// How a client verifies servers and authenticates itself.
 #[derive(Clone, Debug)]
 pub struct ClientTls(Arc<ClientConfig>);
 
 impl ClientTls {
-    /// Believes what `ca` has signed; shows the certificate of `identity` (with its key) to who asks.
+    /// Trusts certificates that `ca` has signed. Presents the certificate of `identity` (with its key) to
+    /// servers that ask for one.
     ///
     /// # Errors
-    /// [`BadFile`] names the file that is no good.
+    /// [`BadFile`] names the unusable file.
     pub fn load(ca: &Path, identity: Option<(&Path, &Path)>) -> Result<ClientTls, BadFile> {
         let roots = files::roots(ca)?;
         let builder = ClientConfig::builder_with_provider(provider())
@@ -41,10 +42,10 @@ impl ClientTls {
         Ok(ClientTls(Arc::new(config)))
     }
 
-    /// A conversation with who can show a certificate for `name`, a name or a numeric address.
+    /// Starts a connection to a server whose certificate covers `name`, a DNS name or a numeric address.
     ///
     /// # Errors
-    /// `InvalidInput` for what is neither.
+    /// `InvalidInput` if `name` is neither.
     pub fn handshake(&self, name: &str) -> io::Result<Handshake> {
         let server = ServerName::try_from(name.to_owned())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -54,10 +55,10 @@ impl ClientTls {
     }
 }
 
-/// A conversation with who has the key of the certificate with this digest, and with nobody else.
+/// Starts a connection that accepts only the certificate with this digest.
 ///
 /// # Errors
-/// What rustls says of its configuration.
+/// Errors of the rustls configuration.
 pub fn pinned(fingerprint: Fingerprint) -> io::Result<Handshake> {
     let provider = provider();
     let verifier = Pinned {
@@ -70,7 +71,8 @@ pub fn pinned(fingerprint: Fingerprint) -> io::Result<Handshake> {
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
         .with_no_client_auth();
-    // Each connection proves the session's secret anew, and the digest is what is trusted: nothing to resume.
+    // Each connection proves the session's secret again, and the digest is what the client trusts. So
+    // resumption has no use.
     config.resumption = Resumption::disabled();
     config.enable_sni = false;
     let name = ServerName::try_from("session.causeway.invalid").map_err(io::Error::other)?;
@@ -79,7 +81,7 @@ pub fn pinned(fingerprint: Fingerprint) -> io::Result<Handshake> {
         .map_err(io::Error::other)
 }
 
-/// Believes one certificate. That its key is the other end's, TLS' own signature shows.
+/// Accepts a single certificate. TLS itself verifies that the other end has its key.
 #[derive(Debug)]
 struct Pinned {
     fingerprint: Fingerprint,
@@ -108,7 +110,7 @@ impl ServerCertVerifier for Pinned {
         _signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         Err(rustls::Error::General(
-            "TLS 1.2 is not spoken here".to_owned(),
+            "TLS 1.2 is not supported; TLS 1.3 is required".to_owned(),
         ))
     }
 

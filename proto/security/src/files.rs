@@ -1,7 +1,7 @@
-//! Certificates, keys and tokens from files, and who else can get at a file.
+//! Reads certificates, keys and tokens from files, and checks who else can access a file.
 //!
-//! Invariant: a file with a secret that others can read, or that others can change or replace, is refused before its
-//! contents are used; no error text has any of the contents in it.
+//! Invariant: a secret file that others can read, change or replace is refused before its contents are
+//! used. No error text quotes the contents.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -15,16 +15,17 @@ use zeroize::Zeroizing;
 
 use crate::secret::Secret;
 
-/// No file of these is as long.
+/// Maximum size of a file in bytes. No valid file is that long.
 const MOST_BYTES: u64 = 1 << 20;
-/// Others may do nothing, the group may read: services share keys so.
+/// Permission bits that a secret file must not have: others have no access, and the group may only read,
+/// because services share keys in this way.
 const FORBIDDEN: u32 = 0o037;
-/// Everybody may write.
+/// Permission bit: everybody may write.
 const BY_EVERYBODY: u32 = 0o002;
-/// Of a folder: only a file's owner may remove it.
+/// Permission bit of a folder: only a file's owner may remove the file.
 const STICKY: u32 = 0o1000;
 
-/// A file is not used.
+/// Why a file is not used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {problem}", path.display())]
 pub struct BadFile {
@@ -40,15 +41,15 @@ impl BadFile {
         }
     }
 
-    /// What is wrong, without the file's name.
+    /// The problem, without the file's name.
     #[must_use]
     pub fn problem(&self) -> &str {
         &self.problem
     }
 }
 
-/// Whether settings may come from a file: not where every local user can change or replace it. What is no regular file
-/// (`/dev/null`) or not there is not judged.
+/// Checks whether settings may come from a file. They may not if every local user can change or replace
+/// it. Special files (`/dev/null`) and missing files pass the check.
 ///
 /// # Errors
 /// [`BadFile`].
@@ -59,7 +60,7 @@ pub fn check_settings(path: &Path) -> Result<(), BadFile> {
     if metadata.mode() & BY_EVERYBODY != 0 {
         let mode = metadata.mode() & 0o777;
         let problem = format!(
-            "not used: everybody can write it (mode {mode:o}); chmod o-w {}",
+            "the file is not used, because everybody can write it (mode {mode:o}); run chmod o-w {}",
             path.display()
         );
         return Err(BadFile::new(path, problem));
@@ -67,8 +68,9 @@ pub fn check_settings(path: &Path) -> Result<(), BadFile> {
     check_folders(path)
 }
 
-/// Whether a file that is ours alone may be used, or made if it is not there: nobody but its owner and its group reads it,
-/// nobody but its owner changes it, and nobody but the owner and the group of its folder replaces it.
+/// Checks whether a private file may be used, or created if it does not exist. Only its owner and its
+/// group may read it, and only its owner may change it. Only the owner and the group of its folder may
+/// replace it.
 ///
 /// # Errors
 /// [`BadFile`].
@@ -85,7 +87,7 @@ fn check_secret(path: &Path, metadata: &fs::Metadata) -> Result<(), BadFile> {
         return Err(BadFile::new(
             path,
             format!(
-                "not used: others can get at it (mode {mode:o}); chmod 600 {}",
+                "the file is not used, because others can access it (mode {mode:o}); run chmod 600 {}",
                 path.display()
             ),
         ));
@@ -93,7 +95,7 @@ fn check_secret(path: &Path, metadata: &fs::Metadata) -> Result<(), BadFile> {
     Ok(())
 }
 
-/// The folder that a path names a file in, and the one that the file is in.
+/// Checks the folder that the path names, and the folder that contains the file after links are resolved.
 fn check_folders(path: &Path) -> Result<(), BadFile> {
     check_folder(path)?;
     match path.canonicalize() {
@@ -105,7 +107,7 @@ fn check_folders(path: &Path) -> Result<(), BadFile> {
 fn check_folder(path: &Path) -> Result<(), BadFile> {
     let folder = path.parent().filter(|folder| *folder != Path::new(""));
     let folder = folder.unwrap_or(Path::new("."));
-    // Whoever opens the file says what is wrong with a folder that cannot be looked at.
+    // Opening the file later reports what is wrong with such a folder.
     let Ok(of_folder) = fs::metadata(folder) else {
         return Ok(());
     };
@@ -115,18 +117,19 @@ fn check_folder(path: &Path) -> Result<(), BadFile> {
     if of_folder.mode() & STICKY == 0 {
         let mode = of_folder.mode() & 0o7777;
         let problem = format!(
-            "not used: everybody can replace it, because everybody can write the folder {} (mode {mode:o}); chmod o-w {0}",
+            "the file is not used, because everybody can write its folder {} (mode {mode:o}) and so replace it; run \
+             chmod o-w {0}",
             folder.display()
         );
         return Err(BadFile::new(path, problem));
     }
-    // In a folder such as /tmp a stranger may have put it there before us.
+    // In a folder such as /tmp, another user may have created the file first.
     let ours = [0, rustix::process::geteuid().as_raw(), of_folder.uid()];
     match fs::symlink_metadata(path) {
         Ok(of_file) if !ours.contains(&of_file.uid()) => {
             let problem = format!(
-                "not used: it belongs to another user (uid {}), and everybody can put files into {}; move it into a folder of its \
-                 owner",
+                "the file is not used, because it belongs to another user (uid {}) and everybody can write {}; move it \
+                 into a folder of its owner",
                 of_file.uid(),
                 folder.display()
             );
@@ -136,10 +139,11 @@ fn check_folder(path: &Path) -> Result<(), BadFile> {
     }
 }
 
-/// Reads a file whose contents are secret: a token, a key.
+/// Reads a secret file: a token or a key.
 ///
 /// # Errors
-/// [`BadFile`], also when others than its owner and group could read or anybody else change it.
+/// [`BadFile`], also if anybody but its owner and group can read it, or anybody but its owner can change
+/// it.
 pub fn read_secret(path: &Path) -> Result<Secret, BadFile> {
     let (file, metadata) = open(path)?;
     check_secret(path, &metadata)?;
@@ -147,30 +151,38 @@ pub fn read_secret(path: &Path) -> Result<Secret, BadFile> {
     read(path, file).map(|bytes| Secret::new(bytes.to_vec()))
 }
 
-/// Reads a file that others may know, but only its owner and root change.
+/// Reads a file that everybody may read, but only its owner may change.
 pub(crate) fn read_public(path: &Path) -> Result<Vec<u8>, BadFile> {
     let (file, metadata) = open(path)?;
     if metadata.mode() & 0o022 != 0 {
         let mode = metadata.mode() & 0o777;
-        let problem = format!("not used: others can write it (mode {mode:o}); chmod go-w it");
+        let problem = format!(
+            "the file is not used, because others can write it (mode {mode:o}); run chmod go-w on it"
+        );
         return Err(BadFile::new(path, problem));
     }
     check_folders(path)?;
     read(path, file).map(|bytes| bytes.to_vec())
 }
 
-/// All certificates of a file, at least one.
+/// Reads all certificates of a file, at least one.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadFile> {
     let text = read_public(path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(BadFile::new(path, "there is no certificate in it (PEM)")),
-        Err(error) => Err(BadFile::new(path, format!("no PEM: {error}"))),
+        Ok(_) => Err(BadFile::new(
+            path,
+            "the file contains no certificate in PEM format",
+        )),
+        Err(error) => Err(BadFile::new(
+            path,
+            format!("the file is not valid PEM: {error}"),
+        )),
     }
 }
 
-/// The certificates of a file, as those that others' are signed with.
+/// Reads the certificates of a file as trusted CAs.
 pub(crate) fn roots(path: &Path) -> Result<RootCertStore, BadFile> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
@@ -181,31 +193,35 @@ pub(crate) fn roots(path: &Path) -> Result<RootCertStore, BadFile> {
     Ok(roots)
 }
 
-/// The private key of a file.
+/// Reads the private key of a file.
 pub(crate) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, BadFile> {
     let text = read_secret(path)?;
-    // What the parser says of a broken file may quote it.
+    // The parser's error may quote the file, so it is not passed on.
     PrivateKeyDer::from_pem_slice(text.reveal())
-        .map_err(|_| BadFile::new(path, "there is no private key in it (PEM)"))
+        .map_err(|_| BadFile::new(path, "the file contains no private key in PEM format"))
 }
 
-// Anything but a regular file could block or never end.
+// Opens a regular file. Reading any other kind could block or never end.
 fn open(path: &Path) -> Result<(File, fs::Metadata), BadFile> {
     let failed = |error: io::Error| BadFile::new(path, format!("cannot be read: {error}"));
     if !fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(BadFile::new(path, "not used: it is not a regular file"));
+        return Err(BadFile::new(
+            path,
+            "the file is not used, because it is not a regular file",
+        ));
     }
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if metadata.len() > MOST_BYTES {
-        let problem = format!("not used: larger than {MOST_BYTES} bytes");
+        let problem = format!("the file is not used, because it is larger than {MOST_BYTES} bytes");
         return Err(BadFile::new(path, problem));
     }
     Ok((file, metadata))
 }
 
 fn read(path: &Path, file: File) -> Result<Zeroizing<Vec<u8>>, BadFile> {
-    // With room for all, no part of it is left behind where it grew.
+    // With enough capacity from the start, the buffer never grows, and growing would leave unwiped copies
+    // behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(MOST_BYTES as usize));
     file.take(MOST_BYTES)
         .read_to_end(&mut bytes)

@@ -1,21 +1,21 @@
-//! A certificate's digest, by which it is known without anybody's signature.
+//! A certificate's digest, which identifies it without a CA's signature.
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-/// SHA-256 of a certificate in DER.
+/// SHA-256 of a certificate in DER format.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
 
 impl Fingerprint {
-    /// The certificate's.
+    /// The fingerprint of a certificate.
     #[must_use]
     pub fn of(certificate: &[u8]) -> Fingerprint {
         Fingerprint(Sha256::digest(certificate).into())
     }
 
-    /// As it came over the wire; `None` when it is no digest.
+    /// Decodes a fingerprint; `None` if the length is wrong.
     #[must_use]
     pub fn from_wire(bytes: &[u8]) -> Option<Fingerprint> {
         bytes.try_into().ok().map(Fingerprint)

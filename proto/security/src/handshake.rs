@@ -1,7 +1,7 @@
-//! The handshake on a blocking socket, with a deadline.
+//! The TLS handshake on a blocking socket, with a deadline.
 //!
-//! Invariant: a peer that drips its bytes stretches no deadline; what it may make us keep is bounded (by
-//! rustls: 64 KiB).
+//! Invariant: a peer that sends slowly cannot extend the deadline. rustls bounds the memory that a peer
+//! can occupy to 64 KiB.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -11,26 +11,26 @@ use std::time::{Duration, Instant};
 use crate::Handshake;
 use crate::records::Records;
 
-/// The types of TLS' records.
+/// Types of TLS records.
 const RECORDS: std::ops::RangeInclusive<u8> = 20..=23;
 
-/// No connection came about.
+/// Why no secure connection was established.
 #[derive(Debug, thiserror::Error)]
 pub enum NotSecured {
-    /// Something of the system's, a time limit included.
+    /// An error of the system, or a timeout.
     #[error("{0}")]
     Io(io::Error),
-    /// The other end does not speak TLS here. Nothing of what it says has been read.
-    #[error("it answers in the clear where TLS was to be spoken")]
+    /// The other end does not use TLS. None of its bytes has been consumed.
+    #[error("the peer does not use TLS, but TLS is configured")]
     InTheClear,
-    /// What one end said of the other.
+    /// A TLS error, detected by either end.
     #[error("TLS: {0}")]
     Tls(rustls::Error),
 }
 
 impl From<io::Error> for NotSecured {
     fn from(error: io::Error) -> NotSecured {
-        // rustls' errors travel inside the system's.
+        // rustls wraps its errors into I/O errors.
         let inner = error
             .get_ref()
             .and_then(|inner| inner.downcast_ref::<rustls::Error>());
@@ -42,7 +42,7 @@ impl From<io::Error> for NotSecured {
 }
 
 impl NotSecured {
-    /// What is wrong with the other end's certificate, if that is it.
+    /// The problem with the other end's certificate, if that is the cause.
     #[must_use]
     pub fn bad_certificate(&self) -> Option<BadCertificate> {
         use rustls::CertificateError as Wrong;
@@ -50,7 +50,7 @@ impl NotSecured {
             return None;
         };
         match wrong {
-            // The latter of a CA that has the same name.
+            // A bad signature occurs when another CA has the same name.
             Wrong::UnknownIssuer | Wrong::BadSignature => Some(BadCertificate::OtherCa),
             Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
                 Some(BadCertificate::OtherName)
@@ -63,7 +63,7 @@ impl NotSecured {
         }
     }
 
-    /// The other end was too slow.
+    /// Whether the other end was too slow.
     #[must_use]
     pub fn is_late(&self) -> bool {
         matches!(self, NotSecured::Io(error)
@@ -71,21 +71,21 @@ impl NotSecured {
     }
 }
 
-/// What is wrong with the certificate of the other end.
+/// The problem with the other end's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadCertificate {
-    /// Another CA has signed it than the one that was named.
+    /// Another CA than the configured one has signed the certificate.
     OtherCa,
-    /// It is of another name.
+    /// The certificate is for another name.
     OtherName,
-    /// Its time is over, or has not begun.
+    /// The certificate has expired or is not valid yet.
     OtherTime,
 }
 
-/// Brings the handshake to its end. Leaves time limits set on the socket.
+/// Completes the handshake. Leaves timeouts set on the socket.
 ///
 /// # Errors
-/// [`NotSecured`]; the other end was told why, if it is TLS' fault.
+/// [`NotSecured`]. If the cause is in TLS, the other end has been sent an alert.
 pub fn complete(
     mut handshake: Handshake,
     socket: &TcpStream,
@@ -111,7 +111,8 @@ struct Until<'a> {
 }
 
 impl Until<'_> {
-    // Who cannot serve may say so in the clear.
+    // Checks that the answer is TLS, without consuming it. A server that refuses the connection may say
+    // so unencrypted.
     fn look_at_answer(&self) -> Result<(), NotSecured> {
         let mut first = [0];
         loop {
@@ -128,7 +129,7 @@ impl Until<'_> {
 
     fn left(&self) -> io::Result<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        // Zero would mean no limit.
+        // A timeout of zero would mean no timeout.
         if left < Duration::from_millis(1) {
             return Err(io::ErrorKind::TimedOut.into());
         }

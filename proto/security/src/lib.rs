@@ -1,21 +1,21 @@
-//! Who may, and who is it: TLS, certificates, tokens.
+//! Authentication and encryption: TLS, certificates, tokens.
 //!
-//! - [`ServerTls`], [`ClientTls`]: a node's or a manager's port, and who calls it, from PEM files;
-//! - [`OwnCertificate`]: by which names a server may be reached, and until when;
-//! - [`SessionCertificate`], [`Fingerprint`], [`pinned`]: a certificate for one session alone, which the
-//!   client knows by its digest;
-//! - [`Records`]: an established connection as two functions, from plain bytes to sealed ones and back;
-//!   [`Opener`], [`TlsStream`] and [`SecureStream`] put them before the kinds of sockets that there are here;
-//! - [`Authority`]: a small CA, for those who have none;
-//! - [`Token`], [`TokenList`]: what a client says that has no certificate, and what a server keeps of it;
+//! - [`ServerTls`], [`ClientTls`]: TLS of a node's or manager's port and of its clients, from PEM files;
+//! - [`OwnCertificate`]: the names and the end of a server's own certificate;
+//! - [`SessionCertificate`], [`Fingerprint`], [`pinned`]: a certificate for one session, which the client
+//!   knows by its digest;
+//! - [`Records`]: an established connection as two functions, from plain bytes to encrypted ones and
+//!   back; [`Opener`], [`TlsStream`] and [`SecureStream`] put them in front of sockets;
+//! - [`Authority`]: a small CA, for installations that have none;
+//! - [`Token`], [`TokenList`]: the credential of a client without certificate, and a server's list of
+//!   them;
 //! - [`LeaseKey`], [`LeaseVerifier`]: leases that the device manager signs;
 //! - [`Secret`]: bytes that no log and no error text shows.
 //!
-//! TLS is rustls', version 1.3, with the algorithms of ring.
-//!
-//! What it is not: it knows no message of ours but the signed lease, listens nowhere and decides nothing but whether somebody is
-//! who he says. Invariants: nothing secret leaves a type of this crate but by a method that says so in its
-//! name; no error text has anything of a secret in it.
+//! TLS is rustls, version 1.3, with the algorithms of ring. This crate authenticates callers and decides
+//! nothing else. It listens nowhere and knows only one message, the signed lease. Invariants: a secret
+//! leaves a type of this crate only through a method whose name says so. No error text contains any part
+//! of a secret.
 #![forbid(unsafe_code)]
 
 mod asynchronous;
@@ -51,10 +51,10 @@ pub use server::{ClientCertificates, ServerTls, user_of};
 pub use session::{SessionCertificate, SessionTls};
 pub use stream::TlsStream;
 pub use token::{BadToken, Token, TokenHash};
-pub use token_list::{NotAuthenticated, State as TokenListState, TokenList};
+pub use token_list::{NotAuthenticated, TokenList, TokenListState};
 
-/// A connection before its handshake.
+/// A connection before and during its handshake.
 pub type Handshake = rustls::Connection;
 
-/// A TLS conversation begins with a record of this type.
+/// Type of the first record of a TLS connection.
 pub const TLS_HANDSHAKE: u8 = 0x16;

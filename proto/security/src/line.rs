@@ -1,7 +1,6 @@
-//! A session's connection: in the clear, or with TLS. For its handshakes, and to be handed on.
+//! A session's connection, with or without TLS: for its handshakes, and to be passed on.
 //!
-//! What it is not: it proves nothing. Invariant: a line with TLS was never read or written in the clear but for
-//! the preamble.
+//! A line proves nothing. Invariant: on a line with TLS, only the preamble was sent unencrypted.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,7 +9,7 @@ use std::sync::Arc;
 use crate::records::{Opener, Records};
 use crate::stream::TlsStream;
 
-/// See the module.
+/// One connection of a session; see the module.
 #[derive(Debug)]
 pub enum Line {
     /// A socket.
@@ -20,7 +19,7 @@ pub enum Line {
 }
 
 impl Line {
-    /// Its socket, for options, waiting and shutting down.
+    /// The socket, for options, waiting and shutting down.
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
         match self {
@@ -29,7 +28,7 @@ impl Line {
         }
     }
 
-    /// Its socket, and what its bytes go through there and back, if they do.
+    /// The socket and, with TLS, its encryption state for sending and receiving.
     #[must_use]
     pub fn into_parts(self) -> (TcpStream, Option<(Arc<Records>, Opener)>) {
         match self {
@@ -41,7 +40,7 @@ impl Line {
         }
     }
 
-    /// Ends it in both directions; who reads or writes returns.
+    /// Ends the connection in both directions. Blocked reads and writes return.
     pub fn shut_down(&self) {
         let _ = self.socket().shutdown(Shutdown::Both);
     }

@@ -1,7 +1,8 @@
-//! What a server's own certificate says: by which names it may be reached, and until when.
+//! Facts about a server's own certificate: the names by which clients may reach the server, and when it
+//! expires.
 //!
-//! What it is not: it judges no signature; clients do. Invariant: what is said here of a name is what a client will
-//! find when it compares that name with this certificate.
+//! Signatures are not checked; clients do that. Invariant: the answer about a name is the one that a
+//! client gets when it compares the name with this certificate.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -10,10 +11,11 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
 use crate::files::{self, BadFile};
 
-/// Later than any certificate's end, in seconds since 1970 (the year 9999 is a certificate's last).
+/// Later than the end of any certificate, in seconds since 1970. Certificates end in the year 9999 at the
+/// latest.
 const NEVER: Duration = Duration::from_secs(1 << 40);
 
-/// A server's certificate, to be looked at.
+/// A server's certificate, for inspection.
 #[derive(Clone, Debug)]
 pub struct OwnCertificate {
     file: PathBuf,
@@ -21,13 +23,13 @@ pub struct OwnCertificate {
 }
 
 impl OwnCertificate {
-    /// The first of a file in PEM: the server's own.
+    /// Loads the first certificate of a PEM file, which is the server's own.
     ///
     /// # Errors
-    /// [`BadFile`], also for what is no certificate.
+    /// [`BadFile`], also if it is not a certificate.
     pub fn load(file: &Path) -> Result<OwnCertificate, BadFile> {
         let all = files::certificates(file)?;
-        let none = || BadFile::new(file, "there is no certificate in it (PEM)");
+        let none = || BadFile::new(file, "the file contains no certificate in PEM format");
         let der = all.into_iter().next().ok_or_else(none)?;
         webpki::EndEntityCert::try_from(&der).map_err(|error| BadFile::new(file, error))?;
         Ok(OwnCertificate {
@@ -36,13 +38,13 @@ impl OwnCertificate {
         })
     }
 
-    /// Where it was read.
+    /// The file that the certificate was read from.
     #[must_use]
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Its DNS names that name one host: no wildcards.
+    /// The certificate's DNS names that name one host, so no wildcards.
     #[must_use]
     pub fn host_names(&self) -> Vec<String> {
         let Ok(certificate) = webpki::EndEntityCert::try_from(&self.der) else {
@@ -53,8 +55,8 @@ impl OwnCertificate {
         plain.map(str::to_owned).collect()
     }
 
-    /// Whether clients that look for `host`, a name or a numeric address without brackets, take this certificate for
-    /// its.
+    /// Whether clients that connect to `host` accept this certificate. `host` is a name, or a numeric
+    /// address without brackets.
     #[must_use]
     pub fn covers(&self, host: &str) -> bool {
         let Ok(name) = ServerName::try_from(host) else {
@@ -64,11 +66,11 @@ impl OwnCertificate {
             .is_ok_and(|certificate| certificate.verify_is_valid_for_subject_name(&name).is_ok())
     }
 
-    /// When its time is over; `None` where that cannot be read.
+    /// When the certificate expires; `None` if that cannot be read.
     #[must_use]
     pub fn ends(&self) -> Option<SystemTime> {
         let certificate = webpki::EndEntityCert::try_from(&self.der).ok()?;
-        // Time is judged before anything else of a certificate, and what is said of it names the end.
+        // The validity period is checked first, and the error names its end.
         let judged = certificate.verify_for_usage(
             &[],
             &[],

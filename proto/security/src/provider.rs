@@ -1,4 +1,4 @@
-//! The algorithms: ring's, the quickest first.
+//! The cryptographic algorithms: those of ring, the fastest first.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,16 +6,16 @@ use rustls::SupportedProtocolVersion;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{cipher_suite, default_provider};
 
-/// The one version that is spoken.
+/// The only supported TLS version.
 pub(crate) const VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
-/// What every configuration of this crate is made with. No other part of the process is asked for its
-/// choice: the library lives in programs of others, which may have made one.
+/// The provider for every TLS configuration of this crate. The process-wide default is not used, because
+/// the library runs in other people's programs, which may have set one.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     let made = PROVIDER.get_or_init(|| {
         Arc::new(CryptoProvider {
-            // All three are sound; the first is the one that processors are quickest at.
+            // All three are secure. Processors are fastest at the first.
             cipher_suites: vec![
                 cipher_suite::TLS13_AES_128_GCM_SHA256,
                 cipher_suite::TLS13_AES_256_GCM_SHA384,

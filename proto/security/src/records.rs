@@ -1,9 +1,9 @@
-//! An established connection without its socket: plain bytes in, sealed ones out, and the other way round.
+//! An established TLS connection without its socket: converts plain bytes to encrypted ones and back.
 //!
-//! Sealing and opening share one state behind one lock, which is held while bytes are worked on and never
-//! while a socket is read or written. What it is not: it does no I/O. Invariants: what [`Records::seal`] gives
-//! must leave in the order of the calls, whole, and what [`Records::open`] takes must be what came, in its
-//! order; after an error nothing more comes out of it.
+//! Encrypting (`seal`) and decrypting (`open`) share one state behind one lock. The lock is held while
+//! bytes are processed, never during I/O. Invariants: the results of [`Records::seal`] must be sent
+//! completely, in the order of the calls. [`Records::open`] must get the received bytes in their order.
+//! After an error it returns nothing more.
 
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustls::Connection;
 
-/// Plain bytes that are sealed at once: a few records.
+/// Number of plain bytes that are encrypted at once: a few records.
 const AT_ONCE: usize = 48 << 10;
-/// Sealed bytes that are read at once: four full records.
+/// Number of encrypted bytes that are read at once: four full records.
 const READ_AT_ONCE: usize = 4 * (16 << 10) + 4 * 22;
 
-/// See the module.
+/// The TLS state of one connection; see the module.
 pub struct Records(Mutex<Connection>);
 
 impl Records {
-    /// Of a connection whose handshake is complete.
+    /// Takes over a connection whose handshake is complete.
     pub(crate) fn new(connection: Connection) -> Arc<Records> {
         Arc::new(Records(Mutex::new(connection)))
     }
 
-    /// Appends `plain`, sealed, to `into`.
+    /// Appends the encrypted form of `plain` to `into`.
     ///
     /// # Errors
-    /// `InvalidData` when the connection is beyond use.
+    /// `InvalidData` when the connection is unusable.
     pub fn seal(&self, plain: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
         let mut connection = self.0.lock();
         for mut part in plain.chunks(AT_ONCE) {
@@ -39,6 +39,7 @@ impl Records {
                 while connection.wants_write() {
                     connection.write_tls(into)?;
                 }
+                // rustls took nothing and gave nothing, so the loop would not end.
                 if taken == 0 && into.len() == before {
                     return Err(io::ErrorKind::WriteZero.into());
                 }
@@ -47,11 +48,12 @@ impl Records {
         Ok(())
     }
 
-    /// Appends what is in `sealed`, and in what came before it, to `into`. Part of a record waits for its rest.
-    /// Says whether more may come: what follows the other end's own end (RFC 8446, 6.1) is not looked at.
+    /// Decrypts `sealed`, together with earlier bytes, and appends the result to `into`. An incomplete
+    /// record waits for its rest. Returns whether more may come: bytes after the other end's close alert
+    /// (RFC 8446, 6.1) are ignored.
     ///
     /// # Errors
-    /// `InvalidData` for what the other end has not sealed.
+    /// `InvalidData` for bytes that the other end has not encrypted.
     pub fn open(&self, mut sealed: &[u8], into: &mut Vec<u8>) -> io::Result<bool> {
         let mut connection = self.0.lock();
         loop {
@@ -71,14 +73,14 @@ impl Records {
             if sealed.is_empty() {
                 return Ok(true);
             }
-            // It takes nothing any more after an end; who asked it again would ask for ever.
+            // After the end, rustls takes no more bytes, so the loop would never finish.
             if connection.read_tls(&mut sealed)? == 0 {
                 return Ok(false);
             }
         }
     }
 
-    /// The certificate that the other end has shown, in DER.
+    /// The certificate that the other end has presented, in DER format.
     #[must_use]
     pub fn peer_certificate(&self) -> Option<Vec<u8>> {
         let connection = self.0.lock();
@@ -97,7 +99,7 @@ fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// The reading half of a connection: opened bytes that nobody has taken yet.
+/// The reading half of a connection, which keeps decrypted bytes until they are taken.
 #[derive(Debug)]
 pub struct Opener {
     records: Arc<Records>,
@@ -108,10 +110,10 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// There is one of each connection.
+    /// Creates the opener. A connection must have only one.
     ///
     /// # Errors
-    /// As [`Records::open`], of what came with the handshake.
+    /// As [`Records::open`], for bytes that came with the handshake.
     pub fn new(records: Arc<Records>) -> io::Result<Opener> {
         let mut plain = Vec::new();
         let goes_on = records.open(&[], &mut plain)?;
@@ -124,17 +126,17 @@ impl Opener {
         })
     }
 
-    /// Whether [`Opener::read`] has something without receiving anything.
+    /// Whether [`Opener::read`] can return bytes without receiving any.
     #[must_use]
     pub fn holds_more(&self) -> bool {
         self.taken < self.plain.len()
     }
 
-    /// Gives what is there, at least a byte; if there is none, has `receive` read from the socket until there
-    /// is. 0 at the end of the stream.
+    /// Returns available bytes, at least one. If there are none, calls `receive` to read from the socket
+    /// until there are. Returns 0 at the end of the stream.
     ///
     /// # Errors
-    /// What `receive` says, after which it may be called again; as [`Records::open`].
+    /// Errors of `receive`, after which this may be called again; as [`Records::open`].
     pub fn read(
         &mut self,
         into: &mut [u8],
@@ -145,7 +147,8 @@ impl Opener {
         Ok(piece.len())
     }
 
-    /// The same without a copy: at most so many bytes, where they lie; none at the end of the stream.
+    /// Like [`Opener::read`], but without a copy: returns a slice of at most `most` bytes, which is empty
+    /// at the end of the stream.
     ///
     /// # Errors
     /// As [`Opener::read`].

@@ -1,24 +1,24 @@
-//! Bytes that nobody is to see by accident.
+//! Bytes that must not be shown by accident.
 //!
-//! Invariant: neither `Debug` nor any error shows them, and their memory is wiped when they go. Copies that
-//! others make of what [`Secret::reveal`] gives are theirs to wipe.
+//! Invariant: neither `Debug` nor any error shows them, and their memory is wiped on drop. Callers must
+//! wipe copies that they make of [`Secret::reveal`].
 
 use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// A token, a key, a password: shown as dots.
+/// A token, a key or a password. `Debug` shows dots.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Takes the bytes over.
+    /// Takes ownership of the bytes.
     #[must_use]
     pub fn new(bytes: impl Into<Vec<u8>>) -> Secret {
         Secret(Zeroizing::new(bytes.into()))
     }
 
-    /// The bytes themselves, for what has to send or use them.
+    /// The bytes themselves, for code that sends or uses them.
     #[must_use]
     pub fn reveal(&self) -> &[u8] {
         &self.0

@@ -1,4 +1,4 @@
-//! The server's side: a node's or a manager's certificate, and what clients have to show.
+//! The server's side of TLS: the certificate of a node or manager, and what clients must present.
 
 use std::io;
 use std::path::Path;
@@ -12,31 +12,31 @@ use crate::files::{self, BadFile};
 use crate::fingerprint::Fingerprint;
 use crate::provider::{VERSIONS, provider};
 
-/// What is spoken inside.
+/// ALPN name of HTTP/2.
 pub(crate) const HTTP2: &[u8] = b"h2";
-/// What is spoken inside where a server is watched.
+/// ALPN name of HTTP/1.1, for the monitoring port.
 const HTTP1: &[u8] = b"http/1.1";
 
-/// What clients have to show of themselves in the handshake.
+/// What clients must present in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates<'a> {
-    /// Nothing.
+    /// No certificate.
     None,
-    /// A certificate that this CA has signed, if they have one; else they show a token later.
+    /// A certificate signed by this CA if they have one. Clients without one send a token later.
     Optional(&'a Path),
-    /// A certificate that this CA has signed.
+    /// A certificate signed by this CA.
     Required(&'a Path),
 }
 
-/// A server's certificate and key, and what it asks of clients.
+/// A server's certificate and key, and its requirements for clients.
 #[derive(Clone, Debug)]
 pub struct ServerTls(Arc<ServerConfig>);
 
 impl ServerTls {
-    /// From files, in PEM: the certificate with what leads to its CA, the key, the clients' CA.
+    /// Loads PEM files: the certificate with its chain to the CA, the key, and the CA for clients.
     ///
     /// # Errors
-    /// [`BadFile`] names the file that is no good.
+    /// [`BadFile`] names the unusable file.
     pub fn load(
         certificate: &Path,
         key: &Path,
@@ -61,7 +61,7 @@ impl ServerTls {
         Ok(ServerTls(Arc::new(config)))
     }
 
-    /// The same for HTTP/1.1: a client that speaks both would choose HTTP/2.
+    /// The same settings for HTTP/1.1. A client that supports both would choose HTTP/2.
     #[must_use]
     pub fn over_http1(&self) -> ServerTls {
         let mut config = ServerConfig::clone(&self.0);
@@ -69,10 +69,10 @@ impl ServerTls {
         ServerTls(Arc::new(config))
     }
 
-    /// The server's end of a conversation that begins.
+    /// The server's end of a new connection.
     ///
     /// # Errors
-    /// What rustls says of its configuration.
+    /// Errors of the rustls configuration.
     pub fn handshake(&self) -> io::Result<Handshake> {
         ServerConnection::new(Arc::clone(&self.0))
             .map(Handshake::from)
@@ -80,13 +80,13 @@ impl ServerTls {
     }
 }
 
-/// Tells that the two do not belong together from what is broken.
+/// Distinguishes a key that does not belong to the certificate from a broken file.
 pub(crate) fn unusable(certificate: &Path, key: &Path, error: &rustls::Error) -> BadFile {
     if !matches!(error, rustls::Error::InconsistentKeys(_)) {
         return BadFile::new(key, error);
     }
     let problem = format!(
-        "it is not the key of the certificate in {}: name the two files that were made together",
+        "the key does not belong to the certificate in {}; name the two files that were made together",
         certificate.display()
     );
     BadFile::new(key, problem)
@@ -106,13 +106,14 @@ fn verifier(
     builder.build().map_err(|error| BadFile::new(ca, error))
 }
 
-/// Nobody comes back to a connection that was: tickets would only be more to send and to keep.
+/// Disables session tickets. Clients never resume a connection, so tickets would only cost bytes and
+/// memory.
 pub(crate) fn without_tickets(config: &mut ServerConfig) {
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
 }
 
-/// Whom a certificate names that was checked before: its first DNS name, else its digest.
+/// The user that a verified certificate names: its first DNS name, or else its digest.
 #[must_use]
 pub fn user_of(certificate: &[u8]) -> String {
     let der = rustls::pki_types::CertificateDer::from(certificate);

@@ -1,6 +1,6 @@
-//! A certificate for one session: made with it, known to its client by the digest, gone with it.
+//! The certificate of one session: made with the session, identified by its digest, and gone with it.
 //!
-//! So the node's own key never lies in a process that runs others' kernels.
+//! Because of it, the node's own key is never in a process that runs other people's kernels.
 
 use std::io;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use crate::provider::{VERSIONS, provider};
 use crate::secret::Secret;
 use crate::server::without_tickets;
 
-/// A self-signed certificate and its key, as they go from supervisor to worker.
+/// A self-signed certificate and its key, which the supervisor passes to the worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionCertificate {
-    /// In DER.
+    /// The certificate in DER format.
     pub certificate: Vec<u8>,
-    /// PKCS #8, in DER.
+    /// The key in PKCS #8 and DER format.
     pub key: Secret,
 }
 
 impl SessionCertificate {
-    /// A fresh one. Takes a fraction of a millisecond.
+    /// Generates a certificate. Takes a fraction of a millisecond.
     ///
     /// # Errors
-    /// When the system has no randomness.
+    /// Fails when the system has no randomness.
     pub fn generate() -> io::Result<SessionCertificate> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(io::Error::other)?;
-        // Nobody looks at names or dates in it: it is known by its digest alone.
+        // The client checks only the digest, not the names or dates.
         let certificate = CertificateParams::new(vec!["session.causeway.invalid".to_owned()])
             .and_then(|parameters| parameters.self_signed(&key))
             .map_err(io::Error::other)?;
@@ -42,16 +42,16 @@ impl SessionCertificate {
         })
     }
 
-    /// By which the client knows it.
+    /// The digest by which the client knows the certificate.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.certificate)
     }
 
-    /// What serves with it.
+    /// The TLS settings of a server with this certificate.
     ///
     /// # Errors
-    /// When certificate and key are none, or do not belong together.
+    /// Fails when certificate and key are invalid or do not belong together.
     pub fn server(&self) -> io::Result<SessionTls> {
         let key = PrivatePkcs8KeyDer::from(self.key.reveal().to_vec());
         let mut config = ServerConfig::builder_with_provider(provider())
@@ -68,15 +68,15 @@ impl SessionCertificate {
     }
 }
 
-/// The worker's end of its session's connections.
+/// The worker's TLS settings for its session's connections.
 #[derive(Clone, Debug)]
 pub struct SessionTls(Arc<ServerConfig>);
 
 impl SessionTls {
-    /// One that begins.
+    /// The worker's end of a new connection.
     ///
     /// # Errors
-    /// What rustls says of its configuration.
+    /// Errors of the rustls configuration.
     pub fn handshake(&self) -> io::Result<Handshake> {
         ServerConnection::new(Arc::clone(&self.0))
             .map(Handshake::from)

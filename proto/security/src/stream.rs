@@ -1,6 +1,7 @@
-//! A blocking connection with TLS, for one who reads and one who writes at the same time.
+//! A blocking connection with TLS, for one reading and one writing thread at the same time.
 //!
-//! Invariant: records leave in the order in which they were sealed, since one lock is held over both.
+//! Invariant: records leave in the order in which they were encrypted, because one lock covers both
+//! steps.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,10 +11,11 @@ use parking_lot::Mutex;
 
 use crate::records::{Opener, Records};
 
-/// Plain bytes that are sealed, then written, so that the other end has something to do meanwhile.
+/// Number of plain bytes that are encrypted and then written. Smaller pieces let the other end start
+/// early.
 const AT_ONCE: usize = 64 << 10;
 
-/// See the module.
+/// A blocking connection with TLS; see the module.
 #[derive(Debug)]
 pub struct TlsStream {
     socket: TcpStream,
@@ -29,10 +31,10 @@ struct Writing {
 }
 
 impl TlsStream {
-    /// Of an established connection.
+    /// Takes over a connection whose handshake is complete.
     ///
     /// # Errors
-    /// As [`Records::open`], of what came with the handshake.
+    /// As [`Records::open`], for bytes that came with the handshake.
     pub fn new(socket: TcpStream, records: Arc<Records>) -> io::Result<TlsStream> {
         Ok(TlsStream {
             socket,
@@ -42,27 +44,28 @@ impl TlsStream {
         })
     }
 
-    /// Its socket, for options, waiting and shutting down; not to be read or written.
+    /// The socket, for options, waiting and shutting down. It must not be read or written.
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
         &self.socket
     }
 
-    /// Its parts, for who reads and writes the socket in another way.
+    /// The parts, for code that reads and writes the socket in another way.
     #[must_use]
     pub fn into_parts(self) -> (TcpStream, Arc<Records>, Opener) {
         (self.socket, self.records, self.reading.into_inner())
     }
 
-    /// Ends it in both directions; who reads or writes returns.
+    /// Ends the connection in both directions. Blocked reads and writes return.
     pub fn shut_down(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 
-    /// Sends so many bytes, which `fill` puts in place piece by piece: for memory that is no slice.
+    /// Sends `length` bytes, which `fill` writes into buffers piece by piece. For memory that is not a
+    /// slice.
     ///
     /// # Errors
-    /// The socket's; as [`Records::seal`].
+    /// Errors of the socket; as [`Records::seal`].
     pub fn send_filled(&self, length: usize, mut fill: impl FnMut(&mut [u8])) -> io::Result<()> {
         let mut writing = self.writing.lock();
         let Writing { plain, sealed } = &mut *writing;
@@ -79,10 +82,10 @@ impl TlsStream {
         Ok(())
     }
 
-    /// Receives so many bytes, which `take` gets piece by piece.
+    /// Receives `length` bytes and passes them to `take` piece by piece.
     ///
     /// # Errors
-    /// The socket's; `UnexpectedEof` when the stream ends before; as [`Records::open`].
+    /// Errors of the socket; `UnexpectedEof` when the stream ends before; as [`Records::open`].
     pub fn receive_with(&self, length: usize, mut take: impl FnMut(&[u8])) -> io::Result<()> {
         let mut opener = self.reading.lock();
         let mut left = length;

@@ -1,6 +1,6 @@
-//! Tokens: 256 random bits that a client says, of which servers keep the digest.
+//! Tokens: 256 random bits that a client sends, and of which servers store the digest.
 //!
-//! Their randomness is what makes the plain SHA-256 enough: there is nothing to guess.
+//! A plain SHA-256 digest is enough, because a random token cannot be guessed.
 
 use std::fmt;
 use std::path::Path;
@@ -13,22 +13,22 @@ use zeroize::Zeroizing;
 use crate::files::{BadFile, read_secret};
 use crate::secret::Secret;
 
-/// So that people, and tools that look for leaked secrets, know one when they see it.
+/// Prefix by which people, and tools that search for leaked secrets, recognise a token.
 const PREFIX: &str = "causeway_";
-/// Characters of the longest that is looked at.
+/// Maximum number of characters.
 const MOST: usize = 512;
 
-/// What a client says.
+/// A client's token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token(Secret);
 
-/// Not a token.
+/// The text is not a token.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("a token is one line of printable characters without spaces")]
+#[error("invalid token; expected one line of printable characters without spaces")]
 pub struct BadToken;
 
 impl Token {
-    /// A fresh one.
+    /// Generates a token.
     #[must_use]
     pub fn generate() -> Token {
         let bits: Zeroizing<[u8; 32]> = Zeroizing::new(rand::random());
@@ -42,7 +42,7 @@ impl Token {
         Token(Secret::new(text))
     }
 
-    /// As somebody wrote it; white space around it does not count.
+    /// Parses a token; surrounding white space is ignored.
     ///
     /// # Errors
     /// [`BadToken`].
@@ -54,7 +54,7 @@ impl Token {
         Ok(Token(Secret::new(text)))
     }
 
-    /// The one that a file holds, which others must not be able to read.
+    /// Reads a token from a file, which others must not be able to read.
     ///
     /// # Errors
     /// [`BadFile`].
@@ -63,14 +63,14 @@ impl Token {
         Token::parse(text.reveal()).map_err(|error| BadFile::new(path, error))
     }
 
-    /// For the message that says it.
+    /// The token's text, for the message that sends it.
     #[must_use]
     pub fn reveal(&self) -> &str {
-        // It was all ASCII when it was made.
+        // The constructors have checked that the text is ASCII.
         std::str::from_utf8(self.0.reveal()).unwrap_or_default()
     }
 
-    /// What servers keep.
+    /// The digest that servers store.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         TokenHash(Sha256::digest(self.0.reveal()).into())
@@ -82,7 +82,7 @@ impl Token {
 pub struct TokenHash(pub [u8; 32]);
 
 impl TokenHash {
-    /// Whether both are of the same token, in a time that does not tell how much of them is alike.
+    /// Compares two digests in constant time, so that the time reveals nothing about them.
     #[must_use]
     pub fn matches(&self, other: &TokenHash) -> bool {
         self.0.ct_eq(&other.0).into()

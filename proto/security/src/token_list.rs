@@ -1,8 +1,10 @@
-//! A server's list of tokens: a file of digests, users and days, read again whenever it has changed.
+//! A server's list of tokens: a file with digests, users and expiry dates, which is read again whenever
+//! it has changed.
 //!
-//! One token a line, `SHA256 USER [UNTIL]`: the digest in hexadecimal digits, a name without spaces, and the
-//! day (`2026-12-31`, UTC, until its end) or second of Unix time until which it counts. `#` begins a comment.
-//! Taking a line out revokes the token. Invariant: whatever is wrong with file or line, nobody is let in by it.
+//! One token per line, `SHA256 USER [UNTIL]`: the digest in hexadecimal digits, a name without spaces,
+//! and the expiry. That is a day (`2026-12-31`, UTC, to its end) or a second of Unix time. `#` begins a
+//! comment. Removing a line revokes the token. Invariant: an unreadable file or an invalid line admits
+//! nobody.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,30 +16,30 @@ use parking_lot::Mutex;
 use crate::files::{BadFile, read_public};
 use crate::token::{Token, TokenHash};
 
-/// Longer than any system's clock takes to its next value.
+/// Longer than the resolution of any system's clock.
 const TICK: Duration = Duration::from_secs(2);
 const SECONDS_A_DAY: u64 = 86_400;
 
-/// A client is not let in.
+/// Why a client is not admitted.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NotAuthenticated {
-    /// It has said nothing.
-    #[error("the node wants a token or a client certificate, and got neither")]
+    /// The client has sent no credentials.
+    #[error("the node requires a token or a client certificate; configure one of them")]
     Nothing,
-    /// It is not on the list (any more).
-    #[error("the token is not known here, or was revoked")]
+    /// The token is not on the list, or not any more.
+    #[error("the token is unknown or was revoked; ask for a new one")]
     Unknown,
-    /// Its day is over.
-    #[error("the token has expired")]
+    /// The token has expired.
+    #[error("the token has expired; ask for a new one")]
     Expired,
     /// The list cannot be read.
     #[error(
-        "the node cannot read its list of tokens, and lets nobody in by a token until it can; its log and /healthz say why"
+        "the node cannot read its list of tokens and rejects all tokens; its log and /healthz give the reason"
     )]
     Unreadable,
 }
 
-/// See the module.
+/// A list of tokens in a file; see the module.
 #[derive(Debug)]
 pub struct TokenList {
     path: PathBuf,
@@ -48,24 +50,24 @@ pub struct TokenList {
 struct Read {
     stamp: Option<Stamp>,
     tokens: Vec<Listed>,
-    state: State,
-    /// The state that [`TokenList::news`] has given last.
-    reported: State,
+    state: TokenListState,
+    /// The last state that [`TokenList::news`] has returned.
+    reported: TokenListState,
 }
 
-/// How a list could be read.
+/// Result of reading a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum State {
-    /// As a whole.
+pub enum TokenListState {
+    /// The whole file is valid.
     #[default]
     Good,
-    /// But for these lines, counted from 1, which let nobody in.
+    /// These lines, counted from 1, are invalid and admit nobody.
     Wrong(Vec<usize>),
-    /// Not at all: nobody is let in by a token. Why.
+    /// The file cannot be read, so no token is admitted. Contains the reason.
     Unreadable(String),
 }
 
-/// Another file, or the same with other contents, has another.
+/// Identifies a version of the file. Another file, or a changed one, has another stamp.
 type Stamp = (u64, u64, i64, i64, u64, i64, i64);
 
 #[derive(Debug)]
@@ -76,15 +78,15 @@ struct Listed {
 }
 
 impl TokenList {
-    /// The list in a file, which must be without mistakes to begin with.
+    /// Loads the list, which must be without errors at first.
     ///
     /// # Errors
-    /// [`BadFile`] with the number of the line that is wrong, and nothing of what it says.
+    /// [`BadFile`] with the number of the invalid line, and nothing of its contents.
     pub fn load(path: &Path) -> Result<TokenList, BadFile> {
         let (tokens, wrong) = parse(&text(path)?);
         if let Some(line) = wrong.first() {
             let problem = format!(
-                "line {line}: write SHA256 USER [UNTIL], such as \"ab12… alice 2026-12-31\""
+                "line {line} is invalid; expected SHA256 USER [UNTIL], e.g. \"ab12… alice 2026-12-31\""
             );
             return Err(BadFile::new(path, problem));
         }
@@ -93,21 +95,21 @@ impl TokenList {
             read: Mutex::new(Read {
                 stamp: None,
                 tokens,
-                state: State::Good,
-                reported: State::Good,
+                state: TokenListState::Good,
+                reported: TokenListState::Good,
             }),
         })
     }
 
-    /// How the file can be read now.
-    pub fn state(&self, now: SystemTime) -> State {
+    /// Reads the file if it has changed, and returns its state.
+    pub fn state(&self, now: SystemTime) -> TokenListState {
         let mut read = self.read.lock();
         read.renew(&self.path, now);
         read.state.clone()
     }
 
-    /// How the file could be read last, if that is not what this has given before.
-    pub fn news(&self) -> Option<State> {
+    /// The state of the last reading, if it differs from the one that this function returned before.
+    pub fn news(&self) -> Option<TokenListState> {
         let mut read = self.read.lock();
         if read.state == read.reported {
             return None;
@@ -116,7 +118,7 @@ impl TokenList {
         Some(read.state.clone())
     }
 
-    /// The user of a token, as the file is now.
+    /// The user of a token, according to the current file.
     ///
     /// # Errors
     /// [`NotAuthenticated`].
@@ -126,9 +128,10 @@ impl TokenList {
         let hash = token.hash();
         let found = read.tokens.iter().find(|listed| listed.hash.matches(&hash));
         let found = found.ok_or(match read.state {
-            State::Unreadable(_) => NotAuthenticated::Unreadable,
+            TokenListState::Unreadable(_) => NotAuthenticated::Unreadable,
             _ => NotAuthenticated::Unknown,
         })?;
+        // A clock before 1970 is not set. Tokens with an expiry then count as expired.
         let now = now
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(u64::MAX, |since| since.as_secs());
@@ -142,28 +145,29 @@ impl TokenList {
 impl Read {
     fn renew(&mut self, path: &Path, now: SystemTime) {
         let stamp = stamp(path).filter(|_| is_settled(path, now));
-        // A file that is gone has no stamp, and is looked for again each time.
+        // A missing file has no stamp, so it is looked for again each time.
         if stamp.is_some() && stamp == self.stamp {
             return;
         }
         let text = text(path);
-        // What could not be read, for want of descriptors say, is tried again with the next call.
+        // If reading failed, for example for lack of descriptors, the next call tries again.
         self.stamp = stamp.filter(|_| text.is_ok());
         (self.tokens, self.state) = match text {
             Ok(text) => {
                 let (tokens, wrong) = parse(&text);
                 let state = match wrong.is_empty() {
-                    true => State::Good,
-                    false => State::Wrong(wrong),
+                    true => TokenListState::Good,
+                    false => TokenListState::Wrong(wrong),
                 };
                 (tokens, state)
             }
-            Err(error) => (Vec::new(), State::Unreadable(error.to_string())),
+            Err(error) => (Vec::new(), TokenListState::Unreadable(error.to_string())),
         };
     }
 }
 
-// Files that change twice within a tick of the system's clock keep their stamp, so a fresh one is not relied on.
+// Whether the file's stamp is reliable. A file that changes twice within a tick of the system's clock
+// keeps its stamp, so a recent one is not relied on.
 fn is_settled(path: &Path, now: SystemTime) -> bool {
     let changed = fs::metadata(path).and_then(|of| of.modified());
     changed.is_ok_and(|changed| now.duration_since(changed).is_ok_and(|age| age > TICK))
@@ -183,10 +187,11 @@ fn stamp(path: &Path) -> Option<Stamp> {
 }
 
 fn text(path: &Path) -> Result<String, BadFile> {
-    String::from_utf8(read_public(path)?).map_err(|_| BadFile::new(path, "it is no text"))
+    String::from_utf8(read_public(path)?)
+        .map_err(|_| BadFile::new(path, "the file is not UTF-8 text"))
 }
 
-// The tokens, and the numbers of the lines that are wrong.
+// Returns the tokens, and the numbers of the invalid lines.
 fn parse(text: &str) -> (Vec<Listed>, Vec<usize>) {
     let (mut tokens, mut wrong) = (Vec::new(), Vec::new());
     for (number, line) in (1..).zip(text.lines()) {
@@ -216,7 +221,8 @@ fn listed(line: &str) -> Option<Listed> {
         .then_some(Listed { hash, user, until })
 }
 
-// The second of Unix time at which a day is over, or as it is written.
+// Parses an expiry into the second of Unix time at which it takes effect: the end of a day, or the given
+// second.
 fn end_of(text: &str) -> Option<u64> {
     let mut parts = text.split('-');
     let (year, month, day) = (parts.next()?, parts.next(), parts.next());
@@ -231,7 +237,7 @@ fn end_of(text: &str) -> Option<u64> {
     Some((days + 1) * SECONDS_A_DAY)
 }
 
-// Of the Gregorian calendar.
+// Days since 1970 in the Gregorian calendar.
 fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
     const BEFORE_MONTH: [u64; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
     let leaps = |year: u64| year / 4 - year / 100 + year / 400;
@@ -266,10 +272,10 @@ mod tests {
         let mut read = Read {
             stamp: None,
             tokens: Vec::new(),
-            state: State::Good,
-            reported: State::Good,
+            state: TokenListState::Good,
+            reported: TokenListState::Good,
         };
-        // A folder can be looked at, and not be read.
+        // A folder has metadata, but reading it fails.
         read.renew(folder.path(), SystemTime::now() + 60 * TICK);
         assert_eq!(read.stamp, None);
         let file = folder.path().join("tokens");
@@ -294,7 +300,7 @@ mod tests {
         for round in 0..3 {
             assert_eq!(ask(), Err(NotAuthenticated::Unreadable));
             match list.news() {
-                Some(State::Unreadable(why)) if round == 0 => {
+                Some(TokenListState::Unreadable(why)) if round == 0 => {
                     assert!(why.contains("chmod") && why.contains("tokens"), "{why}");
                 }
                 news => assert!(news.is_none() && round > 0, "{news:?}"),
@@ -302,14 +308,14 @@ mod tests {
         }
         fs::remove_file(&path).unwrap();
         let gone = list.state(SystemTime::now());
-        assert!(matches!(gone, State::Unreadable(_)), "{gone:?}");
+        assert!(matches!(gone, TokenListState::Unreadable(_)), "{gone:?}");
         assert_eq!(list.news(), Some(gone));
         fs::write(&path, format!("{good}\nnonsense\n")).unwrap();
         assert!(ask().is_ok());
-        assert_eq!(list.news(), Some(State::Wrong(vec![3])));
+        assert_eq!(list.news(), Some(TokenListState::Wrong(vec![3])));
         fs::write(&path, good).unwrap();
         assert!(ask().is_ok());
-        assert_eq!(list.news(), Some(State::Good));
+        assert_eq!(list.news(), Some(TokenListState::Good));
     }
 
     #[test]
@@ -368,11 +374,11 @@ mod tests {
         let stranger = Token::generate();
         assert_eq!(list.user(&stranger, at(0)), Err(NotAuthenticated::Unknown));
 
-        // Revoked, with a line beside it that nobody understands.
+        // One token is removed, and an invalid line is added.
         write(format!("nonsense\n{} bob\n", bob.hash()));
         assert_eq!(list.user(&alice, at(0)), Err(NotAuthenticated::Unknown));
         assert_eq!(list.user(&bob, at(u64::MAX / 4)), Ok("bob".to_owned()));
-        // Without the file nobody is let in.
+        // Without the file, nobody is admitted.
         fs::remove_file(&path).unwrap();
         assert_eq!(list.user(&bob, at(0)), Err(NotAuthenticated::Unreadable));
     }

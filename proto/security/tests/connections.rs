@@ -1,4 +1,5 @@
-//! Both ends of a connection in one process: who is believed, who is not, and that bytes come through.
+//! Both ends of a connection in one process: which peers are accepted and rejected, and that bytes arrive
+//! unchanged.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -25,7 +26,7 @@ fn pair() -> (TcpStream, TcpStream) {
 
 type Outcome = Result<(TcpStream, Arc<Records>), NotSecured>;
 
-// What the handshake brings at either end.
+// Runs the handshake and returns its result at either end.
 fn shake(client: Handshake, server: Handshake) -> (Outcome, Outcome) {
     let (near, far) = pair();
     let serving = std::thread::spawn(move || {
@@ -91,7 +92,7 @@ fn who_has_taken_leave_and_talks_on_is_not_listened_to() {
     while client.wants_write() {
         client.write_tls(&mut near).unwrap();
     }
-    // More than anybody reads at once, so that some of it comes by itself.
+    // More than one read takes, so that some of it arrives separately.
     let _ = near.write_all(&[23; 200_000]);
     let (ended, all) = told.recv_timeout(LIMIT).expect("it reads for ever");
     assert!(ended);
@@ -108,7 +109,7 @@ fn who_has_another_certificate_is_not_taken_for_the_session() {
     let (client, server) = shake(pinned(own.fingerprint()).unwrap(), impostor);
     assert!(matches!(client, Err(NotSecured::Tls(_))), "{client:?}");
     assert!(server.is_err());
-    // The right certificate without its key is worth nothing either.
+    // The right certificate without its key is rejected too.
     let stolen = SessionCertificate {
         certificate: own.certificate.clone(),
         key: other.key,
@@ -247,7 +248,7 @@ fn an_authority_goes_on_from_its_files() {
     let server = ServerTls::load(&node, &node_key, ClientCertificates::None).unwrap();
     let asking = client(&certificate, None).handshake("node1").unwrap();
     assert!(shake(asking, server.handshake().unwrap()).0.is_ok());
-    // A key that belongs to another certificate is told at once.
+    // A key that belongs to another certificate is reported at once.
     assert!(ServerTls::load(&node, &key, ClientCertificates::None).is_err());
     assert!(again.user("not a name", valid()).is_err());
 }
@@ -255,7 +256,8 @@ fn an_authority_goes_on_from_its_files() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    // However plain bytes are cut before, and sealed ones on the way, they come out as they went in.
+    // Bytes arrive unchanged, however plain bytes are split before encryption, and encrypted bytes on the
+    // way.
     #[test]
     fn bytes_come_out_in_their_order(
         words in prop::collection::vec(prop_oneof![0..50usize, 16_000..60_000usize], 1..12),
@@ -312,6 +314,6 @@ fn a_key_of_another_certificate_is_told_from_a_broken_one() {
         for file in [&certificate, &key] {
             assert!(error.contains(file.to_str().unwrap()), "{error}");
         }
-        assert!(error.contains("it is not the key of"), "{error}");
+        assert!(error.contains("the key does not belong to"), "{error}");
     }
 }

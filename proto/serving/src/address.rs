@@ -2,16 +2,16 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Not an address to listen on.
+/// The text is not an address to listen on. The second field is the default port.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "{0:?} is no address to listen on: write ADDR:PORT, such as 127.0.0.1:{1} or [::1]:{1} (port 0 takes a free one), or, for \
-     causewayd, unix:/PATH of at most 107 bytes"
+    "invalid listen address {0:?}; expected ADDR:PORT, e.g. 127.0.0.1:{1} or [::1]:{1} (port 0 selects a free one), or \
+     for causewayd unix:/PATH of at most 107 bytes"
 )]
 pub struct BadAddress(pub String, pub u16);
 
-/// Reads `ADDR:PORT` or `ADDR` (with the server's usual port). Addresses are numbers: a name may have
-/// several, and which of them is served would depend on the moment.
+/// Parses `ADDR:PORT` or `ADDR` (with the server's default port). Only IP addresses are accepted: a name
+/// may have several, and the one in use would depend on the resolver.
 ///
 /// # Errors
 /// [`BadAddress`] for anything else.
@@ -26,7 +26,7 @@ pub fn parse_listen(text: &str, usual_port: u16) -> Result<SocketAddr, BadAddres
         .map_err(|_| BadAddress(text.to_owned(), usual_port))
 }
 
-/// Whether only this machine can reach it.
+/// Whether only this machine can reach the address.
 #[must_use]
 pub fn is_loopback(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()

@@ -1,6 +1,7 @@
-//! How much at once, in all and of one: connections of an address, sessions and memory of a user.
+//! Limits, in total and for each key: connections of an address, sessions and memory of a user.
 //!
-//! Invariant: what was counted in is counted out when its [`Place`] or [`Permit`] is dropped, whatever happened.
+//! Invariant: each [`Place`] or [`Permit`] is subtracted from the counts when it is dropped, whatever
+//! happened.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Counts what is inside, by who it is of. A clone counts with it.
+/// Counts amounts in total and by key, up to limits. Clones share their counts.
 #[derive(Clone)]
 pub struct Tally<Key> {
     limit: u64,
@@ -27,24 +28,24 @@ struct Inside<Key> {
     of: HashMap<Key, u64>,
 }
 
-/// What one holds of it, given back when dropped.
+/// An amount that was counted. Dropping it gives the amount back.
 pub struct Place<Key: Eq + Hash> {
     inside: Arc<Mutex<Inside<Key>>>,
     key: Key,
     amount: u64,
 }
 
-/// There is no room.
+/// The reason why a limit refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// For anybody.
+    /// The total limit is reached.
     InAll,
-    /// For this one.
+    /// The limit of this key is reached.
     OfThisOne,
 }
 
 impl<Key: Clone + Eq + Hash> Tally<Key> {
-    /// For so much in all, and so much of each.
+    /// Creates limits: `limit` in total, `each` for each key.
     #[must_use]
     pub fn new(limit: u64, each: u64) -> Tally<Key> {
         let inside = Inside {
@@ -58,10 +59,10 @@ impl<Key: Clone + Eq + Hash> Tally<Key> {
         }
     }
 
-    /// A place for so much.
+    /// Counts an amount for a key.
     ///
     /// # Errors
-    /// [`Full`], and nothing was counted.
+    /// [`Full`] when a limit would be exceeded. Nothing is counted then.
     pub fn take(&self, key: Key, amount: u64) -> Result<Place<Key>, Full> {
         let mut inside = self.inside.lock();
         let has = inside.of.get(&key).copied().unwrap_or(0);
@@ -95,19 +96,20 @@ impl<Key: Eq + Hash> Drop for Place<Key> {
     }
 }
 
-/// Gives connections their places, by the addresses that they come from. A clone gives the same places.
+/// Admits connections, with limits in total and for each peer. Clones share their counts.
 ///
-/// A place is for a peer that has not shown yet what it wants. Where places are short, the connection that has said
-/// nothing for longest leaves, so that silent peers keep nobody out. A connection that has come just now is given
-/// [`GRACE`]: an honest peer is done by then. Until then connections may take [`BURST`] times the places.
+/// A connection is *silent* until its peer has shown what it wants, and *settled* afterwards. When a limit
+/// is reached, a newcomer displaces the connection that has been silent for longest, so silent peers cannot
+/// keep others out. A connection younger than [`GRACE`] is not displaced, because honest peers need that
+/// time. Meanwhile the limits may be exceeded by the factor [`BURST`].
 #[derive(Clone)]
 pub struct Admission(Arc<Gate>);
 
-/// A connection that has said nothing for so long leaves for a newcomer.
+/// Age from which a silent connection may be displaced by a newcomer.
 pub const GRACE: Duration = Duration::from_secs(1);
-/// Connections may take so many times the places as long as each is younger than [`GRACE`].
+/// Factor by which connections may exceed the limits while each of them is younger than [`GRACE`].
 pub const BURST: usize = 4;
-/// At most one line of the log in so long tells of connections that are closed, and one of those that are refused.
+/// Shortest time between two log lines about displaced connections, and between two about refused ones.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 struct Gate {
@@ -122,33 +124,33 @@ struct Rooms {
     silent: usize,
     settled: usize,
     last: u64,
-    /// Since the last line of the log about it.
+    /// Displaced connections since the last log line about them.
     displaced: u64,
     displaced_told: Option<Instant>,
     refused: u64,
     refused_told: Option<Instant>,
 }
 
-/// The connections of one household.
+/// The connections of one peer: of an IPv4 address, or of an IPv6 /64.
 #[derive(Default)]
 struct Room {
-    /// Since when each is silent, and how it is told to leave.
+    /// The silent connections: since when each is silent, and the channel that tells it to close.
     silent: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
     settled: usize,
 }
 
-/// One connection's place, given back when dropped.
+/// The admission of one connection. Dropping it gives the place back.
 pub struct Permit {
     gate: Arc<Gate>,
     peer: IpAddr,
     number: u64,
-    /// `None`: the connection has settled.
+    /// When the connection became silent. `None` if it has settled.
     silent_since: Option<Instant>,
     told: Option<oneshot::Receiver<()>>,
 }
 
 impl Admission {
-    /// At most `limit`, and at most `per_peer` from one address.
+    /// Creates limits: `limit` connections in total, `per_peer` for each peer.
     #[must_use]
     pub fn new(limit: usize, per_peer: usize) -> Admission {
         Admission(Arc::new(Gate {
@@ -158,7 +160,7 @@ impl Admission {
         }))
     }
 
-    /// A place, unless connections that have settled have all that there are for this peer.
+    /// Admits a connection. `None` if settled connections fill the total limit or this peer's.
     #[must_use]
     pub fn admit(&self, peer: IpAddr) -> Option<Permit> {
         self.admit_at(peer, Instant::now())
@@ -173,6 +175,7 @@ impl Admission {
             rooms.tell_refused(address, now);
             return None;
         }
+        // The peer's own limit comes first: a peer that exceeds it displaces only its own connections.
         let displaced =
             own >= gate.per_peer && rooms.displace(peer, now, own >= BURST * gate.per_peer);
         let all = rooms.silent + rooms.settled;
@@ -211,7 +214,7 @@ impl Room {
 }
 
 impl Rooms {
-    /// The household with the most silent connections: of two, the one that has been silent for longer.
+    /// The peer with the most silent connections. Of two equal ones, that with the oldest.
     fn largest(&self) -> Option<IpAddr> {
         let order = |room: &Room| {
             let oldest = room.silent.first_key_value().map(|((since, _), _)| *since);
@@ -221,8 +224,8 @@ impl Rooms {
         largest.map(|(peer, _)| *peer)
     }
 
-    /// Tells the connection of this household to leave that has been silent for longest; one younger than [`GRACE`]
-    /// only if it must be.
+    /// Tells the peer's oldest silent connection to close. One younger than [`GRACE`] is displaced only if
+    /// it must be.
     fn displace(&mut self, peer: IpAddr, now: Instant, must: bool) -> bool {
         let Some(room) = self.of.get_mut(&peer) else {
             return false;
@@ -233,7 +236,7 @@ impl Rooms {
         if !must && now.saturating_duration_since(oldest.key().0) < GRACE {
             return false;
         }
-        // Its task gives nothing back any more: its place is free now.
+        // Its place is free from now on. The displaced connection's `Permit` gives nothing back later.
         let _ = oldest.remove().send(());
         let others = room.len();
         self.silent -= 1;
@@ -244,14 +247,14 @@ impl Rooms {
                 address = %peer,
                 others_of_it = others,
                 closed_in_all,
-                "the places for connections are short: a connection of this address is closed for a newcomer, because \
-                 it was silent for longest"
+                "the connection limit is reached: closed the connection of this address that was idle longest to admit \
+                 a new one"
             );
         }
         true
     }
 
-    /// The log hears of a newcomer for whom there is no place.
+    /// Counts a refused newcomer, and logs it if the last line is old enough.
     fn tell_refused(&mut self, address: IpAddr, now: Instant) {
         self.refused += 1;
         if is_due(&mut self.refused_told, now) {
@@ -259,13 +262,13 @@ impl Rooms {
             tracing::warn!(
                 %address,
                 refused_in_all,
-                "a connection from this address is refused: connections that are in use have all places"
+                "connection from this address refused: the connection limit is reached by connections in use"
             );
         }
     }
 }
 
-/// Whether the log may be told again; then it is told now.
+/// Whether the next log line is due. If so, the time of this one is noted.
 fn is_due(told: &mut Option<Instant>, now: Instant) -> bool {
     let is_due = told.is_none_or(|last| now.saturating_duration_since(last) >= REPORT_EVERY);
     if is_due {
@@ -275,7 +278,7 @@ fn is_due(told: &mut Option<Instant>, now: Instant) -> bool {
 }
 
 impl Permit {
-    /// The peer has taken a step that it can take once only: it counts as silent from now on.
+    /// Records that the peer has taken a step that is possible only once. Its silence counts from now on.
     pub fn progress(&mut self) {
         self.progress_at(Instant::now());
     }
@@ -291,10 +294,10 @@ impl Permit {
         }
     }
 
-    /// The peer has shown what it wants: nobody takes its place any more.
+    /// Records that the peer has shown what it wants. Nobody can displace the connection any more.
     ///
     /// # Errors
-    /// [`Full`]: those who have settled have all places, or it was told to leave.
+    /// [`Full`] when settled connections fill a limit, or this connection was displaced already.
     pub fn settle(&mut self) -> Result<(), Full> {
         let Some(since) = self.silent_since else {
             return Ok(());
@@ -316,7 +319,7 @@ impl Permit {
         Ok(())
     }
 
-    /// Ready once the connection has to leave for another.
+    /// Ready when the connection must close for a newcomer.
     pub fn poll_displaced(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(told) = &mut self.told else {
             return Poll::Pending;
@@ -326,7 +329,7 @@ impl Permit {
                 self.told = None;
                 Poll::Ready(())
             }
-            // Nobody can tell it any more.
+            // The sender is gone, so no displacement can follow.
             Poll::Ready(Err(_)) => {
                 self.told = None;
                 Poll::Pending
@@ -335,7 +338,7 @@ impl Permit {
         }
     }
 
-    /// Waits until the connection has to leave for another.
+    /// Waits until the connection must close for a newcomer.
     pub async fn displaced(&mut self) {
         std::future::poll_fn(|cx| self.poll_displaced(cx)).await;
     }
@@ -359,14 +362,14 @@ impl Drop for Permit {
         }
         match self.silent_since {
             Some(_) if left => rooms.silent -= 1,
-            // Told to leave: its place was given away then.
+            // The connection was displaced, and its place was given away at that time.
             Some(_) => {}
             None => rooms.settled -= 1,
         }
     }
 }
 
-/// Whose an address is: whoever has one IPv6 address has its whole /64.
+/// The peer that an address counts for. A host with one IPv6 address usually has its whole /64.
 pub fn household(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
@@ -397,7 +400,7 @@ mod tests {
         first.progress_at(at(2));
         let mut third = admit(3);
         assert!(!is_displaced(&mut first) && is_displaced(&mut second));
-        // Its place was given away once.
+        // The place of `second` was given away once, so dropping it frees nothing.
         drop(second);
         let fourth = admit(4);
         assert!(is_displaced(&mut first) && !is_displaced(&mut third));

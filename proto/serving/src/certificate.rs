@@ -1,27 +1,26 @@
-//! Warns before a server's own certificate is over, and when it is.
+//! Warns before a server's own certificate expires, and after it has expired.
 //!
-//! What it is not: it renews nothing; a server is started anew with a new certificate.
+//! This module renews nothing: a new certificate needs a restart of the server.
 
 use std::time::{Duration, SystemTime};
 
 use causeway_security::OwnCertificate;
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// From so long before its end.
+/// Warnings start this long before the end.
 const SOON: Duration = Duration::from_secs(30 * 86_400);
-const CURE: &str =
-    "make a new one (causeway certs node NAME) in its place, and start this server anew";
+const CURE: &str = "replace the certificate (causeway certs node NAME) and restart this server";
 
-/// How a certificate stands.
+/// The state of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outlook {
     Good,
-    /// It ends in so many whole days.
+    /// The certificate expires in this number of whole days.
     Soon(u64),
     Over,
 }
 
-/// Says so in the log now and once a day, for as long as the server runs.
+/// Logs the warning now and once a day, as long as the server runs.
 pub async fn watch_certificate(certificate: OwnCertificate) {
     let Some(ends) = certificate.ends() else {
         return;
@@ -31,10 +30,15 @@ pub async fn watch_certificate(certificate: OwnCertificate) {
         match outlook(ends, SystemTime::now()) {
             Outlook::Good => {}
             Outlook::Soon(days) => {
-                tracing::warn!(%file, ends = date, days, cure = CURE, "the certificate is soon over")
+                tracing::warn!(%file, ends = date, days, cure = CURE, "the server's certificate expires soon")
             }
             Outlook::Over => {
-                tracing::error!(%file, ends = date, cure = CURE, "the certificate is over: clients refuse it")
+                tracing::error!(
+                    %file,
+                    ends = date,
+                    cure = CURE,
+                    "the server's certificate has expired; clients refuse to connect"
+                )
             }
         }
         tokio::time::sleep(DAY).await;
@@ -49,7 +53,8 @@ fn outlook(ends: SystemTime, now: SystemTime) -> Outlook {
     }
 }
 
-/// The day, in UTC, as `2026-11-22`; a certificate's last year is 9999, which the form has.
+/// The date in UTC, as `2026-11-22`. The last possible year of a certificate is 9999, which this format can
+/// express.
 fn date(at: SystemTime) -> String {
     let moment = humantime::format_rfc3339_seconds(at).to_string();
     moment.split('T').next().unwrap_or_default().to_owned()

@@ -1,9 +1,10 @@
-//! As many open descriptors as the system lets a process have.
+//! Raises the limit of open file descriptors.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the limit of open descriptors to the most that this process may set. A shell gives 1,024, and servers that
-/// admit more connections than that would answer nobody any more, those included whom they know.
+/// Raises the limit of open file descriptors to the maximum that this process may set. A shell's default is
+/// 1,024. A server that admits more connections than that could accept no other one, not even from
+/// authenticated clients.
 pub fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -11,7 +12,7 @@ pub fn raise_descriptors() {
         maximum: limit.maximum,
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, limit = ?limit.current, "the limit of open descriptors stays as it is");
+        tracing::warn!(%error, limit = ?limit.current, "the limit of open file descriptors cannot be raised");
     }
 }
 

@@ -1,30 +1,30 @@
-//! Counts as Prometheus reads them: its text format, version 0.0.4.
+//! Writes metrics in Prometheus' text format, version 0.0.4.
 //!
-//! What it is not: it counts nothing. Invariant: every name has the server's prefix, and a family is written once,
-//! with its help and its type before its samples.
+//! This module counts nothing. Invariant: every name has the server's prefix. A family is written once,
+//! with its help and type before its samples.
 
 use std::fmt::Write;
 
-/// What the format is called in HTTP.
+/// The media type of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Whether a number can become less.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It only grows, for as long as the process lives; its name ends in `_total`.
+    /// The value only grows while the process lives. The name ends in `_total`.
     Counter,
-    /// It is as it is now.
+    /// The value can grow and shrink.
     Gauge,
 }
 
-/// A text that is being written.
+/// The text while it is written.
 #[derive(Debug)]
 pub struct Exposition {
     prefix: &'static str,
     text: String,
 }
 
-/// A family of which samples are being written.
+/// A family whose samples are being written.
 #[derive(Debug)]
 pub struct Family<'a> {
     text: &'a mut String,
@@ -32,7 +32,7 @@ pub struct Family<'a> {
 }
 
 impl Exposition {
-    /// Of names that begin with `prefix` and an underscore.
+    /// Starts a text whose names begin with `prefix` and an underscore.
     #[must_use]
     pub fn new(prefix: &'static str) -> Exposition {
         Exposition {
@@ -41,14 +41,14 @@ impl Exposition {
         }
     }
 
-    /// Begins a family; `help` is a sentence without its full stop.
+    /// Begins a family. `help` is a sentence without its full stop.
     pub fn family(&mut self, kind: Kind, name: &str, help: &str) -> Family<'_> {
         let name = format!("{}_{name}", self.prefix);
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
         };
-        // To a string it cannot fail; nor below.
+        // Writing to a string cannot fail, here and below.
         let _ = write!(self.text, "# HELP {name} {help}.\n# TYPE {name} {kind}\n");
         Family {
             text: &mut self.text,
@@ -66,7 +66,7 @@ impl Exposition {
         self.family(Kind::Gauge, name, help).sample(&[], value);
     }
 
-    /// The whole.
+    /// The complete text.
     #[must_use]
     pub fn finish(self) -> String {
         self.text
@@ -74,7 +74,7 @@ impl Exposition {
 }
 
 impl Family<'_> {
-    /// One number of the family, with its labels.
+    /// Writes a sample with its labels.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: u64) -> &mut Self {
         self.text.push_str(&self.name);
         for (n, (label, of)) in labels.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A configuration file: its shape, and where in it something is wrong.
+//! Configuration files: their table, and the position of errors in them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,43 +8,44 @@ use toml::Spanned;
 /// A configuration file could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BadFile {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: {error}", path.display())]
     Unreadable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: std::io::Error,
     },
-    /// Others can change it.
+    /// Other users can change the file.
     #[error(transparent)]
     Exposed(#[from] causeway_security::BadFile),
-    /// It says what no setting means.
+    /// The contents are not valid.
     #[error("{}:{line}: {message}", path.display())]
     Wrong {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// The line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// The error in that line.
         message: String,
     },
 }
 
-/// A file that was read and has the right shape, with what is needed to point into it.
+/// The table of a file, with the text, to find the line of an error.
 #[derive(Debug)]
 pub struct ConfigFile<Table> {
     path: PathBuf,
     text: String,
-    /// What it says.
+    /// The contents.
     pub table: Table,
 }
 
 impl<Table: DeserializeOwned> ConfigFile<Table> {
-    /// Reads a file.
+    /// Reads and parses a file.
     ///
     /// # Errors
-    /// [`BadFile`] when it cannot be read, everybody can change it, it is no TOML, or has an unknown key.
+    /// [`BadFile`] when the file cannot be read, everybody can change it, it is not TOML, or it has an
+    /// unknown key.
     pub fn read(path: &Path) -> Result<Self, BadFile> {
         causeway_security::check_settings(path)?;
         let text = std::fs::read_to_string(path).map_err(|error| BadFile::Unreadable {
@@ -54,10 +55,10 @@ impl<Table: DeserializeOwned> ConfigFile<Table> {
         ConfigFile::parse(path, text)
     }
 
-    /// Reads a file that need not be there.
+    /// As [`ConfigFile::read`], for a file that may be missing. Returns `None` if it is.
     ///
     /// # Errors
-    /// As [`ConfigFile::read`]; that there is no file is no error.
+    /// As [`ConfigFile::read`], except for a missing file.
     pub fn read_if_there(path: &Path) -> Result<Option<Self>, BadFile> {
         match ConfigFile::read(path) {
             Err(BadFile::Unreadable { error, .. })
@@ -69,7 +70,7 @@ impl<Table: DeserializeOwned> ConfigFile<Table> {
         }
     }
 
-    /// Understands a text that was read from `path`.
+    /// Parses a text that was read from `path`.
     ///
     /// # Errors
     /// As [`ConfigFile::read`].
@@ -86,7 +87,7 @@ impl<Table: DeserializeOwned> ConfigFile<Table> {
         })
     }
 
-    /// The error that points at a value of this file.
+    /// An error with the position of a value of this file.
     #[must_use]
     pub fn wrong<T>(&self, at: &Spanned<T>, message: &dyn std::fmt::Display) -> BadFile {
         BadFile::Wrong {

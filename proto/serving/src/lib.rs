@@ -1,27 +1,28 @@
-//! What the two servers, `causewayd` and `causeway-devmgr`, do alike around their real work.
+//! The parts that the two servers, `causewayd` and `causeway-devmgr`, have in common.
 //!
-//! - [`ConfigFile`]: a TOML file whose mistakes are named with their line;
+//! - [`ConfigFile`]: a TOML file, with the line number of each error;
 //! - [`parse_listen`], [`is_loopback`]: addresses to listen on;
-//! - [`admission`]: how much at once, in all and of one: connections of a peer, sessions of a user;
-//! - [`door`]: what strangers may cost until they are let in: connections, messages, time;
-//! - [`logging`]: what is logged and how;
-//! - [`watch_certificate`]: a warning before the server's certificate is over;
+//! - [`admission`]: limits, in total and for each peer or user: connections, sessions, memory;
+//! - [`gate`]: limits for unauthenticated connections: number, messages, time;
+//! - [`logging`]: filter and format of the log;
+//! - [`watch_certificate`]: a warning before the server's certificate expires;
 //! - [`notify`]: readiness, for systemd;
-//! - [`refusal`]: the last word to a peer that speaks TLS where there is none, or none where there is;
+//! - [`refusal`]: the last message to a peer that uses TLS where there is none, or does not use it where it
+//!   is required;
 //! - [`watched`], [`exposition`]: `/healthz` and `/metrics`;
-//! - [`services`]: a port's gRPC services, with health and reflection.
+//! - [`services`]: the gRPC services of a port, with health and reflection.
 //!
-//! What it is not: it has no service of ours and knows none of our messages. Invariant: nothing here differs between the two
-//! but by an argument.
+//! This crate has no service of Causeway's own and knows none of its messages. Invariant: the two servers
+//! use the same code, with different arguments only.
 #![forbid(unsafe_code)]
 
 mod address;
 pub mod admission;
 mod certificate;
 mod descriptors;
-pub mod door;
 pub mod exposition;
 mod file;
+pub mod gate;
 pub mod logging;
 mod notify;
 pub mod refusal;

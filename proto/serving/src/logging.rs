@@ -1,8 +1,9 @@
-//! Logs of the daemon's processes and of the device manager: `tracing` to standard error, as text or JSON.
+//! The log of the daemon's processes and of the device manager: `tracing` to standard error, as text or
+//! JSON.
 //!
-//! Every line of a process that serves one session has the session's names ([`name_process`]). Workers inherit the settings through their environment, so that one `--log` rules all of a
-//! daemon's processes. Invariant: standard output carries nothing but the `listening on` and
-//! `metrics on` lines.
+//! In a process that serves one session, every line has the session's names ([`name_process`]). Workers
+//! inherit the settings through their environment, so one `--log` applies to all processes of a daemon.
+//! Invariant: standard output carries only the `listening on` and `metrics on` lines.
 use std::fmt;
 use std::io::Write;
 use std::str::FromStr;
@@ -19,21 +20,21 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::{BadFile, ConfigFile};
 
-/// [`Logging::filter`], for a daemon as for its child processes.
+/// The variable with [`Logging::filter`], for a daemon and its child processes.
 pub const FILTER_VARIABLE: &str = "CAUSEWAYD_LOG";
-/// [`Logging::format`], likewise.
+/// The variable with [`Logging::format`], for a daemon and its child processes.
 pub const FORMAT_VARIABLE: &str = "CAUSEWAYD_LOG_FORMAT";
 
-/// What the lines of our crates are named after, or rather begin with.
+/// Prefix of the log targets of Causeway's own crates.
 const OWN_TARGETS: &str = "causeway";
 
-/// How a line looks.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Plain text, for people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -46,9 +47,9 @@ impl Format {
     }
 }
 
-/// No such format.
+/// The text is not a log format.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is no log format: text or json")]
+#[error("invalid log format {0:?}; expected `text` or `json`")]
 pub struct UnknownFormat(String);
 
 impl FromStr for Format {
@@ -63,13 +64,13 @@ impl FromStr for Format {
     }
 }
 
-/// What is logged and how.
+/// The settings of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logging {
-    /// A `tracing` filter: a level, or `target=level` pairs. A level alone is about our own crates;
-    /// the libraries below it (HTTP/2 tells every frame at `debug`) then only warn.
+    /// A `tracing` filter: a level, or `target=level` pairs. A level alone applies to Causeway's crates
+    /// only. The libraries then log warnings only, because HTTP/2 logs every frame at `debug`.
     pub filter: String,
-    /// How a line looks.
+    /// The format of a log line.
     pub format: Format,
 }
 
@@ -82,19 +83,19 @@ impl Default for Logging {
     }
 }
 
-/// What is to be logged cannot be understood.
+/// The log settings are not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum BadLogging {
-    /// In the file.
+    /// The error is in the file.
     #[error(transparent)]
     File(#[from] BadFile),
-    /// In the flag.
-    #[error("--log: {0}")]
+    /// The error is in the flag.
+    #[error("--log: invalid filter: {0}")]
     Flag(#[from] ParseError),
 }
 
 impl Logging {
-    /// What the parent put in this child's environment.
+    /// The settings that the parent process put into this process's environment.
     #[must_use]
     pub fn inherited() -> Logging {
         let variable = |name| std::env::var(name).ok();
@@ -107,7 +108,7 @@ impl Logging {
         }
     }
 
-    /// The environment that makes a child log alike.
+    /// The environment that gives a child process the same settings.
     #[must_use]
     pub fn environment(&self) -> [(&'static str, String); 2] {
         [
@@ -123,10 +124,10 @@ impl Logging {
         }
     }
 
-    /// What flags and a file say together, each a filter and a format; flags win.
+    /// Combines flags and file. Each has a filter and a format. Flags override the file.
     ///
     /// # Errors
-    /// [`BadLogging`], which says whose fault it is.
+    /// [`BadLogging`] says whether flag or file is wrong.
     pub fn combine<Table: DeserializeOwned>(
         flags: (Option<&String>, Option<Format>),
         file: &ConfigFile<Table>,
@@ -161,7 +162,7 @@ impl Logging {
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
-            // It would tell of them where it cannot write, and panic.
+            // These messages would go to where writing has just failed, and panic.
             .log_internal_errors(false);
         let result = match self.format {
             Format::Text => subscriber
@@ -183,23 +184,23 @@ impl Logging {
     }
 }
 
-/// Says on standard error why `program` does not start or ends. That it cannot be said changes nothing.
+/// Prints on standard error why `program` does not start or ends. A failure to print is ignored.
 pub fn complain(program: &str, error: &dyn std::error::Error) {
     let _ = writeln!(std::io::stderr(), "{program}: {error}");
 }
 
-/// A field of every line, and its value.
+/// The name and value of a field that every line has.
 type Name = (&'static str, String);
 
 static NAMES: OnceLock<Vec<Name>> = OnceLock::new();
 
-/// From now on every line of this process has these fields, whichever thread writes it. Once in a process: a worker
-/// serves one session.
+/// Adds these fields to every later line of this process, from all threads. Only the first call has an
+/// effect: a worker serves one session.
 pub fn name_process(names: impl IntoIterator<Item = Name>) {
     NAMES.get_or_init(|| names.into_iter().collect());
 }
 
-/// Lines as `inner` writes them, with the process's names added.
+/// Formats lines as `inner` does, and adds the process's names.
 struct Named<Inner> {
     inner: Inner,
     add: fn(&mut String, &[Name]),
@@ -228,7 +229,7 @@ where
     }
 }
 
-/// Before the line's end.
+/// Adds the names at the end of a text line.
 fn add_to_text(line: &mut String, names: &[Name]) {
     line.truncate(line.trim_end_matches('\n').len());
     for (name, value) in names {
@@ -237,16 +238,16 @@ fn add_to_text(line: &mut String, names: &[Name]) {
     line.push('\n');
 }
 
-/// Among the event's own fields, unless it has one of that name.
+/// Adds the names to the event's fields in a JSON line. A field of the event with the same name wins.
 fn add_to_json(line: &mut String, names: &[Name]) {
     const FIELDS: &str = "\"fields\":{";
-    // The first: what comes before it are a time and a level.
+    // The first occurrence is the right one: only a time and a level come before it.
     let Some(at) = line.find(FIELDS).map(|at| at + FIELDS.len()) else {
         return;
     };
     let mut added = String::new();
     for (name, value) in names {
-        // A key: quotes inside of texts are escaped.
+        // This finds keys only, because quotes inside of values are escaped.
         if !line.contains(&format!("\"{name}\":")) {
             added.push_str(&format!("\"{name}\":{},", serde_json::json!(value)));
         }

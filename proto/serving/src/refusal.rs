@@ -1,28 +1,28 @@
-//! What a server says to a peer that speaks TLS where there is none, or speaks in the clear where there is TLS.
+//! The last message to a peer that uses TLS where there is none, or does not use TLS where it is required.
 //!
-//! A socket that is closed while bytes of the peer are unread resets the connection, and the peer may lose the
-//! last word. So the server shuts its own side down and reads on for a moment.
+//! Closing a socket with unread bytes resets the connection, and the peer may lose the last message. So the
+//! server shuts down its sending side and keeps reading for a moment.
 //!
-//! What it is not: it does not decide who is refused. Invariant: a refusal takes half a second at most.
+//! This module does not decide whom to refuse. Invariant: a refusal takes at most half a second.
 
 use std::io;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// A fatal alert, `handshake_failure`: what a TLS server says that cannot serve.
+/// The fatal alert `handshake_failure` of TLS, from a server without TLS.
 pub const NO_TLS: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
-/// `SETTINGS` without any, and `GOAWAY` for `INADEQUATE_SECURITY` (RFC 9113 §6.8, §7): what an HTTP/2 server says
-/// that serves nobody in the clear.
+/// An empty `SETTINGS`, and `GOAWAY` with `INADEQUATE_SECURITY` (RFC 9113 §6.8, §7), from an HTTP/2 server
+/// that requires TLS.
 pub const NOT_IN_THE_CLEAR: [u8; 26] = [
     0, 0, 0, 4, 0, 0, 0, 0, 0, //
     0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12,
 ];
 
-/// How long the peer may take to read the refusal.
+/// Longest time that the peer may take to read the refusal.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// Sends the refusal, and waits until the peer has closed the connection or half a second is over.
+/// Sends the refusal. Waits until the peer has closed the connection, for half a second at most.
 pub async fn refuse(mut socket: impl AsyncRead + AsyncWrite + Unpin, refusal: &[u8]) {
     let linger = async {
         socket.write_all(refusal).await?;
@@ -31,7 +31,7 @@ pub async fn refuse(mut socket: impl AsyncRead + AsyncWrite + Unpin, refusal: &[
         while socket.read(&mut ignored).await? > 0 {}
         io::Result::Ok(())
     };
-    // A peer that is gone needs no refusal.
+    // Neither a timeout nor an error matters: the peer is gone or had its chance.
     let _ = tokio::time::timeout(LINGER, linger).await;
 }
 

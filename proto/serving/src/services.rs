@@ -1,7 +1,8 @@
-//! The gRPC services of one port, found by the first part of a call's path; gRPC's health and reflection beside them.
+//! The gRPC services of one port, with gRPC's health and reflection. The first part of a call's path
+//! selects the service.
 //!
-//! What it is not: it asks nobody who he is; services of our own do. Invariant: reflection names what is served here,
-//! and nothing else.
+//! This module does not authenticate callers; Causeway's own services do. Invariant: reflection lists
+//! exactly the services of the port.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -23,19 +24,20 @@ type Request = http::Request<Body>;
 type Response = http::Response<Body>;
 type Boxed = BoxCloneSyncService<Request, Response, Infallible>;
 
-/// What those may say who ask for health or reflection: names.
+/// Size limit of messages to the health and reflection services, in bytes. They contain only names.
 const MAX_NAME: usize = 4 << 10;
 
-/// See the module.
+/// The services of a port.
 #[derive(Clone, Default)]
 pub struct Services {
     named: HashMap<&'static str, Boxed>,
     limit: Option<Duration>,
 }
 
-/// What is to be reflected makes no sense; the files are ours, so this is a mistake in the program.
+/// The file descriptors for reflection are not valid. They are compiled in, so this is an error in the
+/// program.
 #[derive(Debug, thiserror::Error)]
-#[error("gRPC reflection: {0}")]
+#[error("gRPC reflection cannot be set up: {0}")]
 pub struct NotReflected(#[from] tonic_reflection::server::Error);
 
 impl Services {
@@ -51,13 +53,14 @@ impl Services {
             + 'static,
         S::Future: Send + 'static,
     {
-        // A clone for each call: boxed services are told apart by their type no more.
+        // The box hides the service's type. Each call gets a clone of its own.
         self.named
             .insert(S::NAME, BoxCloneSyncService::new(service));
         self
     }
 
-    /// Adds gRPC's health service, which follows `state`: for all services that are here by now, and the server.
+    /// Adds gRPC's health service for the services added so far and for the whole server. Its status
+    /// follows `state`.
     #[must_use]
     pub fn with_health<T: Send + Sync + 'static>(
         self,
@@ -85,11 +88,11 @@ impl Services {
         self.with(server.max_decoding_message_size(MAX_NAME))
     }
 
-    /// Adds gRPC's reflection, in both versions, of all that is here by now; `described` is an encoded set of their
-    /// file descriptors.
+    /// Adds gRPC's reflection, in both versions, for the services added so far. `described` is an encoded
+    /// set of their file descriptors.
     ///
     /// # Errors
-    /// [`NotReflected`].
+    /// [`NotReflected`] when the file descriptors are not valid.
     pub fn with_reflection(self, described: &[u8]) -> Result<Services, NotReflected> {
         let names: Vec<&'static str> = self.named.keys().copied().collect();
         let builder = || {
@@ -109,8 +112,8 @@ impl Services {
             .with(v1alpha.max_decoding_message_size(MAX_NAME)))
     }
 
-    /// From now on a call whose answer has not begun after so long is over, whatever it waits for: its own
-    /// message, which may never come to its end, or the service.
+    /// Sets a timeout for the start of a call's answer. It applies whatever the call waits for: the rest of
+    /// its own message, or the service.
     #[must_use]
     pub fn within(self, limit: Duration) -> Services {
         let limit = Some(limit);
@@ -124,7 +127,7 @@ impl Service<Request> for Services {
     type Future = BoxFuture<Response, Infallible>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // Each call has a clone of its service, and waits for that.
+        // Each call gets a clone of its service, and waits until that is ready.
         Poll::Ready(Ok(()))
     }
 
@@ -134,7 +137,7 @@ impl Service<Request> for Services {
             .strip_prefix('/')
             .and_then(|path| path.split('/').next());
         let Some(service) = name.and_then(|name| self.named.get(name)) else {
-            let none = Status::unimplemented("there is no such service here");
+            let none = Status::unimplemented("this port has no such service");
             return Box::pin(ready(Ok(none.into_http())));
         };
         let answer = service.clone().oneshot(request);
@@ -145,7 +148,7 @@ impl Service<Request> for Services {
             tokio::time::timeout(limit, answer)
                 .await
                 .unwrap_or_else(|_| {
-                    let late = format!("the call was not done within {} s", limit.as_secs());
+                    let late = format!("the call was not answered within {} s", limit.as_secs());
                     Ok(Status::deadline_exceeded(late).into_http())
                 })
         })
@@ -156,7 +159,7 @@ impl Service<Request> for Services {
 mod tests {
     use super::*;
 
-    /// Waits for what never comes.
+    /// A service that never answers.
     #[derive(Clone)]
     struct Waits;
 

@@ -1,8 +1,8 @@
-//! How those who watch machines see a server: `/healthz` and `/metrics` over HTTP/1.1, with TLS or without.
+//! Monitoring over HTTP/1.1, with TLS or without: `/healthz` and `/metrics`.
 //!
-//! What it is not: a web server; one request a connection, answered and closed. Invariants: nobody is asked who he
-//! is, so there are counts only; strangers are few and have little time; beyond loopback nothing is said in the clear
-//! unless `--insecure` asked for it.
+//! This is no general web server: a connection carries one request, is answered and closed. Invariants:
+//! callers are not authenticated, so only counts are published. The number of connections and their time
+//! are limited. Beyond loopback nothing is sent without TLS, unless `--insecure` allows it.
 
 use std::future::Future;
 use std::io;
@@ -21,29 +21,29 @@ use crate::admission::Admission;
 use crate::exposition::CONTENT_TYPE;
 use crate::{BadAddress, BadFile, ConfigFile, is_loopback, parse_listen};
 
-/// How a request in the clear begins: with `GET`.
+/// First byte of a request without TLS: that of `GET`.
 pub const FIRST_BYTE: u8 = b'G';
-/// A request's head is shorter.
+/// Size limit of a request's headers, in bytes.
 const MAX_HEAD: usize = 8 << 10;
-/// Watchers at once, in all and from one address.
+/// Connection limits, in total and for each address.
 const WATCHERS: (usize, usize) = (64, 32);
-/// For handshake, request and answer.
+/// Timeout for handshake, request and answer together.
 const WITHIN: Duration = Duration::from_secs(5);
-/// After a failed accept: descriptors are short, and somebody has to close some.
+/// Pause after a failed accept: file descriptors may have run out, and others must be closed first.
 const BREATHER: Duration = Duration::from_millis(100);
 
-/// `[metrics]` of a configuration file.
+/// The table `[metrics]` of a configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: Option<Spanned<String>>,
 }
 
-/// Where to listen, as flag (which wins) or file say; `None`: nowhere.
+/// The address to listen on. The flag overrides the file. `None` if neither has one.
 ///
 /// # Errors
-/// What is no address.
+/// The error of the address that is not valid.
 pub fn address<T: DeserializeOwned, E: From<BadAddress> + From<BadFile>>(
     flag: Option<&String>,
     file: &ConfigFile<T>,
@@ -60,19 +60,20 @@ pub fn address<T: DeserializeOwned, E: From<BadAddress> + From<BadFile>>(
     Ok(listed.transpose()?)
 }
 
-/// A server that is watched.
+/// A server that can be monitored.
 pub trait Watched: Clone + Send + Sync + 'static {
-    /// Why it does not serve; `None`: it does.
+    /// The reason why the server does not serve at present. `None` if it serves.
     fn problem(&self) -> impl Future<Output = Option<String>> + Send;
 
-    /// Its counts, as [`Exposition`](crate::exposition::Exposition) writes them; or why there are none.
+    /// The metrics in the format of [`Exposition`](crate::exposition::Exposition), or the reason why there
+    /// are none.
     fn metrics(&self) -> impl Future<Output = Result<String, String>> + Send;
 }
 
-/// Answers the one request of a connection; the caller limits the time.
+/// Answers the one request of a connection. The caller sets the timeout.
 ///
 /// # Errors
-/// What the connection says.
+/// The error of the connection, or `InvalidData` for headers that are too long or incomplete.
 pub async fn answer(
     watched: &impl Watched,
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
@@ -100,7 +101,7 @@ pub async fn answer(
         },
         _ => (
             "404 Not Found",
-            "there are /healthz and /metrics\n".to_owned(),
+            "not found; this port serves /healthz and /metrics\n".to_owned(),
         ),
     };
     let answer = format!(
@@ -111,7 +112,7 @@ pub async fn answer(
     stream.shutdown().await
 }
 
-/// Where watchers come to.
+/// The socket for monitoring requests.
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
@@ -119,26 +120,29 @@ pub struct Listener {
     in_the_clear: bool,
 }
 
-/// A watcher is not answered.
+/// The reason why a monitoring request gets no answer.
 #[derive(Debug, thiserror::Error)]
 enum NotAnswered {
-    #[error("the caller was silent for too long")]
+    #[error("the request was not complete in time")]
     Silent,
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error(transparent)]
     Tls(#[from] NotSecured),
-    #[error("the caller speaks TLS, which is off here")]
+    #[error("the caller requested TLS, but TLS is disabled")]
     TlsIsOff,
-    #[error("the caller speaks in the clear, beyond loopback")]
+    #[error(
+        "a caller from another machine did not use TLS; use TLS or start the server with --insecure"
+    )]
     Clear,
 }
 
 impl Listener {
-    /// Listens, with the server's certificate if there is one. `insecure`: in the clear beyond loopback as well.
+    /// Listens, with the server's certificate if there is one. With `insecure`, connections beyond loopback
+    /// may be without TLS as well.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn bind(
         address: SocketAddr,
         tls: Option<&ServerTls>,
@@ -155,13 +159,13 @@ impl Listener {
         })
     }
 
-    /// Where it listens.
+    /// The address on which the socket listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers for ever.
+    /// Accepts and answers requests. Never returns.
     pub async fn serve(self, watched: impl Watched) {
         let admission = Admission::new(WATCHERS.0, WATCHERS.1);
         let shared = Arc::new((self, watched));
@@ -169,13 +173,13 @@ impl Listener {
             let (socket, peer) = match shared.0.socket.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "accept");
+                    tracing::warn!(%error, "a monitoring connection cannot be accepted");
                     tokio::time::sleep(BREATHER).await;
                     continue;
                 }
             };
             let Some(mut permit) = admission.admit(peer.ip()) else {
-                tracing::debug!(%peer, "too many watchers");
+                tracing::debug!(%peer, "a monitoring connection was refused: too many connections");
                 continue;
             };
             let shared = Arc::clone(&shared);
@@ -187,13 +191,14 @@ impl Listener {
                 };
                 drop(permit);
                 if let Err(error) = answered.unwrap_or(Err(NotAnswered::Silent)) {
-                    tracing::debug!(%peer, %error, "a watcher was not answered");
+                    tracing::debug!(%peer, %error, "a monitoring request was not answered");
                 }
             });
         }
     }
 
     async fn answer(&self, socket: TcpStream, watched: &impl Watched) -> Result<(), NotAnswered> {
+        // The first byte is only peeked at, so TLS or HTTP reads it again.
         let mut first = [0];
         if socket.peek(&mut first).await? == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());

@@ -4,7 +4,7 @@
 pub struct CommandBatch {
     #[prost(message, repeated, tag = "1")]
     pub commands: ::prost::alloc::vec::Vec<Command>,
-    /// number of commands\[0\]; numbers are consecutive in a session, from 1
+    /// number of commands\[0\]; a session's commands have consecutive numbers from 1
     #[prost(uint64, tag = "2")]
     pub first: u64,
 }
@@ -86,7 +86,7 @@ pub mod command {
         Record(super::Record),
     }
 }
-/// The client will not name this object again. Work that already names it is not disturbed.
+/// The client will not use this id again. Commands that already refer to it are not affected.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Release {
@@ -103,33 +103,33 @@ pub struct CreateContext {
     /// index in the inventory
     #[prost(uint32, tag = "2")]
     pub platform: u32,
-    /// indices in the platform; a context's devices are named by these later
+    /// indices in the platform; later commands use them for the context's devices
     #[prost(uint32, repeated, tag = "3")]
     pub devices: ::prost::alloc::vec::Vec<u32>,
 }
-/// Divides a device, as clCreateSubDevices does. Its parts are named by indices of their own in its platform, the
-/// consecutive ones from `first`, which no other device has.
+/// Partitions a device, as clCreateSubDevices does. The sub-devices get consecutive new indices in the
+/// platform, from `first`.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateSubDevices {
-    /// 0: no answer wanted; then what cannot be had keeps its index as a failure
+    /// 0: without answer. A sub-device that cannot be created then keeps its index and fails on use.
     #[prost(uint64, tag = "1")]
     pub request: u64,
     #[prost(uint32, tag = "2")]
     pub platform: u32,
-    /// a root device or a part of one
+    /// a root device or a sub-device
     #[prost(uint32, tag = "3")]
     pub device: u32,
-    /// a way and its values, without what ends the list
+    /// a partition type and its values, without the terminator
     #[prost(sint64, repeated, tag = "4")]
     pub properties: ::prost::alloc::vec::Vec<i64>,
     #[prost(uint32, tag = "5")]
     pub first: u32,
-    /// parts that may be made; 0: they are only counted
+    /// maximum number of sub-devices to create; 0: only count them
     #[prost(uint32, tag = "6")]
     pub room: u32,
 }
-/// The client will not name this part of a device again.
+/// The client will not use this sub-device again.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReleaseSubDevice {
@@ -147,11 +147,12 @@ pub struct CreateQueue {
     pub context: u64,
     #[prost(uint32, tag = "3")]
     pub device: u32,
-    /// name, value, …; without the closing 0. CL_QUEUE_PROFILING_ENABLE included as given
+    /// name, value, …, without the closing 0; CL_QUEUE_PROFILING_ENABLE as given
     #[prost(uint64, repeated, tag = "4")]
     pub properties: ::prost::alloc::vec::Vec<u64>,
 }
-/// A queue into which kernels enqueue, never the client: it is an argument of launches, or a device's default.
+/// A queue into which kernels enqueue, never the client. It is an argument of launches, or a device's
+/// default queue.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateDeviceQueue {
@@ -161,11 +162,11 @@ pub struct CreateDeviceQueue {
     pub context: u64,
     #[prost(uint32, tag = "3")]
     pub device: u32,
-    /// as of a queue
+    /// as for a queue
     #[prost(uint64, repeated, tag = "4")]
     pub properties: ::prost::alloc::vec::Vec<u64>,
 }
-/// The device queue becomes the default one of its device in its context.
+/// Makes the device queue the default one of its device in its context.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetDefaultDeviceQueue {
@@ -179,33 +180,34 @@ pub struct CreateBuffer {
     pub buffer: u64,
     #[prost(uint64, tag = "2")]
     pub context: u64,
-    /// kernel access flags only; host-pointer flags stay with the client
+    /// kernel access flags only; the client handles the host-pointer flags
     #[prost(uint64, tag = "3")]
     pub flags: u64,
     #[prost(uint64, tag = "4")]
     pub size: u64,
-    /// whole initial contents when they ride along (small buffers)
+    /// the complete initial contents, if they are small enough for the command
     #[prost(bytes = "bytes", tag = "5")]
     pub contents: ::prost::bytes::Bytes,
 }
-/// Shared virtual memory: a buffer whose address on the node the client must know, and kernels may follow. Answered with
-/// the address (Answer.value, 8 bytes), behind which it has as many bytes for itself as it was asked for.
+/// Shared virtual memory: a buffer whose address on the node the client must know, because kernels may
+/// follow pointers to it. The answer has the address (Answer.value, 8 bytes). The buffer has at least
+/// `size` bytes from there on.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateSvm {
     #[prost(uint64, tag = "1")]
     pub request: u64,
-    /// named like any memory object; parts of it are sub-buffers
+    /// an id like those of other memory objects; parts of it are sub-buffers
     #[prost(uint64, tag = "2")]
     pub buffer: u64,
     #[prost(uint64, tag = "3")]
     pub context: u64,
-    /// as of a buffer
+    /// as for a buffer
     #[prost(uint64, tag = "4")]
     pub flags: u64,
     #[prost(uint64, tag = "5")]
     pub size: u64,
-    /// of the address, bytes: a power of two
+    /// of the address, in bytes; a power of two
     #[prost(uint64, tag = "6")]
     pub alignment: u64,
 }
@@ -223,8 +225,9 @@ pub struct CreateSubBuffer {
     #[prost(uint64, tag = "5")]
     pub size: u64,
 }
-/// An image's bytes are its elements row after row and slice after slice, without gaps; regions count in them.
-/// The layers of an array of one-dimensional images are rows, those of two-dimensional ones slices.
+/// The bytes of an image are its elements row after row and slice after slice, without gaps. Regions count
+/// in this order. The layers of an array of one-dimensional images are rows, those of two-dimensional
+/// images slices.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateImage {
@@ -232,7 +235,7 @@ pub struct CreateImage {
     pub image: u64,
     #[prost(uint64, tag = "2")]
     pub context: u64,
-    /// as of a buffer
+    /// as for a buffer
     #[prost(uint64, tag = "3")]
     pub flags: u64,
     /// CL_MEM_OBJECT_IMAGE\*
@@ -249,17 +252,18 @@ pub struct CreateImage {
     pub rows: u64,
     #[prost(uint64, tag = "9")]
     pub slices: u64,
-    /// whole initial contents when they ride along
+    /// the complete initial contents, if they are small enough for the command
     #[prost(bytes = "bytes", tag = "10")]
     pub contents: ::prost::bytes::Bytes,
-    /// the buffer or image whose bytes are its own; 0: none
+    /// the buffer or image with which it shares its bytes; 0: none
     #[prost(uint64, tag = "11")]
     pub parent: u64,
     /// bytes from row to row in a parent that is a buffer
     #[prost(uint64, tag = "12")]
     pub row_pitch: u64,
 }
-/// Packets that kernels put in and take out. Named like any memory object, of which no command moves a byte.
+/// Packets that kernels write and read. A pipe has an id like other memory objects, but no command moves
+/// its bytes.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreatePipe {
@@ -267,7 +271,7 @@ pub struct CreatePipe {
     pub pipe: u64,
     #[prost(uint64, tag = "2")]
     pub context: u64,
-    /// as of a buffer
+    /// as for a buffer
     #[prost(uint64, tag = "3")]
     pub flags: u64,
     /// bytes
@@ -297,7 +301,7 @@ pub struct CreateProgram {
     pub program: u64,
     #[prost(uint64, tag = "2")]
     pub context: u64,
-    /// 0: no answer wanted
+    /// 0: without answer
     #[prost(uint64, tag = "7")]
     pub request: u64,
     #[prost(oneof = "create_program::From", tags = "3, 4, 5, 6")]
@@ -310,7 +314,7 @@ pub mod create_program {
     pub enum From {
         #[prost(bytes, tag = "3")]
         Source(::prost::bytes::Bytes),
-        /// answered: see CreateProgramAnswer
+        /// with an answer: a ProgramAnswer
         #[prost(message, tag = "4")]
         Binaries(super::Binaries),
         #[prost(string, tag = "5")]
@@ -342,16 +346,16 @@ pub struct BuildProgram {
     pub program: u64,
     #[prost(uint32, repeated, tag = "3")]
     pub devices: ::prost::alloc::vec::Vec<u32>,
-    /// of any encoding, as paths are
+    /// in any encoding, because paths are
     #[prost(bytes = "bytes", tag = "4")]
     pub options: ::prost::bytes::Bytes,
-    /// the application gave NULL: a binary keeps the options it was made with
+    /// the application passed NULL: a binary keeps the options it was built with
     #[prost(bool, tag = "5")]
     pub null_options: bool,
-    /// the program's text with the client's headers in place; empty: as it was created
+    /// the program's text with the client's headers inserted; empty: the text that created it
     #[prost(bytes = "bytes", tag = "6")]
     pub source: ::prost::bytes::Bytes,
-    /// those set so far, of a program from an intermediate language
+    /// the constants set so far, for a program from an intermediate language
     #[prost(message, repeated, tag = "7")]
     pub constants: ::prost::alloc::vec::Vec<SpecConstant>,
 }
@@ -372,7 +376,7 @@ pub struct CompileProgram {
     pub program: u64,
     #[prost(uint32, repeated, tag = "3")]
     pub devices: ::prost::alloc::vec::Vec<u32>,
-    /// of any encoding, as paths are
+    /// in any encoding, because paths are
     #[prost(bytes = "bytes", tag = "4")]
     pub options: ::prost::bytes::Bytes,
     #[prost(message, repeated, tag = "5")]
@@ -436,7 +440,7 @@ pub struct SetUserEventStatus {
     #[prost(sint32, tag = "2")]
     pub status: i32,
 }
-/// Commands that are kept, to be enqueued again and again by a Replay.
+/// Recorded commands, which a Replay enqueues again and again.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateCommandBuffer {
@@ -445,14 +449,14 @@ pub struct CreateCommandBuffer {
     #[prost(uint64, tag = "2")]
     pub context: u64,
 }
-/// One more command at the end of a command buffer; the client records nothing after the first Replay, and changes launches
-/// with Replays only.
+/// Appends a command to a command buffer. After the first Replay the client records no more, and changes
+/// launches only with Replays.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Record {
     #[prost(uint64, tag = "1")]
     pub command_buffer: u64,
-    /// those recorded before, by their places, that it comes after
+    /// indices of earlier recorded commands that this one must follow
     #[prost(uint32, repeated, tag = "2")]
     pub after: ::prost::alloc::vec::Vec<u32>,
     #[prost(oneof = "record::Operation", tags = "10, 13, 14, 16, 20")]
@@ -463,14 +467,14 @@ pub mod record {
     #[allow(clippy::all)]
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Operation {
-        /// with all arguments; the kernel's own launches know nothing of it
+        /// with all arguments; does not affect the kernel's own launches
         #[prost(message, tag = "10")]
         NdRange(super::NdRange),
         #[prost(message, tag = "13")]
         CopyBuffer(super::CopyBuffer),
         #[prost(message, tag = "14")]
         FillBuffer(super::FillBuffer),
-        /// touches nothing
+        /// has no effect of its own
         #[prost(message, tag = "16")]
         Marker(super::Marker),
         #[prost(message, tag = "20")]
@@ -483,63 +487,64 @@ pub struct UnloadCompiler {
     #[prost(uint32, tag = "1")]
     pub platform: u32,
 }
-/// The direct path to the worker of another session of the same client. Both ends are told.
+/// The direct path to the worker of another session of the same client. Both ends get this message.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AddLink {
-    /// not 0: that is the worker's path to itself, which always exists
+    /// not 0, which is the worker's path to itself and always exists
     #[prost(uint64, tag = "1")]
     pub link: u64,
-    /// of the other end
+    /// session id of the other end
     #[prost(bytes = "bytes", tag = "2")]
     pub session: ::prost::bytes::Bytes,
     /// 32 bytes that only the client and the two ends know
     #[prost(bytes = "bytes", tag = "3")]
     pub secret: ::prost::bytes::Bytes,
-    /// where the other end's daemon may be reached, host:port, the likeliest first
+    /// host:port where the other end's daemon may be reached, the likeliest first
     #[prost(string, repeated, tag = "4")]
     pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// this end opens the connections, now; else it waits for them
+    /// this end opens the connections now; otherwise it waits for them
     #[prost(bool, tag = "5")]
     pub dial: bool,
-    /// of the other end's certificate, where its connections are secured
+    /// digest of the other end's certificate, if its connections use TLS
     #[prost(bytes = "bytes", tag = "6")]
     pub certificate_sha256: ::prost::bytes::Bytes,
 }
-/// This end tries as well: the other one could not.
+/// Makes this end dial as well, because the other end could not connect.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DialLink {
     #[prost(uint64, tag = "1")]
     pub link: u64,
 }
-/// There is no path: what belongs to the link goes over the client's bulk connections from now on.
+/// There is no path. From now on, the link's data goes over the client's bulk connections.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RouteViaClient {
     #[prost(uint64, tag = "1")]
     pub link: u64,
 }
-/// The other end is lost, or nothing needs the link any more: its connections end, and so do its transfers.
-/// Commands that still name it are refused as those of a link that broke.
+/// The other end is lost, or the link is no longer needed. Its connections and transfers end. Commands
+/// that still use the link fail like those of a broken link.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DropLink {
     #[prost(uint64, tag = "1")]
     pub link: u64,
 }
-/// Stands here for an event of another site. Ended by the peer's word (bulk header of kind Event) or by
-/// SetUserEventStatus, whichever is first; the second changes nothing.
+/// Represents an event of another site. The mirror ends through a message of the peer (bulk header of kind
+/// Event) or through SetUserEventStatus, whichever comes first. The second one has no effect.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateMirror {
     #[prost(uint64, tag = "1")]
     pub mirror: u64,
-    /// whose other end may speak of it; 0: only the client and this worker itself may
+    /// the link whose other end may end the mirror; 0: only the client and this worker itself may
     #[prost(uint64, tag = "2")]
     pub link: u64,
 }
-/// When the event ends, or if it has ended, the mirror at the other end of the link is told.
+/// Reports the end of an event to the mirror at the other end of the link, at once if the event has ended
+/// already.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TellEvent {
@@ -550,7 +555,7 @@ pub struct TellEvent {
     /// 0: the mirror is in this worker
     #[prost(uint64, tag = "3")]
     pub link: u64,
-    /// only a good end is told: what the mirror holds back must not fail with the event
+    /// report only success: commands that wait for the mirror must not fail with the event
     #[prost(bool, tag = "4")]
     pub order_only: bool,
 }
@@ -564,10 +569,10 @@ pub struct Enqueue {
     pub queue: u64,
     #[prost(uint64, repeated, tag = "3")]
     pub wait: ::prost::alloc::vec::Vec<u64>,
-    /// Nobody looks at its end: it may be told together with that of a later command of its queue. The event is in
-    /// no wait list and needs no Release.
+    /// The client does not observe the end of this command. Its end may be reported together with that of a
+    /// later command of its queue. The event is in no wait list and needs no Release.
     #[prost(bool, tag = "4")]
-    pub unseen: bool,
+    pub unobserved: bool,
     #[prost(
         oneof = "enqueue::Operation",
         tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30"
@@ -591,10 +596,10 @@ pub mod enqueue {
         FillBuffer(super::FillBuffer),
         #[prost(message, tag = "15")]
         Migrate(super::Migrate),
-        /// completes when `wait`, or if that is empty all earlier commands of the queue, did
+        /// completes after `wait`, or if that is empty after all earlier commands of the queue
         #[prost(message, tag = "16")]
         Marker(super::Marker),
-        /// the same, and later commands of the queue come after it
+        /// like a marker; later commands of the queue wait for it
         #[prost(message, tag = "17")]
         Barrier(super::Barrier),
         #[prost(message, tag = "18")]
@@ -607,25 +612,25 @@ pub mod enqueue {
         Replay(super::Replay),
     }
 }
-/// Everything that was recorded, as one command: what was recorded after nothing comes after `wait`, and the event
-/// ends with the last of them.
+/// Runs all recorded commands as one command. Recorded commands without predecessors follow `wait`. The
+/// event ends with the last recorded command.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Replay {
     #[prost(uint64, tag = "1")]
     pub command_buffer: u64,
-    /// for this replay and those after it
+    /// applies to this replay and later ones
     #[prost(message, repeated, tag = "2")]
     pub changed: ::prost::alloc::vec::Vec<ChangedLaunch>,
 }
-/// A launch of a command buffer that is not any more what it was at the replay before.
+/// A launch of a command buffer that has changed since the previous replay.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ChangedLaunch {
-    /// among the commands recorded
+    /// index among the recorded commands
     #[prost(uint32, tag = "1")]
     pub place: u32,
-    /// of the recorded kernel, with the arguments that have changed
+    /// of the recorded kernel, with the changed arguments
     #[prost(message, optional, tag = "2")]
     pub launch: ::core::option::Option<NdRange>,
 }
@@ -634,10 +639,10 @@ pub struct ChangedLaunch {
 pub struct NdRange {
     #[prost(uint64, tag = "1")]
     pub kernel: u64,
-    /// those that changed since the kernel's previous launch in command order
+    /// arguments that changed since the kernel's previous launch in command order
     #[prost(message, repeated, tag = "2")]
     pub args: ::prost::alloc::vec::Vec<KernelArg>,
-    /// its length is the dimension; empty: a zero-sized launch
+    /// one size per dimension; empty: a launch of size zero
     #[prost(uint64, repeated, tag = "3")]
     pub global: ::prost::alloc::vec::Vec<u64>,
     /// empty: NULL
@@ -646,11 +651,11 @@ pub struct NdRange {
     /// empty: NULL
     #[prost(uint64, repeated, tag = "5")]
     pub local: ::prost::alloc::vec::Vec<u64>,
-    /// absent: as for the launch before
+    /// absent: as for the previous launch
     #[prost(message, optional, tag = "6")]
     pub reaches: ::core::option::Option<SvmPointers>,
 }
-/// The shared virtual memory that a kernel reaches by pointers in memory (CL_KERNEL_EXEC_INFO_SVM_PTRS).
+/// Shared virtual memory that a kernel reaches through pointers in memory (CL_KERNEL_EXEC_INFO_SVM_PTRS).
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SvmPointers {
@@ -690,12 +695,13 @@ pub mod kernel_arg {
 pub struct SvmPointer {
     #[prost(uint64, tag = "1")]
     pub memory: u64,
-    /// in it
+    /// offset in the memory object
     #[prost(uint64, tag = "2")]
     pub offset: u64,
 }
-/// Bytes of a buffer or image: slices × rows × row_length bytes, starting at offset. rows and slices of 0 mean 1.
-/// Packed order (row after row, no gaps) is the order in which they travel.
+/// Bytes of a buffer or image: slices × rows × row_length bytes, starting at offset. 0 rows or slices mean
+///
+/// 1. The bytes travel in packed order: row after row, without gaps.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Region {
@@ -719,13 +725,13 @@ pub struct WriteBuffer {
     pub buffer: u64,
     #[prost(message, optional, tag = "2")]
     pub region: ::core::option::Option<Region>,
-    /// packed, the whole region; absent when bulk
+    /// packed, the whole region; absent for a bulk write
     #[prost(bytes = "bytes", tag = "3")]
     pub contents: ::prost::bytes::Bytes,
     /// the bytes come over bulk connections once the worker grants credit
     #[prost(bool, tag = "4")]
     pub bulk: bool,
-    /// of a bulk write: they come without that, as one eager chunk
+    /// for a bulk write: the bytes come without credit, as one eager chunk
     #[prost(bool, tag = "5")]
     pub eager: bool,
 }
@@ -736,11 +742,12 @@ pub struct ReadBuffer {
     pub buffer: u64,
     #[prost(message, optional, tag = "2")]
     pub region: ::core::option::Option<Region>,
-    /// false: the bytes come back inside the completion
+    /// false: the completion contains the bytes
     #[prost(bool, tag = "3")]
     pub bulk: bool,
 }
-/// Between two images: boxes of as many elements, rows and slices. Between an image and a buffer: a run there.
+/// Between two images: boxes with equal numbers of elements, rows and slices. Between an image and a
+/// buffer: a run of bytes in the buffer.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CopyBuffer {
@@ -750,7 +757,7 @@ pub struct CopyBuffer {
     pub destination: u64,
     #[prost(message, optional, tag = "3")]
     pub source_region: ::core::option::Option<Region>,
-    /// same row_length, rows, slices
+    /// same row_length, rows and slices
     #[prost(message, optional, tag = "4")]
     pub destination_region: ::core::option::Option<Region>,
 }
@@ -773,7 +780,7 @@ pub struct FillImage {
     pub image: u64,
     #[prost(message, optional, tag = "2")]
     pub region: ::core::option::Option<Region>,
-    /// the 16 bytes of clEnqueueFillImage
+    /// the 16 bytes given to clEnqueueFillImage
     #[prost(bytes = "bytes", tag = "3")]
     pub colour: ::prost::bytes::Bytes,
 }
@@ -785,10 +792,10 @@ pub struct Migrate {
     #[prost(uint64, tag = "2")]
     pub flags: u64,
 }
-/// A transfer between two sites is a SendRegion at one and a ReceiveRegion at the other, whose event names
-/// the transfer. The receiver grants credit; the bytes go over the link. When the receiver or the link gives
-/// the transfer up, the SendRegion ends without an error: its buffer is no longer read. When the sender does,
-/// the ReceiveRegion ends with its status.
+/// A transfer between two sites is a SendRegion at one and a ReceiveRegion at the other. The event of the
+/// ReceiveRegion names the transfer. The receiver grants credit, and the bytes use the link. When the
+/// receiver or the link gives the transfer up, the SendRegion ends without error, and its buffer is no
+/// longer read. When the sender gives it up, the ReceiveRegion ends with the sender's status.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SendRegion {
@@ -799,7 +806,7 @@ pub struct SendRegion {
     /// the event of the ReceiveRegion
     #[prost(uint64, tag = "3")]
     pub transfer: u64,
-    /// 0: both sites are of this worker
+    /// 0: both sites are in this worker
     #[prost(uint64, tag = "4")]
     pub link: u64,
 }
@@ -858,7 +865,7 @@ pub struct ProgramBinaries {
     #[prost(bool, tag = "2")]
     pub sizes_only: bool,
 }
-/// clGetKernelWorkGroupInfo with the kernel's present local arguments.
+/// clGetKernelWorkGroupInfo with the kernel's current local arguments.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct KernelWorkGroup {
@@ -868,7 +875,7 @@ pub struct KernelWorkGroup {
     pub device: u32,
     #[prost(uint32, tag = "3")]
     pub name: u32,
-    /// local arguments set so far
+    /// the local arguments set so far
     #[prost(message, repeated, tag = "4")]
     pub args: ::prost::alloc::vec::Vec<KernelArg>,
 }
@@ -885,24 +892,24 @@ pub struct KernelSubGroup {
     /// sizes
     #[prost(uint64, repeated, tag = "4")]
     pub input: ::prost::alloc::vec::Vec<u64>,
-    /// sizes that the answer may have
+    /// maximum number of sizes in the answer
     #[prost(uint32, tag = "5")]
     pub room: u32,
 }
-/// clGetKernelSuggestedLocalWorkSize. Answered with as many sizes as there are dimensions, 8 bytes each.
+/// clGetKernelSuggestedLocalWorkSize. The answer has one size of 8 bytes per dimension.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SuggestedLocalSize {
     #[prost(uint64, tag = "1")]
     pub queue: u64,
-    /// with all arguments; the kernel's own launches know nothing of it
+    /// with all arguments; does not affect the kernel's own launches
     #[prost(message, optional, tag = "2")]
     pub launch: ::core::option::Option<NdRange>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeviceTimer {
-    /// by their places in the inventory
+    /// indices in the inventory
     #[prost(uint32, tag = "1")]
     pub platform: u32,
     #[prost(uint32, tag = "2")]
@@ -917,7 +924,7 @@ pub struct EventBatch {
     pub answers: ::prost::alloc::vec::Vec<Answer>,
     #[prost(message, repeated, tag = "3")]
     pub notices: ::prost::alloc::vec::Vec<Notice>,
-    /// kernels' printf text; to be shown before the completions of this batch
+    /// output of kernels' printf; to be shown before this batch's completions
     #[prost(bytes = "bytes", repeated, tag = "4")]
     pub printed: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
     /// commands up to this number have been applied
@@ -925,9 +932,9 @@ pub struct EventBatch {
     pub applied: u64,
     #[prost(message, repeated, tag = "6")]
     pub links: ::prost::alloc::vec::Vec<LinkState>,
-    /// of the last batch: why the node ends the session, for people
+    /// in the last batch: why the node ends the session, for people
     #[prost(string, tag = "7")]
-    pub farewell: ::prost::alloc::string::String,
+    pub close_reason: ::prost::alloc::string::String,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -937,7 +944,7 @@ pub struct Completion {
     /// 0 or negative
     #[prost(sint32, tag = "2")]
     pub status: i32,
-    /// on the node's host clock, ns; all four 0 when there are none
+    /// times on the node's host clock in ns; all four are 0 if unknown
     #[prost(fixed64, tag = "3")]
     pub queued: u64,
     #[prost(fixed64, tag = "4")]
@@ -946,13 +953,13 @@ pub struct Completion {
     pub started: u64,
     #[prost(fixed64, tag = "6")]
     pub ended: u64,
-    /// of a read without bulk, packed
+    /// result of a read without bulk, packed
     #[prost(bytes = "bytes", tag = "7")]
     pub contents: ::prost::bytes::Bytes,
-    /// why it failed, when the node knows more than the code
+    /// cause of a failure, if the node knows more than the code
     #[prost(string, tag = "8")]
     pub message: ::prost::alloc::string::String,
-    /// when what the command has enqueued on its device has ended too; 0: as `ended`
+    /// when commands enqueued by this one on its device have ended too; 0: equal to `ended`
     #[prost(fixed64, tag = "9")]
     pub completed: u64,
 }
@@ -973,12 +980,12 @@ pub mod answer {
     #[allow(clippy::all)]
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Body {
-        /// build, compile, link, create from binaries
+        /// for build, compile, link and creation from binaries
         #[prost(message, tag = "4")]
         Program(super::ProgramAnswer),
         #[prost(message, tag = "5")]
         Binaries(super::BinariesAnswer),
-        /// an info answer; a number, little-endian
+        /// an info answer, or a little-endian number
         #[prost(bytes, tag = "6")]
         Value(::prost::bytes::Bytes),
         #[prost(message, tag = "7")]
@@ -992,18 +999,18 @@ pub mod answer {
 pub struct SubDevicesAnswer {
     #[prost(uint32, tag = "1")]
     pub count: u32,
-    /// those made, in the order of their indices
+    /// the created ones, in the order of their indices
     #[prost(message, repeated, tag = "2")]
     pub devices: ::prost::alloc::vec::Vec<SubDevice>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SubDevice {
-    /// what clGetDeviceInfo gives otherwise than for the device divided
+    /// clGetDeviceInfo answers that differ from the partitioned device's
     #[prost(message, repeated, tag = "1")]
     pub differing: ::prost::alloc::vec::Vec<DeviceInfo>,
 }
-/// What clGetDeviceInfo gave for one name: the bytes, or the error code.
+/// Result of clGetDeviceInfo for one name: the bytes, or the error code.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeviceInfo {
@@ -1036,7 +1043,7 @@ pub struct DeviceBuild {
     pub binary_type: u32,
     #[prost(uint64, tag = "5")]
     pub global_variable_size: u64,
-    /// of clCreateProgramWithBinary
+    /// from clCreateProgramWithBinary
     #[prost(sint32, tag = "6")]
     pub binary_status: i32,
 }
@@ -1049,7 +1056,7 @@ pub struct KernelSignature {
     pub attributes: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "3")]
     pub args: ::prost::alloc::vec::Vec<ArgSignature>,
-    /// the devices it was built for
+    /// the devices for which it was built
     #[prost(message, repeated, tag = "4")]
     pub devices: ::prost::alloc::vec::Vec<KernelOnDevice>,
 }
@@ -1058,7 +1065,7 @@ pub struct KernelSignature {
 pub struct ArgSignature {
     #[prost(enumeration = "ArgKind", tag = "1")]
     pub kind: i32,
-    /// of a value, bytes; 0: not known
+    /// size of a value in bytes; 0: unknown
     #[prost(uint32, tag = "2")]
     pub size: u32,
     #[prost(uint32, tag = "3")]
@@ -1094,24 +1101,25 @@ pub struct KernelOnDevice {
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BinariesAnswer {
-    /// binary empty with sizes_only
+    /// with sizes_only, the binaries are empty
     #[prost(message, repeated, tag = "1")]
     pub per_device: ::prost::alloc::vec::Vec<DeviceBinary>,
-    /// by position in per_device
+    /// in the order of per_device
     #[prost(uint64, repeated, tag = "2")]
     pub sizes: ::prost::alloc::vec::Vec<u64>,
 }
-/// Of a Ping or DeviceTimer. Both on the node's host clock, like all times of its commands.
+/// Answer to a Ping or DeviceTimer. Both times are on the node's host clock, like all times of its
+/// commands.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TimerAnswer {
-    /// of a DeviceTimer: the device's
+    /// for a DeviceTimer: the device's time
     #[prost(uint64, tag = "1")]
     pub device_ns: u64,
     #[prost(uint64, tag = "2")]
     pub host_ns: u64,
 }
-/// A link can be used, or cannot (any more).
+/// Reports that a link became usable or unusable.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LinkState {
@@ -1119,11 +1127,11 @@ pub struct LinkState {
     pub link: u64,
     #[prost(bool, tag = "2")]
     pub up: bool,
-    /// why not
+    /// why it is unusable
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
 }
-/// Something failed that no event tells: an object could not be made, a context was notified.
+/// A failure that belongs to no event: an object could not be created, or a context was notified.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Notice {
@@ -1135,7 +1143,7 @@ pub struct Notice {
     pub status: i32,
     #[prost(string, tag = "4")]
     pub message: ::prost::alloc::string::String,
-    /// whose error callback should hear of it; 0: none
+    /// the context whose error callback should be called; 0: none
     #[prost(uint64, tag = "5")]
     pub context: u64,
 }
@@ -1247,7 +1255,7 @@ pub mod worker_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// The gRPC carrier. The direct carrier moves the same two messages, length-prefixed.
+    /// The gRPC carrier. The direct carrier transports the same two messages with a length prefix.
     #[derive(Debug, Clone)]
     pub struct WorkerClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -1378,7 +1386,7 @@ pub mod worker_server {
             request: tonic::Request<tonic::Streaming<super::CommandBatch>>,
         ) -> std::result::Result<tonic::Response<Self::CommandsStream>, tonic::Status>;
     }
-    /// The gRPC carrier. The direct carrier moves the same two messages, length-prefixed.
+    /// The gRPC carrier. The direct carrier transports the same two messages with a length prefix.
     #[derive(Debug)]
     pub struct WorkerServer<T> {
         inner: Arc<T>,

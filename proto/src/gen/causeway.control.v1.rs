@@ -4,7 +4,7 @@
 pub struct GetInventoryRequest {
     #[prost(uint32, tag = "1")]
     pub wire_version: u32,
-    /// token or lease; a managed node shows only what the lease names, at its usual indices
+    /// a token or a lease; a managed node shows only the lease's devices, at their indices
     #[prost(bytes = "bytes", tag = "2")]
     pub credential: ::prost::bytes::Bytes,
 }
@@ -13,29 +13,29 @@ pub struct GetInventoryRequest {
 pub struct Inventory {
     #[prost(uint32, tag = "1")]
     pub wire_version: u32,
-    /// 16 bytes, the same however the node is reached
+    /// 16 bytes; the same at whatever address the node is reached
     #[prost(bytes = "bytes", tag = "2")]
     pub node_uuid: ::prost::bytes::Bytes,
     #[prost(string, tag = "3")]
     pub node_name: ::prost::alloc::string::String,
     #[prost(string, tag = "4")]
     pub daemon_version: ::prost::alloc::string::String,
-    /// changes when the node's drivers or devices change
+    /// changes with the node's drivers or devices
     #[prost(uint64, tag = "5")]
     pub generation: u64,
     #[prost(message, repeated, tag = "6")]
     pub platforms: ::prost::alloc::vec::Vec<Platform>,
-    /// what is wrong with the node's own OpenCL, for people
+    /// problems of the node's own OpenCL, for people
     #[prost(string, repeated, tag = "7")]
     pub problems: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// host:port where other nodes may reach this one, the likeliest first
+    /// host:port for other nodes, the likeliest first
     #[prost(string, repeated, tag = "8")]
     pub peer_addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// what is less safe on the node than it could be, for people
+    /// security remarks about the node, for people
     #[prost(string, repeated, tag = "9")]
     pub remarks: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// A native platform; its index in Inventory.platforms names it on the wire.
+/// A native platform. Its index in Inventory.platforms identifies it on the wire.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Platform {
@@ -44,8 +44,8 @@ pub struct Platform {
     #[prost(message, repeated, tag = "2")]
     pub devices: ::prost::alloc::vec::Vec<Device>,
 }
-/// A native root device; its index in Platform.devices names it on the wire. One without any info is not shown
-/// to the caller, and only keeps its place.
+/// A native root device. Its index in Platform.devices identifies it on the wire. A device without info is
+/// not visible to the caller and only keeps its index.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Device {
@@ -54,13 +54,13 @@ pub struct Device {
     #[prost(message, repeated, tag = "2")]
     pub image_formats: ::prost::alloc::vec::Vec<ImageFormats>,
 }
-/// What clGetSupportedImageFormats gave for some uses of images, in its order.
+/// Result of clGetSupportedImageFormats for some uses of images, in its order.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ImageFormats {
     #[prost(message, repeated, tag = "1")]
     pub uses: ::prost::alloc::vec::Vec<ImageUse>,
-    /// channel order, channel type, …
+    /// alternating channel order and channel type
     #[prost(uint32, repeated, tag = "2")]
     pub formats: ::prost::alloc::vec::Vec<u32>,
 }
@@ -72,7 +72,7 @@ pub struct ImageUse {
     #[prost(uint32, tag = "2")]
     pub image_type: u32,
 }
-/// What clGet\*Info gave for one name: the bytes, or the error code.
+/// Result of clGet\*Info for one name: the bytes, or the error code.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct InfoAnswer {
@@ -88,12 +88,12 @@ pub struct InfoAnswer {
 pub struct OpenSessionRequest {
     #[prost(uint32, tag = "1")]
     pub wire_version: u32,
-    /// refused when stale, so that indices mean what the client thinks
+    /// a stale generation is refused, because the client's indices may be wrong
     #[prost(uint64, tag = "2")]
     pub inventory_generation: u64,
     #[prost(message, optional, tag = "3")]
     pub client: ::core::option::Option<Client>,
-    /// token or lease; empty on an open node
+    /// a token or a lease; empty on a node without authentication
     #[prost(bytes = "bytes", tag = "4")]
     pub credential: ::prost::bytes::Bytes,
 }
@@ -117,10 +117,10 @@ pub struct OpenSessionReply {
     /// 16 bytes
     #[prost(bytes = "bytes", tag = "1")]
     pub session_id: ::prost::bytes::Bytes,
-    /// 32 bytes, proved on every further connection
+    /// 32 bytes; every further connection proves that it knows them
     #[prost(bytes = "bytes", tag = "2")]
     pub session_secret: ::prost::bytes::Bytes,
-    /// of the session's own certificate, with TLS
+    /// digest of the session's certificate, with TLS
     #[prost(bytes = "bytes", tag = "3")]
     pub certificate_sha256: ::prost::bytes::Bytes,
     #[prost(uint32, tag = "4")]
@@ -128,10 +128,10 @@ pub struct OpenSessionReply {
     /// silence after which the other side counts as lost
     #[prost(uint32, tag = "5")]
     pub heartbeat_limit_ms: u32,
-    /// at most so many are accepted
+    /// maximum number of accepted connections
     #[prost(uint32, tag = "6")]
     pub bulk_connections: u32,
-    /// digest of where the daemon listens for lanes through shared memory, if it does
+    /// the daemon's place for lanes through shared memory, if it has one
     #[prost(bytes = "bytes", tag = "7")]
     pub shared_memory: ::prost::bytes::Bytes,
 }
@@ -263,7 +263,7 @@ pub mod node_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// The node's devices with every info answer. Opens no session, starts no worker.
+        /// Returns the node's devices with all info answers. Opens no session and starts no worker.
         pub async fn get_inventory(
             &mut self,
             request: impl tonic::IntoRequest<super::GetInventoryRequest>,
@@ -285,7 +285,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("causeway.control.v1.Node", "GetInventory"));
             self.inner.unary(req, path, codec).await
         }
-        /// Gives the caller a worker of its own.
+        /// Opens a session, which gets a worker of its own.
         pub async fn open_session(
             &mut self,
             request: impl tonic::IntoRequest<super::OpenSessionRequest>,
@@ -310,7 +310,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("causeway.control.v1.Node", "OpenSession"));
             self.inner.unary(req, path, codec).await
         }
-        /// Ends a session early; the worker is told to leave.
+        /// Ends a session early; its worker stops.
         pub async fn close_session(
             &mut self,
             request: impl tonic::IntoRequest<super::CloseSessionRequest>,
@@ -335,7 +335,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("causeway.control.v1.Node", "CloseSession"));
             self.inner.unary(req, path, codec).await
         }
-        /// Load and health, for tools.
+        /// Returns load and health, for tools.
         pub async fn get_status(
             &mut self,
             request: impl tonic::IntoRequest<super::GetStatusRequest>,
@@ -372,12 +372,12 @@ pub mod node_server {
     /// Generated trait containing gRPC methods that should be implemented for use with NodeServer.
     #[async_trait]
     pub trait Node: std::marker::Send + std::marker::Sync + 'static {
-        /// The node's devices with every info answer. Opens no session, starts no worker.
+        /// Returns the node's devices with all info answers. Opens no session and starts no worker.
         async fn get_inventory(
             &self,
             request: tonic::Request<super::GetInventoryRequest>,
         ) -> std::result::Result<tonic::Response<super::Inventory>, tonic::Status>;
-        /// Gives the caller a worker of its own.
+        /// Opens a session, which gets a worker of its own.
         async fn open_session(
             &self,
             request: tonic::Request<super::OpenSessionRequest>,
@@ -385,7 +385,7 @@ pub mod node_server {
             tonic::Response<super::OpenSessionReply>,
             tonic::Status,
         >;
-        /// Ends a session early; the worker is told to leave.
+        /// Ends a session early; its worker stops.
         async fn close_session(
             &self,
             request: tonic::Request<super::CloseSessionRequest>,
@@ -393,7 +393,7 @@ pub mod node_server {
             tonic::Response<super::CloseSessionReply>,
             tonic::Status,
         >;
-        /// Load and health, for tools.
+        /// Returns load and health, for tools.
         async fn get_status(
             &self,
             request: tonic::Request<super::GetStatusRequest>,

@@ -43,20 +43,20 @@ pub struct Hello {
     pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(message, optional, tag = "5")]
     pub inventory: ::core::option::Option<crate::control::Inventory>,
-    /// devices that are offered in shares; all others are exclusive
+    /// devices offered in shares; all others are exclusive
     #[prost(message, repeated, tag = "6")]
     pub shared: ::prost::alloc::vec::Vec<SharedDevice>,
-    /// what the daemon still has, after a break of the connection
+    /// leases that the daemon still serves, after a break of the connection
     #[prost(message, repeated, tag = "7")]
     pub leases: ::prost::alloc::vec::Vec<RunningLease>,
-    /// as if Stopping had been said
+    /// as if Stopping had been sent
     #[prost(bool, tag = "8")]
     pub stopping: bool,
-    /// who can reach it can use it without a name, and read what crosses the network
+    /// Anyone who can reach the node can use it without a name, and its traffic is readable on the network.
     #[prost(bool, tag = "9")]
     pub insecure: bool,
 }
-/// Replaces all that Hello said of the devices.
+/// Replaces everything that Hello reported about the devices.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct InventoryChanged {
@@ -67,7 +67,7 @@ pub struct InventoryChanged {
     #[prost(string, repeated, tag = "3")]
     pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// A device that several leases may use at once, each up to its memory.
+/// A device that several leases may use at the same time, each up to its memory.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SharedDevice {
@@ -78,7 +78,7 @@ pub struct SharedDevice {
     /// at least 1
     #[prost(uint32, tag = "3")]
     pub shares: u32,
-    /// bytes; 0: the device's memory divided by the shares
+    /// in bytes; 0: the device's memory divided by the shares
     #[prost(uint64, tag = "4")]
     pub memory_per_share: u64,
 }
@@ -89,11 +89,11 @@ pub struct RunningLease {
     pub lease_id: ::prost::bytes::Bytes,
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
-    /// open ones
+    /// number of open sessions
     #[prost(uint32, tag = "3")]
     pub sessions: u32,
 }
-/// The daemon serves the lease from now on. Said before the client is told of it.
+/// The daemon serves the lease from now on. Sent before the client learns of the lease.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GrantAcknowledged {
@@ -113,7 +113,7 @@ pub struct GrantRefused {
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
 }
-/// No session of the lease runs here any more, and none will be opened.
+/// No session of the lease is left on the node, and none will be opened.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GrantWithdrawn {
@@ -122,7 +122,7 @@ pub struct GrantWithdrawn {
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
 }
-/// Said at every change. 0 after there were some: the client left or was lost.
+/// Sent at every change. 0 after a positive number: the client left or was lost.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseSessions {
@@ -133,31 +133,31 @@ pub struct LeaseSessions {
     #[prost(uint32, tag = "3")]
     pub sessions: u32,
 }
-/// Said at the interval that Welcome names. Totals since the daemon started.
+/// Sent at the interval given in Welcome. Totals since the daemon started.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Heartbeat {
-    /// moved over bulk connections, both ways
+    /// transferred over bulk connections, in both directions
     #[prost(uint64, tag = "1")]
     pub bytes: u64,
     #[prost(uint64, tag = "2")]
     pub commands: u64,
-    /// now
+    /// current number
     #[prost(uint32, tag = "3")]
     pub sessions: u32,
-    /// from 1; the answering Alive has it too
+    /// from 1; the Alive that answers has the same number
     #[prost(uint64, tag = "4")]
     pub number: u64,
-    /// all that have a place on the node
+    /// all leases that have units on the node
     #[prost(message, repeated, tag = "5")]
     pub leases: ::prost::alloc::vec::Vec<LeaseLoad>,
 }
-/// The daemon was told to end. It takes no grant any more; what runs goes on for a while, then it lets go of all its
-/// leases (GrantWithdrawn) and leaves.
+/// The daemon is shutting down. It accepts no more grants. Running sessions continue for a while. Then the
+/// daemon gives up all its leases (GrantWithdrawn) and leaves.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Stopping {}
-/// What the sessions of a lease have used on one node since it was granted.
+/// Use of one node by a lease's sessions since the lease was granted.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseLoad {
@@ -167,7 +167,7 @@ pub struct LeaseLoad {
     pub bytes: u64,
     #[prost(uint64, tag = "3")]
     pub commands: u64,
-    /// now
+    /// current number
     #[prost(uint32, tag = "4")]
     pub sessions: u32,
 }
@@ -194,8 +194,8 @@ pub mod to_node {
         Alive(super::Alive),
     }
 }
-/// Answers a Heartbeat. The daemon has heard from the manager as of when it sent that one: so it never
-/// believes itself in touch for longer than the manager does.
+/// Answers a Heartbeat. The daemon counts its contact with the manager from when it sent that Heartbeat.
+/// So it never assumes contact for longer than the manager does.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Alive {
@@ -207,10 +207,10 @@ pub struct Alive {
 pub struct Welcome {
     #[prost(uint32, tag = "1")]
     pub wire_version: u32,
-    /// grants up to this one that Hello did not report are void, however late they come
+    /// Grants up to this one that Hello did not report are void, however late they arrive.
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
-    /// 32 bytes, Ed25519: signs leases
+    /// 32 bytes, Ed25519: verifies signed leases
     #[prost(bytes = "bytes", tag = "3")]
     pub public_key: ::prost::bytes::Bytes,
     #[prost(uint32, tag = "4")]
@@ -219,7 +219,7 @@ pub struct Welcome {
     #[prost(uint32, tag = "5")]
     pub heartbeat_limit_ms: u32,
 }
-/// A device, or one share of it, by its place in the node's inventory.
+/// A device, or one share of it, by its indices in the node's inventory.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Unit {
@@ -227,28 +227,28 @@ pub struct Unit {
     pub platform: u32,
     #[prost(uint32, tag = "2")]
     pub device: u32,
-    /// 0 on an exclusive device
+    /// 0 for an exclusive device
     #[prost(uint32, tag = "3")]
     pub share: u32,
 }
-/// Serve this lease. May be said again: the same epoch means the same grant.
+/// Serve this lease. May be repeated: the same epoch means the same grant.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Grant {
     /// 16 bytes
     #[prost(bytes = "bytes", tag = "1")]
     pub lease_id: ::prost::bytes::Bytes,
-    /// refused when the daemon has met a newer one for any of the units
+    /// refused when the daemon knows a newer one for any of the units
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
     #[prost(string, tag = "3")]
     pub user: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "4")]
     pub units: ::prost::alloc::vec::Vec<LeasedUnit>,
-    /// after which the daemon ends the lease by itself; 0: none
+    /// time after which the daemon ends the lease by itself; 0: none
     #[prost(uint64, tag = "5")]
     pub limit_ms: u64,
-    /// for which the daemon serves it without hearing from the manager
+    /// time for which the daemon serves it without contact to the manager
     #[prost(uint64, tag = "6")]
     pub autonomy_ms: u64,
 }
@@ -257,12 +257,12 @@ pub struct Grant {
 pub struct LeasedUnit {
     #[prost(message, optional, tag = "1")]
     pub unit: ::core::option::Option<Unit>,
-    /// bytes that sessions of the lease may allocate; 0: no limit
+    /// bytes that the lease's sessions may allocate; 0: no limit
     #[prost(uint64, tag = "2")]
     pub memory: u64,
 }
-/// Serve this lease no more: its sessions end with clean errors. Answered by GrantWithdrawn, also when the
-/// daemon knows no such lease.
+/// End this lease: its sessions end with clean errors. The daemon answers with GrantWithdrawn, also if it
+/// does not know the lease.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Withdraw {
@@ -275,7 +275,8 @@ pub struct Withdraw {
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
 }
-/// The daemon takes no new lease (or does again). For its tools; the manager grants none anyway.
+/// The daemon accepts no new leases, or accepts them again. This is information for its tools; the manager
+/// grants none while draining.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Drain {
@@ -289,26 +290,26 @@ pub struct RequestDevices {
     pub wire_version: u32,
     #[prost(message, optional, tag = "2")]
     pub client: ::core::option::Option<crate::control::Client>,
-    /// in its one-line form: "2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB; spread"
+    /// the one-line form: "2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB; spread"
     #[prost(string, tag = "3")]
     pub request: ::prost::alloc::string::String,
     #[prost(enumeration = "Priority", tag = "4")]
     pub priority: i32,
-    /// of the lease, however often it is renewed; 0: the policy's
+    /// of the lease, including renewals; 0: the policy's
     #[prost(uint64, tag = "5")]
     pub time_limit_ms: u64,
-    /// in the fair queue; otherwise granted or refused at once
+    /// in the fair queue; false: granted or refused at once
     #[prost(bool, tag = "6")]
     pub wait: bool,
-    /// set the devices aside for a few seconds only; see Confirm
+    /// only reserve the devices for a few seconds; see Confirm
     #[prost(bool, tag = "7")]
     pub reserve: bool,
-    /// 16 random bytes of the client's, by which it can come back; empty: the
+    /// 16 random bytes of the client's, with which it can return; empty: the
     #[prost(bytes = "bytes", tag = "8")]
     pub lease_id: ::prost::bytes::Bytes,
-    /// manager makes them
+    /// manager chooses them
     ///
-    /// tell also what becomes of the lease
+    /// also report later changes of the lease
     #[prost(bool, tag = "9")]
     pub follow: bool,
 }
@@ -333,48 +334,48 @@ pub mod progress {
         Ended(super::Ended),
     }
 }
-/// Said at every change.
+/// Sent at every change.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Position {
     /// from 1
     #[prost(uint32, tag = "1")]
     pub position: u32,
-    /// requests in the queue
+    /// number of requests in the queue
     #[prost(uint32, tag = "2")]
     pub waiting: u32,
-    /// 16 random bytes: of the request, and then of its lease
+    /// 16 random bytes: id of the request, and later of its lease
     #[prost(bytes = "bytes", tag = "3")]
     pub lease_id: ::prost::bytes::Bytes,
-    /// for people: what is not there, free or not; empty: others come first
+    /// for people: the devices that it lacks; empty: others come first
     #[prost(string, tag = "4")]
     pub lack: ::prost::alloc::string::String,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Granted {
-    /// 16 random bytes; who has them and is the user may release
+    /// 16 random bytes; the user who knows them may release the lease
     #[prost(bytes = "bytes", tag = "1")]
     pub lease_id: ::prost::bytes::Bytes,
-    /// a SignedLease: the credential that the nodes take
+    /// a SignedLease: the credential for the nodes
     #[prost(bytes = "bytes", tag = "2")]
     pub signed_lease: ::prost::bytes::Bytes,
     #[prost(message, repeated, tag = "3")]
     pub nodes: ::prost::alloc::vec::Vec<NodeShare>,
-    /// until it has to be renewed, or confirmed
+    /// time until it must be renewed, or confirmed
     #[prost(uint64, tag = "4")]
     pub lifetime_ms: u64,
     /// not a lease yet
     #[prost(bool, tag = "5")]
     pub reserved: bool,
-    /// of the time limit; 0: none
+    /// rest of the time limit; 0: none
     #[prost(uint64, tag = "6")]
     pub time_left_ms: u64,
-    /// what it had beside `nodes`, of nodes that were lost: it does not come back
+    /// its parts of lost nodes, in addition to `nodes`; they do not come back
     #[prost(message, repeated, tag = "7")]
     pub lost: ::prost::alloc::vec::Vec<NodeShare>,
 }
-/// What a lease has of one node.
+/// A lease's part of one node.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodeShare {
@@ -387,11 +388,11 @@ pub struct NodeShare {
     pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(message, repeated, tag = "4")]
     pub units: ::prost::alloc::vec::Vec<Unit>,
-    /// of each unit its device's name, "" while the node is not connected
+    /// the device name of each unit; "" while the node is not connected
     #[prost(string, repeated, tag = "5")]
     pub devices: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// It is over, by the holder's wish or not.
+/// The lease is over, whether or not the holder ended it.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ended {
@@ -404,7 +405,7 @@ pub struct Ended {
 pub struct Refused {
     #[prost(enumeration = "RefusalCode", tag = "1")]
     pub code: i32,
-    /// for people: what to do
+    /// for people, with advice
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
 }
@@ -425,11 +426,11 @@ pub mod considered {
         Refused(super::Refused),
     }
 }
-/// It would be granted.
+/// The request would be granted.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Fitting {
-    /// for example
+    /// an example
     #[prost(message, repeated, tag = "1")]
     pub nodes: ::prost::alloc::vec::Vec<NodeShare>,
 }
@@ -454,7 +455,7 @@ pub struct ReleaseLease {
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReleaseLeaseReply {}
-/// What a node is shown, and the manager's signature over the encoded Claim.
+/// The credential that a client sends to a node: the encoded Claim with the manager's signature.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SignedLease {
@@ -464,8 +465,8 @@ pub struct SignedLease {
     #[prost(bytes = "bytes", tag = "2")]
     pub signature: ::prost::bytes::Bytes,
 }
-/// Who may have what until when. Signed, so that a daemon needs to ask nobody; a daemon serves it only if
-/// it has acknowledged a grant of the same lease and epoch as well.
+/// The content of a lease: user, units and end. It is signed, so that a daemon can verify it alone. A
+/// daemon serves it only if it has also acknowledged a grant of the same lease and epoch.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Claim {
@@ -513,18 +514,18 @@ pub struct LeaseInfo {
     pub nodes: ::prost::alloc::vec::Vec<NodeShare>,
     #[prost(uint64, tag = "5")]
     pub age_ms: u64,
-    /// left
+    /// rest of the lifetime
     #[prost(uint64, tag = "6")]
     pub lifetime_ms: u64,
-    /// as it said of itself
+    /// as the client described itself
     #[prost(message, optional, tag = "7")]
     pub client: ::core::option::Option<crate::control::Client>,
-    /// moved, on all its nodes, as of their last heartbeats
+    /// transferred on all its nodes, according to their last heartbeats
     #[prost(uint64, tag = "8")]
     pub bytes: u64,
     #[prost(uint64, tag = "9")]
     pub commands: u64,
-    /// now
+    /// current number
     #[prost(uint32, tag = "10")]
     pub sessions: u32,
     /// as in Granted
@@ -539,14 +540,14 @@ pub struct ListKindsRequest {}
 pub struct KindList {
     #[prost(message, repeated, tag = "1")]
     pub kinds: ::prost::alloc::vec::Vec<DeviceKind>,
-    /// the manager serves other machines without both TLS and authentication
+    /// the manager accepts other machines without both TLS and authentication
     #[prost(bool, tag = "2")]
     pub insecure: bool,
-    /// connected nodes whose Hello has said so of themselves
+    /// connected nodes with Hello.insecure
     #[prost(uint32, tag = "3")]
     pub insecure_nodes: u32,
 }
-/// Devices that answer alike to what is shown here. A share counts as one.
+/// Devices with the same values in this message. A share counts as one device.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeviceKind {
@@ -555,13 +556,13 @@ pub struct DeviceKind {
     /// "GPU", "CPU", …
     #[prost(string, tag = "2")]
     pub r#type: ::prost::alloc::string::String,
-    /// bytes of one
+    /// bytes per device
     #[prost(uint64, tag = "3")]
     pub memory: u64,
-    /// on connected nodes
+    /// number on connected nodes
     #[prost(uint32, tag = "4")]
     pub count: u32,
-    /// of them, on nodes that are not being drained or stopping
+    /// number of free ones, on nodes that are not draining or stopping
     #[prost(uint32, tag = "5")]
     pub free: u32,
 }
@@ -573,7 +574,7 @@ pub struct ListQueueRequest {}
 pub struct QueueList {
     #[prost(message, repeated, tag = "1")]
     pub requests: ::prost::alloc::vec::Vec<WaitingRequest>,
-    /// all requests, those of others included
+    /// number of all requests, including those of other users
     #[prost(uint32, tag = "2")]
     pub waiting: u32,
 }
@@ -588,7 +589,7 @@ pub struct WaitingRequest {
     pub position: u32,
     #[prost(uint64, tag = "4")]
     pub waiting_ms: u64,
-    /// in its one-line form
+    /// in the one-line form
     #[prost(string, tag = "5")]
     pub request: ::prost::alloc::string::String,
     #[prost(enumeration = "Priority", tag = "6")]
@@ -599,7 +600,7 @@ pub struct WaitingRequest {
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetManagerRequest {}
-/// The manager, and as whom it knows the caller.
+/// The manager, and the caller's identity.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ManagerInfo {
@@ -607,12 +608,12 @@ pub struct ManagerInfo {
     pub wire_version: u32,
     #[prost(string, tag = "2")]
     pub version: ::prost::alloc::string::String,
-    /// its host's clock
+    /// the clock of the manager's host
     #[prost(uint64, tag = "3")]
     pub unix_ms: u64,
     #[prost(uint64, tag = "4")]
     pub uptime_ms: u64,
-    /// otherwise it believes every name, and everyone administrates
+    /// false: the manager accepts every name, and everyone is an administrator
     #[prost(bool, tag = "5")]
     pub authenticates: bool,
     #[prost(string, tag = "6")]
@@ -623,7 +624,7 @@ pub struct ManagerInfo {
     pub admin: bool,
     #[prost(bool, tag = "9")]
     pub node: bool,
-    /// when what the caller has shown counts no more; 0: never
+    /// when the caller's credential expires; 0: never
     #[prost(uint64, tag = "10")]
     pub expires_unix_ms: u64,
 }
@@ -651,14 +652,14 @@ pub struct NodeInfo {
     pub draining: bool,
     #[prost(message, repeated, tag = "6")]
     pub devices: ::prost::alloc::vec::Vec<DeviceInfo>,
-    /// of its last heartbeat
+    /// from the last heartbeat
     #[prost(uint64, tag = "7")]
     pub bytes: u64,
     #[prost(uint64, tag = "8")]
     pub commands: u64,
     #[prost(uint32, tag = "9")]
     pub sessions: u32,
-    /// it was told to end, and takes no new lease
+    /// the node is shutting down and accepts no new leases
     #[prost(bool, tag = "10")]
     pub stopping: bool,
     /// as Hello.insecure
@@ -683,14 +684,14 @@ pub struct DeviceInfo {
     /// 1: exclusive
     #[prost(uint32, tag = "6")]
     pub shares: u32,
-    /// shares in leases
+    /// number of shares in leases
     #[prost(uint32, tag = "7")]
     pub leased: u32,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DrainNodeRequest {
-    /// name, or uuid in its usual text form
+    /// name, or uuid in the usual text form
     #[prost(string, tag = "1")]
     pub node: ::prost::alloc::string::String,
     #[prost(bool, tag = "2")]
@@ -705,7 +706,7 @@ pub struct RemoveNodeRequest {
     /// as in DrainNodeRequest
     #[prost(string, tag = "1")]
     pub node: ::prost::alloc::string::String,
-    /// and end the leases that it may be serving yet
+    /// also end the leases that the node may still serve
     #[prost(bool, tag = "2")]
     pub force: bool,
 }
@@ -733,7 +734,7 @@ pub struct User {
     pub groups: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(bool, tag = "3")]
     pub admin: bool,
-    /// may join as a node, and nothing else
+    /// may join as a node, and has no other rights
     #[prost(bool, tag = "4")]
     pub node: bool,
 }
@@ -773,7 +774,7 @@ pub struct CreateTokenRequest {
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateTokenReply {
-    /// shown this once; only its hash is kept
+    /// shown only once; the manager stores only its hash
     #[prost(string, tag = "1")]
     pub token: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
@@ -782,7 +783,7 @@ pub struct CreateTokenReply {
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListTokensRequest {
-    /// empty: all users'
+    /// empty: the tokens of all users
     #[prost(string, tag = "1")]
     pub user: ::prost::alloc::string::String,
 }
@@ -822,23 +823,23 @@ pub struct ListQuotasRequest {}
 pub struct QuotaList {
     #[prost(message, repeated, tag = "1")]
     pub quotas: ::prost::alloc::vec::Vec<Quota>,
-    /// in which device_seconds are counted
+    /// length of the window for device_seconds
     #[prost(uint64, tag = "2")]
     pub window_seconds: u64,
-    /// by user and group, who has or had something
+    /// by user and group, for all that use or used devices
     #[prost(message, repeated, tag = "3")]
     pub uses: ::prost::alloc::vec::Vec<QuotaUse>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct QuotaUse {
-    /// now
+    /// current number
     #[prost(uint32, tag = "3")]
     pub devices: u32,
-    /// bytes, now
+    /// current number of bytes
     #[prost(uint64, tag = "4")]
     pub memory: u64,
-    /// in the window, with all that running leases may come to
+    /// in the window, including all that running leases may still use
     #[prost(uint64, tag = "5")]
     pub device_seconds: u64,
     #[prost(oneof = "quota_use::Who", tags = "1, 2")]
@@ -855,20 +856,20 @@ pub mod quota_use {
         Group(::prost::alloc::string::String),
     }
 }
-/// What is 0 or absent has no limit.
+/// Limits that are 0 or absent do not apply.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Quota {
-    /// at once; a share counts as one
+    /// maximum at the same time; a share counts as one
     #[prost(uint32, tag = "4")]
     pub devices: u32,
-    /// bytes of device memory at once
+    /// maximum bytes of device memory at the same time
     #[prost(uint64, tag = "5")]
     pub memory: u64,
     /// in the policy's window
     #[prost(uint64, tag = "6")]
     pub device_seconds: u64,
-    /// the most urgent class
+    /// the highest priority that is allowed
     #[prost(enumeration = "Priority", optional, tag = "7")]
     pub highest: ::core::option::Option<i32>,
     #[prost(oneof = "quota::Who", tags = "1, 2, 3")]
@@ -883,7 +884,7 @@ pub mod quota {
         User(::prost::alloc::string::String),
         #[prost(string, tag = "2")]
         Group(::prost::alloc::string::String),
-        /// each user that has no quota of his own
+        /// each user without a quota of their own
         #[prost(bool, tag = "3")]
         EveryUser(bool),
     }
@@ -894,7 +895,7 @@ pub struct PutQuotaReply {}
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchRequest {
-    /// 0: a second; at least 100
+    /// 0: one second; at least 100
     #[prost(uint32, tag = "1")]
     pub interval_ms: u32,
 }
@@ -943,16 +944,16 @@ impl Priority {
 #[repr(i32)]
 pub enum RefusalCode {
     Unspecified = 0,
-    /// no set of devices known here could ever meet the request
+    /// no set of known devices could ever meet the request
     NothingFits = 1,
-    /// some could, but they are taken
+    /// the request could be met, but the devices are in use
     NothingFree = 2,
     Quota = 3,
     Malformed = 4,
     QueueFull = 5,
-    /// the class is not allowed
+    /// the user may not use this priority
     Priority = 7,
-    /// the manager cannot write down what it would grant
+    /// the manager cannot store the grant
     Store = 6,
 }
 impl RefusalCode {
@@ -992,13 +993,13 @@ impl RefusalCode {
 #[repr(i32)]
 pub enum LeaseState {
     Unspecified = 0,
-    /// nodes have not all acknowledged yet
+    /// some nodes have not acknowledged the grant yet
     Offered = 1,
     Reserved = 2,
     Active = 3,
-    /// the client was lost; kept for the grace time
+    /// the client was lost; the lease is kept for the grace time
     Lapsed = 4,
-    /// nodes have not all let go yet
+    /// some nodes have not confirmed the withdrawal yet
     Ending = 5,
 }
 impl LeaseState {
@@ -1040,7 +1041,7 @@ pub mod nodes_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// What a daemon in managed mode holds open for as long as it runs.
+    /// The stream that a daemon in managed mode keeps open for as long as it runs.
     #[derive(Debug, Clone)]
     pub struct NodesClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -1121,7 +1122,8 @@ pub mod nodes_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// The first message is a Hello, answered by a Welcome; any other order ends the call.
+        /// The first message must be a Hello, which the manager answers with a Welcome. Any other order ends the
+        /// call.
         pub async fn join(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::FromNode>,
@@ -1167,13 +1169,14 @@ pub mod nodes_server {
             >
             + std::marker::Send
             + 'static;
-        /// The first message is a Hello, answered by a Welcome; any other order ends the call.
+        /// The first message must be a Hello, which the manager answers with a Welcome. Any other order ends the
+        /// call.
         async fn join(
             &self,
             request: tonic::Request<tonic::Streaming<super::FromNode>>,
         ) -> std::result::Result<tonic::Response<Self::JoinStream>, tonic::Status>;
     }
-    /// What a daemon in managed mode holds open for as long as it runs.
+    /// The stream that a daemon in managed mode keeps open for as long as it runs.
     #[derive(Debug)]
     pub struct NodesServer<T> {
         inner: Arc<T>,
@@ -1345,7 +1348,7 @@ pub mod leases_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// What programs and tools do with leases. A user reaches his own only.
+    /// Leases for programs and tools. Users can use only their own.
     #[derive(Debug, Clone)]
     pub struct LeasesClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -1426,9 +1429,10 @@ pub mod leases_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// All or nothing. The last message is Granted or Refused; with `follow` the stream goes on to Ended, and says
-        /// Granted again when the lease has lost the devices of one of its nodes and goes on with the others. Who
-        /// hangs up while waiting keeps his place for a while, and comes back by asking with the same lease id.
+        /// Requests devices, all or nothing. The last message is Granted or Refused. With `follow` the stream
+        /// continues to Ended. It sends Granted again when the lease has lost the devices of one node and
+        /// continues with the others. A waiting client that disconnects keeps its position for a while, and can
+        /// return with the same lease id.
         pub async fn request(
             &mut self,
             request: impl tonic::IntoRequest<super::RequestDevices>,
@@ -1453,7 +1457,7 @@ pub mod leases_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Leases", "Request"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// What a request would get if it were made now. Takes nothing, and promises nothing.
+        /// Returns the result that a request would get now. Reserves nothing and promises nothing.
         pub async fn consider(
             &mut self,
             request: impl tonic::IntoRequest<super::RequestDevices>,
@@ -1497,7 +1501,7 @@ pub mod leases_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Leases", "Confirm"));
             self.inner.unary(req, path, codec).await
         }
-        /// Puts the end off. To be called well before the lifetime is over.
+        /// Extends a lease. Should be called well before the lifetime is over.
         pub async fn renew(
             &mut self,
             request: impl tonic::IntoRequest<super::RenewLease>,
@@ -1519,7 +1523,7 @@ pub mod leases_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Leases", "Renew"));
             self.inner.unary(req, path, codec).await
         }
-        /// Gives a lease or a reservation back, or waits no longer.
+        /// Gives a lease or a reservation back, or cancels a waiting request.
         pub async fn release(
             &mut self,
             request: impl tonic::IntoRequest<super::ReleaseLease>,
@@ -1544,7 +1548,7 @@ pub mod leases_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Leases", "Release"));
             self.inner.unary(req, path, codec).await
         }
-        /// The caller's leases; all of them for administrators and where the policy says so.
+        /// Returns the caller's leases; all leases for administrators, and where the policy allows it.
         pub async fn list_leases(
             &mut self,
             request: impl tonic::IntoRequest<super::ListLeasesRequest>,
@@ -1566,7 +1570,7 @@ pub mod leases_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Leases", "ListLeases"));
             self.inner.unary(req, path, codec).await
         }
-        /// The caller's waiting requests; likewise.
+        /// Returns the caller's waiting requests; all of them in the same cases.
         pub async fn list_queue(
             &mut self,
             request: impl tonic::IntoRequest<super::ListQueueRequest>,
@@ -1588,7 +1592,7 @@ pub mod leases_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Leases", "ListQueue"));
             self.inner.unary(req, path, codec).await
         }
-        /// For everyone: the kinds of devices that nodes have, and nothing of where they are or who has them.
+        /// For everyone: returns the kinds of devices that nodes have, without their locations and users.
         pub async fn list_kinds(
             &mut self,
             request: impl tonic::IntoRequest<super::ListKindsRequest>,
@@ -1631,14 +1635,15 @@ pub mod leases_server {
             >
             + std::marker::Send
             + 'static;
-        /// All or nothing. The last message is Granted or Refused; with `follow` the stream goes on to Ended, and says
-        /// Granted again when the lease has lost the devices of one of its nodes and goes on with the others. Who
-        /// hangs up while waiting keeps his place for a while, and comes back by asking with the same lease id.
+        /// Requests devices, all or nothing. The last message is Granted or Refused. With `follow` the stream
+        /// continues to Ended. It sends Granted again when the lease has lost the devices of one node and
+        /// continues with the others. A waiting client that disconnects keeps its position for a while, and can
+        /// return with the same lease id.
         async fn request(
             &self,
             request: tonic::Request<super::RequestDevices>,
         ) -> std::result::Result<tonic::Response<Self::RequestStream>, tonic::Status>;
-        /// What a request would get if it were made now. Takes nothing, and promises nothing.
+        /// Returns the result that a request would get now. Reserves nothing and promises nothing.
         async fn consider(
             &self,
             request: tonic::Request<super::RequestDevices>,
@@ -1648,12 +1653,12 @@ pub mod leases_server {
             &self,
             request: tonic::Request<super::ConfirmReservation>,
         ) -> std::result::Result<tonic::Response<super::Granted>, tonic::Status>;
-        /// Puts the end off. To be called well before the lifetime is over.
+        /// Extends a lease. Should be called well before the lifetime is over.
         async fn renew(
             &self,
             request: tonic::Request<super::RenewLease>,
         ) -> std::result::Result<tonic::Response<super::Granted>, tonic::Status>;
-        /// Gives a lease or a reservation back, or waits no longer.
+        /// Gives a lease or a reservation back, or cancels a waiting request.
         async fn release(
             &self,
             request: tonic::Request<super::ReleaseLease>,
@@ -1661,23 +1666,23 @@ pub mod leases_server {
             tonic::Response<super::ReleaseLeaseReply>,
             tonic::Status,
         >;
-        /// The caller's leases; all of them for administrators and where the policy says so.
+        /// Returns the caller's leases; all leases for administrators, and where the policy allows it.
         async fn list_leases(
             &self,
             request: tonic::Request<super::ListLeasesRequest>,
         ) -> std::result::Result<tonic::Response<super::LeaseList>, tonic::Status>;
-        /// The caller's waiting requests; likewise.
+        /// Returns the caller's waiting requests; all of them in the same cases.
         async fn list_queue(
             &self,
             request: tonic::Request<super::ListQueueRequest>,
         ) -> std::result::Result<tonic::Response<super::QueueList>, tonic::Status>;
-        /// For everyone: the kinds of devices that nodes have, and nothing of where they are or who has them.
+        /// For everyone: returns the kinds of devices that nodes have, without their locations and users.
         async fn list_kinds(
             &self,
             request: tonic::Request<super::ListKindsRequest>,
         ) -> std::result::Result<tonic::Response<super::KindList>, tonic::Status>;
     }
-    /// What programs and tools do with leases. A user reaches his own only.
+    /// Leases for programs and tools. Users can use only their own.
     #[derive(Debug)]
     pub struct LeasesServer<T> {
         inner: Arc<T>,
@@ -2154,7 +2159,7 @@ pub mod admin_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// For administrators, but for what says otherwise.
+    /// For administrators, unless a call's comment allows more.
     #[derive(Debug, Clone)]
     pub struct AdminClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -2257,7 +2262,7 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Admin", "GetManager"));
             self.inner.unary(req, path, codec).await
         }
-        /// For everyone where the policy shows all.
+        /// For everyone if the policy shows all nodes.
         pub async fn list_nodes(
             &mut self,
             request: impl tonic::IntoRequest<super::ListNodesRequest>,
@@ -2300,7 +2305,7 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Admin", "DrainNode"));
             self.inner.unary(req, path, codec).await
         }
-        /// Forgets a node that is not connected. If it comes back it is a new one.
+        /// Forgets a node that is not connected. If the node comes back, it is a new one.
         pub async fn remove_node(
             &mut self,
             request: impl tonic::IntoRequest<super::RemoveNodeRequest>,
@@ -2391,7 +2396,7 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Admin", "PutUser"));
             self.inner.unary(req, path, codec).await
         }
-        /// Its tokens are revoked, its leases end.
+        /// Deletes a user, revokes the user's tokens and ends the user's leases.
         pub async fn delete_user(
             &mut self,
             request: impl tonic::IntoRequest<super::DeleteUserRequest>,
@@ -2416,7 +2421,7 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Admin", "DeleteUser"));
             self.inner.unary(req, path, codec).await
         }
-        /// For one's own as well.
+        /// Users may create tokens for themselves.
         pub async fn create_token(
             &mut self,
             request: impl tonic::IntoRequest<super::CreateTokenRequest>,
@@ -2486,7 +2491,7 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Admin", "RevokeToken"));
             self.inner.unary(req, path, codec).await
         }
-        /// Users are shown what concerns them, and their own use.
+        /// Users see the quotas that concern them, and their own use.
         pub async fn list_quotas(
             &mut self,
             request: impl tonic::IntoRequest<super::ListQuotasRequest>,
@@ -2508,7 +2513,7 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Admin", "ListQuotas"));
             self.inner.unary(req, path, codec).await
         }
-        /// With no limit at all: removes it.
+        /// A quota without any limit removes the existing one.
         pub async fn put_quota(
             &mut self,
             request: impl tonic::IntoRequest<super::Quota>,
@@ -2530,7 +2535,7 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Admin", "PutQuota"));
             self.inner.unary(req, path, codec).await
         }
-        /// The whole of what is, at once and then at the interval: what a live view shows.
+        /// Sends the whole state at once and then at each interval, for live views.
         pub async fn watch(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchRequest>,
@@ -2575,7 +2580,7 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::GetManagerRequest>,
         ) -> std::result::Result<tonic::Response<super::ManagerInfo>, tonic::Status>;
-        /// For everyone where the policy shows all.
+        /// For everyone if the policy shows all nodes.
         async fn list_nodes(
             &self,
             request: tonic::Request<super::ListNodesRequest>,
@@ -2584,7 +2589,7 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::DrainNodeRequest>,
         ) -> std::result::Result<tonic::Response<super::DrainNodeReply>, tonic::Status>;
-        /// Forgets a node that is not connected. If it comes back it is a new one.
+        /// Forgets a node that is not connected. If the node comes back, it is a new one.
         async fn remove_node(
             &self,
             request: tonic::Request<super::RemoveNodeRequest>,
@@ -2604,12 +2609,12 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::User>,
         ) -> std::result::Result<tonic::Response<super::PutUserReply>, tonic::Status>;
-        /// Its tokens are revoked, its leases end.
+        /// Deletes a user, revokes the user's tokens and ends the user's leases.
         async fn delete_user(
             &self,
             request: tonic::Request<super::DeleteUserRequest>,
         ) -> std::result::Result<tonic::Response<super::DeleteUserReply>, tonic::Status>;
-        /// For one's own as well.
+        /// Users may create tokens for themselves.
         async fn create_token(
             &self,
             request: tonic::Request<super::CreateTokenRequest>,
@@ -2628,12 +2633,12 @@ pub mod admin_server {
             tonic::Response<super::RevokeTokenReply>,
             tonic::Status,
         >;
-        /// Users are shown what concerns them, and their own use.
+        /// Users see the quotas that concern them, and their own use.
         async fn list_quotas(
             &self,
             request: tonic::Request<super::ListQuotasRequest>,
         ) -> std::result::Result<tonic::Response<super::QuotaList>, tonic::Status>;
-        /// With no limit at all: removes it.
+        /// A quota without any limit removes the existing one.
         async fn put_quota(
             &self,
             request: tonic::Request<super::Quota>,
@@ -2644,13 +2649,13 @@ pub mod admin_server {
             >
             + std::marker::Send
             + 'static;
-        /// The whole of what is, at once and then at the interval: what a live view shows.
+        /// Sends the whole state at once and then at each interval, for live views.
         async fn watch(
             &self,
             request: tonic::Request<super::WatchRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
     }
-    /// For administrators, but for what says otherwise.
+    /// For administrators, unless a call's comment allows more.
     #[derive(Debug)]
     pub struct AdminServer<T> {
         inner: Arc<T>,

@@ -1,7 +1,8 @@
-//! Conditions held against what a device answers.
+//! Compares conditions with a device's info answers.
 //!
-//! Invariant: an answer is a stranger's bytes: too short, too long or no text, it meets no condition
-//! and harms nothing. A device that does not answer a property meets no condition on it, `!=` included.
+//! Invariant: an answer consists of untrusted bytes. An answer that is too short, too long or not text
+//! matches no condition and does no harm. A device that does not answer a property matches no condition
+//! on it, not even `!=`.
 
 use std::cmp::Ordering;
 
@@ -9,11 +10,11 @@ use super::property::Kind;
 use super::{Comparison, Condition, Value, Wanted};
 use crate::control::InfoAnswer;
 
-/// Bytes of a `cl_name_version`: the version, and a name that a zero ends.
+/// Size of a `cl_name_version` in bytes: the version, and a name that ends with a zero.
 const NAMED_VERSION: usize = 4 + 64;
 
 impl Wanted {
-    /// Whether a device with these answers meets every condition.
+    /// Whether a device with these answers matches every condition.
     #[must_use]
     pub fn matches(&self, answers: &[InfoAnswer]) -> bool {
         self.conditions.iter().all(|of| of.matches(answers))
@@ -21,14 +22,14 @@ impl Wanted {
 }
 
 impl Condition {
-    /// Whether a device with these answers meets the condition.
+    /// Whether a device with these answers matches the condition.
     #[must_use]
     pub fn matches(&self, answers: &[InfoAnswer]) -> bool {
         answer_of(answers, self.property.info)
             .is_some_and(|answer| self.holds(answer).unwrap_or(false))
     }
 
-    /// `None`: such bytes are no answer of this kind.
+    /// Compares one answer; `None` if its bytes are not of the property's kind.
     fn holds(&self, answer: &[u8]) -> Option<bool> {
         match (self.property.kind, &self.value) {
             (Kind::Number | Kind::Bytes, Value::Number(wanted)) => {
@@ -69,6 +70,7 @@ impl Condition {
                     .any(|entry| text(&entry[4..]) == Some(wanted)),
             ),
             (Kind::Version, wanted) => {
+                // `cl_version` packs major, minor and patch into 10, 10 and 12 bits.
                 let packed = u32::from_le_bytes(answer.try_into().ok()?);
                 let found = (packed >> 22, packed >> 12 & 0x3FF, packed & 0xFFF);
                 Some(self.ordered(found.cmp(&version(wanted)?)))
@@ -87,7 +89,7 @@ impl Condition {
         }
     }
 
-    /// For `=` and `!=`; for what contains a single thing, too.
+    /// Result for `=` and `!=`, and for `contains` with a single value.
     fn equal(&self, equal: bool) -> bool {
         equal != (self.comparison == Comparison::NotEqual)
     }
@@ -101,7 +103,7 @@ impl Condition {
     }
 }
 
-/// What a device answers to a question, if it does.
+/// The device's answer for one `cl_device_info`, if it succeeded.
 #[must_use]
 pub fn answer_of(answers: &[InfoAnswer], info: u32) -> Option<&[u8]> {
     answers
@@ -110,7 +112,7 @@ pub fn answer_of(answers: &[InfoAnswer], info: u32) -> Option<&[u8]> {
         .map(|answer| answer.value.as_ref())
 }
 
-/// An unsigned integer of 1 to 8 bytes, little endian as every host that we run on.
+/// An unsigned integer of 1 to 8 bytes, little endian like all supported hosts.
 fn number(answer: &[u8]) -> Option<u64> {
     if answer.is_empty() || answer.len() > 8 {
         return None;
@@ -120,7 +122,7 @@ fn number(answer: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(bytes))
 }
 
-/// Up to the zero that ends it.
+/// The text up to its terminating zero.
 fn text(answer: &[u8]) -> Option<&str> {
     let end = answer
         .iter()
@@ -134,7 +136,8 @@ fn contains(text: &str, part: &str) -> bool {
         .contains(&part.to_ascii_lowercase())
 }
 
-/// As `clGetDeviceIDs`: one of the bits is enough, and ALL leaves out custom devices.
+/// Compares device types as `clGetDeviceIDs` does: one common bit is enough, and ALL excludes custom
+/// devices.
 fn is_type(found: u64, wanted: u64) -> bool {
     const ALL: u64 = 0xFFFF_FFFF;
     const CUSTOM: u64 = 1 << 4;

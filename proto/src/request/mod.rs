@@ -1,14 +1,14 @@
-//! The language in which devices are asked for: how many, with which properties, how placed.
+//! The language of device requests: how many devices, with which properties, placed how.
 //!
-//! - [`DeviceRequest`] is the structure, whoever wrote it: a line, TOML, the dOpenCL paper's XML.
-//! - [`property`]: the one table of what can be asked about a device.
-//! - `parse` and `print`: the one-line form, `2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB; 1, TYPE=CPU; same-node`.
-//!   It is the form on the wire and in stores as well.
-//! - `matching`: a condition held against the bytes of a device's info answers.
+//! - [`DeviceRequest`] is the structure, whatever it was written in: a line, TOML, or the XML of the
+//!   dOpenCL paper.
+//! - [`property`]: the table of all device properties that a request can use.
+//! - `parse` and `print`: the one-line form, `2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB; 1, TYPE=CPU;
+//!   same-node`. The wire and the manager's store use it too.
+//! - `matching`: compares a condition with the bytes of a device's info answers.
 //!
-//! What it is not: it knows no devices that are free or taken, and no users. Invariant: a
-//! [`Condition`] that exists is one that its property's kind can answer, and what is printed is read
-//! back as the same request.
+//! This module does not know users, or which devices are free. Invariant: a [`Condition`] fits its
+//! property's kind. A printed request is read back as the same request.
 
 mod matching;
 mod parse;
@@ -21,51 +21,53 @@ pub use matching::answer_of;
 pub use parse::number;
 pub use property::{Kind, Property};
 
-/// Kinds of devices in one request.
+/// Maximum number of kinds of devices in one request.
 pub const MAX_WANTED: usize = 32;
 
-/// Devices in one request, of all kinds together.
+/// Maximum number of devices in one request, of all kinds together.
 pub const MAX_COUNT: u32 = 1 << 16;
 
-/// Conditions on one kind of device.
+/// Maximum number of conditions on one kind of device.
 pub const MAX_CONDITIONS: usize = 64;
 
-/// Bytes of one value that is text.
+/// Maximum size of one text value in bytes.
 pub const MAX_TEXT: usize = 1 << 10;
 
-/// Bytes of a request in its one-line form, as it is kept: longer than it was asked with, because names are spelled out.
+/// Maximum size of a stored request in its one-line form, in bytes. It is longer than the line a user
+/// wrote, because names are spelled out.
 pub const MAX_LINE: usize = 64 << 10;
 
-/// Bytes of a line that somebody asks with: a manager keeps it for as long as the request waits.
+/// Maximum size of a line in a new request, in bytes. A manager keeps the line for as long as the request
+/// waits.
 pub const MAX_ASKED: usize = 4 << 10;
 
-/// Devices that belong together: all of them are given, or none.
+/// Devices that are granted together: all of them or none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceRequest {
     wanted: Vec<Wanted>,
     placement: Placement,
 }
 
-/// So many devices of one kind.
+/// A number of devices of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Wanted {
     count: u32,
     conditions: Vec<Condition>,
 }
 
-/// On which nodes the devices of a request may lie.
+/// The nodes on which the devices of a request may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Placement {
-    /// Wherever they are.
+    /// On any nodes.
     #[default]
     Any,
-    /// All on one node.
+    /// All on the same node.
     SameNode,
-    /// Each on a node of its own.
+    /// Each on a different node.
     Spread,
 }
 
-/// What a property of each device must be.
+/// A condition on one property of each device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Condition {
     property: &'static Property,
@@ -73,7 +75,7 @@ pub struct Condition {
     value: Value,
 }
 
-/// How a device's answer is held against the value.
+/// How a device's answer is compared with the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Comparison {
     /// `=`
@@ -84,79 +86,80 @@ pub enum Comparison {
     AtLeast,
     /// `<=`
     AtMost,
-    /// `contains`: a part of a text (whatever the case of ASCII letters), a word of a list, bits of a bit field.
+    /// `contains`: a part of a text (ignoring the case of ASCII letters), a word of a list, or bits of a
+    /// bit field.
     Contains,
 }
 
-/// What is compared with.
+/// The value to compare with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Value {
     /// A number, a size in bytes, or bits.
     Number(u64),
     /// True or false.
     Bool(bool),
-    /// Text; 16 bytes as hexadecimal digits.
+    /// Text; or bytes as hexadecimal digits.
     Text(String),
-    /// A version of OpenCL or of something in it.
+    /// A version of OpenCL or of a part of it.
     Version {
-        /// Before the first dot.
+        /// The number before the first dot.
         major: u16,
-        /// Behind it.
+        /// The number after the first dot.
         minor: u16,
-        /// Behind the second dot, else 0.
+        /// The number after the second dot, or 0.
         patch: u16,
     },
 }
 
-/// Why something is no request.
+/// Why a request is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// Nothing is asked for.
-    #[error("the request names no device; '1' is any one device")]
+    /// The request asks for nothing.
+    #[error("the request is empty; write e.g. '1' for any device")]
     Empty,
-    /// More than a limit of this module.
+    /// The request exceeds a limit of this module.
     #[error("the request has too many {what}: {limit} at most")]
     TooMany {
-        /// Of what.
+        /// The items that are too many.
         what: &'static str,
-        /// How many are allowed.
+        /// The limit.
         limit: usize,
     },
-    /// A count that is none.
-    #[error("a kind of devices must be counted from 1 to {MAX_COUNT}")]
+    /// The count is 0 or too large.
+    #[error("invalid number of devices; expected 1 to {MAX_COUNT}")]
     Count,
-    /// A part that is neither a count, a placement nor a condition.
-    #[error("'{0}' is no condition: write PROPERTY, one of = != >= <= contains, and a value")]
+    /// A part is neither a count, a placement nor a condition.
+    #[error("invalid condition '{0}'; expected PROPERTY, one of = != >= <= contains, and a value")]
     NotACondition(String),
-    /// A count or a placement at a place where it means nothing.
+    /// A count or a placement is in the wrong place.
     #[error(
-        "'{0}' stands in the wrong place: the count comes first, 'same-node' or 'spread' alone behind ';', once"
+        "'{0}' is in the wrong place; put the count first, and 'same-node' or 'spread' alone behind a ';', once"
     )]
     Misplaced(String),
-    /// No property of this name.
-    #[error("no property '{0}': use a name of clGetDeviceInfo without CL_DEVICE_")]
+    /// No property has this name.
+    #[error("unknown property '{0}'; use a name of clGetDeviceInfo without CL_DEVICE_")]
     UnknownProperty(String),
-    /// A comparison that such a property does not allow.
+    /// The property does not allow this comparison.
     #[error("{property} cannot be compared by '{comparison}'; it takes {allowed}")]
     Comparison {
         /// The property's name.
         property: &'static str,
-        /// What was asked for.
+        /// The requested comparison.
         comparison: &'static str,
-        /// What is possible.
+        /// The comparisons that the property allows.
         allowed: &'static str,
     },
-    /// A value that such a property cannot have.
-    #[error("'{value}' is no value for {property}: {expected} is expected")]
+    /// The property cannot have this value.
+    #[error("invalid value '{value}' for {property}; expected {expected}")]
     Value {
         /// The property's name.
         property: &'static str,
-        /// What was given.
+        /// The value that was given.
         value: String,
-        /// What it may be.
+        /// A description of valid values.
         expected: &'static str,
     },
-    /// A quote that is not closed, or text behind one.
+    /// A quote is not closed, or text follows it.
     #[error("a quoted value must end in '\"' and be followed by ',' or ';'")]
     Quote,
 }
@@ -176,7 +179,7 @@ impl DeviceRequest {
         Ok(Self { wanted, placement })
     }
 
-    /// What somebody asks for with this line.
+    /// Parses a line of a new request.
     ///
     /// # Errors
     /// [`RequestError`]; [`RequestError::TooMany`] for a line of more than [`MAX_ASKED`] bytes.
@@ -191,20 +194,20 @@ impl DeviceRequest {
         &self.wanted
     }
 
-    /// Where they may lie.
+    /// The placement of the devices.
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.placement
     }
 
-    /// Whether it asks for single devices, by a UUID or an address, which equal ones do not share.
+    /// Whether the request names single devices by a UUID or an address, which no two devices share.
     #[must_use]
     pub fn names_devices(&self) -> bool {
         let mut conditions = self.wanted.iter().flat_map(|of| &of.conditions);
         conditions.any(|of| of.property().identity)
     }
 
-    /// Devices of all kinds together.
+    /// Number of devices of all kinds together.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.wanted.iter().map(|of| of.count).sum()
@@ -212,7 +215,7 @@ impl DeviceRequest {
 }
 
 impl Wanted {
-    /// `count` devices, each of which meets all `conditions`.
+    /// `count` devices, each of which matches all `conditions`.
     ///
     /// # Errors
     /// [`RequestError::Count`] or [`RequestError::TooMany`].
@@ -224,13 +227,13 @@ impl Wanted {
         Ok(Self { count, conditions })
     }
 
-    /// How many.
+    /// Number of devices of this kind.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// What each must be.
+    /// The conditions that each device must match.
     #[must_use]
     pub fn conditions(&self) -> &[Condition] {
         &self.conditions
@@ -255,7 +258,7 @@ impl Condition {
         })
     }
 
-    /// A condition from a property's name and a value as text, as people write both.
+    /// A condition from a property's name and a value, both as text in the form that people write.
     ///
     /// # Errors
     /// [`RequestError::UnknownProperty`], [`RequestError::Comparison`] or [`RequestError::Value`].
@@ -270,19 +273,19 @@ impl Condition {
         Self::new(property, comparison, value)
     }
 
-    /// What is asked about.
+    /// The property.
     #[must_use]
     pub fn property(&self) -> &'static Property {
         self.property
     }
 
-    /// How it is compared.
+    /// The comparison.
     #[must_use]
     pub fn comparison(&self) -> Comparison {
         self.comparison
     }
 
-    /// With what.
+    /// The value to compare with.
     #[must_use]
     pub fn value(&self) -> &Value {
         &self.value
@@ -290,7 +293,7 @@ impl Condition {
 }
 
 impl Comparison {
-    /// As it is written in the one-line form.
+    /// The comparison in the one-line form.
     #[must_use]
     pub fn sign(self) -> &'static str {
         match self {
@@ -304,7 +307,7 @@ impl Comparison {
 }
 
 impl Placement {
-    /// As it is written in the one-line form and in TOML.
+    /// The placement in the one-line form and in TOML.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -314,7 +317,7 @@ impl Placement {
         }
     }
 
-    /// The placement of this name.
+    /// Parses the name of a placement.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         [Self::Any, Self::SameNode, Self::Spread]

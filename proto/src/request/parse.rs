@@ -1,4 +1,4 @@
-//! Reading the one-line form.
+//! Parses the one-line form of requests.
 //!
 //! ```text
 //! request   = part *( ";" part )
@@ -8,8 +8,8 @@
 //! placement = "any" | "same-node" | "spread"
 //! ```
 //!
-//! Invariant: whatever the text, the answer is a request or an error; nothing is allocated that is
-//! not bounded by the line's length, and that by `MAX_LINE`.
+//! Invariant: every text gives a request or an error. All allocations are bounded by the line's length,
+//! which `MAX_LINE` bounds.
 
 use std::str::FromStr;
 
@@ -29,6 +29,7 @@ impl FromStr for DeviceRequest {
         let mut wanted = Vec::new();
         let mut placement = None;
         for part in split(line, ';') {
+            // A placement stands alone between semicolons, at any position but only once.
             match Placement::from_word(part) {
                 Some(_) if placement.is_some() => return Err(misplaced(part)),
                 Some(found) => placement = Some(found),
@@ -42,7 +43,7 @@ impl FromStr for DeviceRequest {
 impl FromStr for Wanted {
     type Err = RequestError;
 
-    /// One part between semicolons.
+    /// Parses one part between semicolons.
     fn from_str(part: &str) -> Result<Self, RequestError> {
         let mut items = split(part, ',').into_iter().peekable();
         let counted = |item: &str| !item.is_empty() && item.bytes().all(|of| of.is_ascii_digit());
@@ -64,7 +65,7 @@ impl FromStr for Wanted {
 impl FromStr for Condition {
     type Err = RequestError;
 
-    /// One condition: `NAME>=value`.
+    /// Parses one condition: `NAME>=value`.
     fn from_str(item: &str) -> Result<Self, RequestError> {
         let wrong = || RequestError::NotACondition(shortened(item));
         let end = item
@@ -80,7 +81,7 @@ impl FromStr for Condition {
     }
 }
 
-/// The comparison that `rest` starts with, and what follows it.
+/// Splits `rest` into the comparison that it starts with and the text after it.
 fn comparison(rest: &str) -> Option<(Comparison, &str)> {
     for (sign, comparison) in [
         (">=", Comparison::AtLeast),
@@ -99,7 +100,7 @@ fn comparison(rest: &str) -> Option<(Comparison, &str)> {
     (start.eq_ignore_ascii_case(word) && parted).then_some((Comparison::Contains, value))
 }
 
-/// The trimmed pieces between `separator`s that are not within quotes.
+/// Splits at `separator`s that are not within quotes, and trims the pieces.
 fn split(text: &str, separator: char) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut start = 0;
@@ -120,7 +121,7 @@ fn split(text: &str, separator: char) -> Vec<&str> {
     pieces
 }
 
-/// The text that a value stands for.
+/// Removes quotes and escapes from a value.
 fn unquoted(value: &str) -> Result<String, RequestError> {
     let Some(rest) = value.strip_prefix('"') else {
         return Ok(value.to_owned());
@@ -140,7 +141,7 @@ fn unquoted(value: &str) -> Result<String, RequestError> {
     Ok(text)
 }
 
-/// A value of a property from its text.
+/// Parses a value of a property.
 pub(super) fn value(
     property: &'static Property,
     comparison: Comparison,
@@ -164,7 +165,8 @@ pub(super) fn value(
     })
 }
 
-/// A number in decimal or hexadecimal, in units of 2^10, 2^20, 2^30 or 2^40 where it says so: `8GiB`.
+/// Parses a number in decimal or hexadecimal. A decimal number may have a unit of 2^10, 2^20, 2^30 or
+/// 2^40 bytes: `8GiB`.
 #[must_use]
 pub fn number(text: &str) -> Option<u64> {
     if let Some(digits) = text.strip_prefix("0x") {
@@ -210,7 +212,7 @@ fn types(text: &str) -> Option<u64> {
     })
 }
 
-/// `3`, `3.0`, `3.0.14`, with or without `OpenCL` or `OpenCL C` before it.
+/// Parses `3`, `3.0` or `3.0.14`, with or without `OpenCL` or `OpenCL C` before it.
 fn version(text: &str) -> Option<Value> {
     let text = ["OpenCL C ", "OpenCL "]
         .iter()
@@ -232,7 +234,7 @@ fn misplaced(text: &str) -> RequestError {
     RequestError::Misplaced(shortened(text))
 }
 
-/// So much of a wrong text as an error needs.
+/// Shortens a wrong text for an error message.
 pub(super) fn shortened(text: &str) -> String {
     const SHOWN: usize = 60;
     if text.chars().count() <= SHOWN {

@@ -1,13 +1,14 @@
-//! Writing the one-line form.
+//! Prints the one-line form of requests.
 //!
-//! Invariant: what is written here is read back as the same structure (a property test in `tests`).
+//! Invariant: a printed request is read back as the same structure (a property test in `tests` checks
+//! this).
 
 use std::fmt;
 
 use super::property::{Kind, TYPES};
 use super::{Comparison, Condition, DeviceRequest, Placement, Value, Wanted};
 
-/// Names of sizes, and the power of two that each stands for.
+/// Names of size units, each with its power of two.
 pub(super) const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
 
 impl fmt::Display for DeviceRequest {
@@ -44,7 +45,7 @@ impl fmt::Display for Condition {
     }
 }
 
-/// A value as it is written for a property of this kind.
+/// Prints a value in the form that properties of this kind use.
 pub(super) fn value_text(kind: Kind, value: &Value) -> String {
     match value {
         Value::Number(bits) if kind == Kind::Type => type_names(*bits),
@@ -81,7 +82,7 @@ fn type_names(bits: u64) -> String {
     names.join("|")
 }
 
-/// In the largest unit that leaves no rest.
+/// Prints a size in the largest unit that divides it.
 fn size(bytes: u64) -> String {
     UNITS
         .iter()
@@ -92,7 +93,7 @@ fn size(bytes: u64) -> String {
         )
 }
 
-/// As it is, where nothing in it could be taken for something else.
+/// Prints text without quotes if no character of it could be misread.
 fn quoted(text: &str) -> String {
     let plain = |of: char| of.is_ascii_alphanumeric() || " ._-+()/:@[]".contains(of);
     if !text.is_empty() && text.trim() == text && text.chars().all(plain) {

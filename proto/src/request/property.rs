@@ -1,40 +1,41 @@
-//! What can be asked about a device: the names of `clGetDeviceInfo` and what kind of answer each has.
+//! Device properties that a request can use: the names of `clGetDeviceInfo`, and the kind of each answer.
 //!
-//! One table for everyone who reads or matches requests. It leaves out handles (`PLATFORM`,
-//! `PARENT_DEVICE`) and what changes while a device is used (`REFERENCE_COUNT`, free memory): a
-//! manager that compares them would promise what it cannot keep.
+//! All code that parses or matches requests uses this one table. It omits handles (`PLATFORM`,
+//! `PARENT_DEVICE`) and values that change while a device is used (`REFERENCE_COUNT`, free memory). A
+//! manager that compared those would make promises it cannot keep.
 
 use super::{Comparison, MAX_TEXT, RequestError, Value};
 
 /// A row of the table.
 #[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Property {
-    /// Without `CL_DEVICE_`.
+    /// Name without `CL_DEVICE_`.
     pub name: &'static str,
     /// The `cl_device_info`.
     pub info: u32,
-    /// What its answer is.
+    /// Kind of the answer.
     pub kind: Kind,
-    /// Whether it tells devices of one model apart: such an answer is not worth an index by value.
+    /// Whether the answer differs between devices of one model. Such answers are not worth an index by
+    /// value.
     pub identity: bool,
 }
 
-/// What an answer's bytes are.
+/// The format of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// An unsigned integer of 4 or 8 bytes.
     Number,
-    /// The same, in bytes of memory: written with KiB, MiB, GiB, TiB.
+    /// A number of bytes of memory. Values may use KiB, MiB, GiB and TiB.
     Bytes,
     /// `cl_bool`.
     Bool,
     /// A bit field.
     Bits,
-    /// `cl_device_type`: equal means one of its bits, as `clGetDeviceIDs` has it.
+    /// `cl_device_type`. Equal means at least one common bit, as with `clGetDeviceIDs`.
     Type,
     /// Text.
     Text,
-    /// Text that is a list of words, parted by blanks or semicolons.
+    /// Text with a list of words, separated by blanks or semicolons.
     Words,
     /// An array of `cl_name_version`.
     NamedVersions,
@@ -49,7 +50,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The comparisons that make sense, for people.
+    /// The allowed comparisons, separated by blanks.
     fn allowed(self) -> &'static str {
         match self {
             Self::Number | Self::Bytes | Self::Version => "= != >= <=",
@@ -60,7 +61,7 @@ impl Kind {
         }
     }
 
-    /// What a value must be, for people.
+    /// A description of valid values, for people.
     pub(super) fn expected(self, comparison: Comparison) -> &'static str {
         match self {
             Self::Number | Self::Numbers => "a number",
@@ -77,7 +78,7 @@ impl Kind {
         }
     }
 
-    /// Whether a condition can be held against such an answer.
+    /// Checks that a property of this kind allows the comparison and the value.
     pub(super) fn check(
         self,
         property: &'static str,
@@ -124,18 +125,18 @@ impl Kind {
     }
 }
 
-/// Whether a text can stand in a line, and in an error or a log.
+/// Whether a text has no control characters, so that it fits into a request line, an error or a log.
 fn is_line(text: &str) -> bool {
     text.len() <= MAX_TEXT && !text.chars().any(char::is_control)
 }
 
-/// The widths of `cl_version`: 10 bits, 10 bits, 12 bits.
+/// Whether a version fits the widths of `cl_version`: 10, 10 and 12 bits.
 fn in_range(version: &Value) -> bool {
     matches!(version, Value::Version { major, minor, patch }
         if *major < 1 << 10 && *minor < 1 << 10 && *patch < 1 << 12)
 }
 
-/// The property of this name, with or without `CL_DEVICE_`, in any case of letters.
+/// Finds a property by name, with or without `CL_DEVICE_`, ignoring case.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static Property> {
     let mut name = name;
@@ -152,13 +153,13 @@ pub fn by_name(name: &str) -> Option<&'static Property> {
         .find(|property| property.name.eq_ignore_ascii_case(name))
 }
 
-/// The property that this `cl_device_info` asks for.
+/// Finds the property of a `cl_device_info`.
 #[must_use]
 pub fn by_info(info: u32) -> Option<&'static Property> {
     PROPERTIES.iter().find(|property| property.info == info)
 }
 
-/// `CL_DEVICE_TYPE`'s names.
+/// The names of the bits of `CL_DEVICE_TYPE`.
 pub const TYPES: [(&str, u64); 6] = [
     ("ALL", 0xFFFF_FFFF),
     ("DEFAULT", 1),
@@ -198,7 +199,7 @@ const fn identity(name: &'static str, info: u32, kind: Kind) -> Property {
     }
 }
 
-/// The table.
+/// The table of all properties.
 pub static PROPERTIES: &[Property] = &[
     row("TYPE", 0x1000, Kind::Type),
     row("VENDOR_ID", 0x1001, Kind::Number),

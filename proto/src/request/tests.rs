@@ -1,4 +1,4 @@
-//! The language as a whole: printing and reading, hostile text and bytes, conditions and answers.
+//! Tests of the whole language: printing and parsing, hostile text and bytes, conditions and answers.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -114,7 +114,7 @@ fn what_is_no_request_is_refused_with_its_reason() {
 
 #[test]
 fn a_line_that_was_asked_with_can_be_kept() {
-    // Of all that is written short, this is printed longest.
+    // Of all inputs that are short, this one is longest when printed.
     let conditions = (1..MAX_ASKED / 10).map(|n| match n % 60 {
         0 => ";TYPE=0x1f",
         _ => ",TYPE=0x1f",

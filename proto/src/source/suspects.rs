@@ -1,18 +1,19 @@
-//! Words of a text at which some compiler may look into a file, under any reading of the text.
+//! Finds words at which some compiler may read a file, under any reading of the text.
 //!
-//! Compilers differ in what hides a directive: `#warning /*` opens no comment, raw strings and trigraphs depend on
-//! the language, Unicode blanks and NUL bytes count as blanks, a byte that is no UTF-8 is dropped. So comments,
-//! strings, conditions and line splices hide nothing here. A word is suspect wherever its introducer (the `#` of
-//! `include`, the `clang` of `module`) can stand before it. A word that is found although it stands in a comment or
-//! a string does no harm: the caller exchanges the word alone, and the text around it keeps its meaning.
+//! Compilers differ in what hides a directive. `#warning /*` opens no comment, and raw strings and
+//! trigraphs depend on the language. Unicode blanks and NUL bytes count as blanks, and a byte that is not
+//! UTF-8 is dropped. So comments, strings, conditions and line splices hide nothing here. A word is
+//! suspect wherever its introducer (the `#` of `include`, the `clang` of `module`) can precede it. A
+//! false find inside of a comment or string does no harm: the caller replaces only the word, and the text
+//! around it keeps its meaning.
 //!
-//! What it is not: a list of a program's includes; that is [`Directives`](super::Directives).
-//! Invariants: one pass, in linear time; exchanged words leave no suspects.
+//! The result is not a list of a program's includes; see [`Directives`](super::Directives) for that.
+//! Invariants: one pass in linear time. After the suspect words are replaced, no suspects are left.
 
 use super::Header;
 use super::text::{Text, ends_line, splice};
 
-/// Directives that read a file. `__include_macros` is Clang's own, for `-imacros`.
+/// Directives that read a file. `__include_macros` belongs to Clang, for `-imacros`.
 const DIRECTIVES: [&str; 5] = [
     "include",
     "include_next",
@@ -20,45 +21,45 @@ const DIRECTIVES: [&str; 5] = [
     "embed",
     "__include_macros",
 ];
-/// Whose pragmas [`PRAGMAS`] are.
+/// Namespaces of the pragmas in [`PRAGMAS`].
 const NAMESPACES: [&str; 2] = ["clang", "GCC"];
-/// Pragmas that read a file or tell whether it is there. `#pragma clang module build` compiles a module map, and
-/// `extern module x "file"` in it shows the file's lines.
+/// Pragmas that read a file or reveal whether it exists. `#pragma clang module build` compiles a module
+/// map, and `extern module x "file"` in it shows lines of the file.
 const PRAGMAS: [&str; 3] = ["module", "dependency", "include_instead"];
 
-/// A word at which a compiler may look into a file.
+/// A word at which a compiler may read a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Suspect {
-    /// `include` or one of its kin.
+    /// `include` or a related directive.
     Include {
         /// Offset of the word.
         start: usize,
-        /// Offset of what follows the word.
+        /// Offset after the word.
         end: usize,
-        /// The header, where all readings agree on its name.
+        /// The header, if all readings agree on its name.
         header: Option<Header>,
     },
-    /// Of a pragma.
+    /// A word of a pragma.
     Pragma {
-        /// As in [`Suspect::Include`].
+        /// Offset of the word.
         start: usize,
-        /// As in [`Suspect::Include`].
+        /// Offset after the word.
         end: usize,
     },
 }
 
-/// What a suspect word needs before it: a `#`, the name of a namespace, or either.
+/// The introducers before a word: a `#`, the name of a namespace, both or neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Introduced {
     hash: bool,
     namespace: bool,
 }
 
-/// What stands before the place, but for blanks and line ends.
+/// What precedes the current position, ignoring blanks and line ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
     Introducer(Introduced),
-    // A backslash behind an introducer may spell a blank, as in `\u00A0`, `\N{EN SPACE}`.
+    // A backslash after an introducer. It may spell a blank, as in `\u00A0` or `\N{EN SPACE}`.
     Escape(Introduced),
     Star,
     // A `*/`, which ends a comment if there is one.
@@ -75,18 +76,18 @@ enum LineStart {
     Closed,
 }
 
-/// The suspect words of a text, in order.
+/// Iterates over the suspect words of a text, in order.
 #[derive(Debug)]
 pub struct Suspects<'a> {
     text: Text<'a>,
     before: Before,
     line: LineStart,
-    // Behind which introducers a comment has begun. Where that ends depends on the reading.
+    // The introducers after which a comment has begun. The end of the comment depends on the reading.
     commented: Introduced,
 }
 
 impl<'a> Suspects<'a> {
-    /// Those in `source`.
+    /// The suspect words in `source`.
     #[must_use]
     pub fn of(source: &'a [u8]) -> Suspects<'a> {
         Suspects {
@@ -118,7 +119,7 @@ impl<'a> Suspects<'a> {
             b'?' if rest.starts_with(b"??/") => self.take_backslash(3),
             b'/' => self.take_slash(),
             b'#' | b'%' | b'?' if self.text.take_hash() => self.take_hash(),
-            // Blanks, and what some compiler takes for one or drops.
+            // Blanks, and bytes that some compiler treats as blanks or drops.
             0..=b' ' | 0x7f.. => self.text.at += 1,
             _ => self.take_mark(byte),
         }
@@ -148,7 +149,7 @@ impl<'a> Suspects<'a> {
         } else if !escaped {
             self.before = Before::Other;
         }
-        // Splices in and behind a word are taken with it.
+        // Splices in and after a word were read with it.
         if source[start..end].iter().any(|b| ends_line(*b)) {
             self.open_line();
         } else if self.line == LineStart::Open {
@@ -157,14 +158,14 @@ impl<'a> Suspects<'a> {
         found
     }
 
-    // Behind a splice, which is none to every compiler.
+    // Called after a splice. Some compilers do not treat it as a splice, so a new line may begin here.
     fn open_line(&mut self) {
         if self.line == LineStart::Closed {
             self.line = LineStart::Open;
         }
     }
 
-    /// Takes a backslash that has as many bytes, and the line's end if it is a splice.
+    /// Reads a backslash of `bytes` bytes, with the line end if it is a splice.
     fn take_backslash(&mut self, bytes: usize) {
         if let Some(length) = splice(&self.text.source[self.text.at..]) {
             self.text.at += length;
@@ -241,7 +242,7 @@ impl Iterator for Suspects<'_> {
     }
 }
 
-// The name that begins `rest`, on one line and without what a reading could change.
+// The header name at the start of `rest`, if it is on one line and no reading could change it.
 fn header(rest: &[u8]) -> Option<Header> {
     let blanks = rest.iter().take_while(|b| matches!(b, b' ' | b'\t'));
     let (open, rest) = rest[blanks.count()..].split_first()?;

@@ -1,21 +1,23 @@
-//! Source text, read as the first phases of translation see it: after line splices, comments, digraphs and trigraphs.
+//! Source text as the first translation phases see it: after line splices, comments, digraphs and
+//! trigraphs.
 //!
-//! What it is not: it knows words, names and ends of lines, no directive. Invariant: every step goes forward.
+//! This module recognises words, names and line ends, but no directives. Invariant: every step moves
+//! forward.
 
 use std::borrow::Cow;
 
 use super::Header;
 
-/// See the module.
+/// A reading position in a source text; see the module.
 #[derive(Debug)]
 pub(super) struct Text<'a> {
     pub(super) source: &'a [u8],
-    /// How far it has been read.
+    /// Offset of the next byte to read.
     pub(super) at: usize,
 }
 
-/// The length of the line splice that `rest` begins with. As Clang has it: blanks may stand before the
-/// newline, which is any of LF, CR, and both in either order.
+/// The length of the line splice at the start of `rest`. As in Clang, blanks may precede the newline,
+/// which is LF, CR, or both in either order.
 pub(super) fn splice(rest: &[u8]) -> Option<usize> {
     let mark = if rest.starts_with(b"\\") {
         1
@@ -48,7 +50,8 @@ fn is_of_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Whether a line's reader must look at it: an end, a quote, what may begin a comment or a splice.
+/// Whether code that reads a line must look at this byte: a line end, a quote, or a byte that may begin a
+/// comment or a splice.
 fn matters_in_line(byte: u8) -> bool {
     ends_line(byte) || matches!(byte, b'"' | b'\'' | b'/') || begins_splice(byte)
 }
@@ -58,9 +61,9 @@ impl<'a> Text<'a> {
         &self.source[self.at..]
     }
 
-    /// The next character after line splices.
+    /// The next character, after line splices.
     pub(super) fn peek(&mut self) -> Option<u8> {
-        // Nearly all begin none.
+        // Nearly all bytes begin no splice.
         match self.source.get(self.at) {
             Some(b'\\' | b'?') => {}
             byte => return byte.copied(),
@@ -97,14 +100,15 @@ impl<'a> Text<'a> {
         may_begin && (self.take(b"#") || self.take(b"%:") || self.take(b"??="))
     }
 
-    /// To the next character of which `is_sought` holds, or the end; it holds of those that begin a splice.
+    /// Moves to the next byte for which `is_sought` is true, or to the end. `is_sought` must be true for
+    /// bytes that begin a splice.
     pub(super) fn skip_to(&mut self, is_sought: impl Fn(u8) -> bool) {
         let rest = self.rest();
         let next = rest.iter().position(|byte| is_sought(*byte));
         self.at += next.unwrap_or(rest.len());
     }
 
-    /// Blanks and comments within a line; a block comment may span lines.
+    /// Skips blanks and comments within a line. A block comment may span lines.
     pub(super) fn skip_blanks(&mut self) {
         loop {
             match self.peek() {
@@ -125,7 +129,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// A name or a number. It is a copy only where it has splices.
+    /// Reads a name or a number. The result is a copy only if it contains splices.
     pub(super) fn take_word(&mut self) -> Cow<'a, str> {
         let rest = &self.source[self.at..];
         let length = rest.iter().take_while(|b| is_of_word(**b)).count();
@@ -177,7 +181,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// To the newline that ends the line.
+    /// Moves to the newline that ends the line, taking everything verbatim.
     pub(super) fn skip_rest(&mut self) {
         while self.peek().is_some_and(|b| !ends_line(b)) {
             self.at += 1;
@@ -185,7 +189,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// To the newline that ends the line, past strings and comments in it.
+    /// Moves to the newline that ends the line, skipping strings and comments.
     pub(super) fn skip_line(&mut self) {
         let mut quote = None;
         while let Some(byte) = self.peek() {

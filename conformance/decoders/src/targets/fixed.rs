@@ -1,4 +1,4 @@
-//! What has a fixed length: preamble, greeting, bulk header, frame; and compressed chunks behind a header.
+//! Decoders of fixed lengths: preamble, greeting, bulk header, frame. Also compressed chunks after a header.
 
 use causeway_lane::{Buffer, Packer, Stream, Unpacker};
 use causeway_proto::bulk::{self, Header};
@@ -9,7 +9,7 @@ use causeway_proto::preamble::{Greeting, Preamble, Purpose, Verdict};
 
 use super::{Form, Target};
 
-// The first N bytes, filled up with zeros.
+// Returns the first N bytes, padded with zeros.
 fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
     std::array::from_fn(|i| bytes.get(i).copied().unwrap_or(0))
 }
@@ -23,7 +23,7 @@ fn preamble() -> Target {
         Purpose::Commands,
         Purpose::CommandsGrpc,
         Purpose::Bulk,
-        Purpose::Pulse,
+        Purpose::Heartbeat,
         Purpose::Peer,
         Purpose::SharedBulk,
     ];

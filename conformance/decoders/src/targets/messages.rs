@@ -1,4 +1,4 @@
-//! All messages: what a service takes or gives, and those inside that are looked into further.
+//! All messages: those that a service receives or sends, and nested ones that are processed further.
 
 use causeway_daemon::worker::service::batch;
 use causeway_proto::command::{self, EventBatch};
@@ -10,14 +10,14 @@ use rand::rngs::StdRng;
 use super::{Form, Target};
 use crate::message::valid;
 
-/// Chances to find a valid message.
+/// Number of attempts to find a valid message.
 const TRIES: usize = 1500;
 
 fn again<M: Message + Default>(bytes: &[u8]) -> Option<Vec<u8>> {
     M::decode(bytes).ok().map(|message| message.encode_to_vec())
 }
 
-/// Whether it is such a message, which then is encoded to one that says the same.
+/// Whether the bytes are a message of this type. Checks that the message survives another encoding.
 pub(super) fn reads<M: Message + Default>(bytes: &[u8]) -> bool {
     let Some(encoded) = again::<M>(bytes) else {
         return false;
@@ -26,7 +26,7 @@ pub(super) fn reads<M: Message + Default>(bytes: &[u8]) -> bool {
     true
 }
 
-/// Valid messages of a type.
+/// Returns valid messages of a type.
 pub(super) fn samples<M: Message + Default>(random: &mut StdRng) -> Vec<Vec<u8>> {
     valid(again::<M>, TRIES, random)
 }
@@ -64,7 +64,7 @@ pub(super) fn targets(random: &mut StdRng) -> Vec<Target> {
     targets
 }
 
-// As a worker takes it, in memory that it has used before.
+// Decodes as a worker does, into memory that was used before.
 fn command_batch(random: &mut StdRng) -> Target {
     let samples = valid(again::<command::CommandBatch>, 4 * TRIES, random);
     let mut spare = Vec::new();

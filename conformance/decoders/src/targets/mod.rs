@@ -1,4 +1,4 @@
-//! What reads bytes from outside.
+//! The decoders: everything that reads bytes from outside.
 
 mod fixed;
 mod messages;
@@ -11,22 +11,23 @@ use std::io;
 
 use rand::rngs::StdRng;
 
-/// Usually a decoder may take this much, whatever the input. (TOML's and XML's readers have tables.)
+/// Default memory limit of a decoder, independent of the input, in bytes. The readers of TOML
+/// and XML have tables.
 const MEMORY: usize = 256 << 10;
-/// And so much for each byte. An empty element of a list is two bytes on the wire, and what it is decoded to some hundred;
-/// a list that grows holds three times as much for a moment.
+/// Additional limit per byte of input. An empty list element is two bytes on the wire and some hundred in
+/// memory. A growing list briefly needs three times as much.
 const MEMORY_EACH: usize = 1 << 10;
 
-/// Whether it took the input.
+/// Decodes an input. Returns whether it was accepted.
 pub(crate) type Read = Box<dyn FnMut(&[u8]) -> bool>;
 
-/// What valid input looks like.
+/// The form of valid input.
 pub(crate) enum Form {
     /// Protobuf.
     Message,
-    /// Text, with these words.
+    /// Text that consists of these words.
     Text(Vec<String>),
-    /// Anything else.
+    /// Any other form.
     Bytes,
 }
 
@@ -36,13 +37,13 @@ pub(crate) struct Target {
     pub(crate) form: Form,
     /// Valid input.
     pub(crate) valid: Vec<Vec<u8>>,
-    /// Its part of all inputs.
+    /// The decoder's share of all inputs, as a weight.
     pub(crate) weight: u64,
-    /// Bytes that it may hold, whatever the input.
+    /// Memory limit independent of the input, in bytes.
     pub(crate) memory: usize,
-    /// And for each byte of the input.
+    /// Additional memory limit per byte of the input.
     pub(crate) memory_each: usize,
-    /// Whether it took the input; panics if something does not hold.
+    /// Decodes an input. Returns whether it was accepted; panics if a check fails.
     pub(crate) read: Read,
 }
 
@@ -64,18 +65,18 @@ impl Target {
         }
     }
 
-    /// With another part of all inputs.
+    /// Sets another share of all inputs.
     fn weighing(self, weight: u64) -> Target {
         Target { weight, ..self }
     }
 
-    /// With more memory.
+    /// Sets a higher memory limit.
     fn holding(self, memory: usize) -> Target {
         Target { memory, ..self }
     }
 }
 
-/// All of them.
+/// Returns all decoders.
 pub(crate) fn all(random: &mut StdRng) -> io::Result<Vec<Target>> {
     let mut all = fixed::targets();
     all.extend(messages::targets(random));
@@ -86,7 +87,7 @@ pub(crate) fn all(random: &mut StdRng) -> io::Result<Vec<Target>> {
     Ok(all)
 }
 
-// The words that text in these is made of, and punctuation.
+// Returns the words of these texts, and punctuation.
 fn words(texts: &[&str]) -> Vec<String> {
     let is_part = |c: char| c.is_alphanumeric() || "_-.".contains(c);
     let mut words: Vec<String> = texts

@@ -1,4 +1,4 @@
-//! Configuration: `servers.toml`, `servers.list`, the request file, variables; `daemon.toml`, `manager.toml`.
+//! Configuration: `servers.toml`, `servers.list`, the request file, variables, `daemon.toml`, `manager.toml`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -38,7 +38,7 @@ pub(super) fn targets() -> io::Result<Vec<Target>> {
     ])
 }
 
-// A shipped file as it is, and with its examples.
+// A shipped file as it is, and with its examples enabled.
 fn with_examples(text: &str) -> Vec<Vec<u8>> {
     let shown: String = text
         .lines()
@@ -54,7 +54,7 @@ fn with_examples(text: &str) -> Vec<Vec<u8>> {
         .to_vec()
 }
 
-// What the settings say of themselves must be sayable.
+// Loads settings. Checks that they can be printed.
 fn understood(variables: &[(&str, OsString)]) -> bool {
     let settings = Settings::load_with(variables);
     let shown = format!("{settings:?}");
@@ -104,7 +104,7 @@ fn paper() -> io::Result<Target> {
     .holding(1 << 20))
 }
 
-// One line each, in this order.
+// One line for each variable, in this order.
 fn variables() -> Target {
     const NAMES: [&str; 7] = [
         "CAUSEWAY_SERVERS",

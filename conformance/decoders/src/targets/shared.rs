@@ -1,4 +1,4 @@
-//! Offers of shared memory: what the other process says on the socket, which descriptors it sends, and what it
+//! Offers of shared memory: the other process's bytes on the socket, its descriptors, and its
 //! writes into the rings.
 
 use std::io::{self, Read, Write};
@@ -18,17 +18,18 @@ use rustix::net::{
 use super::{Form, Target};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Descriptors in one message.
+/// Maximum number of descriptors in one message.
 const MOST: usize = 4;
-/// Words of a ring, each in a cache line of its own: where writer and reader are, and whether they sleep.
+/// Number of words of a ring, each in its own cache line: the positions of writer and reader,
+/// and whether they sleep.
 const WORDS: usize = 4;
 const LINE: u64 = 128;
 
-/// Memory whose descriptors can be sent: the first as our own sender makes it, the others not.
+/// Memory whose descriptors can be sent. The first is made as our own sender makes it, the others are not.
 struct Kit(Vec<OwnedFd>);
 
-/// An input: how many bytes are said with the descriptors, how many of those there are, which, two bytes that are
-/// said, and the words of both rings.
+/// The input has five parts: the number of bytes sent with the descriptors, the number of descriptors,
+/// which ones, two bytes to send, and the words of both rings.
 pub(super) fn target() -> io::Result<Target> {
     let kit = Kit::new()?;
     let said = [1, 2, 0, 7, 0, 0, b'M', b'G'];
@@ -74,14 +75,14 @@ impl Kit {
         Ok(Kit(files))
     }
 
-    // Whether there was a lane.
+    // Returns whether a lane was made.
     fn offered(&self, input: &[u8]) -> io::Result<bool> {
         let byte = |at: usize| input.get(at).copied().unwrap_or(0);
         let (ours, theirs) = UnixStream::pair()?;
-        let (bell, their_bell) = UnixStream::pair()?;
+        let (notifier, their_notifier) = UnixStream::pair()?;
         let sent: Vec<BorrowedFd<'_>> = (0..usize::from(byte(1)) % (MOST + 1))
             .map(|at| self.0.get(usize::from(byte(2 + at)) % (self.0.len() + 1)))
-            .map(|file| file.map_or(their_bell.as_fd(), AsFd::as_fd))
+            .map(|file| file.map_or(their_notifier.as_fd(), AsFd::as_fd))
             .collect();
         let (words, memory) = input
             .get(2 + MOST..)
@@ -93,13 +94,13 @@ impl Kit {
         (&ours).write_all(&words[at_once..])?;
         self.set(memory)?;
         ours.shutdown(std::net::Shutdown::Write)?;
-        bell.shutdown(std::net::Shutdown::Both)?;
+        notifier.shutdown(std::net::Shutdown::Both)?;
         let Ok(shared) = accept(theirs.into(), Instant::now() + PATIENCE) else {
             return Ok(false);
         };
         let stream = Stream::Shared(shared);
-        drop((ours, bell));
-        // Whatever stands in the rings: bytes, an end, or an error.
+        drop((ours, notifier));
+        // Reads whatever the rings contain: bytes, an end, or an error.
         let mut into = [0; 4096];
         for _ in 0..4 {
             if !matches!((&stream).read(&mut into), Ok(1..)) {
@@ -110,7 +111,7 @@ impl Kit {
         Ok(true)
     }
 
-    // What the other process has written into the rings.
+    // Writes into the rings as the other process might.
     fn set(&self, words: &[u8]) -> io::Result<()> {
         let memory = &self.0[0];
         let second = rustix::fs::fstat(memory)?.st_size.cast_unsigned() / 2;
@@ -128,7 +129,7 @@ impl Kit {
     }
 }
 
-// The memory that our own sender offers.
+// Returns the memory that our own sender offers.
 fn genuine() -> io::Result<OwnedFd> {
     let (ours, theirs) = UnixStream::pair()?;
     let offering = thread::spawn(move || offer(theirs.into(), Instant::now() + PATIENCE).is_ok());

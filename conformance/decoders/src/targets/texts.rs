@@ -1,4 +1,4 @@
-//! Text without a file: requests for devices, addresses, options and sources of programs.
+//! Text outside of files: requests for devices, addresses, options and sources of programs.
 
 use causeway::config::{Address, duration};
 use causeway_daemon::config::{ManagerAddress, parse_advertised};
@@ -34,7 +34,7 @@ fn seeds(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
-// A device that answers every question with so many bytes.
+// A device that answers every query with so many bytes.
 fn answers(length: usize, byte: u8) -> Vec<InfoAnswer> {
     let answer = |property: &property::Property| InfoAnswer {
         name: property.info,

@@ -1,4 +1,4 @@
-//! Who may: claims and the credentials made of them, tokens, lists of tokens.
+//! Authentication: claims and the credentials made of them, tokens, lists of tokens.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ const TOKENS: [&[u8]; 2] = [b"causeway-token-1", b"another"];
 pub(super) fn targets(random: &mut StdRng) -> io::Result<Vec<Target>> {
     let key = LeaseKey::generate().map_err(io::Error::other)?;
     let mut claims = samples::<Claim>(random);
-    // A lease's id is no message's business.
+    // A decoded message has no valid lease id, so one is set.
     claims.extend(samples::<Claim>(random).iter().filter_map(|claim| {
         let lease_id = vec![5; 16].into();
         let claim = Claim::decode(&claim[..]).ok()?;
@@ -32,7 +32,7 @@ pub(super) fn targets(random: &mut StdRng) -> io::Result<Vec<Target>> {
     ])
 }
 
-// Whoever has no key gets nothing in, however he changes what he has seen.
+// Without the key, no changed credential may be accepted.
 fn credential(key: &LeaseKey, claims: &[Vec<u8>]) -> Target {
     let verifier = key.verifier();
     let signed = claims
@@ -55,7 +55,7 @@ fn credential(key: &LeaseKey, claims: &[Vec<u8>]) -> Target {
     .weighing(8)
 }
 
-// What a manager signs for somebody with strange words.
+// A manager signs a claim with unusual strings.
 fn claim(key: LeaseKey, claims: Vec<Vec<u8>>) -> Target {
     let verifier = key.verifier();
     Target::new("signed claim", Form::Message, claims, move |bytes| {
@@ -134,7 +134,7 @@ fn token_list() -> io::Result<Target> {
             folder.path().exists()
         },
     )
-    // A file of secrets is read into memory that need not grow and leave copies.
+    // A file of secrets is read into memory of fixed size, so that it leaves no copies when it grows.
     .holding(2 << 20)
     .weighing(4))
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// The compiled probe and the folder with the `.icd` file, made once a test program.
+/// The compiled probe and the folder with the `.icd` file. Each test program makes them once.
 struct Setup {
     probe: PathBuf,
     vendors: PathBuf,
@@ -16,7 +16,7 @@ struct Setup {
 
 static SETUP: LazyLock<Setup> = LazyLock::new(|| {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    // Of its own for each test program: they run side by side.
+    // Test programs run side by side, so each has its own folder.
     let name = std::env::current_exe().unwrap();
     let name = name.file_name().unwrap();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -43,8 +43,8 @@ static SETUP: LazyLock<Setup> = LazyLock::new(|| {
     Setup { probe, vendors }
 });
 
-/// Where cargo has put the driver that it built for the tests: beside them. (The one above, in the
-/// profile's folder, is only brought up to date by `cargo build`.)
+/// Returns the driver that cargo built for the tests, which lies beside them. Only `cargo build` updates
+/// the driver in the profile's folder above.
 fn driver() -> PathBuf {
     let driver = std::env::current_exe().unwrap();
     let driver = driver.with_file_name("libfake_opencl.so");
@@ -59,7 +59,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// All was as the probe wants it.
+    /// Asserts that the probe succeeded.
     #[track_caller]
     pub(crate) fn assert_good(&self) -> &str {
         assert!(self.status.success(), "{:?}: {}", self.status, self.output);
@@ -67,7 +67,7 @@ impl Ended {
     }
 }
 
-/// A command for a probe with a configuration.
+/// Returns a command that runs a probe with a configuration.
 pub(crate) fn probe(arguments: &[&str], config: &str) -> Command {
     let mut command = Command::new(&SETUP.probe);
     command
@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: &[&str], config: &str) -> Ended {
     .expect("the probe hangs")
 }
 
-/// Waits for a probe's end; kills it and says `None` when the time is over.
+/// Waits for a probe's end. After the time limit, kills the probe and returns `None`.
 pub(crate) fn end(mut child: Child, limit: Duration) -> Option<Ended> {
     let mut stdout = child.stdout.take().unwrap();
     let reader = std::thread::spawn(move || {

@@ -1,10 +1,10 @@
-//! The link emulator: what `netem` would do, where the kernel has none.
+//! The link emulator: replaces `netem` where the kernel lacks it.
 //!
-//! The switch sends packets between shaped pairs of hosts into a TUN device; one thread reads them, keeps each for
-//! as long as its [`Way`](way::Way) says, and writes it back, whereupon the kernel carries it to its host.
+//! The switch sends packets between shaped pairs of hosts into a TUN device. One thread reads them, holds each
+//! one as long as its [`Way`](way::Way) says, and writes it back. The kernel then carries it to its host.
 //!
-//! Not here: which pairs are shaped (that is routing, in [`network`](crate::network)) and cuts (`firewall`).
-//! Invariant: a packet of a pair that is not known here passes at once, so a change of shape strands nothing.
+//! Routing decides which pairs are shaped, in [`network`](crate::network); `firewall` makes cuts.
+//! Invariant: a packet of an unknown pair passes at once, so a change of shape strands nothing.
 
 mod segments;
 mod tun;
@@ -31,13 +31,13 @@ use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::shape::Shape;
 
-/// From where to where.
+/// The addresses of sender and receiver.
 pub(crate) type Ends = (Ipv4Addr, Ipv4Addr);
 
-/// How many packets are read before those that are due get written.
+/// Number of packets to read before due packets are written.
 const BATCH: usize = 64;
 
-/// A running emulator; dropping it ends its thread and removes its device.
+/// A running emulator. Its drop ends the thread and removes the device.
 pub(crate) struct Emulator {
     ways: Arc<Mutex<HashMap<Ends, Way>>>,
     wake: Arc<OwnedFd>,
@@ -71,7 +71,7 @@ impl Emulator {
         })
     }
 
-    /// Shapes one direction from now on; packets under way keep their times.
+    /// Shapes one direction from now on. Packets that are already waiting keep their times.
     pub(crate) fn shape(&self, ends: Ends, shape: Shape) {
         let mut ways = self.ways.lock();
         match ways.get_mut(&ends) {
@@ -94,7 +94,7 @@ impl Emulator {
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        // The counter of an event descriptor has room for one more; the thread ends at the next look.
+        // The counter of the event descriptor has room for one more. The thread ends when it reads it.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -113,8 +113,8 @@ struct Forwarder {
 
 impl Forwarder {
     fn run(&mut self) {
-        // Sleep to the microsecond, and before the programs under test: the emulator is the wire. Where either is
-        // refused, delays are less exact.
+        // Wake up with microsecond precision, and before the programs under test, because the emulator
+        // stands for the wire. If either setting is refused, delays are less exact.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), -15);
         let mut buffer = vec![0; tun::LARGEST];
@@ -127,7 +127,7 @@ impl Forwarder {
         }
     }
 
-    /// Until there is something to read or to write; `false` when it is time to end.
+    /// Sleeps until a packet can be read or written. Returns false when the thread has to end.
     fn sleep(&self) -> bool {
         let limit = self.waiting.peek().map(|Reverse(first)| {
             let left = first.due.saturating_duration_since(Instant::now());
@@ -143,7 +143,7 @@ impl Forwarder {
         }
     }
 
-    /// Reads what has come, up to a batch. An error means that the device is gone.
+    /// Reads the packets that have arrived, up to a batch. An error means that the device is gone.
     fn take(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let mut ways = self.ways.lock();
         for _ in 0..BATCH {
@@ -174,7 +174,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Writes everything that is due.
+    /// Writes every packet that is due.
     fn give(&mut self) {
         let now = Instant::now();
         while self
@@ -183,14 +183,14 @@ impl Forwarder {
             .is_some_and(|Reverse(first)| first.due <= now)
         {
             if let Some(Reverse(first)) = self.waiting.pop() {
-                // A refused packet is a lost one, as when a wire's far end has no room for it.
+                // A refused packet counts as lost, as if the receiver had no room for it.
                 let _ = self.device.write(first.packet.bytes());
             }
         }
     }
 }
 
-/// A packet under way. Ordered by time, then by arrival.
+/// A waiting packet. Ordered by time, then by arrival.
 struct Waiting {
     due: Instant,
     number: u64,

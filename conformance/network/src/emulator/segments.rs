@@ -1,9 +1,9 @@
-//! Packets as they come out of the TUN device: an offload header (`struct virtio_net_hdr`), then an IPv4 packet,
-//! which may stand for a run of TCP segments.
+//! Packets as the TUN device returns them: an offload header (`struct virtio_net_hdr`), then an IPv4
+//! packet, which may be a run of TCP segments.
 //!
-//! Pure. What is here knows how to find a packet's ends and how to cut a run into shorter runs, so that a loss
-//! or a delay can hit one segment of it, as it would on a wire. Invariant: every piece is a packet that the
-//! kernel accepts on its way back, and the pieces carry the run's bytes once each, in order.
+//! Pure. This module finds a packet's addresses and cuts a run into shorter runs. So a loss or a delay
+//! can affect one segment of it, as on a wire. Invariant: every piece is a packet that the kernel
+//! accepts. The pieces carry the bytes of the run once each, in order.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -24,30 +24,31 @@ const CWR: u8 = 0x80;
 pub(super) struct Packet(Box<[u8]>);
 
 impl Packet {
-    /// `None` when it is not IPv4, or shorter than its headers say.
+    /// Parses a packet; `None` if it is not IPv4, or shorter than its headers say.
     pub(super) fn new(bytes: &[u8]) -> Option<Self> {
         let ip = bytes.get(HEADER..)?;
         let version = ip.first()? >> 4;
         (version == 4 && ip.len() >= 20).then(|| Self(bytes.into()))
     }
 
-    /// What to write to the device.
+    /// The bytes to write to the device.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Its length as an IP packet.
+    /// The length as an IP packet.
     pub(super) fn len(&self) -> usize {
         self.0.len() - HEADER
     }
 
-    /// Where it comes from and where it goes.
+    /// The addresses of sender and receiver.
     pub(super) fn ends(&self) -> (Ipv4Addr, Ipv4Addr) {
         let address = |at: usize| Ipv4Addr::from(self.word(at));
         (address(HEADER + 12), address(HEADER + 16))
     }
 
-    /// For how many packets of the wire it stands; 1 for everything but a run of TCP segments.
+    /// The number of packets on the wire that this packet stands for. It is 1 for all but a
+    /// run of TCP segments.
     pub(super) fn segments(&self) -> usize {
         match self.run() {
             Some(run) => run.payload().len().div_ceil(run.segment).max(1),
@@ -55,7 +56,7 @@ impl Packet {
         }
     }
 
-    /// The part of a run that holds the segments `which`, itself a run or a single packet.
+    /// Returns the segments `which` of a run, as a run or a single packet.
     pub(super) fn cut(&self, which: Range<usize>) -> Self {
         let segments = self.segments();
         let run = match self.run() {
@@ -68,7 +69,7 @@ impl Packet {
         let mut part = [&self.0[..payload.start], &self.0[from..to]].concat();
 
         if which.len() == 1 {
-            // Its checksum is still left to the receiver, but there is nothing to cut.
+            // The receiver still has to compute the checksum, but there is nothing to cut.
             part[1] = 0;
             part[4..6].fill(0);
         }
@@ -109,11 +110,11 @@ impl Packet {
     }
 }
 
-/// Where things are in a run of TCP segments.
+/// The positions of the parts of a run of TCP segments.
 struct Run {
-    /// Payload bytes of each segment but the last.
+    /// Payload bytes of each segment except the last.
     segment: usize,
-    /// Where the TCP header starts.
+    /// Position of the TCP header.
     tcp: usize,
     start: usize,
     end: usize,
@@ -125,7 +126,7 @@ impl Run {
     }
 }
 
-/// Makes lengths, identification and checksums fit after a cut.
+/// Corrects lengths, identification and checksums after a cut.
 fn restamp(part: &mut [u8], tcp: usize, first: u16) {
     let length = u16::try_from(part.len() - HEADER).unwrap_or(u16::MAX);
     let ip = HEADER;
@@ -136,14 +137,14 @@ fn restamp(part: &mut [u8], tcp: usize, first: u16) {
     let sum = !folded(add(0, &part[ip..tcp]));
     part[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
 
-    // The receiver adds the rest: what stands here is the sum of the pseudo header alone, not inverted.
+    // The receiver adds the rest. This field holds only the sum of the pseudo header, not inverted.
     let tcp_length = u32::try_from(part.len() - tcp).unwrap_or(0);
     let protocol = u32::from(part[ip + 9]);
     let pseudo = folded(add(protocol + tcp_length, &part[ip + 12..ip + 20]));
     part[tcp + 16..tcp + 18].copy_from_slice(&pseudo.to_be_bytes());
 }
 
-/// The running sum of 16-bit words of the internet checksum; `bytes` are of even length.
+/// Adds 16-bit words to an internet checksum. `bytes` must have an even length.
 fn add(sum: u32, bytes: &[u8]) -> u32 {
     let words = bytes.chunks_exact(2);
     words.fold(sum, |sum, word| {
@@ -161,7 +162,8 @@ fn folded(sum: u32) -> u16 {
 pub(super) mod tests {
     use super::*;
 
-    /// A run of `payload` bytes in segments of `segment`, from 10.0.0.1 to 10.0.0.2, with FIN, PSH and CWR.
+    /// Makes a run of `payload` bytes in segments of `segment`, from 10.0.0.1 to 10.0.0.2,
+    /// with FIN, PSH and CWR.
     pub(in super::super) fn run(payload: usize, segment: u16) -> Packet {
         let mut bytes = vec![0; HEADER + 40];
         bytes[0] = 1;
@@ -209,7 +211,7 @@ pub(super) mod tests {
     #[test]
     fn what_only_claims_to_be_a_run_stays_whole() {
         let whole = run(2500, 1000);
-        // Header lengths that cannot be, and a segment of nothing.
+        // Invalid header lengths, and a segment of length 0.
         for (at, value) in [(HEADER, 0x40), (HEADER + 32, 0x10), (HEADER + 32, 0x40)] {
             let mut packet = whole.clone();
             packet.0[at] = value;

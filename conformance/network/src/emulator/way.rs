@@ -1,7 +1,8 @@
-//! One direction between two hosts: when each packet comes out, or that it never does.
+//! One direction between two hosts: the time at which each packet arrives, or that it is lost.
 //!
-//! Pure: time is passed in and chance comes from a seed, so the same packets meet the same fate. Invariant: a
-//! packet leaves no earlier than `delay` after it came, and in the order it came unless it was chosen to be late.
+//! Pure: time is passed in and randomness comes from a seed, so the same packets get the same result.
+//! Invariant: a packet leaves no earlier than `delay` after its arrival. Packets keep their order, except
+//! those chosen to be late.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +13,16 @@ use serde::{Deserialize, Serialize};
 use super::segments::Packet;
 use crate::shape::Shape;
 
-/// What became of the packets of one direction, segments of a run counted one by one.
+/// Statistics of the packets of one direction. Segments of a run count one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fate {
-    /// Went through, late ones included.
+    /// Packets that went through, including late ones.
     pub passed: u64,
-    /// Vanished by chance.
+    /// Packets that were lost at random.
     pub lost: u64,
-    /// Were held back so that others overtake them.
+    /// Packets that were held back so that others overtake them.
     pub late: u64,
-    /// Found the queue in front of the rate limit full.
+    /// Packets that found the queue of the rate limit full.
     pub overflowed: u64,
 }
 
@@ -29,9 +30,9 @@ pub struct Fate {
 pub(super) struct Way {
     shape: Shape,
     chance: SmallRng,
-    /// When the rate limit has sent what it has.
+    /// The time at which the rate limit has sent everything it has.
     busy_until: Option<Instant>,
-    /// When the last packet in order comes out.
+    /// The time at which the last packet in order arrives.
     last: Option<Instant>,
     fate: Fate,
 }
@@ -60,7 +61,7 @@ impl Way {
         self.fate
     }
 
-    /// Takes a packet that came at `now` and gives each piece of it that will arrive, with its time, to `out`.
+    /// Takes a packet that came at `now`. Passes each piece of it that will arrive to `out`, with its time.
     pub(super) fn admit(
         &mut self,
         now: Instant,
@@ -81,7 +82,7 @@ impl Way {
             self.fate.passed += segments as u64;
             return out(due, packet);
         }
-        // Runs of segments that nothing happens to stay together.
+        // Runs of segments that are neither lost nor late stay together.
         let mut whole_from = 0;
         for segment in 0..segments {
             let lost = self.happens(self.shape.loss);
@@ -107,7 +108,7 @@ impl Way {
         }
     }
 
-    /// When the last bit of `bytes` has left the rate limit; `None` when the queue before it is full.
+    /// Returns when the last bit of `bytes` has left the rate limit; `None` if its queue is full.
     fn send(&mut self, now: Instant, bytes: u64) -> Option<Instant> {
         let Some(rate) = self.shape.rate else {
             return Some(now);
@@ -195,7 +196,7 @@ mod tests {
                 ..Fate::default()
             }
         );
-        // Idle time is not saved up.
+        // Idle time earns no credit.
         let later = now + 50 * MS;
         assert_eq!(through(&mut way, later, &packet)[0].0, later + MS);
     }

@@ -1,4 +1,4 @@
-//! The tool, as people use it.
+//! Tests of the tool `network` from outside.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::PATIENCE;
 
-/// A network by a name of its own; taken down when the test ends, however it does.
+/// A network with a name of its own. The drop takes it down, however the test ends.
 struct Lab(String);
 
 impl Lab {
-    /// `None` after saying why there can be none.
+    /// Makes a network's name; `None`, after printing the reason, if networks are impossible here.
     fn new(name: &str) -> Option<Self> {
         if let Err(error) = Network::possible() {
             eprintln!("skipped: {error}");
@@ -36,7 +36,7 @@ impl Lab {
         self.command(line).output().unwrap()
     }
 
-    /// What it prints; it must succeed.
+    /// Runs a command, which must succeed. Returns its output.
     fn says(&self, line: &str) -> String {
         let output = self.output(line);
         let (out, err) = (&output.stdout, String::from_utf8_lossy(&output.stderr));
@@ -44,7 +44,7 @@ impl Lab {
         String::from_utf8_lossy(out).into_owned()
     }
 
-    /// What it complains about; it must fail.
+    /// Runs a command, which must fail. Returns its error text.
     fn complains(&self, line: &str) -> String {
         let output = self.output(line);
         assert!(!output.status.success(), "{line}");
@@ -55,7 +55,7 @@ impl Lab {
         Path::new("/run/causeway-network").join(format!("{}.socket", self.0))
     }
 
-    /// A foreground holder whose network stands.
+    /// Starts a holder in the foreground and waits until its network is ready.
     fn held(&self) -> Child {
         let holder = self.command("up").stdout(Stdio::null()).spawn().unwrap();
         eventually("a network that answers", || {

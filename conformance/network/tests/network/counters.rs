@@ -1,4 +1,4 @@
-//! What crossed each link.
+//! Tests of the counters of each link.
 
 use std::time::Duration;
 

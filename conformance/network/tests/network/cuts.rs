@@ -1,4 +1,4 @@
-//! Cuts, blocked ports, and hosts that can be dialled from one side only.
+//! Tests of cuts, blocked ports, and hosts that can be dialed from one side only.
 
 use std::io::ErrorKind;
 

@@ -1,4 +1,4 @@
-//! Networks beside each other, and what is left when one ends: nothing.
+//! Tests of concurrent networks, and that nothing is left when one ends.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -80,7 +80,7 @@ fn what_a_killed_builder_left_running_is_cleaned_up() {
     if let Err(error) = Network::possible() {
         return eprintln!("skipped: {error}");
     }
-    // A name as a process that is no more would have given it.
+    // The name that a process which no longer exists would have used.
     let mut orphan = Command::new("sleep");
     orphan
         .arg("600")

@@ -1,7 +1,7 @@
-//! Networks for real: sockets on hosts, and what shapes, cuts and counters do to them.
+//! Tests with real networks: sockets on hosts, and the effect of shapes, cuts and counters on them.
 //!
-//! Without root, or without `ip`, `tc` and `nft`, each test says that it is skipped. Times are asserted from below
-//! only: a busy machine makes everything later, never earlier.
+//! Without root, or without `ip`, `tc` and `nft`, each test reports that it is skipped. Tests check only
+//! lower bounds of times, because a busy machine makes everything later, never earlier.
 
 mod command_line;
 mod counters;

@@ -1,4 +1,4 @@
-//! Delay, rate, loss and reordering.
+//! Tests of delay, rate, loss and reordering.
 
 use std::time::{Duration, Instant};
 
@@ -93,7 +93,7 @@ fn rates_hold_for_cables_and_for_links() {
         let bytes = 2 << 20;
         let begin = Instant::now();
         send(stream, bytes);
-        // What fits into a bucket passes at once.
+        // The amount of one burst passes at once.
         let least = rate.time_for(bytes as u64) - rate.time_for(64 << 10);
         assert!(begin.elapsed() >= least, "{:?}", begin.elapsed());
     }

@@ -1,4 +1,4 @@
-//! Networks or a visible reason why not, and small servers on hosts.
+//! Makes networks, or prints the reason why not. Small servers on hosts.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use causeway_network::{Builder, Host, Network};
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any step here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a silence is a silence.
+/// How long nothing must arrive to count as silence.
 pub(crate) const SILENCE: Duration = Duration::from_millis(400);
 
-/// The network, or `None` after saying why there is none.
+/// Builds a network; `None`, after printing the reason, if that is impossible here.
 pub(crate) fn build(builder: Builder) -> Option<Network> {
     match builder.build() {
         Ok(network) => Some(network),
@@ -24,7 +24,7 @@ pub(crate) fn build(builder: Builder) -> Option<Network> {
     }
 }
 
-/// A UDP socket of `host` that gives up after `limit`.
+/// Opens a UDP socket of `host` with a read time limit.
 pub(crate) fn socket(host: &Host, limit: Duration) -> UdpSocket {
     let address = SocketAddr::from((host.address(), 0));
     let socket = host.enter(|| UdpSocket::bind(address)).unwrap().unwrap();
@@ -32,7 +32,7 @@ pub(crate) fn socket(host: &Host, limit: Duration) -> UdpSocket {
     socket
 }
 
-/// A port of `host` that sends back every datagram it gets.
+/// Starts a server on `host` that returns every datagram. Returns its address.
 pub(crate) fn echo(host: &Host) -> SocketAddr {
     let socket = socket(host, PATIENCE);
     let address = socket.local_addr().unwrap();
@@ -45,7 +45,7 @@ pub(crate) fn echo(host: &Host) -> SocketAddr {
     address
 }
 
-/// How long `to` takes to answer; `None` when it does not within the socket's limit.
+/// Measures how long `to` takes to answer; `None` without an answer within the socket's time limit.
 pub(crate) fn ping(from: &UdpSocket, to: SocketAddr) -> Option<Duration> {
     let begin = Instant::now();
     from.send_to(b"ping", to).unwrap();
@@ -53,7 +53,8 @@ pub(crate) fn ping(from: &UdpSocket, to: SocketAddr) -> Option<Duration> {
     Some(begin.elapsed())
 }
 
-/// A listening port of `host`, any if 0, that takes every byte, says how many on the same connection, and closes.
+/// Starts a server on `host`, on any port if 0. It reads every byte, returns their number on the same
+/// connection, and closes. Returns its port.
 pub(crate) fn sink(host: &Host, port: u16) -> u16 {
     let address = SocketAddrV4::new(host.address(), port);
     let listener = host.enter(|| TcpListener::bind(address)).unwrap().unwrap();
@@ -66,7 +67,7 @@ pub(crate) fn sink(host: &Host, port: u16) -> u16 {
                 let mut taken = 0_u64;
                 let mut buffer = vec![0; 1 << 16];
                 while let Ok(length @ 1..) = stream.read(&mut buffer) {
-                    // A pattern that shows any byte that is missing, doubled or out of place.
+                    // A pattern that shows any byte that is missing, doubled or misplaced.
                     let expected = (taken..).map(pattern);
                     assert!(buffer[..length].iter().copied().eq(expected.take(length)));
                     taken += length as u64;
@@ -82,7 +83,7 @@ fn pattern(at: u64) -> u8 {
     u8::try_from(at % 251).unwrap()
 }
 
-/// A connection from a socket of `host`.
+/// Opens a connection from a socket of `host`.
 pub(crate) fn dial(
     host: &Host,
     to: Ipv4Addr,
@@ -94,7 +95,7 @@ pub(crate) fn dial(
         .unwrap()
 }
 
-/// Sends `bytes` to the sink at the other end and waits until it has them all.
+/// Sends `bytes` to the sink at the other end and waits until it has received them all.
 pub(crate) fn send(mut stream: TcpStream, bytes: usize) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();

@@ -1,6 +1,6 @@
-//! Ranges and rectangles of bytes, and their digests, as logs tell them.
+//! Ranges and rectangles of bytes, and their digests, as logs show them.
 //!
-//! Invariant: two pieces put together equal the whole, whoever cut it.
+//! Invariant: the digests of two adjacent pieces combine to that of the whole, wherever it was cut.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub(super) struct Transfer {
     pub(super) offset: u64,
     pub(super) size: u64,
     pub(super) digest: Option<Digest>,
-    /// All its pieces are there.
+    /// Whether all pieces of the transfer are included.
     pub(super) whole: bool,
 }
 
@@ -24,7 +24,7 @@ impl Transfer {
         self.verb == other.verb && self.memory == other.memory
     }
 
-    /// Pieces as one, if together they are a range without gaps.
+    /// Joins pieces to one transfer, if together they are a range without gaps.
     pub(super) fn joined(mut pieces: Vec<&Self>) -> Option<Self> {
         pieces.sort_by_key(|piece| piece.offset);
         let (first, rest) = pieces.split_first()?;
@@ -88,7 +88,7 @@ impl Region {
         }
     }
 
-    /// Offset and size, if the rectangle is a plain range.
+    /// Returns offset and size if the rectangle is a plain range.
     pub(super) fn plain(&self) -> Option<(u64, u64)> {
         let tight_rows = self.rows == 1 || self.row_pitch == self.row;
         let tight_slices = self.slices == 1 || self.slice_pitch == self.row * self.rows;
@@ -114,7 +114,7 @@ impl fmt::Display for Region {
     }
 }
 
-/// Length and hash of bytes, as the fake driver's log gives them.
+/// Length and hash of bytes, as in the fake driver's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Digest {
     length: u64,
@@ -133,7 +133,7 @@ impl Digest {
         })
     }
 
-    /// That of both pieces of bytes put together.
+    /// Returns the digest of both pieces together.
     pub(super) fn followed_by(self, next: Self) -> Self {
         let (mut power, mut base, mut exponent) = (1, Self::K, self.length);
         while exponent > 0 {
@@ -160,7 +160,7 @@ impl fmt::Display for Digest {
 mod tests {
     use super::*;
 
-    /// What the fake driver computes.
+    /// Computes a digest as the fake driver does.
     fn digest(bytes: &[u8]) -> Digest {
         let (mut hash, mut power) = (0, 1);
         for byte in bytes {

@@ -1,6 +1,6 @@
-//! Tells the commands of a log: transfers put together, rectangles and launches in one form.
+//! Converts the commands of a log: joins the pieces of transfers, and gives rectangles and launches one form.
 //!
-//! Invariant: a command on a queue of the application is told exactly once.
+//! Invariant: each command on a queue of the application appears in the story exactly once.
 
 use super::bytes::{Digest, Region, Transfer};
 use super::line::{Call, elements, number};
@@ -17,7 +17,7 @@ fn pieces(commands: &[Command]) -> Vec<&Transfer> {
 }
 
 impl Teller {
-    /// The wait list, told, without the application's user events.
+    /// Returns the wait list in the story's names, without the application's user events.
     fn waits(&self, call: &Call) -> Vec<String> {
         let list = match call.list("event_wait_list") {
             list if list.is_empty() => call.list("event_list"),
@@ -56,8 +56,8 @@ impl Teller {
         }
     }
 
-    /// If a marker waits for pieces of a transfer at the end of its queue, and for nothing else:
-    /// the place of the first piece. Pieces may come in any order; together they are a range.
+    /// If a marker waits only for pieces of a transfer at the end of its queue, returns the index of the
+    /// first piece. The pieces may come in any order; together they form a range.
     fn closed_pieces(&self, call: &Call) -> Option<usize> {
         let queue = call.argument("command_queue");
         let commands = self.commands(queue)?;
@@ -81,7 +81,7 @@ impl Teller {
         (only_pieces && !list.is_empty()).then_some(first)
     }
 
-    /// Puts the pieces that a marker closes together; the marker's event stands for them.
+    /// Joins the pieces that a marker closes. The marker's event then stands for all of them.
     fn close_transfer(&mut self, call: &Call) {
         let queue = call.argument("command_queue");
         let (Some(first), name) = (self.closed_pieces(call), self.named(queue)) else {
@@ -137,7 +137,7 @@ impl Teller {
         );
     }
 
-    /// On a queue of the worker's: large contents at creation.
+    /// Handles a command on one of the worker's own queues: large contents at creation.
     fn bring_contents(&mut self, call: &Call) {
         let memory = self.named(&[call.argument("buffer"), call.argument("memobj")].concat());
         let Some(piece) = Digest::parse(call.note("data")) else {
@@ -171,7 +171,7 @@ impl Teller {
     fn unmap(&mut self, call: &Call, mut waits: Vec<String>) {
         let memory = call.argument("memobj");
         if call.note("data").is_empty() {
-            // The worker's unmap after reading from the mapping is a part of the read.
+            // After a read from a mapping, the worker's unmap is a part of the read.
             if self.place == Place::Native {
                 self.push(call, "marker".to_owned(), waits, None);
             }
@@ -208,7 +208,7 @@ impl Teller {
         }
     }
 
-    /// A command in the story's words; a transfer of a plain range also as such.
+    /// Returns a command in the story's form. A transfer of a plain range is returned as such, too.
     fn told(&self, verb: &str, call: &Call) -> (String, Option<Transfer>) {
         let buffer = call.argument("buffer");
         let (offset, size) = (call.number("offset"), call.number("size"));

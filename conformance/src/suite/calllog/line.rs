@@ -1,6 +1,6 @@
-//! A line of the fake driver's log, taken apart.
+//! Parses a line of the fake driver's log.
 //!
-//! Not here: what the calls mean. Invariant: a line is understood whole or not at all.
+//! The meaning of the calls is not handled here. Invariant: a line is parsed completely or not at all.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ pub(crate) struct Call {
     /// The function.
     pub(crate) name: String,
     arguments: BTreeMap<String, String>,
-    /// What it returned: a handle, or the name of a code.
+    /// The returned handle, or the name of the returned code.
     pub(crate) result: String,
-    /// What the driver noted besides, in order.
+    /// The driver's further notes, in order.
     notes: Vec<(String, String)>,
 }
 
 impl Call {
-    /// Reads `name(key=value, …) = result; key=value…`.
+    /// Parses `name(key=value, …) = result; key=value…`.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (name, rest) = line.split_once('(')?;
         let pieces = split(rest, ')');
@@ -33,35 +33,35 @@ impl Call {
         })
     }
 
-    /// An argument; empty if the function has none of the name.
+    /// Returns an argument; empty if the call has no argument of this name.
     pub(crate) fn argument(&self, name: &str) -> &str {
         self.arguments.get(name).map_or("", String::as_str)
     }
 
-    /// An argument as a number, decimal or with `0x`.
+    /// Returns an argument as a number, decimal or with `0x`.
     pub(crate) fn number(&self, name: &str) -> u64 {
         number(self.argument(name))
     }
 
-    /// An argument that is a list, as its elements; `null` has none.
+    /// Returns the elements of a list argument; none for `null`.
     pub(crate) fn list(&self, name: &str) -> Vec<&str> {
         elements(self.argument(name))
     }
 
-    /// A note; empty if there is none of the name.
+    /// Returns a note; empty if there is none of this name.
     pub(crate) fn note(&self, name: &str) -> &str {
         let found = self.notes.iter().find(|note| note.0 == name);
         found.map_or("", |note| note.1.as_str())
     }
 
-    /// All notes of a name.
+    /// Returns all notes of a name.
     pub(crate) fn notes<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let found = self.notes.iter().filter(move |note| note.0 == name);
         found.map(|note| note.1.as_str())
     }
 }
 
-/// A number, decimal or with `0x`; 0 for what is none.
+/// Parses a number, decimal or with `0x`; 0 if the text is no number.
 pub(crate) fn number(text: &str) -> u64 {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).unwrap_or(0),
@@ -69,7 +69,7 @@ pub(crate) fn number(text: &str) -> u64 {
     }
 }
 
-/// The elements of `[a,b]` or `[a, b]`.
+/// Returns the elements of `[a,b]` or `[a, b]`.
 pub(crate) fn elements(list: &str) -> Vec<&str> {
     let inside = list
         .strip_prefix('[')

@@ -1,9 +1,8 @@
-//! What a log tells: the same calls told the same way, whoever made them.
+//! The story of a log: a form in which the same calls look the same, whoever made them.
 //!
-//! Objects are named by the order in which the application made them, commands by
-//! their place in their queue. What [`PUT_ASIDE`](super::PUT_ASIDE) lists is left out
-//! in `teller` and `commands` and nowhere else. Invariant: a call that is not on that list, and is not known
-//! here, is told word by word, so that it shows as a difference.
+//! Objects are named by the order in which the application made them, commands by their place in their queue.
+//! Only `teller` and `commands` omit the differences that [`PUT_ASIDE`](super::PUT_ASIDE) lists. Invariant: a
+//! call that is neither on that list nor known here is kept literally, so that it shows as a difference.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,25 +11,25 @@ use super::bytes::Transfer;
 use super::line::Call;
 use super::teller::Teller;
 
-/// Whose log it is.
+/// The owner of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The application's own calls.
+    /// The log has the application's own calls.
     Native,
-    /// A worker's calls.
+    /// The log has a worker's calls.
     Node,
 }
 
-/// A log, told.
+/// A log in comparable form.
 #[derive(Debug, Default)]
 pub(crate) struct Story {
-    /// Contexts, queues, buffers, in order.
+    /// Contexts, queues and buffers, in order.
     pub(super) made: Vec<String>,
-    /// Programs and what was done to them, sorted.
+    /// Programs and the operations on them, sorted.
     pub(super) programs: Vec<String>,
     /// Contents at creation, by buffer.
     pub(super) contents: BTreeMap<String, String>,
-    /// Each queue's commands, in order; the name of the queue first.
+    /// Each queue's name, and its commands in order.
     pub(super) queues: Vec<(String, Vec<Command>)>,
     /// Releases, sorted.
     pub(super) released: Vec<String>,
@@ -41,12 +40,12 @@ pub(crate) struct Story {
 pub(super) struct Command {
     pub(super) text: String,
     pub(super) waits: Vec<String>,
-    /// What has become of a transfer in pieces.
+    /// The transfer of the command, or a piece of one.
     pub(super) transfer: Option<Transfer>,
 }
 
 impl Story {
-    /// Tells a log.
+    /// Converts a log.
     pub(crate) fn of(calls: &[Call], place: Place) -> Self {
         let mut teller = Teller::new(calls, place);
         for call in calls {
@@ -55,7 +54,7 @@ impl Story {
         teller.finish()
     }
 
-    /// What has been released, sorted.
+    /// Returns the released objects, sorted.
     pub(super) fn released(&self) -> &[String] {
         &self.released
     }
@@ -123,7 +122,7 @@ mod tests {
             "event_wait_list=null, event=event#9",
             "event_wait_list=[event#1], event=event#9",
         );
-        // A marker behind a transfer that waits for it alone closes it, on a node.
+        // On a node, a marker right after a transfer that waits for it alone closes the transfer.
         let native = NATIVE.replace("event_wait_list=[event#2]", "event_wait_list=null");
         assert_eq!(told(Place::Native, &native), told(Place::Node, NODE));
         assert_ne!(told(Place::Native, NATIVE), told(Place::Node, &node));

@@ -1,7 +1,7 @@
-//! Tells a log: objects, programs and releases, and what the worker has of its own.
+//! Converts a log: objects, programs and releases. Also finds the worker's own objects.
 //!
-//! Not here: commands of queues (`commands`). Invariant: a name of the story is given to an object
-//! of the application only.
+//! Commands of queues are handled in `commands`. Invariant: only the application's objects
+//! get a name in the story.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,18 +12,18 @@ use super::story::{Place, Story};
 const ALLOC_HOST_PTR: u64 = 1 << 4;
 const ACCESS: u64 = 7;
 const READ_WRITE: u64 = 1;
-/// `map_flags` of a mapping that the worker writes bulk bytes into.
+/// The `map_flags` of a mapping that the worker fills with bulk bytes.
 const MAP_WRITE: u64 = 2;
 
-/// What is known of a log so far.
+/// The state of the conversion.
 pub(super) struct Teller {
     pub(super) place: Place,
     pub(super) story: Story,
-    /// Names in the log to names in the story; what is not here is none of the application's.
+    /// Names in the log to names in the story. Objects that are missing here are not the application's.
     pub(super) names: HashMap<String, String>,
     /// Kernels of the application to their functions' names.
     pub(super) kernels: HashMap<String, String>,
-    /// Events to the commands they stand for.
+    /// Events to their commands.
     pub(super) events: HashMap<String, String>,
     pub(super) user_events: HashSet<String>,
     /// Queues that only the worker uses.
@@ -33,7 +33,7 @@ pub(super) struct Teller {
     pub(super) sizes: HashMap<String, u64>,
     /// Wait lists of the worker's maps for writing, until the unmap.
     pub(super) mapped: HashMap<String, Vec<String>>,
-    /// Contents at creation that followed it: digests of the pieces by their offsets.
+    /// Contents that followed a creation: digests of the pieces by their offsets.
     pub(super) brought: BTreeMap<String, BTreeMap<u64, Digest>>,
     pub(super) counts: HashMap<&'static str, usize>,
 }
@@ -60,9 +60,9 @@ impl Teller {
         teller
     }
 
-    /// The worker's own buffers are those with a host-pointer flag, for the client keeps these
-    /// flags of the application's. Its queues first map such a buffer, or bring a whole
-    /// buffer's contents.
+    /// Finds the worker's own buffers and queues. Its buffers have a host-pointer flag, because the
+    /// client does not forward the application's flags of this kind. Its queues first map such a buffer,
+    /// or bring a whole buffer's contents.
     fn find_internals(&mut self, calls: &[Call]) {
         let mut used = HashSet::new();
         for call in calls {
@@ -114,7 +114,7 @@ impl Teller {
             ]
             .contains(&name);
         if name == "clGetKernelInfo" && self.place == Place::Node {
-            // The worker asks scratch kernels alone: the application's kernels are not asked on the node.
+            // The worker queries only scratch kernels, never the application's kernels.
             self.kernels.remove(call.argument("kernel"));
         }
         if aside {
@@ -136,7 +136,7 @@ impl Teller {
         }
     }
 
-    /// The story's name of something of the application's.
+    /// Returns the story's name of an application's object.
     pub(super) fn named(&self, name: &str) -> String {
         self.names
             .get(name)
@@ -144,7 +144,7 @@ impl Teller {
             .unwrap_or_else(|| format!("?{name}"))
     }
 
-    /// Gives the next name of a kind.
+    /// Assigns the next name of a kind.
     fn adopt(&mut self, kind: &'static str, name: &str) -> String {
         let count = self.counts.entry(kind).or_default();
         *count += 1;
@@ -193,7 +193,7 @@ impl Teller {
             "clCreateSubBuffer" => {
                 let parent = self.named(call.argument("buffer"));
                 let own = self.adopt("mem", &call.result);
-                // With none of its own it has its parent's.
+                // A sub-buffer without access flags has its parent's.
                 let access = call.number("flags") & ACCESS;
                 let inherited = format!("{parent}: ");
                 let made = self
@@ -225,8 +225,8 @@ impl Teller {
             list => list,
         };
         let options = options(call.argument("options"));
-        // Programs are made on a site when they are first needed: their order says nothing,
-        // so they are named by what they are.
+        // A site makes programs when they are first needed, so their order has no meaning. They are named
+        // by their content instead.
         let made = match call.name.as_str() {
             "clCreateProgramWithSource" => format!("program(source {})", call.note("source")),
             "clCreateProgramWithIL" => format!("program(il {})", call.note("il")),
@@ -294,7 +294,7 @@ fn unquoted(text: &str) -> String {
     text.trim_matches('"').to_owned()
 }
 
-/// `0x2`, or the value of `CL_QUEUE_PROPERTIES` in a list.
+/// Parses `0x2`, or the value of `CL_QUEUE_PROPERTIES` in a list.
 fn queue_properties(text: &str) -> u64 {
     let pairs = elements(text)
         .into_iter()
@@ -305,7 +305,7 @@ fn queue_properties(text: &str) -> u64 {
     listed.next_back().unwrap_or_else(|| number(text))
 }
 
-/// Options without what the worker adds.
+/// Returns build options without the one that the worker adds.
 fn options(text: &str) -> String {
     match text {
         "null" | "" => "\"\"".to_owned(),

@@ -1,4 +1,4 @@
-//! Processes that are killed: the worker, the daemon, the client.
+//! Kills processes: the worker, the daemon, the client.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use super::stage::{Driver, LOOK, Node, PATIENCE, Stage};
 use super::{Wrong, ended, in_time};
 use crate::case::Verdict;
 
-/// A broken connection is seen at once; this is for a busy machine.
+/// A broken connection is detected at once. The limit allows for a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
-/// How long a worker may outlive its client, and its memory it.
+/// How long a worker, and its memory, may outlive its client.
 const REMAINS: Duration = Duration::from_secs(5);
 
-/// A kernel that occupies the device for ever, without the heat.
+/// A kernel that occupies the device for ever, without using the processor.
 const ENDLESS: Driver = Driver::Fake("kernel.forever.hang = true");
 
-/// What a node may hold more than before, when a session has ended: its allocator's leftovers.
+/// Memory that a node may use in addition after a session's end: leftovers of the allocator.
 const LEFTOVERS: u64 = 32 << 20;
 
 pub(super) fn worker_in_a_kernel(stage: &Stage) -> Result<Verdict, Wrong> {

@@ -1,8 +1,8 @@
-//! Several hosts for real: how many bytes cross each link, and what breaks between two nodes.
+//! Real hosts: how many bytes cross each link, and faults between two nodes.
 //!
-//! Each case has a network of its own (`causeway-network`): host 0 is the client's, a node on each of the
-//! others. What is counted arrived at a host, with all headers. Invariant: a case knows what must cross
-//! each link, and the rest of the network is checked to have stayed quiet.
+//! Each case has its own network (`causeway-network`). Host 0 is the client's; the others have one node
+//! each. The counters count bytes that arrived at a host, with all headers. Invariant: a case knows what
+//! must cross each link, and checks that the rest of the network stayed quiet.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::{Fault, Wrong, in_time};
 use crate::case::Verdict;
 use crate::process::Exit;
 
-/// All of them.
+/// All cases.
 pub(super) const CASES: &[(&str, Fault)] = &[
     ("bytes-ping-pong", ping_pong),
     ("bytes-const-on-8-nodes", constant),
@@ -33,10 +33,10 @@ pub(super) const CASES: &[(&str, Fault)] = &[
 
 const MIB: u64 = 1 << 20;
 
-/// What calls, completions and acknowledgements may amount to where no data moves.
+/// Limit for calls, completions and acknowledgements on a link without data.
 const QUIET: u64 = MIB;
 
-/// The client and its nodes, at work.
+/// The client's program and its nodes on a network.
 struct Scene {
     program: Running,
     nodes: Vec<Node>,
@@ -44,7 +44,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// `programs/hosts.c`, on a network of the client and so many nodes.
+    /// Runs `programs/hosts.c` on a network of the client and so many nodes.
     fn hosts(stage: &Stage, nodes: usize, arguments: &[&str]) -> Result<Self, Wrong> {
         let builder = Network::builder().hosts(1 + nodes);
         Self::open(stage, builder, nodes, |_| Ok(()), "hosts", arguments)
@@ -80,20 +80,20 @@ impl Scene {
         })
     }
 
-    /// Waits for a place; what has crossed the links since the network was made.
+    /// Waits until the program reaches a place. Returns the traffic since the network was made.
     fn at(&mut self, place: &str) -> Result<Traffic, Wrong> {
         self.program.until(place)?;
         Ok(self.network.traffic()?)
     }
 
-    /// Lets it go on to the next place; what crossed the links on the way.
+    /// Lets the program continue to the next place. Returns the traffic on the way.
     fn on_to(&mut self, place: &str) -> Result<Traffic, Wrong> {
         let before = self.network.traffic()?;
         self.program.go_on()?;
         Ok(self.at(place)?.since(&before))
     }
 
-    /// Lets it go on to its end, which must say this.
+    /// Lets the program continue to its end; its output must contain this line.
     fn finish(mut self, says: &str) -> Result<Ended, Wrong> {
         self.program.go_on()?;
         let end = self.program.end(PATIENCE)?;
@@ -102,7 +102,7 @@ impl Scene {
     }
 }
 
-/// That so many bytes crossed each link named, and nearly nothing the others.
+/// Checks that the given number of bytes crossed each named link, and almost none the others.
 fn assert_moved(
     place: &str,
     traffic: &Traffic,
@@ -114,7 +114,7 @@ fn assert_moved(
             let bytes = traffic.bytes(from, to);
             let wanted = wanted.iter().find(|(link, _)| *link == (from, to));
             let wanted = wanted.map_or(0, |(_, bytes)| *bytes);
-            // Headers are a twentieth, and acknowledgements of the other direction are small.
+            // Headers add about a twentieth, and acknowledgements of the other direction are small.
             let most = wanted + wanted / 10 + QUIET;
             if bytes < wanted || bytes > most {
                 return Err(Wrong::new(format!(
@@ -235,7 +235,7 @@ fn no_path(stage: &Stage) -> Result<Verdict, Wrong> {
     let said = end
         .warned
         .lines()
-        .filter(|line| line.contains("cannot reach each other"));
+        .filter(|line| line.contains("cannot connect to each other"));
     if said.count() != 1 {
         return Err(end.wrong("its log should say once that there is no path"));
     }
@@ -250,7 +250,7 @@ fn one_way_back(stage: &Stage) -> Result<Verdict, Wrong> {
     refused(stage, 2, 1)
 }
 
-/// One node cannot dial the other: the other dials.
+/// One node cannot dial the other, so the other dials.
 fn refused(stage: &Stage, from: usize, to: usize) -> Result<Verdict, Wrong> {
     let builder = Network::builder().hosts(3);
     let refuse = |network: &Network| Ok(network.one_way(from, to).refuse_dialling()?);
@@ -264,7 +264,7 @@ fn refused(stage: &Stage, from: usize, to: usize) -> Result<Verdict, Wrong> {
 }
 
 fn cut_in_a_transfer(stage: &Stage) -> Result<Verdict, Wrong> {
-    // 64 MiB take five seconds.
+    // At this rate, 64 MiB take five seconds.
     let slow = Shape {
         rate: Some(Rate::mbit(100)),
         ..Shape::default()
@@ -311,7 +311,8 @@ fn node_unplugged(stage: &Stage) -> Result<Verdict, Wrong> {
     node_lost(stage, |scene| Ok(scene.network.host(2).unplug()?))
 }
 
-/// One of three nodes goes: what only it held is gone and says so, all else goes on.
+/// Loses one of three nodes. Data that only this node had is gone, and reads of it fail.
+/// Everything else continues.
 fn node_lost(
     stage: &Stage,
     lose: impl FnOnce(&mut Scene) -> Result<(), Wrong>,
@@ -351,7 +352,7 @@ fn delayed_graphs(stage: &Stage) -> Result<Verdict, Wrong> {
     )
 }
 
-/// A random program of ours where every packet takes a while, and not the same.
+/// Runs one of our random programs on a network with a varying delay of every packet.
 fn delayed(stage: &Stage, program: &str, arguments: &[&str]) -> Result<Verdict, Wrong> {
     let late = Shape {
         delay: Duration::from_millis(3),

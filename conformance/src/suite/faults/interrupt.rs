@@ -1,5 +1,5 @@
-//! Ctrl-C: SIGINT to a whole process group, the terminal's foreground, while `causeway run` has a
-//! program and a private daemon at work in it.
+//! Ctrl-C: SIGINT to a whole process group, as from the terminal, while `causeway run` has a program and
+//! a private daemon in that group.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,14 @@ use crate::case::Verdict;
 use crate::places::tool;
 use crate::process::Exit;
 
-/// After this nothing may be left of tool, program, daemon and workers.
+/// Time limit after which no process of tool, program, daemon and workers may be left.
 const GONE: Duration = Duration::from_secs(5);
 
-/// What a shell says of a program that SIGINT ended, and how the tool ends before it has started one.
+/// The exit of a program that SIGINT ended, as a shell reports it; and that of the tool
+/// before it has started one.
 const INTERRUPTED: [Exit; 2] = [Exit::Code(130), Exit::Signal(2)];
 
-/// The node's driver takes its time to tell its devices; the program has not been started yet.
+/// Interrupts while the node's driver slowly lists its devices. The program has not been started yet.
 pub(super) fn in_enumeration(stage: &Stage) -> Result<Verdict, Wrong> {
     let slow = "[[call]]; name = \"clGetDeviceIDs\"; delay_us = 20000000";
     let probe = Until::Process("--internal-probe");
@@ -39,11 +40,11 @@ pub(super) fn in_kernel(stage: &Stage) -> Result<Verdict, Wrong> {
     interrupt(stage, "kernel", Until::Line("in kernel"), endless)
 }
 
-/// When to press.
+/// When to send SIGINT.
 enum Until {
-    /// The program has said this.
+    /// When the program has printed this line.
     Line(&'static str),
-    /// A process with this argument is at work.
+    /// When a process with this argument runs.
     Process(&'static str),
 }
 
@@ -62,7 +63,7 @@ fn interrupt(stage: &Stage, mode: &str, until: Until, fake: &str) -> Result<Verd
     let begin = Instant::now();
     kill_process_group(run.pid(), Signal::INT)?;
     until_gone(&family, GONE)?;
-    // Also who was born meanwhile.
+    // Also processes that were started meanwhile.
     until_gone(&in_directory(&place), GONE)?;
     let verdict = ended(format!("{} processes gone", family.len()), begin, GONE);
     let end = run.end(PATIENCE)?;

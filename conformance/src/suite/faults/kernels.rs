@@ -1,4 +1,4 @@
-//! Kernels that take their driver with them: their session's alone.
+//! Kernels that crash their driver. Only their own session may be affected.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use super::{Wrong, in_time};
 use crate::case::Verdict;
 use crate::process::Exit;
 
-/// A worker that dies of a signal is seen at once.
+/// The death of a worker by a signal is detected at once.
 const SOON: Duration = Duration::from_secs(5);
 
-/// PoCL catches the signal of a division and goes on, as do other drivers; some die of it.
+/// PoCL and other drivers catch the signal of a division by zero and continue; some drivers die of it.
 pub(super) fn divide(stage: &Stage) -> Result<Verdict, Wrong> {
     faulty(stage, Driver::Native, "divide", |ended| {
         if ended.exit == Exit::Code(0) {
@@ -47,7 +47,7 @@ fn faulty(
     let saw = saw(&end)?;
     node.assert_alive()?;
     beside.finish()?;
-    // The node takes new programs as before.
+    // The node still accepts new programs.
     Bystander::start(stage, &node)?.finish()?;
     in_time(saw, took, SOON)
 }

@@ -1,4 +1,4 @@
-//! The network is cut, or nobody answers because the client is stopped.
+//! The network is cut, or the client is stopped and cannot answer.
 
 use std::env;
 use std::thread;
@@ -13,7 +13,7 @@ use super::stage::{Driver, Node, PATIENCE, Stage, Way};
 use super::{Wrong, in_time};
 use crate::case::Verdict;
 
-/// The heartbeats' limit is 4 s, looked at each half second; the rest is for a busy machine.
+/// The heartbeat limit is 4 s, checked every half second. The rest allows for a busy machine.
 const SILENCE: Duration = Duration::from_millis(5500);
 
 pub(super) fn cut_direct(stage: &Stage) -> Result<Verdict, Wrong> {
@@ -53,7 +53,7 @@ fn cut(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verdict, W
     in_time(saw, took, SILENCE)
 }
 
-/// How long a stopped client is stopped: well beyond the heartbeats' limit.
+/// How long a client is stopped: well beyond the heartbeat limit.
 fn stop_time() -> Duration {
     let long = env::var_os("CONFORMANCE_FAULTS_LONG").is_some_and(|value| value == "1");
     Duration::from_secs(if long { 30 } else { 12 })
@@ -93,7 +93,7 @@ pub(super) fn transfer_stopped(stage: &Stage) -> Result<Verdict, Wrong> {
 
 fn stop(program: &Running) -> Result<(), Wrong> {
     kill_process(program.pid(), Signal::STOP)?;
-    // Not a wait for something: the time without a sign of life is the fault.
+    // This sleep waits for nothing: the silence itself is the fault.
     thread::sleep(stop_time());
     kill_process(program.pid(), Signal::CONT)?;
     Ok(())

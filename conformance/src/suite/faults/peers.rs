@@ -1,5 +1,5 @@
-//! Those who talk nonsense: servers that are none, strangers on a daemon's port, and a relay that
-//! makes either end speak another version.
+//! Peers that send garbage: fake servers, strangers on a daemon's port, and a relay that makes either end
+//! seem to use another version.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::Wrong;
 
-/// An address of loopback where nobody listens.
+/// Returns a loopback address on which nothing listens.
 pub(super) fn nobody() -> io::Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }
 
-/// A server that does the same with everybody, for as long as the runner lives.
+/// Starts a server that treats every connection the same, for as long as the runner lives.
 pub(super) fn server(
     serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static,
 ) -> io::Result<String> {
@@ -29,18 +29,18 @@ pub(super) fn server(
     Ok(address.to_string())
 }
 
-/// Bytes that nobody meant.
+/// Returns random bytes.
 pub(super) fn random(count: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; count];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Says this on a port and waits until the other side closes, having read all it answers.
+/// Sends these bytes to a port and waits until the other side closes. Returns everything received.
 pub(super) fn say(address: &str, bytes: &[u8], limit: Duration) -> Result<Vec<u8>, Wrong> {
     let mut stream = TcpStream::connect(address)?;
     let end = Instant::now() + limit;
-    // Closed in the middle, it need not take the rest.
+    // The peer may close before it has read everything, so an error is ignored.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     let mut part = [0; 4096];
@@ -70,7 +70,7 @@ fn is_pause(error: &io::Error) -> bool {
     )
 }
 
-/// A relay to the node that puts other bytes in the place of some that either side sends.
+/// Starts a relay to the node that replaces some bytes from either side by others.
 pub(super) fn relay(node: &str, from: &'static [u8], to: &'static [u8]) -> Result<String, Wrong> {
     assert_eq!(from.len(), to.len());
     between(
@@ -80,7 +80,7 @@ pub(super) fn relay(node: &str, from: &'static [u8], to: &'static [u8]) -> Resul
     )
 }
 
-/// A relay that makes the first frame of every command connection announce 4 GiB.
+/// Starts a relay that makes the first frame of every command connection announce 4 GiB.
 pub(super) fn relay_of_long_frames(node: &str) -> Result<String, Wrong> {
     between(
         node,
@@ -93,8 +93,8 @@ pub(super) fn relay_of_long_frames(node: &str) -> Result<String, Wrong> {
     )
 }
 
-/// Passes on a connection's begin: of a command connection preamble, proof and the first frame's length,
-/// in place of which there is the largest.
+/// Relays the beginning of a connection. For a command connection, that is preamble, proof and the first
+/// frame's length, which is replaced by the largest one.
 fn lengthen(client: &mut TcpStream, node: &mut TcpStream) -> io::Result<()> {
     let mut preamble = [0; PREAMBLE];
     client.read_exact(&mut preamble)?;
@@ -110,11 +110,11 @@ fn lengthen(client: &mut TcpStream, node: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes of a preamble, and of the client's proof behind it.
+/// Length of a preamble, and of the client's proof after it, in bytes.
 const PREAMBLE: usize = 32;
 const PROOF: usize = 64;
 
-/// The purpose of a command connection, in a preamble.
+/// The purpose of a command connection in a preamble.
 const COMMANDS: u8 = 1;
 
 fn between(
@@ -140,8 +140,8 @@ fn between(
     Ok(address)
 }
 
-/// Passes bytes on until the end. What is to be replaced is small and at a message's begin: it comes
-/// in one read.
+/// Relays bytes until the end. The bytes to replace are few and at the beginning of a
+/// message, so they arrive in one read.
 fn pass(mut source: TcpStream, mut target: TcpStream, from: &[u8], to: &[u8]) {
     let mut bytes = vec![0; 64 << 10];
     while let Ok(count @ 1..) = source.read(&mut bytes) {

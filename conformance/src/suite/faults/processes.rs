@@ -1,7 +1,7 @@
 //! Processes as `/proc` shows them.
 //!
-//! Invariant: a process is its number and the time it began, so that a number that the system gave
-//! to another is not taken for it.
+//! Invariant: a process is identified by its number and its start time. So another process that later
+//! gets the same number is not mistaken for it.
 
 use std::fs;
 use std::path::Path;
@@ -21,10 +21,10 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// The process of this number, unless it has ended (a zombie has).
+    /// Reads the process of this number. `None` if it has ended; a zombie has ended.
     fn read(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name before may hold anything, also spaces and parentheses.
+        // The name before the last parenthesis may contain anything, even spaces and parentheses.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         if matches!(fields.first(), Some(&("Z" | "X"))) {
             return None;
@@ -36,19 +36,19 @@ impl Process {
         })
     }
 
-    /// Whether it still is.
+    /// Whether the process still runs.
     pub(super) fn is_alive(&self) -> bool {
         Self::read(self.pid.as_raw_pid()).is_some_and(|now| now.began == self.began)
     }
 
-    /// Ends it by SIGKILL.
+    /// Sends SIGKILL to the process.
     pub(super) fn kill(&self) {
         if self.is_alive() {
             let _ = kill_process(self.pid, Signal::KILL);
         }
     }
 
-    /// Bytes of memory that it holds.
+    /// Resident memory of the process, in bytes.
     pub(super) fn resident(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid.as_raw_pid()));
         let status = status.unwrap_or_default();
@@ -57,7 +57,7 @@ impl Process {
         number.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10
     }
 
-    /// Whether its command line has this argument.
+    /// Whether the process's command line has this argument.
     pub(super) fn has_argument(&self, argument: &str) -> bool {
         let line = fs::read(format!("/proc/{}/cmdline", self.pid.as_raw_pid()));
         line.unwrap_or_default()
@@ -72,14 +72,14 @@ fn all() -> Vec<Process> {
     numbers.filter_map(Process::read).collect()
 }
 
-/// Those whose parent this is.
+/// Returns the children of a process.
 pub(super) fn children_of(parent: Pid) -> Vec<Process> {
     let mut all = all();
     all.retain(|process| process.parent == parent.as_raw_pid());
     all
 }
 
-/// It, its children, theirs, and so on.
+/// Returns a process, its children, their children, and so on.
 pub(super) fn descendants_of(ancestor: Pid) -> Vec<Process> {
     let all = all();
     let is_it = |process: &&Process| process.pid == ancestor;
@@ -93,7 +93,7 @@ pub(super) fn descendants_of(ancestor: Pid) -> Vec<Process> {
     family
 }
 
-/// Those that work in this directory.
+/// Returns the processes with this working directory.
 pub(super) fn in_directory(directory: &Path) -> Vec<Process> {
     let mut all = all();
     all.retain(|process| {
@@ -103,7 +103,7 @@ pub(super) fn in_directory(directory: &Path) -> Vec<Process> {
     all
 }
 
-/// Waits until one of the family has this argument.
+/// Waits until a descendant has this argument.
 pub(super) fn until_one_has(ancestor: Pid, argument: &str, limit: Duration) -> Result<(), Wrong> {
     let end = Instant::now() + limit;
     let has = |process: &Process| process.has_argument(argument);
@@ -116,7 +116,7 @@ pub(super) fn until_one_has(ancestor: Pid, argument: &str, limit: Duration) -> R
     Ok(())
 }
 
-/// Waits until all of them have ended.
+/// Waits until all of these processes have ended.
 pub(super) fn until_gone(processes: &[Process], limit: Duration) -> Result<(), Wrong> {
     let end = Instant::now() + limit;
     loop {

@@ -1,4 +1,4 @@
-//! What programs do that puts a driver to the test: floods, forks, sudden ends, many threads.
+//! Programs that stress a driver: floods, forks, sudden ends, many threads.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::stage::{Driver, Node, PATIENCE, Stage};
 use super::{Wrong, ended, in_time};
 use crate::case::Verdict;
 
-/// 100,000 launches behind a user event, from the thread that sets it afterwards.
+/// 100,000 launches behind a user event, from the thread that sets the event afterwards.
 pub(super) fn flood(stage: &Stage) -> Result<Verdict, Wrong> {
     let node = Node::start(stage, Driver::Native)?;
     let mut program = Running::program(stage, "flood", &node.way())?;
@@ -61,7 +61,7 @@ pub(super) fn exit(stage: &Stage) -> Result<Verdict, Wrong> {
     in_time("exit code 0, worker gone", took, limit)
 }
 
-/// OpenCL loaded by hand, closed with a transfer in flight, loaded again, five times.
+/// OpenCL loaded by hand, closed with a transfer in progress and loaded again, five times.
 pub(super) fn dlclose(stage: &Stage) -> Result<Verdict, Wrong> {
     let node = Node::start(stage, Driver::Fake("devices = 1"))?;
     let begin = Instant::now();

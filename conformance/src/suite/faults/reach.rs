@@ -1,4 +1,4 @@
-//! On the way to a node: nobody there, nobody who talks, nonsense, another version.
+//! Faults while a program contacts a node: no server, a silent one, garbage, another version.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -11,18 +11,19 @@ use super::stage::{Driver, Node, PATIENCE, Stage, Way};
 use super::{Wrong, ended, in_time};
 use crate::case::Verdict;
 
-/// `clGetDeviceIDs` asks all nodes within 1 s; with the program's start and end, on a busy machine.
+/// `clGetDeviceIDs` queries all nodes within 1 s. The limit includes the program's start and
+/// end on a busy machine.
 const ASKING: Duration = Duration::from_secs(4);
 
-/// A daemon bears with a stranger for 5 s by its defaults.
+/// By default, a daemon tolerates an unknown peer for 5 s.
 const STRANGERS: Duration = Duration::from_secs(8);
 
 const FAKE: Driver = Driver::Fake("devices = 1");
 
-/// What opens a connection of gRPC.
+/// The first bytes of a gRPC connection.
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The preamble of a command connection, version 1, of a session that there is not.
+/// The preamble of a command connection, version 1, for a session that does not exist.
 const PREAMBLE: &[u8; 32] = b"CSWY\x01\x00\x01\x00sixteen bytes of\0\0\0\0\0\0\0\0";
 
 pub(super) fn no_server(stage: &Stage) -> Result<Verdict, Wrong> {
@@ -30,7 +31,7 @@ pub(super) fn no_server(stage: &Stage) -> Result<Verdict, Wrong> {
 }
 
 pub(super) fn silent_server(stage: &Stage) -> Result<Verdict, Wrong> {
-    // Reads, so that nobody meets a full connection, and never answers.
+    // The server reads, so that no connection fills up, but never answers.
     let silent = peers::server(|mut stream| {
         let mut bytes = [0; 4096];
         while matches!(stream.read(&mut bytes), Ok(1..)) {}
@@ -48,7 +49,8 @@ pub(super) fn server_of_garbage(stage: &Stage) -> Result<Verdict, Wrong> {
     absent(stage, &talker)
 }
 
-/// Alone, such a server leaves a program without devices; beside a good node, with that one's.
+/// Alone, such a server leaves a program without devices. Beside a good node, the program
+/// gets that node's devices.
 fn absent(stage: &Stage, server: &str) -> Result<Verdict, Wrong> {
     let node = Node::start_on(stage, FAKE, None)?;
     let both = Way::to(server).and(node.address());
@@ -84,14 +86,14 @@ pub(super) fn garbage_half_a_preamble(stage: &Stage) -> Result<Verdict, Wrong> {
     garbage(stage, &PREAMBLE[..16])
 }
 
-/// A frame of 2^63 bytes behind a preamble; and the longest that HTTP/2 can announce.
+/// A frame of 2^63 bytes after a preamble, and the longest frame that HTTP/2 can announce.
 pub(super) fn garbage_length(stage: &Stage) -> Result<Verdict, Wrong> {
     let length = (1_u64 << 63).to_le_bytes();
     garbage(stage, &[HTTP2, &[0xff; 9]].concat())?;
     garbage(stage, &[&PREAMBLE[..], &length, &length].concat())
 }
 
-/// A stranger on the port is shown the door, and the program beside it goes on.
+/// The daemon closes an unknown peer's connection, and another program continues.
 fn garbage(stage: &Stage, bytes: &[u8]) -> Result<Verdict, Wrong> {
     let mut node = Node::start(stage, FAKE)?;
     let beside = Bystander::start(stage, &node)?;
@@ -108,7 +110,7 @@ fn garbage(stage: &Stage, bytes: &[u8]) -> Result<Verdict, Wrong> {
     verdict
 }
 
-/// A frame of 4 GiB, as long as one can say it is, in a session that is open: its own end only.
+/// A frame of 4 GiB, the largest possible length, in an open session. Only that session may end.
 pub(super) fn length_in_a_session(stage: &Stage) -> Result<Verdict, Wrong> {
     let mut node = Node::start_on(stage, FAKE, None)?;
     let beside = Bystander::start(stage, &node)?;
@@ -122,11 +124,11 @@ pub(super) fn length_in_a_session(stage: &Stage) -> Result<Verdict, Wrong> {
     in_time(saw, took, ASKING)
 }
 
-/// The wire's version; and one that is still to come.
+/// The current wire version, and a future one.
 const VERSION: u8 = WireVersion::CURRENT.number() as u8;
 const LATER: u8 = 99;
 
-/// A gRPC message of two bytes, field 1 of it a number: the request for the inventory.
+/// A gRPC message of two bytes with a number as field 1: the request for the inventory.
 const fn inventory(version: u8) -> [u8; 7] {
     [0, 0, 0, 0, 2, 0x08, version]
 }
@@ -135,12 +137,12 @@ const fn preamble(version: u8) -> [u8; 6] {
     [b'C', b'S', b'W', b'Y', version, 0]
 }
 
-// The beginnings of both conversations, by this version and by the later one.
+// The beginnings of both conversations, in this version and in the future one.
 const NOW: [&[u8]; 2] = [&inventory(VERSION), &preamble(VERSION)];
 const NEXT: [&[u8]; 2] = [&inventory(LATER), &preamble(LATER)];
 
 fn mismatch() -> String {
-    format!("wire version {LATER} met, {VERSION} spoken here: upgrade")
+    format!("wire version {LATER}, this side {VERSION}; upgrade")
 }
 
 pub(super) fn version_in_a_call(stage: &Stage) -> Result<Verdict, Wrong> {

@@ -1,7 +1,6 @@
-//! The program at work: where it is, what it says, how it ends.
+//! A running program: its progress, its output and its end.
 //!
-//! Invariant: what was started is gone when it is dropped, with its process group, and no wait here
-//! is unbounded.
+//! Invariant: a dropped program is ended with its process group, and no wait here is unbounded.
 
 use std::fs;
 use std::io::Write;
@@ -18,18 +17,18 @@ use super::stage::{LOOK, Node, PATIENCE, Stage, Way, command_on, lines_of};
 use super::{LOST, Wrong};
 use crate::process::{Exit, exit_of};
 
-/// How a program ended, and what it had said.
+/// How a program ended, and its output.
 pub(super) struct Ended {
-    /// How.
+    /// The exit.
     pub(super) exit: Exit,
-    /// The lines of its standard output.
+    /// The lines of the standard output.
     pub(super) said: Vec<String>,
-    /// Its standard error.
+    /// The standard error.
     pub(super) warned: String,
 }
 
 impl Ended {
-    /// The first call that failed: `clFinish -> CL_…`.
+    /// Returns the first call that failed: `clFinish -> CL_…`.
     pub(super) fn saw(&self) -> Result<&str, Wrong> {
         let saw = self.said.iter().find_map(|line| line.strip_prefix("saw "));
         match saw {
@@ -38,7 +37,7 @@ impl Ended {
         }
     }
 
-    /// That a call failed because the device is lost; which, and with what.
+    /// Checks that a call failed because the device is lost. Returns the call and its error.
     pub(super) fn saw_lost(&self) -> Result<&str, Wrong> {
         let saw = self.saw()?;
         if saw.ends_with(&format!("-> {LOST}")) {
@@ -47,7 +46,7 @@ impl Ended {
         Err(self.wrong(&format!("not {LOST}")))
     }
 
-    /// The same, and that the context's callback has heard of it.
+    /// As [`Self::saw_lost`]; also checks that the context's callback was called.
     pub(super) fn lost(&self) -> Result<String, Wrong> {
         let saw = self.saw_lost()?;
         let told = |line: &String| line.starts_with("told ") && line.contains("lost");
@@ -57,7 +56,7 @@ impl Ended {
         Err(self.wrong("the context's callback was not told"))
     }
 
-    /// A complaint that shows the whole end.
+    /// Makes an error that shows the whole end.
     pub(super) fn wrong(&self, what: &str) -> Wrong {
         Wrong::new(format!(
             "{what}: {} after\n{}\n{}",
@@ -67,7 +66,7 @@ impl Ended {
         ))
     }
 
-    /// That it ended by itself, having said this.
+    /// Checks that the program exited with 0 and has printed this line.
     pub(super) fn assert_said(&self, line: &str) -> Result<(), Wrong> {
         if self.exit == Exit::Code(0) && self.said.iter().any(|said| said == line) {
             return Ok(());
@@ -75,7 +74,7 @@ impl Ended {
         Err(self.wrong(&format!("it should have said \"{line}\"")))
     }
 
-    /// That its library warned of this.
+    /// Checks that the program's library printed this warning.
     pub(super) fn assert_warned(&self, text: &str) -> Result<(), Wrong> {
         if self.warned.contains(text) {
             return Ok(());
@@ -84,7 +83,7 @@ impl Ended {
     }
 }
 
-/// A program at work, in a process group of its own.
+/// A running program with its own process group.
 pub(super) struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -149,12 +148,12 @@ impl Running {
         })
     }
 
-    /// Its number; its process group's as well.
+    /// The number of the process and of its process group.
     pub(super) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
-    /// Waits until it says this.
+    /// Waits until the program prints this line.
     pub(super) fn until(&mut self, marker: &str) -> Result<(), Wrong> {
         let end = Instant::now() + PATIENCE;
         while let Ok(line) = self.next(end) {
@@ -169,7 +168,7 @@ impl Running {
         Err(ended.wrong(&format!("it never said \"{marker}\"")))
     }
 
-    /// Waits for the next line that starts so, beyond those there are already.
+    /// Waits for the next line that starts so, after the lines already printed.
     pub(super) fn until_next(&mut self, start: &str) -> Result<(), Wrong> {
         while let Ok(line) = self.lines.try_recv() {
             self.said.push(line);
@@ -190,11 +189,11 @@ impl Running {
             .recv_timeout(end.saturating_duration_since(Instant::now()))
     }
 
-    /// Gives it a line to read.
+    /// Sends the program a line, so that it continues.
     pub(super) fn go_on(&mut self) -> Result<(), Wrong> {
         if let Some(stdin) = &mut self.child.stdin {
             match stdin.write_all(b"\n") {
-                // It has said its last marker and is gone already; its end is judged by what it left.
+                // The program has printed its last marker and is gone. Its end is judged by its output.
                 Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
                 written => written?,
             }
@@ -202,7 +201,7 @@ impl Running {
         Ok(())
     }
 
-    /// Waits for its end, after which no member of its group is left.
+    /// Waits for the program's end. Afterwards no member of its group is left.
     pub(super) fn end(&mut self, limit: Duration) -> Result<Ended, Wrong> {
         drop(self.child.stdin.take());
         let end = Instant::now() + limit;
@@ -247,7 +246,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // After its end the number may be another's: only who has not been waited for is killed.
+        // After the end, another process may have the number. So only a process that was not
+        // waited for is killed.
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill_process_group(self.pid(), Signal::KILL);
             let _ = self.child.wait();
@@ -255,18 +255,18 @@ impl Drop for Running {
     }
 }
 
-/// A program that works beside a fault, and must not notice.
+/// A program that runs beside a fault and must not notice it.
 pub(super) struct Bystander(Running);
 
 impl Bystander {
-    /// Starts one and waits for its first result.
+    /// Starts the program and waits for its first result.
     pub(super) fn start(stage: &Stage, node: &Node) -> Result<Self, Wrong> {
         let mut program = Running::program(stage, "steady", &node.way())?;
         program.until("round 0")?;
         Ok(Self(program))
     }
 
-    /// That it still computes, and ends well.
+    /// Checks that the program still computes and ends well.
     pub(super) fn finish(mut self) -> Result<(), Wrong> {
         let wrong = |wrong: Wrong| Wrong::new(format!("the program beside it: {wrong}"));
         self.0.go_on()?;

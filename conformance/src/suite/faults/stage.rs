@@ -1,7 +1,7 @@
-//! What a case of `faults` puts on: nodes of its own, and the ways to them.
+//! The environment of a case of `faults`: nodes of its own, and the routes to them.
 //!
-//! Everything runs as real processes. Invariant: what a [`Node`] started is gone when it is dropped,
-//! and no wait here is unbounded.
+//! All parts are real processes. Invariant: a dropped [`Node`] has ended everything that it started, and
+//! no wait here is unbounded.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -28,14 +28,13 @@ use crate::process::exit_of;
 use crate::programs::Programs;
 use crate::sides::{STEADY, Sides};
 
-/// How long anything that must happen may take on a busy machine; what a fault may cost is checked
-/// apart.
+/// Time limit for anything that must happen, on a busy machine. The cost of a fault is checked separately.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often something is looked at that cannot be waited for.
+/// Polling interval for conditions that cannot be waited for.
 pub(super) const LOOK: Duration = Duration::from_millis(2);
 
-/// How a managed node's device is offered.
+/// The shares of a managed node's device.
 const SHARES: &str = "[[shares]]\ndevice = \"0.0\"\ncount = 4\n";
 
 /// The files that cases need.
@@ -45,25 +44,25 @@ pub(super) struct Stage {
     pocl_vendors: PathBuf,
     fake_vendors: PathBuf,
     pub(super) program: PathBuf,
-    /// The one that loads OpenCL by hand.
+    /// The program that loads OpenCL by hand.
     pub(super) loader: PathBuf,
-    /// All of them.
+    /// All programs.
     pub(super) programs: Programs,
     directory: PathBuf,
     manager: Option<PathBuf>,
 }
 
-/// What a node's OpenCL is.
+/// The OpenCL driver of a node.
 #[derive(Clone, Copy)]
 pub(super) enum Driver {
-    /// The system's: it compiles and computes.
+    /// The system's driver, which compiles and computes.
     Native,
     /// The fake driver with these settings.
     Fake(&'static str),
 }
 
 impl Stage {
-    /// `None` where the daemon is not ours to start and to break.
+    /// Opens the stage. `None` if the daemon is given by `--server`, because it must not be broken.
     pub(super) fn open(programs: &Programs, sides: &Sides) -> Result<Option<Self>, SetupError> {
         let Some(parts) = sides.parts() else {
             return Ok(None);
@@ -82,20 +81,20 @@ impl Stage {
         }))
     }
 
-    /// A directory of its own for a case.
+    /// Makes a directory for a case.
     pub(super) fn place(&self) -> Result<PathBuf, Wrong> {
         let place = tempfile::Builder::new().tempdir_in(&self.directory)?;
         Ok(place.keep())
     }
 
-    /// `causeway run PROGRAM MODE` in a place, with a private daemon over the fake driver.
+    /// Runs `causeway run PROGRAM MODE` in a directory, with a private daemon over the fake driver.
     pub(super) fn under_the_tool(
         &self,
         place: &Path,
         mode: &str,
         fake: &str,
     ) -> Result<Running, Wrong> {
-        // Not ignoring SIGINT, as what a shell runs in the background does.
+        // Resets SIGINT, which a background process of a shell ignores.
         let mut command = Command::new("env");
         command
             .arg("--default-signal=INT")
@@ -121,19 +120,19 @@ impl Stage {
     }
 }
 
-/// How a program reaches its nodes.
+/// The route of a program to its nodes.
 pub(super) struct Way<'n> {
-    /// `host:port`, in order.
+    /// The addresses `host:port`, in order.
     pub(super) servers: Vec<String>,
-    /// By a lease of the manager's instead.
+    /// The manager that leases the devices instead of `servers`.
     cluster: Option<&'n Cluster>,
     grpc: bool,
-    /// Where the program runs; `None` for this machine itself.
+    /// The host on which the program runs; `None` for this machine itself.
     pub(super) host: Option<&'n Host>,
 }
 
 impl<'n> Way<'n> {
-    /// Straight to one address.
+    /// Makes a route to one address.
     pub(super) fn to(address: &str) -> Self {
         Self {
             servers: vec![address.to_owned()],
@@ -143,7 +142,7 @@ impl<'n> Way<'n> {
         }
     }
 
-    /// What a program's `servers.toml` has to say, if it needs one.
+    /// Returns the program's `servers.toml`, if it needs one.
     pub(super) fn settings(&self) -> Result<Option<String>, Wrong> {
         let carrier = match self.grpc {
             true => Carrier::Grpc,
@@ -159,47 +158,47 @@ impl<'n> Way<'n> {
         Ok(self.grpc.then(|| self.servers.iter().map(server).collect()))
     }
 
-    /// And to another.
+    /// Adds another address.
     pub(super) fn and(mut self, address: &str) -> Self {
         self.servers.push(address.to_owned());
         self
     }
 
-    /// With the commands over gRPC, if so.
+    /// Selects gRPC as the carrier of commands, or not.
     pub(super) fn grpc(mut self, grpc: bool) -> Self {
         self.grpc = grpc;
         self
     }
 
-    /// From another host.
+    /// Runs the program on another host.
     pub(super) fn from(mut self, host: &'n Host) -> Self {
         self.host = Some(host);
         self
     }
 }
 
-/// A command, on a host of a network if one is named.
+/// Makes a command, on a host of a network if one is given.
 pub(super) fn command_on(host: Option<&Host>, program: &Path) -> Command {
     host.map_or_else(|| Command::new(program), |host| host.command(program))
 }
 
-/// A `causewayd` without spare workers, so that each worker is a session's.
+/// A `causewayd` without spare workers, so that each worker has a session.
 pub(super) struct Node {
     child: Child,
     address: String,
     log: PathBuf,
-    /// Who gives its devices out.
+    /// The device manager that leases the node's devices.
     cluster: Option<Cluster>,
 }
 
 impl Node {
-    /// Starts one on a free port of loopback; with `--managed`, one that a manager of its own gives out.
+    /// Starts a node on a free loopback port. With `--managed`, it has a device manager of its own.
     pub(super) fn start(stage: &Stage, driver: Driver) -> Result<Self, Wrong> {
         let cluster = stage.manager.as_deref().map(Cluster::start).transpose();
         Self::start_in(stage, driver, None, cluster?)
     }
 
-    /// Starts one on a free port of a host's address, or of loopback, that whoever reaches it may use.
+    /// Starts a node on a free port of a host's address, or of loopback. Everyone who reaches it may use it.
     pub(super) fn start_on(
         stage: &Stage,
         driver: Driver,
@@ -223,7 +222,7 @@ impl Node {
             command.arg("--insecure");
         }
         if let Some(cluster) = &cluster {
-            // Programs beside each other share its device.
+            // Concurrent programs share the node's device.
             let shares = place.join("daemon.toml");
             fs::write(&shares, SHARES)?;
             let (arguments, (name, value)) = cluster.of_node(1);
@@ -238,7 +237,7 @@ impl Node {
         };
         let mut child = command
             .envs(STEADY)
-            // Each run builds, and none meets what another has left.
+            // Each run builds, without results of other runs.
             .env(BUILD_CACHE, "0")
             .env_remove("CAUSEWAY_SERVERS")
             .env_remove("CAUSEWAY_CONFIG")
@@ -267,12 +266,12 @@ impl Node {
         Err(Wrong::new(format!("causewayd did not start:\n{said}")))
     }
 
-    /// `host:port`.
+    /// The node's address, `host:port`.
     pub(super) fn address(&self) -> &str {
         &self.address
     }
 
-    /// The way to it.
+    /// The route to the node.
     pub(super) fn way(&self) -> Way<'_> {
         Way {
             cluster: self.cluster.as_ref(),
@@ -280,7 +279,7 @@ impl Node {
         }
     }
 
-    /// Its workers.
+    /// The node's workers.
     pub(super) fn workers(&self) -> Vec<Process> {
         processes::children_of(Pid::from_child(&self.child))
             .into_iter()
@@ -288,7 +287,7 @@ impl Node {
             .collect()
     }
 
-    /// The worker that there is with these others.
+    /// Returns the only worker besides these others.
     pub(super) fn worker_beside(&self, others: &[Process]) -> Result<Process, Wrong> {
         let mut workers = self.workers();
         workers.retain(|worker| !others.contains(worker));
@@ -298,21 +297,21 @@ impl Node {
         }
     }
 
-    /// What it and its workers hold in memory, in bytes.
+    /// Resident memory of the node and its workers, in bytes.
     pub(super) fn resident(&self) -> u64 {
         let own = Pid::from_child(&self.child);
         let family = processes::descendants_of(own);
         family.iter().map(Process::resident).sum()
     }
 
-    /// Ends it without a word, as a crash or the lack of memory would.
+    /// Kills the node without warning, as a crash or a lack of memory would.
     pub(super) fn kill(&mut self) -> Result<(), Wrong> {
         kill_process(Pid::from_child(&self.child), Signal::KILL)?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// That it still runs.
+    /// Checks that the node still runs.
     pub(super) fn assert_alive(&mut self) -> Result<(), Wrong> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -336,13 +335,13 @@ impl Drop for Node {
     }
 }
 
-/// The lines of a pipe, as they come; the reader ends with the pipe.
+/// Returns the lines of a pipe as they come. The reader ends with the pipe.
 pub(super) fn lines_of(pipe: Option<impl std::io::Read + Send + 'static>) -> Receiver<String> {
     let (line, lines) = mpsc::channel();
     if let Some(pipe) = pipe {
         thread::spawn(move || {
             for text in BufReader::new(pipe).lines().map_while(Result::ok) {
-                // Nobody listens any more: read on, so that the writer never meets a full pipe.
+                // Read on without a receiver, so that the writer never blocks on a full pipe.
                 let _ = line.send(text);
             }
         });

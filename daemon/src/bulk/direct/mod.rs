@@ -1,11 +1,11 @@
-//! Transfers straight between sockets and a mapping, for devices whose memory the host sees.
+//! Transfers directly between sockets and a mapping, for devices whose memory the host can access.
 //!
-//! What comes in: map the region on the command's queue (so it is free to be overwritten when the mapping
-//! has ended), grant credit for all of it, receive into the mapping, unmap. What goes out: map, send from
-//! the mapping, unmap. What follows in the queue is held until the unmapping is enqueued.
+//! An incoming transfer maps the region on the command's queue, grants credit for all bytes, receives into
+//! the mapping and unmaps. The region may be overwritten once the map command has ended. An outgoing transfer
+//! maps, sends from the mapping and unmaps. Later commands of the queue wait until the unmap is enqueued.
 //!
-//! Invariant: a mapping is given back once, by whoever finishes, fails or abandons the transfer, and
-//! only when no lane is inside it.
+//! Invariant: a mapping is unmapped once, when the transfer finishes, fails or is abandoned, and only
+//! when no lane is using the mapping.
 
 mod read;
 mod turns;
@@ -26,7 +26,7 @@ use crate::runtime::event::{Event, WaitList};
 use crate::runtime::queue::Access;
 use crate::worker::session::run::Runner;
 
-/// A transfer's mapping.
+/// A transfer and its mapping.
 struct Mapped {
     transfer: Transfer,
     window: Window,
@@ -56,7 +56,7 @@ impl Mapped {
         }))
     }
 
-    /// The mapping's command has ended. Called by the driver's threads, so it calls no driver.
+    /// Handles the end of the map command. The driver's threads call this, so it must not call the driver.
     fn ended(&self, status: Status) {
         let shared = &self.transfer.shared;
         for unmapping in shared.bulk.turns.ended(self.turn, status.is_error()) {
@@ -64,7 +64,7 @@ impl Mapped {
         }
     }
 
-    /// Does what begins with an unmapping, now or when its turn has come.
+    /// Runs `work`, which begins with an unmap: now, or later when this mapping's turn has come.
     fn in_turn(self: &Arc<Self>, work: impl FnOnce(&Mapped) + Send + 'static) {
         let mapped = Arc::clone(self);
         let work: Work = Box::new(move || work(&mapped));
@@ -73,27 +73,27 @@ impl Mapped {
         }
     }
 
-    /// Unmaps; the memory is not touched afterwards.
+    /// Enqueues the unmap. The memory must not be touched afterwards.
     fn give_back(&self) -> Result<Event, Status> {
         let queue = self.transfer.queue.native()?;
         let memory = self.transfer.memory.native()?;
-        // SAFETY: the pointer is the mapping's; callers see to it that no lane is inside and that
-        // this happens once.
+        // SAFETY: the pointer is the mapping's. Callers ensure that no lane is inside and
+        // that this happens only once.
         unsafe { queue.unmap(memory, self.window.first(), &WaitList::default()) }
     }
 
-    /// Whether the caller is the one to end the transfer. The peer may send a cancellation on one lane
-    /// while the last bytes arrive on another.
+    /// Returns true for the first caller only, who then ends the transfer. The peer may send a
+    /// cancellation on one lane while the last bytes arrive on another.
     fn first_to_end(&self) -> bool {
         !self.over.swap(true, Ordering::AcqRel)
     }
 
-    /// The mapping is no longer needed: unmaps, and lets the queue's successors go.
+    /// Ends a successful transfer: unmaps and releases the commands that follow in the queue.
     fn finish(self: &Arc<Self>) {
         self.in_turn(Mapped::finish_now);
     }
 
-    /// The mapping was in vain: unmaps, and fails the command.
+    /// Ends a failed transfer: unmaps and fails the command.
     fn abandon(self: &Arc<Self>, status: Status, message: String) {
         self.in_turn(move |mapped| {
             let _ = mapped.give_back();

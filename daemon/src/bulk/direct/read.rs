@@ -1,4 +1,4 @@
-//! Out of a mapping: to the client, or to another worker as far as its credit goes.
+//! Sends from a mapping, to the client or to another worker. To a worker, sends only as far as its credit goes.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::runtime::event::{Event, Listener, WaitList};
 use crate::runtime::queue::Access;
 use crate::worker::session::run::watch;
 
-/// A read out of a mapping.
+/// A read through a mapping.
 pub(in crate::bulk) struct DirectRead {
     mapped: Arc<Mapped>,
     total: u64,
@@ -26,9 +26,9 @@ pub(in crate::bulk) struct DirectRead {
 
 struct Sending {
     allowance: Allowance,
-    // The mapping is there.
+    // Whether the map command has ended, so that bytes can be sent.
     mapped: bool,
-    // It stands in the queue of a way.
+    // Whether the read is in the queue of a lane group.
     queued: bool,
     why: Option<Why>,
 }
@@ -36,7 +36,7 @@ struct Sending {
 /// Starts a read.
 ///
 /// # Errors
-/// What the driver says to the mapping.
+/// The driver's error for the map command.
 pub(in crate::bulk) fn read(transfer: Transfer, waits: &WaitList<'_>) -> Result<(), Status> {
     let total = transfer.region.packed_length();
     let read = Arc::new(DirectRead {
@@ -74,7 +74,7 @@ impl DirectRead {
     fn begin(self: &Arc<Self>) {
         let transfer = &self.mapped.transfer;
         let Some(far) = &transfer.far else {
-            // The client's memory is there from the start.
+            // A read to the client needs no credit: the application's memory exists from the start.
             self.state.lock().allowance.grant(self.total);
             return;
         };
@@ -85,13 +85,13 @@ impl DirectRead {
             Arc::clone(self).stop(why);
         } else {
             if credit < self.total {
-                transfer.say(offer(far.transfer, self.total));
+                transfer.send_header(offer(far.transfer, self.total));
             }
             Arc::clone(self).heard(credit);
         }
     }
 
-    /// Stands in the queue while there is something to send, and ends when nobody will touch the bytes.
+    /// Queues the read while there are bytes to send. Ends it when no lane will touch the bytes any more.
     fn go_on(self: &Arc<Self>) {
         let mut state = self.state.lock();
         if !state.mapped {
@@ -102,6 +102,7 @@ impl DirectRead {
             let read = Arc::clone(self);
             let transfer = &self.mapped.transfer;
             let end = move |_: &_| read.finish();
+            // The driver's callback may be the caller, so the bulk thread makes the unmap.
             transfer.shared.bulk.later(&transfer.shared, end);
         } else if state.allowance.has_more() && !std::mem::replace(&mut state.queued, true) {
             drop(state);
@@ -110,7 +111,7 @@ impl DirectRead {
         }
     }
 
-    /// The next chunk for a lane, and whether there are more.
+    /// Takes the next chunk for a lane. Also returns whether more chunks are available.
     pub(in crate::bulk) fn take_chunk(read: &Arc<DirectRead>) -> (Option<MappedChunk>, bool) {
         let mut state = read.state.lock();
         let taken = state.allowance.take(BULK_CHUNK as u64);
@@ -126,7 +127,7 @@ impl DirectRead {
         (chunk, more)
     }
 
-    /// It stands in no queue any more.
+    /// Notes that the read is in no queue any more.
     pub(in crate::bulk) fn unqueued(&self) {
         self.state.lock().queued = false;
     }
@@ -160,7 +161,8 @@ impl Running for DirectRead {
         self.go_on();
     }
 
-    /// The buffer is no longer read, which is all that others on this node wait for: no failure here.
+    /// Stops sending. The command does not fail: later commands on this node only wait until
+    /// the buffer is no longer read.
     fn stop(self: Arc<Self>, why: Why) {
         self.mapped.transfer.log_stop(&why);
         let mut state = self.state.lock();
@@ -171,7 +173,7 @@ impl Running for DirectRead {
     }
 }
 
-/// Bytes of a mapped read that are with a lane.
+/// Bytes of a mapped read that a lane has taken to send.
 pub(in crate::bulk) struct MappedChunk {
     read: Arc<DirectRead>,
     offset: u64,
@@ -180,27 +182,27 @@ pub(in crate::bulk) struct MappedChunk {
 }
 
 impl MappedChunk {
-    /// Whose bytes.
+    /// Id of the transfer that the bytes belong to.
     pub(in crate::bulk) fn transfer(&self) -> EventId {
         self.read.mapped.transfer.name()
     }
 
-    /// Where they begin in packed order.
+    /// Packed offset of the chunk's first byte.
     pub(in crate::bulk) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// How many.
+    /// Length of the chunk in bytes.
     pub(in crate::bulk) fn length(&self) -> u32 {
         self.length as u32
     }
 
-    /// Where the whole read's bytes lie.
+    /// The mapping of the whole read, not only of this chunk.
     pub(in crate::bulk) fn window(&self) -> &Window {
         &self.read.mapped.window
     }
 
-    /// They were handed to the socket.
+    /// Marks the bytes as handed to the socket.
     pub(in crate::bulk) fn sent(mut self) {
         self.sent = true;
     }

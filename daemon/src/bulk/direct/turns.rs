@@ -1,22 +1,22 @@
-//! Whose turn it is to unmap, among mappings of one place.
+//! Decides when a mapping may be unmapped if several mappings have the same pointer.
 //!
-//! `clEnqueueUnmapMemObject` names a mapping by its pointer alone, and mappings of one range, such as
-//! those of several readers of it, have equal pointers. PoCL gives back the oldest of them, whichever
-//! was meant, even if that one's command has still to run: it then runs on freed memory. So of
-//! mappings with equal pointers none is given back before the oldest has ended. That one was enqueued
-//! before, so it waits for nothing that is still to be enqueued.
+//! `clEnqueueUnmapMemObject` identifies a mapping by its pointer alone. Mappings of one range, such as
+//! those of several readers, have equal pointers. PoCL then unmaps the oldest of them, whichever was
+//! meant. If the oldest one's map command has still to run, that command runs on freed memory. So among
+//! mappings with equal pointers, none is unmapped before the oldest has ended. The oldest was enqueued
+//! first, so it waits for no command that has still to be enqueued.
 //!
-//! Invariant: an unmapping is let go for a mapping that has ended, and for each only once.
+//! Invariant: an unmap is released only against a mapping that has ended, and once for each mapping.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, VecDeque};
 
 use parking_lot::Mutex;
 
-/// An unmapping, with what follows it.
+/// A closure that unmaps and then continues.
 pub(super) type Work = Box<dyn FnOnce() + Send>;
 
-/// The mappings of a session.
+/// The mappings of a session, grouped by pointer.
 #[derive(Default)]
 pub(in crate::bulk) struct Turns {
     places: Mutex<Places>,
@@ -28,16 +28,16 @@ struct Places {
     by_pointer: BTreeMap<usize, Place>,
 }
 
-/// A mapping, and whether it has ended.
+/// A mapping, and whether its map command has ended.
 struct Mapping {
     number: u64,
     ended: bool,
 }
 
-/// What begins at one pointer.
+/// The mappings that begin at one pointer.
 #[derive(Default)]
 struct Place {
-    // In the order of their enqueues; one leaves with each unmapping.
+    // In the order of their enqueues. Each unmap removes one.
     mappings: VecDeque<Mapping>,
     waiting: VecDeque<Work>,
 }
@@ -52,7 +52,7 @@ impl Place {
     }
 }
 
-/// A mapping among those of its place.
+/// Identifies a mapping among those with the same pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Turn {
     pointer: usize,
@@ -60,8 +60,8 @@ pub(super) struct Turn {
 }
 
 impl Turns {
-    /// Enqueues a mapping by `map`, which tells its pointer too. Nobody else maps meanwhile: the
-    /// order here is the driver's.
+    /// Enqueues a mapping with `map`, which also returns its pointer. The lock is held meanwhile, so that
+    /// the order here is the driver's order.
     pub(super) fn map<T, E>(
         &self,
         map: impl FnOnce() -> Result<(T, *mut u8), E>,
@@ -81,8 +81,8 @@ impl Turns {
         Ok((event, pointer, turn))
     }
 
-    /// A mapping's command has ended; `failed`: there is nothing to give back. The unmappings whose
-    /// turn has come.
+    /// Notes that a map command has ended. If it `failed`, there is nothing to unmap. Returns
+    /// the unmaps whose turn has come.
     pub(super) fn ended(&self, turn: Turn, failed: bool) -> Vec<Work> {
         let mut places = self.places.lock();
         let Some(place) = places.by_pointer.get_mut(&turn.pointer) else {
@@ -104,8 +104,8 @@ impl Turns {
         ready
     }
 
-    /// Gives back `work`, which unmaps a mapping that has ended, if its turn has come; keeps it until
-    /// then otherwise.
+    /// Asks to run `work`, which unmaps a mapping that has ended. Returns an unmap whose turn has come,
+    /// or keeps `work` for later and returns `None`.
     pub(super) fn unmap(&self, turn: Turn, work: Work) -> Option<Work> {
         let mut places = self.places.lock();
         let Some(place) = places.by_pointer.get_mut(&turn.pointer) else {
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Unmappings that tell who they were.
+    /// Unmaps that record their names when they run.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<&'static str>>>);
 
@@ -163,7 +163,7 @@ mod tests {
         let other = map(&turns, 128);
         assert!(turns.ended(young, false).is_empty());
         assert!(turns.unmap(young, log.work("young")).is_none());
-        // Another place is another matter.
+        // Another pointer has a queue of its own.
         assert!(turns.ended(other, false).is_empty());
         assert_eq!(log.run(turns.unmap(other, log.work("other"))), ["other"]);
         assert_eq!(log.run(turns.ended(old, false)), ["young"]);

@@ -1,4 +1,4 @@
-//! Into a mapping: from the client, or from another worker.
+//! Receives into a mapping, from the client or from another worker.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use super::Mapped;
-use crate::bulk::claims::Claims;
 use crate::bulk::lane::{LaneError, discard};
 use crate::bulk::peers::{Foreign, Origin, Running, Why};
+use crate::bulk::received_ranges::ReceivedRanges;
 use crate::bulk::{Incoming, Transfer};
 use crate::runtime::event::{Event, Listener, WaitList};
 use crate::runtime::queue::Access;
 use crate::worker::session::run::watch;
 
-/// A write into a mapping.
+/// A write through a mapping.
 struct DirectWrite {
     mapped: Arc<Mapped>,
     total: u64,
@@ -24,8 +24,8 @@ struct DirectWrite {
 }
 
 struct Receiving {
-    claims: Claims,
-    // Lanes inside the mapping.
+    received_ranges: ReceivedRanges,
+    // Number of lanes that are receiving into the mapping.
     inside: usize,
     mapped: bool,
     cancelled: Option<Why>,
@@ -34,14 +34,14 @@ struct Receiving {
 /// Starts a write.
 ///
 /// # Errors
-/// What the driver says to the mapping.
+/// The driver's error for the map command.
 pub(in crate::bulk) fn write(transfer: Transfer, waits: &WaitList<'_>) -> Result<(), Status> {
     let total = transfer.region.packed_length();
     let write = Arc::new(DirectWrite {
         mapped: Mapped::new(transfer, Access::Overwrite, waits)?,
         total,
         state: Mutex::new(Receiving {
-            claims: Claims::new(total),
+            received_ranges: ReceivedRanges::new(total),
             inside: 0,
             mapped: false,
             cancelled: None,
@@ -63,11 +63,15 @@ impl Listener for DirectWrite {
             self.mapped.transfer.fail_later(status, String::new());
             return;
         }
+        // Only now may the peer send: before the map command has ended there is no memory to receive into.
         let credit = {
             let mut state = self.state.lock();
             state.mapped = true;
-            state.claims.grant(u64::MAX);
-            state.cancelled.is_none().then(|| state.claims.credit())
+            state.received_ranges.grant(u64::MAX);
+            state
+                .cancelled
+                .is_none()
+                .then(|| state.received_ranges.credit())
         };
         match credit {
             Some(credit) => self.mapped.transfer.grant(credit),
@@ -92,7 +96,7 @@ impl DirectWrite {
         }
     }
 
-    /// The write was given up: its bytes will not come.
+    /// Ends a write that was cancelled, because its bytes will not come.
     fn abandon(&self) {
         let why = self.state.lock().cancelled.clone();
         if let Some(why) = why
@@ -133,13 +137,14 @@ impl Incoming for DirectWrite {
                 drop(state);
                 return Ok(discard(stream, length, scratch)?);
             }
-            state.claims.claim(offset, bytes)?;
+            state.received_ranges.claim(offset, bytes)?;
             state.inside += 1;
         }
+        // The lock is not held while bytes arrive, so that other lanes can receive into the same mapping.
         let received = self.mapped.window.receive(stream, offset, bytes, scratch);
         let mut state = self.state.lock();
         state.inside -= 1;
-        let all = received.is_ok() && state.claims.arrive(bytes);
+        let all = received.is_ok() && state.received_ranges.arrive(bytes);
         let abandoned = state.cancelled.is_some() && state.inside == 0;
         drop(state);
         if all {
@@ -173,6 +178,7 @@ impl Running for DirectWrite {
         let mut state = self.state.lock();
         let first = state.cancelled.is_none();
         state.cancelled.get_or_insert(why);
+        // While a lane is inside, that lane abandons the write when it leaves.
         let now = first && state.mapped && state.inside == 0;
         drop(state);
         if now {

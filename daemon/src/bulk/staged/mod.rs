@@ -1,18 +1,17 @@
 //! Transfers through pinned chunks, for devices with memory of their own.
 //!
-//! Each device of a context has two rings of pinned chunks, which get their chunks as they are needed. A write gets credit for a chunk when the
-//! chunk is free, receives into it, and enqueues a native write from it; its end frees the chunk. A read
-//! enqueues native reads into free chunks; a filled one goes to the lanes and is free when it was sent.
-//! So network and device copy overlap, and memory stays bounded.
+//! Each device of a context has two rings of pinned chunks, which are allocated as they are needed. A write
+//! gets credit for a chunk when one is free, receives into it and enqueues a native write from it. The end
+//! of that native write frees the chunk. A read enqueues native reads into free chunks. A filled chunk goes
+//! to the lanes and is free after it was sent. So network and device copies overlap, and memory is bounded.
 //!
-//! Who stands in line for chunks can go on with nobody's help but that of who made the rings: a receive
-//! from another worker only once its sender has offered, a send to one only as far as its credit goes.
-//! Writes get chunks strictly in the order in which they stood in line, reads take turns, those first that
-//! have no chunk; so none blocks another for ever.
+//! Whatever waits for a chunk must be able to proceed without the client's help. So a receive from another
+//! worker waits only after its sender's offer, and a send waits only for bytes within its credit. Writes get
+//! chunks strictly in order. Reads take turns, those without a chunk first. So none blocks another for ever.
 //!
-//! Threads: credit is granted by whoever frees a chunk (no driver call in it); native writes are
-//! enqueued by the lane that received the bytes, native reads by the bulk thread. Invariant: `Slot`s are
-//! never dropped under a lock of this module, because their drop grants credit.
+//! Threads: the thread that frees a chunk grants the credit, without a driver call. The lane that
+//! received the bytes enqueues native writes. The bulk thread enqueues native reads. Invariant: a `Slot`
+//! is never dropped under a lock of this module, because its drop grants credit.
 
 mod read;
 mod write;
@@ -40,10 +39,10 @@ use crate::worker::session::objects::Queue;
 use crate::worker::session::run::Runner;
 
 const CHUNK: u64 = BULK_CHUNK as u64;
-/// Chunks of each ring at most: 16 MiB a direction, device and context.
+/// Maximum number of chunks in a ring: 16 MiB per direction, device and context.
 const SLOTS: usize = 16;
 
-/// The two rings of a device in a context, and who waits for their chunks.
+/// The two rings of a device in a context, and the transfers that wait for chunks.
 pub(crate) struct Rings {
     up: Arc<Ring>,
     down: Arc<Ring>,
@@ -52,7 +51,7 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// Two rings without chunks.
+    /// Makes two rings without chunks.
     fn new(shared: &Arc<Shared>, queue: &Queue) -> Result<Arc<Rings>, Status> {
         let (context, device) = (queue.context.native()?, queue.native()?.device());
         let mapping = Arc::new(NativeQueue::new(context, device, &[])?);
@@ -73,7 +72,7 @@ impl Rings {
         let (weak, shared) = (Arc::downgrade(&rings), Arc::downgrade(shared));
         rings.down.when_freed(Box::new(move || {
             if let (Some(rings), Some(shared)) = (Weak::upgrade(&weak), shared.upgrade()) {
-                // Reading needs the driver, and a chunk may be freed anywhere.
+                // A native read needs the driver, but a chunk may be freed where the driver must not be called.
                 if !rings.reads.lock().is_empty() {
                     shared.bulk.later(&shared, move |_| rings.fill());
                 }
@@ -88,9 +87,10 @@ impl Rings {
             .rings(queue.device, || Rings::new(shared, queue))
     }
 
-    /// Grants free chunks to waiting writes, first come, first served.
+    /// Grants free chunks to the waiting writes, in order.
     fn grant(&self) {
-        // Declared first, so dropped last: a write's drop may free chunks and come here again.
+        // Declared before the lock, so dropped after it: the drop of a write may free chunks
+        // and call this function again.
         let mut served = Vec::new();
         let mut writes = self.writes.lock();
         while let Some(first) = writes.front() {
@@ -102,12 +102,12 @@ impl Rings {
         }
     }
 
-    /// The same, and gives the ring the chunks that it still lacks for them: how much credit there is bounds
-    /// what is on its way here. Bulk thread only.
+    /// Grants free chunks to the waiting writes, and allocates missing chunks for them. The credit bounds
+    /// the bytes in flight. Bulk thread only.
     fn serve_writes(&self) {
         loop {
             self.grant();
-            // It got no chunk.
+            // The first write in line got no chunk.
             let Some(first) = self.writes.lock().front().map(Arc::clone) else {
                 return;
             };
@@ -119,17 +119,18 @@ impl Rings {
         }
     }
 
-    /// A read stands in line, unless it does. Bulk thread only.
+    /// Adds a read to the line unless it is there already. Bulk thread only.
     fn line_up(&self, read: &Arc<StagedRead>) {
         if !read.set_lined_up(true) {
             self.reads.lock().push_back(Arc::clone(read));
         }
     }
 
-    /// Enqueues native reads into free chunks, by turns. Bulk thread only.
+    /// Enqueues native reads into free chunks; the reads take turns. Bulk thread only.
     fn fill(&self) {
         loop {
-            // Only this thread takes from the line, so the lock is for those who look.
+            // Only this thread removes reads from the line. The lock is for threads that look
+            // whether the line is empty.
             let Some(read) = self.first_read() else {
                 return;
             };
@@ -150,8 +151,8 @@ impl Rings {
         }
     }
 
-    // Whose turn it is, now at the front of the line: the first that has no chunk, because those of others may
-    // lie behind a long kernel of their queue.
+    // Moves the read whose turn it is to the front and returns it. Reads without a chunk come first,
+    // because the chunks of the others may wait behind a long kernel.
     fn first_read(&self) -> Option<Arc<StagedRead>> {
         let mut reads = self.reads.lock();
         let without = reads
@@ -163,7 +164,7 @@ impl Rings {
         reads.front().map(Arc::clone)
     }
 
-    // A free chunk, or a new one if those that there are go round all the time, or this read has none.
+    // Returns a free chunk. Allocates one if all existing chunks are in constant use, or if this read has none.
     fn slot_for(&self, read: &StagedRead) -> Result<Option<Slot>, Status> {
         if let Some(slot) = self.down.take() {
             return Ok(Some(slot));
@@ -175,11 +176,11 @@ impl Rings {
     }
 }
 
-/// What both directions know of their native pieces.
+/// The native pieces of a staged transfer, in either direction.
 #[derive(Default)]
 struct Pieces {
     first: Option<Arc<Event>>,
-    // Those that may still run, and the last.
+    // The pieces that may still run, and those that failed.
     events: Vec<Arc<Event>>,
     enqueued: u64,
 }
@@ -189,7 +190,7 @@ impl Pieces {
         if self.first.is_none() {
             self.first = events.first().map(Arc::clone);
         }
-        // Thousands of unreleased events slow some drivers down. One that failed stays, for the marker.
+        // Thousands of unreleased events slow some drivers down. A failed event stays, for [`passed`].
         self.events.retain(|e| !e.has_succeeded());
         self.events.append(events);
         self.enqueued += 1;
@@ -204,12 +205,12 @@ fn chunks(total: u64) -> u64 {
     total.div_ceil(CHUNK)
 }
 
-/// All pieces are in the native queue: a marker stands for them.
+/// Handles that all pieces are in the native queue: a marker becomes the command's native event.
 fn passed(transfer: &Transfer, pieces: &Pieces) {
     let command = &transfer.command;
     let mut runner = Runner::new(&transfer.shared);
     runner.touch(&transfer.queue);
-    // Drivers differ in what they make of a list with an event that has failed.
+    // Drivers differ in how they treat a wait list with a failed event.
     let has_failed = |event: &Arc<Event>| event.has_ended() && !event.has_succeeded();
     let native = if pieces.events.iter().any(has_failed) {
         Err(Status::OUT_OF_RESOURCES)
@@ -260,9 +261,9 @@ impl Listener for Piece {
 }
 
 fn slot_window(slot: &Slot, length: u64) -> Window {
-    // Cannot fail: a chunk's length.
+    // This cannot fail: a chunk's length does not overflow.
     let region = Region::linear(0, length.min(slot.length() as u64));
     let region = region.unwrap_or_else(|_| unreachable!("a chunk's region does not overflow"));
-    // SAFETY: the slot holds the chunk; whoever has the window has the slot.
+    // SAFETY: the slot owns the chunk, and every holder of the window holds the slot.
     unsafe { Window::new(slot.pointer(), region) }
 }

@@ -1,7 +1,7 @@
-//! Reads through pinned chunks: native reads into a chunk, the chunk to a lane.
+//! Reads through pinned chunks: native reads fill a chunk, which a lane then sends.
 //!
-//! Invariant: the command ends when all its bytes were handed to sockets, or once before its time. A
-//! chunk is read natively only when it may be sent.
+//! Invariant: the command ends once, when all its bytes were handed to sockets, or early. A chunk is read
+//! natively only if it may be sent.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -31,13 +31,13 @@ pub(super) struct StagedRead {
 
 struct Reading {
     pieces: Pieces,
-    // Up to where native reads are enqueued, and up to where bytes may be sent.
+    // Bytes before `enqueued` have native reads. Bytes before `credit` may be sent.
     enqueued: u64,
     credit: u64,
     lined_up: bool,
     // All pieces are enqueued, or no more will be.
     closed: bool,
-    // What was read is no longer wanted.
+    // The bytes that were read are no longer wanted.
     stopped: bool,
 }
 
@@ -69,14 +69,14 @@ pub(in crate::bulk) fn read(transfer: Transfer) {
         Arc::clone(&read).stop(why);
     } else {
         if credit < total {
-            transfer.say(offer(far.transfer, total));
+            transfer.send_header(offer(far.transfer, total));
         }
         Arc::clone(&read).heard(credit);
     }
 }
 
 impl StagedRead {
-    /// Stands in line for chunks.
+    /// Has the bulk thread put the read into the line for chunks.
     fn go_on(self: &Arc<Self>) {
         let read = Arc::clone(self);
         let transfer = &self.transfer;
@@ -100,12 +100,12 @@ impl StagedRead {
         !state.closed && !state.stopped && state.enqueued < state.credit
     }
 
-    /// Whether a chunk is filled for it, or holds bytes of it that were not sent.
+    /// Whether a chunk is being filled for this read, or holds unsent bytes of it.
     pub(super) fn is_under_way(&self) -> bool {
         self.state.lock().enqueued > self.sent.load(Ordering::Acquire)
     }
 
-    /// Notes whether it stands in line; whether it did.
+    /// Sets whether the read is in the line. Returns the previous value.
     pub(super) fn set_lined_up(&self, lined_up: bool) -> bool {
         std::mem::replace(&mut self.state.lock().lined_up, lined_up)
     }
@@ -120,7 +120,8 @@ impl StagedRead {
         let transfer = &self.transfer;
         let (from, to) = {
             let state = self.state.lock();
-            // Whatever was granted can be used: who grants it may keep room for it.
+            // A part of a chunk is sent too, because all granted credit must be usable: the grantor may
+            // reserve memory for it.
             let to = (state.enqueued + CHUNK).min(state.credit);
             (state.enqueued, to)
         };
@@ -160,14 +161,14 @@ impl StagedRead {
         Ok(())
     }
 
-    /// It ends with an error, once.
+    /// Ends the read with an error, once.
     pub(super) fn give_up(&self, status: Status) {
         if !std::mem::replace(&mut self.state.lock().closed, true) {
             self.transfer.fail(status, String::new());
         }
     }
 
-    /// Bytes were handed to a socket. The last ones end the command, once its last piece is enqueued.
+    /// Counts bytes that were handed to a socket. The last bytes end the command if its last piece is enqueued.
     fn count_sent(&self, length: u64) {
         let sent = self.sent.fetch_add(length, Ordering::AcqRel) + length;
         if sent == self.total && self.transfer.command.native().is_some() {
@@ -176,7 +177,7 @@ impl StagedRead {
         }
     }
 
-    /// It ends without the rest of its bytes. Bulk thread only, as all that enqueues pieces.
+    /// Ends the read without its remaining bytes. Bulk thread only, as is everything that enqueues pieces.
     fn stop_now(&self, status: Status) {
         let mut state = self.state.lock();
         let closed = std::mem::replace(&mut state.closed, true);
@@ -185,7 +186,7 @@ impl StagedRead {
         let transfer = &self.transfer;
         transfer.settle(Some(status));
         if closed {
-            // Its pieces are in the native queue, and chunks that nobody takes end nothing.
+            // All pieces are in the native queue. Chunks that no lane sends end no command, so it ends here.
             return transfer.command.finish(Status::SUCCESS, String::new());
         }
         if pieces.events.is_empty() {
@@ -224,7 +225,7 @@ impl Running for StagedRead {
     }
 }
 
-/// A chunk that native reads fill.
+/// A chunk that native reads are filling.
 pub(super) struct Filling {
     read: Arc<StagedRead>,
     slot: Mutex<Option<Arc<Slot>>>,
@@ -268,35 +269,35 @@ pub(in crate::bulk) struct StagedChunk {
 }
 
 impl StagedChunk {
-    /// Whose bytes.
+    /// Id of the transfer that the bytes belong to.
     pub(in crate::bulk) fn transfer(&self) -> EventId {
         self.read.transfer.name()
     }
 
-    /// Where they begin in packed order.
+    /// Packed offset of the chunk's first byte.
     pub(in crate::bulk) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// How many.
+    /// Length of the chunk in bytes.
     pub(in crate::bulk) fn length(&self) -> u32 {
         self.length
     }
 
-    /// Where they lie.
+    /// The memory of the chunk.
     pub(in crate::bulk) fn window(&self) -> Window {
         slot_window(&self.slot, self.length.into())
     }
 
-    /// Whether the transfer is still under way.
+    /// Whether the transfer still wants these bytes sent.
     pub(in crate::bulk) fn is_wanted(&self) -> bool {
         !self.read.state.lock().stopped
     }
 
-    /// They were handed to the socket.
+    /// Marks the bytes as handed to the socket.
     pub(in crate::bulk) fn sent(self) {
         let StagedChunk { read, slot, .. } = self;
-        // In this order: who is told of the free chunk sees that the read has it no more.
+        // The order matters: the callback for the freed chunk must see that this read no longer uses it.
         read.count_sent(self.length.into());
         drop(slot);
     }

@@ -1,6 +1,6 @@
-//! Writes through pinned chunks: credit, bytes into a chunk, native writes from it.
+//! Writes through pinned chunks: credit, then bytes into a chunk, then native writes from it.
 //!
-//! Invariant: a chunk's native writes are enqueued once, by the lane that brought its last bytes.
+//! Invariant: a chunk's native writes are enqueued once, by the lane that received its last bytes.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 
 use super::{CHUNK, Piece, Pieces, Rings, Then, chunks, passed, slot_window};
 use crate::bulk::blocks::blocks;
-use crate::bulk::claims::Claims;
 use crate::bulk::lane::{LaneError, discard};
 use crate::bulk::peers::{Foreign, Origin, Running, Why};
+use crate::bulk::received_ranges::ReceivedRanges;
 use crate::bulk::{Incoming, Transfer};
 use crate::runtime::context::Context;
 use crate::runtime::host::Host;
@@ -29,7 +29,7 @@ pub(super) struct StagedWrite {
 }
 
 struct Writing {
-    claims: Claims,
+    received_ranges: ReceivedRanges,
     granted: u64,
     filling: HashMap<u64, (Arc<Slot>, u64)>,
     pieces: Pieces,
@@ -44,7 +44,7 @@ pub(in crate::bulk) fn write(transfer: Transfer) {
         transfer,
         total,
         state: Mutex::new(Writing {
-            claims: Claims::new(total),
+            received_ranges: ReceivedRanges::new(total),
             granted: 0,
             filling: HashMap::new(),
             pieces: Pieces::default(),
@@ -69,7 +69,7 @@ pub(in crate::bulk) fn write(transfer: Transfer) {
 }
 
 impl StagedWrite {
-    /// Stands in line for chunks, once.
+    /// Has the bulk thread put the write into the line for chunks, once.
     fn line_up(self: &Arc<Self>) {
         if std::mem::replace(&mut self.state.lock().lined_up, true) {
             return;
@@ -102,13 +102,14 @@ impl StagedWrite {
         state.granted += 1;
         state.filling.insert(chunk, (Arc::new(slot), 0));
         let to = state.granted * CHUNK;
-        state.claims.grant(to);
-        let credit = state.claims.credit();
+        state.received_ranges.grant(to);
+        let credit = state.received_ranges.credit();
         drop(state);
         self.transfer.grant(credit);
     }
 
-    /// Enqueues the native writes of a full chunk; after the last one the queue's successors may go.
+    /// Enqueues the native writes of a full chunk. After the last chunk, releases the
+    /// commands that follow in the queue.
     fn enqueue(&self, chunk: u64, slot: Arc<Slot>) -> Result<(), Status> {
         let transfer = &self.transfer;
         let (from, to) = (chunk * CHUNK, ((chunk + 1) * CHUNK).min(self.total));
@@ -154,7 +155,7 @@ impl StagedWrite {
         drop(state);
         self.transfer.fail(status, message);
         drop(filling);
-        // The next in line may have what this one no longer wants.
+        // The next write in line may use the chunks that this one no longer wants.
         if let Ok(rings) = Rings::of(&self.transfer.shared, &self.transfer.queue) {
             rings.grant();
         }
@@ -183,20 +184,21 @@ impl Incoming for StagedWrite {
                 drop(state);
                 return Ok(discard(stream, length, scratch)?);
             }
-            state.claims.claim(offset, length.into())?;
+            state.received_ranges.claim(offset, length.into())?;
         }
         let (mut at, end) = (offset, offset + u64::from(length));
         while at < end {
             let chunk = at / CHUNK;
             let part = ((chunk + 1) * CHUNK).min(end) - at;
             let slot = self
+                // The lock is not held while bytes arrive, so that other lanes can receive at the same time.
                 .state
                 .lock()
                 .filling
                 .get(&chunk)
                 .map(|(slot, _)| Arc::clone(slot));
             let Some(slot) = slot else {
-                // Given up meanwhile.
+                // The write was given up meanwhile.
                 discard(stream, (end - at) as u32, scratch)?;
                 return Ok(());
             };

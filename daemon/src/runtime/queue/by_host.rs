@@ -1,12 +1,13 @@
-//! Copies with an image by way of host memory: what a driver refuses of its own commands.
+//! Copies to and from images through host memory, for copies that a driver refuses to do itself.
 //!
-//! Regions are checked before a driver sees them, so one that finds a copy invalid is wrong, and says so only when
-//! the client has long been told that the copy is on its way: NVIDIA's does with some copies from images to buffers.
+//! Regions are validated before the driver sees them. A driver that then reports a copy as invalid is
+//! wrong, but the client has already been told that the copy was enqueued. NVIDIA's driver does this for
+//! some copies from images to buffers.
 //!
-//! A driver may take the bytes of a write as soon as it is enqueued, whatever the write waits for: they are the
-//! caller's to leave alone from then on. So the write of a piece is enqueued when its read has ended, and this blocks
-//! until the last read has. Invariant: the pieces of a copy follow each other, so that one piece's memory does for all
-//! of them.
+//! A driver may read the source of a write as soon as the write is enqueued, whatever the write waits for.
+//! The write of a piece is therefore enqueued only when its read has ended, and this module blocks until
+//! the last read has ended. Invariant: the pieces of a copy are processed one after another, so that all of
+//! them can use the same memory.
 
 use causeway_proto::raster::Part;
 use causeway_proto::region::Region;
@@ -20,11 +21,11 @@ use crate::runtime::buffer::Buffer;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
 
-/// Bytes of host memory for a copy.
+/// Maximum size of host memory for a copy, in bytes.
 const MOST: u64 = 8 << 20;
 
-/// Boxes of at most `most` bytes, or of one element, that a box of this size consists of, in packed order. Their
-/// origins count from its own.
+/// Divides a box into boxes of at most `most` bytes, or of one element, in packed order. Their origins are
+/// relative to the box.
 fn pieces(element: u64, size: [u64; 3], most: u64) -> impl Iterator<Item = Part> {
     let [width, rows, slices] = size;
     let (row, slice) = (width * element, width * element * rows);
@@ -47,18 +48,19 @@ fn pieces(element: u64, size: [u64; 3], most: u64) -> impl Iterator<Item = Part>
 }
 
 impl Queue {
-    /// Whether a copy between these, which the driver has refused so, may still go by way of host memory.
+    /// Returns whether a copy that the driver has refused with this error may be retried through host
+    /// memory.
     #[must_use]
     pub fn may_go_by_host(refusal: Status, source: &Buffer, destination: &Buffer) -> bool {
         let is_odd = matches!(refusal, INVALID_VALUE | Status::INVALID_OPERATION);
         is_odd && (source.raster().is_some() || destination.raster().is_some())
     }
 
-    /// As [`Queue::copy`] by way of host memory, with an image. Blocks until the source was read, so all queues whose
-    /// commands it waits for must have been flushed.
+    /// Like [`Queue::copy`], through host memory, for a copy with an image. Blocks until the source has
+    /// been read, so all queues whose commands it waits for must have been flushed.
     ///
     /// # Errors
-    /// What the driver says; `CL_INVALID_VALUE` for regions that are no boxes of one size.
+    /// The driver's error; `CL_INVALID_VALUE` for regions that are not boxes of the same size.
     pub fn copy_by_host(
         &self,
         (source, from): (&Buffer, &Region),
@@ -71,7 +73,7 @@ impl Queue {
         self.copy_in_pieces((&sides.0, &sides.1), wait, MOST)
     }
 
-    /// Copies between two sides, one of them an image; `most`: bytes on the way.
+    /// Copies between two sides, one of them an image, with at most `most` bytes of host memory.
     fn copy_in_pieces(
         &self,
         (from, to): (&Side<'_>, &Side<'_>),
@@ -95,10 +97,11 @@ impl Queue {
         let mut events: Vec<Event> = Vec::new();
         for piece in pieces(element, size, most) {
             for (way, side) in [(Way::ToHost, from), (Way::ToDevice, to)] {
+                // After the first command, each command waits for the one before it.
                 let after: WaitList<'_> = events.last().into_iter().collect();
                 let wait = if after.is_empty() { wait } else { &after };
-                // SAFETY: the piece lies within its side, the host memory holds one, is used by one command at a
-                // time and stays until all have ended.
+                // SAFETY: the piece lies within its side. The host memory has room for one piece, is used
+                // by one command at a time, and is kept until all commands have ended.
                 match unsafe { self.transfer_piece(way, side, (&piece, element), bytes, wait) } {
                     Ok(event) => events.push(event),
                     Err(status) => {
@@ -114,14 +117,16 @@ impl Queue {
                 }
             }
         }
-        // It comes after all others.
+        // The last event ends after all others, so it keeps the memory.
         let last = events.pop().ok_or(INVALID_VALUE)?;
         last.keep(host);
         Ok(last)
     }
 
+    /// Transfers one piece between host memory and a side.
+    ///
     /// # Safety
-    /// The piece lies within the side; the host memory has as many bytes and stays until the event ends.
+    /// The piece lies within the side. The host memory has as many bytes and is kept until the event ends.
     unsafe fn transfer_piece(
         &self,
         way: Way,
@@ -136,13 +141,13 @@ impl Queue {
                     origin: std::array::from_fn(|axis| part.origin[axis] + piece.origin[axis]),
                     ..*piece
                 };
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees this.
                 unsafe { self.transfer_box(way, (image, raster), &there, bytes, wait) }
             }
             Side::Buffer(buffer, offset) => {
                 let length = piece.size.iter().product::<u64>() * element;
                 let run = (offset + piece.packed as usize, length as usize);
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees this.
                 unsafe { self.transfer_run(way, buffer, run, bytes, wait) }
             }
         }
@@ -220,7 +225,7 @@ mod tests {
         };
         let image = |salt| Buffer::image(context, 1, spec, None, &patterned(salt)).unwrap();
         let inside = bytes_of(&patterned(1), &raster, &part);
-        // A row in pieces, rows, slices.
+        // These limits divide the copies into parts of a row, rows, and slices.
         for most in [50, 200, 1000] {
             let (one, other) = (image(1), image(2));
             let buffer = Buffer::new(context, 1, inside.len() as u64 + 4, &[]).unwrap();

@@ -1,7 +1,7 @@
-//! Transfers of images: regions of their packed bytes, as the boxes that a driver takes.
+//! Transfers of images: converts regions of an image's packed bytes to the boxes that a driver takes.
 //!
-//! Invariant: what several native commands do together has one event, which ends after all of them and keeps
-//! the host memory that they use.
+//! Invariant: if several native commands carry out one transfer, a single event represents them. It ends
+//! after all of them and keeps the host memory that they use.
 
 use std::ptr::null_mut;
 
@@ -17,14 +17,14 @@ use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
 use crate::runtime::library::{check, cl};
 
-/// A box as the driver takes it.
+/// A box in the form that the driver takes.
 struct Box3 {
     origin: [usize; 3],
     size: [usize; 3],
 }
 
 impl Box3 {
-    // Lossless: inside of an image that was made with a `size_t` each.
+    // The casts are lossless: the box lies inside an image whose extent consists of `size_t` numbers.
     fn of(part: &Part) -> Box3 {
         Box3 {
             origin: part.origin.map(|n| n as usize),
@@ -33,7 +33,8 @@ impl Box3 {
     }
 }
 
-// The pitches of a box without gaps, each of them only where the image has it.
+// Returns the row and slice pitch of a box without padding. The slice pitch is 0 if the image has no
+// slices.
 fn pitches(raster: &Raster, size: [u64; 3]) -> (usize, usize) {
     let row = size[0] * raster.element();
     let slice = if raster.extent()[2] > 1 {
@@ -51,11 +52,11 @@ fn only_box(raster: &Raster, region: &Region) -> Result<Part, Status> {
     }
 }
 
-/// What a copy takes from or gives to.
+/// Source or destination of a copy.
 pub(super) enum Side<'a> {
     /// A box of an image.
     Image(&'a Buffer, &'a Raster, Part),
-    /// A buffer's bytes from here on.
+    /// Bytes of a buffer, from this offset on.
     Buffer(&'a Buffer, usize),
 }
 
@@ -70,7 +71,7 @@ impl Side<'_> {
 }
 
 impl Queue {
-    /// Transfers between packed bytes and a region of an image; as [`Queue::write`] and [`Queue::read`].
+    /// Transfers between packed bytes and a region of an image; see [`Queue::write`] and [`Queue::read`].
     pub(super) fn transfer_image(
         &self,
         way: Way,
@@ -85,8 +86,8 @@ impl Queue {
         let mut events = Vec::with_capacity(parts.len());
         for part in &parts {
             let bytes = bytes.wrapping_add(part.packed as usize);
-            // SAFETY: behind `skip` the host memory has the region's bytes (checked) and stays until all events
-            // have ended (`together`, `leave_to_driver`); the box lies within the image.
+            // SAFETY: from `skip` on, the host memory has the region's bytes (checked). It is kept until
+            // all events have ended (`together`, `leave_to_driver`). The box lies within the image.
             match unsafe { self.transfer_box(way, (image, raster), part, bytes, wait) } {
                 Ok(event) => events.push(event),
                 Err(status) => {
@@ -98,10 +99,10 @@ impl Queue {
         self.together(events, host)
     }
 
-    /// Between packed host memory and a box of an image.
+    /// Transfers between packed host memory and a box of an image.
     ///
     /// # Safety
-    /// The box lies within the image; the host memory has as many bytes and stays until the event ends.
+    /// The box lies within the image. The host memory has as many bytes and is kept until the event ends.
     pub(super) unsafe fn transfer_box(
         &self,
         way: Way,
@@ -112,7 +113,7 @@ impl Queue {
     ) -> Result<Event, Status> {
         let (at, (row, slice)) = (Box3::of(part), pitches(raster, part.size));
         let mut event: cl_event = null_mut();
-        // SAFETY: the caller's promise; the host side is packed.
+        // SAFETY: the caller guarantees the pointers; the host side is packed.
         check(unsafe {
             match way {
                 Way::ToDevice => cl!(clEnqueueWriteImage(
@@ -143,11 +144,11 @@ impl Queue {
                 )),
             }
         })?;
-        // SAFETY: the driver just gave the event; who keeps the memory is the caller's.
+        // SAFETY: the driver has just returned the event; the caller keeps the memory alive.
         Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 
-    /// One event for all, which keeps the memory.
+    /// Returns one event for all, which keeps the memory.
     fn together(&self, mut events: Vec<Event>, host: Host) -> Result<Event, Status> {
         if let [_] = &events[..]
             && let Some(only) = events.pop()
@@ -167,7 +168,7 @@ impl Queue {
         }
     }
 
-    /// Copies between two images, or between an image and a buffer; as [`Queue::copy`].
+    /// Copies between two images, or between an image and a buffer; see [`Queue::copy`].
     pub(super) fn copy_image(
         &self,
         (source, from): (&Buffer, &Region),
@@ -210,7 +211,8 @@ impl Queue {
             }
             (Side::Image(source, _, part), Side::Buffer(destination, offset)) => {
                 let a = Box3::of(part);
-                // SAFETY: the box lies within the image, the run, of as many bytes, within the buffer.
+                // SAFETY: the box lies within the image, and the bytes, which are as many, within the
+                // buffer.
                 unsafe {
                     cl!(clEnqueueCopyImageToBuffer(
                         self.raw,
@@ -227,7 +229,7 @@ impl Queue {
             }
             (Side::Buffer(source, offset), Side::Image(destination, _, part)) => {
                 let b = Box3::of(part);
-                // SAFETY: as above.
+                // SAFETY: as for the copy from an image to a buffer.
                 unsafe {
                     cl!(clEnqueueCopyBufferToImage(
                         self.raw,
@@ -245,14 +247,14 @@ impl Queue {
             (Side::Buffer(..), Side::Buffer(..)) => return Err(INVALID_VALUE),
         };
         check(status)?;
-        // SAFETY: the driver just gave the event; no host memory is concerned.
+        // SAFETY: the driver has just returned the event; no host memory is involved.
         Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 
     /// `clEnqueueFillImage`.
     ///
     /// # Errors
-    /// What the driver says; `CL_INVALID_VALUE` for what is no image, or no box of it.
+    /// The driver's error; `CL_INVALID_VALUE` if `image` is not an image, or `region` is not a box of it.
     pub fn fill_image(
         &self,
         image: &Buffer,
@@ -263,7 +265,8 @@ impl Queue {
         let raster = image.raster().ok_or(INVALID_VALUE)?;
         let part = Box3::of(&only_box(raster, region)?);
         let mut event: cl_event = null_mut();
-        // SAFETY: the driver takes the colour, of 16 bytes at most, before it returns; the box lies within the image.
+        // SAFETY: the driver reads the colour, at most 16 bytes, before it returns; the box lies within the
+        // image.
         check(unsafe {
             cl!(clEnqueueFillImage(
                 self.raw,
@@ -276,12 +279,12 @@ impl Queue {
                 &raw mut event
             ))
         })?;
-        // SAFETY: the driver just gave the event; no host memory is concerned.
+        // SAFETY: the driver has just returned the event; no host memory is involved.
         Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 }
 
-// The driver may still use the memory for what was enqueued before something failed.
+// Leaks the memory if the driver may still use it for commands that were enqueued before an error.
 pub(super) fn leave_to_driver(events: &[Event], host: Host) {
     if !events.iter().all(Event::looks_ended) {
         std::mem::forget(host);

@@ -1,6 +1,6 @@
 //! Mappings: host pointers into buffers.
 //!
-//! Invariant: a pointer is given back by exactly one unmapping; who maps sees to it.
+//! Invariant: each mapping is unmapped exactly once; the caller ensures this.
 
 use std::ptr::null_mut;
 
@@ -14,23 +14,23 @@ use crate::runtime::buffer::Buffer;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::library::{check, cl};
 
-/// What a mapping is for.
+/// Purpose of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The host reads.
     Read,
     /// The host overwrites all of it.
     Overwrite,
-    /// Both.
+    /// The host reads and writes.
     ReadWrite,
 }
 
 impl Queue {
-    /// Maps bytes of a buffer. The pointer may be used once the event has ended, until the unmapping.
+    /// Maps bytes of a buffer. The pointer is valid from the end of the event until the unmapping.
     ///
     /// # Errors
-    /// What the driver says; `CL_INVALID_VALUE` when the range leaves the buffer, or it is an image, which a driver maps
-    /// with pitches of its own.
+    /// The driver's error. `CL_INVALID_VALUE` if the range exceeds the buffer, or for an image, which a
+    /// driver maps with pitches of its own.
     pub(crate) fn map(
         &self,
         buffer: &Buffer,
@@ -73,8 +73,9 @@ impl Queue {
         wait: &WaitList<'_>,
         blocking: bool,
     ) -> Result<(Event, *mut u8), Status> {
-        // A rectangle's mapping covers the gaps too, so it must never invalidate: write maps fetch,
-        // which costs nothing where the host sees the device's memory.
+        // The mapping of a rectangle includes its gaps, so CL_MAP_WRITE_INVALIDATE_REGION must not be used.
+        // A write mapping fetches the old contents, which costs nothing if the host sees the device's
+        // memory.
         let flags = match access {
             Access::Read => CL_MAP_READ,
             Access::Overwrite => CL_MAP_WRITE,
@@ -98,7 +99,7 @@ impl Queue {
             ))
         };
         check(status)?;
-        // SAFETY: the driver just gave the event; the mapping is the driver's memory, not ours.
+        // SAFETY: the driver has just returned the event; the mapped memory belongs to the driver.
         let event = unsafe { Event::adopt(event, None, self.home()) };
         if pointer.is_null() {
             return Err(Status::OUT_OF_RESOURCES);
@@ -106,13 +107,13 @@ impl Queue {
         Ok((event, pointer.cast()))
     }
 
-    /// Gives a mapping back.
+    /// Unmaps a mapping.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
-    /// `pointer` came from [`Queue::map`] for this buffer, and is used by nobody any more.
+    /// `pointer` came from [`Queue::map`] for this buffer, and nothing uses it any more.
     pub(crate) unsafe fn unmap(
         &self,
         buffer: &Buffer,
@@ -120,7 +121,7 @@ impl Queue {
         wait: &WaitList<'_>,
     ) -> Result<Event, Status> {
         let mut event: cl_event = null_mut();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         check(unsafe {
             cl!(clEnqueueUnmapMemObject(
                 self.raw,
@@ -131,7 +132,7 @@ impl Queue {
                 &raw mut event
             ))
         })?;
-        // SAFETY: the driver just gave the event; no host memory of ours is concerned.
+        // SAFETY: the driver has just returned the event; no host memory of the daemon is involved.
         Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 }

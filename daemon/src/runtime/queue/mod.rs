@@ -1,13 +1,13 @@
-//! Command queues and everything that is enqueued.
+//! Command queues and all commands that are enqueued.
 //!
 //! - `transfer`: between host and buffer, and between buffers; `map`: host pointers into buffers;
 //! - `image`: transfers of images; `by_host`: copies of images that the driver refuses;
-//! - `rect`: the shapes that transfers take natively, pure.
+//! - `rect`: the shapes of native transfers, pure.
 //!
-//! Every enqueue here but [`Queue::copy_by_host`] is non-blocking; all give an [`Event`], which owns the host memory
-//! concerned.
-//! Regions are checked against the buffer before the driver sees them. Invariant: no native user event
-//! exists, so nothing in a native queue ever waits for the application.
+//! All functions that enqueue are non-blocking, except [`Queue::copy_by_host`]. They return an [`Event`],
+//! which owns the host memory of the command. Regions are checked against the buffer before the driver sees
+//! them. Invariant: no native user events exist, so no command in a native queue ever waits for the
+//! application.
 
 mod by_host;
 mod image;
@@ -45,14 +45,14 @@ pub struct Queue {
 
 // SAFETY: OpenCL queues may be used from any thread.
 unsafe impl Send for Queue {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Queue {}
 
 impl Queue {
-    /// Creates a queue; `properties` are names and values without the closing 0.
+    /// Creates a queue; `properties` are pairs of names and values without the terminating 0.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn new(context: &Context, device: Device, properties: &[u64]) -> Result<Queue, Status> {
         let queue = Queue::unprepared(context, device, properties)?;
         if queue.profiling {
@@ -61,7 +61,7 @@ impl Queue {
         Ok(queue)
     }
 
-    /// The same without a look at the device's clock.
+    /// Creates a queue without measuring the device's clock.
     pub(super) fn unprepared(
         context: &Context,
         device: Device,
@@ -77,19 +77,19 @@ impl Queue {
         })
     }
 
-    /// Its device.
+    /// Returns the queue's device.
     #[must_use]
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// Whether its commands may pass each other.
+    /// Returns whether the queue executes commands out of order.
     #[must_use]
     pub fn is_out_of_order(&self) -> bool {
         self.out_of_order
     }
 
-    /// Whether its events have times.
+    /// Returns whether the queue's events have profiling times.
     #[must_use]
     pub fn is_profiling(&self) -> bool {
         self.profiling
@@ -106,32 +106,33 @@ impl Queue {
     /// `clFlush`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn flush(&self) -> Result<(), Status> {
-        // SAFETY: a live queue.
+        // SAFETY: the queue is live.
         check(unsafe { cl!(clFlush(self.raw)) })
     }
 
     /// `clFinish`. Blocks.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn finish(&self) -> Result<(), Status> {
-        // SAFETY: a live queue.
+        // SAFETY: the queue is live.
         check(unsafe { cl!(clFinish(self.raw)) })
     }
 
-    /// Whether the ends of its commands are found out by looking, an event after the other, because the driver's
-    /// callbacks come late. Such a driver (NVIDIA's) fails all that follows a command that failed.
+    /// Returns whether the ends of commands are found by polling, one event after the other, because the
+    /// driver's callbacks are late. Such a driver (NVIDIA's) also fails all commands that follow a failed
+    /// one.
     #[must_use]
     pub fn is_watched(&self) -> bool {
         self.device.calls_back_late()
     }
 
-    /// Launches `kernel` with the arguments set on it; the caller holds it exclusively.
+    /// Launches `kernel` with the arguments that are set on it.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn nd_range(
         &self,
         kernel: &mut Kernel,
@@ -140,15 +141,15 @@ impl Queue {
     ) -> Result<Event, Status> {
         let mut event: cl_event = null_mut();
         self.launch(kernel, shape, wait, Some(&mut event))?;
-        // SAFETY: the driver just gave the event; no host memory is concerned.
+        // SAFETY: the driver has just returned the event; no host memory is involved.
         Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 
-    /// The same without an event.
+    /// Launches `kernel` without an event.
     ///
     /// # Errors
-    /// What the driver says.
-    pub fn nd_range_untold(&self, kernel: &mut Kernel, shape: &Shape) -> Result<(), Status> {
+    /// The driver's error.
+    pub fn nd_range_without_event(&self, kernel: &mut Kernel, shape: &Shape) -> Result<(), Status> {
         self.launch(kernel, shape, &WaitList::new(), None)
     }
 
@@ -160,7 +161,8 @@ impl Queue {
         event: Option<&mut cl_event>,
     ) -> Result<(), Status> {
         let optional = |list: &Option<[usize; 3]>| list.as_ref().map_or(null(), |l| l.as_ptr());
-        // SAFETY: the lists hold three numbers, `dimensions` is at most 3; the event's place is null or valid.
+        // SAFETY: the lists contain three numbers, and `dimensions` is at most 3; the pointer to the event
+        // is null or valid.
         check(unsafe {
             cl!(clEnqueueNDRangeKernel(
                 self.raw,
@@ -176,11 +178,11 @@ impl Queue {
         })
     }
 
-    /// The local size that the driver would choose for a launch of `kernel` with the arguments set on it
-    /// (`cl_khr_suggested_local_work_size`): as many numbers as there are dimensions.
+    /// Returns the local size that the driver would choose for a launch of `kernel` with the arguments that
+    /// are set on it (`cl_khr_suggested_local_work_size`). The result has one number per dimension.
     ///
     /// # Errors
-    /// What the driver says; `CL_INVALID_OPERATION` when it does not have the function.
+    /// The driver's error; `CL_INVALID_OPERATION` if the driver lacks the function.
     pub fn suggested_local_size(
         &self,
         kernel: &mut Kernel,
@@ -188,15 +190,15 @@ impl Queue {
     ) -> Result<Vec<usize>, Status> {
         let name = c"clGetKernelSuggestedLocalWorkSizeKHR";
         let address = self.device.extension_function(name)?;
-        // SAFETY: an `Option` of a function pointer is as large as its address, and a driver's function of this
-        // name has this signature by the extension's specification; null is `None`.
+        // SAFETY: an `Option` of a function pointer has the size of an address, and null is `None`. A
+        // driver's function of this name has this signature according to the extension's specification.
         let function = unsafe {
             std::mem::transmute::<*mut c_void, clGetKernelSuggestedLocalWorkSizeKHR_fn>(address)
         };
         let function = function.ok_or(Status::INVALID_OPERATION)?;
         let offset = shape.offset.as_ref().map_or(null(), |list| list.as_ptr());
         let mut suggested = [0; 3];
-        // SAFETY: the lists hold three numbers, `dimensions` is at most 3.
+        // SAFETY: the lists contain three numbers, and `dimensions` is at most 3.
         check(unsafe {
             function(
                 self.raw,
@@ -210,13 +212,14 @@ impl Queue {
         Ok(suggested[..shape.dimensions() as usize].to_vec())
     }
 
-    /// Completes when the wait list, or with none everything before it in the queue, did.
+    /// Enqueues a marker. It ends when the commands in the wait list have ended. With an empty list, it
+    /// ends when all earlier commands of the queue have ended.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn marker(&self, wait: &WaitList<'_>) -> Result<Event, Status> {
         let mut event: cl_event = null_mut();
-        // SAFETY: live objects only.
+        // SAFETY: all objects are live.
         check(unsafe {
             cl!(clEnqueueMarkerWithWaitList(
                 self.raw,
@@ -225,17 +228,17 @@ impl Queue {
                 &raw mut event
             ))
         })?;
-        // SAFETY: the driver just gave the event; no host memory is concerned.
+        // SAFETY: the driver has just returned the event; no host memory is involved.
         Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 
-    /// A marker that later commands of the queue come after.
+    /// Enqueues a barrier: a marker for which all later commands of the queue wait.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn barrier(&self, wait: &WaitList<'_>) -> Result<Event, Status> {
         let mut event: cl_event = null_mut();
-        // SAFETY: live objects only.
+        // SAFETY: all objects are live.
         check(unsafe {
             cl!(clEnqueueBarrierWithWaitList(
                 self.raw,
@@ -244,12 +247,12 @@ impl Queue {
                 &raw mut event
             ))
         })?;
-        // SAFETY: the driver just gave the event; no host memory is concerned.
+        // SAFETY: the driver has just returned the event; no host memory is involved.
         Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 
     fn release(&self) -> Result<(), Status> {
-        // SAFETY: we own one reference and give it up here.
+        // SAFETY: this object owns one reference and gives it up here.
         check(unsafe { cl!(clReleaseCommandQueue(self.raw)) })
     }
 }
@@ -260,7 +263,7 @@ impl Drop for Queue {
     }
 }
 
-/// `CL_QUEUE_PROPERTIES` among names and values.
+/// Returns the value of `CL_QUEUE_PROPERTIES` in a property list.
 fn bits_of(properties: &[u64]) -> u64 {
     properties
         .chunks_exact(2)
@@ -268,7 +271,7 @@ fn bits_of(properties: &[u64]) -> u64 {
         .map_or(0, |pair| pair[1])
 }
 
-/// Makes a queue as its driver does it, of the host or on the device.
+/// Creates a native queue on the host or on the device, with the function that the driver supports.
 pub(super) fn create(
     context: &Context,
     device: Device,
@@ -288,7 +291,7 @@ pub(super) fn create(
             ))
         }
     } else {
-        // SAFETY: a live context and a device of it.
+        // SAFETY: the context is live, and the device belongs to it.
         unsafe {
             cl!(clCreateCommandQueue(
                 context.raw,

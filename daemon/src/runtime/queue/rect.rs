@@ -1,4 +1,4 @@
-//! The rectangles that transfers take natively. Pure.
+//! The rectangles of native transfers. Pure.
 
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
@@ -6,7 +6,7 @@ use causeway_proto::status::Status;
 use super::INVALID_VALUE;
 use crate::runtime::buffer::Buffer;
 
-/// Non-zero sizes of an enqueued piece of a buffer: the form that rectangles take natively.
+/// A rectangle of a buffer in the form that the native commands take. All sizes are greater than 0.
 pub(super) struct Rect {
     pub(super) origin: [usize; 3],
     pub(super) size: [usize; 3],
@@ -39,7 +39,7 @@ pub(super) fn checked(
 }
 
 impl Rect {
-    // Lossless: the region lies within a buffer, whose size is a `size_t`.
+    // The casts are lossless: the region lies within a buffer, whose size is a `size_t`.
     pub(super) fn of(region: &Region) -> Rect {
         Rect::shaped(
             region,
@@ -59,8 +59,8 @@ impl Rect {
     }
 }
 
-/// The offset as slice, row and byte where the rectangle then stays within its rows and slices, as an
-/// application would have given it; else the plain offset.
+/// Splits the offset into slice, row and byte, as an application would pass it. Returns the plain offset if
+/// the rectangle would then exceed its rows or slices.
 fn origin(offset: u64, size: [u64; 3], row_pitch: u64, slice_pitch: u64) -> [usize; 3] {
     let plain = [offset as usize, 0, 0];
     if size[1] == 1 && size[2] == 1 || row_pitch == 0 || slice_pitch == 0 {
@@ -75,8 +75,8 @@ fn origin(offset: u64, size: [u64; 3], row_pitch: u64, slice_pitch: u64) -> [usi
     [x as usize, y as usize, z as usize]
 }
 
-/// Two regions of equal extent in one shape. A region whose gaps are 0 arrives joined into fewer,
-/// longer rows; the finer of the two shapes is right for both.
+/// Converts two regions of equal extent to a common shape. A region without gaps arrives with its rows
+/// joined into fewer, longer ones. The finer of the two shapes fits both.
 pub(super) fn common_shape(a: &Region, b: &Region) -> Option<(Rect, Rect)> {
     if a.packed_length() != b.packed_length() {
         return None;
@@ -92,7 +92,7 @@ fn in_shape(region: &Region, shape: [u64; 3]) -> Option<Rect> {
     } else if region.is_linear() {
         (row, row * rows)
     } else if size[0] == row * rows && size[1] == shape[2] && size[2] == 1 {
-        // Tight rows, gaps between slices: each joined row is a slice.
+        // The rows have no gaps but the slices have, so each joined row is a slice.
         (row, region.row_pitch())
     } else {
         return None;

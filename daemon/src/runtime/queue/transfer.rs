@@ -1,7 +1,8 @@
-//! Transfers: between host memory and buffers, between buffers, patterns, migration. Of images: [`super::image`].
+//! Transfers between host memory and buffers, copies between buffers, fills, and migration. For images see
+//! [`super::image`].
 //!
-//! Invariant: a region is checked against its buffer, and host memory against the region, before the
-//! driver sees either.
+//! Invariant: a region is checked against its buffer, and host memory against the region, before the driver
+//! sees either.
 
 use std::ptr::null_mut;
 
@@ -16,7 +17,7 @@ use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
 use crate::runtime::library::{check, cl};
 
-/// Which way bytes go between host memory and a memory object.
+/// Direction of a transfer between host memory and a memory object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     ToDevice,
@@ -24,7 +25,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// The host memory from `skip` on; none of what must not be written, where it would be.
+    /// Returns the host memory from `skip` on. Fails for a transfer into memory that must not be written.
     pub(super) fn bytes(self, host: &mut Host, skip: usize) -> Result<*mut u8, Status> {
         let start = match self {
             Way::ToDevice => host.source().cast_mut(),
@@ -37,14 +38,14 @@ impl Way {
     }
 }
 
-/// Fills are cut here: NVIDIA's driver hangs or corrupts from 2 GiB on.
+/// Maximum size of one fill in bytes. NVIDIA's driver hangs or corrupts data from 2 GiB on.
 const FILL_PIECE: u64 = 1 << 30;
 
 impl Queue {
     /// Writes the packed bytes of `source`, from `skip` on, to `region`.
     ///
     /// # Errors
-    /// What the driver says; `CL_INVALID_VALUE` when the region leaves the buffer or the source is short.
+    /// The driver's error; `CL_INVALID_VALUE` if the region exceeds the buffer or the source is too short.
     pub fn write(
         &self,
         buffer: &Buffer,
@@ -56,10 +57,10 @@ impl Queue {
         self.transfer(Way::ToDevice, (buffer, region), source, skip, wait)
     }
 
-    /// Reads `region`, packed, into `target` from `skip` on.
+    /// Reads `region` into `target`, packed, from `skip` on.
     ///
     /// # Errors
-    /// What the driver says; `CL_INVALID_VALUE` when the region leaves the buffer or the target is short.
+    /// The driver's error; `CL_INVALID_VALUE` if the region exceeds the buffer or the target is too short.
     pub fn read(
         &self,
         buffer: &Buffer,
@@ -84,8 +85,8 @@ impl Queue {
         }
         let rect = checked(memory, region, host.length(), skip)?;
         let bytes = way.bytes(&mut host, skip)?;
-        // SAFETY: behind `skip` the host memory has as many bytes as the region (checked), which lies within the
-        // buffer; it stays until the event ends (Event).
+        // SAFETY: from `skip` on, the host memory has as many bytes as the region (checked), which lies
+        // within the buffer. The event keeps the memory until it ends.
         let event = unsafe {
             match region.is_linear() {
                 true => self.transfer_run(way, memory, (rect.origin[0], rect.size[0]), bytes, wait),
@@ -96,10 +97,10 @@ impl Queue {
         Ok(event)
     }
 
-    /// Between host memory and a run of a buffer: where it begins, and how long it is.
+    /// Transfers between host memory and contiguous bytes of a buffer, given by offset and length.
     ///
     /// # Safety
-    /// The run lies within the buffer; the host memory has as many bytes and stays until the event ends.
+    /// The bytes lie within the buffer. The host memory has as many bytes and is kept until the event ends.
     pub(super) unsafe fn transfer_run(
         &self,
         way: Way,
@@ -109,7 +110,7 @@ impl Queue {
         wait: &WaitList<'_>,
     ) -> Result<Event, Status> {
         let mut event: cl_event = null_mut();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees this.
         check(unsafe {
             match way {
                 Way::ToDevice => cl!(clEnqueueWriteBuffer(
@@ -136,11 +137,11 @@ impl Queue {
                 )),
             }
         })?;
-        // SAFETY: the driver just gave the event; who keeps the memory is the caller's.
+        // SAFETY: the driver has just returned the event; the caller keeps the memory alive.
         Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 
-    /// Between packed host memory and rows of a buffer.
+    /// Transfers between packed host memory and rows of a buffer.
     ///
     /// # Safety
     /// As for [`Queue::transfer_run`].
@@ -153,7 +154,7 @@ impl Queue {
         wait: &WaitList<'_>,
     ) -> Result<Event, Status> {
         let mut event: cl_event = null_mut();
-        // SAFETY: the caller's promise; the host side is packed.
+        // SAFETY: the caller guarantees the pointers; the host side is packed.
         check(unsafe {
             match way {
                 Way::ToDevice => cl!(clEnqueueWriteBufferRect(
@@ -190,15 +191,15 @@ impl Queue {
                 )),
             }
         })?;
-        // SAFETY: the driver just gave the event; who keeps the memory is the caller's.
+        // SAFETY: the driver has just returned the event; the caller keeps the memory alive.
         Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 
-    /// Copies between regions of one shape (see [`common_shape`]). What the driver refuses although it is right may go
-    /// [by way of host memory](Queue::copy_by_host).
+    /// Copies between regions of one shape (see [`common_shape`]). If the driver wrongly refuses a copy,
+    /// [`Queue::copy_by_host`] can do it.
     ///
     /// # Errors
-    /// What the driver says; `CL_INVALID_VALUE` for regions that leave their buffers or differ in shape.
+    /// The driver's error; `CL_INVALID_VALUE` for regions that exceed their buffers or differ in shape.
     pub fn copy(
         &self,
         (source, from): (&Buffer, &Region),
@@ -248,14 +249,14 @@ impl Queue {
             }
         };
         check(status)?;
-        // SAFETY: the driver just gave the event; no host memory is concerned.
+        // SAFETY: the driver has just returned the event; no host memory is involved.
         Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 
-    /// Fills `size` bytes from `offset`, in pieces that every driver can take.
+    /// Fills `size` bytes from `offset`, in pieces that every driver can handle.
     ///
     /// # Errors
-    /// What the driver says; `CL_INVALID_VALUE` when the range leaves the buffer.
+    /// The driver's error; `CL_INVALID_VALUE` if the range exceeds the buffer.
     pub fn fill(
         &self,
         buffer: &Buffer,
@@ -279,6 +280,8 @@ impl Queue {
             pieces.push(self.fill_piece(buffer, pattern, offset + done, length, wait)?);
             done += length;
         }
+        // In an in-order queue the last piece ends after all others. Otherwise a marker waits for all of
+        // them.
         match pieces.pop() {
             Some(last) if pieces.is_empty() || !self.out_of_order => Ok(last),
             Some(last) => self.marker(&pieces.iter().chain([&last]).collect()),
@@ -309,14 +312,14 @@ impl Queue {
                 &raw mut event
             ))
         })?;
-        // SAFETY: the driver just gave the event; no host memory is concerned.
+        // SAFETY: the driver has just returned the event; no host memory is involved.
         Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 
     /// `clEnqueueMigrateMemObjects`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn migrate(
         &self,
         buffers: &[&Buffer],
@@ -326,7 +329,7 @@ impl Queue {
         let list: Vec<_> = buffers.iter().map(|b| b.raw).collect();
         let count = u32::try_from(list.len()).map_err(|_| INVALID_VALUE)?;
         let mut event: cl_event = null_mut();
-        // SAFETY: a list of `count` live buffers.
+        // SAFETY: the list contains `count` live buffers.
         check(unsafe {
             cl!(clEnqueueMigrateMemObjects(
                 self.raw,
@@ -338,7 +341,7 @@ impl Queue {
                 &raw mut event
             ))
         })?;
-        // SAFETY: the driver just gave the event; no host memory is concerned.
+        // SAFETY: the driver has just returned the event; no host memory is involved.
         Ok(unsafe { Event::adopt(event, None, self.home()) })
     }
 }

@@ -1,4 +1,4 @@
-//! To the device manager: HTTP/2 over TCP, with TLS where the settings name a CA.
+//! Connects to the device manager: HTTP/2 over TCP, with TLS if the settings name a CA.
 
 use std::io;
 use std::time::Duration;
@@ -16,48 +16,49 @@ use crate::config::ManagerAddress;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// The manager cannot be reached.
+/// The connection to the manager failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotDialled {
-    #[error("it cannot be reached: {0}")]
+    #[error("the device manager cannot be reached: {0}")]
     Io(#[from] io::Error),
-    #[error("no connection within {} s", CONNECT_WITHIN.as_secs())]
+    #[error("the device manager did not accept a connection within {} s", CONNECT_WITHIN.as_secs())]
     TooSlow,
     #[error(transparent)]
     Tls(#[from] NotSecured),
-    #[error("it speaks no HTTP/2: {0}")]
+    #[error("the device manager's port does not use HTTP/2: {0}")]
     Http2(#[from] tonic::transport::Error),
 }
 
 impl NotDialled {
-    /// What to do about it, where it is told by what is wrong.
+    /// Returns advice on how to fix the error, if the error determines it.
     pub(super) fn cure(&self) -> Option<&'static str> {
         let NotDialled::Tls(not) = self else {
             return None;
         };
         if matches!(not, NotSecured::InTheClear) {
             return Some(
-                "that is a device manager without TLS, or another port: give it a certificate ([tls] in manager.toml)",
+                "the device manager does not use TLS, or this is another service's port; configure [tls] in \
+                 manager.toml, or correct the address",
             );
         }
         Some(match not.bad_certificate()? {
             BadCertificate::OtherCa => {
-                "another CA has signed the device manager's certificate: name the one that did (--manager-ca, [manager] ca \
+                "the device manager's certificate was signed by another CA; set that one (--manager-ca, [manager] ca \
                  in daemon.toml)"
             }
             BadCertificate::OtherName => {
-                "call the device manager by a name of its certificate (--manager, [manager] address in daemon.toml), or make \
-                 it one with that name (causeway certs node NAME --address HOST)"
+                "the device manager's certificate does not contain this name; use a name in it (--manager, [manager] \
+                 address in daemon.toml), or issue one with this name (causeway certs node NAME --address HOST)"
             }
             BadCertificate::OtherTime => {
-                "make the device manager a new certificate (causeway certs node NAME; [tls] in manager.toml), and see \
-                 whether the clocks of both are right"
+                "the device manager's certificate is not valid now; check the clocks of both machines, or issue a new \
+                 one (causeway certs node NAME; [tls] in manager.toml)"
             }
         })
     }
 }
 
-/// A connection to the manager.
+/// Opens a connection to the manager.
 pub(super) async fn dial(
     address: &ManagerAddress,
     tls: Option<&ClientTls>,
@@ -84,19 +85,20 @@ where
     let once = Mutex::new(Some(TokioIo::new(stream)));
     let endpoint = over_connection("http://causeway.manager");
     let connector = tower::service_fn(move |_| {
-        // A second call wants to reconnect, which is not this channel's business.
+        // tonic calls the connector again to reconnect. This channel never reconnects: a new link dials
+        // anew.
         let stream = once.lock().take();
         std::future::ready(stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)))
     });
     Ok(endpoint.connect_with_connector(connector).await?)
 }
 
-/// Says who calls.
+/// Adds the node's token to a request.
 pub(super) fn authorize<T>(request: &mut tonic::Request<T>, token: Option<&Token>) {
     let Some(token) = token else {
         return;
     };
-    // All of a token's characters may be in a header.
+    // All characters of a token are valid in a header, so this does not fail.
     if let Ok(mut value) = MetadataValue::try_from(format!("Bearer {}", token.reveal())) {
         value.set_sensitive(true);
         request.metadata_mut().insert("authorization", value);
@@ -125,12 +127,12 @@ mod tests {
         (certificate, key)
     }
 
-    /// A manager that has said its settings, and then nothing any more.
+    /// Plays a manager that sends its HTTP/2 settings and then nothing more.
     async fn fall_silent(mut stream: tokio::io::DuplexStream) {
         const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
         stream.write_all(&SETTINGS).await.unwrap();
         let mut heard = Vec::new();
-        // Until it is hung up on.
+        // Reads until the node closes the connection.
         stream.read_to_end(&mut heard).await.unwrap();
         assert!(heard.starts_with(b"PRI * HTTP/2.0"));
     }
@@ -186,7 +188,7 @@ mod tests {
         serving.await.unwrap();
     }
 
-    /// What to do about a manager that shows this certificate, in words of the settings.
+    /// Returns the advice for a manager that presents this certificate.
     async fn cure_of(folder: &Path, ca: &Issued, shown: &Issued) -> Option<&'static str> {
         let (certificate, key) = write(folder, "shown", shown);
         let server = ServerTls::load(&certificate, &key, ClientCertificates::None).unwrap();
@@ -217,14 +219,14 @@ mod tests {
         let at = |name: &str, valid| authority.node(&[name.to_owned()], valid).unwrap();
         let good = at("127.0.0.1", valid.clone());
         let (elsewhere, late) = (at("10.0.0.1", valid), at("127.0.0.1", over));
-        for (ca, shown, word) in [
+        for (ca, shown, message) in [
             (&other, &good, "--manager-ca"),
             (&alike, &good, "--manager-ca"),
             (&ca, &elsewhere, "--manager,"),
             (&ca, &late, "clocks"),
         ] {
             let cure = cure_of(folder.path(), ca, shown).await.unwrap();
-            assert!(cure.contains(word), "{cure}");
+            assert!(cure.contains(message), "{cure}");
         }
     }
 }

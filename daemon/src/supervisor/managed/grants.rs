@@ -1,38 +1,40 @@
-//! What the device manager has granted: which lease may have which units, and who uses it now. Pure.
+//! The grants of the device manager: which lease may use which units, and which sessions use it now. Pure.
 //!
-//! The shell tells it what the manager says ([`Grants::grant`], [`Grants::withdraw`], [`Grants::welcomed`],
-//! [`Grants::heard`]), what sessions do ([`Grants::admit`], [`Grants::opened`], [`Grants::left`]) and that time
-//! has passed ([`Grants::tick`]), and carries out the [`Action`]s. It reports a lease as it is
-//! ([`Grants::running`]) when it joins anew, so words that were lost with a connection need not be kept.
+//! The shell reports events: messages of the manager ([`Grants::grant`], [`Grants::withdraw`],
+//! [`Grants::welcomed`], [`Grants::heard`]), sessions ([`Grants::admit`], [`Grants::opened`],
+//! [`Grants::left`]) and the passing of time ([`Grants::tick`]). It carries out the [`Action`]s that
+//! result. When it joins a manager, it reports the current state of each lease ([`Grants::running`]).
+//! Reports that were lost with an earlier connection therefore need not be kept.
 //!
-//! What it is not: no sockets, clocks or signatures are in it. Invariants: a unit is in at most one lease; a
-//! lease leaves the table, and its units become free, only when no session has a place in it; no grant is taken
-//! that is older than the newest seen for one of its units, or older than the manager's word at a welcome.
+//! This module contains no sockets, clocks or signatures. Invariants: a unit is in at most one lease. A
+//! lease leaves the table, and its units become free, only when no session has a place in it. A grant is
+//! refused if it is older than the newest one seen for its lease or one of its units. It is also refused if
+//! it is older than the manager's latest welcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::name::{DeviceAt, Epoch, GrantedUnit, LeaseId, PlaceNumber, Time, Unit};
-use super::word::{
-    Action, Admitted, Claimed, Grant, NotAdmitted, NotGranted, Offered, Running, Why, Word,
+use super::message::{
+    Action, Admitted, Claimed, Grant, Message, NotAdmitted, NotGranted, Offered, Running, Why,
 };
+use super::name::{DeviceAt, Epoch, GrantedUnit, LeaseId, PlaceNumber, Time, Unit};
 
-/// Why a lease ends that is withdrawn without a reason.
-const WITHDRAWN: &str = "the device manager has withdrawn it";
-/// Withdrawals of grants that never came, to be remembered.
+/// Reason for the end of a lease that is withdrawn without a reason.
+const WITHDRAWN: &str = "the device manager withdrew the lease";
+/// Maximum number of remembered withdrawals whose grants may still arrive.
 const VOID: usize = 4096;
-/// Devices of a lease on one node: what an assignment to a worker has room for.
+/// Maximum number of devices of a lease on one node, limited by the assignment to a worker.
 pub(crate) const MAX_DEVICES: usize = crate::handover::MAX_LEASED;
 
 #[derive(Debug)]
 struct Lease {
     grant: Grant,
-    /// Identities of its devices when it was granted.
+    /// Identities of the lease's devices at the time of the grant.
     identities: BTreeMap<DeviceAt, u64>,
     until: Option<Time>,
     ending: Option<Why>,
-    /// Of the latest withdrawal; what is said when it is done.
+    /// Epoch of the latest withdrawal; reported when the withdrawal is complete.
     withdrawal: Option<Epoch>,
-    /// Of sessions; whether they are open.
+    /// Places of sessions; `true` if the session is open.
     places: BTreeMap<PlaceNumber, bool>,
 }
 
@@ -52,28 +54,28 @@ impl Lease {
     }
 }
 
-/// The table.
+/// The table of leases.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     offered: BTreeMap<DeviceAt, Offered>,
     leases: BTreeMap<LeaseId, Lease>,
-    /// The newest epoch seen for each unit.
+    /// Newest epoch seen for each unit.
     newest: BTreeMap<Unit, Epoch>,
-    /// Grants up to this one that are not in the table are void.
+    /// Grants up to this epoch are void unless they are in the table.
     fence: Epoch,
-    /// Up to which grants of a lease were withdrawn.
+    /// For each lease, the epoch up to which its grants were withdrawn.
     void: BTreeMap<LeaseId, Epoch>,
-    /// When the manager was last known to be there.
+    /// Latest time at which the manager was known to be present.
     heard: Time,
     draining: bool,
-    /// The daemon was told to end.
+    /// Set when the daemon was asked to end.
     stopping: bool,
     last_place: u64,
     taken: u64,
 }
 
 impl Grants {
-    /// The node's devices are these now. Leases of what is not the same any more end.
+    /// Sets the node's devices. Ends leases of devices that are gone or have changed.
     pub(crate) fn offer(&mut self, offered: BTreeMap<DeviceAt, Offered>) -> Vec<Action> {
         self.offered = offered;
         let offered = &self.offered;
@@ -96,8 +98,8 @@ impl Grants {
             .collect()
     }
 
-    /// A manager answers: what it granted up to `fence` and this node does not have is void. `asked` is when it
-    /// was asked.
+    /// Handles the welcome of a manager. Grants up to `fence` that this node does not have become void.
+    /// `asked` is the time at which the node sent its hello.
     pub(crate) fn welcomed(&mut self, asked: Time, fence: Epoch) {
         self.heard(asked);
         self.fence = self.fence.max(fence);
@@ -105,37 +107,38 @@ impl Grants {
         self.void.retain(|_, epoch| *epoch > fence);
     }
 
-    /// Whether a manager that says this is older than one that was heard before: its store was set back.
+    /// Returns whether the manager knows less than this node has seen, which means that its store was
+    /// restored from an older state.
     pub(crate) fn is_set_back(&self, fence: Epoch) -> bool {
         fence < self.fence || self.newest.values().any(|newest| *newest > fence)
     }
 
-    /// The manager has answered what was said at `asked`.
+    /// Notes that the manager has answered a message that was sent at `asked`.
     pub(crate) fn heard(&mut self, asked: Time) {
         self.heard = self.heard.max(asked);
     }
 
-    /// The manager wants no new leases here, or wants them again.
+    /// Sets whether the manager is draining this node, so that no new leases start here.
     pub(crate) fn drain(&mut self, draining: bool) {
         self.draining = draining;
     }
 
-    /// Whether the manager wants no new leases here.
+    /// Returns whether the manager is draining this node.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining
     }
 
-    /// The daemon was told to end: it takes no grant any more.
+    /// Notes that the daemon was asked to end: it accepts no more grants.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
     }
 
-    /// Whether the daemon was told to end.
+    /// Returns whether the daemon was asked to end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping
     }
 
-    /// The daemon ends: so do all leases.
+    /// Ends all leases, because the daemon ends.
     pub(crate) fn end_all(&mut self) -> Vec<Action> {
         let all: Vec<_> = self.leases.keys().copied().collect();
         all.into_iter()
@@ -143,19 +146,19 @@ impl Grants {
             .collect()
     }
 
-    /// A lease is to be served. Said twice, it is acknowledged twice and begins once.
+    /// Accepts or refuses a grant. A repeated grant is acknowledged again and changes nothing.
     pub(crate) fn grant(&mut self, now: Time, grant: Grant) -> Vec<Action> {
         let (lease, epoch) = (grant.lease, grant.epoch);
         let held = self.leases.get(&lease);
         if held.is_some_and(|held| held.grant.epoch == epoch && held.ending.is_none()) {
-            return vec![Action::Say(lease, epoch, Word::Acknowledged)];
+            return vec![Action::Report(lease, epoch, Message::Acknowledged)];
         }
         let mut actions = Vec::new();
-        let word = match self.take(now, grant, &mut actions) {
-            Ok(()) => Word::Acknowledged,
-            Err(refused) => Word::Refused(refused),
+        let message = match self.take(now, grant, &mut actions) {
+            Ok(()) => Message::Acknowledged,
+            Err(refused) => Message::Refused(refused),
         };
-        actions.push(Action::Say(lease, epoch, word));
+        actions.push(Action::Report(lease, epoch, message));
         actions
     }
 
@@ -187,8 +190,8 @@ impl Grants {
         if self.stopping {
             return Err(NotGranted::Stopping);
         }
-        // The manager has numbered them anew, so it believes them free: whoever has them is fenced off, whether
-        // or not this grant can be served already.
+        // The manager has assigned a new epoch to these units, so it considers them free. Earlier leases of
+        // them are fenced off, even if this grant cannot be served yet.
         for of in &grant.units {
             self.newest.insert(of.unit, grant.epoch);
         }
@@ -210,7 +213,8 @@ impl Grants {
         Ok(())
     }
 
-    /// Ends who has the units, or the lease by an earlier grant.
+    /// Ends the leases that have one of the units, and an earlier grant of the same lease. Fails if one of
+    /// them is still in use.
     fn make_room(&mut self, grant: &Grant, actions: &mut Vec<Action>) -> Result<(), NotGranted> {
         let in_way = |lease: &Lease| {
             lease.grant.lease == grant.lease || grant.units.iter().any(|of| lease.has(of.unit))
@@ -229,7 +233,7 @@ impl Grants {
         }
     }
 
-    /// A lease is to be served no more, by any grant up to this, for this reason; it may be empty.
+    /// Withdraws a lease: grants of it up to `epoch` are no longer served. `reason` may be empty.
     pub(crate) fn withdraw(&mut self, id: LeaseId, epoch: Epoch, reason: &str) -> Vec<Action> {
         self.remember_void(id, epoch);
         match self.leases.get_mut(&id) {
@@ -238,8 +242,8 @@ impl Grants {
                 let reason = Some(reason).filter(|reason| !reason.is_empty());
                 self.end(id, Why::Withdrawn(reason.unwrap_or(WITHDRAWN).into()))
             }
-            // Of an earlier grant, which is over.
-            Some(_) | None => vec![Action::Say(id, epoch, Word::Withdrawn)],
+            // The withdrawal is about an earlier grant, which has already ended.
+            Some(_) | None => vec![Action::Report(id, epoch, Message::Withdrawn)],
         }
     }
 
@@ -252,14 +256,15 @@ impl Grants {
         if self.void.len() > VOID
             && let Some((oldest, epoch)) = self.void.iter().min_by_key(|(_, epoch)| **epoch)
         {
-            // Thousands of later withdrawals have come since: no grant is under way for that long.
+            // Thousands of withdrawals have arrived since, and no grant is in flight for that long. The
+            // fence may therefore cover it.
             let (oldest, epoch) = (*oldest, *epoch);
             self.void.remove(&oldest);
             self.fence = self.fence.max(epoch);
         }
     }
 
-    /// Lets nobody into a lease any more, and its sessions end.
+    /// Closes a lease to new sessions and ends its sessions.
     fn end(&mut self, id: LeaseId, why: Why) -> Vec<Action> {
         let Some(lease) = self.leases.get_mut(&id) else {
             return Vec::new();
@@ -268,7 +273,7 @@ impl Grants {
             return self.finish(id).into_iter().collect();
         }
         if lease.ending.replace(why.clone()).is_some() {
-            // Its sessions were told.
+            // The sessions were asked to end before.
             return Vec::new();
         }
         let places = lease.places.keys().copied().collect();
@@ -278,7 +283,7 @@ impl Grants {
     fn finish(&mut self, id: LeaseId) -> Option<Action> {
         let lease = self.leases.remove(&id)?;
         let epoch = lease.withdrawal.unwrap_or(lease.grant.epoch);
-        Some(Action::Say(id, epoch, Word::Withdrawn))
+        Some(Action::Report(id, epoch, Message::Withdrawn))
     }
 
     /// Gives a session a place in the lease that its client claims.
@@ -297,7 +302,7 @@ impl Grants {
         Ok(Admitted { place, devices })
     }
 
-    /// What the client of a claim may use: each device with the lease's bytes on it; 0: no limit.
+    /// Returns the devices that a claim may use, each with the lease's memory on it in bytes; 0: no limit.
     ///
     /// # Errors
     /// [`NotAdmitted`].
@@ -312,11 +317,13 @@ impl Grants {
             .ok_or(NotAdmitted::Unknown)?;
         match claimed.epoch.cmp(&lease.grant.epoch) {
             std::cmp::Ordering::Less => return Err(NotAdmitted::Stale),
-            // A newer one would have been acknowledged here first.
+            // If a newer grant was valid, this node would have acknowledged it before the client got its
+            // credential.
             std::cmp::Ordering::Greater => return Err(NotAdmitted::Unknown),
             std::cmp::Ordering::Equal => {}
         }
         let ending = lease.ending.clone();
+        // `tick` may run late, so the deadline is checked here as well.
         if let Some(why) = ending.or_else(|| self.overdue(lease, now)) {
             return Err(NotAdmitted::Ended(why));
         }
@@ -337,7 +344,7 @@ impl Grants {
         Ok(devices)
     }
 
-    /// The session has its worker.
+    /// Notes that the session has a worker. Ends the session at once if its lease has ended meanwhile.
     pub(crate) fn opened(&mut self, place: PlaceNumber) -> Vec<Action> {
         let Some(lease) = self.of(place) else {
             return vec![Action::End(vec![place], None)];
@@ -350,7 +357,7 @@ impl Grants {
         actions
     }
 
-    /// The session is no more, or never was: its worker is gone.
+    /// Notes that the session has ended or was never opened, and that it has no worker any more.
     pub(crate) fn left(&mut self, place: PlaceNumber) -> Vec<Action> {
         let Some(lease) = self.of(place) else {
             return Vec::new();
@@ -372,7 +379,7 @@ impl Grants {
         leases.find(|lease| lease.places.contains_key(&place))
     }
 
-    /// Time has passed.
+    /// Ends the leases whose deadlines have passed.
     pub(crate) fn tick(&mut self, now: Time) -> Vec<Action> {
         let serving = self
             .leases
@@ -386,7 +393,7 @@ impl Grants {
             .collect()
     }
 
-    /// When [`Grants::tick`] has something to do next.
+    /// Returns the next time at which [`Grants::tick`] has something to do.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let serving = self.leases.values().filter(|lease| lease.ending.is_none());
         serving.map(|lease| lease.deadline(self.heard)).min()
@@ -402,17 +409,18 @@ impl Grants {
         }
     }
 
-    /// Leases that were taken, ever.
+    /// Returns the number of grants accepted since the daemon started.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Whether a lease is in the table.
+    /// Returns whether a lease is in the table.
     pub(crate) fn has(&self, lease: LeaseId) -> bool {
         self.leases.contains_key(&lease)
     }
 
-    /// What the manager is told when the node joins: also what is ending, because its units are not free yet.
+    /// Returns the leases to report when the node joins. They include leases that are ending, because their
+    /// units are not free yet.
     pub(crate) fn running(&self) -> Vec<Running> {
         let running = |(id, lease): (&LeaseId, &Lease)| Running {
             lease: *id,
@@ -424,14 +432,14 @@ impl Grants {
 }
 
 fn said(lease: &Lease) -> Action {
-    Action::Say(
+    Action::Report(
         lease.grant.lease,
         lease.grant.epoch,
-        Word::Sessions(lease.sessions()),
+        Message::Sessions(lease.sessions()),
     )
 }
 
-/// Of two shares of a device: together, or without limit.
+/// Adds the memory of two shares of a device; 0 means no limit.
 fn all_of(one: u64, other: u64) -> u64 {
     if one == 0 || other == 0 {
         0
@@ -450,24 +458,22 @@ fn check(grant: &Grant) -> Result<(), NotGranted> {
     let mut units: Vec<_> = grant.units.iter().map(|of| of.unit).collect();
     units.sort_unstable();
     if units.is_empty() {
-        return Err(NotGranted::Malformed("it has no unit"));
+        return Err(NotGranted::Malformed("the grant names no unit"));
     }
     if units.windows(2).any(|two| two[0] == two[1]) {
-        return Err(NotGranted::Malformed("it names a unit twice"));
+        return Err(NotGranted::Malformed("the grant names a unit twice"));
     }
     units.dedup_by_key(|unit| unit.device);
     if units.len() > MAX_DEVICES {
         return Err(NotGranted::Malformed(
-            "it has more devices than a session can have",
+            "the grant has more devices than a session can have",
         ));
     }
     if grant.user.is_empty() {
-        return Err(NotGranted::Malformed("it has no user"));
+        return Err(NotGranted::Malformed("the grant names no user"));
     }
     if grant.autonomy.is_zero() {
-        return Err(NotGranted::Malformed(
-            "it ends with the next silence (no autonomy)",
-        ));
+        return Err(NotGranted::Malformed("the grant has no autonomy time"));
     }
     Ok(())
 }

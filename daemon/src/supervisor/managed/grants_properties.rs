@@ -1,4 +1,4 @@
-//! [`super`]'s properties: what holds after any order of events.
+//! Properties of [`super`] that hold after any order of events.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::tests::*;
 use super::*;
 
-/// Something that happens.
+/// An event of the manager, of a session or of time.
 #[derive(Clone, Debug)]
 enum Event {
     Grant(u8, u64, Vec<Unit>, Option<u64>),
@@ -41,12 +41,12 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 0..80)
 }
 
-/// The table, and what the world around it has seen.
+/// The table, and a model of what its environment has seen.
 #[derive(Default)]
 struct World {
     grants: Grants,
     now: Time,
-    /// Places of sessions, open or not, in the order in which they came.
+    /// Places of sessions in the order of their admission; `true` if the session is open.
     places: Vec<(PlaceNumber, LeaseId, bool)>,
     told_to_end: BTreeSet<PlaceNumber>,
     /// The newest epoch that was acknowledged for each unit.
@@ -58,7 +58,7 @@ impl World {
         for action in actions {
             match action {
                 Action::End(places, _) => self.told_to_end.extend(places),
-                Action::Say(id, epoch, Word::Withdrawn) => {
+                Action::Report(id, epoch, Message::Withdrawn) => {
                     let held = self.grants.leases.get(&id);
                     assert!(held.is_none_or(|held| held.grant.epoch > epoch));
                     let mut places = self.places.iter();
@@ -67,7 +67,7 @@ impl World {
                         "withdrawn, and a session has it"
                     );
                 }
-                Action::Say(..) => {}
+                Action::Report(..) => {}
             }
         }
     }
@@ -80,7 +80,7 @@ impl World {
                 let held = self.grants.leases.get(&grant.lease);
                 let is_new = held.is_none_or(|held| held.grant.epoch != grant.epoch);
                 let actions = self.grants.grant(self.now, grant);
-                let acknowledged = say(n, epoch, Word::Acknowledged);
+                let acknowledged = report(n, epoch, Message::Acknowledged);
                 if is_new && actions.contains(&acknowledged) {
                     for unit in units {
                         let before = self.acknowledged.insert(unit, Epoch(epoch));

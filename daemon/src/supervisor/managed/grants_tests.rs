@@ -1,4 +1,4 @@
-//! [`super`]'s tests, case by case.
+//! Tests of [`super`], case by case.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(super) fn lease(n: u8) -> LeaseId {
     LeaseId([n; 16])
 }
 
-/// Two whole devices, and one of three shares.
+/// Two devices that are not shared, and one with three shares.
 pub(super) fn offered(identity: u64) -> BTreeMap<DeviceAt, Offered> {
     let shares = [1, 1, 3];
     (0..)
@@ -68,24 +68,24 @@ pub(super) fn claim(n: u8, epoch: u64, units: &[Unit]) -> Claimed {
     }
 }
 
-pub(super) fn say(n: u8, epoch: u64, word: Word) -> Action {
-    Action::Say(lease(n), Epoch(epoch), word)
+pub(super) fn report(n: u8, epoch: u64, message: Message) -> Action {
+    Action::Report(lease(n), Epoch(epoch), message)
 }
 
 fn refused(n: u8, epoch: u64, why: NotGranted) -> Vec<Action> {
-    vec![say(n, epoch, Word::Refused(why))]
+    vec![report(n, epoch, Message::Refused(why))]
 }
 
 /// A table with lease 1 on device 0, with one open session.
 fn in_use() -> (Grants, PlaceNumber) {
     let mut grants = table();
     let taken = grants.grant(at(0), grant(1, 11, &[unit(0, 0)]));
-    assert_eq!(taken, [say(1, 11, Word::Acknowledged)]);
+    assert_eq!(taken, [report(1, 11, Message::Acknowledged)]);
     let admitted = grants.admit(at(1), &claim(1, 11, &[unit(0, 0)])).unwrap();
     assert_eq!(admitted.devices, [(device(0), 0)].into());
     assert_eq!(
         grants.opened(admitted.place),
-        [say(1, 11, Word::Sessions(1))]
+        [report(1, 11, Message::Sessions(1))]
     );
     (grants, admitted.place)
 }
@@ -97,7 +97,7 @@ fn a_grant_said_twice_begins_once() {
     first.limit = Some(Duration::from_secs(10));
     grants.grant(at(0), first.clone());
     let again = grants.grant(at(9), first);
-    assert_eq!(again, [say(1, 11, Word::Acknowledged)]);
+    assert_eq!(again, [report(1, 11, Message::Acknowledged)]);
     assert_eq!(grants.next_deadline(), Some(at(10)), "its time runs on");
 }
 
@@ -138,7 +138,11 @@ fn what_is_not_there_or_makes_no_sense_is_refused() {
         assert!(
             matches!(
                 said[..],
-                [Action::Say(_, _, Word::Refused(NotGranted::Malformed(_)))]
+                [Action::Report(
+                    _,
+                    _,
+                    Message::Refused(NotGranted::Malformed(_))
+                )]
             ),
             "{said:?}"
         );
@@ -148,8 +152,8 @@ fn what_is_not_there_or_makes_no_sense_is_refused() {
     assert_eq!(said, refused(1, 11, NotGranted::Draining));
     grants.drain(false);
     let said = grants.grant(at(0), grant(1, 11, &[unit(1, 0)]));
-    assert_eq!(said, [say(1, 11, Word::Acknowledged)]);
-    // A daemon that ends takes none, whatever the manager says.
+    assert_eq!(said, [report(1, 11, Message::Acknowledged)]);
+    // A daemon that ends accepts no grant, whether or not the manager drains it.
     grants.stop();
     grants.drain(false);
     let said = grants.grant(at(0), grant(2, 12, &[unit(2, 0)]));
@@ -165,19 +169,19 @@ fn late_grants_are_void() {
     grants.grant(at(0), grant(1, 15, &[unit(0, 0)]));
     assert_eq!(
         grants.withdraw(lease(1), Epoch(15), "over"),
-        [say(1, 15, Word::Withdrawn)]
+        [report(1, 15, Message::Withdrawn)]
     );
     let said = grants.grant(at(0), grant(2, 14, &[unit(0, 0)]));
     assert_eq!(said, stale(2, 14), "older than the unit's newest");
-    // A withdrawal that is faster than its grant.
+    // The withdrawal arrives before its grant.
     assert_eq!(
         grants.withdraw(lease(3), Epoch(20), "over"),
-        [say(3, 20, Word::Withdrawn)]
+        [report(3, 20, Message::Withdrawn)]
     );
     let said = grants.grant(at(0), grant(3, 20, &[unit(1, 0)]));
     assert_eq!(said, stale(3, 20));
     let said = grants.grant(at(0), grant(3, 21, &[unit(1, 0)]));
-    assert_eq!(said, [say(3, 21, Word::Acknowledged)]);
+    assert_eq!(said, [report(3, 21, Message::Acknowledged)]);
 }
 
 fn withdrawn() -> Why {
@@ -189,7 +193,7 @@ fn a_withdrawal_without_a_reason_has_one() {
     let (mut grants, _) = in_use();
     grants.withdraw(lease(1), Epoch(12), "");
     let refused = grants.admit(at(1), &claim(1, 11, &[unit(0, 0)]));
-    let said = "the lease is over: the device manager has withdrawn it";
+    let said = "the lease has ended: the device manager withdrew the lease";
     assert_eq!(refused.unwrap_err().to_string(), said);
 }
 
@@ -213,7 +217,10 @@ fn a_withdrawn_lease_is_gone_when_its_last_session_is() {
         "its units are not free while a worker lives"
     );
     let said = grants.left(place);
-    let gone = [say(1, 11, Word::Sessions(0)), say(1, 12, Word::Withdrawn)];
+    let gone = [
+        report(1, 11, Message::Sessions(0)),
+        report(1, 12, Message::Withdrawn),
+    ];
     assert_eq!(said, gone);
     assert!(grants.running().is_empty() && grants.left(place).is_empty());
 }
@@ -222,7 +229,7 @@ fn a_withdrawn_lease_is_gone_when_its_last_session_is() {
 fn a_withdrawal_of_an_earlier_grant_leaves_the_later_one() {
     let (mut grants, _) = in_use();
     let said = grants.withdraw(lease(1), Epoch(10), "over");
-    assert_eq!(said, [say(1, 10, Word::Withdrawn)]);
+    assert_eq!(said, [report(1, 10, Message::Withdrawn)]);
     assert_eq!(grants.running()[0].sessions, 1);
 }
 
@@ -230,7 +237,7 @@ fn a_withdrawal_of_an_earlier_grant_leaves_the_later_one() {
 fn a_newer_grant_of_a_unit_ends_who_has_it_and_waits_for_that() {
     let (mut grants, place) = in_use();
     let said = grants.grant(at(1), grant(2, 12, &[unit(0, 0), unit(1, 0)]));
-    let in_the_way = say(2, 12, Word::Refused(NotGranted::InUse(lease(1))));
+    let in_the_way = report(2, 12, Message::Refused(NotGranted::InUse(lease(1))));
     assert_eq!(
         said,
         [Action::End(vec![place], Some(Why::Fenced)), in_the_way]
@@ -241,10 +248,13 @@ fn a_newer_grant_of_a_unit_ends_who_has_it_and_waits_for_that() {
     );
     grants.left(place);
     let said = grants.grant(at(1), grant(2, 13, &[unit(0, 0), unit(1, 0)]));
-    assert_eq!(said, [say(2, 13, Word::Acknowledged)]);
-    // Nobody uses it: room is made at once.
+    assert_eq!(said, [report(2, 13, Message::Acknowledged)]);
+    // The lease has no session, so it ends at once.
     let said = grants.grant(at(1), grant(3, 14, &[unit(1, 0)]));
-    let both = [say(2, 13, Word::Withdrawn), say(3, 14, Word::Acknowledged)];
+    let both = [
+        report(2, 13, Message::Withdrawn),
+        report(3, 14, Message::Acknowledged),
+    ];
     assert_eq!(said, both);
 }
 
@@ -252,14 +262,20 @@ fn a_newer_grant_of_a_unit_ends_who_has_it_and_waits_for_that() {
 fn several_sessions_share_a_lease_and_its_end_is_told_when_the_last_has_left() {
     let (mut grants, first) = in_use();
     let second = grants.admit(at(1), &claim(1, 11, &[unit(0, 0)])).unwrap();
-    assert_eq!(grants.opened(second.place), [say(1, 11, Word::Sessions(2))]);
+    assert_eq!(
+        grants.opened(second.place),
+        [report(1, 11, Message::Sessions(2))]
+    );
     let failed = grants.admit(at(1), &claim(1, 11, &[unit(0, 0)])).unwrap();
     assert!(
         grants.left(failed.place).is_empty(),
         "one that was never open is not told"
     );
-    assert_eq!(grants.left(first), [say(1, 11, Word::Sessions(1))]);
-    assert_eq!(grants.left(second.place), [say(1, 11, Word::Sessions(0))]);
+    assert_eq!(grants.left(first), [report(1, 11, Message::Sessions(1))]);
+    assert_eq!(
+        grants.left(second.place),
+        [report(1, 11, Message::Sessions(0))]
+    );
     assert_eq!(
         grants.running().len(),
         1,
@@ -283,7 +299,7 @@ fn a_session_that_opens_while_its_lease_ends_ends_too() {
     assert_eq!(
         said,
         [
-            say(1, 11, Word::Sessions(1)),
+            report(1, 11, Message::Sessions(1)),
             Action::End(vec![place], Some(withdrawn()))
         ]
     );
@@ -305,13 +321,13 @@ fn time_ends_a_lease_and_so_does_silence() {
         Err(ended),
         "also when the clock is late to say so"
     );
-    assert_eq!(grants.tick(at(70)), [say(1, 11, Word::Withdrawn)]);
+    assert_eq!(grants.tick(at(70)), [report(1, 11, Message::Withdrawn)]);
     assert_eq!(grants.next_deadline(), Some(at(600)));
     grants.heard(at(50));
     grants.heard(at(40));
     assert_eq!(grants.next_deadline(), Some(at(650)));
     assert!(grants.tick(at(649)).is_empty());
-    assert_eq!(grants.tick(at(650)), [say(2, 12, Word::Withdrawn)]);
+    assert_eq!(grants.tick(at(650)), [report(2, 12, Message::Withdrawn)]);
     assert_eq!(grants.next_deadline(), None);
 }
 
@@ -340,7 +356,7 @@ fn leases_of_devices_that_are_others_now_end() {
         said,
         [
             Action::End(vec![place], Some(Why::DevicesChanged)),
-            say(2, 12, Word::Withdrawn)
+            report(2, 12, Message::Withdrawn)
         ]
     );
 }

@@ -1,8 +1,9 @@
-//! The node's uuid, kept: a device manager knows a node that was started anew by it, and that its leases are over.
+//! The persistent uuid of a managed node. The device manager recognizes a restarted node by it, and then
+//! knows that the leases of the earlier run have ended.
 //!
-//! What is kept is a random seed; the uuid is a digest of it and of the machine's id, so that a machine that was
-//! cloned, and got an id of its own, is another node. A daemon that finds the seed in use by another, or no place
-//! for it, takes a random uuid: its earlier leases then end only when they would have without it.
+//! The file contains a random seed. The uuid is a digest of the seed and the machine's id. A cloned machine
+//! with a new machine id is therefore another node. The daemon takes a random uuid if another daemon uses
+//! the seed, or if the seed cannot be stored. Its earlier leases then end only when they time out.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -15,15 +16,16 @@ use uuid::Uuid;
 
 const SEED: usize = 32;
 
-/// For who runs two daemons on one machine on purpose.
+/// Advice for administrators who run two daemons on one machine on purpose.
 const OWN_FOLDER: &str =
     "end the other one, or give this one a folder of its own (XDG_STATE_HOME, or STATE_DIRECTORY)";
 
-/// The uuid, and what keeps other daemons from it.
+/// Returns the node's uuid and the lock that keeps other daemons from using it.
 pub(crate) fn node_uuid(folder: Option<&Path>) -> (Uuid, Option<File>) {
     let Some(folder) = folder else {
         tracing::warn!(
-            "no place to keep the node's identity: the device manager sees a new node at each start"
+            "the node's identity cannot be stored, because no state directory is set (XDG_STATE_HOME, HOME or \
+             STATE_DIRECTORY); the device manager sees a new node at each start"
         );
         return (Uuid::new_v4(), None);
     };
@@ -32,10 +34,19 @@ pub(crate) fn node_uuid(folder: Option<&Path>) -> (Uuid, Option<File>) {
         Err(error) => {
             let file = path(folder);
             if error.kind() == io::ErrorKind::WouldBlock {
-                tracing::warn!(file = %file.display(), cure = OWN_FOLDER, "another causewayd has this identity: the device manager sees this one as a new node at each start");
+                tracing::warn!(
+                    file = %file.display(),
+                    cure = OWN_FOLDER,
+                    "another running causewayd uses this identity; the device manager sees this one as a new node at \
+                     each start"
+                );
                 return (Uuid::new_v4(), None);
             }
-            tracing::warn!(file = %file.display(), %error, "the node's identity is not kept: the device manager sees a new node");
+            tracing::warn!(
+                file = %file.display(),
+                %error,
+                "the node's identity cannot be read or stored; the device manager sees a new node"
+            );
             (Uuid::new_v4(), None)
         }
     }
@@ -56,7 +67,7 @@ fn seed(folder: &Path) -> io::Result<([u8; SEED], File)> {
         .truncate(false)
         .mode(0o600);
     let mut file = options.open(path(folder))?;
-    // Until this process ends.
+    // The lock is held until this process ends.
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     let mut bytes = Vec::new();
     (&file).take(SEED as u64 + 1).read_to_end(&mut bytes)?;
@@ -67,13 +78,17 @@ fn seed(folder: &Path) -> io::Result<([u8; SEED], File)> {
         return Ok((seed, file));
     }
     let seed = bytes.try_into();
-    let seed =
-        seed.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is none; remove it"))?;
+    let seed = seed.map_err(|_| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the file is not a node seed; remove it",
+        )
+    })?;
     Ok((seed, file))
 }
 
 fn machine() -> Vec<u8> {
-    // Where there is none, the seed alone has to do.
+    // Without a machine id, the uuid depends on the seed alone.
     std::fs::read("/etc/machine-id").unwrap_or_default()
 }
 

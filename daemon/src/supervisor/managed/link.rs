@@ -1,9 +1,10 @@
-//! The connection to the device manager: hello, what it says, what this node says, heartbeats; made anew for ever.
+//! The connection to the device manager: hello, messages in both directions, heartbeats, and reconnection
+//! forever.
 //!
-//! What it is not: nothing is decided here; words go into the table and come out of it. Invariants: what the table
-//! says after a hello was made from it is sent after that hello, in order; the manager counts as heard of as of
-//! when the last heartbeat that it has answered was sent, so this node never believes itself in touch for longer
-//! than the manager does.
+//! This module makes no decisions; messages go into the table of grants and come out of it. Invariants:
+//! reports that the table makes after the state for a hello was taken are sent after that hello, in order.
+//! The manager counts as present since the time at which the last answered heartbeat was sent. This node
+//! therefore never believes in the connection for longer than the manager does.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,42 +25,42 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Status, Streaming};
 
 use super::dial::{self, NotDialled};
+use super::message::{Grant, Message};
 use super::name::{DeviceAt, Epoch, GrantedUnit, LeaseId, Time, Unit};
-use super::word::{Grant, Word};
 use super::{Managed, offer, reach};
 use crate::config::ManagerAddress;
 use crate::supervisor::Supervisor;
 
-/// For the manager to answer a hello. It may wait for its disk.
+/// Time limit for the manager's answer to a hello. The manager may wait for its disk.
 const WELCOME_WITHIN: Duration = Duration::from_secs(10);
-/// Between two attempts, the first time; twice as long each time after.
+/// Pause before the first retry; doubled for each further one.
 const PAUSE: Duration = Duration::from_millis(200);
-/// At most.
+/// Longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How often this node looks whether it has other devices.
+/// Interval at which this node checks its devices and addresses for changes.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// What a manager may ask for.
+/// Range of heartbeat intervals that the node accepts.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(60));
 
-/// To the manager; `None`: no more will be said. What is said while a connection is breaking is lost; the next hello has
-/// it all.
+/// Sender of messages to the manager; `None` ends the stream. Messages that are lost with a connection need
+/// no repetition, because the next hello contains the whole state.
 #[derive(Clone)]
 pub(super) struct Outgoing(mpsc::UnboundedSender<Option<FromNode>>);
 
 impl Outgoing {
-    pub(super) fn say(&self, lease: LeaseId, epoch: Epoch, word: Word) {
+    pub(super) fn report(&self, lease: LeaseId, epoch: Epoch, message: Message) {
         let (lease_id, epoch) = (lease.0.to_vec().into(), epoch.0);
-        self.send(match word {
-            Word::Acknowledged => {
+        self.push(match message {
+            Message::Acknowledged => {
                 from_node::Message::Acknowledged(GrantAcknowledged { lease_id, epoch })
             }
-            Word::Refused(why) => from_node::Message::Refused(GrantRefused {
+            Message::Refused(why) => from_node::Message::Refused(GrantRefused {
                 lease_id,
                 epoch,
                 reason: why.to_string(),
             }),
-            Word::Withdrawn => from_node::Message::Withdrawn(GrantWithdrawn { lease_id, epoch }),
-            Word::Sessions(sessions) => from_node::Message::Sessions(LeaseSessions {
+            Message::Withdrawn => from_node::Message::Withdrawn(GrantWithdrawn { lease_id, epoch }),
+            Message::Sessions(sessions) => from_node::Message::Sessions(LeaseSessions {
                 lease_id,
                 epoch,
                 sessions,
@@ -67,53 +68,54 @@ impl Outgoing {
         });
     }
 
-    fn send(&self, message: from_node::Message) {
+    fn push(&self, message: from_node::Message) {
         let message = Some(message);
-        // It fails when the connection is over.
+        // This fails when the connection has ended.
         let _ = self.0.send(Some(FromNode { message }));
     }
 
     pub(super) fn say_stopping(&self) {
-        self.send(from_node::Message::Stopping(Stopping {}));
+        self.push(from_node::Message::Stopping(Stopping {}));
     }
 
-    /// What was said before is on its way; the manager answers by hanging up.
+    /// Ends the stream after the messages that are already queued. The manager answers by closing the
+    /// connection.
     pub(super) fn say_no_more(&self) {
         let _ = self.0.send(None);
     }
 }
 
-/// A connection to the manager is over, or did not come to be.
+/// Reasons for the end or the failure of a connection to the manager.
 #[derive(Debug, thiserror::Error)]
 enum Parted {
     #[error(transparent)]
     NotDialled(#[from] NotDialled),
     #[error("{}", .0.message())]
     Refused(#[from] Status),
-    #[error("it does not answer")]
+    #[error("the device manager does not answer")]
     Silent,
-    #[error("it hung up")]
+    #[error("the device manager closed the connection")]
     HungUp,
     #[error(transparent)]
     Version(#[from] version::VersionMismatch),
-    #[error("it speaks nonsense: {0}")]
+    #[error("the device manager sent an invalid message: {0}")]
     Nonsense(&'static str),
 }
 
 impl Parted {
-    /// What to do about it.
+    /// Returns advice on how to fix the error, if there is any.
     fn cure(&self) -> Option<&'static str> {
         match self {
             Parted::NotDialled(not) => not.cure(),
             Parted::Refused(status) if status.code() == Code::Unimplemented => Some(
-                "that is no device manager's port: its port is 7078 unless it was told another (7079 is a node's)",
+                "this port does not belong to a device manager; its default port is 7078 (7079 is a node's)",
             ),
             _ => None,
         }
     }
 }
 
-/// Stays with the manager, for ever.
+/// Joins the manager, and rejoins it forever. Tries the configured addresses in turn.
 pub(in crate::supervisor) async fn join(supervisor: Arc<Supervisor>, managed: Managed) {
     let mut pause = PAUSE;
     let addresses = managed.0.settings.addresses.clone();
@@ -130,11 +132,21 @@ pub(in crate::supervisor) async fn join(supervisor: Arc<Supervisor>, managed: Ma
         managed.0.parted.notify_waiters();
         if welcomed {
             pause = PAUSE;
-            tracing::warn!(manager = %address, error = %parted, "the device manager is away; what it has granted is served on");
+            tracing::warn!(
+                manager = %address,
+                error = %parted,
+                "the connection to the device manager is lost; granted leases are still served"
+            );
         } else {
-            tracing::warn!(manager = %address, error = %parted, cure = parted.cure(), "the device manager cannot be joined; trying again");
+            tracing::warn!(
+                manager = %address,
+                error = %parted,
+                cure = parted.cure(),
+                "cannot join the device manager; retrying"
+            );
         }
-        // All daemons of a cluster lose their manager at the same moment, and need not come back at one.
+        // All daemons of a cluster lose their manager at the same moment. The random factor keeps them from
+        // returning all at once.
         tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
@@ -148,17 +160,18 @@ fn node(supervisor: &Supervisor) -> reach::Node<'_> {
     }
 }
 
-/// Where the manager's users are told to reach this node, as of now.
+/// Returns the addresses at which the manager's users are currently told to reach this node.
 fn reached_at(supervisor: &Supervisor) -> Vec<String> {
     reach::addresses(&node(supervisor), supervisor.peer_addresses())
 }
 
-/// Says it, and what is wrong with it: what nobody can reach is leased all the same.
+/// Logs the addresses at which users are told to reach the node, and warns of problems with them. The
+/// manager leases a node even if nobody can reach it.
 fn tell_reach(supervisor: &Supervisor, managers: &[ManagerAddress]) {
     let told = reached_at(supervisor);
     tracing::info!(
         addresses = told.join(", "),
-        "users are told to reach this node at"
+        "addresses of this node for the device manager's users"
     );
     let is_near = managers.iter().all(ManagerAddress::is_loopback);
     for hindrance in reach::hindrances(&node(supervisor), &told, is_near) {
@@ -166,14 +179,14 @@ fn tell_reach(supervisor: &Supervisor, managers: &[ManagerAddress]) {
     }
 }
 
-/// One connection.
+/// One connection to the manager.
 struct Link<'a> {
     supervisor: &'a Supervisor,
     managed: &'a Managed,
     address: &'a ManagerAddress,
 }
 
-/// Nothing but its end comes of it.
+/// Result type of functions that only return errors.
 enum Never {}
 
 impl Link<'_> {
@@ -184,7 +197,7 @@ impl Link<'_> {
         let (outgoing, words) = mpsc::unbounded_channel();
         let outgoing = Outgoing(outgoing);
         let asked = self.hello(&outgoing, self.supervisor.told(&known));
-        let words = UnboundedReceiverStream::new(words).map_while(|word| word);
+        let words = UnboundedReceiverStream::new(words).map_while(|message| message);
         let mut request = tonic::Request::new(words);
         dial::authorize(&mut request, settings.token.as_ref());
         let mut client = NodesClient::new(channel);
@@ -196,7 +209,7 @@ impl Link<'_> {
         .await
         .map_err(|_| Parted::Silent)??;
         let to_node::Message::Welcome(welcome) = welcome else {
-            return Err(Parted::Nonsense("no welcome"));
+            return Err(Parted::Nonsense("the first message is not a welcome"));
         };
         let pace = self.welcome(asked, &welcome)?;
         *welcomed = true;
@@ -206,15 +219,17 @@ impl Link<'_> {
         }
     }
 
-    /// Says hello, and has all words from now on said after it; when.
+    /// Queues the hello, and directs all later reports to this connection. Returns the time of the hello.
     fn hello(&self, outgoing: &Outgoing, inventory: Inventory) -> Time {
         for share in offer::idle(&inventory, &self.managed.0.shares) {
             tracing::warn!(device = %share.device, "[[shares]] names a device that this node does not have");
         }
         let offer = self.managed.offer(&inventory);
         let asked = self.managed.now();
+        // The lock covers both the snapshot of the leases and the switch to this connection, so that no
+        // report falls between them.
         let mut state = self.managed.0.state.lock();
-        outgoing.send(from_node::Message::Hello(Hello {
+        outgoing.push(from_node::Message::Hello(Hello {
             wire_version: WireVersion::CURRENT.number().into(),
             node_uuid: self.managed.0.node.to_vec().into(),
             name: self.supervisor.settings.name.clone(),
@@ -241,15 +256,16 @@ impl Link<'_> {
     fn welcome(&self, asked: Time, welcome: &Welcome) -> Result<Pace, Parted> {
         version::check(welcome.wire_version)?;
         let verifier = LeaseVerifier::from_public_key(&welcome.public_key)
-            .ok_or(Parted::Nonsense("no public key"))?;
+            .ok_or(Parted::Nonsense("the welcome has no valid public key"))?;
         let fence = Epoch(welcome.epoch);
         {
             let mut state = self.managed.0.state.lock();
             if state.grants.is_set_back(fence) {
                 tracing::error!(
                     manager = %self.address,
-                    "the device manager knows less than it did: it was set back, or is another one. Its leases are \
-                     refused until it has caught up, or this daemon is started anew"
+                    "the device manager's state is older than before: its store was restored, or it is another \
+                     manager. Its leases are refused until its epochs have caught up; restarting this daemon also \
+                     resolves this"
                 );
             }
             state.grants.welcomed(asked, fence);
@@ -278,6 +294,8 @@ impl Link<'_> {
                         while unanswered.front().is_some_and(|(number, _)| *number <= alive.number) {
                             heard = unanswered.pop_front();
                         }
+                        // Only an answer to a heartbeat proves that the manager receives this node's
+                        // messages.
                         if let Some((_, asked)) = heard {
                             silent_at = Instant::now() + pace.limit;
                             self.managed.0.state.lock().grants.heard(asked);
@@ -288,7 +306,7 @@ impl Link<'_> {
                 _ = beats.tick() => {
                     number += 1;
                     unanswered.push_back((number, self.managed.now()));
-                    outgoing.send(from_node::Message::Heartbeat(self.heartbeat(number)));
+                    outgoing.push(from_node::Message::Heartbeat(self.heartbeat(number)));
                 }
                 () = tokio::time::sleep_until(silent_at) => return Err(Parted::Silent),
             }
@@ -316,12 +334,13 @@ impl Link<'_> {
     fn hear(&self, message: to_node::Message) -> Result<(), Parted> {
         match message {
             to_node::Message::Grant(grant) => {
-                let grant = read_grant(&grant).ok_or(Parted::Nonsense("a grant of no lease"))?;
+                let grant = read_grant(&grant)
+                    .ok_or(Parted::Nonsense("a grant has an invalid lease id or unit"))?;
                 self.managed.grant(grant);
             }
             to_node::Message::Withdraw(withdraw) => {
                 let lease = lease_id(&withdraw.lease_id)
-                    .ok_or(Parted::Nonsense("a withdrawal of no lease"))?;
+                    .ok_or(Parted::Nonsense("a withdrawal has an invalid lease id"))?;
                 let epoch = Epoch(withdraw.epoch);
                 self.managed.withdraw(lease, epoch, &withdraw.reason);
             }
@@ -329,13 +348,13 @@ impl Link<'_> {
                 self.managed.0.state.lock().grants.drain(drain.draining);
                 self.supervisor.look_at_health();
             }
-            to_node::Message::Welcome(_) => return Err(Parted::Nonsense("welcome, again")),
+            to_node::Message::Welcome(_) => return Err(Parted::Nonsense("a second welcome")),
             to_node::Message::Alive(_) => {}
         }
         Ok(())
     }
 
-    /// Tells when the node has other devices, or can be reached elsewhere.
+    /// Reports changes of the node's devices and addresses.
     async fn tell_changes(&self, outgoing: &Outgoing, mut generation: u64) -> Never {
         let mut addresses = reached_at(self.supervisor);
         loop {
@@ -348,7 +367,7 @@ impl Link<'_> {
             (generation, addresses) = (now, reached_at);
             let inventory = self.supervisor.told(&known);
             let offer = self.managed.offer(&inventory);
-            outgoing.send(from_node::Message::Inventory(InventoryChanged {
+            outgoing.push(from_node::Message::Inventory(InventoryChanged {
                 inventory: Some(inventory),
                 shared: offer.shared,
                 addresses: addresses.clone(),
@@ -357,7 +376,7 @@ impl Link<'_> {
     }
 }
 
-/// How often each side speaks, and which silence is a loss.
+/// Interval of heartbeats, and the silence after which the connection counts as lost.
 #[derive(Clone, Copy)]
 struct Pace {
     interval: Duration,
@@ -370,6 +389,7 @@ impl Pace {
         let interval = milliseconds(welcome.heartbeat_interval_ms).clamp(INTERVALS.0, INTERVALS.1);
         Pace {
             interval,
+            // One late answer must not count as a loss, whatever limit the manager asks for.
             limit: milliseconds(welcome.heartbeat_limit_ms).max(2 * interval),
         }
     }
@@ -377,9 +397,9 @@ impl Pace {
 
 async fn next(incoming: &mut Streaming<ToNode>) -> Result<to_node::Message, Parted> {
     loop {
-        let word = incoming.message().await?.ok_or(Parted::HungUp)?;
-        // What has no message here is of a later version.
-        if let Some(message) = word.message {
+        let message = incoming.message().await?.ok_or(Parted::HungUp)?;
+        // Messages of an unknown kind come from a later version and are skipped.
+        if let Some(message) = message.message {
             return Ok(message);
         }
     }

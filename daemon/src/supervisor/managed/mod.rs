@@ -1,22 +1,23 @@
-//! A daemon in managed mode: what the device manager has leased is served, and nothing else.
+//! Managed mode of the daemon: it serves exactly what the device manager has leased.
 //!
-//! - [`grants`]: who may have what now, pure; [`name`], [`word`]: its names, and what it hears and says;
-//! - [`offer`]: the node's devices as the manager gets them, and as a lease is shown them;
-//! - [`reach`]: where users are told to reach the node, pure;
-//! - [`link`]: the connection to the manager, made anew for ever.
+//! - [`grants`]: the table of grants, pure; [`name`], [`message`]: its identifiers, events and reports;
+//! - [`offer`]: the node's devices as they are offered to the manager, and as a lease sees them;
+//! - [`reach`]: the addresses at which users are told to reach the node, pure;
+//! - [`link`]: the connection to the manager, re-established forever.
 //!
-//! What it is not: it decides nothing that the manager decides, and asks it nothing: who shows a lease's signed
-//! credential is admitted by the table. It works on while the manager is away, for as long as each grant allows.
-//! Invariant: a worker has a [`Place`] in a lease from before it is assigned until it has been reaped.
+//! This module takes no decision that is the manager's, and sends it no requests. The table of grants alone
+//! decides whether a signed lease is admitted. The node continues to serve while the manager is away, as
+//! long as each grant allows. Invariant: a worker has a [`Place`] in a lease from before its assignment
+//! until it has been reaped.
 
 mod dial;
 mod grants;
 mod identity;
 mod link;
+mod message;
 mod name;
 mod offer;
 mod reach;
-mod word;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -29,9 +30,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use self::grants::Grants;
+use self::message::{Action, Claimed, Grant, Message, NotAdmitted};
 use self::name::{DeviceAt, Epoch, LeaseId, Time, Unit};
 use self::offer::Offer;
-use self::word::{Action, Claimed, Grant, NotAdmitted, Word};
 use super::authentication::User;
 use super::workers::Workers;
 use crate::accounting::{Figures, Ledger};
@@ -42,7 +43,7 @@ pub(super) use self::identity::node_uuid;
 pub(super) use self::link::join;
 pub(super) use self::name::PlaceNumber;
 
-/// Managed mode.
+/// Managed mode. Clones share their state.
 #[derive(Clone)]
 pub(super) struct Managed(Arc<Shared>);
 
@@ -51,53 +52,56 @@ struct Shared {
     shares: Vec<ShareSettings>,
     node: [u8; 16],
     started: Instant,
-    state: Mutex<State>,
-    /// The next deadline may be another one.
+    state: Mutex<ManagedState>,
+    /// Notified when the next deadline may have changed.
     changed: Notify,
-    /// A connection to the manager is over.
+    /// Notified when a connection to the manager has ended.
     parted: Notify,
-    /// Whose sessions end with their leases.
+    /// The workers whose sessions end with their leases.
     workers: Workers,
 }
 
 #[derive(Default)]
-struct State {
+struct ManagedState {
     grants: Grants,
-    /// Of the manager that was last heard; it stays while that is away.
+    /// Verifies signatures of the latest manager; kept while the manager is away.
     verifier: Option<LeaseVerifier>,
-    /// To the manager, while there is a connection.
+    /// Sender of messages to the manager, while there is a connection.
     manager: Option<link::Outgoing>,
-    /// Where the sessions of each lease count.
+    /// Ledger of each lease, in which its sessions count.
     ledgers: HashMap<LeaseId, Arc<Ledger>>,
-    /// Whose each lease is, as the log says, until what becomes of it is said.
+    /// User of each lease, for the log; kept until the end of the lease is logged.
     users: HashMap<LeaseId, String>,
 }
 
-/// What a lease uses here.
+/// Usage of one lease on this node.
 pub(super) struct LeaseUse {
     lease: LeaseId,
     figures: Figures,
     sessions: u32,
 }
 
-/// A credential that opens nothing here.
+/// Reasons for which a credential is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoLease {
-    #[error("this node's devices are given out by a device manager: a lease is needed")]
+    #[error(
+        "this node requires a lease, because a device manager assigns its devices; request one (causeway run, or a \
+         servers.toml with the manager)"
+    )]
     Missing,
-    #[error("this node has not heard from its device manager yet")]
+    #[error("this node has not joined its device manager yet; try again later")]
     NoManager,
     #[error(transparent)]
     Credential(#[from] NotALease),
-    #[error("the lease has nothing of this node")]
+    #[error("the lease contains no device of this node")]
     Elsewhere,
     #[error(transparent)]
     NotAdmitted(#[from] NotAdmitted),
-    #[error("there is no memory to count in: {0}")]
+    #[error("cannot allocate the accounting memory of the lease: {0}")]
     NoLedger(std::io::Error),
 }
 
-/// A session's place in a lease; dropped when its worker is gone.
+/// A session's place in a lease; dropped when its worker has been reaped.
 pub(super) struct Place {
     managed: Managed,
     number: PlaceNumber,
@@ -130,7 +134,8 @@ impl Managed {
         }))
     }
 
-    /// Gives a session a place in the lease that its client shows, and says what it may use.
+    /// Gives a session a place in the lease that its client's credential proves. Returns the place and the
+    /// devices that the session may use.
     ///
     /// # Errors
     /// [`NoLease`].
@@ -151,6 +156,7 @@ impl Managed {
             }
         };
         let admitted = state.grants.admit(now, &claimed)?;
+        // Dropping a `Place` locks the state, so the lock is released before one exists.
         drop(state);
         let place = Place {
             managed: self.clone(),
@@ -169,12 +175,13 @@ impl Managed {
         Ok((place, leased.collect()))
     }
 
-    /// The session has its worker, which may be ended from now on.
+    /// Notes that the session has a worker. From now on, its lease's end also ends the session.
     pub(super) fn opened(&self, place: PlaceNumber) {
         self.change(|grants, _| grants.opened(place));
     }
 
-    /// The inventory as who shows this may see it: without a lease no device, and why.
+    /// Returns the inventory as the holder of this credential may see it. Without a lease it contains no
+    /// devices, and a problem that says why.
     pub(super) fn shown(&self, inventory: Inventory, credential: &[u8], user: &User) -> Inventory {
         match self.devices(credential, user) {
             Ok(devices) => offer::shown(inventory, &devices),
@@ -186,12 +193,12 @@ impl Managed {
         }
     }
 
-    /// Whether there is a lease of this id here.
+    /// Returns whether a lease with this id is served here.
     pub(super) fn serves(&self, lease: [u8; 16]) -> bool {
         self.0.state.lock().grants.has(LeaseId(lease))
     }
 
-    /// Whether a credential is a lease's that has something here.
+    /// Returns whether a credential proves a lease with devices on this node.
     pub(super) fn knows(&self, credential: &[u8], user: &User) -> bool {
         self.devices(credential, user).is_ok()
     }
@@ -204,7 +211,7 @@ impl Managed {
 
     fn claimed(
         &self,
-        state: &State,
+        state: &ManagedState,
         credential: &[u8],
         User(user): &User,
     ) -> Result<Claimed, NoLease> {
@@ -213,32 +220,32 @@ impl Managed {
         }
         let verifier = state.verifier.ok_or(NoLease::NoManager)?;
         let verified = verifier.verify(credential, SystemTime::now())?;
-        // Where callers have names here too, a lease is of no use to who has only found it.
+        // Where callers also authenticate, a stolen credential is useless to other users.
         if user.as_ref().is_some_and(|user| user != verified.user()) {
             return Err(NotAdmitted::OtherUser.into());
         }
         claimed_of(&verified, &self.0.node).ok_or(NoLease::Elsewhere)
     }
 
-    /// Leases that have a place here, and those that ever had.
+    /// Returns the number of current leases, and the number of leases since the daemon started.
     pub(super) fn leases(&self) -> (u64, u64) {
         let state = self.0.state.lock();
         (state.grants.running().len() as u64, state.grants.taken())
     }
 
-    /// Whether there is a connection to the manager.
+    /// Returns whether there is a connection to the manager.
     pub(super) fn is_joined(&self) -> bool {
         self.0.state.lock().manager.is_some()
     }
 
-    /// What the leases use that have a place here. What others used is forgotten.
+    /// Returns the usage of the current leases. Drops the ledgers of leases that have ended.
     fn uses(&self) -> Vec<LeaseUse> {
         let mut state = self.0.state.lock();
         let running = state.grants.running();
         state
             .ledgers
             .retain(|lease, _| running.iter().any(|of| of.lease == *lease));
-        let of = |of: word::Running| LeaseUse {
+        let of = |of: message::Running| LeaseUse {
             lease: of.lease,
             figures: state
                 .ledgers
@@ -249,12 +256,12 @@ impl Managed {
         running.into_iter().map(of).collect()
     }
 
-    /// Whether the manager wants no new leases here.
+    /// Returns whether the manager is draining this node.
     pub(super) fn is_draining(&self) -> bool {
         self.0.state.lock().grants.is_draining()
     }
 
-    /// The daemon was told to end: it takes no lease any more, and those who have some may finish.
+    /// Notes that the daemon was asked to end: it accepts no more grants. Current leases may finish.
     pub(super) fn stop(&self) {
         let mut state = self.0.state.lock();
         state.grants.stop();
@@ -263,25 +270,27 @@ impl Managed {
         }
     }
 
-    /// The daemon ends: so do all leases, at once where nobody uses them.
+    /// Ends all leases, because the daemon ends. Leases without sessions end at once.
     pub(super) fn end_all(&self) {
         self.change(|grants, _| grants.end_all());
     }
 
-    /// Leaves the manager, once it has heard all that was said, or after a while.
+    /// Closes the connection to the manager when all queued messages are delivered, or after `limit`.
     pub(super) async fn leave(&self, limit: Duration) {
         let parted = self.0.parted.notified();
         tokio::pin!(parted);
+        // Registered before the stream is ended, so that the notification cannot be missed.
         parted.as_mut().enable();
         match &self.0.state.lock().manager {
             Some(manager) => manager.say_no_more(),
             None => return,
         }
-        // Who does not answer finds the node lost, and its leases over when it comes back.
+        // If the manager does not answer, it treats the node as lost, and its leases as ended once the node
+        // comes back.
         let _ = tokio::time::timeout(limit, parted).await;
     }
 
-    /// The node's devices are these now.
+    /// Sets the node's devices, and returns the offer for the manager.
     fn offer(&self, inventory: &Inventory) -> Offer {
         let mut offer = Offer::of(inventory, &self.0.shares);
         let devices = std::mem::take(&mut offer.devices);
@@ -293,7 +302,7 @@ impl Managed {
         Time(self.0.started.elapsed())
     }
 
-    /// A lease is to be served.
+    /// Handles a grant of the manager.
     fn grant(&self, grant: Grant) {
         self.change_state(|state, now| {
             let user = grant.user.chars().take(MAX_USER).collect();
@@ -302,7 +311,7 @@ impl Managed {
         });
     }
 
-    /// A lease is to be served no more.
+    /// Handles a withdrawal of the manager.
     fn withdraw(&self, lease: LeaseId, epoch: Epoch, reason: &str) {
         self.change_state(|state, _| {
             let user = state.users.get(&lease);
@@ -311,40 +320,42 @@ impl Managed {
         });
     }
 
-    /// Changes the table, and carries out what follows.
+    /// Changes the table and carries out the resulting actions.
     fn change(&self, change: impl FnOnce(&mut Grants, Time) -> Vec<Action>) {
         self.change_state(|state, now| change(&mut state.grants, now));
     }
 
-    fn change_state(&self, change: impl FnOnce(&mut State, Time) -> Vec<Action>) {
+    fn change_state(&self, change: impl FnOnce(&mut ManagedState, Time) -> Vec<Action>) {
         let now = self.now();
         let mut ended = Vec::new();
         {
             let mut state = self.0.state.lock();
             for action in change(&mut state, now) {
                 match action {
-                    // In order, so while locked; what nobody hears now, the next join tells.
-                    Action::Say(lease, epoch, word) => {
-                        state.log(lease, epoch, &word);
+                    // Reports are queued under the lock, so that they stay in order. Reports without a
+                    // connection are dropped; the next hello contains the state.
+                    Action::Report(lease, epoch, message) => {
+                        state.log(lease, epoch, &message);
                         if let Some(manager) = &state.manager {
-                            manager.say(lease, epoch, word);
+                            manager.report(lease, epoch, message);
                         }
                     }
                     Action::End(places, why) => {
                         let reason = why.map_or_else(String::new, |why| format!(": {why}"));
-                        ended.push((places, format!("the lease is over{reason}")));
+                        ended.push((places, format!("the lease has ended{reason}")));
                     }
                 }
             }
         }
-        // A place that is not there yet ends when it is opened.
+        // The lock is released here, because ending sessions locks the workers' table. A session that is
+        // not open yet is ended in `opened`.
         for (places, reason) in ended {
             self.0.workers.end_places(&places, &reason);
         }
         self.0.changed.notify_one();
     }
 
-    /// Ends leases when their time comes, for ever.
+    /// Ends leases at their deadlines, forever.
     pub(super) async fn watch(self) {
         loop {
             let deadline = self.0.state.lock().grants.next_deadline();
@@ -364,23 +375,23 @@ impl Managed {
 }
 
 impl Place {
-    /// Its name.
+    /// Returns the number of the place.
     pub(super) fn number(&self) -> PlaceNumber {
         self.number
     }
 
-    /// Where all sessions of its lease count.
+    /// Returns the ledger that all sessions of the lease share.
     pub(super) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
 
-    /// Whose it is.
+    /// Returns the lease and user of the session.
     pub(super) fn owner(&self) -> &Owner {
         &self.owner
     }
 }
 
-/// What a verified lease has of this node; `None`: nothing.
+/// Returns what a verified lease claims on this node; `None` if nothing.
 fn claimed_of(verified: &VerifiedLease, node: &[u8; 16]) -> Option<Claimed> {
     let here = verified.on_node(node)?;
     Some(Claimed {
@@ -391,18 +402,18 @@ fn claimed_of(verified: &VerifiedLease, node: &[u8; 16]) -> Option<Claimed> {
     })
 }
 
-impl State {
-    fn log(&mut self, lease: LeaseId, epoch: Epoch, word: &Word) {
+impl ManagedState {
+    fn log(&mut self, lease: LeaseId, epoch: Epoch, message: &Message) {
         let (user, epoch) = (self.users.get(&lease), epoch.0);
-        match word {
-            Word::Acknowledged => tracing::info!(?lease, user, epoch, "a lease is served"),
-            Word::Refused(why) => {
+        match message {
+            Message::Acknowledged => tracing::info!(?lease, user, epoch, "a lease is served"),
+            Message::Refused(why) => {
                 tracing::warn!(?lease, user, epoch, %why, "a lease is refused");
             }
-            Word::Withdrawn => tracing::info!(?lease, user, epoch, "a lease is served no more"),
-            Word::Sessions(count) => tracing::debug!(?lease, user, count, "sessions of a lease"),
+            Message::Withdrawn => tracing::info!(?lease, user, epoch, "a lease has ended"),
+            Message::Sessions(count) => tracing::debug!(?lease, user, count, "sessions of a lease"),
         }
-        if matches!(word, Word::Refused(_) | Word::Withdrawn) && !self.grants.has(lease) {
+        if matches!(message, Message::Refused(_) | Message::Withdrawn) && !self.grants.has(lease) {
             self.users.remove(&lease);
         }
     }

@@ -1,6 +1,7 @@
-//! What the node offers the device manager, and what of it a lease is shown.
+//! The devices that the node offers to the device manager, and the view of them that a lease gets.
 //!
-//! Invariant: an index means the same device to everybody: what is not shown keeps its place, empty.
+//! Invariant: an index refers to the same device for everybody. A device that a caller may not see stays in
+//! its position as an empty entry.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +12,14 @@ use causeway_proto::request::property::{GLOBAL_MEM_SIZE, MAX_MEM_ALLOC_SIZE};
 use prost::Message;
 use sha2::{Digest, Sha256};
 
+use super::message::Offered;
 use super::name::DeviceAt;
-use super::word::Offered;
 use crate::config::{ShareSettings, SharedWhich};
 
-/// `CL_DEVICE_NAME`.
+/// `CL_DEVICE_NAME` (OpenCL specification, table of device queries).
 const NAME: u32 = 0x102B;
 
-/// The devices of an inventory, divided as the settings say.
+/// The devices of an inventory, divided into shares as the settings say.
 #[derive(Debug, Default)]
 pub(super) struct Offer {
     pub(super) devices: BTreeMap<DeviceAt, Offered>,
@@ -48,7 +49,7 @@ impl Offer {
     }
 }
 
-/// Those of the settings that are about no device of the inventory.
+/// Returns the entries of the settings that match no device of the inventory.
 pub(super) fn idle<'a>(
     inventory: &Inventory,
     shares: &'a [ShareSettings],
@@ -58,7 +59,8 @@ pub(super) fn idle<'a>(
     shares.iter().filter(is_idle).collect()
 }
 
-/// The inventory as a lease sees it: its devices, each with no more memory than it may use; 0: all of it.
+/// Returns the inventory as a lease sees it. Its devices report no more memory than the lease may use; 0:
+/// all of it.
 pub(super) fn shown(mut inventory: Inventory, leased: &BTreeMap<DeviceAt, u64>) -> Inventory {
     for (platform, of) in (0..).zip(&mut inventory.platforms) {
         for (device, of) in (0..).zip(&mut of.devices) {

@@ -1,8 +1,8 @@
-//! Where the device manager's users are told to reach this node.
+//! The addresses at which the device manager's users are told to reach this node. Pure.
 //!
-//! They compare the name by which they call with the node's certificate. So a node that was not told what to advertise
-//! has itself called by those of its addresses that its certificate has, and by the certificate's names. What
-//! it is not: it looks no name up. Pure.
+//! Users compare the name that they dial with the node's certificate. A node without configured addresses
+//! therefore reports those of its own addresses that its certificate covers, and the host names in the
+//! certificate. This module looks up no names.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,27 +11,28 @@ use causeway_serving::is_loopback;
 
 use crate::config::Advertised;
 
-/// More than this no user tries.
+/// Maximum number of addresses. Users do not try more.
 const MOST: usize = causeway_proto::limits::MAX_LINK_ADDRESSES / 2;
 
-/// What is known of a node.
+/// The node's settings that decide where it can be reached.
 pub(super) struct Node<'a> {
-    /// Where it listens.
+    /// Addresses on which the node listens.
     pub(super) listening: &'a [SocketAddr],
-    /// What the settings say of it.
+    /// Addresses that the settings advertise.
     pub(super) advertised: &'a [Advertised],
-    /// The certificate of its port.
+    /// Certificate of the node's port, if it has one.
     pub(super) certificate: Option<&'a OwnCertificate>,
 }
 
-/// Something that keeps users from the node, and what to do about it.
+/// A problem that keeps users from the node, and advice on how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hindrance {
     pub(super) problem: String,
     pub(super) cure: &'static str,
 }
 
-/// `HOST:PORT`, the likeliest first; `own` is what other nodes are told.
+/// Returns addresses as `HOST:PORT`, the most likely first. `own` contains the addresses that other nodes
+/// get.
 pub(super) fn addresses(node: &Node<'_>, own: Vec<String>) -> Vec<String> {
     let Some(certificate) = node.certificate else {
         return own;
@@ -39,10 +40,11 @@ pub(super) fn addresses(node: &Node<'_>, own: Vec<String>) -> Vec<String> {
     if !node.advertised.is_empty() {
         return own;
     }
-    // Of those it is certain that they lead here; of names, others may have the same certificate.
+    // Addresses come first, because they certainly lead to this node. Another node may have a certificate
+    // with the same names.
     let covered = own.iter().filter(|at| certificate.covers(host(at)));
     let mut told: Vec<String> = covered.cloned().collect();
-    // A name leads to the machine, where only listeners beyond loopback are found.
+    // A name resolves to an address of the machine, on which only listeners beyond loopback are found.
     if let Some(beyond) = node.listening.iter().find(|at| !is_loopback(at)) {
         let names = certificate.host_names();
         let names = names.iter().filter(|name| !is_local(name));
@@ -50,22 +52,24 @@ pub(super) fn addresses(node: &Node<'_>, own: Vec<String>) -> Vec<String> {
     }
     told.truncate(MOST);
     match told.is_empty() {
-        // Of no use, and said so; but it shows the manager's users what is wrong.
+        // These addresses do not work either, and a warning says so. They help the manager's users to find
+        // the problem.
         true => own,
         false => told,
     }
 }
 
-/// What is wrong with telling users `told`; `is_near`: the manager is on this machine.
+/// Returns the problems with the addresses in `told`. `is_near`: the manager runs on this machine.
 pub(super) fn hindrances(node: &Node<'_>, told: &[String], is_near: bool) -> Vec<Hindrance> {
     let mut all = Vec::new();
     if !is_near && told.iter().all(|at| is_local(host(at))) {
         all.push(Hindrance {
             problem: format!(
-                "users of a device manager on another machine are told to reach this node at {}, which is their own machine",
+                "the device manager is on another machine, but its users are told to reach this node at {}, which is \
+                 their own machine",
                 told.join(", ")
             ),
-            cure: "listen where they can reach it (--listen 0.0.0.0, [listen] in daemon.toml), or name where they do \
+            cure: "listen on a reachable address (--listen 0.0.0.0, listen in daemon.toml), or advertise one \
                    (--advertise HOST)",
         });
     }
@@ -88,7 +92,7 @@ pub(super) fn hindrances(node: &Node<'_>, told: &[String], is_near: bool) -> Vec
     all
 }
 
-/// The host of `HOST:PORT`, without brackets.
+/// Returns the host of `HOST:PORT`, without brackets.
 fn host(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')
@@ -121,7 +125,8 @@ mod tests {
         OwnCertificate::load(&file).unwrap()
     }
 
-    /// What is told, and how many things are wrong with it for a manager here and one elsewhere.
+    /// Returns the addresses, and the number of problems with them for a manager on this machine and for
+    /// one elsewhere.
     fn told(
         listening: &str,
         advertised: &[&str],
@@ -155,7 +160,8 @@ mod tests {
             told("0.0.0.0:7", &[], Some(&names), &own),
             (are(&["10.0.1.1:7", "gpu1:7"]), [0, 0])
         );
-        // None that leads here: the addresses, which the certificate does not have.
+        // The certificate has no name that leads here, so the addresses are reported although it does not
+        // cover them.
         assert_eq!(
             told("0.0.0.0:7", &[], Some(&["localhost"]), &own),
             (are(&own), [1, 1])

@@ -1,24 +1,23 @@
-//! The system calls that a worker does without: a seccomp filter.
+//! The system calls that a worker cannot make: a seccomp filter.
 //!
-//! A list of what is denied, not of what is allowed. Drivers are foreign: PoCL starts a compiler and a linker,
-//! NVIDIA's, AMD's and Intel's make device calls (`ioctl`) of their own and change with every release. A list
-//! of what they may do would be wrong somewhere each month, and its cure would be to switch it off. What is
-//! denied has no place in any driver. It is how a process gets out of its confinement, changes other processes
-//! or files that it may only read, or reaches the kernel's less trodden paths. A denied call fails with `EPERM`,
-//! as without the privilege for it, and the process goes on.
+//! The filter lists what is denied, not what is allowed. Drivers are not ours: PoCL starts a compiler and
+//! a linker. The drivers of NVIDIA, AMD and Intel make device calls (`ioctl`) of their own, which change
+//! with every release. A list of allowed calls would often be wrong, and users would then switch it off.
 //!
-//! Calls that name a process are denied for every number but 0 and the worker's own. A filter sees no more
-//! than numbers, so a thread changes its own priority or processors by 0, and no other thread's.
+//! No driver needs the denied calls. With them, a process could leave its confinement, change other
+//! processes or read-only files, or reach rarely used parts of the kernel. A denied call fails with
+//! `EPERM`, and the process continues.
 //!
-//! `clone3` and `openat2` fail with `ENOSYS`, because a filter cannot look at their flags; who uses them knows how to
-//! do without.
-//! Calls that are newer than this list fail with `ENOSYS` too: the kernel gets new ways to old effects (`file_setattr`),
-//! and programs know how to do without what is new. `setsid` and `setpgid` are denied so that what a
-//! driver starts stays in the worker's process group, which ends with the worker. Calls by the numbers of
-//! another architecture (32 bit) end the process: the list is of this one's.
+//! Calls that name a process are denied for all but 0 and the worker's own id. A filter sees only
+//! numbers. So a thread may change its own priority or processors by 0, and those of no other thread.
 //!
-//! Invariant: nothing is denied that needs a privilege to be harmless; the order of the filter's parts does
-//! not matter.
+//! `clone3` and `openat2` fail with `ENOSYS`, because a filter cannot look at their flags; their callers
+//! have a fallback. Calls newer than this list fail with `ENOSYS` too, because new calls repeat old
+//! effects (`file_setattr`). `setsid` and `setpgid` are denied so that a driver's processes stay in the
+//! worker's process group, which ends with the worker. Calls by another architecture's numbers (32 bit)
+//! end the process, because this list does not apply to them.
+//!
+//! Invariant: the order of the filter's rules does not matter.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -28,11 +27,10 @@ use seccompiler::{
     SeccompFilter, SeccompRule, TargetArch, sock_filter,
 };
 
-/// The newest call that a worker may make (`mseal`). The numbers of calls this new are the same on all
-/// architectures.
+/// The newest call that a worker may make (`mseal`). Calls this new have the same number on all architectures.
 const NEWEST: u32 = 462;
 
-// Calls that `libc` does not name everywhere. Their numbers are the same on all architectures.
+// Calls that `libc` does not name on every target. Their numbers are the same on all architectures.
 const SYS_MOUNT_SETATTR: i64 = 442;
 const SYS_QUOTACTL_FD: i64 = 443;
 const SYS_PROCESS_MRELEASE: i64 = 448;
@@ -51,15 +49,15 @@ const OTHERS: [i64; 13] = [
     libc::SYS_pidfd_getfd,
     libc::SYS_pidfd_send_signal,
     libc::SYS_kcmp,
-    // Signals to a thread, or with a value, by the number alone.
+    // These signal a thread by its number alone, or send a value with the signal.
     libc::SYS_tkill,
     libc::SYS_rt_sigqueueinfo,
     libc::SYS_setsid,
     libc::SYS_setpgid,
 ];
 
-/// Calls that change what the process sees: mounts, roots, namespaces, files by number. Two tell of mounts as
-/// `/proc/mounts` does, which cannot be read.
+/// Calls that change what the process sees: mounts, roots, namespaces, files by number. Two of them
+/// (`statmount`, `listmount`) report mounts, as `/proc/mounts` does, which is unreadable too.
 const WORLD: [i64; 20] = [
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -83,9 +81,9 @@ const WORLD: [i64; 20] = [
     libc::SYS_acct,
 ];
 
-/// Calls that change what is written about a file: its mode, owner, times and attributes. Landlock judges none
-/// of them, so they would reach every file of the worker's user, also through a descriptor that only reads.
-/// Linkers try to make what they wrote executable, and go on without: what is loaded needs no such mode.
+/// Calls that change a file's metadata: mode, owner, times and attributes. Landlock does not check these
+/// calls. So they could change every file of the worker's user, even through a read-only descriptor. Linkers
+/// try to make their output executable, but continue without: a library that is loaded needs no such mode.
 const ATTRIBUTES: [i64; 12] = [
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
@@ -101,8 +99,8 @@ const ATTRIBUTES: [i64; 12] = [
     libc::SYS_utimensat,
 ];
 
-/// Calls for memory, semaphores and queues that have a name and outlive the process: no limit counts them,
-/// and nobody removes them.
+/// Calls for named shared memory, semaphores and message queues. These outlive the process, no limit
+/// counts them, and nothing removes them.
 const LASTING: [i64; 14] = [
     libc::SYS_shmget,
     libc::SYS_shmat,
@@ -120,12 +118,12 @@ const LASTING: [i64; 14] = [
     libc::SYS_mq_unlink,
 ];
 
-/// Calls that serve, and calls that watch what others do. A socket that listens without an address gets a port from
-/// the kernel, which Landlock does not judge; links' and clients' connections come from the supervisor. Landlock does
-/// not judge watches on files either.
+/// Calls that accept connections, and calls that watch other processes' files. A listening socket without
+/// an address gets a port from the kernel, which Landlock does not check. The supervisor accepts all
+/// connections for a worker. Landlock does not check file watches either.
 const SERVING: [i64; 2] = [libc::SYS_listen, libc::SYS_inotify_add_watch];
 
-/// Calls to parts of the kernel that have often been open to attack, for uses that no driver has.
+/// Calls to parts of the kernel that have often had vulnerabilities and that no driver needs.
 const KERNEL: [i64; 12] = [
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
@@ -141,7 +139,7 @@ const KERNEL: [i64; 12] = [
     libc::SYS_delete_module,
 ];
 
-/// Calls that change the machine.
+/// Calls that change the machine's state.
 const MACHINE: [i64; 12] = [
     libc::SYS_kexec_load,
     libc::SYS_kexec_file_load,
@@ -157,7 +155,7 @@ const MACHINE: [i64; 12] = [
     libc::SYS_setdomainname,
 ];
 
-/// Calls that only this architecture has: the older forms of those above.
+/// Calls that only this architecture has: older forms of those above.
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: [i64; 10] = [
     libc::SYS_iopl,
@@ -174,7 +172,7 @@ const ARCHITECTURE: [i64; 10] = [
 #[cfg(not(target_arch = "x86_64"))]
 const ARCHITECTURE: [i64; 0] = [];
 
-/// Calls whose argument of this number is a process: 0 or the worker itself, else the call is denied.
+/// Calls with the index of their process argument. That argument must be 0 or the worker's own id.
 const OF_ITSELF: [(i64, u8); 12] = [
     (libc::SYS_prlimit64, 0),
     (libc::SYS_sched_setaffinity, 0),
@@ -190,14 +188,14 @@ const OF_ITSELF: [(i64, u8); 12] = [
     (libc::SYS_rt_tgsigqueueinfo, 0),
 ];
 
-/// Calls whose first argument says what the second one is: a process, else the call is denied. Others are
-/// process groups and all that a user has.
+/// Calls whose first argument is the kind of their second, with the one value that is allowed: a process.
+/// Other kinds are process groups and users.
 const BY_KIND: [(i64, u64); 2] = [
     (libc::SYS_setpriority, 0), // PRIO_PROCESS
     (libc::SYS_ioprio_set, 1),  // IOPRIO_WHO_PROCESS
 ];
 
-/// Flags of `clone`: new namespaces, and a child of the supervisor's that nobody would reap.
+/// Denied flags of `clone`: new namespaces, and a child of the supervisor, which nothing would reap.
 const CLONE: [i32; 8] = [
     libc::CLONE_NEWNS,
     libc::CLONE_NEWCGROUP,
@@ -209,10 +207,11 @@ const CLONE: [i32; 8] = [
     libc::CLONE_PARENT,
 ];
 
-/// Calls that may make a file, with the numbers of the arguments in which its mode and their flags are. It may not run
-/// with the rights of its owner or its group: a worker that is root would make programs for all.
+/// Calls that may create a file, with the indices of their mode and flag arguments. The mode
+/// must not have a set-user-id or set-group-id bit. Otherwise a worker that runs as root
+/// could make such programs for all users.
 const MAKING: [(i64, u8, u8); 1] = [(libc::SYS_openat, 3, 2)];
-/// The same of calls that make a file always.
+/// Calls that always create a file, with the index of their mode argument.
 const MAKING_ALWAYS: [(i64, u8); 1] = [(libc::SYS_mknodat, 2)];
 #[cfg(target_arch = "x86_64")]
 const MAKING_HERE: [(i64, u8, u8); 1] = [(libc::SYS_open, 2, 1)];
@@ -223,14 +222,14 @@ const MAKING_HERE: [(i64, u8, u8); 0] = [];
 #[cfg(not(target_arch = "x86_64"))]
 const MAKING_ALWAYS_HERE: [(i64, u8); 0] = [];
 const OF_OWNER: [u64; 2] = [libc::S_ISUID as u64, libc::S_ISGID as u64];
-/// What a flag that makes a file has: `O_CREAT`, and what `O_TMPFILE` has besides the flag for directories.
+/// Bits of the flags that create a file: `O_CREAT`, and `O_TMPFILE` without the flag for directories.
 const MAKES: [u64; 2] = [
     libc::O_CREAT as u64,
     (libc::O_TMPFILE & !libc::O_DIRECTORY) as u64,
 ];
 
-/// Requests of `ioctl`, whatever the driver: terminals' that have a size in their number, and those that have the kernel
-/// send signals to other processes or that change what is written about a file.
+/// Denied requests of `ioctl`, for every driver. Some set terminals and have a size in their number.
+/// Others send signals to other processes or change a file's metadata.
 const REQUESTS: [u32; 13] = [
     0x402c_542b, // TCSETS2
     0x402c_542c, // TCSETSW2
@@ -247,11 +246,11 @@ const REQUESTS: [u32; 13] = [
     0x800c_6613, // FS_IOC_SET_ENCRYPTION_POLICY
 ];
 
-/// The numbers of terminals' requests: a worker's standard error may be the terminal from which the daemon was
-/// started. None of them is allowed that types there (`TIOCSTI`), has what is typed come to the worker
-/// (`TIOCSPGRP`), changes the terminal or holds up its output.
+/// The range of terminal requests. A worker's standard error may be the terminal from which the daemon
+/// was started. So the worker must not type there (`TIOCSTI`), take its input (`TIOCSPGRP`), change its
+/// settings or stop its output.
 const OF_TERMINALS: [u64; 2] = [0x5400, 0x54ff];
-/// Those of the numbers that are allowed: they only ask, or are about any descriptor.
+/// Requests of that range that are allowed: queries, and requests that work on any descriptor.
 const TERMINALS_ALLOWED: [u64; 11] = [
     0x5401, // TCGETS
     0x5405, // TCGETA
@@ -266,8 +265,8 @@ const TERMINALS_ALLOWED: [u64; 11] = [
     0x5460, // FIOQSIZE
 ];
 
-/// Commands of `fcntl`: signals to other processes, leases that hold up whoever opens the file next, and watches on
-/// folders.
+/// Denied commands of `fcntl`: signals to other processes, leases that delay the next opening of a file,
+/// and watches on folders.
 const CONTROLS: [i32; 5] = [
     libc::F_SETOWN,
     F_SETSIG,
@@ -278,14 +277,15 @@ const CONTROLS: [i32; 5] = [
 const F_SETSIG: i32 = 10;
 const F_SETOWN_EX: i32 = 15;
 
-/// Requests of `prctl`: the tie to the supervisor's life stays, and cores are shared with nobody.
+/// Denied requests of `prctl`: the worker must still end with its supervisor, and must not share a
+/// processor core's scheduling group.
 const OF_THE_PROCESS: [i32; 2] = [libc::PR_SET_PDEATHSIG, libc::PR_SCHED_CORE];
 
-/// `personality` may be asked, and not be changed.
+/// The argument with which `personality` only reports; other arguments would change it.
 const ASKED: u64 = 0xffff_ffff;
 
-/// The only kinds of sockets, with the protocols that each may have. Others lead to parts of the kernel that no
-/// driver needs, or to connections that Landlock does not judge (MPTCP, SCTP).
+/// The kinds of sockets that are allowed, each with its protocols. Other kinds lead to parts of the
+/// kernel that no driver needs, or to connections that Landlock does not check (MPTCP, SCTP).
 const SOCKETS: [(i32, &[i32]); 4] = [
     (libc::AF_UNIX, &[0, libc::AF_UNIX]),
     (libc::AF_INET, INTERNET),
@@ -296,36 +296,38 @@ const SOCKETS: [(i32, &[i32]); 4] = [
     ),
 ];
 const INTERNET: &[i32] = &[0, libc::IPPROTO_TCP, libc::IPPROTO_UDP];
-/// What makes another protocol's socket of a TCP one: the level and the number of the option `TCP_ULP`.
+/// Level and number of the socket option `TCP_ULP`, which turns a TCP socket into one of another protocol.
 const LAYER: [u64; 2] = [libc::IPPROTO_TCP as u64, 31];
-/// What a socket's type is, without its flags.
+/// Mask of a socket's type without its flags.
 const TYPE: u64 = 0xf;
 
-/// Calls that send, with the number of the argument in which the flags are. `MSG_FASTOPEN` connects without
-/// the call that Landlock judges.
+/// Calls that send, with the index of their flag argument. `MSG_FASTOPEN` would connect
+/// without the call that Landlock checks.
 const SENDING: [(i64, u8); 3] = [
     (libc::SYS_sendto, 3),
     (libc::SYS_sendmsg, 2),
     (libc::SYS_sendmmsg, 3),
 ];
 
-/// The filter cannot be made, or the kernel does not take it.
+/// The filter cannot be built, or the kernel rejects it.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::worker) enum NotFiltered {
-    /// The list makes no filter.
+    /// The rules do not form a filter.
     #[error("{0}")]
     Made(#[from] BackendError),
-    /// What the kernel says.
+    /// The kernel's error.
     #[error("{0}")]
     Taken(#[from] seccompiler::Error),
 }
 
-/// Denies them to this thread and all that come from it. Says what this kernel lacks for it.
-/// Without `datagrams` there are none of the internet's.
+/// Installs the filter for this thread and everything that it starts. Returns what this kernel lacks for
+/// it. If `datagrams` is false, UDP sockets are denied too.
 pub(super) fn restrict(datagrams: bool) -> Result<Option<String>, NotFiltered> {
     let Ok(target) = TargetArch::try_from(std::env::consts::ARCH) else {
         let arch = std::env::consts::ARCH;
-        return Ok(Some(format!("system calls are not filtered on {arch}")));
+        return Ok(Some(format!(
+            "Causeway has no seccomp filter for {arch}: sessions' processes may make any system call"
+        )));
     };
     match seccompiler::apply_filter(&program(target, datagrams)?) {
         Ok(()) => Ok(None),
@@ -337,7 +339,7 @@ pub(super) fn restrict(datagrams: bool) -> Result<Option<String>, NotFiltered> {
     }
 }
 
-/// A kernel without the call, and one with the call but without filters.
+/// Whether the kernel has no `seccomp` call, or has it without filters.
 fn is_lacking(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL))
 }
@@ -354,9 +356,9 @@ fn program(target: TargetArch, datagrams: bool) -> Result<BpfProgram, BackendErr
     Ok(program)
 }
 
-/// The filter's beginning: calls that this kernel is said not to have.
+/// The beginning of the filter: calls that fail as if this kernel did not have them.
 fn absent() -> BpfProgram {
-    const LOAD: u16 = 0x20; // a word of what the filter is told
+    const LOAD: u16 = 0x20; // loads a word of the call's data
     const EQUAL: u16 = 0x15;
     const ABOVE: u16 = 0x25;
     const RETURN: u16 = 0x06;
@@ -366,13 +368,13 @@ fn absent() -> BpfProgram {
         step(LOAD, 0, 0, 0), // the call's number
         step(EQUAL, 2, 0, libc::SYS_clone3 as u32),
         step(EQUAL, 1, 0, libc::SYS_openat2 as u32),
-        // Those of the x32 ABI have a high bit set.
+        // Calls of the x32 ABI have a high bit set, so they count as newer too.
         step(ABOVE, 0, 1, NEWEST),
         step(RETURN, 0, 0, ENOSYS),
     ]
 }
 
-/// What is denied: a call, always or where one of its rules holds.
+/// The denied calls. A call is denied always, or if one of its rules matches.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 fn rules(own: u32, datagrams: bool) -> Result<Rules, BackendError> {
@@ -470,7 +472,7 @@ fn none_of(
     values.into_iter().map(other).collect()
 }
 
-/// Of the lower half of an argument: the kernel looks at no more of these.
+/// A condition on the lower half of an argument: the kernel ignores the upper half of these arguments.
 fn is(argument: u8, operation: SeccompCmpOp, value: u64) -> Result<SeccompCondition, BackendError> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operation, value)
 }
@@ -480,7 +482,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// A process of its own: a filter stays. The test runs itself again to be it.
+    /// Runs itself again in a process of its own, because a filter cannot be removed.
     #[test]
     fn what_is_denied_fails_and_the_rest_works() {
         const ROLE: &str = "CAUSEWAYD_TEST_FILTERED";
@@ -514,7 +516,7 @@ mod tests {
         for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
             open(family as u16).unwrap();
         }
-        // Threads and processes begin as ever.
+        // Threads and processes still start normally.
         std::thread::spawn(|| ()).join().unwrap();
         assert!(Command::new("/bin/true").status().unwrap().success());
     }

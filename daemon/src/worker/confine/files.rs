@@ -1,22 +1,22 @@
 //! The files and ports that a worker can still reach: a Landlock domain.
 //!
-//! A list of what is allowed. To read and run: the system's programs and libraries, what drivers read beside
-//! them, and where the loaders find drivers. To write as well: the device files of accelerators, the process's
-//! own folder, and the drivers' caches where they are shared. Of `/etc`, `/proc` and `/sys` only what programs
-//! and drivers read, by name. Everything else (homes, `/tmp`, `/dev/shm`, other processes, the system's headers, the
-//! daemon's keys and its build cache) is as if its mode were 0000. What was opened before, or is passed by the
-//! supervisor, works.
+//! The domain lists what is allowed. Read and execute: the system's programs and libraries, the files
+//! that drivers read, and the places where loaders look for drivers. Write: the device files of
+//! accelerators, the process's own folder, and the drivers' caches if they are shared. Of `/etc`, `/proc`
+//! and `/sys`, only named files that programs and drivers need. All other files behave as if their mode
+//! were 0000: homes, `/tmp`, `/dev/shm`, other processes, header files, the daemon's keys and its build
+//! cache. Files opened earlier or passed by the supervisor still work.
 //!
-//! A kernel's text may name a file to its compiler, so what is readable here may come to stand in a build log:
-//! nothing is on the list because it does no harm, but only because a driver needs it.
+//! A kernel's source may name a file to its compiler, so readable content may appear in a build log.
+//! Therefore a file is on the list only if a driver needs it, not because it is harmless.
 //!
-//! With it go: looking into processes outside the domain (`ptrace`, most of `/proc/PID`), signals to them,
-//! and serving TCP ports. Where to connect is limited by a setting only, because other nodes' workers are at
-//! ports that no rule knows. Unix sockets are left open: abstract ones, because lanes through shared memory use
-//! them, and those with a path, because Landlock judges opening a file and not connecting to it.
+//! The domain also denies access to outside processes (`ptrace`, most of `/proc/PID`), signals to them,
+//! and listening on TCP ports. Outgoing ports are limited by a setting only, because no rule knows the
+//! ports of other workers. Unix sockets stay open. Lanes through shared memory use abstract ones. For
+//! those with a path, Landlock checks opening a file, not connecting to it.
 //!
-//! Invariant: what is not there, or may not be opened by this user, is no error; nothing is created but the
-//! folders of shared caches.
+//! Invariant: a file that does not exist or that this user may not open is no error. Nothing is created
+//! except the folders of shared caches.
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
@@ -32,13 +32,14 @@ use crate::build_cache::pocl;
 use crate::confinement::Sandbox;
 use crate::driver_files;
 
-/// What is asked for at most: with signals and device calls. An older kernel gives less.
+/// The Landlock version that is requested, which includes signals and device calls. An older
+/// kernel enforces less.
 const WANTED: ABI = ABI::V6;
 
-/// Where systems install programs for everybody.
+/// Prefixes under which systems install programs for all users.
 const PREFIXES: [&str; 3] = ["/", "/usr", "/usr/local"];
 
-/// Below a prefix: programs and libraries, and the files of drivers, compilers and the C library.
+/// Folders below a prefix: programs, libraries, and files of drivers, compilers and the C library.
 const INSTALLED: [&str; 22] = [
     "bin",
     "lib",
@@ -64,12 +65,12 @@ const INSTALLED: [&str; 22] = [
     "share/zoneinfo",
 ];
 
-/// Folders of vendors, by the beginnings of their names, below `/opt` and `/usr/local`.
+/// Folders of vendors below `/opt` and `/usr/local`, by prefixes of their names.
 const VENDORS: [&str; 7] = [
     "amdgpu", "AMDAPP", "cuda", "intel", "nvidia", "pocl", "rocm",
 ];
 
-/// Places of their own that systems have for drivers, and what tells where names of hosts are looked up.
+/// Places that some systems use for drivers, the resolver's configuration, and a source of random numbers.
 const SYSTEM: [&str; 5] = [
     "/nix/store",
     "/gnu/store",
@@ -94,15 +95,15 @@ const ETC: [&str; 18] = [
     "locale.alias",
     "localtime",
     "nsswitch.conf",
-    // Licences lie beside them.
+    // Only these two: licences lie in the same folder.
     "nvidia/nvidia-application-profiles-rc",
     "nvidia/nvidia-application-profiles-rc.d",
     "resolv.conf",
     "vulkan",
 ];
 
-/// What the kernel tells of the machine and of the process itself, below `/proc`. Neither its environment, nor
-/// `task`, in which that is as well.
+/// Information about the machine and the process itself, below `/proc`. The environment is not on the
+/// list, nor is `task`, which contains the environment as well.
 const PROC: [&str; 27] = [
     "bus/pci",
     "cpuinfo",
@@ -133,7 +134,7 @@ const PROC: [&str; 27] = [
     "zoneinfo",
 ];
 
-/// What the kernel tells of processors, memory and devices, below `/sys`.
+/// Information about processors, memory and devices, below `/sys`.
 const SYS: [&str; 19] = [
     "bus/dax",
     "bus/pci",
@@ -155,29 +156,29 @@ const SYS: [&str; 19] = [
     "kernel/mm",
     "module",
 ];
-/// Buses and graphics processors, by the beginnings of their names, below `/sys/devices`.
+/// Buses and graphics processors below `/sys/devices`, by prefixes of their names.
 const BUSES: [&str; 2] = ["gpu", "pci"];
 
-/// Device files by the beginnings of their names: NVIDIA (also Jetson), AMD, Intel and Mesa, WSL, Arm,
-/// Qualcomm, Imagination, accelerators; memory that several of them share. `/dev/shm` is not among them: files
-/// there would stay after the session, counted by no limit.
+/// Device files by prefixes of their names: NVIDIA (also Jetson), AMD, Intel and Mesa, WSL, Arm,
+/// Qualcomm, Imagination, other accelerators, and memory shared by several devices. `/dev/shm` is missing
+/// on purpose: files there would outlive the session, and no limit counts them.
 const DEVICES: [&str; 14] = [
     "accel", "dma_heap", "dri", "dxg", "kfd", "kgsl", "mali", "nvgpu", "nvhost", "nvidia", "nvmap",
     "pvr", "udmabuf", "xdna",
 ];
 const PLAIN_DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"];
 
-/// Folders in which a driver's library may lie without being a folder of drivers.
+/// Shared folders that may contain a driver's library without being driver folders.
 const COMMON: [&str; 4] = ["/", "/root", "/tmp", "/var/tmp"];
 
-/// Confines this thread and all that come from it. Says what this kernel lacks for it.
+/// Confines this thread and everything that it starts. Returns what this kernel lacks for it.
 pub(super) fn restrict(sandbox: &Sandbox) -> Result<Option<String>, RulesetError> {
     let variable = |name: &str| std::env::var_os(name);
     let mut write = writable();
     write.extend(sandbox.write.iter().cloned());
     if sandbox.shared_caches {
         let caches = caches(&variable, &|device| Path::new(device).exists());
-        // One that cannot be made is one that the driver could not make.
+        // If the folder cannot be created here, the driver could not create it either.
         caches.iter().for_each(|cache| {
             let _ = std::fs::create_dir_all(cache);
         });
@@ -203,12 +204,13 @@ pub(super) fn restrict(sandbox: &Sandbox) -> Result<Option<String>, RulesetError
             ports.map(|&port| Ok::<_, RulesetError>(NetPort::new(port, AccessNet::ConnectTcp))),
         )?
         .restrict_self()?;
+    // The files of `/proc` must stay open: see [`Told`].
     told.keep();
     Ok(lacking(&status))
 }
 
-/// The files of [`PROC`]. A rule is about an inode, and `/proc` makes a new one for a file that nobody has
-/// open when memory gets scarce; so they stay open, which gives no right to read them.
+/// The open files of [`PROC`]. A rule applies to an inode. When memory is scarce, `/proc` replaces the
+/// inode of a file that is not open. So the files stay open, which grants no right to read them.
 struct Told(Vec<(PathFd, BitFlags<AccessFs>)>);
 
 impl Told {
@@ -231,7 +233,7 @@ impl Told {
         rules.map(|(file, access)| Ok(PathBeneath::new(file, *access)))
     }
 
-    /// For the life of the process.
+    /// Keeps the files open until the process ends.
     fn keep(self) {
         std::mem::forget(self);
     }
@@ -244,11 +246,13 @@ fn lacking(status: &RestrictionStatus) -> Option<String> {
             let version = *effective_abi as i32;
             return Some(format!(
                 "this kernel's Landlock (version {version}) lacks part of the sandbox (version {} has all): \
-                 sessions' processes may reach more than they should",
+                 sessions' processes may reach more than they should; upgrade the kernel",
                 WANTED as i32
             ));
         }
-        (LandlockStatus::NotEnabled, _) => "has Landlock switched off (lsm= on its command line)",
+        (LandlockStatus::NotEnabled, _) => {
+            "has Landlock switched off; add landlock to lsm= on its command line"
+        }
         _ => "has no Landlock",
     };
     Some(format!(
@@ -256,7 +260,7 @@ fn lacking(status: &RestrictionStatus) -> Option<String> {
     ))
 }
 
-/// What drivers read.
+/// The paths that drivers read.
 fn readable(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let mut paths = installed();
     paths.extend(driver_files::paths(variable, "LD_LIBRARY_PATH"));
@@ -265,7 +269,7 @@ fn readable(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
         let mut inside = driver_files::entries(&place);
         inside.push(place.clone());
         for file in &inside {
-            // Where it is a link; the folder is named below.
+            // The target, if the file is a link. The folder itself is added below.
             paths.extend(std::fs::canonicalize(file).ok());
             let library = driver_files::library(file);
             for library in library.iter().flat_map(|path| with_target(path)) {
@@ -284,7 +288,7 @@ fn readable(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     paths
 }
 
-/// What is there whoever the drivers are.
+/// The readable paths that do not depend on the drivers.
 fn installed() -> Vec<PathBuf> {
     let named = |folder: &str, names: &[&str]| -> Vec<PathBuf> {
         names
@@ -303,23 +307,23 @@ fn installed() -> Vec<PathBuf> {
     paths
 }
 
-/// What drivers read below a prefix of installed programs.
+/// The paths that drivers read below a prefix.
 fn below(prefix: &Path) -> impl Iterator<Item = PathBuf> {
     INSTALLED.iter().map(|name| prefix.join(name))
 }
 
-/// The prefix under which a driver's library is installed: what has the `lib` that it lies in.
+/// The prefix under which a driver's library is installed: the parent of the `lib` folder that contains it.
 fn prefix(library: &Path) -> Option<&Path> {
     let lib = library.ancestors().skip(1).find(|folder| {
         let name = folder.file_name();
         name.is_some_and(|name| ["lib", "lib64", "lib32"].iter().any(|lib| name == *lib))
     })?;
     let prefix = lib.parent()?;
-    // What is not installed for all has its own files beside it.
+    // In a shared folder the library is not installed, and only the files beside it belong to it.
     (!COMMON.iter().any(|common| Path::new(common) == prefix)).then_some(prefix)
 }
 
-/// What lies in a folder under a name that begins so.
+/// The entries of a folder whose names have one of these prefixes.
 fn beginning(folder: &str, names: &[&str]) -> Vec<PathBuf> {
     let mut entries = driver_files::entries(Path::new(folder));
     entries.retain(|path| path.file_name().is_some_and(|name| begins(name, names)));
@@ -331,13 +335,13 @@ fn begins(name: &OsStr, names: &[&str]) -> bool {
     names.iter().any(|start| name.starts_with(start))
 }
 
-/// A path, and where it leads to.
+/// A path and its target.
 fn with_target(path: &Path) -> Vec<PathBuf> {
     let target = std::fs::canonicalize(path).ok();
     [path.to_owned()].into_iter().chain(target).collect()
 }
 
-/// The folder in which a driver lies, with what it loads; where that is everybody's, the driver alone.
+/// The folder of a driver's library, which contains what it loads. In a shared folder, only the library itself.
 fn surroundings(library: &Path, home: Option<&Path>) -> PathBuf {
     match library.parent() {
         Some(folder) if home != Some(folder) && !COMMON.iter().any(|c| Path::new(c) == folder) => {
@@ -347,7 +351,7 @@ fn surroundings(library: &Path, home: Option<&Path>) -> PathBuf {
     }
 }
 
-/// What drivers write besides their caches.
+/// The paths that drivers write besides their caches.
 fn writable() -> Vec<PathBuf> {
     let plain = PLAIN_DEVICES.iter().map(PathBuf::from);
     beginning("/dev", &DEVICES)
@@ -356,8 +360,8 @@ fn writable() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Where drivers that may be there keep what they have compiled. Mind that whoever may write there can have
-/// other sessions run what it likes: see `driver_caches` in `etc/daemon.toml`.
+/// The cache folders of drivers that may be installed. Any process that can write there can make other
+/// sessions run its code: see `driver_caches` in `etc/daemon.toml`.
 fn caches(
     variable: &dyn Fn(&str) -> Option<OsString>,
     is_there: &dyn Fn(&str) -> bool,

@@ -1,13 +1,13 @@
-//! What a worker process gives up before it loads a driver.
+//! Confinement: the privileges that a worker process gives up before it loads a driver.
 //!
-//! A kernel may break out of its driver, so a worker is taken for what a stranger may come to rule. In this
-//! order, because each step needs what a later one takes away: capabilities and the user, the privileges that
-//! a program could gain, the files and ports ([`files`], Landlock), the system calls ([`calls`], seccomp).
-//! Everything is inherited by the processes that a driver starts (PoCL's linker), and nothing of it can be
-//! taken back.
+//! A kernel may break out of its driver, so a worker must be treated as if an attacker controlled it. The
+//! steps have a fixed order, because a later step removes what an earlier one needs: capabilities and the
+//! user, privileges that a program could gain, files and ports ([`files`], Landlock), and system calls
+//! ([`calls`], seccomp). Processes that a driver starts, such as PoCL's linker, inherit everything.
+//! Nothing can be undone.
 //!
-//! What it is not: it chooses nothing; the [`Plan`] is the supervisor's. Invariant: it runs while the process
-//! has one thread, because the kernel confines threads, and those started later inherit it.
+//! The supervisor makes the decisions, in its [`Plan`]. Invariant: this runs while the process has one
+//! thread. The kernel confines single threads, and later threads inherit the confinement.
 #![forbid(unsafe_code)]
 
 mod calls;
@@ -21,37 +21,40 @@ use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
 use crate::confinement::{BadPlan, Identity, Plan};
 
-/// Capabilities that there may be: the kernel's numbers, with room for later ones.
+/// Number of capabilities to drop: those that the kernel has, with room for later ones.
 const CAPABILITIES: u32 = 64;
 
-/// A worker is not confined as it should be, so it does not start.
+/// Why a worker cannot be confined as planned. It then does not start.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotConfined {
-    /// It was not told how.
+    /// The inherited plan is missing or invalid.
     #[error(transparent)]
     Plan(#[from] BadPlan),
-    /// It cannot become whom it should be.
-    #[error("it cannot become user {0}: {1}")]
+    /// The process cannot change its user.
+    #[error(
+        "the worker cannot change to user {0}: {1}; run causewayd as root or set another `uid_range` in daemon.toml"
+    )]
     User(u32, std::io::Error),
-    /// The system says no.
+    /// A system call failed.
     #[error("{0}")]
     System(#[from] std::io::Error),
-    /// Landlock is there, but takes not what it is given.
-    #[error("Landlock: {0}")]
+    /// The kernel has Landlock, but rejects the rules.
+    #[error("the kernel rejects the worker's Landlock rules: {0}")]
     Files(#[from] landlock::RulesetError),
-    /// The same of seccomp.
-    #[error("seccomp: {0}")]
+    /// The kernel has seccomp, but rejects the filter.
+    #[error("the kernel rejects the worker's seccomp filter: {0}")]
     Calls(#[from] calls::NotFiltered),
 }
 
-/// Gives up what a worker does not need, and ties its life to the supervisor's. Says what this kernel lacks
-/// of it, for people.
+/// Confines the process and ties its life to the supervisor's. Returns what this kernel lacks for it, as
+/// text for the administrator.
 ///
-/// That the supervisor may have died before the tie was made is no gap: the socket that it held is
-/// closed then, and a worker whose socket is closed ends.
+/// The supervisor may die before the tie is made. This leaves no gap, because its end of the worker's
+/// socket is then closed, and the worker ends.
 pub(super) fn confine() -> Result<Vec<String>, NotConfined> {
     let plan = Plan::inherited()?;
-    // When memory runs out, a session goes before the daemon does. Not every kernel lets us say so.
+    // When memory runs out, the kernel should kill a session before the daemon. Not every
+    // kernel permits this setting.
     let _ = std::fs::OpenOptions::new()
         .write(true)
         .open("/proc/self/oom_score_adj")
@@ -61,19 +64,19 @@ pub(super) fn confine() -> Result<Vec<String>, NotConfined> {
         become_user(user).map_err(|error| NotConfined::User(user.uid, error))?;
     }
     drop_capabilities()?;
-    // Changing the user would undo it.
+    // After the change of the user, which would reset these settings.
     close()?;
     let mut lacking = Vec::new();
     if let Some(sandbox) = &plan.sandbox {
         lacking.extend(files::restrict(sandbox)?);
-        // Landlock does not judge to which ports datagrams go.
+        // Landlock does not check the ports of datagrams. So with a list of ports, UDP is denied altogether.
         lacking.extend(calls::restrict(sandbox.connect_ports.is_none())?);
     }
     Ok(lacking)
 }
 
-/// Ties the process's life to the supervisor's, lets no program that it runs gain a privilege, and nobody look
-/// into it.
+/// Ties the process's life to the supervisor's. Denies new privileges to programs that it runs, and
+/// access to its memory to other processes.
 fn close() -> std::io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     thread::set_no_new_privs(true)?;
@@ -82,8 +85,8 @@ fn close() -> std::io::Result<()> {
     )?)
 }
 
-/// No program that this process runs can have a capability again. Only who may change capabilities can say
-/// so; for others `no_new_privs` says the same.
+/// Removes all capabilities from the bounding set, so that no program run by this process can regain one.
+/// This needs a privilege; without it, `no_new_privs` has the same effect.
 fn drop_bounds() {
     for number in 0..CAPABILITIES {
         let _ = thread::remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(
@@ -95,6 +98,7 @@ fn drop_bounds() {
 fn become_user(user: &Identity) -> std::io::Result<()> {
     let gid = Gid::from_raw(user.gid);
     let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
+    // Groups come first, because a process that has given up its user may no longer change them.
     thread::set_thread_groups(&groups)?;
     thread::set_thread_res_gid(gid, gid, gid)?;
     let uid = Uid::from_raw(user.uid);
@@ -102,7 +106,7 @@ fn become_user(user: &Identity) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Root without capabilities is a user like others, but for the files that are root's.
+/// Drops all capabilities. Root without capabilities is an ordinary user, except that it owns root's files.
 fn drop_capabilities() -> std::io::Result<()> {
     // Kernels without ambient capabilities have none to clear.
     let _ = thread::clear_ambient_capability_set();
@@ -118,10 +122,10 @@ fn drop_capabilities() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Lets the process have no more than so many bytes of memory of its own; 0: as many as there are.
+/// Limits the process's own memory to `bytes`; 0 means no limit.
 ///
-/// What counts is what it can write (`RLIMIT_DATA`): drivers reserve far more address space than they
-/// use.
+/// The limit is on writable memory (`RLIMIT_DATA`), because drivers reserve far more address
+/// space than they use.
 pub(super) fn limit_memory(bytes: u64) -> std::io::Result<()> {
     if bytes > 0 {
         let limit = Rlimit {
@@ -133,7 +137,7 @@ pub(super) fn limit_memory(bytes: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes the socket to the supervisor from descriptor 0 and leaves `/dev/null` there.
+/// Takes the socket to the supervisor from descriptor 0, and puts `/dev/null` there.
 pub(super) fn take_channel() -> std::io::Result<OwnedFd> {
     let channel = std::io::stdin().as_fd().try_clone_to_owned()?;
     let null = std::fs::File::open("/dev/null")?;

@@ -1,29 +1,29 @@
-//! From bytes to a command batch, with the limit that the decoder itself does not know.
+//! Decodes command batches, with a limit that the decoder itself does not have.
 
 use bytes::Buf;
 use causeway_proto::command::{Command, CommandBatch};
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
 
-/// Commands in one batch. An empty command takes two bytes on the wire and some hundred in memory, so
-/// the limit on a batch's bytes alone would let a client take a hundred times as much.
+/// Maximum number of commands in one batch. An empty command takes two bytes on the wire and some hundred
+/// in memory. So a limit on a batch's bytes alone would let a client use a hundred times that memory.
 const MAX_COMMANDS: usize = 1 << 18;
 /// Field number of `CommandBatch.commands`.
 const COMMANDS: u32 = 1;
 
-/// Not a batch that a client of ours sends.
+/// Why bytes are not a batch that a Causeway client sends.
 #[derive(Debug, thiserror::Error)]
 pub enum BadBatch {
-    /// It is no protobuf of that shape.
-    #[error("a batch that cannot be decoded: {0}")]
+    /// The bytes are no protobuf message of this type.
+    #[error("a batch of commands cannot be decoded: {0}")]
     Malformed(#[from] prost::DecodeError),
-    /// It would take too much memory.
-    #[error("a batch of more than {MAX_COMMANDS} commands")]
+    /// The batch would take too much memory.
+    #[error("a batch has more than {MAX_COMMANDS} commands")]
     TooMany,
 }
 
-/// Decodes a batch, in the memory of `spare`, which is emptied, if that has room; counts the commands before it
-/// allocates for them.
+/// Decodes a batch. Reuses the memory of `spare`, which is emptied, if it is large enough. Counts the
+/// commands before it allocates memory for them.
 ///
 /// # Errors
 /// [`BadBatch`].
@@ -40,7 +40,7 @@ pub fn decode<B: Buf + Clone>(bytes: B, mut spare: Vec<Command>) -> Result<Comma
         }
         skip_field(wire, field, &mut rest, DecodeContext::default())?;
     }
-    // With room for all, none of them is moved while more come.
+    // Room for all commands, so that the vector does not move them while it grows.
     spare.clear();
     spare.reserve_exact(commands);
     let mut batch = CommandBatch {

@@ -1,9 +1,9 @@
 //! The direct carrier: frames over the socket, read and applied by one thread.
 //!
-//! That thread looks for the next frame for a while before it sleeps ([`Patience`]): a client that waits for
-//! each command has the next one here within microseconds of the last completion.
+//! Before that thread sleeps, it polls for the next frame for a while ([`SpinBudget`]). A client that waits
+//! for each command sends the next one within microseconds of the last completion.
 //!
-//! Events go the other way from whichever thread has one; see [`DirectEvents`].
+//! Events travel the other way, sent by the thread that has them; see [`DirectEvents`].
 
 use std::io::{self, Read};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use causeway_proto::command::{Command, CommandBatch};
 use causeway_proto::frame::{self, PREFIX};
-use causeway_proto::patience::Patience;
+use causeway_proto::spin_budget::SpinBudget;
 use causeway_security::{Line, Opener};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -23,9 +23,10 @@ use super::ending::{Ending, Endings};
 use crate::worker::connection::EventSink;
 use crate::worker::session::Session;
 
-/// Read at once from the socket; longer frames get memory of their own.
+/// Size of the read buffer in bytes. Longer frames get memory of their own.
 const STAGING: usize = 64 << 10;
-/// Room for so many commands is kept from batch to batch: about as many launches as a frame has that is not long.
+/// Capacity for commands that is kept between batches: about as many launches as fit in a
+/// frame that is not long.
 const KEEP_COMMANDS: usize = 2048;
 const CONNECTION: &str = "commands";
 
@@ -42,15 +43,18 @@ pub(super) fn carry(
         .and_then(|socket| DirectEvents::start(socket, records, endings.clone()));
     let events = match events {
         Ok(events) => events,
-        Err(error) => return Ending::Broken(format!("the command connection: {error}")),
+        Err(error) => {
+            return Ending::Broken(format!("cannot set up the command connection: {error}"));
+        }
     };
     let session = begin(Arc::<DirectEvents>::clone(&events));
     let patient = Patient {
         socket,
-        patience: Patience::new(),
+        spin_budget: SpinBudget::new(),
     };
     let mut frames = Frames::new(Source { patient, opener });
     loop {
+        // Back-pressure: while many events wait for a slow client, its commands are not read.
         events.wait_for_room();
         match frames.next() {
             Ok(Some(mut batch)) => {
@@ -71,10 +75,10 @@ pub(super) fn carry(
     }
 }
 
-/// A socket whose reader looks for a while, its core on offer to others, before it sleeps.
+/// A socket whose reader polls for a while before it sleeps, and meanwhile yields its core to other threads.
 struct Patient {
     socket: TcpStream,
-    patience: Patience,
+    spin_budget: SpinBudget,
 }
 
 impl Read for Patient {
@@ -84,10 +88,10 @@ impl Read for Patient {
             read => Some(read.map(|(count, _)| count).map_err(io::Error::from)),
         };
         if let Some(read) = look() {
-            // Nothing was waited for, so nothing is to be settled.
+            // Nothing was waited for, so `SpinBudget` has nothing to learn.
             return read;
         }
-        let mut patient = self.patience.begin();
+        let mut patient = self.spin_budget.begin();
         let mut found = None;
         while found.is_none() && patient.goes_on() {
             found = look();
@@ -99,7 +103,7 @@ impl Read for Patient {
     }
 }
 
-/// The bytes of frames, opened if they come sealed.
+/// The bytes of frames, decrypted if the connection has TLS.
 struct Source {
     patient: Patient,
     opener: Option<Opener>,
@@ -122,14 +126,14 @@ enum Unreadable {
     Frame(String),
 }
 
-/// Takes frames off a stream. Small ones, several at a read, are decoded where they lie; a large one is
+/// Reads frames off a stream. Small frames, several per read, are decoded in the buffer. A large frame is
 /// read into its own memory, which its payloads then share.
 struct Frames<R> {
     from: R,
     staging: Box<[u8]>,
     start: usize,
     end: usize,
-    // Room for the next batch's commands.
+    // Spare memory for the next batch's commands.
     spare: Vec<Command>,
 }
 
@@ -144,14 +148,14 @@ impl<R: Read> Frames<R> {
         }
     }
 
-    /// The commands of a batch, which has been applied: their room serves the next one.
+    /// Takes back the commands of an applied batch, to reuse their memory.
     fn give_back(&mut self, commands: Vec<Command>) {
         if commands.capacity() <= KEEP_COMMANDS {
             self.spare = commands;
         }
     }
 
-    /// The next batch; `None` when the client closed between two frames.
+    /// Reads the next batch; `None` when the client closed the connection between two frames.
     fn next(&mut self) -> Result<Option<CommandBatch>, Unreadable> {
         if !self.fill(PREFIX)? {
             return Ok(None);
@@ -178,8 +182,8 @@ impl<R: Read> Frames<R> {
             .map_err(|error| Unreadable::Frame(error.to_string()))
     }
 
-    /// Has at least `wanted` bytes in the staging buffer; `false` when the stream ended before the
-    /// first of them.
+    /// Ensures that the buffer has at least `wanted` bytes. Returns false if the stream ended
+    /// before the first of them.
     fn fill(&mut self, wanted: usize) -> Result<bool, Unreadable> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -226,7 +230,7 @@ mod tests {
     use proptest::prelude::*;
     use prost::Message;
 
-    /// Gives its bytes in pieces of the given sizes, over and over.
+    /// Returns its bytes in pieces of the given sizes, repeatedly.
     struct Pieces {
         bytes: io::Cursor<Vec<u8>>,
         sizes: Vec<usize>,

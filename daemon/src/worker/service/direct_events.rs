@@ -1,9 +1,8 @@
-//! Events over the direct carrier: written by the thread that has them, when the socket takes them.
+//! Events over the direct carrier. The thread that has an event writes it, if the socket takes it at once.
 //!
-//! Invariant: frames leave in the order of the [`EventSink::send`] calls, whole; `send` never waits
-//! for the client. At any moment at most one thread writes; what comes meanwhile waits in one
-//! buffer and leaves with that thread's next turn. When the socket is full, the `events` thread waits
-//! for it and goes on.
+//! Invariant: whole frames leave in the order of the [`EventSink::send`] calls, and `send` never waits for
+//! the client. At most one thread writes at a time. Other threads' frames wait in one buffer, which that
+//! thread writes on its next turn. When the socket is full, the `events` thread waits for it and continues.
 
 use std::io;
 use std::net::TcpStream;
@@ -22,38 +21,38 @@ use super::ending::{Ending, Endings};
 use super::named;
 use crate::worker::connection::EventSink;
 
-/// With more than this waiting, no further commands are read.
+/// With more waiting bytes than this, no further commands are read.
 const HIGH: usize = 64 << 20;
-/// With less than this, they are again.
+/// With fewer waiting bytes than this, commands are read again.
 const LOW: usize = 32 << 20;
-/// With more than this, the client is given up: it takes nothing, and what it asked for is still
-/// being made.
+/// With more waiting bytes than this, the client is given up. It reads nothing, while the commands that
+/// it sent still produce events.
 const GIVE_UP: usize = 512 << 20;
-/// Turns that a calling thread takes before it leaves the rest to the `events` thread.
+/// How many batches a calling thread writes before it leaves the rest to the `events` thread.
 const TURNS: usize = 4;
-/// A buffer that grew beyond this is not kept for the next batch.
+/// A buffer larger than this is not kept for the next batch.
 const KEEP: usize = 1 << 20;
 
 pub(super) struct DirectEvents {
     socket: TcpStream,
-    /// With TLS, what seals what leaves.
+    /// Encrypts outgoing records; only with TLS.
     records: Option<Arc<Records>>,
     endings: Endings,
-    state: Mutex<State>,
-    /// The `events` thread is to go on.
+    state: Mutex<ChannelState>,
+    /// Wakes the `events` thread to continue writing.
     stuck: Condvar,
-    /// There is room again, or none is needed any more.
+    /// Signals that there is room again, or that the connection is lost.
     room: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    /// Frames that nobody has begun to write.
+struct ChannelState {
+    /// Frames that no thread has begun to write.
     waiting: Vec<u8>,
-    /// Bytes that the writing thread still has in its hands.
+    /// Bytes that the writing thread has taken and not yet sent.
     in_hand: usize,
     writer: Writer,
-    /// What the writing thread handed over to the `events` thread.
+    /// Bytes that the writing thread has left to the `events` thread.
     left_over: Outgoing,
     lost: bool,
 }
@@ -64,11 +63,11 @@ enum Writer {
     Nobody,
     /// A thread inside [`DirectEvents::turns`].
     Somebody,
-    /// The `events` thread, or it is about to.
+    /// The `events` thread writes, or is about to.
     EventsThread,
 }
 
-/// Bytes on their way, and how many of them have left.
+/// Bytes being written, and how many of them were sent.
 #[derive(Default)]
 struct Outgoing {
     bytes: Vec<u8>,
@@ -76,7 +75,7 @@ struct Outgoing {
 }
 
 impl DirectEvents {
-    /// Starts with a connection's socket; the reading half stays with the caller.
+    /// Starts the `events` thread for a connection's socket. The caller keeps the reading half.
     pub(super) fn start(
         socket: TcpStream,
         records: Option<Arc<Records>>,
@@ -95,7 +94,7 @@ impl DirectEvents {
         Ok(events)
     }
 
-    /// Returns at once while little waits; else when the client has taken enough.
+    /// Waits while too many bytes wait for the client. Returns at once otherwise.
     pub(super) fn wait_for_room(&self) {
         let mut state = self.state.lock();
         if state.backlog() > HIGH {
@@ -105,10 +104,10 @@ impl DirectEvents {
         }
     }
 
-    /// Writes what waits until nothing does, the socket is full, or the turns are over.
+    /// Writes waiting frames until none is left, the socket is full, or `turns` batches were written.
     fn turns<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, ChannelState>,
         mut out: Outgoing,
         turns: usize,
     ) -> Outcome {
@@ -126,7 +125,7 @@ impl DirectEvents {
                 state.in_hand = out.bytes.len();
             }
             drop(state);
-            // One thread at a time is here, so records leave in the order in which they are sealed.
+            // Only one thread at a time is here, so records leave in the order in which they are sealed.
             let sealed = match &self.records {
                 Some(records) if fresh => out.seal(records),
                 _ => Ok(()),
@@ -151,10 +150,10 @@ impl DirectEvents {
         Outcome::Stuck
     }
 
-    fn lose(&self, state: &mut State, error: io::Error) {
-        *state = State {
+    fn lose(&self, state: &mut ChannelState, error: io::Error) {
+        *state = ChannelState {
             lost: true,
-            ..State::default()
+            ..ChannelState::default()
         };
         self.room.notify_all();
         self.endings.end(Ending::ClientLost {
@@ -163,7 +162,7 @@ impl DirectEvents {
         });
     }
 
-    /// The `events` thread.
+    /// The body of the `events` thread.
     fn run(&self) {
         loop {
             let mut state = self.state.lock();
@@ -172,25 +171,25 @@ impl DirectEvents {
             }
             let out = std::mem::take(&mut state.left_over);
             MutexGuard::unlocked(&mut state, || self.wait_until_writable());
-            // One turn at a time: it is stuck again at once when the client is slow.
+            // One turn at a time: if the client is slow, the socket is soon full again.
             self.turns(state, out, 1);
         }
     }
 
     fn wait_until_writable(&self) {
         let mut fds = [PollFd::new(&self.socket, PollFlags::OUT)];
-        // An error of poll itself, or a hang-up, shows at the write that follows.
+        // An error of `poll` or a hang-up shows at the write that follows.
         while rustix::event::poll(&mut fds, None) == Err(Errno::INTR) {}
     }
 }
 
 enum Outcome {
     Done,
-    /// The rest is the `events` thread's.
+    /// The `events` thread has to send the rest.
     Stuck,
 }
 
-impl State {
+impl ChannelState {
     fn backlog(&self) -> usize {
         self.waiting.len() + self.in_hand
     }
@@ -206,7 +205,7 @@ impl State {
         Ok(())
     }
 
-    /// Keeps a written buffer's memory for the next frames.
+    /// Keeps the memory of a written buffer for the next frames.
     fn keep(&mut self, mut written: Vec<u8>) {
         if self.waiting.capacity() < written.capacity() && written.capacity() <= KEEP {
             written.clear();
@@ -222,7 +221,8 @@ impl Outgoing {
         records.seal(&plain, &mut self.bytes)
     }
 
-    /// Whether all of it has left; `false` when the socket is full.
+    /// Writes as much as the socket takes. Returns whether all of it was sent; false means
+    /// that the socket is full.
     fn write(&mut self, socket: &TcpStream) -> io::Result<bool> {
         while self.sent < self.bytes.len() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -248,7 +248,10 @@ impl EventSink for DirectEvents {
             return;
         }
         if state.backlog() > GIVE_UP {
-            self.lose(&mut state, io::Error::other("the client takes no events"));
+            self.lose(
+                &mut state,
+                io::Error::other("the client reads no events from its command connection"),
+            );
             return;
         }
         if state.writer != Writer::Nobody {
@@ -303,7 +306,7 @@ mod tests {
     fn order_holds_while_the_client_is_slow() {
         let (mut client, worker) = pair();
         let events = DirectEvents::start(worker, None, Endings::new().0).unwrap();
-        // Far more than both socket buffers take, before the client reads anything.
+        // Far more than both socket buffers hold, before the client reads anything.
         for event in 0..300 {
             events.send(completion(event, 100_000));
         }

@@ -13,55 +13,63 @@ pub(super) enum Ending {
     ClientClosed,
     /// A connection to the client broke.
     ClientLost {
-        /// Which.
+        /// The connection's name, for the log.
         connection: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// The client broke the protocol.
+    /// The client violated the protocol.
     Violation(String),
-    /// The command connection did not come in time.
+    /// The command connection did not arrive in time.
     NeverConnected,
-    /// The session is to end, for a reason that the client is to hear.
+    /// The supervisor ends the session, for a reason that the client is told.
     ToldToEnd(String),
-    /// The supervisor closed its end: the session is to end, or the daemon is gone.
+    /// The supervisor closed its end of the channel: it ends the session, or the daemon is gone.
     SupervisorGone,
-    /// Something here is broken.
+    /// The worker itself has failed.
     Broken(String),
 }
 
 impl Ending {
-    /// Writes it to the log, as loudly as it deserves. A spare worker that is not needed says nothing.
+    /// Logs the ending at its level. An unused spare worker logs at debug level only.
     pub(super) fn log(&self, has_session: bool) {
         if !has_session {
-            tracing::debug!(reason = ?self, "a worker without a session ends");
+            tracing::debug!(reason = ?self, "a worker that no session uses ends");
             return;
         }
         match self {
             Ending::ClientClosed => tracing::info!("the client closed the session"),
-            // A program that ends while events are under way to it resets the connection.
+            // A program that exits while events are on their way to it resets the connection.
             Ending::ClientLost { connection, error }
                 if matches!(
                     error.kind(),
                     io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
                 ) =>
             {
-                tracing::info!(connection, %error, "the client is gone");
+                tracing::info!(connection, %error, "the client closed its connection without an end of the session");
             }
             Ending::ClientLost { connection, error } => {
-                tracing::warn!(connection, %error, "the client is lost");
+                tracing::warn!(connection, %error, "the connection to the client broke, so the session ends");
             }
-            Ending::Violation(what) => tracing::warn!(what, "the client broke the protocol"),
+            Ending::Violation(what) => tracing::warn!(
+                what,
+                "the client violated the protocol, so the session ends; check that client and node have the same \
+                 version"
+            ),
             Ending::NeverConnected => {
-                tracing::warn!("the client opened a session and did not come");
+                tracing::warn!(
+                    "the client opened a session, but did not connect before the timeout"
+                );
             }
-            Ending::ToldToEnd(reason) => tracing::info!(reason, "the session was told to end"),
-            Ending::SupervisorGone => tracing::info!("the session was told to end"),
-            Ending::Broken(what) => tracing::error!(what, "the worker is broken"),
+            Ending::ToldToEnd(reason) => tracing::info!(reason, "the supervisor ended the session"),
+            Ending::SupervisorGone => tracing::info!("the supervisor is gone, so the session ends"),
+            Ending::Broken(what) => {
+                tracing::error!(what, "the worker cannot continue, so the session ends")
+            }
         }
     }
 
-    /// For the supervisor's counts.
+    /// The cause for the supervisor's counters.
     pub(super) fn cause(&self) -> Cause {
         match self {
             Ending::ClientClosed => Cause::ClientClosed,
@@ -73,17 +81,17 @@ impl Ending {
         }
     }
 
-    /// The process's exit code: 0 for what is no fault of this node.
+    /// The process's exit code: 0 unless the fault is on this node.
     pub(super) fn exit_code(&self) -> i32 {
         i32::from(matches!(self, Ending::Broken(_)))
     }
 }
 
-/// Where any thread says that the worker is to end.
+/// The sending end, on which any thread reports why the worker should end.
 #[derive(Clone, Debug)]
 pub(super) struct Endings(mpsc::Sender<Ending>);
 
-/// Where the main thread waits.
+/// The receiving end, on which the main thread waits.
 pub(super) struct Ended(mpsc::Receiver<Ending>);
 
 impl Endings {
@@ -92,23 +100,23 @@ impl Endings {
         (Endings(sender), Ended(receiver))
     }
 
-    /// Says it. Later reasons than the first are not heard.
+    /// Reports a reason. Only the first one counts.
     pub(super) fn end(&self, ending: Ending) {
         let _ = self.0.send(ending);
     }
 }
 
 impl Ended {
-    /// The first reason.
+    /// Waits for the first reason and returns it.
     pub(super) fn wait(&self) -> Ending {
         self.0
             .recv()
             .unwrap_or_else(|_| Ending::Broken("every thread is gone".to_owned()))
     }
 
-    /// Waits for another one, so long at most.
+    /// Waits for another reason, at most `limit`.
     pub(super) fn wait_for_another(&self, limit: Duration) {
-        // Which it is makes no difference any more.
+        // The reason no longer matters.
         let _ = self.0.recv_timeout(limit);
     }
 }

@@ -1,7 +1,7 @@
-//! The gRPC carrier: HTTP/2 on the command connection, one `Commands` call on it.
+//! The gRPC carrier: HTTP/2 on the command connection, with one `Commands` call.
 //!
-//! tonic runs on a thread and a runtime of its own; the calling thread applies commands, as with the
-//! direct carrier. No HTTP/2 ping watches the client: one that is stopped could not answer it.
+//! tonic runs on its own thread and runtime. The calling thread applies commands, as with the direct
+//! carrier. HTTP/2 pings are off, because a client that is stopped in a debugger could not answer them.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use causeway_proto::command::{CommandBatch, EventBatch};
 use causeway_security::{Line, SecureStream};
-use causeway_serving::door::Port;
+use causeway_serving::gate::Port;
 use parking_lot::{Condvar, Mutex};
 use prost::Message;
 use tokio::sync::{mpsc, oneshot};
@@ -24,16 +24,16 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use super::ending::{Ending, Endings};
 use super::grpc_service::WorkerService;
 use super::named;
-use crate::held::Held;
+use crate::guarded_io::GuardedIo;
 use crate::worker::connection::EventSink;
 use crate::worker::session::Session;
 
-/// Batches decoded ahead of the one that is applied; HTTP/2's flow control holds back the rest.
+/// Number of decoded batches that may wait. HTTP/2's flow control holds back the rest.
 const AHEAD: usize = 4;
 const CONNECTION: &str = "commands (gRPC)";
-/// Bytes that the client may have on the way.
+/// HTTP/2 flow-control window: bytes that the client may have in flight.
 const WINDOW: u32 = 8 << 20;
-/// With more event bytes than this waiting, no further commands are applied.
+/// With more waiting event bytes than this, no further commands are applied.
 const HIGH: usize = 64 << 20;
 
 /// Carries commands to the session that `begin` starts, until the connection or the session ends.
@@ -62,7 +62,7 @@ pub(super) fn carry(
         }
     });
     if let Err(error) = started {
-        return Ending::Broken(format!("the command connection: {error}"));
+        return Ending::Broken(format!("cannot set up the command connection: {error}"));
     }
     let session = begin(Arc::new(GrpcEvents {
         events,
@@ -76,7 +76,7 @@ pub(super) fn carry(
                     return Ending::Violation(violation.to_string());
                 }
             }
-            // What the decoder says of a message that makes no sense.
+            // The decoder reports a malformed message with this code.
             Some(Err(status)) if status.code() == Code::InvalidArgument => {
                 return Ending::Violation(status.message().to_owned());
             }
@@ -89,9 +89,9 @@ pub(super) fn carry(
     }
 }
 
-/// What the end of the stream by an error means: to HTTP/2, any end of the connection while a stream is
-/// open, a program's exit for one, is an error, and its cause is hidden. A cut network shows on the
-/// pulse.
+/// The ending for an error of the command stream. HTTP/2 reports any end of the connection
+/// while a stream is open as an error, a program's exit too, and hides its cause. A network
+/// failure shows on the heartbeat connection.
 fn broken(status: &Status) -> Ending {
     Ending::ClientLost {
         connection: CONNECTION,
@@ -112,7 +112,7 @@ async fn serve(line: Line, call: Call) -> io::Result<()> {
         Some((records, opener)) => Port::Tls(Box::new(SecureStream::over(socket, records, opener))),
     };
     let (open, closed) = oneshot::channel::<()>();
-    let socket = Held::new(port, open);
+    let socket = GuardedIo::new(port, open);
     let incoming = tokio_stream::once(Ok::<_, io::Error>(socket)).chain(tokio_stream::pending());
     let serving = Server::builder()
         .initial_stream_window_size(WINDOW)
@@ -122,12 +122,12 @@ async fn serve(line: Line, call: Call) -> io::Result<()> {
         .serve_with_incoming(WorkerService(call), incoming);
     tokio::select! {
         served = serving => served.map_err(io::Error::other),
-        // The sender is dropped with the connection, which is what is waited for.
+        // The sender is dropped with the connection, which ends this wait.
         _ = closed => Ok(()),
     }
 }
 
-/// The service: its first call gets the session's ends, a second one is refused.
+/// The service. Its first call gets the session's channel ends; a second call is refused.
 #[derive(Clone)]
 struct Call(Arc<Mutex<Option<Ends>>>);
 
@@ -178,12 +178,12 @@ impl EventSink for GrpcEvents {
     fn send(&self, batch: EventBatch) {
         let length = batch.encoded_len();
         self.backlog.bytes.fetch_add(length, Ordering::Relaxed);
-        // Without a receiver the connection is gone, and that is being said elsewhere.
+        // Without a receiver the connection is gone, which another thread reports.
         let _ = self.events.send((batch, length));
     }
 }
 
-/// Bytes of events that HTTP/2 has not taken.
+/// Event bytes that HTTP/2 has not taken.
 #[derive(Default)]
 struct Backlog {
     bytes: AtomicUsize,
@@ -205,6 +205,7 @@ impl Backlog {
     fn taken(&self, length: usize) {
         let before = self.bytes.fetch_sub(length, Ordering::Relaxed);
         if before > HIGH / 2 && before - length <= HIGH / 2 {
+            // The lock ensures that a thread between its check and its wait does not miss the notification.
             let _waiting_or_not_yet_looking = self.given_up.lock();
             self.room.notify_all();
         }
@@ -216,7 +217,7 @@ impl Backlog {
     }
 }
 
-/// The client's side of the events. Ends the wait for room when the connection drops it.
+/// The client's side of the events. Its drop, with the connection, ends a wait for room.
 struct Departures {
     from: UnboundedReceiverStream<(EventBatch, usize)>,
     backlog: Arc<Backlog>,

@@ -1,8 +1,7 @@
-//! The `Worker` service by hand: what tonic generates, but for the decoder.
+//! The `Worker` service written by hand: as tonic generates it, except for the decoder.
 //!
-//! The generated service decodes with prost's own codec, which allocates for as many commands as a
-//! message of the allowed size can name. This one goes through [`batch::decode`], as the direct carrier
-//! does.
+//! The generated service would use prost's own codec. That allocates memory for as many commands as a
+//! message of the allowed size can name. This service uses [`batch::decode`], as the direct carrier does.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,10 +20,10 @@ use tonic::{Code, Status};
 
 use super::batch;
 
-/// The service's one method.
+/// Path of the service's only method.
 const COMMANDS: &str = "/causeway.command.v1.Worker/Commands";
 
-/// Serves `Commands` with `call`; every other path is unimplemented.
+/// Serves `Commands` with `call`. Every other path is unimplemented.
 #[derive(Clone)]
 pub(super) struct WorkerService<Call>(pub(super) Call);
 
@@ -56,7 +55,7 @@ where
     }
 }
 
-/// Commands in, events out.
+/// Decodes commands, encodes events.
 struct BatchCodec;
 
 impl Codec for BatchCodec {

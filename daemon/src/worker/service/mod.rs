@@ -1,12 +1,12 @@
 //! The connection service: sockets from the supervisor, greeting and proof, carriers.
 //!
-//! Threads of a worker: `sockets` hears the supervisor; a short-lived `proof` for each new connection;
-//! `session` loads OpenCL, then reads commands and applies them; `events` writes what a slow client
-//! left over; `pulse` sends heartbeats and never enters a driver. The main thread waits for the first
-//! reason to end.
+//! Threads of a worker: `sockets` reads the supervisor's messages. A short-lived `proof` thread serves
+//! each new connection. `session` loads OpenCL, then reads and applies commands. `events` writes what a
+//! slow client left over. `heartbeat` sends heartbeats and never calls a driver. The main thread waits for
+//! the first reason to end.
 //!
-//! What it is not: it knows no command. Invariant: nothing that a socket says reaches the session
-//! before the session's secret, or the link's for another worker's connection, was proved on it.
+//! This module knows no commands. Invariant: no byte of a connection reaches the session before the peer
+//! has proved the session's secret, or the link's for another worker's connection.
 #![forbid(unsafe_code)]
 
 pub mod batch;
@@ -15,9 +15,9 @@ mod direct_events;
 mod ending;
 mod grpc;
 mod grpc_service;
+mod heartbeat;
 mod peer;
 mod proof;
-mod pulse;
 mod sockets;
 mod stage;
 
@@ -38,45 +38,46 @@ use causeway_serving::logging::Logging;
 use ending::{Ending, Endings};
 use stage::Stage;
 
-/// What the session gets to stop what can be stopped.
+/// Time limit for the session to stop its transfers and links.
 const TIDY_UP: Duration = Duration::from_millis(500);
 
-/// For the client to hear why its session ends.
-const FAREWELL: Duration = Duration::from_millis(500);
+/// Time for the client to read why its session ends.
+const CLOSE_REASON_LIMIT: Duration = Duration::from_millis(500);
 
-/// The process's `main`.
+/// Runs a worker; the entry point of its process.
 #[must_use]
 pub fn main() -> ExitCode {
     Logging::inherited().start();
     end_on_panic();
     let begin = || -> Result<OwnedFd, confine::NotConfined> {
-        // What the kernel lacks of it, the probing worker has told.
+        // The probing worker has already reported what the kernel lacks.
         confine::confine()?;
         Ok(confine::take_channel()?)
     };
     match begin() {
         Ok(channel) => serve(channel),
         Err(error) => {
-            tracing::error!(%error, "a worker cannot start");
+            tracing::error!(%error, "the worker cannot start");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Serves the session that the supervisor will name over `channel`; returns only if threads fail.
+/// Serves the session that the supervisor will assign over `channel`. Returns only if threads
+/// cannot be started.
 fn serve(channel: OwnedFd) -> ExitCode {
     let (endings, ended) = Endings::new();
     let stage = match channel.try_clone() {
         Ok(to_supervisor) => Arc::new(Stage::new(endings.clone(), to_supervisor)),
         Err(error) => {
-            tracing::error!(%error, "a worker cannot start");
+            tracing::error!(%error, "the worker cannot start");
             return ExitCode::FAILURE;
         }
     };
     let (commands, arrivals) = mpsc::channel();
     let started = start_threads(channel, &stage, commands, arrivals, &endings);
     if let Err(error) = started {
-        tracing::error!(%error, "a worker cannot start its threads");
+        tracing::error!(%error, "the worker cannot start its threads; check the limits on threads and memory");
         return ExitCode::FAILURE;
     }
     let ending = ended.wait();
@@ -86,10 +87,10 @@ fn serve(channel: OwnedFd) -> ExitCode {
     }
     if let Some(session) = stage.session_now() {
         if let Ending::ToldToEnd(reason) = &ending {
-            session.say_farewell(reason);
-            // Who has heard it closes his connections. Were ours closed first, with bytes of his unread, it might
-            // be lost on its way.
-            ended.wait_for_another(FAREWELL);
+            session.send_close_reason(reason);
+            // A client that has read the reason closes its connections. If this end closed first, with
+            // unread bytes of the client, the reason might be lost on its way.
+            ended.wait_for_another(CLOSE_REASON_LIMIT);
         }
         tidy_up(session);
     }
@@ -117,7 +118,8 @@ fn start_threads(
     })
 }
 
-/// The `session` thread: load, wait for the command connection, carry commands to the session.
+/// The body of the `session` thread: loads OpenCL, waits for the command connection and carries its
+/// commands to the session.
 fn run_session(
     ready: impl AsFd,
     stage: &Stage,
@@ -129,7 +131,7 @@ fn run_session(
     if handover::send_to_supervisor(ready, &ToSupervisor::Ready).is_err() {
         return Ending::SupervisorGone;
     }
-    // Nobody sends any more: the supervisor is gone, and that is being said.
+    // The channel is closed because the supervisor is gone, which another thread reports.
     let Ok(connection) = arrivals.recv() else {
         return Ending::SupervisorGone;
     };
@@ -147,14 +149,14 @@ fn run_session(
     match connection {
         Connection::Commands(socket) => direct::carry(socket, endings, begin),
         Connection::CommandsGrpc(socket) => grpc::carry(socket, endings, begin),
-        // `sockets` sends only command connections here.
-        other @ (Connection::Bulk { .. } | Connection::Pulse(_)) => {
-            Ending::Broken(format!("{other:?} where a command connection belongs"))
-        }
+        // The `sockets` thread sends only command connections here.
+        other @ (Connection::Bulk { .. } | Connection::Heartbeat(_)) => Ending::Broken(format!(
+            "the worker got {other:?} instead of a command connection"
+        )),
     }
 }
 
-/// Lets the session stop what it can. A driver that does not return is left behind.
+/// Lets the session stop its transfers and links. Does not wait for a driver that does not return.
 fn tidy_up(session: Arc<Session>) {
     let (done, wait) = mpsc::channel();
     let started = named("tidy-up", move || {
@@ -173,10 +175,10 @@ fn named(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
         .map(drop)
 }
 
-/// A worker has one session and no way to go on without one of its threads.
+/// Ends the process on any panic, because a worker has one session and needs all of its threads.
 fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
-        tracing::error!(%panic, thread = thread::current().name(), "a worker panicked");
+        tracing::error!(%panic, thread = thread::current().name(), "the worker panicked; please report this bug");
         sys::exit_now(101);
     }));
 }

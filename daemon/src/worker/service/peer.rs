@@ -1,9 +1,10 @@
 //! Connections that other workers open to this one.
 //!
-//! They prove the secret of a link, which the client has given to both ends. It may have told the other
-//! end first; then the connection waits a little for the client's word, and the other end asks again.
+//! The peer proves the secret of a link, which the client has given to both ends. If the
+//! client has informed the other end first, the connection waits a little for the client's
+//! message. After that the peer has to retry.
 //!
-//! Invariant: who knows no link's secret learns nothing but whether the session exists.
+//! Invariant: a peer that knows no link's secret learns only whether the session exists.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use super::{proof, sockets};
 use crate::worker::session::Session;
 use crate::worker::session::links::{self, Link, Place};
 
-/// For the session to begin and to be told of the link.
+/// How long a connection waits for the session to begin and to learn of the link.
 const WAIT_FOR_LINK: Duration = Duration::from_secs(1);
 
 /// A connection that has proved its link's secret.
@@ -29,13 +30,13 @@ pub(super) struct Proved {
 }
 
 impl Proved {
-    /// Hands it over.
+    /// Hands the connection to its link.
     pub(super) fn attach(self) {
         self.session.attach_peer(self.place, self.line);
     }
 }
 
-/// Finds the link, has its secret proved.
+/// Finds the link and checks the proof of its secret.
 pub(super) fn prove(
     stage: &Stage,
     preamble: &Introduction,

@@ -1,4 +1,4 @@
-//! Greeting and proof on a fresh connection, and the settings of its socket.
+//! Greeting and proof on a new connection, and the settings of its socket.
 
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
@@ -16,23 +16,23 @@ use causeway_security::{Line, NotSecured, SessionTls, TlsStream, complete};
 use crate::worker::connection::Connection;
 use crate::worker::socket::{self, read_within, write_within};
 
-/// For the client's part of the proof.
+/// Time limit for the client's part of the proof.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// A connection was not taken.
+/// Why a connection was refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
     #[error(transparent)]
     Preamble(#[from] BadPreamble),
     #[error(transparent)]
     Verdict(#[from] Verdict),
-    #[error("connection: {0}")]
+    #[error("the connection failed before the secret was proven: {0}")]
     Io(io::Error),
-    #[error("the client was too slow to prove the secret")]
+    #[error("the client did not prove the session's secret before the timeout")]
     Slow,
     #[error(transparent)]
     NotSecured(NotSecured),
-    #[error("shared memory: {0}")]
+    #[error("the worker cannot share memory with the client: {0}")]
     NotShared(#[from] NotShared),
 }
 
@@ -54,11 +54,11 @@ impl From<NotSecured> for Refused {
     }
 }
 
-/// A fresh connection, with TLS if the session has it. Shared memory's needs none: the socket does not leave this
-/// system.
+/// Prepares a new connection, with TLS if the session uses it. A shared-memory connection needs no TLS,
+/// because its socket does not leave this system.
 ///
 /// # Errors
-/// [`Refused`]; the connection is to be closed.
+/// [`Refused`]; the connection must then be closed.
 pub(super) fn secure(
     socket: TcpStream,
     purpose: Purpose,
@@ -77,18 +77,18 @@ pub(super) fn secure(
     Ok(Line::Tls(TlsStream::new(socket, records)?))
 }
 
-/// By when a connection that begins now has to be proved.
+/// The time by which a connection that begins now must be proved.
 pub(super) fn deadline() -> Instant {
     Instant::now() + TIME_LIMIT
 }
 
-/// Greets, has the secret proved, takes a place for the connection by `claim`, proves the secret.
+/// Sends the greeting, checks the peer's proof, reserves a place with `claim`, and proves the secret in turn.
 ///
-/// The place is taken before the client can know that it is connected, so that what it does next finds
-/// the place taken.
+/// The place is reserved before the client can know that it is connected. So whatever the client does
+/// next finds the place taken.
 ///
 /// # Errors
-/// [`Refused`]; the connection is to be closed.
+/// [`Refused`]; the connection must then be closed.
 pub(super) fn prove<Place>(
     line: &Line,
     secret: &SessionSecret,
@@ -111,16 +111,16 @@ pub(super) fn prove<Place>(
     Ok(place)
 }
 
-/// Says why not; before a session's TLS has begun, in the clear. The client may not hear it any more, and that is
-/// no matter.
+/// Sends a refusal; in clear text if the session's TLS has not begun. Errors are ignored, because the
+/// client may already be gone.
 pub(super) fn refuse(mut line: &Line, verdict: Verdict) {
     let _ = line.socket().set_nonblocking(true);
     let _ = line.write_all(&Greeting::refusal(verdict).encode());
     let _ = line.socket().shutdown(Shutdown::Write);
 }
 
-/// Whether the purpose goes with the kind of socket that it came on. Memory is shared over Unix sockets
-/// only: over another connection somebody may stand between the two.
+/// Checks that the purpose fits the kind of socket. Memory is shared over Unix sockets only, because on
+/// other connections an attacker may be in between.
 pub(super) fn fits(socket: &TcpStream, purpose: Purpose) -> Result<(), Verdict> {
     match socket::is_local(socket) {
         Ok(local) if local || purpose != Purpose::SharedBulk => Ok(()),
@@ -128,26 +128,26 @@ pub(super) fn fits(socket: &TcpStream, purpose: Purpose) -> Result<(), Verdict> 
     }
 }
 
-/// Takes the memory that the client offers on a proved connection.
+/// Takes the shared memory that the client offers on an authenticated connection.
 fn share(socket: TcpStream) -> Result<Shared, NotShared> {
     causeway_lane::accept(OwnedFd::from(socket), Instant::now() + TIME_LIMIT)
 }
 
 /// Sets the socket up for its purpose.
 ///
-/// `TCP_USER_TIMEOUT` is for the pulse alone: there, unacknowledged bytes mean that the network is cut,
-/// while on other connections they may mean that the client is stopped in a debugger. All have keep-alive, which
-/// the kernel of a stopped client answers.
+/// Only the heartbeat connection gets `TCP_USER_TIMEOUT`. There, unacknowledged bytes mean a network
+/// failure. On other connections the client may just be stopped in a debugger. All connections have
+/// keep-alive, which the kernel of a stopped client answers.
 ///
 /// # Errors
-/// What the system says.
+/// Returns the system call's error, or a [`Refused`] for shared memory or a wrong purpose.
 pub(super) fn connection(
     line: Line,
     preamble: &Introduction,
     heartbeat_limit: Duration,
 ) -> Result<Connection, Refused> {
     if preamble.purpose == Purpose::SharedBulk {
-        // It came on a Unix socket, so there is no TLS.
+        // The connection came on a Unix socket, so there is no TLS.
         let (socket, _) = line.into_parts();
         return Ok(Connection::Bulk {
             lane: preamble.lane,
@@ -155,10 +155,10 @@ pub(super) fn connection(
         });
     }
     let socket = line.socket();
-    // Where this process is stopped, no heartbeat is sent whose acknowledgement could be missing: keep-alive finds
-    // out that the client's machine is gone.
+    // While this process is stopped, it sends no heartbeats that could go unacknowledged. Keep-alive then
+    // detects that the client's machine is gone.
     socket::keep_alive(socket)?;
-    if preamble.purpose == Purpose::Pulse {
+    if preamble.purpose == Purpose::Heartbeat {
         socket::give_up_after(socket, heartbeat_limit)?;
     }
     if preamble.purpose != Purpose::Bulk {
@@ -171,8 +171,8 @@ pub(super) fn connection(
             lane: preamble.lane,
             stream: line.into(),
         },
-        Purpose::Pulse => Connection::Pulse(line),
-        // The session's links take their own, and shared memory is dealt with above.
+        Purpose::Heartbeat => Connection::Heartbeat(line),
+        // Links take their own connections, and shared memory is handled above.
         Purpose::Peer | Purpose::SharedBulk => return Err(Verdict::Malformed.into()),
     })
 }

@@ -1,4 +1,4 @@
-//! The `sockets` thread: what the supervisor sends.
+//! The `sockets` thread: receives the supervisor's messages.
 
 use std::io;
 use std::net::TcpStream;
@@ -12,14 +12,14 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::ending::Ending;
 use super::stage::Stage;
-use super::{named, peer, proof, pulse};
+use super::{heartbeat, named, peer, proof};
 use crate::accounting::{Counter, Slot};
 use crate::build_cache::Client;
 use crate::handover::{self, Assignment, Line, ToWorker};
 use crate::worker::confine;
 use crate::worker::connection::Connection;
 
-/// Hears the supervisor until it closes its end; then the worker ends.
+/// Receives the supervisor's messages until it closes its end of the channel. Then the worker ends.
 pub(super) fn receive(
     channel: &OwnedFd,
     stage: &Arc<Stage>,
@@ -31,18 +31,26 @@ pub(super) fn receive(
         match next(channel, stage, deadlines.as_ref()) {
             Ok(Some(ToWorker::Assign { assignment, page })) => {
                 name_in_log(&assignment);
-                tracing::debug!("assigned");
+                tracing::debug!("the worker has a session now");
                 match Slot::adopt(&page, assignment.slot) {
                     Ok(account) => stage.count_in(account),
-                    Err(error) => break Ending::Broken(format!("the page to count in: {error}")),
+                    Err(error) => {
+                        break Ending::Broken(format!(
+                            "cannot map the supervisor's page of counters: {error}"
+                        ));
+                    }
                 }
                 if let Err(error) = confine::limit_memory(assignment.limits.host_memory) {
-                    break Ending::Broken(format!("the limit on memory: {error}"));
+                    break Ending::Broken(format!(
+                        "cannot set the session's limit on host memory: {error}"
+                    ));
                 }
                 deadlines = Some(Deadlines::of(&assignment));
                 builds.switch(assignment.build_cache);
                 if let Err(error) = stage.assign(*assignment) {
-                    break Ending::Broken(format!("the session's certificate: {error}"));
+                    break Ending::Broken(format!(
+                        "the worker cannot use the session's certificate: {error}"
+                    ));
                 }
             }
             Ok(Some(ToWorker::Connection { preamble, socket })) => {
@@ -51,16 +59,16 @@ pub(super) fn receive(
             Ok(Some(ToWorker::Cached { ticket, entry })) => builds.answered(ticket, entry),
             Ok(Some(ToWorker::End { reason })) => break Ending::ToldToEnd(reason),
             Ok(None) => break Ending::SupervisorGone,
-            Err(Unheard::Late(ending)) => break ending,
-            Err(Unheard::Io(error)) => {
-                break Ending::Broken(format!("the supervisor's socket: {error}"));
+            Err(ReceiveError::Late(ending)) => break ending,
+            Err(ReceiveError::Io(error)) => {
+                break Ending::Broken(format!("the supervisor's socket failed: {error}"));
             }
         }
     };
     stage.endings.end(ending);
 }
 
-/// From now on every line of this process tells whose it is.
+/// Adds the session, lease and user to every later log line of this process.
 fn name_in_log(Assignment { id, owner, .. }: &Assignment) {
     let session = Some(("session", format!("{id:?}")));
     let lease = owner.lease.clone().map(|lease| ("lease", lease));
@@ -68,7 +76,7 @@ fn name_in_log(Assignment { id, owner, .. }: &Assignment) {
     logging::name_process([session, lease, user].into_iter().flatten());
 }
 
-/// What a new session has to do by when.
+/// The deadlines of a new session: for its command connection, and for OpenCL to be loaded.
 struct Deadlines {
     connected: Instant,
     begun: Instant,
@@ -83,12 +91,13 @@ impl Deadlines {
         }
     }
 
-    /// The next one that is not met yet, and how the worker ends when it is missed.
+    /// Returns the next deadline that is not met yet, and how the worker ends when it is missed.
     fn next(&self, stage: &Stage) -> Option<(Instant, Ending)> {
         if !stage.has_commands() {
             Some((self.connected, Ending::NeverConnected))
         } else if stage.session_now().is_none() {
-            let slow = "the node's OpenCL takes too long to load; a driver hangs".to_owned();
+            let slow = "the node's OpenCL did not load before the timeout; run clinfo on the node to find the driver \
+                        that hangs".to_owned();
             Some((self.begun, Ending::Broken(slow)))
         } else {
             None
@@ -96,43 +105,43 @@ impl Deadlines {
     }
 }
 
-/// There is no next message.
-enum Unheard {
+/// Why there is no next message.
+enum ReceiveError {
     Late(Ending),
     Io(io::Error),
 }
 
-/// The next message, or what the session has not done in time.
+/// Receives the next message. Returns an error if the session misses a deadline meanwhile.
 fn next(
     channel: &OwnedFd,
     stage: &Stage,
     deadlines: Option<&Deadlines>,
-) -> Result<Option<ToWorker>, Unheard> {
+) -> Result<Option<ToWorker>, ReceiveError> {
     while let Some((deadline, ending)) = deadlines.and_then(|deadlines| deadlines.next(stage)) {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Unheard::Late(ending));
+            return Err(ReceiveError::Late(ending));
         }
         let timeout = Timespec::try_from(left).unwrap_or_default();
         let mut fds = [PollFd::new(channel, PollFlags::IN)];
         match rustix::event::poll(&mut fds, Some(&timeout)) {
-            // Met meanwhile, or not: see above.
+            // The deadline was met meanwhile, or has passed: the next round of the loop finds out.
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
             Ok(_) => break,
-            Err(error) => return Err(Unheard::Io(error.into())),
+            Err(error) => return Err(ReceiveError::Io(error.into())),
         }
     }
-    handover::receive_in_worker(channel).map_err(Unheard::Io)
+    handover::receive_in_worker(channel).map_err(ReceiveError::Io)
 }
 
-/// Gives a new connection a thread to prove itself in.
+/// Starts a thread in which a new connection proves the secret.
 fn take(
     stage: &Arc<Stage>,
     commands: &mpsc::Sender<Connection>,
     bytes: [u8; PREAMBLE],
     socket: TcpStream,
 ) {
-    // The supervisor has decoded it before.
+    // The supervisor has decoded the preamble before, so this does not fail.
     let Ok(preamble) = Preamble::decode(&bytes) else {
         proof::refuse(&socket.into(), Verdict::Malformed);
         return;
@@ -158,11 +167,11 @@ fn take(
             if let Some(account) = stage.account() {
                 account.add(Counter::Refused, 1);
             }
-            tracing::debug!(%error, purpose = ?preamble.purpose, "a connection was not taken");
+            tracing::debug!(%error, purpose = ?preamble.purpose, "the worker refused a connection");
         }
     });
     if let Err(error) = spawned {
-        tracing::warn!(%error, "no thread for a new connection");
+        tracing::warn!(%error, "cannot start a thread for a new connection");
     }
 }
 
@@ -184,7 +193,7 @@ fn prove(
             return Err(verdict.into());
         }
     };
-    // Closed last: who is refused after the proof finds the place free when it sees the end.
+    // Closed last. A client that is refused after the proof then finds the place free when it sees the end.
     let _open = socket.try_clone()?;
     let deadline = proof::deadline();
     let line = proof::secure(socket, preamble.purpose, stage.tls().as_ref(), deadline)?;
@@ -195,7 +204,7 @@ fn prove(
     Ok(connection)
 }
 
-/// The assignment, if it is of the session that the connection names.
+/// Returns the assignment if it is of the session that the connection names.
 pub(super) fn assignment(
     stage: &Stage,
     preamble: &Introduction,
@@ -206,20 +215,21 @@ pub(super) fn assignment(
         .ok_or(Verdict::UnknownSession)
 }
 
-/// Puts a proved connection where it belongs. This thread becomes the pulse's.
+/// Hands an authenticated connection to its user. For the heartbeat connection, this thread
+/// sends the heartbeats.
 fn attach(stage: &Stage, commands: &mpsc::Sender<Connection>, connection: Connection) {
     match connection {
         Connection::Commands(ref line) | Connection::CommandsGrpc(ref line) => {
             stage.show_client(Line::Commands, line.socket());
-            // It fails only when the session thread has gone, and then the worker ends.
+            // This fails only when the `session` thread is gone, and then the worker ends.
             let _ = commands.send(connection);
         }
         Connection::Bulk { lane, stream } => stage.session().attach_bulk(lane, stream),
-        Connection::Pulse(line) => {
-            stage.show_client(Line::Pulse, line.socket());
+        Connection::Heartbeat(line) => {
+            stage.show_client(Line::Heartbeat, line.socket());
             if let Some(assignment) = stage.assignment() {
                 let interval = assignment.heartbeat_interval;
-                stage.endings.end(pulse::beat(line, interval));
+                stage.endings.end(heartbeat::beat(line, interval));
             }
         }
     }

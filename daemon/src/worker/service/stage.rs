@@ -1,7 +1,7 @@
-//! What a worker's threads share: the assignment, the session once it runs, who is connected.
+//! The data that a worker's threads share: the assignment, the running session, and which connections exist.
 //!
-//! Invariant: a purpose's place is claimed only by a connection that proved the secret, and is not
-//! claimed twice.
+//! Invariant: only a connection that has proved the secret claims the place for its purpose, and each
+//! place is claimed once.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,32 +20,32 @@ use crate::accounting::Slot;
 use crate::handover::{self, Assignment, Line, ToSupervisor};
 use crate::worker::session::Session;
 
-/// Connections at once that have not proved the secret yet. The one that has not proved it for longest leaves for a
-/// newcomer: a client proves it within a round trip.
+/// Limit on connections that have not proved the secret yet. A new connection replaces the oldest of
+/// them, because a client proves the secret within a round trip.
 const MAX_PROVING: usize = 32;
-/// The same, of other workers: each may wait for the client's word of its link.
+/// The same limit for other workers, which may wait until the client has added their link.
 const MAX_PEERS_PROVING: usize = 64;
-/// Threads of connections that had to leave end soon; there are no more of them than so many times the others.
+/// Limit on threads, as a multiple of the connections. The threads of replaced connections end soon.
 const LEAVING: usize = 4;
 
 pub(super) struct Stage {
-    state: Mutex<State>,
+    state: Mutex<StageState>,
     changed: Condvar,
-    /// For threads that have a stage and find a reason to end.
+    /// Where threads that hold the stage report a reason to end.
     pub(super) endings: Endings,
     to_supervisor: OwnedFd,
 }
 
 #[derive(Default)]
-struct State {
+struct StageState {
     account: Option<Slot>,
     assignment: Option<Arc<Assignment>>,
     tls: Option<SessionTls>,
     session: Option<Arc<Session>>,
     commands: bool,
-    pulse: bool,
+    heartbeat: bool,
     lanes: u64,
-    // Of their own, so that a client which fails to share memory finds the others free at once.
+    // Counted separately, so that a client that fails to share memory can use the ordinary lanes at once.
     shared_lanes: u64,
     proving: Proofs,
     peers_proving: Proofs,
@@ -55,13 +55,13 @@ struct State {
 /// The connections that are proving a secret.
 #[derive(Default)]
 struct Proofs {
-    /// Those that have not been told to leave, by their numbers.
+    /// The connections that were not replaced, by their numbers.
     open: BTreeMap<u64, TcpStream>,
     threads: usize,
 }
 
-impl State {
-    /// The connections of the purpose that are proving the secret, and how many may.
+impl StageState {
+    /// Returns the unproved connections of this purpose, and the limit on them.
     fn proving(&mut self, purpose: Purpose) -> (&mut Proofs, usize) {
         match purpose {
             Purpose::Peer => (&mut self.peers_proving, MAX_PEERS_PROVING),
@@ -80,26 +80,26 @@ impl Stage {
         }
     }
 
-    /// Shows the supervisor a connection of the client whose end is the session's end: the supervisor sees that end
-    /// even where this process no longer runs.
+    /// Sends the supervisor a descriptor of a connection whose end is the session's end. So the
+    /// supervisor sees that end even while this process is stopped.
     pub(super) fn show_client(&self, line: Line, socket: &TcpStream) {
         let show = |socket: Option<TcpStream>| {
             let socket = socket.map(OwnedFd::from);
             let message = ToSupervisor::Client { line, socket };
             handover::send_to_supervisor(&self.to_supervisor, &message)
         };
-        // Without the descriptor the supervisor still knows that the client has come.
+        // Without the descriptor, the supervisor at least learns that the client has connected.
         let shown = socket.try_clone().and_then(|socket| show(Some(socket)));
         if let Err(error) = shown.or_else(|_| show(None)) {
-            // The supervisor is gone, and another thread sees that.
-            tracing::debug!(%error, "the supervisor does not see the client's connection");
+            // The supervisor is gone, which another thread notices.
+            tracing::debug!(%error, "cannot report the client's connection to the supervisor");
         }
     }
 
-    /// The session to serve.
+    /// Sets the session to serve.
     ///
     /// # Errors
-    /// When its certificate is of no use.
+    /// When the session's certificate is unusable.
     pub(super) fn assign(&self, assignment: Assignment) -> io::Result<()> {
         let certificate = assignment.certificate.as_ref();
         let tls = certificate.map(SessionCertificate::server).transpose()?;
@@ -109,12 +109,12 @@ impl Stage {
         Ok(())
     }
 
-    /// What the session's connections are secured with, if they are.
+    /// The TLS settings of the session's connections; `None` without TLS.
     pub(super) fn tls(&self) -> Option<SessionTls> {
         self.state.lock().tls.clone()
     }
 
-    /// Where the session counts what it uses. Comes before the assignment.
+    /// Sets the slot in which the session counts its usage. Called before [`Stage::assign`].
     pub(super) fn count_in(&self, account: Slot) {
         self.state.lock().account = Some(account);
     }
@@ -131,7 +131,7 @@ impl Stage {
         self.assignment().map(|assignment| assignment.id)
     }
 
-    /// Starts the session and wakes who waits for it. The state is not locked while it starts.
+    /// Starts the session and wakes the threads that wait for it. The state is not locked during the start.
     pub(super) fn begin(&self, start: impl FnOnce() -> Session) -> Arc<Session> {
         let session = Arc::new(start());
         self.state.lock().session = Some(Arc::clone(&session));
@@ -144,8 +144,8 @@ impl Stage {
         self.state.lock().session.clone()
     }
 
-    /// The session, once it has begun. The wait ends with the process at the latest: a session without
-    /// a command connection has a deadline.
+    /// Waits for the session to begin. This ends with the process at the latest, because a session
+    /// without a command connection has a deadline.
     pub(super) fn session(&self) -> Arc<Session> {
         let mut state = self.state.lock();
         loop {
@@ -156,7 +156,7 @@ impl Stage {
         }
     }
 
-    /// The same with a limit.
+    /// Waits for the session to begin, until `deadline`.
     pub(super) fn session_by(&self, deadline: Instant) -> Option<Arc<Session>> {
         let mut state = self.state.lock();
         while state.session.is_none() && !self.changed.wait_until(&mut state, deadline).timed_out()
@@ -165,12 +165,13 @@ impl Stage {
         state.session.clone()
     }
 
-    /// Whether the command connection has come.
+    /// Whether the command connection has arrived.
     pub(super) fn has_commands(&self) -> bool {
         self.state.lock().commands
     }
 
-    /// Room for one more connection that is about to prove the secret; another may have to leave for it.
+    /// Registers a connection that is about to prove the secret; closes the oldest if there are too many.
+    /// Returns `None` if there are too many threads.
     pub(super) fn begin_proof(
         self: &Arc<Self>,
         purpose: Purpose,
@@ -187,7 +188,7 @@ impl Stage {
         if proofs.open.len() == most
             && let Some((_, oldest)) = proofs.open.pop_first()
         {
-            // Its thread sees the end.
+            // The thread of that connection sees the end.
             let _ = oldest.shutdown(Shutdown::Both);
         }
         proofs.open.insert(number, socket);
@@ -199,12 +200,12 @@ impl Stage {
         })
     }
 
-    /// Whether a connection for this purpose could be taken now.
+    /// Checks whether a connection for this purpose could be accepted now.
     pub(super) fn has_place(&self, preamble: &Introduction) -> Result<(), Verdict> {
         place(&self.state.lock(), preamble).map(drop)
     }
 
-    /// Takes the place; for a connection that has proved the secret.
+    /// Claims the place for a connection that has proved the secret.
     pub(super) fn claim(self: &Arc<Self>, preamble: &Introduction) -> Result<Claimed, Verdict> {
         let mut state = self.state.lock();
         let place = place(&state, preamble)?;
@@ -216,16 +217,16 @@ impl Stage {
 #[derive(Clone, Copy)]
 enum Place {
     Commands,
-    Pulse,
+    Heartbeat,
     Lane(u64),
     SharedLane(u64),
 }
 
 impl Place {
-    fn set(self, state: &mut State, taken: bool) {
+    fn set(self, state: &mut StageState, taken: bool) {
         match self {
             Place::Commands => state.commands = taken,
-            Place::Pulse => state.pulse = taken,
+            Place::Heartbeat => state.heartbeat = taken,
             Place::Lane(bit) if taken => state.lanes |= bit,
             Place::Lane(bit) => state.lanes &= !bit,
             Place::SharedLane(bit) if taken => state.shared_lanes |= bit,
@@ -234,11 +235,11 @@ impl Place {
     }
 }
 
-/// A place that is given back if the connection breaks before it is in use.
+/// A claimed place, which is free again if the connection breaks before its use.
 pub(super) struct Claimed(Option<(Arc<Stage>, Place)>);
 
 impl Claimed {
-    /// The connection is in use.
+    /// Keeps the place claimed, because the connection is in use.
     pub(super) fn keep(mut self) {
         self.0 = None;
     }
@@ -249,14 +250,14 @@ impl Drop for Claimed {
         if let Some((stage, place)) = self.0.take() {
             place.set(&mut stage.state.lock(), false);
             if matches!(place, Place::Commands) {
-                // Nobody waits for the command connection any more, and its client is gone.
+                // Nothing waits for a second command connection, and the client of this one is gone.
                 stage.endings.end(Ending::ClientClosed);
             }
         }
     }
 }
 
-fn place(state: &State, preamble: &Introduction) -> Result<Place, Verdict> {
+fn place(state: &StageState, preamble: &Introduction) -> Result<Place, Verdict> {
     let assignment = state.assignment.as_ref().ok_or(Verdict::UnknownSession)?;
     let free = |free: bool, place| {
         if free {
@@ -267,7 +268,7 @@ fn place(state: &State, preamble: &Introduction) -> Result<Place, Verdict> {
     };
     match preamble.purpose {
         Purpose::Commands | Purpose::CommandsGrpc => free(!state.commands, Place::Commands),
-        Purpose::Pulse => free(!state.pulse, Place::Pulse),
+        Purpose::Heartbeat => free(!state.heartbeat, Place::Heartbeat),
         purpose @ (Purpose::Bulk | Purpose::SharedBulk) => {
             let lane = u32::from(preamble.lane);
             let bit = 1u64.checked_shl(lane).unwrap_or(0);
@@ -281,12 +282,12 @@ fn place(state: &State, preamble: &Introduction) -> Result<Place, Verdict> {
                 )
             }
         }
-        // Other workers have no place here; each link of the session has places of its own.
+        // Connections of other workers have no place here: each link keeps its own.
         Purpose::Peer => Err(Verdict::Malformed),
     }
 }
 
-/// One connection is proving the secret.
+/// A connection that is proving the secret.
 pub(super) struct Proving {
     stage: Arc<Stage>,
     purpose: Purpose,
@@ -358,8 +359,8 @@ mod tests {
         for (preamble, expected) in [
             (preamble(Purpose::Commands, 0), Ok(())),
             (preamble(Purpose::CommandsGrpc, 0), Err(Verdict::TooMany)),
-            (preamble(Purpose::Pulse, 0), Ok(())),
-            (preamble(Purpose::Pulse, 1), Err(Verdict::TooMany)),
+            (preamble(Purpose::Heartbeat, 0), Ok(())),
+            (preamble(Purpose::Heartbeat, 1), Err(Verdict::TooMany)),
             (bulk(1), Ok(())),
             (bulk(1), Err(Verdict::TooMany)),
             (bulk(0), Ok(())),
@@ -393,7 +394,7 @@ mod tests {
             let (near, far) = UnixStream::pair().unwrap();
             far.set_nonblocking(true).unwrap();
             ends.push(far);
-            // One type for all stream sockets; nothing is asked of it that is TCP's alone.
+            // `TcpStream` stands for all stream sockets here; nothing specific to TCP is used.
             stage.begin_proof(purpose, &TcpStream::from(OwnedFd::from(near)))
         };
         let mut all: Vec<_> = (0..=MAX_PROVING).map(|_| begin(Purpose::Bulk)).collect();
@@ -403,7 +404,7 @@ mod tests {
         assert!(begin(Purpose::Bulk).is_none());
         drop(all);
         assert!(begin(Purpose::Bulk).is_some());
-        // The first one has left for the thirty-third.
+        // The first connection was closed for the thirty-third.
         assert_eq!(ends[0].read(&mut [0]).unwrap(), 0);
     }
 }

@@ -1,8 +1,8 @@
-//! Applying commands, in their order, on the thread that reads them.
+//! Applies commands, in their order, on the thread that reads them.
 //!
-//! Objects are made natively right here; what may take long (builds and whatever else compiles) goes
-//! to the builder. Invariant: a command that no client of ours sends ends the session; everything else
-//! that goes wrong is the status of an event, an answer or a notice.
+//! Objects are made natively right here. Slow operations, such as builds and other compilation, go to the
+//! builder. Invariant: a command that no Causeway client sends ends the session. Every other failure
+//! becomes the status of an event, an answer or a notice.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeSet, VecDeque};
@@ -26,17 +26,18 @@ use super::enqueue::{Expects, Prepared, Task, link_of, prepare};
 use super::graph::Order;
 use super::objects::{Bound, Context, Kernel, Memory, Queue, add, find};
 use super::run::Runner;
-use super::unseen::Unseen;
+use super::unobserved::Unobserved;
 use super::{Core, Shared, Violation, command_buffers, device_queues, sub_devices};
 use crate::bulk::Path;
 use crate::runtime::buffer::Buffer;
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::queue::Queue as NativeQueue;
 
-/// Applies one command; `followed`: the next one comes behind it in a queue, and nobody looks at the end of either.
+/// Applies one command. `followed` means that the next command follows it in the same queue,
+/// and both are unobserved.
 ///
 /// # Errors
-/// [`Violation`] ends the session.
+/// [`Violation`], which ends the session.
 pub(crate) fn apply(
     shared: &Arc<Shared>,
     command: WireCommand,
@@ -70,7 +71,7 @@ pub(crate) fn apply(
             let id = EventId(create.event);
             let event = Command::new(id, Kind::User, false, &shared.outbox);
             let mut core = shared.core.lock();
-            // The driver has nothing of it.
+            // A user event needs no native object, so one above the limit is not refused.
             let _ = core.room(shared)?;
             Ok(core.add_user_event(&event)?)
         }
@@ -83,7 +84,9 @@ pub(crate) fn apply(
         Some(Wire::DropLink(drop)) => super::links::drop_link(shared, &drop),
         Some(Wire::CreateMirror(create)) => super::mirrors::create(shared, &create),
         Some(Wire::TellEvent(tell)) => super::mirrors::tell(shared, &tell),
-        None => Err(Violation::Malformed("a command of no known kind")),
+        None => Err(Violation::Malformed(
+            "the client sent a command of an unknown kind; check that client and node have the same version",
+        )),
     }
 }
 
@@ -99,28 +102,29 @@ fn enqueue(
     let queue = find(&core.objects.queues, QueueId(enqueue.queue))?;
     core.version += 1;
     let prepared = prepare(&mut enqueue, &queue, &core.objects, core.version, path)?;
-    let unseen = enqueue.unseen && enqueue.wait.is_empty() && prepared.kind == Kind::Plain;
-    if unseen && core.graph.is_clear(queue.id) {
-        // The client does not name it again, so it is not kept.
+    let unobserved = enqueue.unobserved && enqueue.wait.is_empty() && prepared.kind == Kind::Plain;
+    if unobserved && core.graph.is_clear(queue.id) {
+        // The client never names an unobserved command again, so the graph need not keep it.
         let room = core.room(shared);
         drop(core);
         let room = room.unwrap_or(Err(Status::OUT_OF_HOST_MEMORY));
         let operation = room.and(prepared.operation);
-        runner.run_unseen(id, &queue, operation, followed);
+        runner.run_unobserved(id, &queue, operation, followed);
         return Ok(());
     }
     let waits = waited_for(&core, &enqueue.wait)?;
     let expects = prepared.expects;
     let profiling = queue.native().is_ok_and(NativeQueue::is_profiling);
     let command = Command::new(id, prepared.kind, profiling, &shared.outbox);
+    // Announced before the check for room: if that fails, `renounce` can discard the bytes when they come.
     if expects == Expects::Eagerly && !shared.bulk.announce(id) {
         return Err(Violation::Taken(format!("the bytes of {id:?}")));
     }
     if let Err(full) = core.room(shared)? {
         core.add_user_event(&command)?;
         core.graph.failed(id, &mut VecDeque::new());
-        if unseen {
-            // The client does not name it again.
+        if unobserved {
+            // The client never names an unobserved command again.
             core.graph.release(id);
         }
         drop(core);
@@ -130,7 +134,11 @@ fn enqueue(
         if expects == Expects::Eagerly {
             shared.bulk.renounce(id);
         }
-        command.finish(full, "too many objects".into());
+        command.finish(
+            full,
+            "the session has too many objects; release some, or raise `[sessions] objects` on the node"
+                .into(),
+        );
         return Ok(());
     }
     let names: Vec<EventId> = waits.iter().map(|w| w.id()).collect();
@@ -158,8 +166,9 @@ fn enqueue(
         far: far.map(|(far, _)| far),
     };
     let run = core.submit(kept, queue_id, &names, role, task)?;
-    if unseen {
-        // The client does not name it any more. It is under way, so the graph keeps it until it has gone.
+    if unobserved {
+        // The client never names it again. The command is in progress, so the graph keeps it
+        // until it has ended.
         core.graph.release(id);
     }
     if let Some(task) = run {
@@ -168,6 +177,7 @@ fn enqueue(
         return Ok(());
     }
     core.held_bytes += bytes;
+    // Over the limit, the newest command fails, so that commands already accepted still run.
     let full = core.graph.held() > shared.limits.held_commands
         || core.held_bytes > shared.limits.held_bytes;
     if full {
@@ -177,7 +187,7 @@ fn enqueue(
     Ok(())
 }
 
-/// The path of the link that a transfer with another worker names.
+/// Returns the path of the link that a transfer with another worker names.
 fn path_of(shared: &Arc<Shared>, enqueue: &Enqueue) -> Result<Option<Arc<Path>>, Violation> {
     let Some(link) = link_of(enqueue) else {
         return Ok(None);
@@ -202,17 +212,20 @@ fn set_user_event_status(
         known.map_or_else(|| core.named(id), |known| Ok(Some(known)))?
     };
     let Some(event) = found else {
-        // A mirror that another worker's word has ended.
+        // The event is a mirror that another worker's message has already ended.
         return Ok(());
     };
     if !event.is_user_event() || set.status > 0 {
-        return Err(Violation::Malformed("a status for what takes none"));
+        return Err(Violation::Malformed(
+            "the client set a status of an event that takes none: not a user event, or a positive status",
+        ));
     }
+    // A mirror may have been ended by another worker first; a user event may be set only once.
     let Some(told) = event.close(status) else {
         return if event.is_mirror() {
             Ok(())
         } else {
-            Err(Violation::Malformed("a user event is set twice"))
+            Err(Violation::Malformed("the client set a user event twice"))
         };
     };
     for tell in told {
@@ -224,7 +237,7 @@ fn set_user_event_status(
 
 fn release(shared: &Arc<Shared>, release: Release) -> Result<(), Violation> {
     let mut core = shared.core.lock();
-    // What comes out of a table is dropped, perhaps natively, after the lock.
+    // Objects are dropped after the lock is released, because their drop may call the driver.
     match ObjectKind::try_from(release.object) {
         Ok(ObjectKind::Event) => {
             let gone = core.graph.release(EventId(release.id));
@@ -273,7 +286,11 @@ fn release(shared: &Arc<Shared>, release: Release) -> Result<(), Violation> {
             drop(core);
             drop(gone);
         }
-        _ => return Err(Violation::Malformed("a release of no known kind of object")),
+        _ => {
+            return Err(Violation::Malformed(
+                "the client released an object of an unknown kind",
+            ));
+        }
     }
     Ok(())
 }
@@ -314,7 +331,7 @@ fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Vi
     let natives = found.iter().map(|(_, of)| of.device).collect();
     let native = usable.and_then(|()| NativeContext::new(platform, natives, Box::new(listener)));
     shared.tell_broken(ObjectKind::Context, id.0, native.as_ref().err(), id);
-    // Parts have their root device's memory.
+    // Sub-devices use their root device's memory, so that device's account is charged.
     let roots: BTreeSet<DeviceIndex> = found.iter().map(|(_, of)| of.root).collect();
     let accounts = shared.part.accounts(index, roots.into_iter());
     let devices = found.iter().map(|(index, of)| (*index, of.device));
@@ -327,7 +344,9 @@ fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Vi
 fn create_queue(shared: &Arc<Shared>, create: &CreateQueue) -> Result<(), Violation> {
     let (id, index) = (QueueId(create.queue), DeviceIndex(create.device));
     if create.properties.len() > MAX_LIST || !create.properties.len().is_multiple_of(2) {
-        return Err(Violation::Malformed("a queue's properties are no pairs"));
+        return Err(Violation::Malformed(
+            "a queue's properties are not pairs of name and value",
+        ));
     }
     let context = find(
         &shared.core.lock().objects.contexts,
@@ -349,7 +368,7 @@ fn create_queue(shared: &Arc<Shared>, create: &CreateQueue) -> Result<(), Violat
         context,
         device: index,
         native,
-        unseen: Unseen::default(),
+        unobserved: Unobserved::default(),
     };
     let mut core = shared.core.lock();
     add(&mut core.objects.queues, id, queue)?;
@@ -360,7 +379,7 @@ fn create_queue(shared: &Arc<Shared>, create: &CreateQueue) -> Result<(), Violat
 fn create_buffer(shared: &Arc<Shared>, create: &CreateBuffer) -> Result<(), Violation> {
     if create.contents.len() > INLINE_CONTENTS {
         return Err(Violation::Malformed(
-            "initial contents too large to ride along",
+            "a buffer's initial contents are too large for one command",
         ));
     }
     let id = MemoryId(create.buffer);
@@ -424,7 +443,7 @@ fn unload_compiler(shared: &Arc<Shared>, unload: UnloadCompiler) -> Result<(), V
         return Err(Violation::Unknown(format!("{index:?}")));
     }
     let node = Arc::clone(&shared.node);
-    // A hint, which must not disturb anything: the builder passes it on when no build runs.
+    // This is only a hint, so the builder applies it when no build runs.
     shared.builder.unload(move || {
         if let Some(platform) = node.platform(index) {
             let _ = platform.unload_compiler();
@@ -434,7 +453,7 @@ fn unload_compiler(shared: &Arc<Shared>, unload: UnloadCompiler) -> Result<(), V
 }
 
 impl Shared {
-    /// Tells the client that an object could not be made; nothing when it was.
+    /// Sends the client a notice if an object could not be made.
     pub(crate) fn tell_broken(
         &self,
         object: ObjectKind,
@@ -447,10 +466,7 @@ impl Shared {
             object: object.into(),
             id,
             status: status.0,
-            message: format!(
-                "{} {id} could not be made on the node: {status}",
-                noun(object)
-            ),
+            message: format!("the node could not create {} {id}: {status}", noun(object)),
             context: context.0,
         });
     }

@@ -1,10 +1,10 @@
-//! A kernel's arguments, in command order.
+//! A kernel's arguments, in the order of commands.
 //!
-//! A launch carries only what changed since the kernel's launch before it. The table follows the
-//! commands as they are applied; a launch takes the table as it then is (shared until the next change),
-//! and sets natively, when it is enqueued, what differs from what is set. Each change has a number of
-//! its own, so "differs" is one comparison. Invariant: a table never keeps a buffer alive, a launch
-//! keeps all of its own.
+//! A launch carries only the arguments that changed since the kernel's previous launch. The table follows
+//! the commands as they are applied. A launch takes the table in its current state, shared until the next
+//! change. When the launch is enqueued, it sets the arguments that differ from those set natively. Each
+//! change has its own version number, so this is one comparison. Invariant: a table never keeps a buffer
+//! alive; a launch keeps all buffers of its own arguments alive.
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Weak};
@@ -20,24 +20,24 @@ use super::objects::{Bound, Memory, Objects, Sampler, find};
 
 const INVALID_KERNEL_ARGS: Status = Status(-52);
 
-/// The arguments of a kernel after some command.
+/// The arguments of a kernel as of some command.
 #[derive(Clone, Default)]
 pub(crate) struct Arguments {
     slots: Vec<Slot>,
     reaches: Reaches,
 }
 
-/// The shared virtual memory that is reached by pointers in memory.
+/// The shared virtual memory that the kernel reaches indirectly, by pointers in memory.
 #[derive(Clone, Default)]
 struct Reaches {
-    // 0: never said.
+    // 0 means never set.
     version: u64,
     memory: Vec<Weak<Memory>>,
 }
 
 #[derive(Clone)]
 struct Slot {
-    // 0: never set.
+    // 0 means never set.
     version: u64,
     value: Value,
 }
@@ -47,18 +47,18 @@ enum Value {
     Small(u8, [u8; 16]),
     Large(Box<[u8]>),
     Memory(Weak<Memory>),
-    // And where in it.
+    // The memory, and the offset of the pointer in it.
     Svm(Weak<Memory>, u64),
     NullMemory,
     Local(u64),
-    // Kept: nobody sees when a sampler goes, and a launch that was enqueued needs it.
+    // A strong reference, because no one notices a sampler's end, and enqueued launches still need it.
     Sampler(Arc<Sampler>),
-    // The same.
+    // A strong reference, for the same reason.
     DeviceQueue(Arc<DeviceQueue>),
 }
 
 impl Arguments {
-    /// Applies what a launch says has changed. `version` grows with every call in the session.
+    /// Applies the changes that a launch carries. `version` grows with every call in the session.
     pub(crate) fn change(
         &mut self,
         changes: &[KernelArg],
@@ -68,7 +68,9 @@ impl Arguments {
         for change in changes {
             let index = change.index as usize;
             if index >= MAX_ARGUMENTS {
-                return Err(Violation::Malformed("an argument's index is absurd"));
+                return Err(Violation::Malformed(
+                    "a kernel argument's index is above the limit",
+                ));
             }
             if self.slots.len() <= index {
                 let empty = Slot {
@@ -85,7 +87,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// Applies what a launch says its kernel reaches by pointers in memory.
+    /// Sets the memory that the launch's kernel reaches indirectly.
     pub(crate) fn reach(
         &mut self,
         svm: &SvmPointers,
@@ -93,7 +95,7 @@ impl Arguments {
         version: u64,
     ) -> Result<(), Violation> {
         if svm.memory.len() > MAX_LIST {
-            return Err(Violation::Malformed("a list of memory is too long"));
+            return Err(Violation::Malformed("a list of memory objects is too long"));
         }
         let found = |id: &u64| find(&objects.memory, MemoryId(*id)).map(|of| Arc::downgrade(&of));
         self.reaches = Reaches {
@@ -103,22 +105,22 @@ impl Arguments {
         Ok(())
     }
 
-    /// Everything that a launch with these arguments must keep alive until it is enqueued.
+    /// Returns the memory that a launch with these arguments must keep alive until it is enqueued.
     ///
     /// # Errors
-    /// `CL_INVALID_KERNEL_ARGS` when a buffer is gone, a broken object's own status.
+    /// `CL_INVALID_KERNEL_ARGS` when a buffer is gone; a broken object's own status.
     pub(crate) fn hold(&self) -> Result<Vec<Arc<Memory>>, Status> {
         let mut held = Vec::new();
         self.hold_in(&mut held)?;
         Ok(held)
     }
 
-    /// The same, added to what others hold.
+    /// As [`Arguments::hold`], but appends to `held`.
     ///
     /// # Errors
     /// As [`Arguments::hold`].
     pub(crate) fn hold_in(&self, held: &mut Vec<Arc<Memory>>) -> Result<(), Status> {
-        // What is gone is reached no more.
+        // Released memory is omitted, because the kernel cannot reach it any more.
         held.extend(self.reaches.memory());
         for slot in &self.slots {
             if let Value::Memory(memory) | Value::Svm(memory, _) = &slot.value {
@@ -136,17 +138,17 @@ impl Arguments {
         Ok(())
     }
 
-    /// Sets natively what differs from what is set.
+    /// Sets the arguments natively that differ from those set on the kernel.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub(crate) fn bind(&self, bound: &mut Bound) -> Result<(), Status> {
         if bound.set.len() < self.slots.len() {
             bound.set.resize(self.slots.len(), 0);
         }
         for (index, slot) in self.slots.iter().enumerate() {
             if bound.set[index] != slot.version {
-                // Forgotten first: a failure may leave the old value or none.
+                // Reset first, because a failure may leave the old value or none.
                 bound.set[index] = 0;
                 slot.value.set(bound, index as u32)?;
                 bound.set[index] = slot.version;
@@ -180,7 +182,7 @@ impl Value {
                 small[..bytes.len()].copy_from_slice(bytes);
                 Value::Small(bytes.len() as u8, small)
             }
-            // A copy: a slice would keep the whole batch alive.
+            // Copied, because a slice would keep the whole batch alive.
             Some(kernel_arg::Value::Plain(bytes)) => Value::Large(bytes.to_vec().into()),
             Some(kernel_arg::Value::Memory(0)) => Value::NullMemory,
             Some(kernel_arg::Value::Memory(id)) => {
@@ -197,7 +199,7 @@ impl Value {
             Some(kernel_arg::Value::DeviceQueue(id)) => {
                 Value::DeviceQueue(find(&objects.device_queues, QueueId(*id))?)
             }
-            None => return Err(Violation::Malformed("an argument without a value")),
+            None => return Err(Violation::Malformed("a kernel argument has no value")),
         })
     }
 

@@ -1,12 +1,12 @@
-//! One command as everybody sees it: its event.
+//! One command as all modules see it: its event.
 //!
-//! Its life: made when the command is applied; given its native event when it was enqueued; ended
-//! once, by the driver's callback, by a failed enqueue or by a cancellation. User events are commands
-//! without a queue, ended by the client; mirrors too, ended by the client or another site, whichever is
-//! first. What the client hears of the end goes to the outbox, what mirrors hear of it to their workers.
+//! A command is made when it is applied, gets its native event when it is enqueued, and ends once. The
+//! driver's callback, a failed enqueue or a cancellation ends it. User events are commands without a
+//! queue, ended by the client. Mirrors are ended by the client or another site, whichever is first. The
+//! client learns of the end through the outbox. Mirrors learn of it through their workers.
 //!
-//! Invariant: `status` is final once it is not [`OPEN`], and then the native event, if any, may still
-//! stand in native wait lists.
+//! Invariant: `status` is final once it is not [`OPEN`]. After that, the native event may
+//! still be in native wait lists.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -22,56 +22,58 @@ use parking_lot::Mutex;
 
 use super::links::Link;
 use super::outbox::Outbox;
-use super::unseen::Earlier;
+use super::unobserved::Earlier;
 use super::{Shared, mirrors};
 use crate::runtime::event::{Event, Listener, Times};
 
 const OPEN: i32 = 1;
 
-/// What ends with the command.
+/// The kind of a command, which determines how it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The client's own event.
+    /// A user event of the client.
     User,
-    /// Stands for an event of another site, whose worker speaks over this link; 0: no other one may.
+    /// An event that stands for another site's event. The other end of this link may end it;
+    /// for link 0, only this worker may.
     Mirror(LinkId),
-    /// A command that brings nothing back.
+    /// A command that returns no data.
     Plain,
-    /// A replay, which fails with the first of its parts that does.
+    /// A replay. It fails with the status of its first part that fails.
     Replay,
-    /// A read whose bytes ride in the completion.
+    /// A read whose bytes are sent in the completion.
     Read,
-    /// A bulk transfer: the bulk engine ends it when the driver and the sockets are done.
+    /// A bulk transfer. The bulk engine ends it when the driver and the sockets are done.
     Bulk,
 }
 
-/// A mirror that is to be ended with an event.
+/// A request to end a mirror together with an event.
 pub(crate) struct Tell {
-    /// Its id, where it is.
+    /// The mirror's id in its own worker.
     pub(crate) mirror: EventId,
-    /// Where it is.
+    /// The worker that has the mirror.
     pub(crate) to: To,
-    /// Whether it hears of a good end only.
+    /// Whether the mirror is notified only of success.
     pub(crate) order_only: bool,
 }
 
-/// Where a mirror is.
+/// The place of a mirror.
 pub(crate) enum To {
     /// In this worker.
     Here(Arc<Shared>),
     /// At the other end of a link.
     Peer(Arc<Link>),
-    /// At the other end of a link that was dropped: nobody hears of it.
+    /// At the other end of a link that was dropped. No notification is sent.
     Nobody,
 }
 
 impl Tell {
-    /// Whether it is told of such an end. After a failure the client says when what came before is over too.
+    /// Whether the mirror is notified of this status. After a failure of an `order_only` mirror, the
+    /// client reports when all earlier commands have ended.
     pub(crate) fn is_for(&self, status: Status) -> bool {
         !(self.order_only && status.is_error())
     }
 
-    /// Tells it, if the end is for it. Neither blocks nor calls the driver.
+    /// Notifies the mirror, if the status is for it. Neither blocks nor calls the driver.
     pub(crate) fn say(self, status: Status) {
         if !self.is_for(status) {
             return;
@@ -84,7 +86,7 @@ impl Tell {
     }
 }
 
-/// One event has its full number of mirrors.
+/// The event already has the maximum number of mirrors.
 #[derive(Debug)]
 pub(crate) struct TooManyMirrors;
 
@@ -96,19 +98,19 @@ pub(crate) struct Command {
     status: AtomicI32,
     native: OnceLock<Event>,
     outbox: Arc<Outbox>,
-    // A bulk transfer's first and last native pieces, for its times.
+    // The first and last native pieces of a bulk transfer, for its profiling times.
     first: OnceLock<Arc<Event>>,
     last: OnceLock<Arc<Event>>,
-    // A replay's commands before the one that ends it, as far as they have events.
+    // The events of a replay's commands, except the command that ends the replay. Unobserved ones have none.
     parts: OnceLock<Vec<Event>>,
-    // Commands of its queue that have ended when it ends, and whose ends it tells.
+    // Earlier commands of the queue that have ended when this one ends. This one reports their ends.
     earlier: OnceLock<Earlier>,
-    // Whom to tell of the end.
+    // The mirrors to notify of the end.
     tells: Mutex<Vec<Tell>>,
 }
 
 impl Command {
-    /// A new event, open.
+    /// Makes an open event.
     pub(crate) fn new(
         id: EventId,
         kind: Kind,
@@ -130,33 +132,33 @@ impl Command {
         })
     }
 
-    /// Its name.
+    /// The id of the event.
     pub(crate) fn id(&self) -> EventId {
         self.id
     }
 
-    /// Whether the client ends it.
+    /// Whether the client ends the event: a user event or mirror.
     pub(crate) fn is_user_event(&self) -> bool {
         matches!(self.kind, Kind::User | Kind::Mirror(_))
     }
 
-    /// Whether others than the client may end it, too.
+    /// Whether another party than the client may end the event, too.
     pub(crate) fn is_mirror(&self) -> bool {
         matches!(self.kind, Kind::Mirror(_))
     }
 
-    /// Whether it is one of which the other end of this link may speak; of 0, this worker itself.
+    /// Whether the event is a mirror that the other end of `link` may end. Link 0 is this worker itself.
     pub(crate) fn is_mirror_of(&self, link: LinkId) -> bool {
         matches!(self.kind, Kind::Mirror(of) if of == link || link.0 == 0)
     }
 
-    /// Has a mirror told of the end, at once if it has come.
+    /// Notifies a mirror of the end, at once if the event has ended.
     ///
     /// # Errors
     /// [`TooManyMirrors`].
     pub(crate) fn tell(&self, tell: Tell) -> Result<(), TooManyMirrors> {
         let mut tells = self.tells.lock();
-        // Looked at under the lock: whoever ends the event takes the list afterwards.
+        // Checked under the lock, because the thread that ends the event takes the list afterwards.
         let Some(status) = self.status() else {
             if tells.len() >= MAX_LIST {
                 return Err(TooManyMirrors);
@@ -169,7 +171,7 @@ impl Command {
         Ok(())
     }
 
-    /// Its final status; `None` while it is open.
+    /// The final status; `None` while the event is open.
     pub(crate) fn status(&self) -> Option<Status> {
         match self.status.load(Ordering::Acquire) {
             OPEN => None,
@@ -177,32 +179,32 @@ impl Command {
         }
     }
 
-    /// Its native event, once it was enqueued.
+    /// The native event, once the command was enqueued.
     pub(crate) fn native(&self) -> Option<&Event> {
         self.native.get()
     }
 
-    /// It was enqueued.
+    /// Stores the native event of the enqueued command.
     pub(crate) fn enqueued(&self, event: Event) {
         let _ = self.native.set(event);
     }
 
-    /// A bulk transfer's time begins with `event`.
+    /// Sets the native event with which a bulk transfer's profiling times begin.
     pub(crate) fn began(&self, event: Arc<Event>) {
         let _ = self.first.set(event);
     }
 
-    /// A bulk transfer's time ends with `event`.
+    /// Sets the native event with which a bulk transfer's profiling times end.
     pub(crate) fn closed(&self, event: Arc<Event>) {
         let _ = self.last.set(event);
     }
 
-    /// These come with its native event, which ends after them.
+    /// Adds the other native events of a replay. The native event of the command ends after them.
     pub(crate) fn consists_of(&self, parts: Vec<Event>) {
         let _ = self.parts.set(parts);
     }
 
-    /// The native end of this command tells of these as well.
+    /// Has this command's native end report the ends of `earlier` commands as well.
     pub(crate) fn comes_after(&self, earlier: Earlier) {
         let _ = self.earlier.set(earlier);
     }
@@ -211,7 +213,7 @@ impl Command {
         self.parts.get().map_or(&[], Vec::as_slice)
     }
 
-    /// It ended; whom to tell. `None` when it had ended before.
+    /// Ends the event. Returns the mirrors to notify, or `None` if the event had ended before.
     pub(crate) fn close(&self, status: Status) -> Option<Vec<Tell>> {
         self.status
             .compare_exchange(OPEN, status.0, Ordering::AcqRel, Ordering::Acquire)
@@ -219,10 +221,11 @@ impl Command {
         Some(std::mem::take(&mut *self.tells.lock()))
     }
 
-    /// It ended: tells its mirrors and the client, once.
+    /// Ends the event and notifies its mirrors and the client, once.
     pub(crate) fn finish(self: &Arc<Self>, status: Status, message: String) {
         let Some(told) = self.close(status) else {
-            // What `ended` has gathered leaves with this command's completion, which another thread has put out.
+            // Another thread has queued this command's completion. The flush sends it, and the
+            // completions that `ended` has gathered.
             self.outbox.flush();
             return;
         };

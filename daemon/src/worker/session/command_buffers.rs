@@ -1,13 +1,14 @@
-//! Command buffers: commands that are kept, and enqueued anew by each replay.
+//! Command buffers: recorded commands, which each replay enqueues anew.
 //!
-//! The client says of each which of the earlier ones it comes after; an in-order native queue sees to that by itself,
-//! an out-of-order one by the commands' events. A launch has an argument table of its own, so neither the kernel's
-//! other launches nor those of other command buffers change it; a replay may, for itself and those after it. The native queues' own command buffers are not
-//! used: few drivers have them, and this is the same on all.
+//! For each command, the client lists the earlier commands that it comes after. An in-order native queue
+//! ensures that by itself; on an out-of-order queue, events do. A launch has its own argument table, so
+//! other launches of its kernel do not change it. A replay may change it, for itself and later replays.
+//! Native command buffers are not used: few drivers have them, and this code works for all.
 //!
-//! What it is not: it decides no order, and holds nothing back: a replay is one command of the graph. Invariants: a
-//! replay runs what was recorded when it was applied; a command buffer keeps no buffer alive that is only an argument
-//! of a launch. A replay that the driver refuses midway has failed; what was enqueued of it before runs.
+//! This module decides no order and holds nothing back: a replay is one command of the graph. Invariants:
+//! a replay runs the commands that were recorded when it was applied. A command buffer does not keep a
+//! launch's argument buffers alive. If the driver refuses a replay midway, the replay fails, but the
+//! commands enqueued before still run.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -25,26 +26,26 @@ use super::arguments::Arguments;
 use super::command::Kind;
 use super::enqueue::{Operation, Prepared, copy_buffer, fill_buffer, fill_image, shape_of};
 use super::objects::{Objects, Queue, add, find};
-use super::run::{Runner, launch_untold};
+use super::run::{Runner, launch_without_event};
 use super::{Core, Shared, Violation};
 use crate::runtime::event::{Event, WaitList};
 
-/// See the module.
+/// A command buffer. See the module.
 #[derive(Default)]
 pub(crate) struct CommandBuffer {
     // Shared with the replays that were applied meanwhile.
     commands: Mutex<Arc<Vec<Arc<Recorded>>>>,
 }
 
-/// A command that was recorded.
+/// A recorded command.
 pub(crate) struct Recorded {
     operation: Result<Operation, Status>,
-    // Places of earlier ones that it comes after.
+    // Indices of the earlier commands that this one comes after.
     after: Box<[u32]>,
 }
 
 impl Recorded {
-    // What it counts for among the session's objects.
+    // The number of objects that the command counts as, against the session's limit.
     fn weight(&self) -> usize {
         1 + self.after.len()
     }
@@ -60,18 +61,18 @@ impl Recorded {
     }
 }
 
-/// `CreateCommandBuffer`.
+/// Applies `CreateCommandBuffer`.
 pub(super) fn create(shared: &Arc<Shared>, create: &CreateCommandBuffer) -> Result<(), Violation> {
     let mut core = shared.core.lock();
     find(&core.objects.contexts, ContextId(create.context))?;
     let id = CommandBufferId(create.command_buffer);
-    // The driver has nothing of it.
+    // A command buffer needs no native object, so one above the limit is not refused.
     let _ = core.room(shared)?;
     let empty = CommandBuffer::default();
     add(&mut core.objects.command_buffers, id, empty)
 }
 
-/// `Record`.
+/// Applies `Record`.
 pub(super) fn record(shared: &Arc<Shared>, record: Record) -> Result<(), Violation> {
     let mut core = shared.core.lock();
     let room = core.room(shared)?;
@@ -84,13 +85,13 @@ pub(super) fn record(shared: &Arc<Shared>, record: Record) -> Result<(), Violati
     let place = commands.len();
     if place >= MAX_RECORDED {
         return Err(Violation::Malformed(
-            "a command buffer of too many commands",
+            "a command buffer has too many commands",
         ));
     }
     let after = record.after.into_boxed_slice();
     if after.len() > place || after.iter().any(|&earlier| earlier as usize >= place) {
         return Err(Violation::Malformed(
-            "a recorded command comes after one that is not there",
+            "a recorded command waits for a command that its buffer does not have",
         ));
     }
     let recorded = Recorded { operation, after };
@@ -111,14 +112,19 @@ fn operation_of(
         Some(Wire::FillBuffer(fill)) => fill_buffer(fill, objects)?.operation,
         Some(Wire::FillImage(fill)) => fill_image(&fill, objects)?.operation,
         Some(Wire::Marker(_)) => Ok(Operation::Marker),
-        None => return Err(Violation::Malformed("a recorded command of no known kind")),
+        None => {
+            return Err(Violation::Malformed(
+                "a recorded command has an unknown kind",
+            ));
+        }
     })
 }
 
-/// A launch with an argument table of its own, which keeps no memory alive: `arguments` with what has changed.
+/// Makes a launch with its own argument table: `arguments` with the launch's changes. The
+/// table keeps no memory alive.
 ///
 /// # Errors
-/// [`Violation`] for what no client of ours says.
+/// [`Violation`] for a launch that no Causeway client sends.
 pub(super) fn whole(
     launch: &NdRange,
     mut arguments: Arguments,
@@ -140,7 +146,7 @@ pub(super) fn whole(
     }))
 }
 
-/// The client will not name it again.
+/// Removes a command buffer that the client has released.
 pub(super) fn remove(core: &mut Core, id: CommandBufferId) -> Option<Arc<CommandBuffer>> {
     let gone = core.objects.command_buffers.remove(&id)?;
     let weights = gone.commands.lock().iter().map(|of| of.weight()).sum();
@@ -148,10 +154,10 @@ pub(super) fn remove(core: &mut Core, id: CommandBufferId) -> Option<Arc<Command
     Some(gone)
 }
 
-/// What a `Replay` does at this place in the stream. `version` is new with every call.
+/// Prepares a `Replay` as of this point of the stream. `version` is new with every call.
 ///
 /// # Errors
-/// [`Violation`] for what no client of ours says.
+/// [`Violation`] for a replay that no Causeway client sends.
 pub(super) fn replay(
     replay: &Replay,
     objects: &Objects,
@@ -185,8 +191,8 @@ pub(super) fn replay(
     })
 }
 
-// Changes launches for this replay and those after it: those applied before have the list as it was. What a command so
-// keeps in memory, bytes.
+// Changes launches for this replay and later ones. Replays applied before keep the old list. Returns the
+// bytes of memory that this costs.
 fn change(
     commands: &mut Arc<Vec<Arc<Recorded>>>,
     changed: &[ChangedLaunch],
@@ -198,19 +204,27 @@ fn change(
     }
     let mut bytes = size_of_val(&commands[..]);
     if changed.len() > commands.len() {
-        return Err(Violation::Malformed("more launches change than there are"));
+        return Err(Violation::Malformed(
+            "a change names more launches than the command buffer has",
+        ));
     }
     let commands = Arc::make_mut(commands);
     for change in changed {
         let before = commands.get_mut(change.place as usize);
         let (Some(before), Some(launch)) = (before, &change.launch) else {
-            return Err(Violation::Malformed("a change of what was not recorded"));
+            return Err(Violation::Malformed(
+                "a change names a command that was not recorded",
+            ));
         };
         let arguments = match &before.operation {
             Ok(Operation::NdRange { arguments, .. }) => Arguments::clone(arguments),
-            // Its kernel is broken, and stays so.
+            // The launch's kernel is broken, and stays so.
             Err(_) => Arguments::default(),
-            Ok(_) => return Err(Violation::Malformed("a change of what is no launch")),
+            Ok(_) => {
+                return Err(Violation::Malformed(
+                    "a change names a command that is not a launch",
+                ));
+            }
         };
         *before = Arc::new(Recorded {
             operation: whole(launch, arguments, objects, version)?,
@@ -221,11 +235,11 @@ fn change(
     Ok(bytes)
 }
 
-/// Hands the commands of a replay to a native queue, behind `waits`: the events of all but the last, as far as they
-/// have some, and that of its end.
+/// Enqueues the commands of a replay natively, after `waits`. Returns the events of all commands but the
+/// last, as far as they have events, and the event of the replay's end.
 ///
 /// # Errors
-/// What the driver says.
+/// The driver's error.
 pub(super) fn enqueue(
     runner: &mut Runner<'_>,
     queue: &Arc<Queue>,
@@ -239,7 +253,7 @@ pub(super) fn enqueue(
     }
 }
 
-// The queue puts them into the order in which they were recorded, which none of their own contradicts.
+// An in-order queue keeps the recorded order, which satisfies every `after` list.
 fn in_order(
     runner: &mut Runner<'_>,
     queue: &Arc<Queue>,
@@ -253,14 +267,15 @@ fn in_order(
     for (place, command) in runs.iter().enumerate() {
         let operation = command.operation.as_ref().map_err(|status| *status)?;
         let is_last = place + 1 == runs.len();
+        // The first command alone needs the wait list; the queue orders the others after it.
         let waits = if place == 0 { waits } else { &nothing };
         let needs_event = is_last || native.is_profiling() || !waits.is_empty();
-        let untold = if needs_event {
+        let unreported = if needs_event {
             None
         } else {
-            launch_untold(queue, operation)
+            launch_without_event(queue, operation)
         };
-        match untold {
+        match unreported {
             Some(launched) => launched?,
             None => events.push(runner.hand_over(queue, operation, waits)?),
         }
@@ -276,7 +291,7 @@ fn out_of_order(
     waits: &WaitList<'_>,
 ) -> Result<(Vec<Event>, Event), Status> {
     let mut events: Vec<Event> = Vec::new();
-    // By the commands' places: where their events are, and whether another one comes after them.
+    // For each command: the index of its event, and whether another command comes after it.
     let mut ends: Vec<(Option<usize>, bool)> = Vec::with_capacity(commands.len());
     for command in commands {
         let operation = command.operation.as_ref().map_err(|status| *status)?;
@@ -284,7 +299,8 @@ fn out_of_order(
             .filter_map(|&earlier| ends[earlier as usize].0)
             .collect();
         if after.is_empty() && command.touches_nothing() {
-            // A marker without a list would come after everything in the queue.
+            // The command is omitted, because a marker without a wait list would wait for
+            // everything in the queue.
             ends.push((None, true));
             continue;
         }
@@ -298,6 +314,7 @@ fn out_of_order(
         events.push(event);
     }
     let native = queue.native()?;
+    // The replay ends when the events that no other command follows have ended.
     let open: Vec<usize> = (ends.iter())
         .filter_map(|&(event, followed)| event.filter(|_| !followed))
         .collect();

@@ -1,7 +1,7 @@
-//! Queues on devices: kernels enqueue into them, the client only says which.
+//! Queues on devices. Kernels enqueue into them; the client only names the queue.
 //!
-//! A default queue is no argument of a launch, so nobody knows which launches use it. One that the client releases
-//! while commands are held back therefore lingers until none is.
+//! A default queue is not an argument of a launch, so it is unknown which launches use it. A queue that
+//! the client releases while commands are held back therefore stays until none is held.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::objects::{Context, add, find};
 use super::{Core, Shared, Violation};
 use crate::runtime::device_queue::DeviceQueue as NativeQueue;
 
-/// A device queue, made or broken.
+/// A device queue, working or broken.
 pub(crate) struct DeviceQueue {
     context: Arc<Context>,
     native: Result<NativeQueue, Status>,
@@ -28,21 +28,23 @@ impl DeviceQueue {
     }
 }
 
-/// Makes one.
+/// Applies `CreateDeviceQueue`.
 ///
 /// # Errors
-/// [`Violation`] for what no client of ours sends.
+/// [`Violation`] for a message that no Causeway client sends.
 pub(super) fn create(shared: &Arc<Shared>, create: &CreateDeviceQueue) -> Result<(), Violation> {
     let (id, index) = (QueueId(create.queue), DeviceIndex(create.device));
     if create.properties.len() > MAX_LIST || !create.properties.len().is_multiple_of(2) {
-        return Err(Violation::Malformed("a queue's properties are no pairs"));
+        return Err(Violation::Malformed(
+            "a queue's properties are not pairs of name and value",
+        ));
     }
     let (context, gone) = {
         let mut core = shared.core.lock();
         let context = find(&core.objects.contexts, ContextId(create.context))?;
         (context, no_longer_used(&mut core))
     };
-    // A device has few of them: what is released has gone before the next one is made.
+    // A device has few of these queues. So released ones must be gone before the next one is made.
     drop(gone);
     let device = context
         .device(index)
@@ -55,17 +57,17 @@ pub(super) fn create(shared: &Arc<Shared>, create: &CreateDeviceQueue) -> Result
     add(&mut shared.core.lock().objects.device_queues, id, queue)
 }
 
-/// Makes one the default of its device.
+/// Makes a queue the default of its device.
 ///
 /// # Errors
-/// [`Violation`] for what no client of ours sends.
+/// [`Violation`] for a message that no Causeway client sends.
 pub(super) fn set_default(
     shared: &Arc<Shared>,
     set: &SetDefaultDeviceQueue,
 ) -> Result<(), Violation> {
     let id = QueueId(set.queue);
     let queue = find(&shared.core.lock().objects.device_queues, id)?;
-    // That it could not be made has been told.
+    // If the queue is broken, the client has already had a notice.
     if let (Ok(native), Ok(context)) = (queue.native(), queue.context.native())
         && let Err(status) = native.make_default(context)
     {
@@ -73,14 +75,15 @@ pub(super) fn set_default(
             object: ObjectKind::DeviceQueue.into(),
             id: id.0,
             status: status.0,
-            message: format!("device queue {} could not become the default one", id.0),
+            message: format!("the driver refuses device queue {} as the default", id.0),
             context: queue.context.id.0,
         });
     }
     Ok(())
 }
 
-/// The client has released one; what is to be dropped after the lock.
+/// Removes a queue that the client has released. Returns queues that the caller drops after
+/// it has released the lock.
 pub(super) fn remove(core: &mut Core, id: QueueId) -> Vec<Arc<DeviceQueue>> {
     let released = core.objects.device_queues.remove(&id);
     core.objects.lingering.extend(released);

@@ -1,8 +1,9 @@
-//! From an `Enqueue` on the wire to a task that can be handed to a native queue at any later time.
+//! Turns an `Enqueue` message into a task that can go to a native queue at any later time.
 //!
-//! Everything is looked up and checked here, in command order: objects are held, a launch takes its
-//! arguments as they are now. What the client could not know to be wrong (a broken object, a region
-//! outside its buffer) becomes the task's status; what no client of ours sends ends the session.
+//! All ids are looked up and checked here, in command order. The task keeps its objects alive. A launch
+//! takes its arguments in their current state. An error that the client could not know of becomes the
+//! task's status: a broken object, or a region outside of its buffer. A message that no Causeway client
+//! sends ends the session.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -34,49 +35,49 @@ pub(crate) struct Task {
     pub(crate) queue: Arc<Queue>,
     pub(crate) waits: Vec<Arc<Command>>,
     pub(crate) operation: Result<Operation, Status>,
-    /// Bytes that it keeps in memory while it is held.
+    /// Bytes of memory that the task costs while it is held back.
     pub(crate) bytes: usize,
-    /// How the client sends its bytes.
+    /// How the client sends the task's bytes.
     pub(crate) expects: Expects,
-    /// A transfer with another worker: its other end.
+    /// The other end of a transfer with another worker.
     pub(crate) far: Option<Far>,
 }
 
-/// What comes from the client for a command.
+/// How the client sends data for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expects {
-    /// Nothing besides the command.
+    /// The client sends nothing besides the command.
     Nothing,
-    /// A bulk write's bytes, as credit is granted.
+    /// The client sends a bulk write's bytes as it gets credit.
     ByCredit,
-    /// A bulk write's bytes, in one chunk that nobody asks for.
+    /// The client sends a bulk write's bytes in one chunk, without a request.
     Eagerly,
 }
 
-/// What a task does.
+/// The operation of a task.
 pub(crate) enum Operation {
-    /// A launch with its arguments as of its place in the stream.
+    /// A launch, with its arguments as of its place in the stream.
     NdRange {
         kernel: Arc<Kernel>,
         arguments: Arc<Arguments>,
-        /// Kept until the launch is enqueued.
+        /// Kept alive until the launch is enqueued.
         _memory: Vec<Arc<Memory>>,
-        /// `None`: nothing would run.
+        /// `None` if the launch has no work-items.
         shape: Option<Shape>,
     },
-    /// A write whose bytes came along.
+    /// A write whose bytes came with the command.
     Write {
         memory: Arc<Memory>,
         region: Region,
         contents: Bytes,
     },
-    /// A read whose bytes go into the completion.
+    /// A read whose bytes are sent in the completion.
     Read { memory: Arc<Memory>, region: Region },
     /// A write whose bytes come over bulk connections.
     BulkWrite { memory: Arc<Memory>, region: Region },
-    /// A read whose bytes go over bulk connections.
+    /// A read whose bytes are sent over bulk connections.
     BulkRead { memory: Arc<Memory>, region: Region },
-    /// A read whose bytes go to another worker.
+    /// A read whose bytes are sent to another worker.
     Send { memory: Arc<Memory>, region: Region },
     /// A write whose bytes come from another worker.
     Receive { memory: Arc<Memory>, region: Region },
@@ -103,28 +104,28 @@ pub(crate) enum Operation {
         memory: Vec<Arc<Memory>>,
         flags: u64,
     },
-    /// All that a command buffer had recorded at this place in the stream.
+    /// All commands that a command buffer had recorded at this place in the stream.
     Replay {
         commands: Arc<Vec<Arc<Recorded>>>,
-        /// Kept until they are enqueued.
+        /// Kept alive until the commands are enqueued.
         _memory: Vec<Arc<Memory>>,
     },
-    /// A marker, and everything that touches no byte.
+    /// A marker, or an operation that touches no byte.
     Marker,
     /// A barrier.
     Barrier,
 }
 
-/// What the enqueue means for the graph and for the end of the command.
+/// A checked enqueue, with its effect on the graph and on the command's end.
 pub(crate) struct Prepared {
     pub(crate) operation: Result<Operation, Status>,
     pub(crate) kind: Kind,
     pub(crate) role: Role,
-    /// Bytes that a held command keeps in memory.
+    /// Bytes of memory that the command costs while it is held back.
     pub(crate) bytes: usize,
-    /// How the client sends its bytes.
+    /// How the client sends the command's bytes.
     pub(crate) expects: Expects,
-    /// A transfer with another worker: its other end, and its length.
+    /// The other end of a transfer with another worker, and the length in bytes.
     pub(crate) far: Option<(Far, u64)>,
 }
 
@@ -141,7 +142,7 @@ impl Prepared {
     }
 }
 
-/// The link over which the bytes of a transfer with another worker go.
+/// Returns the link that a transfer with another worker names.
 pub(crate) fn link_of(enqueue: &Enqueue) -> Option<LinkId> {
     match &enqueue.operation {
         Some(enqueue::Operation::SendRegion(send)) => Some(LinkId(send.link)),
@@ -150,10 +151,11 @@ pub(crate) fn link_of(enqueue: &Enqueue) -> Option<LinkId> {
     }
 }
 
-/// Looks everything up. `version` is new with every call; `path` is that of [`link_of`].
+/// Looks up and checks everything that an enqueue names. `version` is new with every call;
+/// `path` is that of [`link_of`].
 ///
 /// # Errors
-/// [`Violation`] for what no client of ours sends.
+/// [`Violation`] for a message that no Causeway client sends.
 pub(crate) fn prepare(
     enqueue: &mut Enqueue,
     queue: &Queue,
@@ -166,7 +168,7 @@ pub(crate) fn prepare(
     }
     let alone = enqueue.wait.is_empty();
     let Some(operation) = enqueue.operation.take() else {
-        return Err(Violation::Malformed("an enqueue without an operation"));
+        return Err(Violation::Malformed("an enqueue has no operation"));
     };
     let mut prepared = match operation {
         enqueue::Operation::NdRange(launch) => nd_range(&launch, objects, version)?,
@@ -211,7 +213,7 @@ fn nd_range(launch: &NdRange, objects: &Objects, version: u64) -> Result<Prepare
     let arguments = {
         let mut table = kernel.arguments.lock();
         if !launch.args.is_empty() {
-            // Copied only while a held launch still has the table as it was.
+            // `make_mut` copies the table only while a held launch still shares its earlier state.
             Arc::make_mut(&mut table).change(&launch.args, objects, version)?;
         }
         if let Some(reaches) = &launch.reaches {
@@ -232,24 +234,25 @@ fn nd_range(launch: &NdRange, objects: &Objects, version: u64) -> Result<Prepare
     })))
 }
 
-/// The sizes of a launch; none for one of nothing.
+/// Returns the sizes of a launch; `None` if it has no work-items.
 pub(super) fn shape_of(launch: &NdRange) -> Result<Option<Shape>, Violation> {
     if launch.global.is_empty() {
         return Ok(None);
     }
-    let shape = Shape::new(&launch.global, &launch.offset, &launch.local)
-        .ok_or(Violation::Malformed("a launch's sizes are no launch's"))?;
+    let shape = Shape::new(&launch.global, &launch.offset, &launch.local).ok_or(
+        Violation::Malformed("a launch has invalid dimensions or sizes"),
+    )?;
     Ok((!shape.is_empty()).then_some(shape))
 }
 
-/// A region of a memory object as the wire says it; a broken object or a region outside of it is a status.
+/// Decodes a region of a memory object. A broken object, or a region outside of it, is a status.
 fn region_of(
     memory: &Memory,
     wire: Option<&WireRegion>,
 ) -> Result<Result<Region, Status>, Violation> {
-    let wire = wire.ok_or(Violation::Malformed("a transfer without a region"))?;
-    let region =
-        Region::from_wire(wire).map_err(|_| Violation::Malformed("a region that overflows"))?;
+    let wire = wire.ok_or(Violation::Malformed("a transfer has no region"))?;
+    let region = Region::from_wire(wire)
+        .map_err(|_| Violation::Malformed("a transfer's region overflows"))?;
     Ok(match memory.native() {
         Err(status) => Err(status),
         Ok(buffer) if region.end() > buffer.size() => Err(INVALID_VALUE),
@@ -267,10 +270,13 @@ fn write_buffer(write: WriteBuffer, objects: &Objects) -> Result<Prepared, Viola
             Expects::ByCredit
         };
         let length = region.map(|region| region.packed_length());
-        // Fewer bytes ride in the command; so few eager writes have credit at a time.
+        // A shorter write carries its bytes in the command. So the number of eager writes
+        // within the credit stays small.
         let is_chunk = |length| length > INLINE_PAYLOAD as u64 && length <= BULK_CHUNK as u64;
         if write.eager && length.is_ok_and(|length| !is_chunk(length)) {
-            return Err(Violation::Malformed("an eager write that is no chunk"));
+            return Err(Violation::Malformed(
+                "an eager write has too few bytes, or more than one chunk",
+            ));
         }
         let operation = region.map(|region| match region.packed_length() {
             0 => Operation::Marker,
@@ -309,7 +315,9 @@ fn read_buffer(read: &ReadBuffer, objects: &Objects) -> Result<Prepared, Violati
     let region = region_of(&memory, read.region.as_ref())?;
     let length = region.map_or(0, |r| r.packed_length());
     if !read.bulk && length > INLINE_PAYLOAD as u64 {
-        return Err(Violation::Malformed("a read too large for its completion"));
+        return Err(Violation::Malformed(
+            "a read is too large for its completion message",
+        ));
     }
     let operation = region.map(|region| match (length, read.bulk) {
         (0, _) => Operation::Marker,
@@ -326,7 +334,9 @@ fn far(path: Option<Arc<Path>>, transfer: u64, part: Part) -> Result<Far, Violat
     Ok(Far {
         transfer: EventId(transfer),
         part,
-        path: path.ok_or(Violation::Malformed("a transfer without a link"))?,
+        path: path.ok_or(Violation::Malformed(
+            "a transfer between workers has no link",
+        ))?,
     })
 }
 
@@ -346,7 +356,7 @@ fn with_peer(
     });
     Ok(Prepared {
         kind: Kind::Bulk,
-        // Nothing is said about what has no bytes.
+        // No messages are exchanged about a transfer without bytes.
         far: (length > 0 || operation.is_err()).then_some((far, length)),
         ..Prepared::plain(operation)
     })
@@ -388,7 +398,7 @@ pub(super) fn fill_image(fill: &FillImage, objects: &Objects) -> Result<Prepared
     let memory = find(&objects.memory, MemoryId(fill.image))?;
     let region = region_of(&memory, fill.region.as_ref())?;
     let colour = <[u8; 16]>::try_from(&fill.colour[..])
-        .map_err(|_| Violation::Malformed("a colour of another size"))?;
+        .map_err(|_| Violation::Malformed("a fill colour has the wrong size"))?;
     Ok(Prepared::plain(region.map(|region| Operation::FillImage {
         memory,
         region,

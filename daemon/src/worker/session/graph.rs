@@ -1,19 +1,18 @@
-//! Which command may go to its native queue, and when: a pure graph of events.
+//! Decides which command may go to its native queue, and when: a pure graph of events.
 //!
-//! A command is *open* until it has been handed to its native queue (*passed*) or has ended without
-//! reaching it (*failed*). It may be handed over when every event of its wait list has passed and the
-//! rule of its queue allows it: in an in-order queue its predecessor has passed or failed; in an
-//! out-of-order queue so has the last barrier, and for a marker or barrier without a wait list
-//! everything earlier. What may not yet go is *held* here. A failed event takes with it whatever waits
-//! for it by wait list; what merely follows it in a queue goes on.
+//! A command is *open* until it is in its native queue (*passed*) or has ended without reaching it
+//! (*failed*). It may be enqueued when every event of its wait list has passed and its queue's rule
+//! allows it. In an in-order queue, its predecessor must have passed or failed. In an out-of-order queue,
+//! so must the last barrier, and, for a marker or barrier without a wait list, all earlier commands. A
+//! command that may not go yet is *held*. A failed event also fails the commands that have it in their
+//! wait lists. Commands that only follow it in a queue continue.
 //!
-//! What it is not: it knows no OpenCL, does no I/O and takes no lock. `E` is what the caller keeps with
-//! an event, `C` the command it gets back when the command may run or must be dropped.
+//! The graph knows no OpenCL, does no I/O and takes no lock. `E` is the caller's data for an event. `C`
+//! is the command that the caller gets back when it may run or must be dropped.
 //!
-//! Invariants: whoever gets a command to run ends it with [`Graph::passed`] or [`Graph::failed`];
-//! nothing that may run is kept; a queue's commands are given out in their order, also when several
-//! threads run them, because a successor is not given out before its predecessor has passed. Every
-//! operation is iterative and costs O(1) an edge.
+//! Invariants: the caller ends each command that it gets with [`Graph::passed`] or [`Graph::failed`]. No
+//! command that may run stays in the graph. Commands of an in-order queue are given out in order, even if
+//! several threads run them. Every operation is iterative and costs O(1) per edge.
 #![forbid(unsafe_code)]
 
 use std::collections::{HashMap, VecDeque};
@@ -26,39 +25,39 @@ use super::hash::ById;
 /// How a queue orders its commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Each after the one before.
+    /// Each command runs after the one before.
     InOrder,
-    /// Only by wait lists, markers and barriers.
+    /// Only wait lists, markers and barriers order the commands.
     OutOfOrder,
 }
 
-/// What a command means for the order of an out-of-order queue.
+/// How a command affects the order of an out-of-order queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Role {
-    /// It comes after everything earlier in its queue (marker or barrier without wait list).
+    /// The command comes after all earlier ones in its queue: a marker or barrier without a wait list.
     pub(crate) after_all: bool,
-    /// Everything later in its queue comes after it (barrier).
+    /// All later commands in the queue come after this one: a barrier.
     pub(crate) before_all: bool,
 }
 
 impl Role {
-    /// Neither.
+    /// A command that only wait lists order.
     pub(crate) const ORDINARY: Role = Role {
         after_all: false,
         before_all: false,
     };
 }
 
-/// What has become of a held command.
+/// A command that is no longer held, and why.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step<C> {
-    /// It may go to its native queue now.
+    /// The command may go to its native queue now.
     Run(EventId, C),
-    /// Something it waits for has failed; it has failed too.
+    /// An event in the command's wait list has failed, so the command has failed too.
     Cancel(EventId, C),
 }
 
-/// The wait list or queue names nothing known.
+/// A command names an unknown event or queue, or an id that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unknown {
     #[error("a command waits for {0:?}, which does not exist")]
@@ -70,7 +69,7 @@ pub(crate) enum Unknown {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum CommandState {
     Open,
     Passed,
     Failed,
@@ -79,12 +78,12 @@ enum State {
 #[derive(Debug)]
 struct Node<E, C> {
     kept: E,
-    state: State,
-    // Who waits for it knows that it is decided.
+    state: CommandState,
+    // The events that wait for this one have been notified of its decision.
     told: bool,
-    // The client may still name it.
+    // The client may still name the event.
     named: bool,
-    // Unresolved edges in all, and those among them that come from the queue's order.
+    // Number of unresolved edges in all, and of those among them that come from the queue's order.
     pending: usize,
     order: usize,
     held: Option<C>,
@@ -93,7 +92,7 @@ struct Node<E, C> {
     followers: Vec<EventId>,
 }
 
-/// Where a command stands in its queue: which stretch between commands that come after all earlier.
+/// The place of a command in its queue. A stretch lies between two commands that come after everything earlier.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     queue: QueueId,
@@ -104,11 +103,11 @@ struct Place {
 struct Queue {
     order: Order,
     released: bool,
-    // Commands whose place in the order is not settled.
+    // Number of commands whose place in the order is not settled.
     unsettled: usize,
     // The last command (in order) or barrier (out of order).
     last: Option<EventId>,
-    // Out of order only: stretches from `first` on; the newest is open.
+    // Out of order only: stretches from number `first` on. The newest one is open.
     stretches: VecDeque<Stretch>,
     first: u64,
 }
@@ -116,13 +115,13 @@ struct Queue {
 #[derive(Debug, Default)]
 struct Stretch {
     unsettled: usize,
-    // Who waits for this stretch and all before it.
+    // The command that waits for this stretch and all earlier ones.
     closer: Option<EventId>,
 }
 
-/// What is left to do within one operation.
+/// Work that is left within one operation.
 enum Work {
-    // The event has passed or failed: tell who waits for it.
+    // The event has passed or failed: notify the events that wait for it.
     Decided(EventId),
     // One order edge into the event is resolved.
     Ordered(EventId),
@@ -147,27 +146,28 @@ impl<E, C> Default for Graph<E, C> {
 }
 
 impl<E, C> Graph<E, C> {
-    /// Events known.
+    /// Number of known events.
     pub(crate) fn events(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Commands held.
+    /// Number of held commands.
     pub(crate) fn held(&self) -> usize {
         self.held
     }
 
-    /// What the caller keeps with an event that the client may name.
+    /// Returns the caller's data for an event that the client may name.
     pub(crate) fn get(&self, event: EventId) -> Option<&E> {
         self.nodes.get(&event).filter(|n| n.named).map(|n| &n.kept)
     }
 
-    /// The same for any event whose end is still to come or that the client may name.
+    /// Returns the caller's data for any event that is still in the graph, even if the client
+    /// may not name it any more.
     pub(crate) fn known(&self, event: EventId) -> Option<&E> {
         self.nodes.get(&event).map(|n| &n.kept)
     }
 
-    /// Begins a queue.
+    /// Adds a queue.
     pub(crate) fn add_queue(&mut self, queue: QueueId, order: Order) {
         let begun = Queue {
             order,
@@ -180,14 +180,14 @@ impl<E, C> Graph<E, C> {
         self.queues.insert(queue, begun);
     }
 
-    /// Whether a command of this queue that waits for nothing else may go at once, and whatever comes later
-    /// comes after it as soon as it has gone: an in-order queue none of whose commands is on its way there.
+    /// Whether a command without a wait list may go to this queue at once, without a node in the graph. This
+    /// is so for an in-order queue without unsettled commands: later commands then follow in the native queue.
     pub(crate) fn is_clear(&self, queue: QueueId) -> bool {
         let queue = self.queues.get(&queue);
         queue.is_some_and(|q| q.order == Order::InOrder && !q.released && q.unsettled == 0)
     }
 
-    /// Forgets a queue once its commands are settled.
+    /// Removes a queue, once its commands are settled.
     pub(crate) fn release_queue(&mut self, queue: QueueId) {
         if let Some(found) = self.queues.get_mut(&queue) {
             found.released = true;
@@ -197,7 +197,7 @@ impl<E, C> Graph<E, C> {
         }
     }
 
-    /// An event that the client resolves.
+    /// Adds an event that the client ends.
     ///
     /// # Errors
     /// [`Unknown::Taken`] when the id is in use.
@@ -209,10 +209,10 @@ impl<E, C> Graph<E, C> {
         Ok(())
     }
 
-    /// A new command. `Some`: it may go at once; `None`: it is held.
+    /// Adds a command. Returns it if it may run at once; otherwise it is held.
     ///
     /// # Errors
-    /// [`Unknown`]; the graph is then as it was.
+    /// [`Unknown`]; the graph is then unchanged.
     pub(crate) fn submit(
         &mut self,
         event: EventId,
@@ -236,7 +236,7 @@ impl<E, C> Graph<E, C> {
         let mut pending = order.edges;
         for wait in waits {
             if let Some(node) = self.nodes.get_mut(wait)
-                && node.state == State::Open
+                && node.state == CommandState::Open
             {
                 node.waiters.push(event);
                 pending += 1;
@@ -256,7 +256,7 @@ impl<E, C> Graph<E, C> {
             self.held += 1;
             None
         };
-        // A failed event among the waits is the caller's to see: it may have failed after it passed.
+        // The caller checks the wait list for failed events, because an event may fail after it has passed.
         self.nodes.insert(event, node);
         Ok(run)
     }
@@ -292,21 +292,21 @@ impl<E, C> Graph<E, C> {
         }
     }
 
-    /// A command that was given out is in its native queue, or a user event was set to complete.
+    /// Notes that a command is in its native queue, or that a user event ended with success.
     pub(crate) fn passed(&mut self, event: EventId, steps: &mut VecDeque<Step<C>>) {
-        self.decide(event, State::Passed, steps);
+        self.decide(event, CommandState::Passed, steps);
     }
 
-    /// An event ended without success: a command given out that did not reach its native queue, a
-    /// user event set to an error, or a held command that is given up; the latter's command comes back.
+    /// Notes that an event failed: a command that did not reach its native queue, a user event set to an
+    /// error, or a held command that is given up. Returns the held command.
     pub(crate) fn failed(&mut self, event: EventId, steps: &mut VecDeque<Step<C>>) -> Option<C> {
         let held = self.nodes.get_mut(&event).and_then(|n| n.held.take());
         self.held -= usize::from(held.is_some());
-        self.decide(event, State::Failed, steps);
+        self.decide(event, CommandState::Failed, steps);
         held
     }
 
-    /// A user event or mirror ended with this status.
+    /// Notes that a user event or mirror has ended with this status.
     pub(crate) fn end(&mut self, event: EventId, status: Status, steps: &mut VecDeque<Step<C>>) {
         if status.is_error() {
             self.failed(event, steps);
@@ -315,8 +315,8 @@ impl<E, C> Graph<E, C> {
         }
     }
 
-    /// The client will not name the event again. What was kept with it comes back when that was the last use
-    /// of it here.
+    /// Notes that the client will not name the event again. Returns the caller's data if the graph no
+    /// longer needs the event.
     pub(crate) fn release(&mut self, event: EventId) -> Option<E> {
         let node = self.nodes.get_mut(&event)?;
         node.named = false;
@@ -326,11 +326,11 @@ impl<E, C> Graph<E, C> {
         self.nodes.remove(&event).map(|node| node.kept)
     }
 
-    fn decide(&mut self, event: EventId, state: State, steps: &mut VecDeque<Step<C>>) {
+    fn decide(&mut self, event: EventId, state: CommandState, steps: &mut VecDeque<Step<C>>) {
         let Some(node) = self.nodes.get_mut(&event) else {
             return;
         };
-        if node.state != State::Open {
+        if node.state != CommandState::Open {
             return;
         }
         node.state = state;
@@ -352,7 +352,7 @@ impl<E, C> Graph<E, C> {
         let Some(node) = self.nodes.get_mut(&event) else {
             return;
         };
-        let failed = node.state == State::Failed;
+        let failed = node.state == CommandState::Failed;
         node.told = true;
         for waiter in std::mem::take(&mut node.waiters) {
             if failed {
@@ -370,7 +370,7 @@ impl<E, C> Graph<E, C> {
         };
         if let Some(command) = node.held.take() {
             self.held -= 1;
-            node.state = State::Failed;
+            node.state = CommandState::Failed;
             steps.push_back(Step::Cancel(event, command));
             work.push_back(Work::Decided(event));
         }
@@ -402,8 +402,8 @@ impl<E, C> Graph<E, C> {
         self.settle(event, work);
     }
 
-    // A command is settled when it is decided (and all who wait know) and so is everything it must come after: a command that
-    // failed early still stands between its predecessor and its successors.
+    // A command is settled when it is decided, its waiters are notified, and everything before it in its
+    // queue is settled. A command that failed early still separates its predecessor from its successors.
     fn settle(&mut self, event: EventId, work: &mut VecDeque<Work>) {
         let Some(node) = self.nodes.get_mut(&event) else {
             return;
@@ -456,7 +456,7 @@ impl<E, C> Node<E, C> {
     fn new(kept: E, place: Option<Place>) -> Node<E, C> {
         Node {
             kept,
-            state: State::Open,
+            state: CommandState::Open,
             told: false,
             named: true,
             pending: 0,

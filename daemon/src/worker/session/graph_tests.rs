@@ -1,5 +1,5 @@
-//! The graph against a naive model: what runs, what is cancelled, in which order, and that nothing
-//! which may run is kept.
+//! Compares the graph with a naive model: what runs, what is cancelled, in which order. Also checks that
+//! no command that may run stays in the graph.
 
 use std::collections::VecDeque;
 
@@ -40,7 +40,7 @@ impl Model {
         matches!(self.0[i].fate, Fate::Passed | Fate::Failed)
     }
 
-    /// Those that `i` comes after by its queue's rule.
+    /// The commands that `i` comes after by its queue's rule.
     fn predecessors(&self, i: usize) -> Vec<usize> {
         let Some(queue) = self.0[i].queue else {
             return Vec::new();
@@ -57,7 +57,7 @@ impl Model {
         self.decided(i) && self.predecessors(i).into_iter().all(|p| self.settled(p))
     }
 
-    /// Applies cancellations, then gives out what may run; both in the order of submission.
+    /// Applies cancellations, then gives out the commands that may run; both in the order of submission.
     fn advance(&mut self) -> (Vec<EventId>, Vec<EventId>) {
         let (mut run, mut cancelled) = (Vec::new(), Vec::new());
         for i in 0..self.0.len() {
@@ -159,7 +159,7 @@ impl Pair {
             }
             Action::Submit { queue, waits, kind } => {
                 let mut waits: Vec<usize> = waits.iter().map(|w| w % number.max(1)).collect();
-                // A wait on something failed long ago is the session's to see, not the graph's.
+                // Waits on events that failed earlier are the session's concern, not the graph's.
                 waits.retain(|w| {
                     number > 0
                         && !self.released.contains(w)
@@ -248,7 +248,7 @@ proptest! {
             pair.apply(action);
             pair.model.advance();
         }
-        // Run to the end: the graph must empty itself without any further help.
+        // Run to the end: the graph must become empty without further help.
         while let Some(i) = pair.model.0.iter().position(|e| e.fate == Fate::Given) {
             let event = pair.model.0[i].event;
             pair.graph.passed(event, &mut VecDeque::new());
@@ -312,8 +312,8 @@ fn a_failure_cancels_a_long_chain_without_recursion() {
     assert!(steps.iter().all(|s| matches!(s, Step::Cancel(..))));
 }
 
-/// Found by the property above: the order's word overtook the cancellation's, and the command was
-/// forgotten before it had told who waits for it.
+/// A regression that the property test above found. An order edge was resolved before the cancellation,
+/// and the command was removed before it had notified its waiters.
 #[test]
 fn a_released_command_that_fails_still_tells_who_waits_for_it() {
     let mut graph: Graph<(), u64> = Graph::default();

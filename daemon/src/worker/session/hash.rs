@@ -1,12 +1,12 @@
 //! Hashing of ids.
 //!
-//! Ids come from a counter, so one multiplication spreads them well; a client that picks ids to collide
-//! slows down its own worker only.
+//! Ids come from a counter, so one multiplication spreads them well. A client that picks colliding ids
+//! slows down only its own worker.
 #![forbid(unsafe_code)]
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// For maps keyed by an id.
+/// The hasher of maps that are keyed by an id.
 pub(crate) type ById = BuildHasherDefault<IdHasher>;
 
 /// Hashes one id.
@@ -29,7 +29,8 @@ impl Hasher for IdHasher {
     }
 
     fn write_u64(&mut self, n: u64) {
-        // The upper bits of the product select within a group, the lower the bucket: fold both.
+        // The map uses the upper bits within a group and the lower bits for the bucket, so
+        // both halves are folded.
         let product = u128::from(self.0 ^ n) * 0x9e37_79b9_7f4a_7c15_u128;
         self.0 = (product as u64) ^ ((product >> 64) as u64);
     }

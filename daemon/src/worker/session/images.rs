@@ -1,4 +1,4 @@
-//! Making images and samplers; part of [`super::apply`], with its invariants.
+//! Creation of images and samplers; part of [`super::apply`], with its invariants.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::runtime::buffer::Buffer;
 use crate::runtime::image::ImageSpec;
 use crate::runtime::sampler::Sampler as NativeSampler;
 
-/// Applies it.
+/// Applies `CreateImage`.
 ///
 /// # Errors
-/// [`Violation`] ends the session.
+/// [`Violation`], which ends the session.
 pub(super) fn create_image(shared: &Arc<Shared>, create: &CreateImage) -> Result<(), Violation> {
     if create.contents.len() > INLINE_CONTENTS {
         return Err(Violation::Malformed(
-            "an image's contents too large to ride along",
+            "an image's initial contents are too large for one command",
         ));
     }
     let id = MemoryId(create.image);
@@ -38,7 +38,9 @@ pub(super) fn create_image(shared: &Arc<Shared>, create: &CreateImage) -> Result
     if let Some(parent) = &parent
         && !Arc::ptr_eq(&parent.context, &context)
     {
-        return Err(Violation::Malformed("an image of another context's memory"));
+        return Err(Violation::Malformed(
+            "an image uses a memory object of another context",
+        ));
     }
     let spec = ImageSpec {
         image_type: create.image_type,
@@ -75,10 +77,10 @@ fn whole_image(context: Arc<Context>, create: &CreateImage, spec: &ImageSpec) ->
     })
 }
 
-/// Applies it.
+/// Applies `CreateSampler`.
 ///
 /// # Errors
-/// [`Violation`] ends the session.
+/// [`Violation`], which ends the session.
 pub(super) fn create_sampler(
     shared: &Arc<Shared>,
     create: &CreateSampler,

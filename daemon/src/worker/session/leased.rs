@@ -1,7 +1,7 @@
-//! What of its node a session may use: which devices, and how much of their memory.
+//! The share of its node that a session may use: which devices, and how much of their memory.
 //!
-//! What it is not: it knows no lease; the supervisor has made an assignment of it. Invariant: a device that is
-//! not allowed is to the session as if it were not there, and what is charged is given back exactly once.
+//! This module knows no leases: the supervisor has turned the lease into an assignment. Invariant: a
+//! device that is not allowed does not exist for the session. Each charge is given back exactly once.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -13,29 +13,29 @@ use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use crate::accounting::{DEVICES, Slot};
 use crate::handover::Leased;
 
-/// The session's part of the node.
+/// The session's share of the node.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// Of the session, on all devices together.
+    /// The account of the session for all devices together.
     whole: Arc<Account>,
-    /// Its devices, each with an account where its memory is limited; `None`: all devices.
+    /// The session's devices, each with its memory account; `None` means all devices.
     devices: Option<HashMap<(PlatformIndex, DeviceIndex), Arc<Account>>>,
 }
 
-/// Device memory that may be allocated and that is.
+/// An account of device memory: a limit, and the bytes in use.
 #[derive(Debug)]
 enum Account {
-    /// Of this session alone.
+    /// Memory of this session alone.
     Own {
-        /// Bytes; 0: the device's own limit.
+        /// Limit in bytes; 0 means the device's own limit.
         limit: u64,
         used: AtomicU64,
     },
-    /// Of all sessions of its lease on this node together.
+    /// Memory of all sessions of the lease on this node together.
     Lease {
         limit: u64,
         slot: Slot,
-        /// The device's place in the slot.
+        /// The device's index in the slot.
         place: usize,
     },
 }
@@ -66,8 +66,8 @@ impl Account {
 }
 
 impl Part {
-    /// At most `memory` bytes (0: no limit) in all, of `leased` devices (`None`: of all), whose limits hold for
-    /// all sessions that have a slot in the same page.
+    /// Makes the share of a session: `memory` bytes in all (0: no limit) on the `leased` devices (`None`:
+    /// all). The limits of leased devices apply to all sessions with a slot in the same page.
     pub(crate) fn new(memory: u64, leased: Option<&[Leased]>, slot: &Slot) -> Part {
         let own = |limit| Account::Own {
             limit,
@@ -85,7 +85,7 @@ impl Part {
             };
             (device, Arc::new(account))
         };
-        // As many as an assignment has room for, and a slot has as many places.
+        // An assignment has at most so many devices, and a slot has as many places.
         let leased = leased.map(|leased| leased.iter().take(DEVICES).enumerate());
         Part {
             whole: Arc::new(own(memory)),
@@ -99,13 +99,14 @@ impl Part {
         devices.is_none_or(|devices| devices.contains_key(&(platform, device)))
     }
 
-    /// Whether it may use any device of the platform.
+    /// Whether the session may use any device of the platform.
     pub(crate) fn allows_platform(&self, platform: PlatformIndex) -> bool {
         let devices = self.devices.as_ref();
         devices.is_none_or(|devices| devices.keys().any(|(of, _)| *of == platform))
     }
 
-    /// Where buffers of a context over these devices are charged: a driver may put them on any.
+    /// Returns the accounts for buffers of a context over these devices. All are charged, because a
+    /// driver may put a buffer on any device.
     pub(crate) fn accounts(
         &self,
         platform: PlatformIndex,
@@ -125,7 +126,7 @@ impl Part {
 #[derive(Debug, Default)]
 pub(crate) struct Accounts(Vec<Arc<Account>>);
 
-/// Bytes that were charged; given back when dropped.
+/// Charged bytes, which are given back on drop.
 #[derive(Debug)]
 pub(crate) struct Charge {
     accounts: Vec<Arc<Account>>,
@@ -133,7 +134,7 @@ pub(crate) struct Charge {
 }
 
 impl Accounts {
-    /// Charges all accounts; `None` if one has not so much left.
+    /// Charges all accounts; `None` if one of them has too little left.
     pub(crate) fn charge(&self, size: u64) -> Option<Charge> {
         let mut charge = Charge {
             accounts: Vec::with_capacity(self.0.len()),
@@ -141,6 +142,7 @@ impl Accounts {
         };
         for account in &self.0 {
             if !account.take(size) {
+                // The drop of `charge` gives back what the accounts before have taken.
                 return None;
             }
             charge.accounts.push(Arc::clone(account));
@@ -172,7 +174,7 @@ mod tests {
         }
     }
 
-    /// A session's slot in a page of its lease.
+    /// The slots of a lease's sessions, in one page.
     fn slots<const N: usize>() -> ([Slot; N], [Entry; N]) {
         let ledger = Ledger::new(N as u32).unwrap();
         let entries = [(); N].map(|()| ledger.enter().unwrap());
@@ -222,7 +224,7 @@ mod tests {
         );
         assert!(free.charge(1 << 40).is_some());
         drop(held);
-        // What was refused charged nothing.
+        // The refused charge has left no trace.
         assert!(limited.charge(10).is_some());
     }
 

@@ -1,17 +1,17 @@
-//! Mirrors: events that stand here for events of other sites, and the words that end them.
+//! Mirrors: local events that stand for events of other sites, and the messages that end them.
 //!
-//! A mirror is a node of the session's graph, like a user event. Two voices may end it: the other site's
-//! worker (or this one, for an event of another native context of its own), and the client; the first one
-//! counts, however early or late the other comes. A word may come before the client's command that makes
-//! the mirror; it is kept ([`Early`]). A mirror belongs to one link, or to none: the other end of another link
-//! may not speak of it.
+//! A mirror is a node of the session's graph, like a user event. Two parties may end it: the other site's
+//! worker and the client. For an event of another native context of this worker, this worker is the first
+//! party. The first message counts, whatever the order. A message may come before the command that
+//! creates the mirror, and is then kept ([`Early`]). A mirror belongs to one link, or to none. The other
+//! ends of other links must not end it.
 //!
-//! Who ends a mirror may be a thread that reads a link, or a driver's callback, and must not call a driver
-//! that might block. So [`resolve`] only changes the graph; what may run by that goes to the session's
-//! `mirrors` thread. The client's word is applied by the thread that reads commands, which runs what it frees,
-//! as it does for every command.
+//! The thread that ends a mirror may read a link or be a driver's callback, and must not make driver
+//! calls that might block. So [`resolve`] only changes the graph, and leaves the released commands to the
+//! session's `mirrors` thread. The client's message is different: the thread that reads commands applies
+//! it and runs the released commands.
 //!
-//! What it is not: it opens no connection; see [`super::links`]. Invariant: nothing here waits.
+//! This module opens no connections; see [`super::links`]. Invariant: nothing here waits.
 #![forbid(unsafe_code)]
 
 use std::collections::{HashMap, VecDeque};
@@ -29,26 +29,26 @@ use super::links::Found;
 use super::run::Runner;
 use super::{Shared, Violation, spawn};
 
-/// Words for mirrors that are not there. Most of them are late: the mirror has been ended by the client's
-/// word and released. One that was early and is forgotten costs time: the client's word comes as well.
+/// Limit on messages for unknown mirrors. Most of these are late: the client has already ended and
+/// released the mirror. To drop an early one costs only time, because the client's message comes as well.
 const MAX_EARLY: usize = 1 << 16;
 
-/// Words that came for unknown mirrors, the newest ones.
+/// The newest messages for unknown mirrors.
 #[derive(Default)]
 pub(crate) struct Early {
     words: HashMap<Word, Status>,
     order: VecDeque<Word>,
 }
 
-/// A mirror, and by whose link something is said of it; [`OWN`] for this worker.
+/// A mirror, and the link on which a message about it came; [`OWN`] for this worker.
 type Word = (LinkId, EventId);
 
-/// What this worker says to itself.
+/// Stands for messages of this worker itself.
 const OWN: LinkId = LinkId(0);
 
-/// The other end of a link spoke of what is no mirror, or not its own.
+/// The other end of a link named an event that is no mirror of that link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no mirror of this link")]
+#[error("the other end named {0:?}, which is not a mirror event of this link")]
 pub(crate) struct Foreign(EventId);
 
 impl Early {
@@ -64,15 +64,15 @@ impl Early {
         }
     }
 
-    /// What was said of a mirror by those who may.
+    /// Takes the message that a permitted party has sent about a mirror.
     fn take(&mut self, link: LinkId, mirror: EventId) -> Option<Status> {
-        // Its place in the order stays until it is the oldest: ids are not used twice.
+        // The entry in `order` stays until it is the oldest. This is safe, because ids are not used twice.
         let by_link = self.words.remove(&(link, mirror));
         by_link.or_else(|| self.words.remove(&(OWN, mirror)))
     }
 }
 
-/// Held commands that mirrors have freed, on their way to the thread that runs them.
+/// Held commands that mirrors have released, on their way to the `mirrors` thread.
 #[derive(Default)]
 pub(crate) struct Freed {
     steps: Mutex<Steps>,
@@ -100,7 +100,7 @@ impl Freed {
         self.wake.notify_one();
     }
 
-    /// The `mirrors` thread.
+    /// The body of the `mirrors` thread.
     fn run(&self, shared: &Arc<Shared>) {
         loop {
             let steps = {
@@ -124,11 +124,11 @@ pub(crate) fn create(shared: &Arc<Shared>, create: &CreateMirror) -> Result<(), 
     let link = LinkId(create.link);
     let mirror = Command::new(id, Kind::Mirror(link), false, &shared.outbox);
     let mut core = shared.core.lock();
-    // The driver has nothing of it.
+    // A mirror needs no native object, so one above the limit is not refused.
     let _ = core.room(shared)?;
     core.add_user_event(&mirror)?;
     if let Some(status) = core.early.take(link, id) {
-        // New as it is, nobody waits for it and nobody wants to be told.
+        // The mirror is new, so no command waits for it and no other mirror is notified.
         mirror.close(status);
         core.graph.end(id, status, &mut VecDeque::new());
         core.forget_if_well(id, status);
@@ -139,7 +139,7 @@ pub(crate) fn create(shared: &Arc<Shared>, create: &CreateMirror) -> Result<(), 
 /// Applies [`TellEvent`].
 ///
 /// # Errors
-/// [`Violation`] when event or link never existed, or too many mirrors are to be told of one event.
+/// [`Violation`] when the event or link never existed, or when too many mirrors want reports of one event.
 pub(crate) fn tell(shared: &Arc<Shared>, tell: &TellEvent) -> Result<(), Violation> {
     let id = EventId(tell.event);
     let to = if tell.link == 0 {
@@ -147,7 +147,7 @@ pub(crate) fn tell(shared: &Arc<Shared>, tell: &TellEvent) -> Result<(), Violati
     } else {
         match shared.links.find(LinkId(tell.link))? {
             Found::Here(link) => To::Peer(link),
-            // With whom it led to.
+            // The mirror is gone together with the peer of the dropped link.
             Found::Dropped => To::Nobody,
         }
     };
@@ -160,7 +160,8 @@ pub(crate) fn tell(shared: &Arc<Shared>, tell: &TellEvent) -> Result<(), Violati
     match named {
         Some(event) => event
             .tell(tell)
-            .map_err(|_| Violation::Malformed("too many mirrors of one event")),
+            .map_err(|_| Violation::Malformed("one event has too many mirror events")),
+        // The event has ended well and is forgotten.
         None => {
             tell.say(Status::SUCCESS);
             Ok(())
@@ -168,25 +169,26 @@ pub(crate) fn tell(shared: &Arc<Shared>, tell: &TellEvent) -> Result<(), Violati
     }
 }
 
-/// Ends a mirror by a word of this worker's own, like [`hear`].
+/// Ends a mirror on behalf of this worker itself; otherwise as [`hear`].
 pub(crate) fn resolve(shared: &Arc<Shared>, mirror: EventId, status: Status) {
     if let Err(error) = hear(shared, OWN, mirror, status) {
-        tracing::warn!(%error, "a word for what is no mirror");
+        tracing::warn!(%error, "cannot end a mirror event");
     }
 }
 
-/// Ends a mirror by a word that came over a link, and in turn those in this worker that stand for it. May
-/// be called from anywhere where no lock of the session is held: it calls no driver and waits for nobody.
+/// Ends a mirror because of a message on a link, and in turn the mirrors in this worker that stand for it.
+///
+/// May be called wherever no lock of the session is held: it makes no driver calls and does not wait.
 ///
 /// # Errors
-/// [`Foreign`]: then nothing was ended.
+/// [`Foreign`] if the event is no mirror of the link; it is then unchanged.
 pub(crate) fn hear(
     shared: &Arc<Shared>,
     link: LinkId,
     mirror: EventId,
     status: Status,
 ) -> Result<(), Foreign> {
-    // A list and no recursion, since mirrors may stand for mirrors.
+    // A list instead of recursion, because mirrors may stand for mirrors.
     let mut words = VecDeque::from([(link, mirror)]);
     let mut freed = VecDeque::new();
     let mut result = Ok(());
@@ -208,6 +210,7 @@ pub(crate) fn hear(
             core.forget_if_well(mirror, status);
             told
         };
+        // The session's lock is released here: a notification must not be sent under it.
         for tell in told.into_iter().filter(|tell| tell.is_for(status)) {
             match tell.to {
                 To::Here(_) => words.push_back((OWN, tell.mirror)),

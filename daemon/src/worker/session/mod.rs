@@ -1,29 +1,30 @@
 //! One session: its objects, its commands, its events.
 //!
-//! The path of a launch: the carrier's reading thread decodes a batch and calls [`Session::apply`];
-//! [`apply`] finds the objects and [`enqueue`] makes a task of the command, with its arguments as of its
-//! place in the stream; the [`graph`] says whether it may go; [`run`] sets what arguments differ,
-//! enqueues it natively on this same thread and has the driver call back at its end. The driver's
-//! thread makes a completion of the [`command`] and puts it into the [`outbox`], which sends it from
-//! that thread. No thread is woken on the way. Small writes and reads go the same way, their bytes
-//! inside command and completion; large ones end in [`crate::bulk`].
+//! The path of a launch: the carrier's reading thread decodes a batch and calls [`Session::apply`].
+//! [`apply`] looks up the objects. [`enqueue`] turns the command into a task, with its arguments as of
+//! this point of the stream. The [`graph`] decides whether the task may run. [`run`] sets the arguments
+//! that differ and enqueues the task natively on the same thread. At its end, the driver's thread makes a
+//! completion of the [`command`] and puts it into the [`outbox`], which sends it on that thread. No
+//! thread has to wake up on the way. Small writes and reads carry their bytes inside command and
+//! completion. Large ones use [`crate::bulk`].
 //!
-//! - [`objects`], [`arguments`], [`command`]: what the client's ids name; [`leased`]: of which devices; [`sub_devices`]: and
-//!   parts of these;
-//! - [`graph`]: which command may go when, pure;
-//! - [`apply`], [`images`], [`pipes`], [`device_queues`], [`enqueue`], [`query`], [`program`]: the verbs; builds have
-//!   threads of their own;
-//! - [`command_buffers`]: commands that are kept to be enqueued again and again;
-//! - [`run`]: to the native queues; [`unseen`]: the shorter way of what nobody looks at; [`outbox`], [`printed`]: back to the client;
-//! - [`links`], [`mirrors`]: to and from the client's sessions on other nodes.
+//! - [`objects`], [`arguments`], [`command`]: the objects behind the client's ids; [`leased`],
+//!   [`sub_devices`]: their devices and sub-devices;
+//! - [`graph`]: the order of commands, pure;
+//! - [`apply`], [`images`], [`pipes`], [`device_queues`], [`enqueue`], [`query`], [`program`]: applying
+//!   each kind of command; builds have threads of their own;
+//! - [`command_buffers`]: recorded commands that are enqueued repeatedly;
+//! - [`run`]: native enqueues; [`unobserved`]: the shorter path of unobserved commands; [`outbox`],
+//!   [`printed`]: sending to the client;
+//! - [`links`], [`mirrors`]: the client's sessions on other nodes.
 //!
-//! Threads that enter the driver: the reading thread, the builder's, the bulk lanes', the mirrors', which runs
-//! what other workers' words have freed, and the keeper, which releases what ended while the reading
-//! thread had nothing to do. A driver's callback thread only asks for profiling times.
+//! Threads that call the driver: the reading thread, the builder's, the bulk threads, the `mirrors`
+//! thread and the keeper. The `mirrors` thread runs commands that other workers released; the keeper
+//! releases ended commands. A driver's callback thread only asks for profiling times.
 //!
-//! What it is not: it does not know what carries its commands. Invariants: commands are applied once
-//! each, in the order of their numbers; everything that an id names is looked up; no lock of the
-//! session is held while the driver may block, or while the client is told something.
+//! The session does not know its carrier. Invariants: commands are applied once each, in order of their
+//! numbers. Every id is looked up. No lock of the session is held while the driver may block or a message
+//! is sent to the client.
 #![forbid(unsafe_code)]
 
 mod apply;
@@ -47,7 +48,7 @@ mod query;
 pub(crate) mod run;
 pub(crate) mod sub_devices;
 mod svm;
-mod unseen;
+mod unobserved;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -80,50 +81,51 @@ use crate::runtime::node::Node;
 use crate::runtime::stdout;
 use crate::runtime::watch::Enqueuing;
 
-/// Objects beyond the limit that a client may name, though they were not made.
+/// Number of objects beyond the limit that a client may name. The node does not make these;
+/// they are kept as failed.
 const BROKEN: usize = 1 << 20;
 
 /// How often the keeper looks for ended commands that are not forgotten yet.
 const KEEPING: Duration = Duration::from_millis(200);
 
-/// The node's OpenCL, loaded and listed, before it is known whose session it will serve.
+/// The node's OpenCL, loaded and listed before the worker has a session.
 ///
-/// A spare worker makes one and waits. No context is made for it.
+/// A spare worker loads it and waits. No context is made before a session starts.
 #[derive(Debug)]
 pub struct Preloaded(Node);
 
 impl Preloaded {
-    /// Loads the OpenCL library, lists platforms and devices in the inventory's order.
+    /// Loads the OpenCL library and lists platforms and devices in the inventory's order.
     #[must_use]
     pub fn load() -> Preloaded {
         Preloaded(Node::load())
     }
 }
 
-/// The client broke the protocol; its session ends.
+/// The client violated the protocol; its session ends.
 #[derive(Debug, thiserror::Error)]
 pub enum Violation {
-    /// A command's number is not the one after its predecessor's.
-    #[error("command {got} came where {expected} was due")]
+    /// A command's number is not its predecessor's plus one.
+    #[error("the client sent command {got}, but command {expected} was expected")]
     Gap {
-        /// The number due.
+        /// The expected number.
         expected: u64,
-        /// The number that came.
+        /// The received number.
         got: u64,
     },
-    /// What is named does not exist.
-    #[error("{0} does not exist")]
+    /// The client named an object or event that does not exist.
+    #[error("the client named {0}, which does not exist")]
     Unknown(String),
-    /// A new object's id is in use.
-    #[error("{0} exists already")]
+    /// The id of a new object is in use.
+    #[error("the client created {0}, which exists already")]
     Taken(String),
-    /// More objects than a session may have, and far more.
+    /// The client made far more objects than a session may have.
     #[error(
         "the session has far more objects than the {BROKEN} beyond its limit that are kept as failed; \
          release them, or raise `[sessions] objects` on the node"
     )]
     TooMany,
-    /// What no client of ours sends.
+    /// A message that no Causeway client sends.
     #[error("{0}")]
     Malformed(&'static str),
 }
@@ -138,7 +140,7 @@ impl From<graph::Unknown> for Violation {
     }
 }
 
-/// What all threads of a session share.
+/// The data that all threads of a session share.
 pub(crate) struct Shared {
     pub(crate) node: Arc<Node>,
     pub(crate) limits: SessionLimits,
@@ -148,38 +150,39 @@ pub(crate) struct Shared {
     pub(crate) links: Links,
     pub(crate) freed: Freed,
     pub(crate) part: Part,
-    /// What the session uses is counted there.
+    /// Where the session counts its usage.
     pub(crate) account: Slot,
     pub(crate) builds: Option<Arc<build_cache::Client>>,
-    // Commands in native queues whose end nobody looks at.
-    pub(crate) unseen: Arc<AtomicUsize>,
+    // Number of unobserved commands in native queues.
+    pub(crate) unobserved: Arc<AtomicUsize>,
     pub(crate) core: Mutex<Core>,
 }
 
-/// Tables and graph, behind one short lock.
+/// The session's tables and graph, behind one short lock.
 #[derive(Default)]
 pub(crate) struct Core {
     pub(crate) objects: Objects,
     pub(crate) graph: Graph<Arc<Command>, Task>,
     pub(crate) held_bytes: usize,
-    // Grows with every enqueue: numbers the changes of arguments.
+    // Grows with every enqueue; numbers the changes of arguments.
     pub(crate) version: u64,
     pub(crate) early: Early,
-    // The largest event's id: whether an unknown one may have ended.
+    // The largest event id so far. An unknown event up to this id has ended.
     newest_event: Option<EventId>,
-    // Forgotten where the driver may not be entered: for the next to clean up.
+    // Ended commands that were forgotten where the driver must not be called. The next clean-up drops them.
     parked: Vec<Spent>,
 }
 
 impl Core {
-    /// Whether one more object or event fits: then the driver may be asked for it. What does not fit is kept as broken
-    /// with the status, so that the client may name it.
+    /// Checks whether one more object or event fits, before the driver is asked for it. If not, returns
+    /// the status with which the caller keeps the object as broken, because the client may name it.
     ///
     /// # Errors
-    /// [`Violation::TooMany`] when even the broken ones are too many.
+    /// [`Violation::TooMany`] when there are too many broken objects as well.
     pub(crate) fn room(&mut self, shared: &Shared) -> Result<Result<(), Status>, Violation> {
         let most = shared.limits.objects;
         if self.count(shared) >= most {
+            // Ended commands that are not forgotten yet still count, so forget them first.
             let spent = shared.outbox.take_spent();
             self.forget(&spent);
             self.parked.push(spent);
@@ -192,17 +195,17 @@ impl Core {
     }
 
     fn count(&self, shared: &Shared) -> usize {
-        let unseen = shared.unseen.load(Ordering::Relaxed);
-        self.objects.count() + self.graph.events() + unseen
+        let unobserved = shared.unobserved.load(Ordering::Relaxed);
+        self.objects.count() + self.graph.events() + unobserved
     }
 
-    /// Adds the event of a user event or mirror.
+    /// Adds a user event or a mirror.
     pub(crate) fn add_user_event(&mut self, event: &Arc<Command>) -> Result<(), graph::Unknown> {
         self.newest_event = self.newest_event.max(Some(event.id()));
         self.graph.add_user_event(event.id(), Arc::clone(event))
     }
 
-    /// A new command, as the graph takes it.
+    /// Adds a command to the graph. Returns its task if it may run now.
     pub(crate) fn submit(
         &mut self,
         event: Arc<Command>,
@@ -216,10 +219,11 @@ impl Core {
         self.graph.submit(id, event, queue, waits, role, task)
     }
 
-    /// An event that the client or another worker names. None: it has ended well, and is forgotten.
+    /// Finds an event that the client or another worker names. Returns `None` if it has ended
+    /// well and is forgotten.
     ///
     /// # Errors
-    /// [`Violation`] when it never was.
+    /// [`Violation`] when the event never existed.
     pub(crate) fn named(&self, event: EventId) -> Result<Option<Arc<Command>>, Violation> {
         match self.graph.get(event) {
             Some(found) => Ok(Some(Arc::clone(found))),
@@ -228,15 +232,16 @@ impl Core {
         }
     }
 
-    /// A user event or mirror has ended in the graph.
+    /// Forgets a user event or mirror that has ended well.
     pub(crate) fn forget_if_well(&mut self, event: EventId, status: Status) {
         if !status.is_error() {
             self.graph.release(event);
         }
     }
 
-    // What has ended well is not needed any more, whether the client releases it or not: a wait list that names it is
-    // shorter by it. What has failed stays until the client releases it, because it fails what names it.
+    // Forgets commands that have ended well, whether the client has released them or not:
+    // wait lists just omit them. A failed command stays until the client releases it, because
+    // it fails the commands that wait for it.
     fn forget(&mut self, spent: &Spent) {
         for command in &spent.commands {
             if command.status() == Some(Status::SUCCESS) {
@@ -255,7 +260,7 @@ impl Shared {
         self.core.lock().room(self)
     }
 
-    /// Forgets what has ended. The calling thread may enter the driver.
+    /// Forgets ended commands. The calling thread must be one that may call the driver.
     pub(crate) fn clean_up(&self) {
         let spent = self.outbox.take_spent();
         let parked = {
@@ -263,10 +268,11 @@ impl Shared {
             core.forget(&spent);
             std::mem::take(&mut core.parked)
         };
+        // Dropped outside the lock, because the drop calls the driver.
         drop((spent, parked));
     }
 
-    /// A held command is no longer held.
+    /// Subtracts the bytes of a command that is no longer held back.
     pub(crate) fn let_go(&self, task: &Task) {
         if task.bytes > 0 {
             let mut core = self.core.lock();
@@ -275,20 +281,20 @@ impl Shared {
     }
 }
 
-/// A session in its worker.
+/// A session in its worker process.
 pub struct Session {
     shared: Arc<Shared>,
     next: Mutex<u64>,
 }
 
 impl Session {
-    /// Begins: captures the process's standard output for kernels' `printf` (until then it is
-    /// `/dev/null`), starts the session's threads.
+    /// Starts a session and its threads. Captures the process's standard output, which is `/dev/null`
+    /// until then, for kernels' `printf`.
     #[must_use]
     pub fn start(start: SessionStart, node: Preloaded, events: Arc<dyn EventSink>) -> Session {
         let captured = stdout::capture();
         if let Err(error) = &captured {
-            tracing::warn!(%error, "kernels' printf will not be shown");
+            tracing::warn!(%error, "cannot capture standard output, so the output of kernels' printf is lost");
         }
         let outbox = Arc::new(Outbox::new(events, Printed::new(captured.ok())));
         let shared = Arc::new(Shared {
@@ -306,7 +312,7 @@ impl Session {
             ),
             account: start.account,
             builds: start.builds,
-            unseen: Arc::default(),
+            unobserved: Arc::default(),
             core: Mutex::default(),
         });
         spawn("printf", {
@@ -336,11 +342,11 @@ impl Session {
         }
     }
 
-    /// Applies a batch and empties it, so that its memory can be used again. Called by one thread at a time, in the
-    /// order of arrival.
+    /// Applies a batch and empties it, so that its memory can be reused. Only one thread at a time may
+    /// call this, in the order of arrival.
     ///
     /// # Errors
-    /// [`Violation`] ends the session: the service logs it and the process exits.
+    /// [`Violation`]: the service logs it and the process exits.
     pub fn apply(&self, batch: &mut CommandBatch) -> Result<(), Violation> {
         let mut next = self.next.lock();
         if batch.first != *next && !batch.commands.is_empty() {
@@ -357,10 +363,11 @@ impl Session {
         while let Some(command) = commands.next() {
             let followed = commands
                 .peek()
-                .is_some_and(|behind| unseen::follows(&command, behind));
+                .is_some_and(|behind| unobserved::follows(&command, behind));
             apply::apply(&self.shared, command, followed, &mut runner)?;
             *next += 1;
         }
+        // The drop of the runner flushes the queues that the batch has touched.
         drop(runner);
         drop(enqueuing);
         self.shared.account.add(Counter::Commands, count);
@@ -369,48 +376,46 @@ impl Session {
         Ok(())
     }
 
-    /// Takes a further bulk connection; the session reads and writes it from threads of its own.
+    /// Takes a further bulk connection. The session reads and writes it on its own threads.
     pub fn attach_bulk(&self, lane: u8, stream: Stream) {
         self.shared.bulk.attach(&self.shared, lane, stream);
     }
 
-    /// The links to other workers, for the connections that those open.
+    /// The links to other workers, for accepting their connections.
     pub(crate) fn links(&self) -> &Links {
         &self.shared.links
     }
 
-    /// Takes a connection of another worker, which has proved its link's secret.
+    /// Takes a connection of another worker that has proved its link's secret.
     pub(crate) fn attach_peer(&self, place: Place, line: Line) {
         place.take(&self.shared, line);
     }
 
-    /// Tells the client why its session ends. What is said later, it does not look at.
-    pub fn say_farewell(&self, reason: &str) {
-        self.shared.outbox.farewell(reason);
+    /// Tells the client why its session ends. The client ignores all later messages.
+    pub fn send_close_reason(&self, reason: &str) {
+        self.shared.outbox.close_reason(reason);
     }
 
-    /// The client is gone or said goodbye: stop what can be stopped, within `limit`. The process exits
-    /// afterwards in any case, without running destructors.
+    /// Stops the transfers and links, because the client is gone or has ended the session. The process
+    /// then exits without running destructors. The limit is not used.
     pub fn end(&self, _limit: Duration) {
-        // Nothing outlives the process: the driver's own memory, buffers and kernels go with it.
+        // The exit frees the driver's memory, buffers and kernels.
         self.shared.bulk.stop();
         self.shared.links.stop();
     }
 }
 
-/// Ends the process, which serves only this session: something is missing that the client would wait for
-/// in vain. Without destructors, because a driver's may wait as well.
+/// Ends the process, which serves only this session, because the client would otherwise wait for ever.
+/// Runs no destructors, because a driver's may block too.
 pub(crate) fn broken(what: &str) -> ! {
-    tracing::error!(what, "the session cannot go on");
+    tracing::error!(what, "the session cannot continue, so its worker aborts");
     std::process::abort()
 }
 
-/// Starts a thread that the session cannot do without; if there is none to be had, the session ends.
+/// Starts a thread that the session needs. If the system cannot start it, the session ends.
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
     let started = std::thread::Builder::new().name(name.into()).spawn(work);
     if let Err(error) = started {
-        broken(&format!(
-            "the thread {name:?} could not be started: {error}"
-        ));
+        broken(&format!("cannot start the thread {name:?}: {error}"));
     }
 }

@@ -1,9 +1,9 @@
 //! The session's objects, by the ids that the client chose.
 //!
-//! An object that the node could not make keeps its id as *broken with a status*: a command that uses
-//! it ends with that status. Objects are shared (`Arc`): a command holds what it uses, so a release by
-//! the client disturbs nothing. Invariant: a handle reaches the driver only through these objects, and
-//! an id that is not in the tables ends the session.
+//! If the node cannot make an object, its id is kept as *broken with a status*. A command that uses it
+//! ends with that status. Objects are shared (`Arc`): a command keeps its objects alive after the client
+//! has released them. Invariant: handles reach the driver only through these objects. An id that is not
+//! in the tables ends the session.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ use super::hash::ById;
 use super::leased::{Accounts, Charge};
 use super::program::Program;
 use super::sub_devices::Part;
-use super::unseen::Unseen;
+use super::unobserved::Unobserved;
 use crate::bulk::Rings;
 use crate::runtime::buffer::{ALLOCATION_FAILURE, Buffer};
 use crate::runtime::context::Context as NativeContext;
@@ -35,7 +35,7 @@ use crate::runtime::pinned::{PinnedPart, PinnedPool};
 use crate::runtime::queue::Queue as NativeQueue;
 use crate::runtime::sampler::Sampler as NativeSampler;
 
-/// Pinned memory for small transfers, of one device in one context: at most so many MiB.
+/// Limit on pinned memory for small transfers, per device and context, in MiB.
 const PINNED_SLABS: usize = 16;
 
 /// A context.
@@ -43,16 +43,16 @@ pub(crate) struct Context {
     pub(crate) id: ContextId,
     pub(crate) devices: Vec<(DeviceIndex, Device)>,
     pub(crate) native: Result<NativeContext, Status>,
-    /// What its buffers count against.
+    /// The accounts that the context's buffers are charged to.
     pub(crate) accounts: Accounts,
-    // Those of the devices that are parts of others: they live as long.
+    // The sub-devices among the devices, which live as long as the context.
     _parts: Vec<Arc<Part>>,
     pools: Mutex<HashMap<DeviceIndex, Arc<OnceLock<Option<PinnedPool>>>>>,
     rings: Mutex<HashMap<DeviceIndex, Arc<Rings>>>,
 }
 
 impl Context {
-    /// A context, made or broken.
+    /// Makes a context object, working or broken.
     pub(crate) fn new(
         id: ContextId,
         devices: Vec<(DeviceIndex, Device)>,
@@ -76,7 +76,7 @@ impl Context {
         self.native.as_ref().map_err(|s| *s)
     }
 
-    /// One of its devices.
+    /// One of the context's devices.
     pub(crate) fn device(&self, index: DeviceIndex) -> Option<Device> {
         self.devices
             .iter()
@@ -84,7 +84,7 @@ impl Context {
             .map(|(_, d)| *d)
     }
 
-    /// Pinned memory for a small transfer; `None` when there is none to be had.
+    /// Takes pinned memory for a small transfer; `None` if none is available.
     pub(crate) fn pinned(&self, device: DeviceIndex, length: usize) -> Option<PinnedPart> {
         let pool = Arc::clone(self.pools.lock().entry(device).or_default());
         let native = self.native().ok()?;
@@ -94,10 +94,10 @@ impl Context {
             .take(native, length)
     }
 
-    /// The staging rings of a device, made at their first use by the bulk thread.
+    /// Returns the staging rings of a device. The bulk thread makes them at their first use.
     ///
     /// # Errors
-    /// What `make` says.
+    /// The error of `make`.
     pub(crate) fn rings(
         &self,
         device: DeviceIndex,
@@ -106,6 +106,7 @@ impl Context {
         if let Some(rings) = self.rings.lock().get(&device) {
             return Ok(Arc::clone(rings));
         }
+        // Made without the lock, because `make` calls the driver.
         let made = make()?;
         Ok(Arc::clone(self.rings.lock().entry(device).or_insert(made)))
     }
@@ -117,8 +118,8 @@ pub(crate) struct Queue {
     pub(crate) context: Arc<Context>,
     pub(crate) device: DeviceIndex,
     pub(crate) native: Result<NativeQueue, Status>,
-    /// Its commands whose ends nobody looks at.
-    pub(crate) unseen: Unseen,
+    /// The queue's unobserved commands.
+    pub(crate) unobserved: Unobserved,
 }
 
 impl Queue {
@@ -127,7 +128,7 @@ impl Queue {
         self.native.as_ref().map_err(|s| *s)
     }
 
-    /// Pinned memory, where the device needs it for transfers that do not block.
+    /// Takes pinned memory if the device needs it for non-blocking transfers.
     pub(crate) fn stage(&self, length: usize) -> Option<PinnedPart> {
         let native = self.native().ok()?;
         if native.device().has_direct_memory() {
@@ -141,12 +142,13 @@ impl Queue {
 pub(crate) struct Memory {
     pub(crate) context: Arc<Context>,
     pub(crate) native: Result<Buffer, Status>,
-    /// Given back with it.
+    /// The memory charge, which ends with the object.
     _charge: Option<Charge>,
 }
 
 impl Memory {
-    /// With so many bytes of its own: they are charged, and then `make` asks the driver for them.
+    /// Makes an object with `size` bytes of its own. The bytes are charged before `make` asks
+    /// the driver for them.
     pub(crate) fn whole(
         context: Arc<Context>,
         size: u64,
@@ -165,7 +167,8 @@ impl Memory {
         }
     }
 
-    /// A sub-buffer, or an image made from another object: its bytes are its parent's; and what could not be made.
+    /// Makes an object that needs no charge: a sub-buffer, an image that shares another
+    /// object's bytes, or a broken object.
     pub(crate) fn part(context: Arc<Context>, native: Result<Buffer, Status>) -> Memory {
         Memory {
             context,
@@ -185,30 +188,31 @@ pub(crate) struct Sampler {
     pub(crate) native: Result<NativeSampler, Status>,
 }
 
-/// A kernel: the argument table in command order, and the native kernel with what is set on it.
+/// A kernel: its arguments as of the command stream, and the native kernel with the arguments
+/// that are set on it.
 pub(crate) struct Kernel {
     pub(crate) context: Arc<Context>,
     pub(crate) arguments: Mutex<Arc<Arguments>>,
     pub(crate) native: Result<Mutex<Bound>, Status>,
 }
 
-/// A native kernel and which version of each argument is set on it.
+/// A native kernel, and the version of each argument that is set on it.
 pub(crate) struct Bound {
     pub(crate) kernel: NativeKernel,
     pub(crate) set: Vec<u64>,
-    /// The same of what it reaches by pointers in memory.
+    /// The version of the set of pointers that the kernel may reach indirectly.
     pub(crate) reaches: u64,
 }
 
 type Table<I, T> = HashMap<I, Arc<T>, ById>;
 
-/// All objects but events, which live in the graph.
+/// All objects except events, which live in the graph.
 #[derive(Default)]
 pub(crate) struct Objects {
     pub(crate) contexts: Table<ContextId, Context>,
     pub(crate) queues: Table<QueueId, Queue>,
     pub(crate) device_queues: Table<QueueId, DeviceQueue>,
-    /// Device queues that the client has released, and commands that are held back may enqueue into.
+    /// Device queues that the client has released, while held-back commands may still enqueue into them.
     pub(crate) lingering: Vec<Arc<DeviceQueue>>,
     pub(crate) memory: Table<MemoryId, Memory>,
     pub(crate) programs: Table<ProgramId, Program>,
@@ -216,12 +220,12 @@ pub(crate) struct Objects {
     pub(crate) samplers: Table<SamplerId, Sampler>,
     pub(crate) sub_devices: HashMap<(PlatformIndex, DeviceIndex), Arc<Part>>,
     pub(crate) command_buffers: Table<CommandBufferId, CommandBuffer>,
-    /// What is kept in command buffers: commands and their places in others' order.
+    /// The size of all command buffers: recorded commands and order entries.
     pub(crate) recorded: usize,
 }
 
 impl Objects {
-    /// How many there are.
+    /// Number of objects that count against the session's limit.
     pub(crate) fn count(&self) -> usize {
         self.contexts.len()
             + self.queues.len()
@@ -237,7 +241,7 @@ impl Objects {
     }
 }
 
-/// An id that is in the table, or the end of the session.
+/// Finds an object by id. An unknown id violates the protocol.
 pub(crate) fn find<I: Copy + Eq + std::hash::Hash + std::fmt::Debug, T>(
     table: &Table<I, T>,
     id: I,
@@ -248,7 +252,7 @@ pub(crate) fn find<I: Copy + Eq + std::hash::Hash + std::fmt::Debug, T>(
         .ok_or_else(|| Violation::Unknown(format!("{id:?}")))
 }
 
-/// A new id in the table, or the end of the session.
+/// Adds an object under a new id. An id in use violates the protocol.
 pub(crate) fn add<I: Copy + Eq + std::hash::Hash + std::fmt::Debug, T, S: BuildHasher>(
     table: &mut HashMap<I, Arc<T>, S>,
     id: I,

@@ -1,18 +1,18 @@
-//! What the session has to say, on its way to the client.
+//! Collects the messages of a session and sends them to the client.
 //!
-//! Any thread puts something in; the first to do so while nobody sends becomes the sender and goes on
-//! until nothing is left. So what becomes ready together travels in one batch, an idle session sends
-//! from the very thread that learned of the completion, and no thread is woken for it.
+//! Any thread puts messages in. If no thread is sending, that thread becomes the sender and continues
+//! until nothing is left. So messages that become ready together travel in one batch. In an idle session,
+//! the thread that learned of the completion sends it, and no other thread has to wake up.
 //!
-//! A flood of completions, one at a time and each followed by another, would cost a system call each.
-//! So in a flood ([`FLOOD`]) a completion may wait for its followers, as long as commands are still under
-//! way, at most until [`GATHERED`] wait or the flusher ticks. The last one under way never waits.
+//! A flood of single completions in close succession would cost one system call each. So in a flood
+//! ([`FLOOD`]), a completion may wait for the next ones while commands are in progress. It waits until
+//! [`GATHERED`] completions wait or the flusher ticks. The last one in progress never waits.
 //!
-//! Kernels' printed text is drained before each batch is closed, so it travels no later than the completions
-//! that follow it.
+//! Kernels' printed text is drained before each batch is closed, so it travels no later than the
+//! completions that follow it.
 //!
-//! What it is not: it calls no driver. Invariant: [`EventSink::send`] is called by one thread at a
-//! time and without a lock.
+//! This module makes no driver calls. Invariant: only one thread at a time calls
+//! [`EventSink::send`], and without a lock.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -26,57 +26,57 @@ use super::command::Command;
 use super::printed::Printed;
 use crate::worker::connection::EventSink;
 
-/// What has ended, and been told or is about to be: its native events go with it.
+/// Ended commands that the client has learned of or soon will. Their native events are released with them.
 #[derive(Default)]
 pub(crate) struct Spent {
     /// Commands that the graph may still have.
     pub(crate) commands: Vec<Arc<Command>>,
-    /// What it never had, or has no more.
+    /// Commands that the graph does not have.
     pub(crate) others: Vec<Arc<dyn Send + Sync>>,
 }
 
-/// Where all threads of a session put what the client shall hear.
+/// Where all threads of a session put messages for the client.
 pub(crate) struct Outbox {
     sink: Arc<dyn EventSink>,
     printed: Printed,
     applied: AtomicU64,
-    // Commands whose completion is to come: enqueued natively, or yet to be applied of a batch.
+    // Commands whose completion is still to come: enqueued natively, or in a batch and not yet applied.
     under_way: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<OutboxState>,
     flood: Condvar,
-    // The sender has left.
+    // Signals that the sender has finished.
     free: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct OutboxState {
     batch: EventBatch,
-    // Their native events are released by a thread that may enter the driver.
+    // Kept for a thread that may call the driver, because their drop releases native events.
     spent: Spent,
     sending: bool,
-    // What the last batch said of `applied`.
+    // The value of `applied` in the last batch.
     told: u64,
-    // Completions that came quickly after one another, halved by each pause, and when the last came.
+    // Number of completions in quick succession, reset by each pause, and the time of the last one.
     quick: u32,
     last: Option<Instant>,
-    // The flusher ticks.
+    // Whether the flusher ticks.
     ticking: bool,
 }
 
-/// So many commands are applied before the client hears of it even when nothing else is said.
-const APPLIED_UNTOLD: u64 = 4096;
+/// After so many applied commands, the client is informed even without another message.
+const REPORT_EVERY: u64 = 4096;
 /// So many completions, each within [`QUICK`] of the one before, are a flood.
 const FLOOD: u32 = 16;
 const QUICK: Duration = Duration::from_micros(25);
-/// So many completions are sent together in a flood.
+/// Number of completions that are sent together in a flood.
 const GATHERED: usize = 64;
-/// How long a completion waits in a flood at most, but for the system's timers.
+/// Longest wait of a completion in a flood, apart from the precision of the system's timers.
 const TICK: Duration = Duration::from_micros(100);
-/// Ticks without anything to send after which the flusher sleeps.
+/// Number of ticks without anything to send after which the flusher sleeps.
 const IDLE_TICKS: u32 = 20;
 
 impl Outbox {
-    /// An outbox that drains `printed` before each batch.
+    /// Makes an outbox that drains `printed` before each batch.
     pub(crate) fn new(sink: Arc<dyn EventSink>, printed: Printed) -> Outbox {
         Outbox {
             sink,
@@ -89,17 +89,17 @@ impl Outbox {
         }
     }
 
-    /// So many more completions are to come.
+    /// Announces `commands` more completions.
     pub(crate) fn begin(&self, commands: usize) {
         self.under_way.fetch_add(commands, Ordering::Relaxed);
     }
 
-    /// So many of those will not come from where they were expected.
+    /// Withdraws so many announced completions, because they come another way or not at all.
     pub(crate) fn end(&self, commands: usize) {
         self.under_way.fetch_sub(commands, Ordering::Relaxed);
     }
 
-    /// A command has ended.
+    /// Adds the completion of a command that has ended.
     pub(crate) fn complete(&self, completion: Completion, spent: Option<Arc<Command>>) {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -125,12 +125,12 @@ impl Outbox {
         }
     }
 
-    /// Several commands have ended; the client hears of them with what the caller adds next.
+    /// Adds completions without sending them. They leave with the completion that the caller adds next.
     pub(crate) fn gather(&self, completions: Vec<Completion>) {
         self.state.lock().batch.completions.extend(completions);
     }
 
-    /// Several commands have ended.
+    /// Adds and sends the completions of several commands.
     pub(crate) fn complete_all(&self, completions: Vec<Completion>, spent: Arc<dyn Send + Sync>) {
         let mut state = self.state.lock();
         state.batch.completions.extend(completions);
@@ -138,7 +138,7 @@ impl Outbox {
         self.send(state);
     }
 
-    /// Sends what waits. The reading thread calls it after each batch.
+    /// Sends the completions that wait. The reading thread calls this after each batch.
     pub(crate) fn flush(&self) {
         let state = self.state.lock();
         if !state.batch.completions.is_empty() {
@@ -146,7 +146,7 @@ impl Outbox {
         }
     }
 
-    /// Sends, while a flood lasts, what waits for followers that do not come. Never returns.
+    /// Sends, during a flood, the completions that wait for others which do not come. Never returns.
     pub(crate) fn tick(&self) {
         let mut idle = 0;
         loop {
@@ -171,46 +171,46 @@ impl Outbox {
         }
     }
 
-    /// A question is answered.
+    /// Adds the answer to a query.
     pub(crate) fn answer(&self, answer: Answer) {
         self.put(|state| state.batch.answers.push(answer));
     }
 
-    /// Something failed that no event tells.
+    /// Adds a notice of a failure that no event reports.
     pub(crate) fn notice(&self, notice: Notice) {
         self.put(|state| state.batch.notices.push(notice));
     }
 
-    /// A link is up or down.
+    /// Adds the news that a link is up or down.
     pub(crate) fn link(&self, state: LinkState) {
         self.put(|waiting| waiting.batch.links.push(state));
     }
 
-    /// The session ends, and why.
-    pub(crate) fn farewell(&self, reason: &str) {
-        self.put(|state| reason.clone_into(&mut state.batch.farewell));
+    /// Adds the reason why the session ends.
+    pub(crate) fn close_reason(&self, reason: &str) {
+        self.put(|state| reason.clone_into(&mut state.batch.close_reason));
     }
 
-    /// All commands up to `number` have been applied.
+    /// Notes that all commands up to `number` have been applied.
     pub(crate) fn applied(&self, number: u64) {
         self.applied.store(number, Ordering::Release);
-        let untold = {
+        let unreported = {
             let state = self.state.lock();
-            number.saturating_sub(state.told) >= APPLIED_UNTOLD
+            number.saturating_sub(state.told) >= REPORT_EVERY
         };
-        if untold {
+        if unreported {
             self.put(|_| {});
         }
     }
 
-    /// To be dropped by a thread that may enter the driver. A command whose end the client has heard of is in here,
-    /// or was.
+    /// Takes ended commands, to be dropped by a thread that may call the driver. Every command whose end
+    /// the client knows has been among them, or is now.
     pub(crate) fn take_spent(&self) -> Spent {
         std::mem::take(&mut self.state.lock().spent)
     }
 
-    /// Text waits in the capture; called by the thread that watches it. Returns when some of it has been
-    /// taken, by this thread or by a sender, so that the caller does not find the same text over and over.
+    /// Sends printed text; the thread that watches the capture calls this. Returns when this thread or
+    /// another sender has taken some of it. So the caller does not find the same text again.
     pub(crate) fn text_waits(&self) {
         let mut state = self.state.lock();
         while state.sending {
@@ -219,19 +219,19 @@ impl Outbox {
         self.send(state);
     }
 
-    /// What kernels print.
+    /// The captured output of kernels.
     pub(crate) fn printed(&self) -> &Printed {
         &self.printed
     }
 
-    fn put(&self, change: impl FnOnce(&mut State)) {
+    fn put(&self, change: impl FnOnce(&mut OutboxState)) {
         let mut state = self.state.lock();
         change(&mut state);
         self.send(state);
     }
 
-    /// Sends everything there is, unless somebody else does.
-    fn send<'a>(&'a self, mut state: MutexGuard<'a, State>) {
+    /// Sends everything that waits, unless another thread is sending.
+    fn send<'a>(&'a self, mut state: MutexGuard<'a, OutboxState>) {
         if state.sending {
             return;
         }
@@ -241,7 +241,7 @@ impl Outbox {
             let applied = self.applied.load(Ordering::Acquire);
             let news = applied != std::mem::replace(&mut state.told, applied);
             drop(state);
-            // Not before the completions were taken: now all that their kernels printed is here.
+            // Drained after the completions were taken, so that all output of their kernels is included.
             batch.printed = self.printed.drain();
             batch.applied = applied;
             let sent = if news || batch.has_something() {
@@ -251,9 +251,9 @@ impl Outbox {
                 None
             };
             state = self.state.lock();
-            // Sending takes longer than a quick completion; it must not make the next one look slow.
+            // To send takes longer than `QUICK`. That must not make the next completion look slow.
             state.last = sent.or(state.last);
-            // The common case, one completion and nothing since, ends without another drain.
+            // In the common case, one completion and nothing since, this avoids another drain.
             if !state.batch.has_something() {
                 state.sending = false;
                 self.free.notify_one();
@@ -264,7 +264,7 @@ impl Outbox {
 }
 
 trait Something {
-    /// Whether the client must hear of it.
+    /// Whether the batch contains anything that the client must get.
     fn has_something(&self) -> bool;
 }
 
@@ -274,7 +274,7 @@ impl Something for EventBatch {
             && self.answers.is_empty()
             && self.notices.is_empty()
             && self.links.is_empty()
-            && self.farewell.is_empty()
+            && self.close_reason.is_empty()
             && self.printed.is_empty())
     }
 }
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
     use std::sync::Barrier;
 
-    /// Holds each batch until the test has met it twice: when it comes, and to let it go.
+    /// Stops each batch twice: when it arrives, and until the test releases it.
     struct Gate(Barrier, Mutex<Vec<EventBatch>>);
 
     impl EventSink for Gate {
@@ -308,7 +308,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| outbox.notice(Notice::default()));
             gate.0.wait();
-            // The sender is inside the sink. What is printed now finds it there.
+            // The sender is inside the sink, so text printed now has to wait for it.
             rustix::io::write(&write, b"text").unwrap();
             let watcher = scope.spawn(|| outbox.text_waits());
             assert!(!watcher.is_finished());

@@ -1,4 +1,4 @@
-//! Making pipes; part of [`super::apply`], with its invariants.
+//! Creation of pipes; part of [`super::apply`], with its invariants.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use super::objects::{Memory, add, find};
 use super::{Shared, Violation};
 use crate::runtime::buffer::Buffer;
 
-/// Applies it.
+/// Applies `CreatePipe`.
 ///
 /// # Errors
-/// [`Violation`] ends the session.
+/// [`Violation`], which ends the session.
 pub(super) fn create(shared: &Arc<Shared>, create: &CreatePipe) -> Result<(), Violation> {
     let id = MemoryId(create.pipe);
     let context = find(

@@ -1,9 +1,9 @@
-//! What kernels print: the worker's standard output, captured.
+//! The output of kernels: the worker's standard output, captured in a pipe.
 //!
-//! Standard output is a pipe. Before a batch with completions leaves, the pipe is drained, so text
-//! arrives before the completion of the kernel that printed it; a thread of its own drains it at other
-//! times, so that a kernel which prints much never finds it full for long. Draining before every batch
-//! costs a system call, so it is done only once a program that may print has been made.
+//! The pipe is drained before a batch with completions leaves. So text arrives before the completion of
+//! the kernel that printed it. At other times a dedicated thread drains it, so that a kernel that prints
+//! much does not find it full for long. Each drain costs a system call, so drains begin only when a
+//! program that may print has been made.
 #![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -14,10 +14,10 @@ use causeway_proto::source::contains;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read};
 
-/// Text is taken in pieces of this size.
+/// Size of one read, in bytes.
 const PIECE: usize = 64 << 10;
-/// So much text goes into one batch at most. More than the pipe holds, so what was printed before a batch
-/// was begun is in it, however much is printed meanwhile.
+/// Maximum length of text in one batch, in bytes. This is more than the pipe holds. So all text printed
+/// before a batch began is in it, however much is printed meanwhile.
 const MOST: usize = 1 << 20;
 
 /// The captured standard output.
@@ -28,7 +28,7 @@ pub(crate) struct Printed {
 }
 
 impl Printed {
-    /// Watches `pipe`, which must not block; `None`: nothing is captured.
+    /// Watches `pipe`, which must be non-blocking; with `None` nothing is captured.
     pub(crate) fn new(pipe: Option<OwnedFd>) -> Printed {
         Printed {
             pipe,
@@ -36,19 +36,19 @@ impl Printed {
         }
     }
 
-    /// From now on kernels may print.
+    /// Notes that kernels may print from now on.
     pub(crate) fn expect(&self) {
         self.expected.store(true, Ordering::Release);
     }
 
-    /// Whether a program's text or binary may make kernels print. Source says so by name, or hides it
-    /// behind token pasting; anything else may.
+    /// Whether a program may make kernels print. Source code names `printf`, or may hide it behind token
+    /// pasting. Other forms (`None`) always may.
     pub(crate) fn may_come_from(source: Option<&[u8]>) -> bool {
         let Some(source) = source else { return true };
         contains(source, b"printf") || contains(source, b"##")
     }
 
-    /// The text that has come so far, up to about [`MOST`] bytes; the rest stays in the pipe.
+    /// Returns the text so far, up to about [`MOST`] bytes. The rest stays in the pipe.
     pub(crate) fn drain(&self) -> Vec<Bytes> {
         let mut text = Vec::new();
         if !self.expected.load(Ordering::Acquire) {
@@ -72,16 +72,16 @@ impl Printed {
         text
     }
 
-    /// Waits until there is text. `false`: there will never be any.
+    /// Waits until there is text. Returns false if there will never be any.
     pub(crate) fn wait(&self) -> bool {
         let Some(pipe) = &self.pipe else { return false };
         let mut fds = [PollFd::new(pipe, PollFlags::IN)];
         match poll(&mut fds, None) {
             Ok(_) => {
-                // Text before any program was expected to print (a driver's greeting): take it anyway.
+                // There may be text before any program was expected to print, such as a driver's greeting.
                 self.expect();
                 let seen = fds[0].revents();
-                // Hung up and nothing left: the process has closed its standard output.
+                // The pipe is hung up and empty: the process has closed its standard output.
                 let over = seen.contains(PollFlags::HUP) && !seen.contains(PollFlags::IN);
                 !over && !seen.intersects(PollFlags::ERR | PollFlags::NVAL)
             }
@@ -114,7 +114,7 @@ mod tests {
         printed.expect();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // Prints without pause, as fast as it is read.
+            // Prints without pause, as fast as the text is read.
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     let _ = rustix::io::write(&write, &[b'x'; PIECE]);

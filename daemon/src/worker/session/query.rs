@@ -1,4 +1,4 @@
-//! Questions that only the node can answer.
+//! Queries that only the node can answer.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::{Shared, Violation, run, sub_devices};
 use crate::runtime::clock;
 use crate::runtime::node::Device;
 
-/// Answers a question: at once, or from the builder where the driver may take its time.
+/// Answers a query: at once, or from the builder if the driver may take long.
 ///
 /// # Errors
-/// [`Violation`] for what no client of ours asks.
+/// [`Violation`] for a query that no Causeway client sends.
 pub(crate) fn answer(shared: &Arc<Shared>, query: Query) -> Result<(), Violation> {
     let result = match query.question {
         Some(query::Question::Ping(_)) => Ok(Some(timer(0))),
@@ -36,7 +36,7 @@ pub(crate) fn answer(shared: &Arc<Shared>, query: Query) -> Result<(), Violation
             suggested_local_size(shared, &ask)?.map(Some)
         }
         Some(query::Question::DeviceTimer(ask)) => device_timer(shared, &ask)?.map(Some),
-        None => return Err(Violation::Malformed("a query without a question")),
+        None => return Err(Violation::Malformed("a query has no question")),
     };
     let status = result.as_ref().err().copied().unwrap_or(Status::SUCCESS);
     shared.outbox.answer(Answer {
@@ -53,8 +53,9 @@ fn device_timer(
     ask: &DeviceTimer,
 ) -> Result<Result<answer::Body, Status>, Violation> {
     let (platform, device) = (PlatformIndex(ask.platform), DeviceIndex(ask.device));
-    let found = sub_devices::find(shared, platform, device)
-        .ok_or(Violation::Malformed("a timer of no device of the node"))?;
+    let found = sub_devices::find(shared, platform, device).ok_or(Violation::Malformed(
+        "a timer query names a device that the node does not have",
+    ))?;
     Ok(found.status.map(|()| timer(found.device.now())))
 }
 
@@ -65,7 +66,7 @@ fn timer(device_ns: u64) -> answer::Body {
     })
 }
 
-/// The kernel's local arguments are set for the question and forgotten after it, so that the next
+/// Sets the kernel's local arguments for the query. Resets their versions, so that the next
 /// launch sets its own.
 fn kernel_work_group(
     shared: &Arc<Shared>,
@@ -92,7 +93,7 @@ fn kernel_work_group(
     Ok(answer())
 }
 
-/// Sizes in a question about sub-groups, or in its answer.
+/// Maximum number of sizes in a query about sub-groups, or in its answer.
 const MAX_SIZES: usize = 3;
 
 fn kernel_sub_group(
@@ -102,7 +103,7 @@ fn kernel_sub_group(
     let (kernel, device) = kernel_on(shared, ask.kernel, ask.device)?;
     if ask.input.len() > MAX_SIZES {
         return Err(Violation::Malformed(
-            "a question about sub-groups is too long",
+            "a sub-group query has too long an input",
         ));
     }
     let input: Vec<usize> = ask.input.iter().map(|size| *size as usize).collect();
@@ -117,13 +118,15 @@ fn kernel_sub_group(
     Ok(answer())
 }
 
-/// The arguments are set for the question; the kernel's next launch sets its own again.
+/// Sets the kernel's arguments for the query. The kernel's next launch sets its own again.
 fn suggested_local_size(
     shared: &Arc<Shared>,
     ask: &SuggestedLocalSize,
 ) -> Result<Result<answer::Body, Status>, Violation> {
     let launch = ask.launch.as_ref();
-    let launch = launch.ok_or(Violation::Malformed("a question about no launch"))?;
+    let launch = launch.ok_or(Violation::Malformed(
+        "a query of a local size has no launch",
+    ))?;
     let (queue, operation) = {
         let mut core = shared.core.lock();
         core.version += 1;
@@ -154,7 +157,7 @@ fn kernel_on(
         .context
         .device(DeviceIndex(device))
         .ok_or(Violation::Malformed(
-            "a kernel's question about no device of its context",
+            "a kernel query names a device that is not in the kernel's context",
         ))?;
     Ok((kernel, device))
 }

@@ -1,13 +1,12 @@
-//! Handing commands to their native queues, and what becomes runnable by that.
+//! Enqueues commands natively, and runs the commands that become runnable by that.
 //!
-//! Whoever makes a command runnable runs it, on its own thread: the thread that reads commands, or one
-//! of the bulk engine's when a transfer's last piece was enqueued. What another worker's word makes
-//! runnable runs on a thread kept for it ([`super::mirrors`]). A driver's callback never does: the
-//! end of a native command makes nothing runnable, because the native queue holds its successors.
-//! After a run every native queue that it touched is flushed, so that no command waits for a flush
-//! that the program made long ago.
+//! The thread that makes a command runnable runs it: the thread that reads commands, or a bulk thread
+//! after a transfer's last piece. Commands released by another worker's message run on a dedicated thread
+//! ([`super::mirrors`]). A driver's callback never runs commands: the end of a native command releases
+//! none, because the native queue already holds its successors. After a run, every native queue that was
+//! used is flushed. So no command waits for a flush that the program has already made.
 //!
-//! Invariant: no lock of the session is held during a native enqueue, but for the launched kernel's.
+//! Invariant: no lock of the session is held during a native enqueue, except that of the launched kernel.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -22,7 +21,7 @@ use super::command::Command;
 use super::enqueue::{Operation, Task};
 use super::graph::Step;
 use super::objects::{Kernel, Queue};
-use super::{Core, Shared, command_buffers, unseen};
+use super::{Core, Shared, command_buffers, unobserved};
 use crate::bulk;
 use crate::runtime::event::{Event, Listener, WaitList, listen};
 use crate::runtime::host::Host;
@@ -35,22 +34,22 @@ pub(crate) struct Runner<'a> {
     shared: &'a Arc<Shared>,
     steps: VecDeque<Step<Task>>,
     touched: Vec<Arc<Queue>>,
-    // Completions that the outbox was told to expect and that are not yet under way.
+    // Number of completions announced to the outbox whose commands are not in progress yet.
     expected: usize,
 }
 
-/// What became of a task that was started.
+/// The result of starting a task.
 enum Started {
-    /// It is in its native queue.
+    /// The task is in its native queue.
     Enqueued(Event),
-    /// It is in its native queue, and the bulk engine hears of its end.
+    /// The task is in its native queue, and the bulk engine gets its end.
     Watched,
-    /// The bulk engine has it, and will say when it is.
+    /// The bulk engine has the task, and will report when it is enqueued.
     ByBulk,
 }
 
 impl<'a> Runner<'a> {
-    /// A runner for this thread.
+    /// Makes a runner for this thread.
     pub(crate) fn new(shared: &'a Arc<Shared>) -> Runner<'a> {
         Runner {
             shared,
@@ -60,7 +59,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// A runner for a batch of so many commands: until it ends the client will hear of more.
+    /// Makes a runner for a batch. The outbox then expects as many completions until the runner ends.
     pub(crate) fn of_batch(shared: &'a Arc<Shared>, commands: usize) -> Runner<'a> {
         shared.outbox.begin(commands);
         let mut runner = Runner::new(shared);
@@ -68,19 +67,19 @@ impl<'a> Runner<'a> {
         runner
     }
 
-    /// Starts a command that may run, then everything that this makes runnable.
+    /// Starts a command that may run, then everything that this releases.
     pub(crate) fn run(&mut self, task: Task) {
         self.start(task);
         self.follow();
     }
 
-    /// Does what others have found to be runnable, then everything that this makes runnable.
+    /// Runs commands that another thread has released, then everything that this releases.
     pub(crate) fn take(&mut self, steps: VecDeque<Step<Task>>) {
         self.steps.extend(steps);
         self.follow();
     }
 
-    /// A user event or mirror was ended by the client.
+    /// Handles that the client has ended a user event or mirror.
     pub(crate) fn ended(&mut self, event: &Command, status: Status) {
         {
             let mut core = self.shared.core.lock();
@@ -90,7 +89,7 @@ impl<'a> Runner<'a> {
         self.follow();
     }
 
-    /// A bulk transfer's last native piece is enqueued.
+    /// Handles that a bulk transfer's last native piece is enqueued.
     pub(crate) fn passed(&mut self, command: &Command) {
         self.pass(command);
         self.follow();
@@ -104,7 +103,7 @@ impl<'a> Runner<'a> {
             .passed(command.id(), &mut self.steps);
     }
 
-    /// A command ended without success.
+    /// Handles that a command ended without success.
     pub(crate) fn failed(&mut self, command: &Command) {
         self.shared
             .core
@@ -114,27 +113,30 @@ impl<'a> Runner<'a> {
         self.follow();
     }
 
-    /// A command that was just held is given up, because too much is.
+    /// Gives up a command that was just held back, because a limit is exceeded.
     pub(crate) fn give_up(&mut self, mut core: MutexGuard<'_, Core>, command: &Arc<Command>) {
         let held = core.graph.failed(command.id(), &mut self.steps);
         drop(core);
         if let Some(task) = held {
             self.shared.bulk.give_up(&task, Status::OUT_OF_HOST_MEMORY);
         }
-        command.finish(Status::OUT_OF_HOST_MEMORY, "too much is held back".into());
+        command.finish(
+            Status::OUT_OF_HOST_MEMORY,
+            "too many commands wait for events in this session".into(),
+        );
         self.follow();
     }
 
-    /// `queue` must be flushed when this runner is done.
+    /// Has `queue` flushed when this runner ends.
     pub(crate) fn touch(&mut self, queue: &Arc<Queue>) {
         if !self.touched.iter().any(|q| Arc::ptr_eq(q, queue)) {
             self.touched.push(Arc::clone(queue));
         }
     }
 
-    /// Starts a command that waits for nothing, in a queue where nothing is before it, and whose end nobody
-    /// looks at. `followed`: another such is likely to come behind it in this batch.
-    pub(crate) fn run_unseen(
+    /// Starts an unobserved command without waits, in a queue where nothing is before it. `followed`
+    /// means that another such command is likely to follow in this batch.
+    pub(crate) fn run_unobserved(
         &mut self,
         id: EventId,
         queue: &Arc<Queue>,
@@ -142,27 +144,33 @@ impl<'a> Runner<'a> {
         followed: bool,
     ) {
         self.touch(queue);
-        let untold = followed && !queue.unseen.is_nearly_full();
+        let unreported = followed && !queue.unobserved.is_nearly_full();
         let enqueued = operation.and_then(|operation| {
-            match untold.then(|| launch_untold(queue, &operation)).flatten() {
+            match unreported
+                .then(|| launch_without_event(queue, &operation))
+                .flatten()
+            {
                 Some(launched) => launched.map(|()| None),
                 None => (self.hand_over(queue, &operation, &WaitList::new())).map(Some),
             }
         });
         match enqueued {
             Ok(event) => {
-                if queue.unseen.add(self.shared, id, event) {
+                if queue.unobserved.add(self.shared, id, event) {
                     self.cover(queue);
                 }
             }
-            Err(status) => self.shared.outbox.complete(unseen::ended(id, status), None),
+            Err(status) => self
+                .shared
+                .outbox
+                .complete(unobserved::ended(id, status), None),
         }
     }
 
-    // Has the session hear of what nobody has been asked to look at yet.
+    // Starts listening for the ends of the unobserved commands in this queue.
     fn cover(&mut self, queue: &Queue) {
         let marker = || queue.native()?.marker(&WaitList::new());
-        if let Some(group) = queue.unseen.close(self.shared, marker) {
+        if let Some(group) = queue.unobserved.close(self.shared, marker) {
             self.shared.outbox.begin(1);
             watch(&group);
         }
@@ -190,15 +198,15 @@ impl<'a> Runner<'a> {
         match self.enqueue(&task) {
             Ok(Started::Enqueued(event)) => {
                 command.enqueued(event);
-                // A command that waits for others may fail before those in front of it have ended, and a kernel may
-                // run for long after them.
+                // Such a command must not report the unobserved commands before it. A command with waits
+                // may fail before they have ended, and a kernel may run long after them.
                 let is_long = matches!(
                     task.operation,
                     Ok(Operation::NdRange { .. } | Operation::Replay { .. })
                 );
                 if task.waits.is_empty()
                     && !is_long
-                    && let Some(earlier) = task.queue.unseen.take(self.shared)
+                    && let Some(earlier) = task.queue.unobserved.take(self.shared)
                 {
                     command.comes_after(earlier);
                 }
@@ -254,7 +262,7 @@ impl<'a> Runner<'a> {
         Ok(Started::ByBulk)
     }
 
-    /// [`enqueue`], and what the driver wrongly refuses by way of host memory.
+    /// As [`enqueue`]. A copy that the driver wrongly refuses is made through host memory.
     pub(super) fn hand_over(
         &mut self,
         queue: &Arc<Queue>,
@@ -272,7 +280,8 @@ impl<'a> Runner<'a> {
         let (from, to) = (source.0.native()?, destination.0.native()?);
         match enqueued {
             Err(refusal) if native::Queue::may_go_by_host(refusal, from, to) => {
-                // It blocks until what it waits for, in any queue, has ended.
+                // This blocks until the events that it waits for have ended, in any queue, so
+                // flush all of them first.
                 self.flush();
                 self.touch(queue);
                 (queue.native()?).copy_by_host((from, &source.1), (to, &destination.1), waits)
@@ -281,7 +290,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Has the command hear of its native event, and the outbox expect its completion.
+    /// Has the command notified of its native end, and the outbox expect its completion.
     pub(crate) fn watch_command(&mut self, command: &Arc<Command>) {
         match self.expected.checked_sub(1) {
             Some(rest) => self.expected = rest,
@@ -290,7 +299,7 @@ impl<'a> Runner<'a> {
         watch(command);
     }
 
-    /// Flushes every queue that was touched.
+    /// Flushes every queue that was used.
     pub(crate) fn flush(&mut self) {
         for queue in std::mem::take(&mut self.touched) {
             self.cover(&queue);
@@ -309,17 +318,19 @@ impl Drop for Runner<'_> {
     }
 }
 
-/// Has `listener` hear of its native event's end. Ends the session if nobody can tell it.
+/// Has `listener` notified of its native event's end. Ends the session if that is impossible.
 pub(crate) fn watch<L: Listener>(listener: &Arc<L>) {
     if let Err(status) = listen(listener) {
-        super::broken(&format!("a command's end cannot be heard of: {status:?}"));
+        super::broken(&format!(
+            "the driver refuses a callback for a command's end: {status:?}"
+        ));
     }
 }
 
-/// The native events among what a command waits for; what has ended well needs no waiting.
+/// Returns the native events that a command has to wait for. An event that has ended well is omitted.
 ///
 /// # Errors
-/// [`Status::WAIT_LIST_FAILED`] when something waited for has failed.
+/// [`Status::WAIT_LIST_FAILED`] when an event has failed.
 pub(crate) fn native_waits(waits: &[Arc<Command>]) -> Result<WaitList<'_>, Status> {
     let mut list = WaitList::default();
     for wait in waits {
@@ -328,8 +339,8 @@ pub(crate) fn native_waits(waits: &[Arc<Command>]) -> Result<WaitList<'_>, Statu
             Some(_) => {}
             None => match wait.native() {
                 Some(event) => list.push(event),
-                // Whoever may run waits for nothing undecided. So this one has just been cancelled, by another
-                // thread, which is about to say so.
+                // A runnable command waits for no undecided event. So another thread has just cancelled
+                // this one, and is about to set its status.
                 None => return Err(Status::WAIT_LIST_FAILED),
             },
         }
@@ -337,8 +348,11 @@ pub(crate) fn native_waits(waits: &[Arc<Command>]) -> Result<WaitList<'_>, Statu
     Ok(list)
 }
 
-/// A launch without an event, where events are dear; none for anything else.
-pub(super) fn launch_untold(queue: &Queue, operation: &Operation) -> Option<Result<(), Status>> {
+/// Launches without an event, on queues where events are expensive. `None` for any other operation or queue.
+pub(super) fn launch_without_event(
+    queue: &Queue,
+    operation: &Operation,
+) -> Option<Result<(), Status>> {
     let Operation::NdRange {
         kernel,
         arguments,
@@ -352,14 +366,14 @@ pub(super) fn launch_untold(queue: &Queue, operation: &Operation) -> Option<Resu
     Some(bound(kernel).and_then(|bound| {
         let mut bound = bound.lock();
         arguments.bind(&mut bound)?;
-        native.nd_range_untold(&mut bound.kernel, shape)
+        native.nd_range_without_event(&mut bound.kernel, shape)
     }))
 }
 
-/// The local size that the driver would choose for a launch.
+/// Returns the local size that the driver would choose for a launch.
 ///
 /// # Errors
-/// What the driver says; `CL_INVALID_GLOBAL_WORK_SIZE` for a launch of nothing.
+/// The driver's error; `CL_INVALID_GLOBAL_WORK_SIZE` for a launch without work-items.
 pub(super) fn suggested_local_size(
     queue: &Queue,
     operation: &Operation,
@@ -381,7 +395,7 @@ pub(super) fn suggested_local_size(
         .suggested_local_size(&mut bound.kernel, shape)
 }
 
-/// Hands an operation other than a bulk transfer's or a replay to its native queue.
+/// Enqueues an operation natively, except for a bulk transfer or a replay.
 pub(super) fn enqueue(
     queue: &Queue,
     operation: &Operation,

@@ -1,8 +1,9 @@
-//! Parts of devices, by the indices that the client chose for them.
+//! Sub-devices, by the indices that the client chose for them.
 //!
-//! What it is not: it does not know how a device can be divided; its driver does. Invariants: an index means a root
-//! device of the node or a part that is in the table, never both; a part is the session's as far as its root device
-//! is; a part that could not be made and whose verdict nobody awaits keeps its index as *broken*.
+//! The driver, not this module, knows how a device can be divided. Invariants: an index means either a
+//! root device of the node or a sub-device in the table, never both. The session may use a sub-device
+//! exactly if it may use its root device. If a sub-device cannot be made and no answer was requested, its
+//! index is kept as *broken*.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -22,32 +23,32 @@ use crate::runtime::sub_device::SubDevice;
 const INVALID_VALUE: Status = Status(-30);
 const PARTITION_FAILED: Status = Status(-18);
 
-/// A part of a device, made or broken.
+/// A sub-device, working or broken.
 #[derive(Debug)]
 pub(crate) struct Part {
     native: Result<SubDevice, Status>,
-    // Of a broken one its parent's, which then never reaches the driver.
+    // For a broken sub-device, its parent's device, which is then never used.
     device: Device,
-    // By what it is allowed and its memory is counted.
+    // The root device, which decides permission and memory accounting.
     root: DeviceIndex,
-    // Lives as long.
+    // Keeps the parent alive.
     _parent: Option<Arc<Part>>,
 }
 
 /// A device that an index names.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
-    /// The native one; of a broken part another in its place.
+    /// The native device; for a broken sub-device, another one in its place.
     pub(crate) device: Device,
-    /// Whether it can be used.
+    /// Whether the device can be used.
     pub(crate) status: Result<(), Status>,
-    /// The root device that it is or is a part of.
+    /// The root device that this is, or is a part of.
     pub(crate) root: DeviceIndex,
-    /// Whoever uses a part keeps it.
+    /// Keeps the sub-device alive while it is in use.
     pub(crate) part: Option<Arc<Part>>,
 }
 
-/// The device of an index; none where there is no such one for the session.
+/// Finds the device of an index; `None` if the session has no such device.
 pub(crate) fn find(shared: &Shared, platform: PlatformIndex, device: DeviceIndex) -> Option<Found> {
     if let Some(root) = shared.node.platform(platform)?.device(device) {
         return shared.part.allows(platform, device).then_some(Found {
@@ -70,7 +71,7 @@ pub(crate) fn find(shared: &Shared, platform: PlatformIndex, device: DeviceIndex
 /// Applies `CreateSubDevices`.
 ///
 /// # Errors
-/// [`Violation`] for what no client of ours sends.
+/// [`Violation`] for a message that no Causeway client sends.
 pub(crate) fn create(shared: &Arc<Shared>, create: &CreateSubDevices) -> Result<(), Violation> {
     let (platform, index) = (PlatformIndex(create.platform), DeviceIndex(create.device));
     let parent = find(shared, platform, index)
@@ -82,7 +83,9 @@ pub(crate) fn create(shared: &Arc<Shared>, create: &CreateSubDevices) -> Result<
         (create.first..end).all(|index| is_free(&shared.node, &core.objects, platform, index))
     };
     if !fits || !end.is_some_and(free) {
-        return Err(Violation::Malformed("no room for the parts of a device"));
+        return Err(Violation::Malformed(
+            "a division of a device has too many parts, or their indices are in use",
+        ));
     }
     let room = shared.room()?;
     let made = room.and_then(|()| divide(&parent, create));
@@ -94,7 +97,8 @@ pub(crate) fn create(shared: &Arc<Shared>, create: &CreateSubDevices) -> Result<
         Err(status) if create.request == 0 => vec![Err(status)],
         Err(_) => return Ok(()),
     };
-    // What was there once and is not any more, where nobody waits for the verdict.
+    // Without a request, the client expects as many sub-devices as the original division made. Missing
+    // ones are added as broken.
     let promised = if create.request == 0 {
         create.room
     } else {
@@ -126,7 +130,7 @@ fn is_free(node: &Node, objects: &Objects, platform: PlatformIndex, index: u32) 
 
 type Made = Result<(u32, Vec<SubDevice>), Status>;
 
-// Counts the parts, and makes them if that is wanted and there is room for all.
+// Counts the sub-devices. Makes them if they are wanted and there is room for all.
 fn divide(parent: &Found, create: &CreateSubDevices) -> Made {
     parent.status?;
     let device = parent.device;
@@ -161,12 +165,12 @@ fn told(request: u64, parent: &Found, made: &Made) -> Answer {
 /// Applies `ReleaseSubDevice`.
 ///
 /// # Errors
-/// [`Violation`] for what is no part of a device.
+/// [`Violation`] if the index names no sub-device.
 pub(crate) fn release(shared: &Shared, release: &ReleaseSubDevice) -> Result<(), Violation> {
     let key = (PlatformIndex(release.platform), DeviceIndex(release.device));
     let gone = shared.core.lock().objects.sub_devices.remove(&key);
     match gone {
-        // The driver's release is not under the lock.
+        // Dropped here, after the lock was released, because the drop calls the driver.
         Some(part) => {
             drop(part);
             Ok(())

@@ -1,6 +1,7 @@
-//! Shared virtual memory: memory objects whose address the client asks for.
+//! Shared virtual memory: memory objects whose address the client requests.
 //!
-//! Invariant: it is answered once, and memory that could not be had keeps its id as a broken object, like any other.
+//! Invariant: each request is answered once. Memory that could not be allocated keeps its id as a broken
+//! object, like any other.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use super::objects::{Memory, add, find};
 use super::{Shared, Violation};
 use crate::runtime::buffer::Buffer;
 
-/// Makes it, and answers with its address.
+/// Applies `CreateSvm` and answers with the memory's address.
 ///
 /// # Errors
-/// [`Violation`] for what no client of ours sends.
+/// [`Violation`] for a message that no Causeway client sends.
 pub(crate) fn create(shared: &Arc<Shared>, create: &CreateSvm) -> Result<(), Violation> {
     let id = MemoryId(create.buffer);
     let context = find(

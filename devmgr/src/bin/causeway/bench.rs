@@ -1,7 +1,7 @@
-//! `causeway bench`: the measurements, by the program that makes them, which is installed beside the tool or named by
+//! `causeway bench`: runs the benchmark program, which is installed next to the tool or named by
 //! `CAUSEWAY_BENCH`.
 //!
-//! The tool becomes that program, so signals and exit code are its own.
+//! The program replaces this process, so that signals and exit code are its own.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -12,15 +12,15 @@ use causeway_devmgr::installation;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 
-/// What `bench` takes.
+/// Arguments of `bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// What the program takes: `causeway bench -- --help` tells
+    /// The program's arguments; `causeway bench -- --help` lists them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
 
-/// What a shell answers when a program cannot be started.
+/// Exit code of a shell for a program that cannot be started.
 const NOT_STARTED: u8 = 127;
 
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     })?;
     let mut command = Command::new(&program);
     command.args(&arguments.arguments).envs(context.variables());
-    // Its figures go to a file, beside the table.
+    // With `--json`, the program writes its results to a file, in addition to the table.
     if context.json() {
         command.arg("--json");
     }

@@ -1,10 +1,10 @@
-//! `causeway certs`: a small CA, and from it certificates for nodes, managers and users.
+//! `causeway certs`: a small CA, and certificates from it for nodes, managers and users.
 //!
-//! `certs ca DIR` makes the CA, `certs node NAME` and `certs client USER` sign with it. Each prints what is to be
-//! done next.
+//! `certs ca DIR` creates the CA. `certs node NAME` and `certs client USER` sign with it. Each prints the
+//! next steps.
 //!
-//! What it is not: it sends nothing anywhere, and keeps no list of what was signed. Files are made
-//! by `new_file`: none is overwritten, and no key can be read by others.
+//! This verb sends nothing over the network, and keeps no list of certificates. `new_file` creates the
+//! files: it overwrites none, and only their owner can read keys.
 
 use std::fs::DirBuilder;
 use std::net::IpAddr;
@@ -24,12 +24,12 @@ use crate::new_file::{NewFile, PUBLIC, SECRET};
 
 const CA: &str = "ca";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Clocks of machines that are to believe a fresh certificate may be behind by so much.
+/// How far the clocks of other machines may be behind, so that they still accept a fresh certificate.
 const CLOCKS: Duration = Duration::from_secs(60 * 60);
-/// A century.
+/// Maximum validity: a century.
 const MOST_DAYS: i64 = 36_500;
 
-/// What `certs` takes.
+/// Arguments of `certs`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -38,23 +38,23 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Make a CA: DIR/ca.pem for everyone, DIR/ca.key for nobody else
+    /// Make a CA: DIR/ca.pem for everyone, DIR/ca.key to keep secret
     Ca {
-        /// Where to put it; made if it is not there
+        /// The folder for the CA; created if missing
         #[arg(value_name = "DIR")]
         directory: PathBuf,
-        /// What the CA calls itself
+        /// The CA's name
         #[arg(long, default_value = "Causeway CA")]
         name: String,
-        /// How long it is valid
+        /// Validity in days
         #[arg(long, default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=MOST_DAYS))]
         days: u32,
     },
-    /// Make a certificate for a node or for the device manager: NAME.pem and NAME.key
+    /// Make a certificate for a node or the device manager: NAME.pem and NAME.key
     Node {
-        /// Its name: the host's, by which clients reach it and the device manager knows it
+        /// The host's name, by which clients reach it and the device manager knows it
         name: String,
-        /// What else it is reached by: a name, or a numeric address (may be given several times)
+        /// Another name or numeric address of the host; may be repeated
         #[arg(long = "address", value_name = "HOST")]
         addresses: Vec<String>,
         #[command(flatten)]
@@ -74,10 +74,10 @@ struct Signing {
     /// The folder of the CA
     #[arg(long, value_name = "DIR", default_value = ".")]
     from: PathBuf,
-    /// Where to put certificate and key [default: the folder of the CA]
+    /// The folder for certificate and key [default: the folder of the CA]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How long it is valid
+    /// Validity in days
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=MOST_DAYS))]
     days: u32,
 }
@@ -124,7 +124,7 @@ fn ca(directory: &Path, name: &str, days: u32) -> Result<Certificate, Failure> {
             directory.display()
         ),
         format!(
-            "keep {} here: who has it is believed by all of them",
+            "keep {} secret: whoever has this key can make certificates that all nodes accept",
             key.display()
         ),
     ];
@@ -143,7 +143,7 @@ fn node(name: &str, addresses: &[String], signing: &Signing) -> Result<Certifica
     }
     let mut names = vec![name.to_owned()];
     for text in addresses {
-        // People write it with the port that they know it by.
+        // A port in the address is accepted and ignored.
         let address = Address::with_port(text, causeway_proto::DAEMON_PORT);
         let address =
             address.map_err(|error| Failure::new(format!("--address {text}: {error}")))?;
@@ -160,15 +160,15 @@ fn node(name: &str, addresses: &[String], signing: &Signing) -> Result<Certifica
     let ca = signing.from.join(format!("{CA}.pem"));
     let next = vec![
         format!(
-            "bring {}, {} and {} to {name}, into /etc/causeway",
+            "copy {}, {} and {} to /etc/causeway on {name}",
             certificate.display(),
             key.display(),
             ca.display()
         ),
         format!(
-            "there, in daemon.toml (or manager.toml):\n[tls]\ncertificate = \"/etc/causeway/{name}.pem\"\nkey = \"/etc/causeway/{name}.key\"\nclient_ca = \"/etc/causeway/ca.pem\""
+            "on {name}, in daemon.toml (or manager.toml):\n[tls]\ncertificate = \"/etc/causeway/{name}.pem\"\nkey = \"/etc/causeway/{name}.key\"\nclient_ca = \"/etc/causeway/ca.pem\""
         ),
-        format!("a node of a device manager: causeway users add {name} --node"),
+        format!("for a device manager's node, also run: causeway users add {name} --node"),
     ];
     Ok(Certificate {
         certificate,
@@ -195,7 +195,9 @@ fn client(user: &str, signing: &Signing) -> Result<Certificate, Failure> {
         format!(
             "in {user}'s ~/.config/causeway/servers.toml:\n[tls]\nca = \"ca.pem\"\ncertificate = \"{user}.pem\"\nkey = \"{user}.key\""
         ),
-        format!("for groups, quotas or administration: causeway users add {user}"),
+        format!(
+            "if {user} needs groups, quotas or administration, also run: causeway users add {user}"
+        ),
     ];
     Ok(Certificate {
         certificate,
@@ -225,8 +227,11 @@ fn not_certified(error: causeway_security::NotCertified) -> Failure {
 }
 
 fn number_as_name(number: IpAddr) -> Failure {
-    Failure::new(format!("{number} is a numeric address, and no name")).cure(format!(
-        "give the node a name, by which the device manager knows it, and say --address {number} beside it"
+    Failure::new(format!(
+        "invalid node name `{number}`: it is a numeric address"
+    ))
+    .cure(format!(
+        "choose a name for the node and add --address {number}"
     ))
 }
 
@@ -239,8 +244,9 @@ fn until(valid: &Range<SystemTime>) -> String {
     humantime::format_rfc3339_seconds(valid.end).to_string()
 }
 
-/// Both files, or none.
+/// Writes both files, or neither.
 fn save(folder: &Path, name: &str, issued: &Issued) -> Result<(PathBuf, PathBuf), Failure> {
+    // Both files are created before either is written, so that an existing one stops both.
     let certificate = NewFile::create(folder.join(format!("{name}.pem")), PUBLIC)?;
     let key = NewFile::create(folder.join(format!("{name}.key")), SECRET)?;
     let key = key.write(issued.key.reveal())?;

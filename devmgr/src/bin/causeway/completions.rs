@@ -1,4 +1,5 @@
-//! `causeway completions SHELL`: the script that makes a shell complete the tool's verbs and options.
+//! `causeway completions SHELL`: prints the script with which a shell completes the tool's verbs and
+//! options.
 
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -7,10 +8,10 @@ use crate::context::Context;
 use crate::failure::Outcome;
 use crate::json::Script;
 
-/// What `completions` takes.
+/// Arguments of `completions`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// For which shell
+    /// The shell
     shell: Shell,
 }
 

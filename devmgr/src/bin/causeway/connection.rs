@@ -1,5 +1,5 @@
-//! The connection to the device manager, of whichever of its services: found, secured and authenticated as the
-//! library does it, by the same settings.
+//! A connection to the device manager and its services. The library's code and settings locate the
+//! manager, secure the connection and authenticate the caller.
 //!
 //! ```text
 //! context.with_manager(async |manager| {
@@ -8,7 +8,7 @@
 //!     …
 //! })
 //! ```
-//! Invariant: nothing waits longer than [`LIMIT`], but streams that are asked to.
+//! Invariant: no call waits longer than [`LIMIT`], except for streams that the caller asks for.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,25 +24,25 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::validity;
 
-/// For reaching the manager, and then for each of its answers.
+/// Timeout for reaching the manager, and then for each of its answers.
 const LIMIT: Duration = Duration::from_secs(10);
-/// A list of all leases of a large cluster.
+/// Maximum size of an answer: a list of all leases of a large cluster.
 const MAX_WORD: usize = 64 << 20;
 
-/// See the module.
+/// A connection to the device manager. See the module.
 #[derive(Debug)]
 pub(crate) struct Connection {
     conversation: Conversation,
     address: String,
-    /// What is shown to it.
+    /// The certificate that is shown to the manager.
     certificate: Option<PathBuf>,
 }
 
 impl Context {
-    /// Does `work` with the manager that is configured.
+    /// Connects to the configured manager and runs `work` with the connection.
     ///
     /// # Errors
-    /// There is none, or it cannot be reached, or what `work` says.
+    /// No manager is configured, or it cannot be reached, or `work` fails.
     pub(crate) fn with_manager<T>(
         &self,
         work: impl AsyncFnOnce(&Connection) -> Result<T, Failure>,
@@ -54,26 +54,26 @@ impl Context {
     }
 }
 
-/// Does what has to wait for the network.
+/// Runs a future to its end, on a runtime of its own.
 ///
 /// # Errors
-/// What the work says, or that the system has no room for it.
+/// The future's error, or that no runtime can be created.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let runtime = runtime.map_err(|error| Failure::new(error.to_string()))?;
     let result = runtime.block_on(work);
-    // Whatever a peer has not answered is not waited for.
+    // Does not wait for background tasks whose peers have not answered.
     runtime.shutdown_background();
     result
 }
 
 impl Connection {
-    /// To the manager that is configured.
+    /// Connects to the configured manager.
     ///
     /// # Errors
-    /// There is none, or it cannot be reached.
+    /// No manager is configured, or it cannot be reached.
     pub(crate) async fn new(context: &Context) -> Result<Connection, Failure> {
         let settings = context.settings();
         let Some(manager) = &settings.manager else {
@@ -82,10 +82,10 @@ impl Connection {
             let problem = settings.problems.iter().find(of_manager);
             let what = problem.map_or_else(
                 || "no device manager is configured".to_owned(),
-                |problem| format!("no device manager is configured that can be used: {problem}"),
+                |problem| format!("the configured device manager cannot be used: {problem}"),
             );
             return Err(Failure::new(what).cure(
-                "--manager HOST[:PORT], CAUSEWAY_MANAGER, or address below [manager] in servers.toml names it",
+                "name it with --manager HOST[:PORT], CAUSEWAY_MANAGER, or address in [manager] of servers.toml",
             ));
         };
         let address = manager.address.to_string();
@@ -100,22 +100,22 @@ impl Connection {
         })
     }
 
-    /// `host:port` as configured.
+    /// The manager's `host:port`, as configured.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// What programs and tools do with leases.
+    /// The `Leases` service.
     pub(crate) fn leases(&self) -> LeasesClient<Channel> {
         LeasesClient::new(self.conversation.channel()).max_decoding_message_size(MAX_WORD)
     }
 
-    /// What administrators do.
+    /// The `Admin` service.
     pub(crate) fn admin(&self) -> AdminClient<Channel> {
         AdminClient::new(self.conversation.channel()).max_decoding_message_size(MAX_WORD)
     }
 
-    /// A message with who says it.
+    /// A request with the caller's credentials.
     pub(crate) fn request<T>(&self, message: T) -> Request<T> {
         self.conversation.request(message)
     }
@@ -123,8 +123,8 @@ impl Connection {
     /// Waits for the manager's answer.
     ///
     /// # Errors
-    /// It refuses, or says nothing.
-    pub(crate) async fn hear<T>(
+    /// The manager refuses the call, or does not answer in time.
+    pub(crate) async fn answer_to<T>(
         &self,
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, Failure> {
@@ -135,9 +135,9 @@ impl Connection {
         }
     }
 
-    /// What a status means, of a stream for example.
+    /// The failure for a status of a call or stream.
     pub(crate) fn failure(&self, status: &Status) -> Failure {
-        // What gRPC's machinery made up has a source.
+        // Statuses that gRPC itself makes have a source; the manager's have none.
         match std::error::Error::source(status) {
             Some(_) => unreached(
                 self.conversation.explain(status),
@@ -148,8 +148,9 @@ impl Connection {
     }
 }
 
-/// As whom is spoken to says, unless it is about our own certificate. TLS tells that by its own word, which a connection
-/// that breaks may swallow: then it is the cause if it has expired.
+/// The failure for a connection that failed. An error about the manager is reported as it is. One about
+/// our own certificate names that file. The TLS alert about it can get lost when the connection breaks;
+/// then an expired certificate is taken as the cause.
 fn unreached(error: WireError, certificate: Option<&Path>) -> Failure {
     let (WireError::Protocol { reason, .. } | WireError::Closed { reason, .. }) = &error else {
         return Failure::unreached(error);

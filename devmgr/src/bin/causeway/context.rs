@@ -1,5 +1,5 @@
-//! What all verbs share: the options, the configuration that they and the environment make, and how something is
-//! printed. Options say what environment variables say, and win over them.
+//! Shared by all verbs: the global options, the configuration, and the output. Options override the
+//! environment variables of the same meaning.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -20,7 +20,7 @@ pub(crate) struct Options {
     /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// The device manager (as CAUSEWAY_MANAGER, or the manager in servers.toml)
+    /// The device manager; overrides CAUSEWAY_MANAGER and servers.toml
     #[arg(
         long,
         global = true,
@@ -28,21 +28,21 @@ pub(crate) struct Options {
         help_heading = "Connection"
     )]
     manager: Option<OsString>,
-    /// Who signs the certificates of nodes and manager; with it, TLS is spoken (as CAUSEWAY_CA)
+    /// The CA of the nodes' and manager's certificates; turns TLS on; overrides CAUSEWAY_CA
     #[arg(long, global = true, value_name = "FILE", help_heading = "Connection")]
     ca: Option<PathBuf>,
-    /// Your certificate (as CAUSEWAY_CERTIFICATE)
+    /// Your certificate; overrides CAUSEWAY_CERTIFICATE
     #[arg(long, global = true, value_name = "FILE", help_heading = "Connection")]
     certificate: Option<PathBuf>,
-    /// The key of your certificate (as CAUSEWAY_KEY)
+    /// Your certificate's key; overrides CAUSEWAY_KEY
     #[arg(long, global = true, value_name = "FILE", help_heading = "Connection")]
     key: Option<PathBuf>,
-    /// A file with your token, which nobody else can read (as CAUSEWAY_TOKEN_FILE)
+    /// A file with your token, readable by you only; overrides CAUSEWAY_TOKEN_FILE
     #[arg(long, global = true, value_name = "FILE", help_heading = "Connection")]
     token_file: Option<PathBuf>,
 }
 
-/// See the module.
+/// The global options, and what follows from them.
 #[derive(Debug)]
 pub(crate) struct Context {
     options: Options,
@@ -58,8 +58,8 @@ impl Context {
         self.options.json
     }
 
-    /// What the options say, as the environment would: for the configuration, and for programs that are to have
-    /// the same.
+    /// The options as environment variables, for the configuration and for programs that this tool
+    /// starts.
     pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
         let options = &self.options;
         let path = |path: &Option<PathBuf>| path.clone().map(PathBuf::into_os_string);
@@ -75,7 +75,7 @@ impl Context {
             .collect()
     }
 
-    /// The configuration as a program would find it. What is wrong in it is for the verb to say.
+    /// The configuration that a program would find. The verb reports its problems.
     pub(crate) fn settings(&self) -> Settings {
         let mut settings = Settings::load_with(&self.variables());
         if self.options.manager.is_some() {
@@ -87,10 +87,10 @@ impl Context {
         settings
     }
 
-    /// Prints `value` as JSON, or what `text` makes of it.
+    /// Prints `value` as JSON, or as the text that `text` makes from it.
     ///
     /// # Errors
-    /// Nobody reads it.
+    /// The output cannot be written. A closed pipe is no error.
     pub(crate) fn print<T: Serialize>(
         &self,
         value: &T,
@@ -106,13 +106,15 @@ impl Context {
         let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         match written {
             Ok(()) => Ok(ExitCode::SUCCESS),
-            // `causeway leases | head -1` has what it wanted.
+            // A reader such as `head -1` has all that it wants.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-            Err(error) => Err(Failure::new(format!("nothing can be printed: {error}"))),
+            Err(error) => Err(Failure::new(format!(
+                "cannot write to standard output: {error}"
+            ))),
         }
     }
 
-    /// Says on standard error what went wrong and what to do.
+    /// Reports a failure and its cure on standard error, and returns the exit code.
     pub(crate) fn fail(&self, verb: &str, failure: &Failure) -> ExitCode {
         if self.json() {
             let error = json::Error {

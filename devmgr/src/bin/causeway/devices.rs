@@ -1,5 +1,5 @@
-//! `causeway devices`: each node, its devices, the round-trip time, and what is wrong with it; where a device manager is
-//! named, the kinds of devices that it gives out, and how many of them are free.
+//! `causeway devices`: each node with its devices, round-trip time and problems. If a device manager is
+//! configured, also the kinds of devices that it offers, and how many of them are free.
 
 use std::process::ExitCode;
 
@@ -13,11 +13,11 @@ use crate::failure::{Failure, Outcome};
 use crate::say::say;
 use crate::text::{Table, bytes, printable_lines};
 
-/// What `devices` takes.
+/// Arguments of `devices`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {}
 
-/// What is shown: nodes, then what the manager has.
+/// An entry of the output: first nodes, then the manager.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Shown {
@@ -25,16 +25,16 @@ enum Shown {
     Manager(ManagerReport),
 }
 
-/// What a device manager gives out.
+/// The devices that a device manager offers.
 #[derive(Debug, Serialize)]
 struct ManagerReport {
-    /// Its `host:port`.
+    /// The manager's `host:port`.
     manager: String,
-    /// Whether it serves other machines without both TLS and authentication.
+    /// Whether the manager serves other machines without both TLS and authentication.
     insecure: bool,
-    /// Of its nodes, how many everybody can use who can reach them.
+    /// Number of its nodes that everyone who can reach them can use.
     insecure_nodes: u32,
-    /// The kinds of devices that its nodes have.
+    /// The kinds of devices of its nodes.
     kinds: Vec<KindReport>,
 }
 
@@ -45,15 +45,15 @@ struct KindReport {
     name: String,
     /// `GPU`, `CPU`, …
     kind: String,
-    /// Of one.
+    /// Bytes of memory of one device or share.
     memory_bytes: u64,
-    /// How many there are.
+    /// Number of devices.
     count: u32,
-    /// How many of them nobody has.
+    /// Number of free devices.
     free: u32,
 }
 
-/// Where neither servers nor a manager are named.
+/// The message if neither servers nor a manager are configured.
 const NOTHING: &str = "no server is configured: write servers.toml, or set CAUSEWAY_SERVERS=host[:port],… or CAUSEWAY_MANAGER=host[:port]";
 
 pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
@@ -71,7 +71,7 @@ pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
             has_all = false;
             context.fail(
                 "devices",
-                &Failure::new(format!("nothing from the device manager: {error}")),
+                &Failure::new(format!("the device manager granted no devices: {error}")),
             );
         }
     }
@@ -86,10 +86,10 @@ pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
             }
         }
     }
-    // A manager that was not heard is no missing configuration; standard error has the reason.
+    // A manager that does not answer is configured all the same; its failure is on standard error.
     let is_configured = has_manager || !shown.is_empty();
     context.print(&shown, |shown| shown.iter().map(text).collect())?;
-    // A problem that was said above is why nothing is configured.
+    // If a problem was printed above, it is the reason that nothing is configured.
     if !is_configured && has_all {
         return Ok(context.fail("devices", &Failure::new(NOTHING)));
     }
@@ -108,7 +108,9 @@ fn manager(settings: &Settings) -> Option<String> {
 fn given_out(context: &Context, manager: String) -> Result<ManagerReport, Failure> {
     let list = context.with_manager(async |manager| {
         let request = manager.request(ListKindsRequest {});
-        manager.hear(manager.leases().list_kinds(request)).await
+        manager
+            .answer_to(manager.leases().list_kinds(request))
+            .await
     })?;
     let kinds = list.kinds.into_iter().map(|of| KindReport {
         name: of.name,
@@ -147,12 +149,12 @@ fn manager_text(of: &ManagerReport) -> String {
         table.row([there, free, kind.kind.clone(), memory, kind.name.clone()]);
     }
     format!(
-        "The device manager at {} gives out (causeway run --request '1, TYPE=…' -- PROGRAM):\n{table}{insecure}",
+        "The device manager at {} offers (causeway run --request '1, TYPE=…' -- PROGRAM):\n{table}{insecure}",
         of.manager
     )
 }
 
-/// As of a node that is reached without a manager.
+/// The same remarks that a node without a manager makes.
 fn insecure_text(of: &ManagerReport) -> String {
     let mut text = String::new();
     if of.insecure {
@@ -190,7 +192,7 @@ fn node_text(node: &NodeReport) -> String {
     };
     let mut lines = vec![format!("{}{named}{version}{time}", node.name)];
     if let Some(lease) = &node.lease {
-        lines.push(format!("  leased of the device manager: {lease}"));
+        lines.push(format!("  leased from the device manager: {lease}"));
     }
     if !node.also_at.is_empty() {
         lines.push(format!("  the same daemon as {}", node.also_at.join(", ")));

@@ -1,13 +1,13 @@
-//! `causeway doctor`: what stands between a program and its devices; for each finding a cure.
+//! `causeway doctor`: checks everything between a program and its devices, with a cure for each problem.
 //!
-//! Checks go the way a call goes:
+//! The checks follow the path of a call:
 //! - [`local`]: the process's environment, the loader, the `.icd` file, the library, the configuration;
-//! - [`secrets`]: files of certificates, keys and tokens;
+//! - [`secrets`]: the files of certificates, keys and tokens;
 //! - [`nodes`]: the network, the daemon's version, the node's own OpenCL;
-//! - [`manager`]: the device manager, as whom it knows the user, its clock, his leases; [`exposed`]: what `--insecure`
-//!   has opened of its cluster; [`reach`]: its nodes, from here.
+//! - [`manager`]: the device manager, its clock, and the user's identity and leases there; [`exposed`]:
+//!   the parts of its cluster that `--insecure` exposes; [`reach`]: its nodes, from this machine.
 //!
-//! Invariant: nothing is changed, no lease is taken, and nothing of a secret is printed.
+//! Invariant: the checks change nothing, take no lease, and print no secret.
 
 mod exposed;
 mod local;
@@ -23,21 +23,21 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::failure::Outcome;
 
-/// What `doctor` takes.
+/// Arguments of `doctor`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {}
 
-/// What a check comes to.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
     Ok,
-    /// It works, but look.
+    /// It works, but deserves attention.
     Note,
     Problem,
 }
 
-/// One check's outcome.
+/// A check's result with its text.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Finding {
     check: &'static str,

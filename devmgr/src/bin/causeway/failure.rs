@@ -1,19 +1,19 @@
-//! Why a verb did not do what it was asked: what happened, and what to do about it.
+//! Failures of a verb: what happened, and what to do about it.
 
 use std::process::ExitCode;
 
 use causeway_proto::status::WireError;
 use tonic::{Code, Status};
 
-/// What a verb ends with.
+/// The result of a verb.
 pub(crate) type Outcome = Result<ExitCode, Failure>;
 
-/// The exit code of a failure, unless it says another.
+/// Exit code of a failure, unless it has its own.
 const FAILED: u8 = 1;
-/// A wrong command line, as clap's own errors.
+/// Exit code for a wrong command line; clap uses the same one.
 pub(crate) const USAGE: u8 = 2;
 
-/// See the module.
+/// Why a verb failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub(crate) struct Failure {
@@ -23,7 +23,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// One of which nothing is known but this.
+    /// A failure without a cure.
     pub(crate) fn new(what: impl Into<String>) -> Failure {
         Failure {
             what: what.into(),
@@ -32,7 +32,7 @@ impl Failure {
         }
     }
 
-    /// Says what to do.
+    /// Sets the cure.
     pub(crate) fn cure(self, cure: impl Into<String>) -> Failure {
         Failure {
             cure: Some(cure.into()),
@@ -40,7 +40,7 @@ impl Failure {
         }
     }
 
-    /// Says the exit code.
+    /// Sets the exit code.
     pub(crate) fn code(self, code: u8) -> Failure {
         Failure {
             code: Some(code),
@@ -48,7 +48,7 @@ impl Failure {
         }
     }
 
-    /// Says the exit code, unless it has been said.
+    /// Sets the exit code, unless one is set.
     pub(crate) fn or_code(self, code: u8) -> Failure {
         Failure {
             code: self.code.or(Some(code)),
@@ -56,17 +56,16 @@ impl Failure {
         }
     }
 
-    /// What to do.
+    /// What to do about the failure.
     pub(crate) fn what_to_do(&self) -> Option<&str> {
         self.cure.as_deref()
     }
 
-    /// The exit code.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code.unwrap_or(FAILED))
     }
 
-    /// The device manager was not reached.
+    /// The failure for a device manager that cannot be reached.
     pub(crate) fn unreached(error: WireError) -> Failure {
         let (what, cure) = match error {
             WireError::Unreachable { address, reason } => (
@@ -76,13 +75,13 @@ impl Failure {
             ),
             WireError::Credentials { reason, .. } => (
                 reason,
-                "name the right file (--ca, --token-file, --certificate, --key; CAUSEWAY_CA, …; servers.toml), readable \
-                 by you alone where it is secret; `causeway doctor` looks at each",
+                "name the right file (--ca, --token-file, --certificate, --key; CAUSEWAY_CA, …; servers.toml); only \
+                 you may be able to read keys and tokens; `causeway doctor` checks each file",
             ),
             WireError::Protocol { address, reason } => {
                 let cure = cure_of_talk(&reason);
                 (
-                    format!("{address} does not speak as a device manager should: {reason}"),
+                    format!("{address} does not answer like a device manager: {reason}"),
                     cure,
                 )
             }
@@ -95,7 +94,7 @@ impl Failure {
         Failure::new(what).cure(cure)
     }
 
-    /// The device manager has answered so.
+    /// The failure for a status that the device manager has answered.
     pub(crate) fn answered(status: &Status) -> Failure {
         let failure = Failure::new(status.message());
         match status.code() {
@@ -105,7 +104,7 @@ impl Failure {
             ),
             Code::PermissionDenied => failure.cure("ask an administrator of the device manager"),
             Code::Unimplemented => failure.cure(format!(
-                "that is no device manager's port (7078, where a node's is 7079), or it is older than this tool ({}): upgrade it",
+                "check the port (managers listen on 7078, nodes on 7079), or upgrade the manager to {}",
                 env!("CARGO_PKG_VERSION")
             )),
             _ => failure,
@@ -113,16 +112,18 @@ impl Failure {
     }
 }
 
-/// What to do about somebody who answers otherwise than a device manager that can be believed: TLS says by its own words what
-/// is wrong.
+/// The cure for a peer that cannot be trusted or is no device manager, by the text of the TLS error.
 fn cure_of_talk(reason: &str) -> &'static str {
-    const OTHER_CA: &str = "another CA has signed its certificate: name the one that did (--ca, CAUSEWAY_CA, ca in servers.toml)";
-    const OTHER_NAME: &str = "call it by a name of its certificate, or make one with that name: causeway certs node NAME \
-                              --address HOST; or say tls_name below [manager] in servers.toml";
-    const OVER: &str = "make it a new one (causeway certs node NAME), and see whether the clocks of both are right";
+    const OTHER_CA: &str = "the manager's certificate was signed by another CA; name that one (--ca, CAUSEWAY_CA, ca \
+                            in servers.toml)";
+    const OTHER_NAME: &str = "use a name that is in the manager's certificate, or make a certificate with this name: \
+                              causeway certs node NAME --address HOST; or set tls_name below [manager] in \
+                              servers.toml";
+    const OVER: &str = "make a new certificate for the manager (causeway certs node NAME), and check the clocks of \
+                        both machines";
     let known = [
         ("UnknownIssuer", OTHER_CA),
-        // Of a CA that has the same name.
+        // From another CA of the same name.
         ("BadSignature", OTHER_CA),
         ("not valid for name", OTHER_NAME),
         ("NotValidForName", OTHER_NAME),
@@ -134,7 +135,7 @@ fn cure_of_talk(reason: &str) -> &'static str {
         .iter()
         .find(|(word, _)| of_certificate && reason.contains(word));
     found.map_or(
-        "its port is 7078 unless it was told another (7079 is a node's); with TLS, name the CA of its certificate (--ca, \
+        "check the port (default 7078; nodes use 7079); with TLS, name the CA of the manager's certificate (--ca, \
          CAUSEWAY_CA, ca in servers.toml)",
         |(_, cure)| cure,
     )

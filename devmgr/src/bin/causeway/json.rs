@@ -1,29 +1,29 @@
-//! What `--json` prints: the one place that says so, and that the verbs make it from.
+//! The output of `--json`, in one place: the types that the verbs print.
 //!
 //! | verb | on standard output |
 //! |---|---|
-//! | `devices` | list of [`causeway_devmgr::report::NodeReport`] |
+//! | `devices` | list of [`causeway_devmgr::report::NodeReport`], then what a configured manager offers |
 //! | `leases` | list of [`Lease`] |
 //! | `queue` | [`Queue`] |
 //! | `request` | [`Fitting`] |
 //! | `release` | [`Released`] |
-//! | `run` | what the program prints; on standard error a line of [`Step`] for each change |
-//! | `nodes`, `nodes drain`, `nodes resume`, `nodes remove` | list of [`ManagedNode`], as they are then |
+//! | `run` | the program's own output; on standard error a line with a [`Step`] for each change |
+//! | `nodes`, `nodes drain`, `nodes resume`, `nodes remove` | list of [`ManagedNode`], after the change |
 //! | `users list` | list of [`User`] |
-//! | `users add`, `users groups`, `users admin`, `users node` | [`User`], as he is then |
+//! | `users add`, `users groups`, `users admin`, `users node` | [`User`], after the change |
 //! | `users remove`, `tokens revoke` | [`Removed`] |
 //! | `tokens create` | [`NewToken`] |
 //! | `tokens list` | list of [`Token`] |
-//! | `quota` | [`Quotas`], as they are then |
+//! | `quota` | [`Quotas`], after the change |
 //! | `certs` | [`Certificate`] |
 //! | `top` | [`Load`] |
 //! | `completions` | [`Script`] |
 //! | `man` | [`Pages`] |
 //! | any that fails | [`Error`], on standard error |
 //!
-//! What holds for all of it: keys are never renamed or taken away, new ones may come. An id is its 32 hexadecimal
-//! digits. Times are whole milliseconds (`_ms`), sizes bytes (`_bytes`); what there is none of is `null`, or left out
-//! where that is said.
+//! Rules: keys are never renamed or removed; new ones may be added. An id is a string of 32 hexadecimal
+//! digits. Times are whole milliseconds (`_ms`), sizes are bytes (`_bytes`). A missing value is `null`,
+//! or left out where the type's documentation says so.
 
 use std::fmt;
 
@@ -38,44 +38,44 @@ pub(crate) use administration::{
     Used, User,
 };
 
-/// Something went wrong.
+/// A failure.
 #[derive(Debug, Serialize)]
 pub(crate) struct Error {
-    /// What.
+    /// What happened.
     pub(crate) error: String,
-    /// What to do about it, where that is known.
+    /// What to do about it, if known.
     pub(crate) cure: Option<String>,
 }
 
 /// A lease or a reservation.
 #[derive(Debug, Serialize)]
 pub(crate) struct Lease {
-    /// Its id.
+    /// The lease's id.
     pub(crate) lease: String,
-    /// Whose it is.
+    /// The lease's user.
     pub(crate) user: String,
     /// `offered`, `reserved`, `active`, `lapsed` (its client was lost; kept for a while) or `ending`.
     pub(crate) state: &'static str,
-    /// What it has, by node.
+    /// The lease's units, by node.
     pub(crate) nodes: Vec<NodeShare>,
-    /// What it had beside that, of nodes that were lost.
+    /// Units that the lease has lost, by node.
     pub(crate) lost: Vec<NodeShare>,
-    /// Since it was granted.
+    /// Time since the grant.
     pub(crate) age_ms: u64,
-    /// Until it ends unless it is renewed.
+    /// Time until the lease ends unless it is renewed.
     pub(crate) lifetime_ms: u64,
-    /// Who asked for it.
+    /// The client that requested the lease.
     pub(crate) client: Option<Client>,
 }
 
-/// What a lease has of one node.
+/// A lease's part on one node.
 #[derive(Debug, Serialize)]
 pub(crate) struct NodeShare {
     /// The node's id.
     pub(crate) node: String,
-    /// Its name.
+    /// The node's name.
     pub(crate) name: String,
-    /// `host:port` where it is reached, the likeliest first.
+    /// `host:port` where clients reach the node, the most likely address first.
     pub(crate) addresses: Vec<String>,
     /// Devices, or shares of them.
     pub(crate) units: Vec<Unit>,
@@ -84,120 +84,120 @@ pub(crate) struct NodeShare {
 /// A device or one share of it, by its place in its node's inventory.
 #[derive(Debug, Serialize)]
 pub(crate) struct Unit {
-    /// The native platform.
+    /// Index of the native platform.
     pub(crate) platform: u32,
-    /// The device of that platform.
+    /// Index of the device within the platform.
     pub(crate) device: u32,
-    /// The share; 0 of an exclusive device.
+    /// Index of the share; 0 for an undivided device.
     pub(crate) share: u32,
     /// `CL_DEVICE_NAME`; empty while the node is not connected.
     pub(crate) name: String,
 }
 
-/// A program, as it says of itself.
+/// A program, as it describes itself.
 #[derive(Debug, Serialize)]
 pub(crate) struct Client {
-    /// Its process.
+    /// Process id.
     pub(crate) pid: u32,
-    /// The host that it runs on.
+    /// Host name.
     pub(crate) host: String,
-    /// The user there.
+    /// User name on that host.
     pub(crate) user: String,
-    /// Its name.
+    /// Name of the program.
     pub(crate) program: String,
 }
 
-/// Who waits.
+/// The queue.
 #[derive(Debug, Serialize)]
 pub(crate) struct Queue {
-    /// Requests that the caller may see, in the order in which they came.
+    /// Requests that the caller may see, in the order of their arrival.
     pub(crate) requests: Vec<Waiting>,
-    /// All requests, those of others included.
+    /// Number of all requests, including those of others.
     pub(crate) waiting: u32,
 }
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Debug, Serialize)]
 pub(crate) struct Waiting {
-    /// Its id, and then its lease's.
+    /// The id of the request, and later of its lease.
     pub(crate) lease: String,
-    /// Whose it is.
+    /// The request's user.
     pub(crate) user: String,
-    /// Its place, from 1.
+    /// Position in the queue, from 1.
     pub(crate) position: u32,
-    /// Since when.
+    /// Time since the request was made.
     pub(crate) waiting_ms: u64,
-    /// What is asked for, in one line.
+    /// The devices requested, in one line.
     pub(crate) request: String,
     /// `low`, `normal` or `high`.
     pub(crate) priority: &'static str,
-    /// Who asks.
+    /// The client that made the request.
     pub(crate) client: Option<Client>,
 }
 
-/// Whether devices could be had now.
+/// Whether devices could be granted now.
 #[derive(Debug, Serialize)]
 pub(crate) struct Fitting {
-    /// What was asked for, in one line.
+    /// The devices requested, in one line.
     pub(crate) request: String,
-    /// Whether it would be granted.
+    /// Whether the request would be granted.
     pub(crate) fits: bool,
-    /// What would be granted, for example; none for who is not shown what others have.
+    /// An example of what would be granted; empty if the caller may not see others' leases.
     pub(crate) nodes: Vec<NodeShare>,
     /// The names of the devices that would be granted.
     pub(crate) devices: Vec<String>,
-    /// Why it would not: see [`refusal`].
+    /// Why the request would be refused: see [`refusal`].
     pub(crate) refusal: Option<&'static str>,
-    /// The same in words.
+    /// The reason as text.
     pub(crate) reason: Option<String>,
 }
 
-/// A lease was given back, or taken away.
+/// A lease was released or revoked.
 #[derive(Debug, Serialize)]
 pub(crate) struct Released {
-    /// Which.
+    /// The lease's id.
     pub(crate) released: String,
 }
 
-/// What `run` has to tell.
+/// An event of `run`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub(crate) enum Step {
-    /// It waits for devices.
+    /// The request waits for devices.
     Waiting {
-        /// What for, in one line.
+        /// The devices requested, in one line.
         request: String,
-        /// Its place, from 1.
+        /// Position in the queue, from 1.
         position: u32,
-        /// Requests that wait in all.
+        /// Number of all waiting requests.
         waiting: u32,
-        /// What is not there for it, whoever else comes first.
+        /// The devices that the request lacks, regardless of other requests.
         lack: Option<String>,
     },
-    /// The manager was lost, and is tried again; the place is kept for a while.
+    /// The connection to the manager was lost and is retried. The request keeps its place for a while.
     Away {
         /// What happened.
         reason: String,
     },
-    /// It has devices; the program starts.
+    /// The lease is granted; the program starts.
     Granted {
-        /// The lease.
+        /// The lease's id.
         lease: String,
-        /// Its devices.
+        /// The lease's devices, by node.
         nodes: Vec<NodeShare>,
-        /// Until it ends in any case.
+        /// Time until the lease ends in any case.
         time_left_ms: Option<u64>,
     },
-    /// The lease has lost the devices of nodes, and goes on with the others.
+    /// The lease has lost the devices of some nodes, and goes on with the others.
     Reduced {
-        /// What it has lost.
+        /// The lost devices, by node.
         lost: Vec<NodeShare>,
-        /// What it still has.
+        /// The remaining devices, by node.
         nodes: Vec<NodeShare>,
     },
-    /// The lease is over before the program is.
+    /// The lease is over before the program has ended.
     Over {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -205,36 +205,36 @@ pub(crate) enum Step {
 /// A node of the device manager.
 #[derive(Debug, Serialize)]
 pub(crate) struct ManagedNode {
-    /// Its id.
+    /// The node's id.
     pub(crate) node: String,
-    /// Its name.
+    /// The node's name.
     pub(crate) name: String,
-    /// `host:port` where it is reached, the likeliest first.
+    /// `host:port` where clients reach the node, the most likely address first.
     pub(crate) addresses: Vec<String>,
-    /// Whether the manager is in touch with it.
+    /// Whether the node is connected to the manager.
     pub(crate) connected: bool,
-    /// Whether it gets no new leases.
+    /// Whether the node is being drained, and gets no new leases.
     pub(crate) draining: bool,
-    /// Whether it was told to end: it gets none either, and what runs there ends soon.
+    /// Whether the node was told to shut down: it gets no new leases, and its sessions end soon.
     pub(crate) stopping: bool,
-    /// Whether everybody who can reach it can use it.
+    /// Whether everyone who can reach the node can use it.
     pub(crate) insecure: bool,
-    /// Its devices; none while it is not connected.
+    /// The node's devices; empty while the node is not connected.
     pub(crate) devices: Vec<ManagedDevice>,
-    /// Moved over its bulk connections since it started, both ways.
+    /// Bytes transferred over bulk connections since the daemon's start, both ways.
     pub(crate) moved_bytes: u64,
-    /// Commands that it has run since it started.
+    /// Commands run since the daemon's start.
     pub(crate) commands: u64,
-    /// Sessions that are open.
+    /// Number of open sessions.
     pub(crate) sessions: u32,
 }
 
-/// A device of a node of the manager's.
+/// A device of one of the manager's nodes.
 #[derive(Debug, Serialize)]
 pub(crate) struct ManagedDevice {
-    /// The native platform.
+    /// Index of the native platform.
     pub(crate) platform: u32,
-    /// The device of that platform.
+    /// Index of the device within the platform.
     pub(crate) device: u32,
     /// `CL_DEVICE_NAME`.
     pub(crate) name: String,
@@ -242,9 +242,9 @@ pub(crate) struct ManagedDevice {
     pub(crate) kind: String,
     /// `CL_DEVICE_GLOBAL_MEM_SIZE`.
     pub(crate) memory_bytes: u64,
-    /// Shares that it is offered in; 1: it is exclusive.
+    /// Number of shares that the device is offered as; 1 for an undivided device.
     pub(crate) shares: u32,
-    /// How many of them are in leases.
+    /// Number of shares in leases.
     pub(crate) leased: u32,
 }
 
@@ -273,7 +273,7 @@ impl From<pb::LeaseInfo> for Lease {
 
 impl From<pb::NodeShare> for NodeShare {
     fn from(share: pb::NodeShare) -> NodeShare {
-        // One that is not told is empty.
+        // Names may be missing; they are empty then.
         let names = share
             .devices
             .into_iter()
@@ -365,8 +365,8 @@ impl From<pb::DeviceInfo> for ManagedDevice {
     }
 }
 
-/// Why a request gets nothing: `nothing-fits` (there are no such devices at all), `nothing-free` (they are in use),
-/// `quota`, `malformed`, `queue-full`, `priority`, `store` (the manager cannot write down what it would grant), or
+/// The `refusal` of a request. `nothing-fits`: no such devices exist. `nothing-free`: they are in use.
+/// `store`: the manager cannot store a grant. Others: `quota`, `malformed`, `queue-full`, `priority`,
 /// `other`.
 pub(crate) fn refusal(code: pb::RefusalCode) -> &'static str {
     match code {
@@ -387,7 +387,7 @@ impl fmt::Display for Client {
     }
 }
 
-/// An id as people and files have it.
+/// An id as 32 hexadecimal digits.
 pub(crate) fn id(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

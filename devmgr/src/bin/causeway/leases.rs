@@ -1,4 +1,4 @@
-//! `causeway leases`: who holds which devices, as far as the caller may see.
+//! `causeway leases`: the leases that the caller may see, with their devices.
 
 use causeway_proto::manager::ListLeasesRequest;
 
@@ -7,14 +7,16 @@ use crate::failure::Outcome;
 use crate::json::Lease;
 use crate::text::{NodeNames, Table, duration, shares};
 
-/// What `leases` takes.
+/// Arguments of `leases`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {}
 
 pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
     let list = context.with_manager(async |manager| {
         let request = manager.request(ListLeasesRequest {});
-        manager.hear(manager.leases().list_leases(request)).await
+        manager
+            .answer_to(manager.leases().list_leases(request))
+            .await
     })?;
     let leases: Vec<Lease> = list.leases.into_iter().map(Lease::from).collect();
     context.print(&leases, |leases| text(leases))
@@ -55,7 +57,7 @@ fn text(leases: &[Lease]) -> String {
     table.to_string()
 }
 
-/// What it has, and what it had.
+/// The units that the lease has, and those that it has lost.
 fn devices(lease: &Lease, names: &NodeNames) -> String {
     let has = shares(&lease.nodes, names);
     match lease.lost.is_empty() {

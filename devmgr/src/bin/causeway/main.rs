@@ -1,21 +1,22 @@
-//! `causeway`, the command-line tool. One file per verb, each with its arguments and how they are run; what they
-//! share is `context` (options, output), `connection` (the device manager), `json` (what `--json` prints).
+//! `causeway`, the command-line tool. Each verb has a file with its arguments and its `run` function. All
+//! verbs share `context` (options, output), `connection` (the device manager) and `json` (the output of
+//! `--json`).
 #![forbid(unsafe_code)]
-// They panic where nobody reads: see `say` and `Context::print`.
+// These macros panic when the output is closed: see `say` and `Context::print`.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod connection;
 mod context;
 mod failure;
-mod held;
 mod json;
+mod lease_guard;
 mod new_file;
 mod progress;
+mod request_options;
 mod say;
 mod signals;
 mod text;
 mod validity;
-mod wish;
 
 use std::process::ExitCode;
 
@@ -33,7 +34,8 @@ struct Arguments {
     verb: Verb,
 }
 
-/// The table of verbs: `Name: file`. Each file has `Arguments`, and `run(&Arguments, &Context) -> Outcome`.
+/// The table of verbs: `Name: file`. Each file has `Arguments`, and `run(&Arguments, &Context) ->
+/// Outcome`.
 macro_rules! verbs {
     ($($(#[$help:meta])* $verb:ident: $file:ident,)*) => {
         $(mod $file;)*
@@ -60,35 +62,35 @@ macro_rules! verbs {
 }
 
 verbs! {
-    /// Run a program so that it sees Causeway's devices
+    /// Run a program with Causeway's devices
     Run: run,
-    /// Show each node, its devices, the round-trip time, and what is wrong with it
+    /// Show each node with its devices, round-trip time and problems
     Devices: devices,
-    /// Tell whether devices could be had of the device manager now, without taking them
+    /// Check whether the device manager could grant devices now, without taking them
     Request: request,
     /// Show your leases; administrators see all
     Leases: leases,
-    /// Give a lease back, or take a request out of the queue
+    /// Release a lease, or cancel a waiting request
     Release: release,
-    /// Show who waits for devices, and where in the queue
+    /// Show the waiting requests and their positions
     Queue: queue,
-    /// Show the device manager's nodes, or take one out of use and back; for administrators
+    /// Show the device manager's nodes, drain, resume or remove one; for administrators
     Nodes: nodes,
-    /// Add and remove the device manager's users, and say what they may do; for administrators
+    /// Add and remove the device manager's users, and set their permissions; for administrators
     Users: users,
-    /// Make and revoke the tokens that users show
+    /// Create and revoke users' tokens
     Tokens: tokens,
-    /// Show and set what users and groups may have
+    /// Show and set the quotas of users and groups
     Quota: quota,
     /// Make a small CA, and certificates for nodes, the device manager and users
     Certs: certs,
     /// Watch nodes, devices, leases and the queue; for administrators
     Top: top,
-    /// Check loader, configuration, network and nodes; name each cause and its cure
+    /// Check loader, configuration, network and nodes; show each problem with its cure
     Doctor: doctor,
-    /// Measure, by the program that comes with it
+    /// Run the benchmarks, with the program that is installed next to this tool
     Bench: bench,
-    /// Print what makes a shell complete the tool's verbs
+    /// Print a shell's completion script for this tool
     Completions: completions,
     /// Write the manual pages
     Man: man,

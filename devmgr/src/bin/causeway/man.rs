@@ -1,5 +1,5 @@
-//! `causeway man DIR`: manual pages, made from what tool and device manager say of themselves, and
-//! what [`sections`] adds.
+//! `causeway man DIR`: writes manual pages, from the help texts of the tool and the device manager, with
+//! additions from [`sections`].
 
 mod sections;
 
@@ -14,10 +14,10 @@ use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::json::Pages;
 
-/// What `man` takes.
+/// Arguments of `man`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Where to put the pages; made if it is not there
+    /// The folder for the pages; created if missing
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
@@ -35,9 +35,9 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     })
 }
 
-/// A program's page, and one for each of its verbs.
+/// Writes a program's page, and one for each of its verbs.
 fn write_all(program: Command, folder: &Path, pages: &mut Vec<PathBuf>) -> io::Result<()> {
-    // Before it is built: clap would put a verb "help" with all verbs below each of them.
+    // Before `build`, which would add a verb "help" that lists all verbs, below each of them.
     let mut program = program.disable_help_subcommand(true);
     program.build();
     write(&program, folder, pages)

@@ -1,7 +1,7 @@
-//! Files that the tool makes: keys, certificates, tokens.
+//! Files that the tool creates: keys, certificates, tokens.
 //!
-//! Invariant: none is overwritten, what is secret can be read by others at no moment, and what was not written to its
-//! end is taken away again.
+//! Invariant: no file is overwritten. A secret file is readable by its owner only, from the beginning. A
+//! file that was not written completely is removed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// For its owner alone.
+/// Mode of a file that only its owner can read.
 pub(crate) const SECRET: u32 = 0o600;
-/// For everyone to read.
+/// Mode of a file that everyone can read.
 pub(crate) const PUBLIC: u32 = 0o644;
 
-/// A file that was not there; gone with this value unless it was written.
+/// A new file. It is removed on drop unless it was written.
 #[derive(Debug)]
 pub(crate) struct NewFile {
     path: PathBuf,
@@ -24,10 +24,10 @@ pub(crate) struct NewFile {
 }
 
 impl NewFile {
-    /// Makes it, empty.
+    /// Creates an empty file.
     ///
     /// # Errors
-    /// It is there, or cannot be made.
+    /// The file exists, or cannot be created.
     pub(crate) fn create(path: PathBuf, mode: u32) -> Result<NewFile, Failure> {
         let file = OpenOptions::new()
             .write(true)
@@ -43,15 +43,15 @@ impl NewFile {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Failure::new(
                 format!("{} exists, and is not overwritten", path.display()),
             )
-            .cure("move it away, or say another place")),
+            .cure("move the file away, or choose another path")),
             Err(error) => Err(failed(&path, &error)),
         }
     }
 
-    /// Puts this into it, for good.
+    /// Writes the contents durably, and keeps the file.
     ///
     /// # Errors
-    /// The disk does not take it.
+    /// The file cannot be written.
     pub(crate) fn write(mut self, bytes: &[u8]) -> Result<PathBuf, Failure> {
         let written = self.file.write_all(bytes);
         let written = written.and_then(|()| self.file.sync_all());

@@ -1,5 +1,4 @@
-//! `causeway nodes`: the device manager's nodes and their devices; to take a node out of use, or back into it, or to have
-//! it forgotten.
+//! `causeway nodes`: the device manager's nodes and their devices; drains, resumes and removes a node.
 
 use causeway_proto::manager::{DrainNodeRequest, ListNodesRequest, RemoveNodeRequest};
 
@@ -8,11 +7,10 @@ use crate::failure::Outcome;
 use crate::json::{ManagedDevice, ManagedNode};
 use crate::text::{NodeNames, Table, bytes, node_state};
 
-/// Of a node that `--insecure` has opened to everybody.
-const INSECURE: &str =
-    "INSECURE: everyone who can reach this node can use it, and read what crosses the network";
+/// The remark for a node that `--insecure` opens to everyone.
+const INSECURE: &str = "INSECURE: everyone who can reach this node can use it and read the traffic";
 
-/// What `nodes` takes.
+/// Arguments of `nodes`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -23,9 +21,9 @@ pub(crate) struct Arguments {
 enum Action {
     /// Show the nodes (the default)
     List,
-    /// Give out no new lease of a node; those that it has go on
+    /// Grant no new leases of a node; its existing leases go on
     Drain(Which),
-    /// Give out leases of a node again
+    /// Grant leases of a node again
     Resume(Which),
     /// Forget a node that will not come back
     Remove(Remove),
@@ -35,14 +33,14 @@ enum Action {
 struct Remove {
     #[command(flatten)]
     which: Which,
-    /// Even if it may be serving leases still: they end. Should it be back, it is a new node
+    /// Remove the node even if it may still serve leases, which end; if it returns, it is a new node
     #[arg(long)]
     force: bool,
 }
 
 #[derive(Debug, clap::Args)]
 struct Which {
-    /// Its name, or its id
+    /// The node's name or id
     node: String,
 }
 
@@ -58,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
 fn list(context: &Context) -> Outcome {
     let list = context.with_manager(async |manager| {
         let request = manager.request(ListNodesRequest {});
-        manager.hear(manager.admin().list_nodes(request)).await
+        manager.answer_to(manager.admin().list_nodes(request)).await
     })?;
     let nodes: Vec<ManagedNode> = list.nodes.into_iter().map(ManagedNode::from).collect();
     context.print(&nodes, |nodes| text(nodes))
@@ -68,7 +66,7 @@ fn drain(context: &Context, which: &Which, draining: bool) -> Outcome {
     let node = which.node.clone();
     context.with_manager(async |manager| {
         let request = manager.request(DrainNodeRequest { node, draining });
-        manager.hear(manager.admin().drain_node(request)).await
+        manager.answer_to(manager.admin().drain_node(request)).await
     })?;
     list(context)
 }
@@ -77,7 +75,9 @@ fn remove(context: &Context, Remove { which, force }: &Remove) -> Outcome {
     let (node, force) = (which.node.clone(), *force);
     context.with_manager(async |manager| {
         let request = manager.request(RemoveNodeRequest { node, force });
-        manager.hear(manager.admin().remove_node(request)).await
+        manager
+            .answer_to(manager.admin().remove_node(request))
+            .await
     })?;
     list(context)
 }

@@ -1,5 +1,5 @@
-//! What `causeway run` says on standard error while it waits: a line that is written anew on a terminal, a line for
-//! each change elsewhere, or JSON.
+//! The progress of `causeway run` on standard error: one line that is updated on a terminal, a line per
+//! change elsewhere, or JSON.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use crate::json::Step;
 use crate::say::{self, say};
 use crate::text::{NodeNames, duration, printable, shares};
 
-/// See the module.
+/// Reports the progress of `causeway run`.
 pub(crate) struct Progress {
     json: bool,
     is_terminal: bool,
     since: Instant,
-    /// What was said last of what is waited for, but for the time.
+    /// The last line about the wait, without the time.
     line: Option<String>,
-    /// Only who had to wait is told that it is over.
+    /// Whether the request had to wait. Only then is the grant reported.
     has_waited: bool,
 }
 
@@ -30,7 +30,7 @@ impl Progress {
         }
     }
 
-    /// Something has changed.
+    /// Reports an event.
     pub(crate) fn say(&mut self, step: Step) {
         if self.json {
             say!("{}", serde_json::json!(step));
@@ -67,20 +67,20 @@ impl Progress {
                     .map(|of| names.label(&of.node, &of.name))
                     .collect();
                 say!(
-                    "causeway run: the lease has lost the devices of node {}: what the program does there ends in OpenCL \
-                     errors, its other devices go on",
+                    "causeway run: the lease has lost the devices of node {}: commands there fail with OpenCL errors; \
+                     the program's other devices are not affected",
                     printable(&lost.join(", "))
                 );
             }
             Step::Over { reason } => {
                 self.end_line();
                 let reason = printable(&reason);
-                say!("causeway run: the lease is over before the program is: {reason}");
+                say!("causeway run: the lease has ended while the program runs: {reason}");
             }
         }
     }
 
-    /// Shows how long it has been, where somebody sees it.
+    /// Updates the waiting time on a terminal.
     pub(crate) fn tick(&self) {
         if let Some(line) = self.line.as_ref().filter(|_| self.is_terminal) {
             let waited =
@@ -89,10 +89,10 @@ impl Progress {
         }
     }
 
-    /// How often that is.
+    /// Interval of these updates.
     pub(crate) const TICK: Duration = Duration::from_secs(1);
 
-    /// Whatever comes next begins a line of its own.
+    /// Ends the line that is updated, so that the next output begins a new one.
     pub(crate) fn end_line(&mut self) {
         if self.line.take().is_some() && self.is_terminal {
             say!();

@@ -1,4 +1,4 @@
-//! `causeway queue`: who waits for devices, as far as the caller may see.
+//! `causeway queue`: the waiting requests that the caller may see.
 
 use causeway_proto::manager::ListQueueRequest;
 
@@ -7,21 +7,23 @@ use crate::failure::Outcome;
 use crate::json::Queue;
 use crate::text::{Table, duration};
 
-/// What `queue` takes.
+/// Arguments of `queue`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {}
 
 pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
     let list = context.with_manager(async |manager| {
         let request = manager.request(ListQueueRequest {});
-        manager.hear(manager.leases().list_queue(request)).await
+        manager
+            .answer_to(manager.leases().list_queue(request))
+            .await
     })?;
     context.print(&Queue::from(list), text)
 }
 
 fn text(queue: &Queue) -> String {
     if queue.waiting == 0 {
-        return "Nobody waits.\n".to_owned();
+        return "No request is waiting.\n".to_owned();
     }
     let mut table = Table::new([
         "PLACE", "USER", "WAITING", "PRIORITY", "LEASE", "DEVICES", "PROGRAM",
@@ -43,7 +45,7 @@ fn text(queue: &Queue) -> String {
     let others = (queue.waiting as usize).saturating_sub(queue.requests.len());
     let others = match others {
         0 => String::new(),
-        others => format!("Requests of others: {others}\n"),
+        others => format!("Waiting requests of other users: {others}\n"),
     };
     if queue.requests.is_empty() {
         return others;

@@ -1,7 +1,8 @@
-//! `causeway quota`: what users and groups may have of the device manager's devices, and what they have.
+//! `causeway quota`: the limits of users and groups at the device manager, and their use.
 //!
-//! Three things are limited, each for one user, a group together, or every user who has no quota of his own: devices
-//! at once, their memory, and device-hours in the policy's window. Invariant: a limit that is not named is left as it is.
+//! Three amounts are limited: devices at once, their memory, and device-hours in the policy's window. A
+//! quota is for one user, for a group together, or for every user who has none of their own. Invariant:
+//! `set` changes only the limits that it names.
 
 use causeway_proto::manager::{
     ListQuotasRequest, Priority, Quota as QuotaWord, QuotaList, QuotaUse, quota, quota_use,
@@ -18,7 +19,7 @@ use crate::text::{Table, bytes, duration, printable};
 use crate::tokens;
 use crate::users::users;
 
-/// What `quota` takes.
+/// Arguments of `quota`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -27,16 +28,16 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Show quotas and what is used of them: what concerns you, all of them for administrators (the default)
+    /// Show your quotas and their use; administrators see all (the default)
     Show,
-    /// Set limits; those that are not named stay
+    /// Set limits; others stay as they are
     Set {
         #[command(flatten)]
         who: Who,
         #[command(flatten)]
         limits: Limits,
     },
-    /// Take a quota away with all its limits
+    /// Remove a quota with all its limits
     Remove {
         #[command(flatten)]
         who: Who,
@@ -46,13 +47,13 @@ enum What {
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct Who {
-    /// Of this user
+    /// The quota of this user
     #[arg(long)]
     user: Option<String>,
-    /// Of this group, all its members together
+    /// The quota of this group, for all its members together
     #[arg(long)]
     group: Option<String>,
-    /// Of each user that has no quota of his own
+    /// The quota of each user who has none of their own
     #[arg(long)]
     every_user: bool,
 }
@@ -60,21 +61,21 @@ struct Who {
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = true)]
 struct Limits {
-    /// Devices at once, a share counting as one; or none
+    /// Devices at once, where a share counts as one; or none
     #[arg(long, value_name = "COUNT", value_parser = devices)]
     devices: Option<Limit<u32>>,
     /// Device memory at once, such as 64GiB; or none
     #[arg(long, value_name = "BYTES", value_parser = memory)]
     memory: Option<Limit<u64>>,
-    /// Hours of a device in the manager's window (two devices for an hour are two); or none
+    /// Device-hours in the manager's window (two devices for an hour are two hours); or none
     #[arg(long, value_name = "HOURS", value_parser = hours)]
     device_hours: Option<Limit<u64>>,
-    /// The most urgent class that may be asked for; or none
+    /// The highest priority class allowed; or none
     #[arg(long, value_name = "CLASS", value_enum)]
     highest: Option<Class>,
 }
 
-/// A limit, or that there is none.
+/// A limit, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limit<T>(Option<T>);
 
@@ -86,9 +87,9 @@ enum Class {
     None,
 }
 
-/// Nothing at all is no limit on the wire, and would be an odd way to keep somebody out.
+/// Zero means no limit on the wire, so it cannot be a limit.
 const NOT_ZERO: &str =
-    "it must be more than 0; who is to have nothing is no user (causeway users remove)";
+    "a limit must be more than 0; to give a user nothing, remove the user (causeway users remove)";
 const NONE: &str = "none";
 
 fn devices(text: &str) -> Result<Limit<u32>, String> {
@@ -99,7 +100,7 @@ fn memory(text: &str) -> Result<Limit<u64>, String> {
     limit(text, request::number, "a number of bytes such as 64GiB")
 }
 
-/// In seconds.
+/// Parses hours into seconds.
 fn hours(text: &str) -> Result<Limit<u64>, String> {
     let seconds = |text: &str| {
         let seconds = text.parse::<f64>().ok()? * 3600.0;
@@ -120,7 +121,7 @@ fn limit<T: PartialEq + Default>(
         return Ok(Limit(None));
     }
     match read(text) {
-        None => Err(format!("write {expected}, or none")),
+        None => Err(format!("expected {expected}, or `none`")),
         Some(zero) if zero == T::default() => Err(NOT_ZERO.to_owned()),
         value => Ok(Limit(value)),
     }
@@ -132,6 +133,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
             Ok((list(manager).await?, tokens::who(manager).await?.admin))
         })?,
         What::Set { who, limits } => context.with_manager(async |manager| {
+            // The manager replaces a quota as a whole, so limits that are not named are read first.
             let quotas = list(manager).await?.quotas.into_iter();
             let who = who.word();
             let set = quotas.into_iter().find(|of| of.who == who);
@@ -160,10 +162,13 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
 
 async fn list(manager: &Connection) -> Result<QuotaList, Failure> {
     let request = manager.request(ListQuotasRequest {});
-    manager.hear(manager.admin().list_quotas(request)).await
+    manager
+        .answer_to(manager.admin().list_quotas(request))
+        .await
 }
 
-/// A name that is mistyped leaves the one unlimited who was meant. Who shows a certificate needs not be known.
+/// Warns if a quota applies to no known user or member: a mistyped name would leave the intended user
+/// unlimited. A user with a certificate need not be known.
 async fn warn_of_nobody(manager: &Connection, quota: &QuotaWord) -> Result<(), Failure> {
     let users = users(manager).await?;
     if users.is_empty() {
@@ -171,7 +176,9 @@ async fn warn_of_nobody(manager: &Connection, quota: &QuotaWord) -> Result<(), F
     }
     let nobody = match &quota.who {
         Some(quota::Who::User(name)) if users.iter().all(|user| user.name != *name) => {
-            format!("no user {name} was added: who shows a certificate of that name has this quota")
+            format!(
+                "user {name} is unknown; the quota applies to callers with a certificate of this name"
+            )
         }
         Some(quota::Who::Group(name)) if users.iter().all(|user| !user.groups.contains(name)) => {
             format!("nobody is in the group {name} (yet): causeway users groups NAME {name}")
@@ -182,10 +189,12 @@ async fn warn_of_nobody(manager: &Connection, quota: &QuotaWord) -> Result<(), F
     Ok(())
 }
 
-/// Sets it; what holds then.
+/// Sets a quota, and returns all quotas after that.
 async fn put(manager: &Connection, quota: QuotaWord) -> Result<QuotaList, Failure> {
     let request = manager.request(quota);
-    manager.hear(manager.admin().put_quota(request)).await?;
+    manager
+        .answer_to(manager.admin().put_quota(request))
+        .await?;
     list(manager).await
 }
 
@@ -220,7 +229,8 @@ impl Limits {
     }
 }
 
-/// `sees_all`: what is not said to be used is not used. Others than administrators are not told what groups use.
+/// Converts quotas from the wire. An administrator (`sees_all`) gets the use of all subjects, so one that
+/// is missing uses nothing. Others do not get the use of groups.
 fn quotas_of(list: QuotaList, sees_all: bool) -> Quotas {
     let limit = |value: u64| Some(value).filter(|&value| value != 0);
     let mut used: Vec<Used> = list.uses.into_iter().map(used_of).collect();
@@ -263,7 +273,7 @@ fn used_of(of: QuotaUse) -> Used {
     }
 }
 
-/// What is used, of nobody whose use is not told nothing.
+/// A use as text: nothing if it is missing, `-` if it is hidden.
 fn shown<T: Default>(
     used: Option<&Used>,
     of: impl Fn(&Used) -> Option<T>,
@@ -296,7 +306,7 @@ fn text(quotas: &Quotas) -> String {
     let other = quotas.used.iter();
     let other = other.filter(|used| !quotas.quotas.iter().any(|quota| quota.who == used.who));
     if quotas.quotas.is_empty() && quotas.used.is_empty() {
-        return "There is no quota: everyone may have what there is.\n".to_owned();
+        return "No quota is set: users are not limited.\n".to_owned();
     }
     let window = duration(quotas.window_seconds.saturating_mul(1000));
     let hours = format!("DEVICE-HOURS IN {window}");
@@ -304,7 +314,7 @@ fn text(quotas: &Quotas) -> String {
     for quota in &quotas.quotas {
         let used = used(&quota.who);
         let is_one = quota.who != "every user";
-        // Of a quota that is many users', nothing in particular is used.
+        // A quota of every user is no single user's, so it has no use.
         let of = |used: String| {
             if is_one {
                 format!("{used} of ")
@@ -347,7 +357,7 @@ fn text(quotas: &Quotas) -> String {
 }
 
 fn in_hours(seconds: u64) -> String {
-    // What is not nothing is not shown as nothing.
+    // A small use must not look like none.
     let hours = match seconds {
         1..36 => format!("{:.4}", seconds as f64 / 3600.0),
         _ => format!("{:.2}", seconds as f64 / 3600.0),

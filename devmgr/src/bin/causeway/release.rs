@@ -1,4 +1,4 @@
-//! `causeway release`: gives a lease back before its program ends, or takes a request out of the queue.
+//! `causeway release`: releases a lease before its program ends, or cancels a waiting request.
 
 use std::process::ExitCode;
 
@@ -13,21 +13,21 @@ use crate::json::{Released, id};
 use crate::text::printable;
 use crate::tokens::who;
 
-/// What `release` takes.
+/// Arguments of `release`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The lease, or the request that waits: its id, or as much of the beginning as tells it apart
+    /// The id of the lease or waiting request, or an unambiguous prefix of it
     #[arg(value_name = "ID", value_parser = digits)]
     id: String,
-    /// Take it from whomever has it; for administrators
+    /// Revoke another user's lease or request; for administrators
     #[arg(long)]
     revoke: bool,
-    /// What the one is told who had it
+    /// The reason, which the user sees
     #[arg(long, value_name = "TEXT", requires = "revoke", default_value = "")]
     reason: String,
 }
 
-/// Digits of an id.
+/// Number of digits of an id.
 const WHOLE: usize = 32;
 
 fn digits(text: &str) -> Result<String, String> {
@@ -36,7 +36,7 @@ fn digits(text: &str) -> Result<String, String> {
         Ok(text.to_ascii_lowercase())
     } else {
         Err(format!(
-            "an id has {WHOLE} hexadecimal digits, or the first of them"
+            "invalid id: expected {WHOLE} hexadecimal digits, or a prefix"
         ))
     }
 }
@@ -45,17 +45,21 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     let lease = context.with_manager(async |manager| {
         if arguments.revoke && !who(manager).await?.admin {
             let failure = Failure::new("--revoke is for administrators of the device manager");
-            return Err(failure.cure("ask one, or give back your own without it"));
+            return Err(
+                failure.cure("ask an administrator; to release your own lease, leave --revoke out")
+            );
         }
         let lease = which(manager, &arguments.id).await?;
         let lease_id = lease.to_be_bytes().to_vec().into();
         if arguments.revoke {
             let reason = arguments.reason.clone();
             let request = manager.request(RevokeLeaseRequest { lease_id, reason });
-            manager.hear(manager.admin().revoke_lease(request)).await?;
+            manager
+                .answer_to(manager.admin().revoke_lease(request))
+                .await?;
         } else {
             let request = manager.request(ReleaseLease { lease_id });
-            if let Err(failure) = manager.hear(manager.leases().release(request)).await {
+            if let Err(failure) = manager.answer_to(manager.leases().release(request)).await {
                 return Err(of_another(manager, lease).await.unwrap_or(failure));
             }
         }
@@ -68,17 +72,17 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     context.print(&Released { released }, |_| String::new())
 }
 
-/// What to do about one of somebody else's, for whom is shown it.
+/// The failure for another user's lease, if the caller may see it.
 async fn of_another(manager: &Connection, lease: u128) -> Option<Failure> {
     let request = manager.request(ListLeasesRequest {});
     let leases = manager
-        .hear(manager.leases().list_leases(request))
+        .answer_to(manager.leases().list_leases(request))
         .await
         .ok()?
         .leases;
     let request = manager.request(ListQueueRequest {});
     let queue = manager
-        .hear(manager.leases().list_queue(request))
+        .answer_to(manager.leases().list_queue(request))
         .await
         .ok()?
         .requests;
@@ -91,12 +95,12 @@ async fn of_another(manager: &Connection, lease: u128) -> Option<Failure> {
         printable(&user)
     ));
     Some(failure.cure(format!(
-        "an administrator takes it from him: causeway release --revoke {}",
+        "an administrator can revoke it: causeway release --revoke {}",
         id(&id_of)
     )))
 }
 
-/// The one that is meant: among all that the caller may see, if it is not the whole id.
+/// Finds a lease or request by its id, or by a prefix among those that the caller may see.
 async fn which(manager: &Connection, digits: &str) -> Result<u128, Failure> {
     let whole = |text: &str| {
         u128::from_str_radix(text, 16).map_err(|error| Failure::new(error.to_string()))
@@ -105,9 +109,13 @@ async fn which(manager: &Connection, digits: &str) -> Result<u128, Failure> {
         return whole(digits);
     }
     let request = manager.request(ListLeasesRequest {});
-    let leases = manager.hear(manager.leases().list_leases(request)).await?;
+    let leases = manager
+        .answer_to(manager.leases().list_leases(request))
+        .await?;
     let request = manager.request(ListQueueRequest {});
-    let queue = manager.hear(manager.leases().list_queue(request)).await?;
+    let queue = manager
+        .answer_to(manager.leases().list_queue(request))
+        .await?;
     let leases = leases.leases.iter().map(|of| id(&of.lease_id));
     let waiting = queue.requests.iter().map(|of| id(&of.lease_id));
     let mut meant: Vec<String> = leases.chain(waiting).collect();
@@ -116,11 +124,11 @@ async fn which(manager: &Connection, digits: &str) -> Result<u128, Failure> {
     meant.dedup();
     match meant.as_slice() {
         [one] => whole(one),
-        [] => Err(Failure::new("there is no such lease (any more)")
+        [] => Err(Failure::new("unknown lease or request")
             .cure("causeway leases, causeway queue show what there is")),
         _ => Err(
             Failure::new(format!("{} leases begin with {digits}", meant.len()))
-                .cure("write more of the id"),
+                .cure("give a longer prefix"),
         ),
     }
 }

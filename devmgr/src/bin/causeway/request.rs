@@ -1,4 +1,4 @@
-//! `causeway request`: whether devices could be had now, without taking them; else why not.
+//! `causeway request`: tells whether devices could be granted now, without taking them, and if not, why.
 
 use std::process::ExitCode;
 
@@ -9,11 +9,11 @@ use causeway_proto::manager::considered::Outcome as Considered;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::json::{self, Fitting, NodeShare};
+use crate::request_options::{self, RequestOptions, Terms};
 use crate::say::say;
 use crate::text::{NodeNames, printable, shares};
-use crate::wish::{self, Terms, Wish};
 
-/// What `request` takes.
+/// Arguments of `request`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// The devices, such as '2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB; spread' [default: those configured]
@@ -25,22 +25,22 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     let line = arguments.request.as_deref();
     let mut variables = context.variables();
-    variables.extend(wish::variables(line, &arguments.terms));
+    variables.extend(request_options::variables(line, &arguments.terms));
     let settings = Settings::load_with(&variables);
-    let wish = Wish::of(line, &settings)?;
-    let wish = wish.ok_or_else(|| {
+    let options = RequestOptions::of(line, &settings)?;
+    let options = options.ok_or_else(|| {
         for problem in &settings.problems {
             say!("causeway request: {problem}");
         }
-        Failure::new("no devices are asked for").cure(
+        Failure::new("no devices are requested").cure(
             "causeway request '1' asks for any one device; CAUSEWAY_REQUEST and [[request]] in servers.toml say it for good",
         )
     })?;
     let considered = context.with_manager(async |manager| {
-        let request = manager.request(wish.message("causeway request"));
-        manager.hear(manager.leases().consider(request)).await
+        let request = manager.request(options.message("causeway request"));
+        manager.answer_to(manager.leases().consider(request)).await
     })?;
-    let request = wish.devices.to_string();
+    let request = options.devices.to_string();
     let fitting = match considered.outcome {
         Some(Considered::Fitting(fitting)) => {
             let (shown, devices) = told(fitting.nodes);
@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
             refusal: Some(json::refusal(refused.code())),
             reason: Some(refused.reason),
         },
-        None => return Err(Failure::new("the device manager says neither yes nor no")),
+        None => return Err(Failure::new("the device manager's answer is empty")),
     };
     context.print(&fitting, text)?;
     Ok(if fitting.fits {
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     })
 }
 
-/// The nodes that are named, and the devices' names.
+/// The nodes, as far as they are named, and the names of all devices.
 fn told(mut nodes: Vec<pb::NodeShare>) -> (Vec<NodeShare>, Vec<String>) {
     let devices = nodes.iter().flat_map(|node| node.devices.clone()).collect();
     nodes.retain(|node| !node.node_uuid.is_empty());

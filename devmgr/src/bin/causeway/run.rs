@@ -1,9 +1,10 @@
-//! `causeway run -- PROGRAM…`: the program sees Causeway's platform, without having been changed.
+//! `causeway run -- PROGRAM…`: runs an unchanged program with Causeway's platform.
 //!
-//! Where devices of a device manager are asked for, they are leased first; program and children work with that lease
-//! (`CAUSEWAY_LEASE`), which is kept as long as the program runs and given back then. With nothing configured, a
-//! private daemon over this machine's own OpenCL runs for as long as the program does; a configuration of which no
-//! entry can be used is an error. The tool ends as the program does: with its code, or by its signal.
+//! If devices of a device manager are requested, they are leased first. The program and its children use
+//! this lease (`CAUSEWAY_LEASE`). The tool keeps it while the program runs, and releases it after that.
+//! If nothing is configured, a private daemon for this machine's own OpenCL runs as long as the program.
+//! A configuration without any usable entry is an error. The tool ends like the program: with its exit
+//! code, or by its signal.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -21,14 +22,14 @@ use tokio::sync::{mpsc, oneshot};
 use crate::connection::block_on;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome, USAGE};
-use crate::held::{Change, Held};
 use crate::json::Step;
+use crate::lease_guard::{Change, LeaseGuard};
 use crate::progress::Progress;
+use crate::request_options::{self, RequestOptions, Terms};
 use crate::say::say;
 use crate::signals::{self, Came, end_as, end_by};
-use crate::wish::{self, Terms, Wish};
 
-/// What `run` takes.
+/// Arguments of `run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Show the system's own platforms to the program too
@@ -37,11 +38,11 @@ pub(crate) struct Arguments {
     /// Use these servers (host:port, separated by commas) instead of the configured ones
     #[arg(long, value_name = "LIST")]
     servers: Option<OsString>,
-    /// Lease these devices of the device manager first, such as '2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB' (as
-    /// CAUSEWAY_REQUEST)
+    /// Lease these devices first, such as '2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB'; overrides
+    /// CAUSEWAY_REQUEST
     #[arg(long, value_name = "DEVICES", help_heading = "Device manager")]
     request: Option<String>,
-    /// Wait for the devices, in the fair queue
+    /// Wait in the queue until the devices are free
     #[arg(long, help_heading = "Device manager")]
     wait: bool,
     #[command(flatten, next_help_heading = "Device manager")]
@@ -56,25 +57,27 @@ pub(crate) struct Arguments {
     command: Vec<OsString>,
 }
 
-/// The tool itself has failed: as `env`, `timeout` and others say it, and the next two.
+/// Exit code if the tool itself fails. `env`, `timeout` and others use this code and the two for programs
+/// below.
 const FAILED: u8 = 125;
-/// There is no device, so the program was not started.
+/// Exit code if there is no device, so that the program was not started.
 const NO_DEVICE: u8 = 1;
-/// The program is there, and cannot be started.
+/// Exit code if the program exists and cannot be started.
 const NOT_STARTED: u8 = 126;
-/// There is no such program.
+/// Exit code if the program does not exist.
 const NOT_FOUND: u8 = 127;
 
-/// Before a signal ends the giving back of a lease.
+/// Time after which another signal ends the wait for the release.
 const IMPATIENCE: Duration = Duration::from_millis(500);
 
-/// What to do where nothing is asked for.
-const ASK: &str = "--request '1' asks for any one device; CAUSEWAY_REQUEST and [[request]] in servers.toml say it for good";
+/// The cure if no devices are requested.
+const ASK: &str = "--request '1' requests any one device; CAUSEWAY_REQUEST or [[request]] in servers.toml makes a \
+                   request the default";
 
-/// How it ended.
+/// How a run ended.
 enum End {
     Program(ExitStatus),
-    /// The tool was told to end before there was a program.
+    /// The tool got a signal before the program was started.
     Signal(i32),
 }
 
@@ -90,7 +93,7 @@ fn start(arguments: &Arguments, context: &Context) -> Result<End, Failure> {
         .to_str()
         .filter(|word| word.starts_with('-'))
     {
-        let failure = Failure::new(format!("there is no option {option}"));
+        let failure = Failure::new(format!("unknown option {option}"));
         return Err(failure.code(USAGE).cure(format!(
             "causeway run --help names them; a program of that name is ./{option}"
         )));
@@ -98,7 +101,7 @@ fn start(arguments: &Arguments, context: &Context) -> Result<End, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::new(error.to_string()).code(FAILED);
     let library = installation::library().map_err(|error| failed(&error))?;
     let settings = settings(arguments, context);
-    let wish = wish(arguments, &settings)?;
+    let options = options(arguments, &settings)?;
     let vendors = Vendors::new(&library, arguments.with_local).map_err(|error| {
         Failure::new(format!("the folder of .icd files cannot be made: {error}")).code(FAILED)
     })?;
@@ -108,34 +111,35 @@ fn start(arguments: &Arguments, context: &Context) -> Result<End, Failure> {
         .envs(context.variables())
         .envs(whole_paths(context))
         .env("OCL_ICD_VENDORS", vendors.path())
-        // A Khronos loader would add what this names.
+        // A Khronos loader would load the drivers that this variable names in addition.
         .env_remove("OCL_ICD_FILENAMES");
     if let Some(servers) = &arguments.servers {
         command.env("CAUSEWAY_SERVERS", servers);
     }
-    // Its end is this function's.
-    let _private = match &wish {
+    // The daemon runs until this function returns.
+    let _private = match &options {
         Some(_) => None,
         None => private_daemon(&settings, &vendors, &mut command)?,
     };
-    // Before anything is asked for, so that no signal leaves it behind.
+    // Before devices are requested, so that no signal can end the tool with a lease.
     let signals = signals::listen().map_err(|error| failed(&error))?;
     block_on(async {
-        match wish {
+        match options {
             None => attend(command, None, signals, Progress::new(context.json())).await,
-            Some(wish) => lease(arguments, context, &settings, &wish, command, signals).await,
+            Some(options) => lease(arguments, context, &settings, &options, command, signals).await,
         }
     })
     .map_err(|failure| failure.or_code(FAILED))
 }
 
-/// The files that options and environment name, as the program will find them wherever it goes.
+/// The paths in options and environment, made absolute, because the program may change its working
+/// directory.
 fn whole_paths(context: &Context) -> Vec<(&'static str, PathBuf)> {
     let mut said: HashMap<_, _> = context.variables().into_iter().collect();
     let named = FILE_VARIABLES.into_iter().filter_map(|name| {
         let value = said.remove(name).or_else(|| std::env::var_os(name))?;
         let is_relative = !value.is_empty() && Path::new(&value).is_relative();
-        // Where there is no working directory, it is left as it was said.
+        // Without a working directory, the path stays as it is.
         let whole = is_relative.then(|| std::path::absolute(&value).ok())??;
         Some((name, whole))
     });
@@ -150,44 +154,44 @@ fn settings(arguments: &Arguments, context: &Context) -> Settings {
             .clone()
             .map(|servers| ("CAUSEWAY_SERVERS", servers)),
     );
-    variables.extend(wish::variables(
+    variables.extend(request_options::variables(
         arguments.request.as_deref(),
         &arguments.terms,
     ));
     Settings::load_with(&variables)
 }
 
-fn wish(arguments: &Arguments, settings: &Settings) -> Result<Option<Wish>, Failure> {
-    let wish = Wish::of(arguments.request.as_deref(), settings)?;
-    // Those of a lease that somebody else holds need not be waited for.
-    let has_none = wish.is_none() && settings.lease.is_none();
+fn options(arguments: &Arguments, settings: &Settings) -> Result<Option<RequestOptions>, Failure> {
+    let options = RequestOptions::of(arguments.request.as_deref(), settings)?;
+    // The devices of an inherited lease need no waiting.
+    let has_none = options.is_none() && settings.lease.is_none();
     if has_none && (arguments.wait || arguments.terms.are_given()) {
         for problem in &settings.problems {
             say!("causeway run: {problem}");
         }
         let failure = Failure::new(
-            "--wait, --priority and --time-limit are about devices of a device manager, and none are asked for",
+            "--wait, --priority and --time-limit need a request for devices of a device manager",
         );
         return Err(failure.code(FAILED).cure(ASK));
     }
-    Ok(wish)
+    Ok(options)
 }
 
-/// Leases devices, runs the program with them, gives them back.
+/// Leases devices, runs the program with them, and releases them.
 async fn lease(
     arguments: &Arguments,
     context: &Context,
     settings: &Settings,
-    wish: &Wish,
+    options: &RequestOptions,
     mut command: Command,
     mut signals: mpsc::UnboundedReceiver<Came>,
 ) -> Result<End, Failure> {
     let program = Path::new(&arguments.command[0]).file_name();
     let program = program.unwrap_or(&arguments.command[0]).to_string_lossy();
-    let mut request = wish.message(&program);
+    let mut request = options.message(&program);
     request.wait = arguments.wait;
     let mut progress = Progress::new(context.json());
-    let mut held = Held::new(context);
+    let mut held = LeaseGuard::new(context);
     let signal = tokio::select! {
         acquired = held.acquire(request, &mut progress) => acquired.map(|()| None)?,
         Some(came) = signals.recv() => Some(came),
@@ -197,21 +201,21 @@ async fn lease(
         return Ok(End::Signal(came.number));
     }
     command.env("CAUSEWAY_LEASE", held.id());
-    // Also where the request itself has said who the manager is.
+    // Set also if the manager's address comes from the request's configuration.
     if let Some(manager) = &settings.manager {
         command.env("CAUSEWAY_MANAGER", manager.address.to_string());
     }
     attend(command, Some(held), signals, progress).await
 }
 
-/// Runs the program to its end; passes signals on, keeps the lease and gives it back.
+/// Runs the program to its end, passes signals on, keeps the lease, and releases it.
 async fn attend(
     mut command: Command,
-    mut held: Option<Held<'_>>,
+    mut held: Option<LeaseGuard<'_>>,
     mut signals: mpsc::UnboundedReceiver<Came>,
     mut progress: Progress,
 ) -> Result<End, Failure> {
-    // Ctrl-C before there was a program has reached nobody else.
+    // A signal that came before the program was started has reached no other process.
     let end = match signals.try_recv() {
         Ok(came) => Ok(End::Signal(came.number)),
         Err(_) => match spawn(&mut command) {
@@ -240,7 +244,7 @@ fn spawn(command: &mut Command) -> Result<Child, Failure> {
 
 async fn watch(
     mut child: Child,
-    mut held: Option<&mut Held<'_>>,
+    mut held: Option<&mut LeaseGuard<'_>>,
     signals: &mut mpsc::UnboundedReceiver<Came>,
     progress: &mut Progress,
 ) -> Result<ExitStatus, Failure> {
@@ -257,7 +261,7 @@ async fn watch(
             _ = &mut ended => break,
             Some(came) = signals.recv() => {
                 if let Some(signal) = came.to_pass_on() {
-                    // It has not been reaped, so this is nobody else's number.
+                    // The process has not been reaped, so this is still its id.
                     let _ = kill_process(program, signal);
                 }
             }
@@ -274,13 +278,13 @@ async fn watch(
     status.map_err(|error| Failure::new(format!("the program cannot be waited for: {error}")))
 }
 
-/// Tells when the program has ended, without reaping it.
+/// Waits for the program's end on a thread, without reaping the process.
 fn end_of(program: Pid) -> Result<oneshot::Receiver<()>, Failure> {
     let (tell, told) = oneshot::channel();
     let wait = move || {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(program), options) {}
-        // Whoever asked may have given up.
+        // The receiver may be gone.
         let _ = tell.send(());
     };
     let thread = std::thread::Builder::new().name("program".to_owned());
@@ -289,27 +293,28 @@ fn end_of(program: Pid) -> Result<oneshot::Receiver<()>, Failure> {
     Ok(told)
 }
 
-/// Also the user who is tired of waiting for a network that is down ends it: the lease runs out by itself.
+/// Releases the lease. The user can end the wait with a signal, for example if the network is down. The
+/// lease expires then.
 async fn give_back(
-    held: &mut Held<'_>,
+    held: &mut LeaseGuard<'_>,
     progress: &mut Progress,
     signals: &mut mpsc::UnboundedReceiver<Came>,
 ) {
     progress.end_line();
-    // Those were for the program, or have ended the waiting.
+    // Earlier signals were for the program, or ended the wait for devices.
     while signals.try_recv().is_ok() {}
     let impatience = async {
-        // The one that ended the program may be on its way yet.
+        // The signal that ended the program may still arrive here.
         tokio::time::sleep(IMPATIENCE).await;
         while signals.try_recv().is_ok() {}
         signals.recv().await
     };
     let failure = tokio::select! {
         given_back = held.give_back() => given_back.err(),
-        Some(_) = impatience => Some(Failure::new("a signal has ended the wait for the device manager")),
+        Some(_) = impatience => Some(Failure::new("interrupted by a signal")),
     };
     if let Some(failure) = failure {
-        say!("causeway run: the lease is not given back, so it has to run out: {failure}");
+        say!("causeway run: the lease could not be released and expires by itself: {failure}");
     }
 }
 
@@ -321,17 +326,18 @@ fn private_daemon(
     if !settings.servers.is_empty() || settings.lease.is_some() {
         return Ok(None);
     }
-    // Who names servers and mistypes them all does not want this machine's devices in their place.
+    // A user who mistyped all servers does not want this machine's devices instead.
     if !settings.problems.is_empty() {
         for problem in &settings.problems {
             say!("causeway run: {problem}");
         }
-        let failure = Failure::new("the configuration cannot be used");
+        let failure =
+            Failure::new("the configuration has no usable server; correct the settings above");
         return Err(failure.code(FAILED));
     }
     if let Some(manager) = &settings.manager {
         let failure = Failure::new(format!(
-            "no devices are asked for of the device manager at {}",
+            "a device manager is configured ({}), but no devices are requested",
             manager.address
         ));
         return Err(failure.code(FAILED).cure(ASK));
@@ -352,7 +358,7 @@ fn private_daemon(
     );
     command.env("CAUSEWAY_SERVERS", daemon.address());
     if settings.tls != TlsSettings::default() {
-        // It is on this machine, for this program, and in the clear.
+        // The private daemon is on this machine and speaks without TLS.
         for name in FILE_VARIABLES {
             command.env_remove(name);
         }

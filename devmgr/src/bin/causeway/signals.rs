@@ -1,9 +1,10 @@
-//! Signals of a tool that runs a program: which of them are the program's, and how the tool ends as the program did.
+//! Signals of a tool that runs a program: which ones it passes on, and how it ends like the program.
 //!
-//! Ctrl-C reaches the program by itself, as one of the terminal's foreground group: what the kernel sends is not passed
-//! on. What a process sends is: it may have meant the tool alone, and a program that gets a signal twice ends once. So is
-//! every hangup: the terminal tells it to the leader of its session alone, which the tool is in `xterm -e causeway run`.
-//! A hangup that was ignored when the tool was started (`nohup`) stays so, for the program as well.
+//! Ctrl-C reaches the program by itself, which is in the terminal's foreground group, so signals from the
+//! kernel are not passed on. Signals from a process are passed on, because they may have been sent to the
+//! tool alone. A program that gets one twice ends once. Hangups are always passed on: the terminal sends
+//! them only to the leader of its session, which is the tool in `xterm -e causeway run`. If hangups were
+//! ignored at the tool's start (`nohup`), they stay ignored, for the program too.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
@@ -16,22 +17,22 @@ use signal_hook::low_level::emulate_default_handler;
 use signal_hook::low_level::siginfo::Cause;
 use tokio::sync::mpsc;
 
-/// A signal that came.
+/// A signal that the tool has received.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Came {
-    /// Its number.
+    /// The signal's number.
     pub(crate) number: i32,
-    /// By the terminal, and so to the program as well.
+    /// Whether the kernel sent the signal, so that the program got it as well.
     is_the_terminals: bool,
 }
 
-/// Those that end a process that does not listen, and that people and batch systems send.
+/// Signals that end a process by default, and that people and batch systems send.
 const ENDING: [i32; 8] = [
     SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU,
 ];
 
 impl Came {
-    /// What the program is sent; none: it has got it.
+    /// The signal to send to the program. `None`: the program has received it already.
     pub(crate) fn to_pass_on(self) -> Option<Signal> {
         match self.number {
             SIGHUP => Some(Signal::HUP),
@@ -48,10 +49,10 @@ impl Came {
     }
 }
 
-/// Signals that end programs, from now on.
+/// Receives the signals that end programs, from now on.
 ///
 /// # Errors
-/// What the system says.
+/// The handlers or the thread cannot be set up.
 pub(crate) fn listen() -> std::io::Result<mpsc::UnboundedReceiver<Came>> {
     let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |text| ignored(&text));
     let hears_hangups = ignored >> (SIGHUP - 1) & 1 == 0;
@@ -76,15 +77,16 @@ pub(crate) fn listen() -> std::io::Result<mpsc::UnboundedReceiver<Came>> {
     Ok(told)
 }
 
-/// Those that a process ignores, by its status: a bit each, the lowest is signal 1.
+/// The signals that a process ignores, from its status file: one bit each, the lowest for signal 1.
 fn ignored(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     line.map_or(0, |bits| u64::from_str_radix(bits.trim(), 16).unwrap_or(0))
 }
 
-/// Ends this process by this signal, as it would have without a handler; the code for a shell if it lives on.
+/// Ends this process by a signal, as without a handler. If the process survives, returns a shell's exit
+/// code for it.
 pub(crate) fn end_by(number: i32) -> ExitCode {
-    // The program has left a core, if anybody wanted one.
+    // The program has written a core file if that is enabled; the tool must write none.
     let none = Rlimit {
         current: Some(0),
         maximum: Some(0),
@@ -94,7 +96,7 @@ pub(crate) fn end_by(number: i32) -> ExitCode {
     ExitCode::from(u8::try_from(128 + number).unwrap_or(1))
 }
 
-/// Ends as the program did.
+/// Ends this process like the program.
 pub(crate) fn end_as(status: ExitStatus) -> ExitCode {
     match (status.code(), status.signal()) {
         (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(1)),

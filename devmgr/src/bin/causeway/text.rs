@@ -1,13 +1,13 @@
-//! For people: tables, durations, sizes, moments.
+//! Text for people: tables, durations, sizes, times.
 //!
-//! Invariant: what others say of themselves reaches no terminal but as printable characters.
+//! Invariant: text from others reaches the terminal as printable characters only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use crate::json::{NodeShare, Unit};
 
-/// A word as a shell reads it as one.
+/// Quotes a word for a shell.
 pub(crate) fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:@/+,=".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
@@ -16,21 +16,21 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-/// Columns as wide as what is in them; the last as wide as it likes.
+/// A table. Columns are as wide as their widest cell.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// With these headings.
+    /// An empty table with these headings.
     pub(crate) fn new<const N: usize>(headings: [&str; N]) -> Table {
         Table {
             rows: vec![headings.map(str::to_owned).to_vec()],
         }
     }
 
-    /// Adds a row below the others.
+    /// Adds a row at the end.
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows
             .push(cells.iter().map(|cell| printable(cell)).collect());
@@ -56,7 +56,8 @@ impl std::fmt::Display for Table {
     }
 }
 
-/// `node1: 0.0 Big GPU, 0.1#2 Small GPU; node2: …`: platform and device, the share of it, and its name.
+/// Formats shares: `node1: 0.0 Big GPU, 0.1#2 Small GPU; node2: …`, with platform, device, share and
+/// name.
 pub(crate) fn shares(nodes: &[NodeShare], names: &NodeNames) -> String {
     let unit = |unit: &Unit| {
         let share = match unit.share {
@@ -75,12 +76,12 @@ pub(crate) fn shares(nodes: &[NodeShare], names: &NodeNames) -> String {
     nodes.join("; ")
 }
 
-/// How nodes are told apart: by their names, and of those that have one name by the beginnings of their ids too.
+/// Distinguishes nodes: by name, and several nodes of one name by the beginnings of their ids as well.
 #[derive(Debug)]
 pub(crate) struct NodeNames(BTreeMap<String, BTreeSet<String>>);
 
 impl NodeNames {
-    /// All that may be meant: ids, as `json` has them, and names.
+    /// All nodes that can occur, with ids in the form of `json`, and names.
     pub(crate) fn of<'a>(nodes: impl IntoIterator<Item = (String, &'a str)>) -> NodeNames {
         let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (id, name) in nodes {
@@ -89,7 +90,7 @@ impl NodeNames {
         NodeNames(names)
     }
 
-    /// The nodes of these leases.
+    /// The nodes of these shares.
     pub(crate) fn of_shares<'a>(shares: impl IntoIterator<Item = &'a NodeShare>) -> NodeNames {
         let named = shares
             .into_iter()
@@ -101,18 +102,18 @@ impl NodeNames {
         self.0.get(name).is_some_and(|ids| ids.len() > 1)
     }
 
-    /// For people.
+    /// A node's name for people.
     pub(crate) fn label(&self, id: &str, name: &str) -> String {
         let begins = id.get(..8).unwrap_or(id);
         match self.is_shared(name) {
-            // Of one that was forgotten no name is known.
+            // A node that was forgotten has no name.
             _ if name.is_empty() => begins.to_owned(),
             true => format!("{name} {begins}"),
             false => name.to_owned(),
         }
     }
 
-    /// As the verbs take it.
+    /// A node's name or id, as the verbs take it.
     pub(crate) fn exact(&self, id: &str, name: &str) -> String {
         match self.is_shared(name) {
             true => id.to_owned(),
@@ -120,14 +121,14 @@ impl NodeNames {
         }
     }
 
-    /// Names of several nodes, and of how many.
+    /// Names that several nodes have, with the number of nodes.
     pub(crate) fn shared(&self) -> impl Iterator<Item = (&str, usize)> {
         let all = self.0.iter().map(|(name, ids)| (name.as_str(), ids.len()));
         all.filter(|(_, count)| *count > 1)
     }
 }
 
-/// How a node is.
+/// A node's state for people.
 pub(crate) fn node_state(connected: bool, draining: bool, stopping: bool) -> &'static str {
     match (connected, draining, stopping) {
         (true, _, true) => "stopping",
@@ -150,7 +151,7 @@ pub(crate) fn duration(milliseconds: u64) -> String {
     }
 }
 
-/// A size, in the largest unit of which there is one.
+/// A size, in the largest unit that fits.
 pub(crate) fn bytes(size: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let mut last = None;
@@ -165,7 +166,7 @@ pub(crate) fn bytes(size: u64) -> String {
     last.unwrap_or_else(|| format!("{size} bytes"))
 }
 
-/// A count, in thousands or more where it has them.
+/// A count, in thousands or larger units if it is large.
 pub(crate) fn count(count: u64) -> String {
     let units = [" T", " G", " M", " k"];
     let steps = [1e12, 1e9, 1e6, 1e3];
@@ -177,9 +178,9 @@ pub(crate) fn count(count: u64) -> String {
     )
 }
 
-/// A moment of Unix time, by RFC 3339.
+/// A Unix time in RFC 3339 form.
 pub(crate) fn moment(unix_ms: u64) -> String {
-    /// From the year 10000 on, which the form does not have.
+    /// The year 10000, for which RFC 3339 has no form.
     const TOO_FAR: Duration = Duration::from_secs(253_402_300_800);
     let since = Duration::from_millis(unix_ms);
     if since >= TOO_FAR {
@@ -189,13 +190,13 @@ pub(crate) fn moment(unix_ms: u64) -> String {
     humantime::format_rfc3339_seconds(moment).to_string()
 }
 
-/// What somebody said, without what would command a terminal.
+/// Text from others, without control characters.
 pub(crate) fn printable(said: &str) -> String {
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     said.chars().map(shown).collect()
 }
 
-/// The same of several lines.
+/// Several lines from others, without other control characters.
 pub(crate) fn printable_lines(said: &str) -> String {
     let lines: Vec<String> = said.lines().map(printable).collect();
     lines.join("\n")

@@ -1,7 +1,8 @@
-//! `causeway tokens`: what users show to the device manager who have no certificate.
+//! `causeway tokens`: the credentials of users without a certificate.
 //!
-//! The manager keeps a digest only, so a token is printed once, when it is made: on standard output with nothing
-//! beside it, or into a file that nobody else can read. Invariant: it is nowhere else, in no argument and in no error.
+//! The manager keeps only a digest, so a token is shown once, when it is created. It is printed alone on
+//! standard output, or written to a file that only its owner can read. Invariant: the token is in no
+//! argument and in no error message.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -20,7 +21,7 @@ use crate::new_file::{NewFile, SECRET};
 use crate::say::say;
 use crate::text::{Table, moment, printable};
 
-/// What `tokens` takes.
+/// Arguments of `tokens`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -29,29 +30,29 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Make a token and print it, this once
+    /// Create a token and print it; it is shown only once
     Create {
-        /// Whose; left out: your own
+        /// The token's user [default: you]
         user: Option<String>,
-        /// What to call it
+        /// A name for the token
         #[arg(long, default_value = "", hide_default_value = true)]
         label: String,
-        /// How long it counts, such as 90d or 12h; left out: until it is revoked
+        /// Validity, such as 90d or 12h [default: until it is revoked]
         #[arg(long, value_name = "TIME", value_parser = time)]
         expires: Option<Duration>,
-        /// Write it into this new file, which nobody else can read, instead of printing it
+        /// Write the token to this new file, which only you can read, instead of printing it
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Show tokens by their ids, never themselves: your own, all of them for administrators (the default)
+    /// Show your tokens by their ids; administrators see all (the default)
     List {
-        /// Only this user's
+        /// Show the tokens of this user only
         #[arg(long)]
         user: Option<String>,
     },
-    /// Make a token count no more
+    /// Revoke tokens
     Revoke {
-        /// Its id, as `tokens list` shows it, or as much of the beginning as tells it apart (may be several)
+        /// The tokens' ids from `tokens list`, or unambiguous prefixes
         #[arg(required = true, value_name = "ID")]
         ids: Vec<String>,
     },
@@ -84,13 +85,15 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
         What::Revoke { ids } => {
             let revoked = context.with_manager(async |manager| {
                 let known = tokens(manager, None).await?;
-                // First, so that none is revoked where another of them is mistyped.
+                // All ids are looked up first, so that a mistyped one revokes nothing.
                 let meant = ids.iter().map(|said| meant(&known, said));
                 let meant = meant.collect::<Result<Vec<_>, _>>()?;
                 for token in &meant {
                     let token_id = token.id.clone();
                     let request = manager.request(RevokeTokenRequest { token_id });
-                    manager.hear(manager.admin().revoke_token(request)).await?;
+                    manager
+                        .answer_to(manager.admin().revoke_token(request))
+                        .await?;
                 }
                 Ok(meant
                     .into_iter()
@@ -110,60 +113,61 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
 
 fn time(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text);
-    duration.map_err(|_| {
-        "write a length of time such as 90d or 12h; left out, it counts until it is revoked"
-            .to_owned()
-    })
+    duration.map_err(|_| "invalid duration; expected e.g. `90d` or `12h`".to_owned())
 }
 
-/// On the wire, 0 is for ever.
+/// Converts a lifetime for the wire, where 0 means unlimited.
 fn lifetime(of: Duration) -> Result<u64, Failure> {
     let milliseconds = u64::try_from(of.as_millis()).ok().filter(|&ms| ms != 0);
     milliseconds.ok_or_else(|| {
-        Failure::new("--expires is a length of time").cure("such as 90d, 12h or 30min")
+        Failure::new("--expires must be more than 0").cure("such as 90d, 12h or 30min")
     })
 }
 
-/// Of this user; else the caller's own, and all of them for an administrator.
+/// The tokens of this user. Without one, the caller's own, or all of them for an administrator.
 async fn tokens(manager: &Connection, user: Option<String>) -> Result<Vec<Token>, Failure> {
     let user = match user {
         Some(user) => user,
         None => own_or_all(who(manager).await?),
     };
     let request = manager.request(ListTokensRequest { user });
-    let list = manager.hear(manager.admin().list_tokens(request)).await?;
+    let list = manager
+        .answer_to(manager.admin().list_tokens(request))
+        .await?;
     Ok(list.tokens.into_iter().map(Token::from).collect())
 }
 
-/// The one whose id is this, or alone begins so.
+/// The token with this id or unambiguous prefix.
 fn meant<'a>(known: &'a [Token], said: &str) -> Result<&'a Token, Failure> {
     let mut begin = known
         .iter()
         .filter(|of| !said.is_empty() && of.id.starts_with(said));
     match (begin.next(), begin.next()) {
         (Some(token), None) => Ok(token),
-        (None, _) => Err(Failure::new(format!("there is no such token: {said}"))
+        (None, _) => Err(Failure::new(format!("unknown token: {said}"))
             .cure("causeway tokens list shows those that there are")),
         _ => Err(
             Failure::new(format!("several tokens' ids begin with {said}"))
-                .cure("write more of it; causeway tokens list shows them"),
+                .cure("give a longer prefix; causeway tokens list shows the ids"),
         ),
     }
 }
 
-/// As whom the manager knows the caller.
+/// The caller's identity at the manager.
 pub(crate) async fn who(manager: &Connection) -> Result<ManagerInfo, Failure> {
     let request = manager.request(GetManagerRequest {});
-    manager.hear(manager.admin().get_manager(request)).await
+    manager
+        .answer_to(manager.admin().get_manager(request))
+        .await
 }
 
-/// Nobody in particular: all.
+/// The user name to list tokens of; empty means all.
 fn own_or_all(who: ManagerInfo) -> String {
     if who.admin { String::new() } else { who.user }
 }
 
 fn create(context: &Context, mut request: CreateTokenRequest, out: Option<&Path>) -> Outcome {
-    // First, so that no token is made that nobody gets.
+    // The file is created first, so that no token is created that cannot be saved.
     let file = out.map(|path| NewFile::create(path.to_owned(), SECRET));
     let file = file.transpose()?;
     let (made, user) = context.with_manager(async |manager| {
@@ -172,7 +176,9 @@ fn create(context: &Context, mut request: CreateTokenRequest, out: Option<&Path>
         }
         let user = request.user.clone();
         let request = manager.request(request);
-        let made = manager.hear(manager.admin().create_token(request)).await?;
+        let made = manager
+            .answer_to(manager.admin().create_token(request))
+            .await?;
         Ok((made, user))
     })?;
     let token = Secret::new(made.token + "\n");

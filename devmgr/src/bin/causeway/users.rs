@@ -1,7 +1,7 @@
-//! `causeway users`: whom the device manager knows, and what each of them may do.
+//! `causeway users`: the device manager's users and their permissions.
 //!
-//! What it is not: it makes no token and no certificate (`tokens`, `certs`). A user who shows a certificate needs
-//! not be here; he may then what everyone may.
+//! This verb makes no tokens and no certificates (`tokens` and `certs` do). A user with a certificate
+//! need not be listed here; then they have no special permissions.
 
 use causeway_proto::manager::{DeleteUserRequest, ListUsersRequest, User as UserWord};
 use clap::{Subcommand, ValueEnum};
@@ -12,7 +12,7 @@ use crate::failure::{Failure, Outcome};
 use crate::json::{Removed, User};
 use crate::text::{Table, quoted};
 
-/// What `users` takes.
+/// Arguments of `users`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -25,42 +25,42 @@ enum What {
     List,
     /// Add a user, who can then be given tokens
     Add {
-        /// As his certificate or token will say it
+        /// The user's name, as in their certificate
         name: String,
-        /// A group whose quota he shares (may be given several times)
+        /// A group whose quota the user shares; may be repeated
         #[arg(long = "group", value_name = "GROUP")]
         groups: Vec<String>,
-        /// May do everything
+        /// Make the user an administrator
         #[arg(long)]
         admin: bool,
-        /// Is a node: may join the device manager, and nothing else
+        /// Make the user a node, which may join the device manager and nothing else
         #[arg(long, conflicts_with = "admin")]
         node: bool,
     },
-    /// Remove a user: his tokens are revoked, his leases end
+    /// Remove a user, revoke their tokens and end their leases
     Remove {
         /// The user
         name: String,
     },
-    /// Set the groups whose quotas a user shares; none: takes him out of all
+    /// Set the groups whose quotas a user shares; without any, the user leaves all groups
     Groups {
         /// The user
         name: String,
-        /// All groups that he is in from now on
+        /// All groups of the user
         groups: Vec<String>,
     },
-    /// Say whether a user may do everything
+    /// Set whether a user is an administrator
     Admin {
         /// The user
         name: String,
-        /// Whether he may
+        /// Whether the user is an administrator
         is: YesNo,
     },
-    /// Say whether a user is a node: one joins the device manager, and does nothing else
+    /// Set whether a user is a node, which joins the device manager and does nothing else
     Node {
         /// The user
         name: String,
-        /// Whether it is
+        /// Whether the user is a node
         is: YesNo,
     },
 }
@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
             let user = context.with_manager(async |manager| add(manager, user).await)?;
             context.print(&User::from(user), |user| {
                 format!(
-                    "{} is there. Next: causeway tokens create {name}, or causeway certs {} {name}\n",
+                    "user {} was added. Next: causeway tokens create {name}, or causeway certs {} {name}\n",
                     user.name,
                     if user.node { "node" } else { "client" },
                     name = quoted(&user.name),
@@ -104,11 +104,13 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
             let request = DeleteUserRequest { name: name.clone() };
             context.with_manager(async |manager| {
                 let request = manager.request(request);
-                manager.hear(manager.admin().delete_user(request)).await
+                manager
+                    .answer_to(manager.admin().delete_user(request))
+                    .await
             })?;
             let removed = vec![name.clone()];
             context.print(&Removed { removed }, |_| {
-                format!("{name} is removed; the tokens are revoked, the leases end\n")
+                format!("user {name} was removed; their tokens are revoked and their leases end\n")
             })
         }
         What::Groups { name, groups } => change(context, name, |user| {
@@ -116,6 +118,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
         }),
         What::Admin { name, is } => change(context, name, |user| {
             user.admin = *is == YesNo::Yes;
+            // A user is an administrator or a node, never both.
             user.node &= !user.admin;
         }),
         What::Node { name, is } => change(context, name, |user| {
@@ -125,16 +128,18 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     }
 }
 
-/// All users.
+/// Lists all users.
 pub(crate) async fn users(manager: &Connection) -> Result<Vec<UserWord>, Failure> {
     let request = manager.request(ListUsersRequest {});
-    let list = manager.hear(manager.admin().list_users(request)).await?;
+    let list = manager
+        .answer_to(manager.admin().list_users(request))
+        .await?;
     Ok(list.users)
 }
 
 async fn put(manager: &Connection, user: UserWord) -> Result<UserWord, Failure> {
     let request = manager.request(user.clone());
-    manager.hear(manager.admin().put_user(request)).await?;
+    manager.answer_to(manager.admin().put_user(request)).await?;
     Ok(user)
 }
 
@@ -143,7 +148,8 @@ async fn add(manager: &Connection, user: UserWord) -> Result<UserWord, Failure> 
     if known.iter().any(|known| known.name == user.name) {
         return Err(
             Failure::new(format!("there is a user {} already", user.name)).cure(format!(
-                "causeway users groups {0} …, causeway users admin {0} … or causeway users node {0} … changes what he is",
+                "change the user with causeway users groups {0} …, causeway users admin {0} … or causeway users node \
+                 {0} …",
                 user.name
             )),
         );
@@ -151,7 +157,7 @@ async fn add(manager: &Connection, user: UserWord) -> Result<UserWord, Failure> 
     put(manager, user).await
 }
 
-/// Changes one who is there.
+/// Changes an existing user.
 fn change(context: &Context, name: &str, how: impl FnOnce(&mut UserWord)) -> Outcome {
     let user = context.with_manager(async |manager| {
         let mut known = users(manager).await?.into_iter();

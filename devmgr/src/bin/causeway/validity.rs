@@ -1,7 +1,7 @@
-//! Until when certificates hold: those of files that the configuration names.
+//! The validity of the certificates in files that the configuration names.
 //!
-//! What it is not: it believes nothing; whether a certificate is the right one, TLS says. Invariant: a file that cannot be
-//! read says nothing here, for those who use it say what is wrong with it.
+//! This module verifies nothing; TLS does. Invariant: a file that cannot be read has no validity here.
+//! Its users report the error.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -11,27 +11,28 @@ use x509_parser::pem::Pem;
 use crate::failure::Failure;
 use crate::text::moment;
 
-/// Which certificate of a file counts.
+/// The certificate of a file that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
-    /// The first: whose file it is.
+    /// The first one: the owner's own.
     Owner,
-    /// The one that holds for longest: others may be there until all have the new one.
+    /// The one that is valid for longest: a file of CAs may contain old ones until all nodes have the new
+    /// one.
     Authorities,
 }
 
-/// How long one is good for.
+/// The validity of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Validity {
-    /// Until then, in milliseconds since 1970.
+    /// Valid until this time, in milliseconds since 1970.
     Until(u64),
-    /// For less than [`SOON`].
+    /// Valid for less than [`SOON`], until this time.
     Soon(u64),
-    /// It was until then.
+    /// Expired at this time.
     Over(u64),
 }
 
-/// In time to get another.
+/// Remaining validity below which a certificate should be renewed.
 pub(crate) const SOON: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 impl Validity {
@@ -48,28 +49,27 @@ impl Validity {
     }
 }
 
-/// Of a certificate that the other side refuses, because it is too old.
+/// The failure for a client certificate that the manager refuses as expired.
 pub(crate) fn refused(path: &Path) -> Failure {
     let when = match of_file(path, Of::Owner) {
         Some(Validity::Over(at)) => format!("has expired on {}", moment(at)),
-        // By the other side's clock.
-        _ => {
-            "has expired, the other side says: see whether the clocks of both are right".to_owned()
-        }
+        // The certificate has expired by the manager's clock only.
+        _ => "has expired according to the manager: check the clocks of both machines".to_owned(),
     };
     let failure = Failure::new(format!("your certificate ({}) {when}", path.display()));
     failure.cure(RENEW)
 }
 
-/// Whether one's own is.
+/// Whether the first certificate of a file has expired.
 pub(crate) fn is_over(path: &Path) -> bool {
     matches!(of_file(path, Of::Owner), Some(Validity::Over(_)))
 }
 
-/// What to do about one that is over.
-pub(crate) const RENEW: &str = "get a new one of whom keeps the CA: causeway certs client NAME (causeway certs node NAME for a node)";
+/// The cure for an expired certificate.
+pub(crate) const RENEW: &str = "ask the CA's administrator for a new one: causeway certs client NAME (causeway certs \
+                                node NAME for a node)";
 
-/// What the file's certificates say; `None` if nothing can be read of them.
+/// The validity of a file's certificates. `None`: the file has no readable certificate.
 pub(crate) fn of_file(path: &Path, of: Of) -> Option<Validity> {
     let text = std::fs::read(path).ok()?;
     let mut ends = Pem::iter_from_buffer(&text)

@@ -1,4 +1,4 @@
-//! What must hold after every step, and what must hold in the end.
+//! Invariants that hold after every step, and the final state that every run must reach.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,8 @@ use crate::inventory::{Level, Manner, Unit};
 use crate::policy::Subject;
 
 impl World {
-    /// What is said of a request beforehand is what comes of it if it is made at once and does not wait.
+    /// Checks that `consider` predicts the answer to the same request if it is made at once and does not
+    /// wait.
     pub(super) fn check_considered(&self, new: &NewRequest) {
         let mut manager = self.manager.clone();
         manager.handle(self.time, Event::Tick);
@@ -38,7 +39,8 @@ impl World {
                 assert_eq!(units, offered);
             }
             (Err(why), Some(Outcome::Refused(said))) => assert_eq!(why, *said),
-            // Nodes that have not come yet may have what fits; and what is just being given back is worth a moment.
+            // Nodes that have not joined yet may have fitting devices, and units that are being released
+            // are worth a moment.
             (Err(_), Some(Outcome::Waiting { .. })) => {
                 assert!(manager.settling || !manager.ending.is_empty());
             }
@@ -46,8 +48,9 @@ impl World {
         }
     }
 
-    /// No unit in two leases: in the manager's books, in the clients' eyes, and on the nodes (which check
-    /// each grant). Quotas are kept; the books agree with themselves and the store.
+    /// Checks that no unit is in two leases: in the manager's state, for the clients, and on the nodes
+    /// (which check each grant). Checks that quotas are kept, and that the manager's state agrees with
+    /// itself and with the store.
     pub(super) fn check(&self) {
         self.check_units();
         self.check_hopeless();
@@ -104,7 +107,8 @@ impl World {
         }
     }
 
-    /// Who waits for devices that nobody knows does so for a bounded time, and stands for nobody.
+    /// Checks that a request for unknown devices waits for a bounded time only, and takes no turn for its
+    /// user.
     fn check_hopeless(&self) {
         let manager = &self.manager;
         for (place, until) in &manager.hopeless {
@@ -209,7 +213,7 @@ impl World {
         }
     }
 
-    /// Everything heals, and everyone gives back what he has: then all is free, for ever.
+    /// Heals all faults and releases all leases, then checks that everything is free and stays free.
     pub(super) fn check_in_the_end(mut self) {
         self.crash = None;
         for at in 0..self.nodes.len() {

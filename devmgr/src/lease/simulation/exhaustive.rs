@@ -1,9 +1,10 @@
-//! Every order of a few things that can happen, in a cluster of one or two devices.
+//! Every order of a few moves, in a cluster of one or two devices.
 //!
-//! A breadth-first search with the visited states remembered by their hash. Where the random test goes
-//! far and sees little of what is near, this goes near and sees all: each message delivered, lost or
-//! repeated, each connection broken, each process killed, at each moment. It is our own and not a crate
-//! because the world is a value with a hash already, and the search is a page.
+//! A breadth-first search that remembers visited states by their hash. The random test runs long and
+//! covers little of what is near the start. This search stays near the start and covers all of it. At
+//! each moment each message is delivered, lost or repeated, each connection broken, and each process
+//! killed. The search needs no crate, because the simulated world is a value with a hash already, and the
+//! search is short.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,7 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::random::device;
 use super::*;
 
-/// What can happen next.
+/// A possible next step.
 #[derive(Clone, Copy, Debug)]
 enum Move {
     Request(u8),
@@ -19,7 +20,7 @@ enum Move {
     Release(u8),
     ToNode(usize),
     ToManager(usize),
-    /// The rest are faults, of which a path has a few.
+    /// The moves from here to `Crash` are faults; each path has a limited number of them.
     Drop(usize, bool),
     Repeat(usize, bool),
     Lose(usize),
@@ -27,13 +28,13 @@ enum Move {
     Reboot(usize),
     Restart,
     Crash(bool),
-    /// Until the machine wants to be woken.
+    /// Advances the time to the manager's next deadline.
     Wake,
 }
 
-/// A world and what may still happen to it.
+/// A world, with the numbers of faults and wakes that may still happen to it.
 #[derive(Clone, Hash)]
-struct State {
+struct ExploredState {
     world: World,
     faults: u8,
     wakes: u8,
@@ -47,7 +48,7 @@ fn user(which: u8) -> UserName {
     format!("u{which}").as_str().into()
 }
 
-impl State {
+impl ExploredState {
     fn moves(&self) -> Vec<Move> {
         let mut moves = Vec::new();
         for which in 0..2 {
@@ -154,12 +155,12 @@ impl State {
     }
 }
 
-/// Looks at every state up to `depth` moves away, each of which passes the world's checks; of one in
-/// `every`, that all is free in the end. How many there were.
+/// Checks every state up to `depth` moves away. For one state in `every`, also checks that all is free in
+/// the end. Returns the number of states.
 fn search(nodes: usize, depth: usize, faults: u8, every: u64) -> usize {
     let devices = vec![vec![device(0, true, 8, 1)]; nodes];
     let world = World::new(&devices, Rows::default());
-    let start = State {
+    let start = ExploredState {
         world,
         faults,
         wakes: 2,
@@ -194,7 +195,7 @@ fn every_order_of_a_few_moves_keeps_the_rules() {
     assert!(one > 1000 && two > 1000, "{one}, {two}");
 }
 
-/// The same further out: minutes in a release build.
+/// The same search with more moves: minutes in a release build.
 #[test]
 #[ignore = "for a release build: cargo test --release -p causeway-devmgr --lib -- --ignored further"]
 fn further_out_every_order_keeps_the_rules() {

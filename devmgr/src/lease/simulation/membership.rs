@@ -1,4 +1,4 @@
-//! Nodes that come, go, and are forgotten.
+//! Tests of nodes that join, leave, and are forgotten.
 
 use super::scenarios::gpus;
 use super::*;
@@ -14,7 +14,7 @@ impl World {
         self.manager.nodes().any(|of| of.node == self.id(at))
     }
 
-    /// An administrator has a node forgotten, which comes to pass exactly if it is allowed.
+    /// Lets an administrator forget a node, and checks that this succeeds exactly if it is allowed.
     pub(super) fn forget(&mut self, node: NodeId, force: bool) {
         self.event(Event::Tick);
         let allowed = self.manager.may_forget(node, force);
@@ -24,7 +24,7 @@ impl World {
         assert_eq!(known(self), before && allowed.is_err(), "{allowed:?}");
     }
 
-    /// A client asks again for what waits, after a restart of the manager.
+    /// Makes a waiting request again, as a client does after a restart of the manager.
     fn come_back(&mut self, lease: LeaseId, user: u8, shape: &str) {
         let mut again = self.new_request(user, shape);
         self.users.remove(&again.lease);
@@ -85,7 +85,7 @@ fn a_lost_node_is_forgotten_after_a_week_over_restarts() {
     world.pass(Span::seconds(2 * DAY));
     assert!(world.knows(0) && !world.knows(1));
     assert!(world.store.nodes.len() == 1 && world.store.absences.is_empty());
-    // It comes as a new one, and counts from anew.
+    // The node returns as a new one, and its absence is counted from the beginning.
     world.join(1);
     world.deliver_all();
     let both = world.ask(0, "2", None);
@@ -153,7 +153,8 @@ fn who_is_connected_or_may_serve_leases_is_not_forgotten_but_by_force() {
         world.manager.may_forget(node, true),
         Err(NotForgotten::Unknown)
     );
-    // It has served on, and may be granted again only when it does not.
+    // The node has served its lease meanwhile. It gets a new grant only after it has withdrawn the old
+    // one.
     assert_eq!(world.nodes[0].serving.len(), 1);
     world.join(0);
     let next = world.ask(1, "1", None);
@@ -182,7 +183,7 @@ fn when_the_nodes_had_time_to_come_what_does_not_fit_is_refused() {
     assert_eq!(world.told.get(&meanwhile), Some(&Told::Over));
     let after = world.ask_at_once(2, "2");
     assert_eq!(world.told.get(&after), Some(&Told::Over));
-    // What had been taken in before waits on: its nodes may come late.
+    // A request from before the restart goes on waiting: its nodes may join late.
     assert!(world.waiting.contains(&before) && world.holds(both));
 }
 
@@ -196,7 +197,7 @@ fn what_waited_in_vain_before_a_restart_waits_no_longer_than_what_is_asked_for_n
     world.restart();
     world.come_back(in_vain, 1, "2");
     world.come_back(possible, 2, "1");
-    // Nobody knows what the node has that has not come.
+    // The devices of the node that has not joined are unknown.
     world.live(2 * arrival.0 / 1000);
     assert!(world.waiting.contains(&in_vain));
     world.join(0);
@@ -240,7 +241,7 @@ fn a_node_that_is_told_to_end_gets_no_new_lease_and_serves_what_it_has_until_it_
     world.give_back(other);
     world.live(40);
     assert!(world.holds(on_it) && world.waiting.contains(&waiting));
-    // A manager that was away meanwhile hears it with the hello.
+    // A manager that was down meanwhile learns from the hello that the node is stopping.
     world.restart();
     for node in [0, 1] {
         world.join(node);
@@ -269,7 +270,7 @@ fn what_a_node_lets_go_of_before_it_ends_is_over_at_once() {
     assert_eq!(world.manager.may_forget(world.id(0), false), Ok(()));
 }
 
-/// Two nodes of one GPU each, the second of which nobody knows yet.
+/// A cluster of two nodes with one GPU each, the second of which is unknown to the manager.
 fn one_is_to_come() -> World {
     let mut world = gpus(&[1, 1]);
     world.lose(1);
@@ -303,7 +304,7 @@ fn who_waits_for_what_does_not_come_is_refused_when_the_time_is_over() {
     world.pass(Span(1));
     assert_eq!(world.told.get(&early), Some(&Told::Over));
     assert!(world.manager.queue.is_empty() && world.store.waiting.is_empty());
-    // Once there were enough, it waits for as long as it takes.
+    // A request that known devices once fitted waits without limit.
     let known = world.ask(1, "2", None);
     let held = world.ask(2, "1", None);
     world.join(1);
@@ -330,7 +331,9 @@ fn who_waits_is_told_what_is_missing() {
         });
         match told {
             Some(Outcome::Refused(refused)) => refused.to_string(),
-            Some(Outcome::Waiting { lack, .. }) => lack.map_or(String::new(), |of| of.to_string()),
+            Some(Outcome::Waiting { shortfall, .. }) => {
+                shortfall.map_or(String::new(), |of| of.to_string())
+            }
             other => panic!("{other:?}"),
         }
     };
@@ -342,11 +345,11 @@ fn who_waits_is_told_what_is_missing() {
         ("2, TYPE=CPU; 1, TYPE=GPU", "no device has TYPE=CPU"),
         (
             "2; same-node",
-            "those that meet it are not together on one node",
+            "the suitable devices are not together on one node",
         ),
         (
             "2, TYPE=GPU; 2, TYPE=GPU",
-            "those that meet it would have to serve for two at once",
+            "the suitable devices would be needed for two kinds at once",
         ),
     ] {
         assert_eq!(said(&mut world, line, false), format!("{never}{why}"));
@@ -364,7 +367,7 @@ fn who_waits_is_told_what_is_missing() {
     });
     let drained = "2 devices are there, 0 of them are free, 1 is on nodes that are being drained, 2 asked for";
     assert_eq!(said(&mut world, "2", true), drained);
-    // Of those who come first nothing is said: that is the queue.
+    // Requests ahead in the queue are no lack, so nothing is reported.
     assert_eq!(said(&mut world, "1", true), "");
     world.nodes[other].stop();
     world.deliver_all();
@@ -373,7 +376,7 @@ fn who_waits_is_told_what_is_missing() {
     world.lose(other);
     let lost = drained.replace("being drained", "lost");
     let refused = format!(
-        "these devices are not free now: {lost}; ask again, or wait for them (causeway run --wait)"
+        "the requested devices are in use: {lost}; ask again, or wait for them (causeway run --wait)"
     );
     assert_eq!(said(&mut world, "2", false), refused);
 }
@@ -396,7 +399,7 @@ fn what_a_lost_node_has_is_set_aside_for_nobody() {
     let mut world = gpus(&[2, 2]);
     let late = world.ask(0, "1; same-node", Some(Span::seconds(400)));
     let early = world.ask(0, "1; same-node", Some(Span::seconds(300)));
-    // It would be back the soonest, if its node were there.
+    // The third lease ends first, but its node is lost.
     let lost = world.ask(1, "2; same-node", Some(Span::seconds(200)));
     assert!(world.holds(late) && world.holds(early) && world.holds(lost));
     world.lose(1);
@@ -409,7 +412,7 @@ fn what_a_lost_node_has_is_set_aside_for_nobody() {
     assert!(world.holds(large));
 }
 
-/// A node without devices says hello, if the machine has room for it; whether it had.
+/// Joins a node without devices if the manager has room for it, and returns whether it had.
 fn arrive(manager: &mut Manager, number: u32, account: &str) -> bool {
     let node = numbered(number);
     let account = UserName::from(account);
@@ -448,7 +451,8 @@ fn an_account_that_joins_under_ever_new_names_makes_room_by_its_own() {
             node: numbered(1_000_000),
         },
     );
-    // The first stays connected until the end, the second is drained, all others are lost after each other.
+    // The first node stays connected until the end, the second is drained, all others are lost one after
+    // another.
     for number in 1..most {
         assert!(arrive(&mut manager, number, "one"));
         if number == 1 {
@@ -474,7 +478,8 @@ fn an_account_that_joins_under_ever_new_names_makes_room_by_its_own() {
     let knows = |number| known.contains(&numbered(number));
     assert!(knows(0) && knows(1) && knows(1_000_000));
     assert!((2..102).all(|number| !knows(number)) && (102..most + 100).all(knows));
-    // Where none of its own can go it is not taken in; who is known comes back, and another account's are not counted.
+    // If none of the account's nodes can be forgotten, a new one is rejected. Known nodes can still
+    // return, and nodes of another account do not count.
     for number in 102..most + 100 {
         assert!(arrive(&mut manager, number, "one"));
     }

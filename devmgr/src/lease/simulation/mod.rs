@@ -1,8 +1,9 @@
-//! A small cluster around the machine: nodes that keep the nodes' side of the rules, links that lose, delay
-//! and repeat, clients, a store, and a manager that can be killed at any moment.
+//! A simulated cluster around the lease manager, with clients and a store. Nodes follow the nodes' rules;
+//! links lose, delay and repeat messages. The manager can be killed at any moment.
 //!
-//! Invariants that hold after every step are in `checks`; `random` and `exhaustive` drive it;
-//! `scenarios` looks at the order in which requests are served, `membership` at nodes that come, go and are forgotten.
+//! `checks` contains the invariants that hold after every step. `random` and `exhaustive` drive the
+//! simulation. `scenarios` tests the order in which requests are served, `membership` tests nodes that
+//! join, leave and are forgotten.
 
 mod checks;
 mod exhaustive;
@@ -20,7 +21,7 @@ use crate::policy::UserName;
 use node::{SimNode, ToNode};
 use store::Store;
 
-/// Everything.
+/// The complete state of the simulation.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct World {
     pub(super) manager: Manager,
@@ -28,30 +29,30 @@ pub(super) struct World {
     pub(super) time: Time,
     pub(super) wall: Wall,
     pub(super) nodes: Vec<SimNode>,
-    /// What clients know: the leases that they were told of, and how they stand.
+    /// The leases that clients know of, with the last state that they received.
     pub(super) told: BTreeMap<LeaseId, Told>,
-    /// Requests that clients know to wait.
+    /// Requests whose clients were told that they wait.
     pub(super) waiting: BTreeSet<LeaseId>,
     /// Grants that nodes have acknowledged at some time.
     pub(super) acknowledged: BTreeSet<(NodeId, Epoch)>,
     pub(super) users: BTreeMap<LeaseId, UserName>,
-    /// The next step's fate.
+    /// Where the manager crashes in the next step, if it does.
     pub(super) crash: Option<Crash>,
 }
 
-/// What a client was told of a lease last.
+/// The last state of a lease that its client received.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Told {
     Holds(Granted),
     Over,
 }
 
-/// When the manager dies.
+/// The point of a step at which the manager crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Crash {
     /// Before anything is stored.
     BeforeStore,
-    /// After it is stored, before anything is done.
+    /// After the changes are stored, before any action is carried out.
     BeforeActions,
 }
 
@@ -81,7 +82,7 @@ impl World {
         world
     }
 
-    /// The machine hears an event; its step is stored and done, unless it dies.
+    /// Passes an event to the manager, then stores and carries out the step, unless the manager crashes.
     pub(super) fn event(&mut self, event: Event) {
         let step = self.manager.handle(self.time, event);
         match self.crash.take() {
@@ -119,7 +120,7 @@ impl World {
         }
     }
 
-    /// What the client had and what he is told then differ by the node, which is named.
+    /// Checks a reduced lease: the client's old and new state differ by the named node only.
     fn reduced(&mut self, lease: LeaseId, node: NodeId, outcome: Outcome) {
         let (Outcome::Leased(now) | Outcome::Reserved(now)) = outcome else {
             panic!("{lease:?} goes on, and its client hears {outcome:?}");
@@ -166,7 +167,7 @@ impl World {
         }
     }
 
-    /// The manager is killed and started again; every connection breaks.
+    /// Kills the manager and starts it again. Every connection breaks.
     pub(super) fn restart(&mut self) {
         let calendar = Calendar {
             time: self.time,
@@ -176,8 +177,8 @@ impl World {
         for node in &mut self.nodes {
             node.break_link();
         }
-        // What the manager decided and could not say any more, clients learn when they renew; until then
-        // it is the nodes that refuse them.
+        // A client learns of a decision that the crash kept from it when it renews the lease. Until then
+        // the nodes refuse its sessions.
         for (lease, told) in &mut self.told {
             match (self.manager.lease(*lease), &mut *told) {
                 (Some(now), Told::Holds(granted)) => {
@@ -189,7 +190,7 @@ impl World {
         self.check();
     }
 
-    /// A node connects.
+    /// Connects a node.
     pub(super) fn join(&mut self, at: usize) {
         if self.nodes[at].link.is_some() {
             return;
@@ -198,7 +199,7 @@ impl World {
         self.event(Event::NodeJoined(joined));
     }
 
-    /// A node's connection breaks.
+    /// Breaks a node's connection.
     pub(super) fn lose(&mut self, at: usize) {
         if self.nodes[at].link.is_some() {
             self.nodes[at].break_link();
@@ -207,20 +208,20 @@ impl World {
         }
     }
 
-    /// A node reads its next message.
+    /// Delivers the next message to a node.
     pub(super) fn deliver_to_node(&mut self, at: usize) -> bool {
         let (time, node) = (self.time, &mut self.nodes[at]);
         let id = node.id;
         let Some(message) = node.link.as_mut().and_then(|of| of.to_node.pop_front()) else {
             return false;
         };
-        if let Some(epoch) = node.hear(message, time) {
+        if let Some(epoch) = node.on_message(message, time) {
             self.acknowledged.insert((id, epoch));
         }
         true
     }
 
-    /// The manager reads a node's next message.
+    /// Delivers a node's next message to the manager.
     pub(super) fn deliver_to_manager(&mut self, at: usize) -> bool {
         let link = self.nodes[at].link.as_mut();
         let Some(event) = link.and_then(|of| of.to_manager.pop_front()) else {
@@ -230,7 +231,7 @@ impl World {
         true
     }
 
-    /// The next message of a link is lost; a welcome only with its link.
+    /// Loses the next message of a link. A welcome is lost only together with its link.
     pub(super) fn drop_message(&mut self, at: usize, to_manager: bool) {
         let Some(link) = self.nodes[at].link.as_mut() else {
             return;
@@ -242,7 +243,7 @@ impl World {
         }
     }
 
-    /// The next message of a link comes again, behind all others.
+    /// Repeats the next message of a link behind all others.
     pub(super) fn repeat_message(&mut self, at: usize, to_manager: bool) {
         let Some(link) = self.nodes[at].link.as_mut() else {
             return;
@@ -254,7 +255,7 @@ impl World {
         }
     }
 
-    /// Everything under way arrives.
+    /// Delivers all messages in flight.
     pub(super) fn deliver_all(&mut self) {
         let mut moved = true;
         while moved {
@@ -266,7 +267,7 @@ impl World {
         }
     }
 
-    /// Time passes, with every tick that the machine asks for.
+    /// Advances the time, with every tick that the manager asks for.
     pub(super) fn pass(&mut self, span: Span) {
         let end = self.time.after(span);
         while let Some(next) = self.manager.next_deadline().filter(|at| *at <= end) {
@@ -276,7 +277,7 @@ impl World {
         self.move_to(end);
     }
 
-    /// Time passes, and nobody ticks: the manager was stopped.
+    /// Advances the time without ticks, as if the manager was stopped.
     pub(super) fn move_to(&mut self, time: Time) {
         let passed = time.since(self.time);
         self.time = time;

@@ -1,11 +1,11 @@
-//! The nodes' side of the rules.
+//! The nodes' side of the protocol.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::super::*;
 use crate::inventory::{NodeId, OfferedDevice, Unit};
 
-/// What a node is told.
+/// A message from the manager to a node.
 #[derive(Clone, Debug, Hash)]
 pub(super) enum ToNode {
     Welcome(Epoch),
@@ -14,7 +14,7 @@ pub(super) enum ToNode {
     Withdraw(LeaseId, Epoch),
 }
 
-/// A connection, with what is under way.
+/// A connection, with its messages in flight.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Link {
     pub(super) to_node: VecDeque<ToNode>,
@@ -37,17 +37,17 @@ pub(in super::super) struct SimNode {
     pub(super) devices: Vec<OfferedDevice>,
     pub(super) link: Option<Link>,
     pub(super) serving: BTreeMap<Epoch, Served>,
-    /// It was told to take no new grant.
+    /// Whether the node was told to take no new grants.
     pub(super) draining: bool,
-    /// It was told to end.
+    /// Whether the node was told to shut down.
     pub(super) stopping: bool,
-    /// Grants up to here are void.
+    /// Grants up to this epoch are void unless the node serves them.
     fence: Epoch,
-    /// Withdrawn ones.
+    /// Grants that were withdrawn.
     void: BTreeSet<Epoch>,
-    /// Messages of earlier connections that still come.
+    /// Messages of earlier connections that still arrive.
     late: Vec<ToNode>,
-    /// When the manager was there last.
+    /// When the node was last connected to the manager.
     heard: Time,
     autonomy: Span,
 }
@@ -88,7 +88,7 @@ impl SimNode {
         }
     }
 
-    /// What it says when it has other devices, or is reached elsewhere.
+    /// The event for changed devices or addresses.
     pub(super) fn changed(&self) -> Event {
         Event::NodeChanged {
             node: self.id,
@@ -99,14 +99,14 @@ impl SimNode {
 
     pub(super) fn break_link(&mut self) {
         if let Some(link) = self.link.take() {
-            // What is of the connection itself ends with it.
+            // Messages that concern the connection itself end with it.
             let of_link = |of: &ToNode| matches!(of, ToNode::Welcome(_) | ToNode::Drain(_));
             let grants = link.to_node.into_iter();
             self.late.extend(grants.filter(|of| !of_link(of)));
         }
     }
 
-    /// The daemon is started anew.
+    /// Restarts the daemon, which loses its grants.
     pub(super) fn reboot(&mut self) {
         self.serving.clear();
         self.void.clear();
@@ -114,21 +114,21 @@ impl SimNode {
         self.fence = Epoch(0);
     }
 
-    /// It is told to end.
+    /// Tells the node to shut down.
     pub(super) fn stop(&mut self) {
         self.stopping = true;
-        self.say(Event::NodeStopping { node: self.id });
+        self.report(Event::NodeStopping { node: self.id });
     }
 
-    /// It lets go of what it has, and then leaves.
+    /// Withdraws all grants, as a node does before it disconnects.
     pub(super) fn let_go(&mut self) {
         for (epoch, of) in std::mem::take(&mut self.serving) {
             self.void.insert(epoch);
-            self.say(Event::Withdrawn(self.word(of.lease, epoch)));
+            self.report(Event::Withdrawn(self.word(of.lease, epoch)));
         }
     }
 
-    fn say(&mut self, event: Event) {
+    fn report(&mut self, event: Event) {
         if let Some(link) = &mut self.link {
             link.to_manager.push_back(event);
         }
@@ -142,8 +142,9 @@ impl SimNode {
         }
     }
 
-    /// A message of the manager's; the grant that was acknowledged.
-    pub(super) fn hear(&mut self, message: ToNode, now: Time) -> Option<Epoch> {
+    /// Handles a message from the manager, and returns the epoch of a grant that the node has
+    /// acknowledged.
+    pub(super) fn on_message(&mut self, message: ToNode, now: Time) -> Option<Epoch> {
         match message {
             ToNode::Welcome(fence) => {
                 self.fence = self.fence.max(fence);
@@ -159,7 +160,7 @@ impl SimNode {
             ToNode::Withdraw(lease, epoch) => {
                 self.serving.remove(&epoch);
                 self.void.insert(epoch);
-                self.say(Event::Withdrawn(self.word(lease, epoch)));
+                self.report(Event::Withdrawn(self.word(lease, epoch)));
                 None
             }
             ToNode::Grant(grant) => self.grant(grant, now),
@@ -171,7 +172,7 @@ impl SimNode {
         let again = self.serving.contains_key(&grant.epoch);
         let is_void = grant.epoch <= self.fence || self.void.contains(&grant.epoch);
         if !again && (is_void || self.draining || self.stopping) {
-            self.say(Event::GrantRefused(word));
+            self.report(Event::GrantRefused(word));
             return None;
         }
         let units: Vec<Unit> = grant.units.iter().map(|of| of.unit).collect();
@@ -193,11 +194,11 @@ impl SimNode {
             };
             self.serving.insert(grant.epoch, served);
         }
-        self.say(Event::GrantAcknowledged(word));
+        self.report(Event::GrantAcknowledged(word));
         Some(grant.epoch)
     }
 
-    /// What the node does by its own clock.
+    /// Advances the node's clock, and ends grants whose time is over.
     pub(super) fn time_is(&mut self, now: Time) {
         if self.link.is_some() {
             self.heard = now;
@@ -216,16 +217,16 @@ impl SimNode {
         for (epoch, lease) in ended {
             self.serving.remove(&epoch);
             self.void.insert(epoch);
-            self.say(Event::Withdrawn(self.word(lease, epoch)));
+            self.report(Event::Withdrawn(self.word(lease, epoch)));
         }
     }
 
-    /// Sessions of a grant, as many as these from now on.
+    /// Sets the number of sessions of a grant.
     pub(super) fn use_grant(&mut self, epoch: Epoch, sessions: u32) {
         if let Some(served) = self.serving.get_mut(&epoch) {
             served.sessions = sessions;
             let of = self.word(self.serving[&epoch].lease, epoch);
-            self.say(Event::Sessions {
+            self.report(Event::Sessions {
                 of,
                 count: sessions,
             });

@@ -1,4 +1,4 @@
-//! Random requests, losses, restarts and clock jumps, checked after every step and in the end.
+//! Random requests, losses, restarts and clock jumps, checked after every step and at the end.
 
 use causeway_proto::control::InfoAnswer;
 use proptest::collection::vec;
@@ -8,7 +8,7 @@ use super::*;
 use crate::inventory::{DeviceId, Shares};
 use crate::policy::{Class, Policy, Quota, Subject};
 
-/// Something that happens to the world. Numbers pick among what there is.
+/// A random operation. Its numbers select among the objects that exist.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Request {
@@ -100,7 +100,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Shapes of requests.
+/// Device requests that the operations select from.
 const SHAPES: [&str; 9] = [
     "1",
     "1, TYPE=GPU",
@@ -182,7 +182,7 @@ impl World {
         found.map(|(lease, user)| (*lease, user.clone()))
     }
 
-    /// Like a client: one of those that were made last.
+    /// One of the leases that were requested last, as a client would use.
     fn recent_lease(&self, which: u8) -> Option<(LeaseId, UserName)> {
         let at = self.users.len().checked_sub(1 + usize::from(which) % 6)?;
         let found = self.users.iter().nth(at);
@@ -338,7 +338,7 @@ impl World {
         true
     }
 
-    /// Another user names a lease: he learns nothing and changes nothing.
+    /// Another user names a lease: the manager tells them nothing and changes nothing.
     fn stranger(&mut self, at: u8) -> bool {
         let Some((lease, _)) = self.recent_lease(at) else {
             return true;

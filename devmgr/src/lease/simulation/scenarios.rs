@@ -1,4 +1,5 @@
-//! The order in which requests are served: fairness, back-filling, the bound on waiting, restarts.
+//! Tests of the order in which requests are served: fairness, back-filling, the bound on waiting,
+//! restarts.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,7 +8,7 @@ use super::random::device;
 use super::*;
 use crate::policy::{Policy, Quota, Subject};
 
-/// Nodes of so many GPUs each.
+/// A cluster of nodes with this many GPUs each.
 pub(super) fn gpus(nodes: &[u32]) -> World {
     let devices = |count: &u32| (0..*count).map(|at| device(at, true, 8, 1)).collect();
     let nodes: Vec<Vec<OfferedDevice>> = nodes.iter().map(devices).collect();
@@ -15,7 +16,7 @@ pub(super) fn gpus(nodes: &[u32]) -> World {
 }
 
 impl World {
-    /// A user asks, and everything under way arrives.
+    /// Makes a request that waits, and delivers all messages.
     pub(super) fn ask(&mut self, user: u8, shape: &str, limit: Option<Span>) -> LeaseId {
         let mut new = self.new_request(user, shape);
         new.limit = limit;
@@ -26,7 +27,7 @@ impl World {
         lease
     }
 
-    /// The same of who does not wait.
+    /// Makes a request that does not wait, and delivers all messages.
     pub(super) fn ask_at_once(&mut self, user: u8, shape: &str) -> LeaseId {
         let mut new = self.new_request(user, shape);
         new.wait = false;
@@ -53,7 +54,7 @@ impl World {
         his.filter(|(lease, _)| self.holds(**lease)).count()
     }
 
-    /// Time passes; those who hold something renew it.
+    /// Advances the time while clients renew their leases.
     pub(super) fn live(&mut self, seconds: u64) {
         for _ in 0..seconds.div_ceil(10) {
             self.pass(Span::seconds(10.min(seconds)));
@@ -99,7 +100,7 @@ fn a_request_that_waited_long_gets_units_set_aside() {
     let (one, two) = (world.ask(0, "1", None), world.ask(0, "1", None));
     let large = world.ask(1, "2", None);
     world.give_back(one);
-    // Not yet: small ones pass by.
+    // The patience is not over yet, so a small request passes.
     let passing = world.ask(2, "1", None);
     assert!(world.holds(passing));
     world.live(40);
@@ -136,7 +137,7 @@ fn who_comes_back_while_he_is_offered_something_keeps_his_place_if_nothing_comes
     let waiting = world.ask(1, "1", None);
     let user = world.users[&held].clone();
     world.event(Event::Release { lease: held, user });
-    // The node is told, and says that it is done; what it is to serve then does not reach it.
+    // The node withdraws the lease and reports it. The next grant to this node is lost.
     assert!(world.deliver_to_node(0) && world.deliver_to_manager(0));
     world.event(Event::RequestLost { lease: waiting });
     let mut again = world.new_request(1, "1");
@@ -161,7 +162,7 @@ fn few_requests_of_a_user_that_name_single_devices_may_wait() {
         asked.iter().filter(|lease| refused(world, lease)).count()
     };
     assert_eq!(of_user(&mut world, 1), 4);
-    // Others are as free as before, and he is with what names none.
+    // The limit does not concern other users, nor this user's requests that name no device.
     assert_eq!(of_user(&mut world, 2), 4);
     let plain = world.ask(1, "1", None);
     assert!(!refused(&world, &plain));
@@ -175,7 +176,7 @@ fn the_queue_keeps_its_order_over_a_restart() {
     world.restart();
     world.join(0);
     world.deliver_all();
-    // The second comes back first; its place is behind the first's all the same.
+    // The second client reconnects first. Its place is still behind the first's.
     for at in [1, 0] {
         let mut again = world.new_request(at as u8 + 1, "1");
         world.users.remove(&again.lease);
@@ -205,7 +206,7 @@ fn a_manager_that_was_stopped_ends_no_lease_for_it() {
 fn who_waits_is_refused_only_what_can_never_be() {
     let mut world = gpus(&[2]);
     let impossible = world.ask(0, "3", None);
-    // Such devices may come yet, and do not.
+    // Suitable devices could still join, but none does.
     assert!(world.waiting.contains(&impossible));
     world.live(60);
     assert_eq!(world.told.get(&impossible), Some(&Told::Over));
@@ -215,7 +216,7 @@ fn who_waits_is_refused_only_what_can_never_be() {
     assert!(world.holds(held) && world.waiting.contains(&possible));
 }
 
-/// A request that does not wait, of which nothing has arrived anywhere yet.
+/// Makes a request that does not wait, and delivers no message.
 fn at_once(world: &mut World, user: u8) -> LeaseId {
     let mut new = world.new_request(user, "1");
     (new.wait, new.groups) = (false, Vec::new());
@@ -236,7 +237,8 @@ fn what_is_just_being_given_back_is_worth_a_moment() {
         quota: Some(quota),
     });
     let mut held = world.ask(0, "1", None);
-    // Another user, and one whose own quota has it still: their nodes have not let go yet.
+    // Another user's request, and one whose own quota is still in use: the nodes have not withdrawn the
+    // lease yet.
     for user in [1, 1] {
         let holder = world.users[&held].clone();
         world.event(Event::Release {
@@ -268,7 +270,7 @@ fn what_does_not_come_back_in_a_moment_is_refused() {
     assert_eq!(world.told.get(&next), None);
     world.pass(Span(1));
     assert_eq!(world.told.get(&next), Some(&Told::Over));
-    // Nor is anything left of it.
+    // The refused request leaves nothing behind.
     world.deliver_all();
     let later = world.ask(0, "1", None);
     assert!(world.holds(later));
@@ -302,7 +304,7 @@ fn what_a_lease_has_lost_stays_known_and_is_nobodys() {
         (nodes(granted.units), nodes(granted.lost))
     };
     assert_eq!(stands(&world).1, []);
-    // As long as the node may serve it, it has lost nothing.
+    // The lease has lost nothing as long as the node may still serve it.
     world.lose(1);
     assert_eq!(stands(&world).1, []);
     world.nodes[1].reboot();
@@ -320,7 +322,7 @@ fn what_a_lease_has_lost_stays_known_and_is_nobodys() {
     let next = world.ask(1, "1", None);
     assert!(world.holds(lease) && world.holds(next));
     assert_eq!(stands(&world), reduced);
-    // Of a lease that ends, nodes that let go have been lost by nobody.
+    // Parts that a node withdraws from an ending lease do not count as lost.
     let user = world.users[&lease].clone();
     world.event(Event::Release { lease, user });
     let ending = world.manager.leases().find(|of| of.lease == lease);
@@ -347,7 +349,7 @@ fn a_user_s_queue_has_an_end_and_others_have_theirs() {
     assert!(world.waiting.contains(&next), "there is room again");
 }
 
-/// No lease goes on longer than this in the test of the bound.
+/// The longest time limit of a lease in the test of the bound.
 const LONGEST: u64 = 60;
 
 proptest! {

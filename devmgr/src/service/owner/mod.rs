@@ -1,16 +1,17 @@
-//! The owner of the manager's state: one task; inputs in, actions out.
+//! The owner of the manager's state: one task that takes inputs and carries out actions.
 //!
-//! It takes all inputs that are there, lets the lease machine handle each, writes all their changes in one
-//! transaction ([`writing`]), and only then does what they lead to ([`carrying`]). While that is written it takes
-//! the inputs that come, whose changes are the next transaction's: the busier it gets, the more of them share one.
+//! In each turn the owner takes all inputs that have arrived and lets the lease manager handle each. It
+//! writes all their changes in one transaction ([`writing`]), and carries out the actions only after that
+//! ([`effects`]). During a transaction it handles further inputs, whose changes go into the next one. So
+//! the more inputs arrive, the more of them share a transaction.
 //!
-//! Invariant: nobody is told or sent anything that a crash could undo, and what one lease or one node is told
-//! comes in the order in which it was decided.
+//! Invariant: no message contains anything that a crash could undo. Messages about one lease or to one
+//! node are sent in the order of the decisions.
 
-mod carrying;
-mod judging;
+mod effects;
+mod revalidate;
 mod revoked;
-mod trouble;
+mod store_failure;
 mod work;
 mod writer;
 mod writing;
@@ -28,8 +29,8 @@ use super::book::{Book, Now, Sight};
 use super::certified::Certified;
 use super::gate::{SharedDirectory, wall_now};
 use super::input::{
-    Answer, Ask, ConnectionId, Done, Input, News, NodeLink, NotJoined, Problem, Reply, Unwritten,
-    Watcher, WatcherId, Wish,
+    Answer, Ask, ConnectionId, Done, Input, LeaseCall, News, NodeLink, NotJoined, Problem, Reply,
+    Unwritten, Watcher, WatcherId,
 };
 use super::watching::Counters;
 use super::wire;
@@ -40,28 +41,28 @@ use crate::lease::{
     Action, Calendar, EndReason, Event, Joined, LeaseId, Manager, NewRequest, Outcome, Step, Time,
 };
 use crate::store::{Store, Write};
-use judging::Judging;
+use revalidate::Revalidation;
 use revoked::Revoked;
 use work::{Effect, Meanwhile, Ordered, Work};
 pub(crate) use writer::Writer;
 use writing::Writing;
 
-/// Inputs that share one transaction at most: so that the first of them need not wait for long.
+/// Maximum number of inputs that share one transaction, so that the first of them does not wait for long.
 const AT_ONCE: usize = 1024;
-/// Inputs that wait to be handled; who has more waits.
+/// Length of the input queue; senders wait when it is full.
 pub(crate) const INBOX: usize = 4096;
 
-/// See the module.
+/// The owner of the state. See the module.
 pub(crate) struct Owner {
     manager: Manager,
     clock: Clock,
     book: Book,
-    /// Who is who, as it was decided.
+    /// Users and tokens, as decided.
     directory: Directory,
-    /// The same, as far as it is durable, without what [`trouble`] has made count before.
+    /// Users and tokens, as durable, with the changes that [`store_failure`] has put into effect early.
     shared_directory: SharedDirectory,
     certified: Certified,
-    /// That, in its order.
+    /// The early changes, in their order.
     early: Vec<IdentityChange>,
     key: LeaseKey,
     heartbeat: (Duration, Duration),
@@ -70,12 +71,12 @@ pub(crate) struct Owner {
     writing: Writing,
     counters: Arc<Counters>,
     revoked: Revoked,
-    judging: Judging,
-    /// Nodes that do not read what they are sent.
+    revalidation: Revalidation,
+    /// Nodes whose outbound queue is full, to be disconnected.
     cut_off: Vec<(ConnectionId, NodeId)>,
 }
 
-/// What the owner begins with.
+/// The owner's initial state.
 pub(crate) struct Beginning {
     pub(crate) manager: Manager,
     pub(crate) clock: Clock,
@@ -91,14 +92,15 @@ pub(crate) struct Beginning {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// Whether the manager can do its work.
+/// Whether the manager can store changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Health {
-    /// Why not.
+    /// The cause, if it cannot.
     pub(crate) problem: Option<Problem>,
 }
 
-/// The lease machine's clock: milliseconds since this process began, which no setting of the host's clock moves.
+/// The lease manager's clock: milliseconds since the start of this process. Changes of the host's clock
+/// do not move it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     begin: Instant,
@@ -116,7 +118,7 @@ impl Clock {
         }
     }
 
-    /// The moment of the beginning by both clocks.
+    /// The moment of the start by both clocks.
     pub(crate) fn calendar(&self) -> Calendar {
         self.calendar
     }
@@ -127,7 +129,7 @@ impl Clock {
     }
 
     fn instant(&self, time: Time) -> Instant {
-        // No later than a day: a timer of a thousand years is none.
+        // At most a day ahead, because timers cannot be set arbitrarily far.
         let ahead = time.since(self.now()).0.min(86_400_000);
         Instant::now() + Duration::from_millis(ahead)
     }
@@ -136,7 +138,7 @@ impl Clock {
 impl Owner {
     pub(crate) fn new(beginning: Beginning) -> Owner {
         Owner {
-            judging: Judging::at_start(&beginning.directory),
+            revalidation: Revalidation::at_start(&beginning.directory),
             manager: beginning.manager,
             clock: beginning.clock,
             book: beginning.book,
@@ -155,7 +157,7 @@ impl Owner {
         }
     }
 
-    /// Works until it is told to stop, when what was decided by then is written, or until the store is lost.
+    /// Runs until it is stopped and everything decided is written, or until the store is lost.
     pub(crate) async fn run(
         mut self,
         mut inbox: mpsc::Receiver<Input>,
@@ -164,7 +166,7 @@ impl Owner {
         let mut inputs = Vec::with_capacity(AT_ONCE);
         loop {
             let (wake, has_room) = (self.wake(), self.writing.has_room());
-            // In this order: a transaction that has ended is not late.
+            // In this order, so that a transaction that has ended is not reported as late.
             tokio::select! {
                 biased;
                 ended = self.writing.ended() => self.end_writing(ended),
@@ -177,16 +179,15 @@ impl Owner {
             if self.writing.is_lost() {
                 return;
             }
+            // Before the inputs, so that none is handled with permissions that have ended.
             self.judge_again();
             for input in inputs.drain(..) {
                 self.take(input);
             }
             self.tick();
+            // `send` only collects these nodes, because the loss of a node is an event of its own.
             while let Some((connection, node)) = self.cut_off.pop() {
-                tracing::warn!(
-                    ?node,
-                    "a node does not read what it is sent, and is cut off"
-                );
+                tracing::warn!(?node, "a node does not read its messages; disconnecting it");
                 self.left(connection, node);
             }
             self.begin_to_write();
@@ -199,15 +200,15 @@ impl Owner {
             .manager
             .next_deadline()
             .map(|due| self.clock.instant(due));
-        let judging = self.judging.is_due().then(Instant::now);
+        let revalidation = self.revalidation.is_due().then(Instant::now);
         let due = due.into_iter().chain(self.writing.wake_at());
-        due.chain(judging).min()
+        due.chain(revalidation).min()
     }
 
     fn take(&mut self, input: Input) {
         match input {
             Input::Joined(joined, link, answer) => {
-                // Who joins may have gone meanwhile; then its reader says that it left.
+                // If the caller is gone, its reader will report that the node left.
                 let _ = answer.send(self.joined(joined, link));
             }
             Input::FromNode(connection, node, event) => {
@@ -215,7 +216,7 @@ impl Owner {
                     return;
                 }
                 if let Err(too_much) = self.may_change(node, &event) {
-                    tracing::warn!(?node, %too_much, "a node is cut off");
+                    tracing::warn!(?node, %too_much, "a node exceeds its limits; disconnecting it");
                     self.left(connection, node);
                     return;
                 }
@@ -226,9 +227,10 @@ impl Owner {
             Input::Request(request, client, watcher) => self.request(request, client, watcher),
             Input::Consider(request, answer) => {
                 self.tick();
+                // Due alarms are handled by now, so the answer is that of a request made at this moment.
                 let units = self.manager.consider(request);
                 let shares = units.map(|units| wire::shares(&self.book, &units));
-                // Who asked may have gone meanwhile.
+                // The caller may be gone.
                 drop(answer.send(shares));
             }
             Input::RequestLost(lease, id) => self.request_lost(lease, id),
@@ -280,9 +282,16 @@ impl Owner {
         {
             let is_node = |user: &User| user.node || user.admin;
             if link.caller.admin {
+                // An administrator may join as any node, and the node keeps its account.
                 joined.account = None;
             } else if self.directory.user(known).is_some_and(is_node) {
-                tracing::warn!(node = ?joined.node, %account, %known, "a node is another account's");
+                // Once the earlier account may no longer join, the new one takes the node over.
+                tracing::warn!(
+                    node = ?joined.node,
+                    %account,
+                    %known,
+                    "rejected a node that belongs to another account"
+                );
                 return Err(NotJoined::AnothersNode);
             }
         }
@@ -293,13 +302,14 @@ impl Owner {
         let account = joined.account.as_ref().or(known);
         self.manager
             .may_have(joined.node, account, &joined.devices)?;
+        // The link is registered first, because handling the event sends the welcome to it.
         self.book.connect(&joined, &link);
         self.links.insert(joined.node, link);
         self.handle(Event::NodeJoined(joined));
         Ok(())
     }
 
-    /// Whether a node may have the devices that it says it has now.
+    /// Checks that a node may have the devices that it reports now.
     fn may_change(&self, node: NodeId, event: &Event) -> Result<(), TooMuch> {
         match event {
             Event::NodeChanged { devices, .. } => {
@@ -323,13 +333,13 @@ impl Owner {
         }
     }
 
-    /// Lets the lease machine handle an event of which nobody awaits an answer.
+    /// Passes an event to the lease manager, if no caller waits for an answer.
     fn handle(&mut self, event: Event) {
         let step = self.step(event);
         self.do_later(step, Vec::new());
     }
 
-    /// What an event leads to; what the time leads to comes before it, as a step of its own.
+    /// The step of an event. Alarms that are due are handled before, as a step of their own.
     fn step(&mut self, event: Event) -> Step {
         self.tick();
         self.manager.handle(self.clock.now(), event)
@@ -352,7 +362,7 @@ impl Owner {
 
     fn request(&mut self, mut request: NewRequest, client: Client, watcher: Watcher) {
         if let Some(problem) = self.writing.problem() {
-            watcher.tell(News::NotWritten(Unwritten::NotDone(problem)));
+            watcher.tell(News::NotWritten(Unwritten::ChangeError(problem)));
             return;
         }
         if let Err(not) = self.again(&watcher.caller) {
@@ -360,7 +370,7 @@ impl Owner {
             return;
         }
         Counters::count(&self.counters.requests);
-        // Whoever asks by the id of another's is served as by an id that there is not.
+        // Another user's id is replaced by a new one, so that the caller does not learn that it exists.
         if self.manager.is_anothers(request.lease, &request.user) {
             request.lease = LeaseId(rand::random());
         }
@@ -375,10 +385,10 @@ impl Owner {
         self.do_later(step, effects);
     }
 
-    /// Somebody listens no more to what becomes of his request; another may have come in his place.
+    /// Handles the end of a request's stream, unless another stream has replaced it.
     fn request_lost(&mut self, lease: LeaseId, id: WatcherId) {
         let is_it = |of: &Watcher| of.id == id;
-        // A request by the id of another's has got an id of its own.
+        // A request with another user's id was given a new id.
         let lease = match self.watchers.get(&lease).is_some_and(is_it) {
             true => Some(lease),
             false => self
@@ -394,11 +404,11 @@ impl Owner {
     }
 
     fn ask(&mut self, ask: &Ask, answer: oneshot::Sender<Reply<Answer>>) {
-        // To confirm is to write; the others must go on while nothing can be written.
-        if ask.wish == Wish::Confirm
+        // A confirmation has to be stored. Renewals and releases must work while nothing can be stored.
+        if ask.call == LeaseCall::Confirm
             && let Some(problem) = self.writing.problem()
         {
-            drop(answer.send(Err(Unwritten::NotDone(problem))));
+            drop(answer.send(Err(Unwritten::ChangeError(problem))));
             return;
         }
         let mut step = self.step(ask.event());
@@ -410,11 +420,11 @@ impl Owner {
         self.do_later(step, effects);
     }
 
-    /// While nothing can be written, an order is carried out only if it takes something away.
+    /// While nothing can be stored, accepts an order only if it takes something away.
     fn may_order(&self, takes_away: bool, done: Done) -> Option<Done> {
         match self.writing.problem() {
             Some(problem) if !takes_away => {
-                drop(done.send(Err(Unwritten::NotDone(problem).into())));
+                drop(done.send(Err(Unwritten::ChangeError(problem).into())));
                 None
             }
             _ => Some(done),
@@ -431,7 +441,7 @@ impl Owner {
         self.do_later(step, vec![Effect::Done(ordered)]);
     }
 
-    /// So that its user can be told, also when he asks for it later.
+    /// Remembers the reason of a revocation, so that the user is told it, also later.
     fn remember_revoked(&mut self, lease: LeaseId, reason: Arc<str>) {
         if let Some(user) = self.book.whose(&lease) {
             self.revoked.remember(lease, user.clone(), reason);
@@ -447,6 +457,8 @@ impl Owner {
             Ok(changes) => (changes, Ok(())),
             Err(not) => (Vec::new(), Err(not)),
         };
+        // In effect for further decisions at once. Callers are judged by the shared directory, which
+        // follows when the changes are durable.
         let decided = changes.iter().cloned();
         decided.for_each(|change| self.directory.apply(change));
         let meanwhile = match made {
@@ -465,7 +477,7 @@ impl Owner {
     }
 }
 
-/// The answer to an event about one lease: the first that is told of it.
+/// Removes and returns the answer to an event about one lease: the first `Tell` for it.
 fn take_answer(step: &mut Step, lease: LeaseId) -> Outcome {
     let is_answer =
         |action: &Action| matches!(action, Action::Tell { lease: of, .. } if *of == lease);

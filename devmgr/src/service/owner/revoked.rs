@@ -1,7 +1,7 @@
-//! What administrators said when they took leases back.
+//! The reasons that administrators gave when they revoked leases.
 //!
-//! What it is not: it is not stored; after a restart a user hears that his lease is unknown, as of any that has
-//! ended. Invariant: it has so many at most, the latest ones.
+//! They are not stored: after a restart a revoked lease is unknown, like any other that has ended.
+//! Invariant: at most `MOST` are kept, the latest ones.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use std::sync::Arc;
 use crate::lease::{EndReason, LeaseId};
 use crate::policy::UserName;
 
-/// Leases of which it is known.
+/// Maximum number of leases with a reason.
 const MOST: usize = 1024;
-/// Characters of a reason.
+/// Maximum number of characters of a reason.
 const MAX_REASON: usize = 256;
 
-/// See the module.
+/// The reasons by lease. See the module.
 #[derive(Default)]
 pub(super) struct Revoked {
     said: HashMap<LeaseId, (UserName, Arc<str>)>,
@@ -22,7 +22,7 @@ pub(super) struct Revoked {
 }
 
 impl Revoked {
-    /// A lease of this user's is taken back.
+    /// Remembers the revocation of this user's lease.
     pub(super) fn remember(&mut self, lease: LeaseId, user: UserName, reason: Arc<str>) {
         if self.said.insert(lease, (user, reason)).is_none() {
             self.order.push_back(lease);
@@ -34,12 +34,12 @@ impl Revoked {
         }
     }
 
-    /// Whether it was taken back, and this user's.
+    /// Whether this lease of this user was revoked.
     pub(super) fn was_of(&self, lease: &LeaseId, user: &UserName) -> bool {
         self.said.get(lease).is_some_and(|(of, _)| of == user)
     }
 
-    /// Why a lease has ended, as its user is told.
+    /// The reason for the end of a lease, as its user is told.
     pub(super) fn told(&self, lease: &LeaseId, reason: EndReason) -> String {
         match self.said.get(lease) {
             Some((_, said)) if reason == EndReason::Revoked && !said.is_empty() => {
@@ -66,7 +66,7 @@ mod tests {
         assert!(revoked.was_of(&lease(1), &"ann".into()));
         assert!(!revoked.was_of(&lease(1), &"bob".into()));
         let told = revoked.told(&lease(MOST), EndReason::Revoked);
-        assert_eq!(told, "an administrator revoked it: maintenance");
+        assert_eq!(told, "an administrator revoked the lease: maintenance");
         let other = revoked.told(&lease(MOST), EndReason::Released);
         assert_eq!(other, EndReason::Released.to_string());
         assert_eq!(revoked.said.len(), MOST);

@@ -1,4 +1,4 @@
-//! What is to be done once something is written.
+//! Work that is carried out after its changes are stored.
 
 use tokio::sync::oneshot;
 
@@ -8,69 +8,69 @@ use crate::inventory::NodeId;
 use crate::lease::{Action, Change, LeaseId, Outcome};
 use crate::store::Write;
 
-/// What one input leads to, after its changes are durable.
+/// The effects of one input, to be carried out when its changes are durable.
 pub(super) struct Work {
     pub(super) effects: Vec<Effect>,
 }
 
-/// One thing to be done.
+/// One effect.
 pub(super) enum Effect {
-    /// What the lease machine wants.
+    /// An action of the lease manager.
     Act(Action),
-    /// This stream hears of the request from now on.
+    /// Registers a stream for a request.
     Listen { lease: LeaseId, watcher: Watcher },
-    /// An answer to a question.
+    /// Answers a call about one lease.
     Answer(LeaseId, oneshot::Sender<Reply<Answer>>, Outcome),
-    /// An order was carried out, or why it was not.
+    /// Reports that an order was carried out, or why not.
     Done(Ordered),
 }
 
-/// An order, and what is said to it.
+/// An order and its result.
 pub(super) struct Ordered {
     pub(super) done: Done,
     pub(super) result: Result<(), NotChanged>,
     pub(super) meanwhile: Meanwhile,
 }
 
-/// What becomes of an order while it cannot be written.
+/// The treatment of an order while it cannot be stored.
 pub(super) enum Meanwhile {
-    /// It is done later.
+    /// The order is carried out later.
     Nothing,
-    /// These count at once, and are written later.
+    /// These changes are in effect at once, and are stored later.
     Takes(Vec<IdentityChange>),
-    /// It is of use only to who hears of it, and is undone by this.
+    /// The order is useless to a caller who is not told of it, so this change reverts it.
     TakenBack(IdentityChange),
 }
 
-/// What two works may have in common: they keep their order then.
+/// A subject of work. Works with a common subject keep their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Concern {
     /// A lease or a request.
     Lease(LeaseId),
-    /// What a node is, and its welcome.
+    /// A node's row, and its welcome.
     Node(NodeId),
-    /// Words to a node that come after its welcome. Those of different leases need no order: a unit is granted anew
-    /// only when its node has said that it is free.
+    /// Messages to a node that follow its welcome. Those about different leases need no order: a unit is
+    /// granted again only after its node has reported it free.
     Words(NodeId),
-    /// The epochs that may be used, which are durable before somebody hears of one.
+    /// The range of epochs, which is durable before a message contains one of them.
     Epochs,
 }
 
 impl Work {
-    /// What nothing may pass that waits for one of these, while this is not done.
+    /// The concerns that block later work until this work is done.
     pub(super) fn holds(&self, writes: &[Write]) -> Vec<Concern> {
         let effects = self.effects.iter().flat_map(Effect::holds);
         let writes = writes.iter().filter_map(written);
         effects.flatten().chain(writes).collect()
     }
 
-    /// Whether it has to wait for one of those.
+    /// Whether one of the held concerns blocks this work.
     pub(super) fn waits_for(&self, is_held: impl Fn(&Concern) -> bool) -> bool {
         let awaited = self.effects.iter().flat_map(Effect::waits_for);
         awaited.flatten().any(|concern| is_held(&concern))
     }
 
-    /// Whether somebody is told that all is done which he asked for: that comes after whatever was before it.
+    /// Whether this work answers an order. The answer comes after everything that was decided before.
     pub(super) fn tells_of_all(&self) -> bool {
         let is_order = |effect: &Effect| matches!(effect, Effect::Done(_));
         self.effects.iter().any(is_order)
@@ -104,6 +104,7 @@ impl Effect {
         use Concern::{Epochs, Lease, Node, Words};
         match self {
             Effect::Act(Action::Welcome { node, .. }) => {
+                // The welcome's fence is an epoch, whose bound must be durable.
                 [Some(Node(*node)), Some(Words(*node)), Some(Epochs)]
             }
             Effect::Act(Action::Grant(grant)) => [
@@ -123,7 +124,7 @@ impl Effect {
     }
 }
 
-/// What a change is about, as far as the order of works goes.
+/// The concern of a change.
 fn written(write: &Write) -> Option<Concern> {
     let Write::Lease(change) = write else {
         return None;

@@ -1,7 +1,8 @@
-//! The thread that writes: it may wait for the disk for as long as that takes, and nobody waits for it.
+//! The thread that writes to the store. It may wait for the disk; nothing waits for the thread.
 //!
-//! A thread of its own, and none of the runtime's, because those are waited for at the end: a disk that does not answer
-//! would keep the process. Invariant: the store comes back with every transaction, unless that panicked.
+//! The thread is not one of the runtime's, because the runtime waits for its threads at the end. A disk
+//! that does not answer would keep the process alive. Invariant: the store comes back with every
+//! transaction, unless that panicked.
 
 use std::io;
 use std::sync::mpsc;
@@ -11,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::store::{Store, StoreError, Write};
 
-/// See the module; it ends when this is dropped.
+/// Starts transactions on the thread. The thread ends when the writer is dropped.
 pub(crate) struct Writer {
     jobs: mpsc::Sender<Job>,
 }
@@ -22,7 +23,7 @@ struct Job {
     written: oneshot::Sender<Written>,
 }
 
-/// How a transaction ended, and what was in it.
+/// The result of a transaction, with its changes.
 pub(super) struct Written {
     pub(super) store: Box<dyn Store>,
     pub(super) writes: Vec<Write>,
@@ -30,8 +31,10 @@ pub(super) struct Written {
 }
 
 impl Writer {
+    /// Starts the thread.
+    ///
     /// # Errors
-    /// The system makes no thread.
+    /// The operating system cannot create a thread.
     pub(crate) fn start() -> io::Result<Writer> {
         let (jobs, waiting) = mpsc::channel();
         thread::Builder::new()
@@ -40,7 +43,8 @@ impl Writer {
         Ok(Writer { jobs })
     }
 
-    /// Begins a transaction. Its end is an error if the thread has panicked, in this one or before.
+    /// Begins a transaction. The receiver gets an error if the thread panics in this transaction, or has
+    /// panicked before.
     pub(super) fn write(
         &self,
         store: Box<dyn Store>,
@@ -52,7 +56,7 @@ impl Writer {
             writes,
             written,
         };
-        // A thread that is no more drops the job, and so ends it.
+        // If the thread has ended, the job is dropped, and the receiver gets an error.
         drop(self.jobs.send(job));
         ended
     }
@@ -66,7 +70,7 @@ impl Job {
             written,
         } = self;
         let result = store.apply(&writes);
-        // Whoever has stopped waiting wants nothing of it any more.
+        // The receiver may be gone; then the result is not needed.
         drop(written.send(Written {
             store,
             writes,

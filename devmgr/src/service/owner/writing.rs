@@ -1,13 +1,14 @@
-//! Group commit, and what happens when the store fails.
+//! Group commit, and retries while the store fails.
 //!
-//! One transaction is written at a time, by a thread that may wait for the disk ([`Writer`]). Meanwhile the owner goes
-//! on: what is decided gathers for the next transaction, and what needs no writing is done at once, unless it must not
-//! come before something that waits ([`Concern`]). While the store fails, or a transaction does not end, what was
-//! decided is kept and tried again, in order, and who waits is answered ([`trouble`](super::trouble)); a full disk
-//! costs nobody his lease. A transaction that panics has lost the store: the owner ends with it.
+//! The writer thread ([`Writer`]) runs one transaction at a time. Meanwhile the owner goes on: further
+//! changes gather for the next transaction. Work without changes is carried out at once, unless earlier
+//! work that waits must come first ([`Concern`]). While the store fails, or a transaction does not end,
+//! decided changes are kept and retried in order, and waiting callers are answered
+//! ([`store_failure`](super::store_failure)). So a full disk costs nobody their lease. If a transaction panics, the
+//! store is lost and the owner ends.
 //!
-//! Invariant: the store has been given every change in its order, or will be; works that have a concern in common are
-//! done in their order.
+//! Invariant: the store gets every change, in order. Works with a concern in common are carried out in
+//! their order.
 
 use std::collections::HashSet;
 use std::future::pending;
@@ -27,31 +28,31 @@ use super::{AT_ONCE, Health, Owner};
 use crate::lease::Change;
 use crate::store::{Store, Write};
 
-/// Between two attempts at a store that fails.
+/// Pause between two attempts to write to a failing store.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// A transaction that takes longer has met a disk that does not answer. A slow one takes a second or two to
-/// synchronise; who gives a lease back waits ten for the answer.
+/// Timeout of a transaction, after which the disk is considered unresponsive. A slow disk takes a second
+/// or two to synchronise. A client that releases a lease waits ten seconds for the answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// The state of group commit. See the module.
 pub(super) struct Writing {
     writer: Writer,
-    /// Not here while it writes.
+    /// The store, while no transaction runs.
     store: Option<Box<dyn Store>>,
     under_way: Option<UnderWay>,
-    /// What waits for what is under way.
+    /// Works that wait for the running transaction.
     held: Vec<Held>,
-    /// For the next transaction.
+    /// Changes for the next transaction.
     unwritten: Vec<Write>,
-    /// What waits for that, or for something that is held.
+    /// Works that wait for the next transaction, or for a held work.
     queued: Vec<Held>,
-    /// What `held` and `queued` hold.
+    /// The concerns of all works in `held` and `queued`.
     concerns: HashSet<Concern>,
     failure: Option<Failure>,
     health: watch::Sender<Health>,
 }
 
-/// A transaction.
+/// A running transaction.
 struct UnderWay {
     ended: oneshot::Receiver<Written>,
     late_at: Instant,
@@ -61,7 +62,7 @@ struct UnderWay {
 pub(super) struct Held {
     pub(super) work: Work,
     concerns: Vec<Concern>,
-    /// Whether it waits for changes of its own.
+    /// Whether the work waits for changes of its own.
     writes: bool,
 }
 
@@ -72,11 +73,11 @@ struct Failure {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
-    /// A transaction has failed; when the next is begun.
+    /// A transaction has failed; the next attempt is at this time.
     Failed { retry_at: Instant },
-    /// The one under way does not end.
+    /// The running transaction does not end in time.
     Late,
-    /// It has panicked.
+    /// The transaction has panicked.
     Lost,
 }
 
@@ -99,12 +100,12 @@ impl Writing {
         }
     }
 
-    /// Why nothing can be written at the moment.
+    /// Why nothing can be stored at the moment.
     pub(super) fn problem(&self) -> Option<Problem> {
         self.failure.as_ref().map(|failure| failure.problem.clone())
     }
 
-    /// Whether the store is gone for good.
+    /// Whether the store is lost for good.
     pub(super) fn is_lost(&self) -> bool {
         self.why() == Some(Why::Lost)
     }
@@ -113,7 +114,7 @@ impl Writing {
         self.failure.as_ref().map(|failure| failure.why)
     }
 
-    /// When it has to be looked at again: a store that fails is to be tried again, or a transaction is late.
+    /// When the owner has to check again: a retry is due, or a transaction is late.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         match (&self.under_way, self.why()) {
             (Some(_), Some(Why::Late)) => None,
@@ -123,16 +124,18 @@ impl Writing {
         }
     }
 
-    /// Whether more may gather. While the store fails everything may: leases are to be renewed.
+    /// Whether the owner may take more inputs. While the store fails it always may, so that leases can be
+    /// renewed.
     pub(super) fn has_room(&self) -> bool {
         self.failure.is_some() || self.queued.len() < AT_ONCE
     }
 
-    /// Until the transaction under way has ended; for ever if there is none.
+    /// Waits until the running transaction ends; forever if none runs.
     pub(super) async fn ended(&mut self) -> Ended {
         match &mut self.under_way {
             Some(under_way) => {
                 let ended = (&mut under_way.ended).await;
+                // Only now: the owner polls this in a `select`, which may drop it while it waits.
                 self.under_way = None;
                 Ended(ended)
             }
@@ -140,12 +143,12 @@ impl Writing {
         }
     }
 
-    /// Hands over what is unwritten, if nothing is under way.
+    /// Starts a transaction with all gathered changes, unless one is running.
     fn begin(&mut self) {
         if self.under_way.is_some() || self.unwritten.is_empty() {
             return;
         }
-        // It is there unless it is lost, and then nothing is begun any more.
+        // The store is missing only if it is lost; then no transaction is started any more.
         let Some(store) = self.store.take() else {
             return;
         };
@@ -157,23 +160,23 @@ impl Writing {
         });
     }
 
-    /// Notices that the transaction under way does not end.
+    /// Notices that the running transaction is late.
     fn look_at_time(&mut self) {
         let is_late = |of: &UnderWay| of.late_at <= Instant::now();
         if self.why() != Some(Why::Late) && self.under_way.as_ref().is_some_and(is_late) {
             let seconds = ANSWERS_WITHIN.as_secs();
-            let text = format!("it has not taken what it was given {seconds} s ago");
+            let text = format!("a write has taken longer than {seconds} s");
             self.fail(text, Why::Late);
         }
     }
 
-    /// What waits: for the transaction under way, and for the next one.
+    /// Takes the works that wait for the running transaction, and for the next one.
     pub(super) fn take_waiting(&mut self) -> (Vec<Held>, Vec<Held>) {
         let take = std::mem::take;
         (take(&mut self.held), take(&mut self.queued))
     }
 
-    /// Takes it back; meanwhile nothing has come.
+    /// Returns those works. Nothing may have been added meanwhile.
     pub(super) fn put_back(&mut self, (held, queued): (Vec<Held>, Vec<Held>)) {
         (self.held, self.queued) = (held, queued);
     }
@@ -189,18 +192,19 @@ impl Writing {
         self.unwritten.extend(writes);
     }
 
-    /// Whether it may be done now: it has nothing to write, and comes after nothing that waits.
+    /// Whether a work can be done now: it has no changes, and nothing that waits has to come first.
     fn is_free(&self, writes: &[Write], work: &Work) -> bool {
         let nothing_waits = self.held.is_empty() && self.queued.is_empty();
         writes.is_empty() && (nothing_waits || self.may_pass(work))
     }
 
-    /// Whether nothing that waits has to be done before it.
+    /// Whether nothing that waits has to come before this work.
     fn may_pass(&self, work: &Work) -> bool {
         !work.tells_of_all() && !work.waits_for(|of| self.concerns.contains(of))
     }
 
-    /// Those that may be done now, in their order, after what was held has been.
+    /// Takes the queued works that can be done now, in their order. The held ones must have been done
+    /// before.
     fn freed(&mut self) -> Vec<Work> {
         self.concerns.clear();
         let mut freed = Vec::new();
@@ -218,9 +222,9 @@ impl Writing {
 
     fn fail(&mut self, text: String, why: Why) {
         let problem = Problem(Arc::from(text));
-        // Once for each trouble, however often it is tried.
+        // Logged once per problem, not with every attempt.
         if self.problem().as_ref() != Some(&problem) {
-            tracing::error!(error = %problem.0, "nothing can be written down; nothing is granted until it can");
+            tracing::error!(error = %problem.0, "the store cannot be written; nothing is granted until it can");
         }
         self.health.send_replace(Health {
             problem: Some(problem.clone()),
@@ -236,11 +240,11 @@ impl Writing {
     }
 }
 
-/// How a transaction ended.
+/// The end of a transaction.
 pub(super) struct Ended(Result<Written, RecvError>);
 
 impl Owner {
-    /// To be done when its writes are durable, and after what it must not pass.
+    /// Carries out a work when its changes are durable and earlier works with its concerns are done.
     pub(super) fn push(&mut self, writes: Vec<Write>, work: Work) {
         if self.writing.is_free(&writes, &work) {
             self.carry_out(work);
@@ -249,7 +253,7 @@ impl Owner {
         }
     }
 
-    /// Begins to write what is unwritten, unless something is being written or it is too early to try again.
+    /// Starts a transaction, unless one is running or the next attempt is not due yet.
     pub(super) fn begin_to_write(&mut self) {
         self.writing.look_at_time();
         match self.writing.why() {
@@ -258,6 +262,7 @@ impl Owner {
                 if Instant::now() < retry_at {
                     self.answer_what_waits();
                 } else if self.writing.unwritten.is_empty() {
+                    // Nothing is left to write, so there is nothing to retry.
                     self.written();
                 } else {
                     self.writing.begin();
@@ -267,7 +272,7 @@ impl Owner {
         }
     }
 
-    /// A transaction has ended: does what waited for it.
+    /// Handles the end of a transaction: carries out the works that waited for it, or prepares a retry.
     pub(super) fn end_writing(&mut self, ended: Ended) {
         let (text, why) = match ended.0 {
             Ok(Written {
@@ -284,6 +289,7 @@ impl Owner {
                         return;
                     }
                     Err(error) => {
+                        // The failed changes go first, so that the retry keeps the order.
                         let later = std::mem::replace(&mut self.writing.unwritten, writes);
                         self.writing.unwritten.extend(later);
                         let retry_at = Instant::now() + RETRY_AFTER;
@@ -291,10 +297,11 @@ impl Owner {
                     }
                 }
             }
-            Err(_) => ("its thread has panicked".to_owned(), Why::Lost),
+            Err(_) => ("the writer thread has panicked".to_owned(), Why::Lost),
         };
         Counters::count(&self.counters.failed_commits);
         let writing = &mut self.writing;
+        // Works of the failed transaction wait for the retry, ahead of those that came later.
         let later = std::mem::take(&mut writing.queued);
         writing.queued = std::mem::take(&mut writing.held);
         writing.queued.extend(later);
@@ -302,7 +309,7 @@ impl Owner {
         self.answer_what_waits();
     }
 
-    /// Nothing is under way, and what was is durable.
+    /// Carries out the held works. No transaction is running, and their changes are durable.
     fn written(&mut self) {
         self.writing.recover();
         for held in std::mem::take(&mut self.writing.held) {
@@ -313,7 +320,8 @@ impl Owner {
         }
     }
 
-    /// Writes what was decided so far; a store that fails is tried once, one that does not answer is given up.
+    /// Writes all decided changes at the end. A failing store is tried once; an unresponsive one is given
+    /// up.
     pub(super) async fn write_all(&mut self) {
         loop {
             if self.writing.under_way.is_none() {
@@ -325,7 +333,7 @@ impl Owner {
             match tokio::time::timeout(ANSWERS_WITHIN, self.writing.ended()).await {
                 Ok(ended) => self.end_writing(ended),
                 Err(_) => {
-                    tracing::error!("the store does not answer; what is not written is given up");
+                    tracing::error!("the store does not answer; unwritten changes are lost");
                     return;
                 }
             }
@@ -335,7 +343,7 @@ impl Owner {
         }
     }
 
-    /// What is durable is shown.
+    /// Applies a durable change to the state that is shown.
     fn note(&mut self, write: Write) {
         match write {
             Write::Lease(change) => {

@@ -41,7 +41,7 @@ fn a_user_is_added_gets_a_token_uses_it_and_is_refused_once_it_is_revoked() {
     let refused = ann.refuses("leases");
     assert!(refused.contains("was revoked") && refused.contains("causeway tokens create"));
     let unknown = admin.refuses(&format!("tokens revoke {id}"));
-    assert!(unknown.contains("no such token"), "{unknown}");
+    assert!(unknown.contains("unknown token"), "{unknown}");
 }
 
 #[test]

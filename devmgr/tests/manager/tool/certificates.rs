@@ -50,9 +50,9 @@ fn what_cannot_be_certified_is_explained() {
     assert!(none.contains("causeway certs ca DIR"), "{none}");
     tool.does("certs ca ca");
     for (name, why) in [
-        ("10.0.0.5", "--address 10.0.0.5 beside it"),
-        ("../../etc/passwd", "is no name for a certificate"),
-        ("a,b", "is no name for a certificate"),
+        ("10.0.0.5", "add --address 10.0.0.5"),
+        ("../../etc/passwd", "invalid certificate name"),
+        ("a,b", "invalid certificate name"),
     ] {
         let refused = tool.refuses(&format!("certs node {name} --from ca"));
         assert!(refused.contains(why), "{name}: {refused}");

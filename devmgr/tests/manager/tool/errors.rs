@@ -37,7 +37,7 @@ fn a_manager_that_cannot_be_believed_is_told_apart_from_none() {
         // On standard output there is nothing, above all no word of servers that are not configured.
         says(
             &wrong.refuses(verb),
-            &["invalid peer certificate", "another CA has signed"],
+            &["invalid peer certificate", "was signed by another CA"],
         );
     }
     let port = secured.manager.address.port();
@@ -53,7 +53,7 @@ fn a_manager_that_cannot_be_believed_is_told_apart_from_none() {
     for verb in ["devices", "request 1"] {
         says(
             &secured.nobody().refuses(verb),
-            &["got neither", "--token-file"],
+            &["neither a token", "--token-file"],
         );
     }
     let nothing = Tool::of("ann");
@@ -73,7 +73,7 @@ fn a_manager_that_cannot_be_believed_is_told_apart_from_none() {
         &nothing
             .with("CAUSEWAY_MANAGER", "host:0")
             .refuses("request 1"),
-        &["CAUSEWAY_MANAGER", "is no port"],
+        &["CAUSEWAY_MANAGER", "invalid port"],
     );
 }
 
@@ -135,13 +135,13 @@ async fn a_node_is_named_by_what_tells_it_apart() {
     assert_eq!(root.json("nodes")[1]["draining"], true);
     says(
         &root.refuses("nodes drain nobody"),
-        &["no such node", "causeway nodes"],
+        &["unknown node", "causeway nodes"],
     );
     says(
         &root.refuses(&format!("nodes drain {}", &ids[0][..3])),
-        &["no such node", "4 digits"],
+        &["unknown node", "4 digits"],
     );
-    says(&root.refuses("nodes remove nobody"), &["no such node"]);
+    says(&root.refuses("nodes remove nobody"), &["unknown node"]);
     says(
         &root.refuses(&format!("nodes remove {}", ids[0])),
         &["is connected", "stop its daemon"],
@@ -157,7 +157,7 @@ fn a_token_that_is_revoked_is_shown_with_its_user() {
     // None goes where one of them is mistyped.
     says(
         &admin.refuses(&format!("tokens revoke {id} zz")),
-        &["no such token: zz", "tokens list"],
+        &["unknown token: zz", "tokens list"],
     );
     says(&ann.does("tokens"), &[&id]);
     let short = &id[..12];
@@ -174,7 +174,7 @@ fn a_token_that_is_revoked_is_shown_with_its_user() {
         .to_owned();
     says(
         &bob.refuses(&format!("tokens revoke {first}")),
-        &["no such token"],
+        &["unknown token"],
     );
 }
 

@@ -110,7 +110,7 @@ async fn a_signal_ends_the_giving_back_to_a_manager_that_is_away() {
         }
         assert!(begin.elapsed() < AT_MOST, "it goes on");
     };
-    assert!(told.contains("a signal has ended the wait"), "{told}");
+    assert!(told.contains("interrupted by a signal"), "{told}");
     assert_eq!(tool.end().code(), Some(5));
 }
 

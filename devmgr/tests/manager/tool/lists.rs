@@ -78,7 +78,7 @@ async fn who_waits_is_listed_and_leaves_by_his_own_or_an_administrators_wish() {
     let told = asked.answer().await;
     assert!(format!("{told:?}").contains("not today"), "{told:?}");
     let text = run(&manager, "ann", &["queue"]).out;
-    assert_eq!(text, "Nobody waits.\n");
+    assert_eq!(text, "No request is waiting.\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,7 +104,7 @@ async fn a_request_is_judged_without_being_made() {
     );
     let nothing = run(&manager, "ann", &["request"]);
     assert!(
-        nothing.err.contains("no devices are asked for"),
+        nothing.err.contains("no devices are requested"),
         "{nothing:?}"
     );
 }
@@ -138,7 +138,7 @@ async fn a_node_that_is_drained_gets_no_lease_until_it_is_resumed() {
     assert_eq!(run(&manager, "ann", &["request", "1"]).code(), Some(0));
     let unknown = run(&manager, "root", &["nodes", "drain", "nobody"]);
     assert!(
-        unknown.code() == Some(1) && unknown.err.contains("no such node"),
+        unknown.code() == Some(1) && unknown.err.contains("unknown node"),
         "{unknown:?}"
     );
 }
@@ -164,13 +164,13 @@ async fn a_node_that_will_not_come_back_is_removed() {
     assert_eq!(refused.code(), Some(1));
     assert!(refused.err.contains("leases still (1,"), "{refused:?}");
     let denied = run(&manager, "ann", &["nodes", "remove", "nobody"]);
-    assert!(denied.err.contains("no such node"), "{denied:?}");
+    assert!(denied.err.contains("unknown node"), "{denied:?}");
 
     let removed = remove(&["--force", "--json"]);
     assert_eq!((removed.code(), removed.json()), (Some(0), json!([])));
     assert!(ann.renew(&lease.lease_id).await.is_err());
     let again = remove(&[]);
-    assert!(again.err.contains("no such node"), "{again:?}");
+    assert!(again.err.contains("unknown node"), "{again:?}");
     // It comes back after all.
     let node = FakeNode::start(manager.address, 1, 1);
     ann.see_nodes(1).await;
@@ -248,7 +248,7 @@ fn anothers_id_and_none_at_all_are_the_same_to_whom_it_is_not_shown() {
     };
     let others = bob.refuses(&format!("release {id}"));
     assert_eq!(others, bob.refuses(&format!("release {}", "7".repeat(32))));
-    assert!(others.contains("you have no such lease"), "{others}");
+    assert!(others.contains("unknown lease"), "{others}");
     let admins = admin.refuses(&format!("release {id}"));
     assert!(
         admins.contains("is ann's") && admins.contains(&format!("--revoke {id}")),

@@ -131,7 +131,7 @@ async fn what_is_not_free_is_refused_at_once_with_the_reason() {
     for (asked, reason) in [
         ("1", "1 device is there, 0 of them are free"),
         ("2", "1 device is there, 2 asked for"),
-        ("1, TIPE=GPU", "no property 'TIPE'"),
+        ("1, TIPE=GPU", "unknown property 'TIPE'"),
     ] {
         let arguments = ["run", "--request", asked, "--", "echo", "started"];
         let ended = run(&manager, "bob", &arguments);
@@ -168,7 +168,7 @@ async fn a_program_outlives_its_lease_and_the_reason_is_told() {
     let lease = root.list().await[0].lease_id.clone();
     root.revoke_lease(&lease, "maintenance").await.unwrap();
     let told = tool.error_line();
-    assert!(told.contains("revoked it: maintenance"), "{told}");
+    assert!(told.contains("revoked the lease: maintenance"), "{told}");
     tool.close();
     assert_eq!(tool.end().code(), Some(0));
 }
@@ -245,7 +245,11 @@ async fn terms_of_the_environment_and_of_files_hold_for_what_the_line_asks_for()
     let told = |tool: Tool, arguments: &str| said(tool.command(arguments));
     let wrong = |name, value| told(tool(&manager, "ann").with(name, value), "request 1");
     for (name, value, word) in [
-        ("CAUSEWAY_PRIORITY", "urgent", "none of low, normal, high"),
+        (
+            "CAUSEWAY_PRIORITY",
+            "urgent",
+            "expected `low`, `normal` or `high`",
+        ),
         ("CAUSEWAY_TIME_LIMIT", "soon", "CAUSEWAY_TIME_LIMIT"),
     ] {
         let said = wrong(name, value);
@@ -271,7 +275,7 @@ async fn terms_of_the_environment_and_of_files_hold_for_what_the_line_asks_for()
             &run_with(&["--request", "1"]),
         );
         let told = runner.error_line();
-        assert!(told.contains("over before the program is"), "{told}");
+        assert!(told.contains("has ended while the program runs"), "{told}");
         see_none(&mut ann).await;
     }
 }

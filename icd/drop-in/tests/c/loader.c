@@ -1,6 +1,6 @@
-/* An ordinary program, linked with the system's loader and run with the drop-in in its place: NULL
- * handles and names are answered as a loader answers them. No server is configured. Ends with 0, or
- * tells the first thing that is not so. */
+/* An ordinary program, linked with the system's loader and run with the drop-in in its place. It checks that
+ * calls with NULL handles, and lookups by name, return what a loader returns. No server is configured. The
+ * program exits with 0, or prints the first check that fails. */
 #define CL_TARGET_OPENCL_VERSION 300
 #define CL_USE_DEPRECATED_OPENCL_1_0_APIS
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
@@ -21,7 +21,7 @@
         }                                                                                  \
     } while (0)
 
-/* A call that answers through `code`, which must be written, beside a NULL result. */
+/* Checks a call that must return NULL and write the expected error to `code`. */
 #define REFUSED(expected, call)                                                            \
     do {                                                                                   \
         code = 1;                                                                          \
@@ -70,11 +70,11 @@ static int null_handles(void)
     REFUSED(CL_INVALID_MEM_OBJECT, clCreateSubBuffer(NULL, 0, 0, NULL, &code));
     REFUSED(CL_INVALID_COMMAND_QUEUE,
             clEnqueueMapBuffer(NULL, NULL, 1, 0, 0, 4, 0, NULL, NULL, &code));
-    /* Without a place for the code. */
+    /* These calls have no pointer for the code. */
     CHECK(clCreateBuffer(NULL, 0, 4, NULL, NULL) == NULL);
     CHECK(clSVMAlloc(NULL, 0, 4, 0) == NULL);
     clSVMFree(NULL, &code);
-    /* What has no handle to follow goes to the driver. */
+    /* A loader forwards calls without a handle to the driver. */
     REFUSED(CL_INVALID_VALUE, clCreateContext(NULL, 0, NULL, NULL, NULL, &code));
     CHECK(clWaitForEvents(0, NULL) == CL_INVALID_VALUE);
     return 0;

@@ -1,10 +1,11 @@
-//! `cl_khr_command_buffer`, version 0.9.8: creation, end of recording, enqueue, info; [`record`]: its commands;
-//! [`mutable`]: `cl_khr_command_buffer_mutable_dispatch`, version 0.9.5.
+//! `cl_khr_command_buffer`, version 0.9.8: creation, end of recording, enqueue and info. [`record`] has its
+//! commands, [`mutable`] has `cl_khr_command_buffer_mutable_dispatch`, version 0.9.5.
 //!
-//! Causeway has both for every device itself (`stub/command_buffer`), whatever the node's driver offers. Command
-//! buffers may always be enqueued again, and changed, while an earlier enqueue is under way. Debian's headers are of
-//! 0.9.0: without `properties` in the functions that record, which came with 0.9.5, and with a list of structures in the
-//! one that changes.
+//! Causeway implements both itself for every device (`stub/command_buffer`), whatever the node's driver
+//! offers. A command buffer may always be enqueued again, and changed, while an earlier enqueue runs.
+//!
+//! Debian's headers are of version 0.9.0. There the functions that record have no `properties`, which came
+//! with 0.9.5, and the function that changes launches takes a list of structures.
 
 mod mutable;
 mod record;
@@ -23,7 +24,7 @@ use super::info::{Answered, Info, list};
 use crate::error::{ClResult, fail, require};
 use crate::stub::{CommandBuffer, Device, Phase, Properties, Queue};
 
-/// A function of the extension by name.
+/// Returns a function of the extensions by name.
 pub(super) fn function(name: &CStr) -> Option<*const ()> {
     Some(match name.to_bytes() {
         b"clCreateCommandBufferKHR" => clCreateCommandBufferKHR as *const (),
@@ -49,7 +50,7 @@ pub(super) fn function(name: &CStr) -> Option<*const ()> {
     })
 }
 
-/// The extensions' rows of `clGetDeviceInfo`; `None` for any other name.
+/// Answers the extensions' queries of `clGetDeviceInfo`. Returns `None` for any other name.
 pub(super) fn device_answer(
     device: &Device,
     name: cl_device_info,
@@ -60,7 +61,7 @@ pub(super) fn device_answer(
             CL_COMMAND_BUFFER_CAPABILITY_KERNEL_PRINTF_KHR
                 | CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE_KHR,
         ),
-        // Any queue does.
+        // Every queue of the device supports command buffers, so the answer is what its queues can have.
         CL_DEVICE_COMMAND_BUFFER_SUPPORTED_QUEUE_PROPERTIES_KHR => {
             info.give(device.number(CL_DEVICE_QUEUE_ON_HOST_PROPERTIES))
         }
@@ -70,14 +71,14 @@ pub(super) fn device_answer(
     })
 }
 
-/// Reads a property list: names and values, with the 0 that ends it; empty for NULL. `known` says whether a value suits
-/// a name.
+/// Reads a property list: pairs of name and value, with the 0 that ends it. Empty for NULL. `known` checks
+/// a name and its value.
 ///
 /// # Errors
-/// `CL_INVALID_VALUE` for a name that is not known or comes twice, what `known` says.
+/// `CL_INVALID_VALUE` for a name that appears twice, and the errors of `known`.
 ///
 /// # Safety
-/// `properties` is NULL or ends with a 0 name.
+/// `properties` is NULL or ends with a name of 0.
 unsafe fn read_properties(
     properties: *const cl_properties,
     known: impl Fn(cl_properties, u64) -> ClResult,
@@ -87,23 +88,24 @@ unsafe fn read_properties(
         return Ok(all);
     }
     loop {
-        // SAFETY: the list ends with a 0 name, and everything before it has been read as pairs.
+        // SAFETY: the list ends with a name of 0, and everything before it has been read as pairs.
         let name = unsafe { properties.add(all.len()).read() };
         if name == 0 {
             all.push(0);
             return Ok(all);
         }
-        // "[…] or if the same property name is specified more than once."
+        // clCreateCommandBufferKHR, clCommandNDRangeKernelKHR: CL_INVALID_VALUE when a property name
+        // appears twice.
         let fresh = value_of(&all, name).is_none();
         require(fresh, CL_INVALID_VALUE)?;
-        // SAFETY: a name that is not 0 is followed by its value.
+        // SAFETY: a name other than 0 is followed by its value.
         let value = unsafe { properties.add(all.len() + 1).read() };
         known(name, value)?;
         all.extend([name, value]);
     }
 }
 
-/// The value of a name in such a list.
+/// The value of a name in a list of [`read_properties`].
 fn value_of(list: &[cl_properties], name: cl_properties) -> Option<u64> {
     let mut pairs = list.chunks_exact(2);
     pairs.find_map(|pair| (pair[0] == name).then_some(pair[1]))
@@ -124,9 +126,10 @@ unsafe fn creation_properties(
             CL_COMMAND_BUFFER_MUTABLE_DISPATCH_ASSERTS_KHR => ASSERTS,
             _ => 0,
         };
+        // clCreateCommandBufferKHR: CL_INVALID_VALUE when a property name or its value is not supported.
         require(bits != 0 && value & !bits == 0, CL_INVALID_VALUE)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let list = unsafe { read_properties(properties, known)? };
     let value = |name| value_of(&list, name).unwrap_or(0);
     Ok(Properties {
@@ -141,10 +144,12 @@ entry_points! {
         num_queues: cl_uint, queues: *const cl_command_queue,
         properties: *const cl_command_buffer_properties_khr; errcode_ret
     ) -> cl_command_buffer_khr {
+        // clCreateCommandBufferKHR: CL_INVALID_VALUE when queues is NULL or num_queues is not 1; more need
+        // cl_khr_command_buffer_multi_device.
         require(num_queues == 1 && !queues.is_null(), CL_INVALID_VALUE)?;
         // SAFETY: not NULL, and of one handle.
         let queue = handle::resolve::<Queue>(unsafe { queues.read() })?;
-        // SAFETY: the specification's contract of a property list.
+        // SAFETY: the specification demands NULL or a list of pairs that a name of 0 ends.
         let properties = unsafe { creation_properties(properties)? };
         Ok(handle::publish(CommandBuffer::new(queue, properties)?))
     }
@@ -166,14 +171,17 @@ entry_points! {
         num_events_in_wait_list: cl_uint, event_wait_list: *const cl_event, event: *mut cl_event,
     ) {
         let stub = handle::resolve::<CommandBuffer>(command_buffer)?;
+        // clEnqueueCommandBufferKHR: CL_INVALID_OPERATION when the command buffer is not executable.
         require(stub.phase() == Phase::Executable, CL_INVALID_OPERATION)?;
+        // clEnqueueCommandBufferKHR: CL_INVALID_VALUE when queues and num_queues contradict each other, or
+        // name more queues than the command buffer has.
         require(queues.is_null() == (num_queues == 0) && num_queues <= 1, CL_INVALID_VALUE)?;
         // SAFETY: NULL or of `num_queues` handles.
         let queue = match unsafe { list(queues.cast_const(), num_queues as usize) } {
             [] => stub.queue().clone(),
             [other, ..] => substitute(&stub, *other)?,
         };
-        // SAFETY: the specification's contract of a wait list.
+        // SAFETY: the specification demands NULL or as many handles as the count says.
         let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
         let enqueued = stub.enqueue(&queue, wait, !event.is_null())?;
         // SAFETY: the specification lets `event` be NULL or writable.
@@ -186,20 +194,26 @@ entry_points! {
         param_value_size: size_t, param_value: *mut c_void, param_value_size_ret: *mut size_t,
     ) {
         let stub = handle::resolve::<CommandBuffer>(command_buffer)?;
-        // SAFETY: the specification's contract of the three arguments.
+        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+        // given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         answer(command_buffer, &stub, param_name, info).map(drop)
     }
 }
 
-/// Another queue than the one that the commands were recorded for: one of the same device.
+/// Resolves the queue that replaces the one for which the commands were recorded. It must be of the same
+/// device.
 fn substitute(command_buffer: &CommandBuffer, other: cl_command_queue) -> ClResult<Arc<Queue>> {
     let own = command_buffer.queue();
     let other = handle::resolve::<Queue>(other)?;
+    // clEnqueueCommandBufferKHR: CL_INVALID_CONTEXT when the queue belongs to another context than the
+    // command buffer.
     require(
         Arc::ptr_eq(own.context(), other.context()),
         CL_INVALID_CONTEXT,
     )?;
+    // clEnqueueCommandBufferKHR: CL_INCOMPATIBLE_COMMAND_QUEUE_KHR when the queue is of another device than
+    // the recorded one.
     require(
         Arc::ptr_eq(own.device(), other.device()),
         CL_INCOMPATIBLE_COMMAND_QUEUE_KHR,
@@ -229,6 +243,7 @@ fn answer(
             info.give_slice(&command_buffer.properties().list)
         }
         CL_COMMAND_BUFFER_CONTEXT_KHR => info.give(handle::raw_of(queue.context())),
+        // clGetCommandBufferInfoKHR: CL_INVALID_VALUE when param_name is not a known query.
         _ => fail(CL_INVALID_VALUE),
     }
 }

@@ -1,4 +1,5 @@
-//! `clCommand*KHR`: recording one command. Each checks what its `clEnqueue*` checks, in the same way.
+//! `clCommand*KHR`: recording of one command. Each makes the checks of its `clEnqueue*`, through the same
+//! functions.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::stub::{
     CommandBuffer, Hold, Kernel, Mutable, MutableCommand, Phase, Queue, Recorded, Work,
 };
 
-/// What every command of a command buffer has.
+/// The arguments that every command of a command buffer has.
 struct Call {
     command_buffer: cl_command_buffer_khr,
     queue: cl_command_queue,
@@ -29,45 +30,52 @@ struct Call {
 }
 
 impl Call {
-    /// Checks what all commands share, then the command, and records it.
+    /// Makes the checks that all commands but launches share, then those of the command, and records it.
     fn record(&self, command: impl FnOnce(&Arc<Queue>) -> ClResult<Recorded>) -> ClResult {
         let stub = self.recording()?;
+        // clCommand*KHR: CL_INVALID_VALUE when mutable_handle is not NULL for a command that cannot be
+        // changed.
         require(self.handle.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: the specification's contract of a property list: NULL, or at least the 0 that ends it.
+        // SAFETY: the specification demands NULL or a list with at least the 0 that ends it.
         let is_empty = self.properties.is_null() || unsafe { self.properties.read() } == 0;
+        // clCommand*KHR: CL_INVALID_VALUE when properties names a property; these commands have none.
         require(is_empty, CL_INVALID_VALUE)?;
         let command = command(stub.queue())?;
         self.append(&stub, command).map(drop)
     }
 
-    /// The command buffer, which is recording.
+    /// Returns the command buffer, and checks that it is recording.
     fn recording(&self) -> ClResult<Arc<CommandBuffer>> {
         let stub = handle::resolve::<CommandBuffer>(self.command_buffer)?;
-        // "If the cl_khr_command_buffer_multi_device extension is not supported […] command_queue must be NULL."
+        // clCommand*KHR: CL_INVALID_COMMAND_QUEUE when command_queue is not NULL, which only
+        // cl_khr_command_buffer_multi_device allows.
         require(self.queue.is_null(), CL_INVALID_COMMAND_QUEUE)?;
+        // clCommand*KHR: CL_INVALID_OPERATION when the command buffer is finalized.
         require(stub.phase() == Phase::Recording, CL_INVALID_OPERATION)?;
         Ok(stub)
     }
 
-    /// Records a command that was checked; its handle, if it is one that may be changed.
+    /// Records a checked command. Returns its handle if the command may be changed.
     fn append(
         &self,
         stub: &Arc<CommandBuffer>,
         command: Recorded,
     ) -> ClResult<Option<Arc<MutableCommand>>> {
         let is_list = self.wait.is_null() == (self.count == 0);
+        // clCommand*KHR: CL_INVALID_SYNC_POINT_WAIT_LIST_KHR when the list is NULL and its count is not 0,
+        // or the reverse.
         require(is_list, CL_INVALID_SYNC_POINT_WAIT_LIST_KHR)?;
         // SAFETY: NULL or of `count` sync points.
         let wait = unsafe { list(self.wait, self.count as usize) };
         let (point, handle) = stub.record(command, wait)?;
         if !self.sync_point.is_null() {
-            // SAFETY: the specification lets it be NULL or writable.
+            // SAFETY: the specification lets `sync_point` be NULL or writable.
             unsafe { self.sync_point.write(point) };
         }
         Ok(handle)
     }
 
-    /// Records a launch, which may have properties and a handle.
+    /// Records a launch, which alone may have properties and a handle.
     fn launch(
         &self,
         kernel: cl_kernel,
@@ -75,12 +83,12 @@ impl Call {
         sizes: [*const size_t; 3],
     ) -> ClResult {
         let stub = self.recording()?;
-        // SAFETY: the specification's contract of a property list.
+        // SAFETY: the specification demands NULL or a list of pairs that a name of 0 ends.
         let properties = unsafe { launch_properties(&stub, self.properties)? };
         let kernel = handle::resolve::<Kernel>(kernel)?;
         let mut given = None;
         let range = || {
-            // SAFETY: the specification's contract: NULL or `dimensions` sizes each.
+            // SAFETY: the specification demands that each list is NULL or has `dimensions` sizes.
             let range = unsafe { launch::read_range(dimensions, sizes)? };
             given = Some(range);
             Ok(range)
@@ -88,10 +96,12 @@ impl Call {
         let deferred = properties.defers_arguments(&stub, !self.handle.is_null());
         let begun = launch::begun(&kernel, stub.queue(), deferred)?;
         let (launch, range) = launch::checked(begun, range)?;
-        // "CL_INVALID_VALUE if command_buffer was created with […] CL_MUTABLE_DISPATCH_ASSERT_NO_ADDITIONAL_WORK_GROUPS_KHR
-        // and local_work_size is NULL, or if properties includes [it]".
+        // clCommandNDRangeKernelKHR: CL_INVALID_VALUE when the program asserts that there will be no
+        // additional work-groups but gives no local size.
         let asserted = (stub.properties().asserts | properties.asserts) & ASSERTS != 0;
         require(!asserted || !sizes[2].is_null(), CL_INVALID_VALUE)?;
+        // Updates and queries start from the sizes as the application gave them, not from those that the
+        // checks completed.
         let mutable = (!self.handle.is_null()).then(|| Mutable {
             dispatch: launch.dispatch(&given.unwrap_or(range)),
             fields: properties.fields,
@@ -103,14 +113,14 @@ impl Call {
             None => Recorded::Launch(launch),
         };
         if let Some(command) = self.append(&stub, command)? {
-            // SAFETY: not NULL, as there is a handle: the specification's contract of a place for it.
+            // SAFETY: not NULL, because there is a handle. So the specification demands room for one.
             unsafe { self.handle.write(handle::publish_permanent(&command)) };
         }
         Ok(())
     }
 }
 
-/// A copy, fill or what has no bytes.
+/// A copy or fill as a recorded command. Without bytes it is a command that does nothing.
 fn work(work: Option<Work>, memory: Hold) -> Recorded {
     Recorded::Work(work.unwrap_or(Work::Nothing), memory)
 }
@@ -119,8 +129,8 @@ fn copying(copy: Copy) -> Recorded {
     work(copy.work(), copy.hold())
 }
 
-/// Defines the entry points of all but launches: what all have is added before and behind the command's own parameters.
-/// The body is given the queue and returns [`ClResult<Recorded>`].
+/// Defines the entry points of all commands except launches. The macro adds the parameters that all share,
+/// before and after the command's own. The body gets the queue and returns [`ClResult<Recorded>`].
 macro_rules! commands {
     ($(fn $name:ident($($p:ident: $t:ty),* $(,)?) |$queue:pat_param| $body:block)*) => {
         entry_points! {$(
@@ -197,7 +207,7 @@ commands! {
         region: *const size_t,
     ) |queue| {
         let (image, buffer) = ((dst_image, dst_origin, region), (src_buffer, src_offset));
-        // SAFETY: the specification's contract: arrays NULL or of three numbers.
+        // SAFETY: the specification demands arrays that are NULL or of three numbers.
         unsafe { image::with_buffer(queue, Way::ToImage, image, buffer) }.map(copying)
     }
 
@@ -206,7 +216,7 @@ commands! {
         region: *const size_t,
     ) |queue| {
         let (images, origins) = ((src_image, dst_image), (src_origin, dst_origin));
-        // SAFETY: the specification's contract: arrays NULL or of three numbers.
+        // SAFETY: the specification demands arrays that are NULL or of three numbers.
         unsafe { image::images(queue, images, origins, region) }.map(copying)
     }
 
@@ -215,7 +225,7 @@ commands! {
         dst_offset: size_t,
     ) |queue| {
         let (image, buffer) = ((src_image, src_origin, region), (dst_buffer, dst_offset));
-        // SAFETY: the specification's contract: arrays NULL or of three numbers.
+        // SAFETY: the specification demands arrays that are NULL or of three numbers.
         unsafe { image::with_buffer(queue, Way::ToBuffer, image, buffer) }.map(copying)
     }
 
@@ -223,7 +233,7 @@ commands! {
         buffer: cl_mem, pattern: *const c_void, pattern_size: size_t, offset: size_t, size: size_t,
     ) |queue| {
         let fill = Fill { buffer, pattern, pattern_size, offset, size };
-        // SAFETY: the specification's contract: NULL or of `pattern_size` bytes.
+        // SAFETY: the specification demands NULL or `pattern_size` bytes.
         let (filled, memory) = unsafe { fill.work(queue)? };
         Ok(work(filled, memory))
     }
@@ -231,7 +241,7 @@ commands! {
     fn clCommandFillImageKHR(
         image: cl_mem, fill_color: *const c_void, origin: *const size_t, region: *const size_t,
     ) |queue| {
-        // SAFETY: the specification's contract: a colour, and arrays NULL or of three numbers.
+        // SAFETY: the specification demands a colour, and arrays that are NULL or of three numbers.
         let (filled, memory) = unsafe { image::filling(queue, image, fill_color, (origin, region))? };
         Ok(work(Some(filled), memory))
     }
@@ -245,7 +255,7 @@ commands! {
         svm_ptr: *mut c_void, pattern: *const c_void, pattern_size: size_t, size: size_t,
     ) |queue| {
         let pattern = (pattern, pattern_size);
-        // SAFETY: the specification's contract: NULL or of `pattern_size` bytes.
+        // SAFETY: the specification demands NULL or `pattern_size` bytes.
         let (filled, memory) = unsafe { svm::filling(queue, svm_ptr, pattern, size)? };
         Ok(work(filled, memory))
     }

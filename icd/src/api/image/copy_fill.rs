@@ -1,4 +1,5 @@
-//! What stays on the node: `clEnqueueCopyImage`, copies between images and buffers, `clEnqueueFillImage`.
+//! Commands that move no bytes over the network: `clEnqueueCopyImage`, copies between images and buffers,
+//! `clEnqueueFillImage`.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use super::transfer::{image_of, read_box};
 use crate::error::{ClResult, Status, require};
 use crate::stub::{Buffer, Hold, Queue, Work, colour};
 
-/// One end of a copy: an image over a buffer stands for that buffer, where its bytes are one run there.
+/// One end of a copy. An image over a buffer is replaced by the buffer if the bytes are contiguous there.
 fn end(memory: Arc<Buffer>, region: Region) -> ClResult<(Arc<Buffer>, Region)> {
     let (stored, there) = memory.stored(&region)?;
     Ok(if there.is_linear() {
@@ -26,7 +27,7 @@ fn end(memory: Arc<Buffer>, region: Region) -> ClResult<(Arc<Buffer>, Region)> {
     })
 }
 
-/// Checks a copy between these ends, as they are stored.
+/// Checks a copy, and replaces both ends by where their bytes are stored.
 fn copy(from: (Arc<Buffer>, Region), to: (Arc<Buffer>, Region)) -> ClResult<Copy> {
     let copy = Copy::checked(from, to)?;
     let (from, source) = end(copy.from, copy.source)?;
@@ -39,18 +40,20 @@ fn copy(from: (Arc<Buffer>, Region), to: (Arc<Buffer>, Region)) -> ClResult<Copy
     })
 }
 
-/// The 16 bytes of a colour; "a single floating-point value if the image has a depth format".
+/// The 16 bytes of a fill colour. A depth format has a single floating-point value, the others four
+/// components.
 ///
 /// # Safety
-/// `colour` is NULL or of as many bytes as the image's colours have.
+/// `colour` is NULL or points to as many bytes as a colour of the image's format has.
 unsafe fn read_colour(image: &Buffer, colour: *const c_void) -> ClResult<[u8; 16]> {
+    // clEnqueueFillImage: CL_INVALID_VALUE when fill_color is NULL.
     require(!colour.is_null(), CL_INVALID_VALUE)?;
     let length = match image_of(image)?.format().order {
         CL_DEPTH => 4,
         _ => 16,
     };
     let mut bytes = [0; 16];
-    // SAFETY: not NULL, and then of so many bytes.
+    // SAFETY: not NULL, so by the caller's promise `length` bytes.
     unsafe {
         bytes
             .as_mut_ptr()
@@ -59,7 +62,7 @@ unsafe fn read_colour(image: &Buffer, colour: *const c_void) -> ClResult<[u8; 16
     Ok(bytes)
 }
 
-/// A fill of an image over a buffer is one of the buffer, where its bytes are one run there.
+/// The work of a fill. An image over a buffer is filled as that buffer if the bytes are contiguous there.
 fn fill(image: &Arc<Buffer>, region: Region, colour: [u8; 16]) -> ClResult<Work> {
     let (stored, there) = image.stored(&region)?;
     if Arc::ptr_eq(&stored, image) || !there.is_linear() {
@@ -70,6 +73,8 @@ fn fill(image: &Arc<Buffer>, region: Region, colour: [u8; 16]) -> ClResult<Work>
         });
     }
     let pattern = colour::element(image_of(image)?.format(), colour);
+    // clEnqueueFillImage: CL_IMAGE_FORMAT_NOT_SUPPORTED when the client cannot encode a colour of this
+    // format.
     let pattern = pattern.ok_or(Status(CL_IMAGE_FORMAT_NOT_SUPPORTED))?;
     Ok(Work::Fill {
         buffer: stored,
@@ -81,10 +86,10 @@ fn fill(image: &Arc<Buffer>, region: Region, colour: [u8; 16]) -> ClResult<Work>
 /// Checks a copy between two images.
 ///
 /// # Errors
-/// As `clEnqueueCopyImage`, but for the wait list.
+/// As `clEnqueueCopyImage`, except for the wait list.
 ///
 /// # Safety
-/// Origins and region are NULL or of three numbers each.
+/// Each origin and the region is NULL or points to three numbers.
 pub(in crate::api) unsafe fn images(
     queue: &Queue,
     (source, destination): (cl_mem, cl_mem),
@@ -93,18 +98,19 @@ pub(in crate::api) unsafe fn images(
 ) -> ClResult<Copy> {
     let memory = [source, destination].map(|raw| (Noun::Image, raw));
     let [from, to] = for_queue(queue, memory)?;
-    // "CL_IMAGE_FORMAT_MISMATCH if src_image and dst_image do not use the same image format."
+    // clEnqueueCopyImage: CL_IMAGE_FORMAT_MISMATCH when the two images have different formats.
     let same = image_of(&from)?.format() == image_of(&to)?.format();
     require(same, CL_IMAGE_FORMAT_MISMATCH)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let ((source, size), destination) =
         unsafe { (read_box(from_origin, region)?, triple(to_origin)?) };
+    // clEnqueueCopyImage: CL_INVALID_VALUE when either region leaves its image or is empty.
     let source = image_of(&from)?.region(source, size)?;
     let destination = image_of(&to)?.region(destination, size)?;
     copy((from, source), (to, destination))
 }
 
-/// Which way a copy between an image and a buffer goes.
+/// The direction of a copy between an image and a buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::api) enum Way {
     /// To the buffer.
@@ -116,10 +122,10 @@ pub(in crate::api) enum Way {
 /// Checks a copy between an image and a buffer.
 ///
 /// # Errors
-/// As `clEnqueueCopyImageToBuffer` and `clEnqueueCopyBufferToImage`, but for the wait list.
+/// As `clEnqueueCopyImageToBuffer` and `clEnqueueCopyBufferToImage`, except for the wait list.
 ///
 /// # Safety
-/// Origin and region are NULL or of three numbers each.
+/// Origin and region are NULL or point to three numbers each.
 pub(in crate::api) unsafe fn with_buffer(
     queue: &Queue,
     way: Way,
@@ -127,8 +133,9 @@ pub(in crate::api) unsafe fn with_buffer(
     (buffer, offset): (cl_mem, size_t),
 ) -> ClResult<Copy> {
     let [image, buffer] = for_queue(queue, [(Noun::Image, image), (Noun::Buffer, buffer)])?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let (origin, size) = unsafe { read_box(origin, region)? };
+    // clEnqueueCopyImageToBuffer: CL_INVALID_VALUE when the region leaves the image or the buffer.
     let pixels = image_of(&image)?.region(origin, size)?;
     let run = buffer.range(offset as u64, pixels.packed_length())?;
     match way {
@@ -137,14 +144,14 @@ pub(in crate::api) unsafe fn with_buffer(
     }
 }
 
-/// Checks a fill of an image; what it does, and the image.
+/// Checks a fill of an image. Returns its work and the image.
 ///
 /// # Errors
-/// As `clEnqueueFillImage`, but for the wait list.
+/// As `clEnqueueFillImage`, except for the wait list.
 ///
 /// # Safety
-/// The colour is NULL or of as many bytes as the image's colours have; origin and region are NULL or of three numbers
-/// each.
+/// The colour is NULL or points to as many bytes as a colour of the image's format has. Origin and region
+/// are NULL or point to three numbers each.
 pub(in crate::api) unsafe fn filling(
     queue: &Queue,
     image: cl_mem,
@@ -152,9 +159,10 @@ pub(in crate::api) unsafe fn filling(
     (origin, region): (*const size_t, *const size_t),
 ) -> ClResult<(Work, Hold)> {
     let [image] = for_queue(queue, [(Noun::Image, image)])?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let (colour, (origin, size)) =
         unsafe { (read_colour(&image, colour)?, read_box(origin, region)?) };
+    // clEnqueueFillImage: CL_INVALID_VALUE when the region leaves the image or is empty.
     let region = image_of(&image)?.region(origin, size)?;
     let work = fill(&image, region, colour)?;
     Ok((work, smallvec![image]))
@@ -167,7 +175,8 @@ entry_points! {
         event_wait_list: *const cl_event, event: *mut cl_event,
     ) {
         let queue = handle::resolve::<Queue>(command_queue)?;
-        // SAFETY: the specification's contracts: arrays NULL or of three numbers, and a wait list.
+        // SAFETY: the specification demands arrays that are NULL or of three numbers, and a wait list as
+        // its count says.
         let (copy, wait) = unsafe {(
             images(&queue, (src_image, dst_image), (src_origin, dst_origin), region)?,
             wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,
@@ -182,7 +191,8 @@ entry_points! {
     ) {
         let queue = handle::resolve::<Queue>(command_queue)?;
         let (image, buffer) = ((src_image, src_origin, region), (dst_buffer, dst_offset));
-        // SAFETY: the specification's contracts: arrays NULL or of three numbers, and a wait list.
+        // SAFETY: the specification demands arrays that are NULL or of three numbers, and a wait list as
+        // its count says.
         let (copy, wait) = unsafe {(
             with_buffer(&queue, Way::ToBuffer, image, buffer)?,
             wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,
@@ -197,7 +207,8 @@ entry_points! {
     ) {
         let queue = handle::resolve::<Queue>(command_queue)?;
         let (image, buffer) = ((dst_image, dst_origin, region), (src_buffer, src_offset));
-        // SAFETY: the specification's contracts: arrays NULL or of three numbers, and a wait list.
+        // SAFETY: the specification demands arrays that are NULL or of three numbers, and a wait list as
+        // its count says.
         let (copy, wait) = unsafe {(
             with_buffer(&queue, Way::ToImage, image, buffer)?,
             wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,
@@ -211,7 +222,8 @@ entry_points! {
         event: *mut cl_event,
     ) {
         let queue = handle::resolve::<Queue>(command_queue)?;
-        // SAFETY: the specification's contracts: a colour, arrays NULL or of three numbers, and a wait list.
+        // SAFETY: the specification demands a colour, arrays that are NULL or of three numbers, and a wait
+        // list as its count says.
         let ((work, hold), wait) = unsafe {(
             filling(&queue, image, fill_color, (origin, region))?,
             wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,

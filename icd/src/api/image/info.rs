@@ -14,7 +14,8 @@ use crate::error::{ClResult, fail, require};
 use crate::stub::image::access_of;
 use crate::stub::{Buffer, Context, Image};
 
-/// What any device of the context takes, in the first one's order; what one device lists twice stays so.
+/// The formats that any device of the context supports, in the order of the first device. Duplicates within
+/// one device's list stay.
 fn supported(
     context: &Context,
     access: cl_mem_flags,
@@ -30,10 +31,11 @@ fn supported(
     all
 }
 
-/// By which access a query asks; "CL_INVALID_VALUE if flags […] are not valid".
+/// The kernel access that a query's flags ask about.
 fn asked_access(flags: cl_mem_flags) -> ClResult<cl_mem_flags> {
     let known = KERNEL_ACCESS | HOST_ACCESS | HOST_POINTER | CL_MEM_KERNEL_READ_AND_WRITE;
     let one = (flags & KERNEL_ACCESS).count_ones() <= 1;
+    // clGetSupportedImageFormats: CL_INVALID_VALUE when flags are unknown or mutually exclusive.
     require(flags & !known == 0 && one, CL_INVALID_VALUE)?;
     if flags & CL_MEM_KERNEL_READ_AND_WRITE != 0 {
         return Ok(CL_MEM_KERNEL_READ_AND_WRITE);
@@ -49,7 +51,9 @@ entry_points! {
         let context = handle::resolve::<Context>(context)?;
         let access = asked_access(flags)?;
         let image = CL_MEM_OBJECT_IMAGE2D..=CL_MEM_OBJECT_IMAGE1D_BUFFER;
+        // clGetSupportedImageFormats: CL_INVALID_VALUE when image_type is not an image type.
         require(image.contains(&image_type), CL_INVALID_VALUE)?;
+        // clGetSupportedImageFormats: CL_INVALID_VALUE when num_entries is 0 and image_formats is not NULL.
         require(image_formats.is_null() || num_entries > 0, CL_INVALID_VALUE)?;
         let formats = supported(&context, access, image_type);
         if !image_formats.is_null() {
@@ -58,12 +62,12 @@ entry_points! {
                     image_channel_order: format.order,
                     image_channel_data_type: format.channel_type,
                 };
-                // SAFETY: there is room for `num_entries` formats.
+                // SAFETY: the specification demands room for `num_entries` formats.
                 unsafe { image_formats.add(place).write(format) };
             }
         }
         if !num_image_formats.is_null() {
-            // SAFETY: not NULL, so there is room for a number.
+            // SAFETY: not NULL, so the specification demands room for a number.
             unsafe { num_image_formats.write(formats.len() as cl_uint) };
         }
         Ok(())
@@ -74,10 +78,12 @@ entry_points! {
         param_value_size_ret: *mut size_t,
     ) {
         let memory = Noun::Image.resolve(image)?;
-        // SAFETY: the specification's contract of the three arguments.
+        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+        // given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         match memory.image() {
             Some(image) => answer(&memory, image, param_name, info).map(drop),
+            // clGetImageInfo: CL_INVALID_MEM_OBJECT when the memory object is not an image.
             None => fail(CL_INVALID_MEM_OBJECT),
         }
     }
@@ -119,12 +125,13 @@ fn answer(
             info.give(rows as size_t)
         }
         CL_IMAGE_ARRAY_SIZE => info.give(only(&[CL_MEM_OBJECT_IMAGE2D_ARRAY], slices)),
-        // A deprecated name: of images over buffers.
+        // The name is deprecated. It reports the buffer of an image over a buffer.
         CL_IMAGE_BUFFER => {
             let buffer = memory.parent().filter(|parent| parent.image().is_none());
             info.give(buffer.map_or(std::ptr::null_mut(), handle::raw_of))
         }
         CL_IMAGE_NUM_MIP_LEVELS | CL_IMAGE_NUM_SAMPLES => info.give(0 as cl_uint),
+        // clGetImageInfo: CL_INVALID_VALUE when param_name is not a known query.
         _ => fail(CL_INVALID_VALUE),
     }
 }

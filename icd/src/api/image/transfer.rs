@@ -11,42 +11,45 @@ use super::super::memory::transfer::{Arguments, How, Regions, Way, enqueue};
 use crate::error::{ClResult, fail, require};
 use crate::stub::{Buffer, Image};
 
-/// What makes a memory object an image, whose kind was checked before.
+/// The image part of a memory object that is known to be an image.
 pub(super) fn image_of(memory: &Buffer) -> ClResult<&Image> {
+    // Functions on images: CL_INVALID_MEM_OBJECT when the memory object is not an image.
     memory
         .image()
         .map_or_else(|| fail(CL_INVALID_MEM_OBJECT), Ok)
 }
 
-/// A box of an image.
+/// Reads the origin and region of a box of an image.
 ///
 /// # Errors
-/// `CL_INVALID_VALUE` for NULL, and for what is empty or not all inside.
+/// `CL_INVALID_VALUE` when either is NULL. The caller checks the numbers.
 ///
 /// # Safety
-/// Both are NULL or of three numbers.
+/// Both are NULL or point to three numbers.
 pub(super) unsafe fn read_box(
     origin: *const size_t,
     region: *const size_t,
 ) -> ClResult<(Triple, Triple)> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { Ok((triple(origin)?, triple(region)?)) }
 }
 
-/// A box in the application's memory, which begins at its first byte.
-///
-/// "row_pitch […] must be greater than or equal to the element size in bytes × width. If row_pitch […] is set to 0,
-/// the appropriate row pitch is calculated." Slice pitches of images without slices are not looked at.
+/// The region of a box in the application's memory, counted from the application's pointer. A pitch of 0
+/// means as small as possible. The slice pitch is ignored for images without slices.
 fn in_memory(image: &Image, size: Triple, row_pitch: u64, slice_pitch: u64) -> ClResult<Region> {
+    // No rule of the specification covers a width that overflows: no image has it.
     let tight = size[0]
         .checked_mul(image.raster().element())
         .map_or_else(|| fail(CL_INVALID_VALUE), Ok)?;
     let row = if row_pitch == 0 { tight } else { row_pitch };
+    // clEnqueueReadImage: CL_INVALID_VALUE when the row pitch is smaller than a row of the region.
     require(row >= tight, CL_INVALID_VALUE)?;
-    // The layers of an array of one-dimensional images are rows to us.
+    // A 1D image array is stored as rows, and the specification's slice pitch is the distance between its
+    // layers.
     let is_rows = image.kind() == CL_MEM_OBJECT_IMAGE1D_ARRAY;
     let rows = if is_rows { 1 } else { size[1] };
     let Some(least) = row.checked_mul(rows) else {
+        // No rule of the specification covers a slice whose size overflows.
         return fail(CL_INVALID_VALUE);
     };
     let slice = if image.has_slices() && slice_pitch != 0 {
@@ -54,12 +57,14 @@ fn in_memory(image: &Image, size: Triple, row_pitch: u64, slice_pitch: u64) -> C
     } else {
         least
     };
+    // clEnqueueReadImage: CL_INVALID_VALUE when the slice pitch is smaller than a slice of the region.
     require(slice >= least, CL_INVALID_VALUE)?;
     let region = if is_rows {
         Region::rect(0, [tight, size[1], 1], slice, slice.saturating_mul(size[1]))
     } else {
         Region::rect(0, [tight, size[1], size[2]], row, slice)
     };
+    // clEnqueueReadImage: CL_INVALID_VALUE when the region or the pitches are not valid.
     region.or(fail(CL_INVALID_VALUE))
 }
 
@@ -73,8 +78,10 @@ struct Boxed {
 impl Boxed {
     fn regions(&self, memory: &Buffer) -> ClResult<Regions> {
         let image = image_of(memory)?;
-        // SAFETY: the specification's contract: each NULL or of three numbers.
+        // SAFETY: the specification demands that each is NULL or points to three numbers.
         let (origin, size) = unsafe { read_box(self.origin, self.region)? };
+        // clEnqueueReadImage, clEnqueueWriteImage: CL_INVALID_VALUE when the region leaves the image or is
+        // empty.
         let buffer = image.region(origin, size)?;
         let (row, slice) = self.pitches;
         let host = in_memory(image, size, row as u64, slice as u64)?;
@@ -145,20 +152,22 @@ entry_points! {
         };
         let (address, memory) = map(&arguments, |memory| {
             let image = image_of(memory)?;
-            // SAFETY: the specification's contract: each NULL or of three numbers.
+            // SAFETY: the specification demands that each is NULL or points to three numbers.
             let (origin, size) = unsafe { read_box(origin, region)? };
+            // clEnqueueMapImage: CL_INVALID_VALUE when the region leaves the image or is empty.
             let region = image.region(origin, size)?;
-            // "CL_INVALID_VALUE if image_row_pitch is NULL", and the other for images that have it.
+            // clEnqueueMapImage: CL_INVALID_VALUE when image_row_pitch is NULL.
             require(!image_row_pitch.is_null(), CL_INVALID_VALUE)?;
             let has_place = !image.has_slices() || !image_slice_pitch.is_null();
+            // clEnqueueMapImage: CL_INVALID_VALUE when image_slice_pitch is NULL and the image has slices.
             require(has_place, CL_INVALID_VALUE)?;
             Ok(region)
         })?;
         let (row, slice) = memory.map_pitches();
-        // SAFETY: not NULL, so there is room for a number.
+        // SAFETY: not NULL, so the specification demands room for a number.
         unsafe { image_row_pitch.write(row as size_t) };
         if !image_slice_pitch.is_null() {
-            // SAFETY: as above.
+            // SAFETY: as for the row pitch.
             unsafe { image_slice_pitch.write(slice as size_t) };
         }
         Ok(address)

@@ -1,5 +1,5 @@
-//! `clGetKernelInfo`, `clGetKernelArgInfo`, `clGetKernelWorkGroupInfo`, and the sub-group queries, which
-//! take input and so are answered by the node.
+//! `clGetKernelInfo`, `clGetKernelArgInfo`, `clGetKernelWorkGroupInfo`, and the sub-group queries. The node
+//! answers the latter, because they take input.
 
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ entry_points! {
         param_value: *mut c_void, param_value_size_ret: *mut size_t,
     ) {
         let stub = handle::resolve::<Kernel>(kernel)?;
-        // SAFETY: the specification's contract of the three arguments.
+        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+        // given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         answer(kernel, &stub, param_name, info).map(drop)
     }
@@ -28,7 +29,8 @@ entry_points! {
         param_value: *mut c_void, param_value_size_ret: *mut size_t,
     ) {
         let kernel = handle::resolve::<Kernel>(kernel)?;
-        // SAFETY: the specification's contract of the three arguments.
+        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+        // given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         answer_arg(&kernel, arg_index, param_name, info).map(drop)
     }
@@ -39,7 +41,8 @@ entry_points! {
     ) {
         let kernel = handle::resolve::<Kernel>(kernel)?;
         let device = if device.is_null() { None } else { Some(handle::resolve::<Device>(device)?) };
-        // SAFETY: the specification's contract of the three arguments.
+        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+        // given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         answer_work_group(&kernel, device.as_deref(), param_name, info).map(drop)
     }
@@ -51,9 +54,11 @@ entry_points! {
     ) {
         let kernel = handle::resolve::<Kernel>(kernel)?;
         let device = if device.is_null() { None } else { Some(handle::resolve::<Device>(device)?) };
-        // SAFETY: the specification's contract of the input: NULL or as many bytes.
+        // SAFETY: the specification demands that the input is NULL or has as many readable bytes as its
+        // size says.
         let input = unsafe { sub_group_input(param_name, input_value_size, input_value) };
-        // SAFETY: the specification's contract of the three arguments.
+        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+        // given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         answer_sub_group(&kernel, device.as_deref(), param_name, input, info).map(drop)
     }
@@ -63,13 +68,14 @@ entry_points! {
         input_value_size: size_t, input_value: *const c_void, param_value_size: size_t,
         param_value: *mut c_void, param_value_size_ret: *mut size_t,
     ) {
-        // SAFETY: the same contract.
+        // SAFETY: the two functions have the same contract.
         let code = unsafe {
             clGetKernelSubGroupInfo(
                 in_kernel, in_device, param_name, input_value_size, input_value, param_value_size,
                 param_value, param_value_size_ret,
             )
         };
+        // clGetKernelSubGroupInfoKHR: the codes of clGetKernelSubGroupInfo, which has made all checks.
         require(code == CL_SUCCESS, code)
     }
 }
@@ -88,6 +94,7 @@ fn answer(
         CL_KERNEL_CONTEXT => info.give(handle::raw_of(kernel.program().context())),
         CL_KERNEL_PROGRAM => info.give(handle::raw_of(kernel.program())),
         CL_KERNEL_ATTRIBUTES => info.give_str(&signature.attributes),
+        // clGetKernelInfo: CL_INVALID_VALUE when param_name is not a known query.
         _ => fail(CL_INVALID_VALUE),
     }
 }
@@ -99,11 +106,15 @@ fn answer_arg(
     info: Info,
 ) -> ClResult<Answered> {
     let Some(arg) = kernel.signature().args.get(index as usize) else {
+        // clGetKernelArgInfo: CL_INVALID_ARG_INDEX when the kernel has no such argument.
         return fail(CL_INVALID_ARG_INDEX);
     };
     let known = CL_KERNEL_ARG_ADDRESS_QUALIFIER..=CL_KERNEL_ARG_NAME;
+    // clGetKernelArgInfo: CL_INVALID_VALUE when param_name is not a known query.
     require(known.contains(&name), CL_INVALID_VALUE)?;
     let Some(told) = &arg.info else {
+        // clGetKernelArgInfo: CL_KERNEL_ARG_INFO_NOT_AVAILABLE when the program has no argument
+        // information.
         return fail(CL_KERNEL_ARG_INFO_NOT_AVAILABLE);
     };
     match name {
@@ -115,7 +126,7 @@ fn answer_arg(
     }
 }
 
-/// The kernel on the device asked about; NULL means the only one that it was built for.
+/// The kernel on the device of a query. NULL means the only device that the kernel was built for.
 fn on_device<'a>(kernel: &'a Kernel, device: Option<&Device>) -> ClResult<&'a OnDevice> {
     let signature = kernel.signature();
     let found = match device {
@@ -125,6 +136,8 @@ fn on_device<'a>(kernel: &'a Kernel, device: Option<&Device>) -> ClResult<&'a On
             built.next().filter(|_| built.next().is_none())
         }
     };
+    // clGetKernelWorkGroupInfo: CL_INVALID_DEVICE when the device is not the kernel's, or is NULL and the
+    // kernel has several.
     found.ok_or(Status(CL_INVALID_DEVICE))
 }
 
@@ -145,7 +158,8 @@ fn answer_work_group(
             info.give(on.preferred_work_group_size_multiple as size_t)
         }
         CL_KERNEL_PRIVATE_MEM_SIZE => info.give(on.private_mem_size),
-        // Of built-in kernels and custom devices only.
+        // clGetKernelWorkGroupInfo: CL_INVALID_VALUE for CL_KERNEL_GLOBAL_WORK_SIZE when neither kernel is
+        // built-in nor device custom.
         CL_KERNEL_GLOBAL_WORK_SIZE => {
             let built_in = matches!(kernel.program().origin(), Origin::BuiltInKernels);
             let custom = device
@@ -153,20 +167,21 @@ fn answer_work_group(
             require(built_in || custom, CL_INVALID_VALUE)?;
             info.give_bytes(&kernel.ask_work_group(on, name)?)
         }
+        // clGetKernelWorkGroupInfo: CL_INVALID_VALUE when param_name is not a known query.
         _ => fail(CL_INVALID_VALUE),
     }
 }
 
-/// Bytes of a size.
+/// Size of a `size_t` in bytes.
 const SIZE: usize = size_of::<size_t>();
 
-/// The sizes that a question about sub-groups is asked with.
+/// Reads the input of a sub-group query.
 ///
 /// # Errors
-/// `CL_INVALID_VALUE` for a name that is not known, and for other input than it takes.
+/// `CL_INVALID_VALUE` for an unknown name, and for input that does not suit the name.
 ///
 /// # Safety
-/// `input` is NULL or leads to `size` readable bytes.
+/// `input` is NULL or points to `size` readable bytes.
 unsafe fn sub_group_input(
     name: cl_kernel_sub_group_info,
     size: size_t,
@@ -176,6 +191,7 @@ unsafe fn sub_group_input(
         CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE | CL_KERNEL_SUB_GROUP_COUNT_FOR_NDRANGE => 1..=3,
         CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT => 1..=1,
         CL_KERNEL_MAX_NUM_SUB_GROUPS | CL_KERNEL_COMPILE_NUM_SUB_GROUPS => 0..=0,
+        // clGetKernelSubGroupInfo: CL_INVALID_VALUE when param_name is not a known query.
         _ => return fail(CL_INVALID_VALUE),
     };
     if *counts.end() == 0 {
@@ -183,8 +199,10 @@ unsafe fn sub_group_input(
     }
     let count = size / SIZE;
     let fits = size.is_multiple_of(SIZE) && counts.contains(&count) && !input.is_null();
+    // clGetKernelSubGroupInfo: CL_INVALID_VALUE when the input is NULL or has a size that the query does
+    // not take.
     require(fits, CL_INVALID_VALUE)?;
-    // SAFETY: not NULL, with as many bytes; of any alignment.
+    // SAFETY: not NULL, with as many bytes. Byte arrays need no alignment.
     let bytes = unsafe { list(input.cast::<[u8; SIZE]>(), count) };
     Ok(bytes
         .iter()
@@ -200,13 +218,16 @@ fn answer_sub_group(
     info: Info,
 ) -> ClResult<Answered> {
     let on = on_device(kernel, device)?;
-    // The extension of OpenCL 2.0 has no such query.
+    // `cl_khr_subgroups`, the extension of OpenCL 2.0, has no query of a device for this, so its name
+    // decides too.
     let has = on.device.number(CL_DEVICE_MAX_NUM_SUB_GROUPS) > 0
         || on.device.has_extension("cl_khr_subgroups");
+    // clGetKernelSubGroupInfo: CL_INVALID_OPERATION when the device does not support sub-groups.
     require(has, CL_INVALID_OPERATION)?;
+    // The errors of the input come after those of the device.
     let input = input?;
     let (place, room) = info.room();
-    // As many dimensions as there is room for.
+    // The node answers with as many dimensions as the application's buffer has room for.
     let room = match name {
         CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT if !place.is_null() => (room / SIZE).clamp(1, 3),
         CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT => 3,

@@ -1,5 +1,5 @@
-//! `clGetKernelSuggestedLocalWorkSize` of OpenCL 3.1, and the same by `cl_khr_suggested_local_work_size`: answered by the
-//! node's driver, on devices that have the extension.
+//! `clGetKernelSuggestedLocalWorkSize` of OpenCL 3.1, and its form in `cl_khr_suggested_local_work_size`.
+//! The node's driver answers, on devices that have the extension.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::stub::{Kernel, Queue, Range};
 
 const EXTENSION: &str = "cl_khr_suggested_local_work_size";
 
-/// Checks in the order in which the specification lists the errors, then asks.
+/// Checks in the order in which the specification lists the errors. Then asks the node.
 fn suggested(
     (queue, kernel): (cl_command_queue, cl_kernel),
     range: impl FnOnce() -> ClResult<Range>,
@@ -22,16 +22,21 @@ fn suggested(
     let queue = handle::resolve::<Queue>(queue)?;
     let kernel = handle::resolve::<Kernel>(kernel)?;
     let context = kernel.program().context();
+    // clGetKernelSuggestedLocalWorkSizeKHR: CL_INVALID_CONTEXT when kernel and queue belong to different
+    // contexts.
     require(Arc::ptr_eq(context, queue.context()), CL_INVALID_CONTEXT)?;
     let device = queue.device();
+    // clGetKernelSuggestedLocalWorkSizeKHR: CL_INVALID_OPERATION when the device does not have the
+    // extension.
     require(device.has_extension(EXTENSION), CL_INVALID_OPERATION)?;
     let launch = kernel.launch(device, false)?;
     launch.check_memory()?;
     let range = range()?;
-    // "CL_INVALID_GLOBAL_WORK_SIZE if global_work_size is NULL or if any of the values specified in global_work_size
-    // are 0."
+    // clGetKernelSuggestedLocalWorkSizeKHR: CL_INVALID_GLOBAL_WORK_SIZE when global_work_size is NULL or
+    // contains 0.
     require(!range.is_empty(), CL_INVALID_GLOBAL_WORK_SIZE)?;
     range.check(launch.limits())?;
+    // clGetKernelSuggestedLocalWorkSizeKHR: CL_INVALID_VALUE when suggested_local_work_size is NULL.
     require(has_room, CL_INVALID_VALUE)?;
     launch.capture(&range)?.suggested_local_size(&queue)
 }
@@ -43,12 +48,12 @@ entry_points! {
         suggested_local_work_size: *mut size_t,
     ) {
         let lists = [global_work_offset, global_work_size, std::ptr::null()];
-        // SAFETY: the specification's contract: NULL or `work_dim` sizes each.
+        // SAFETY: the specification demands that each list is NULL or has `work_dim` sizes.
         let range = || unsafe { read_range(work_dim, lists) };
         let has_room = !suggested_local_work_size.is_null();
         let sizes = suggested((command_queue, kernel), range, has_room)?;
         for (place, size) in sizes.into_iter().enumerate() {
-            // SAFETY: not NULL, and with room for `work_dim` sizes; there are as many.
+            // SAFETY: not NULL, and the specification demands room for `work_dim` sizes. There are as many.
             unsafe { suggested_local_work_size.add(place).write(size as size_t) };
         }
         Ok(())
@@ -59,13 +64,14 @@ entry_points! {
         global_work_offset: *const size_t, global_work_size: *const size_t,
         suggested_local_work_size: *mut size_t,
     ) {
-        // SAFETY: the same contract.
+        // SAFETY: the two functions have the same contract.
         let code = unsafe {
             clGetKernelSuggestedLocalWorkSize(
                 command_queue, kernel, work_dim, global_work_offset, global_work_size,
                 suggested_local_work_size,
             )
         };
+        // clGetKernelSuggestedLocalWorkSizeKHR: the codes of the core function, which has made all checks.
         require(code == CL_SUCCESS, code)
     }
 }

@@ -1,4 +1,4 @@
-//! Creation and life of buffers and sub-buffers.
+//! Creation, reference counts and destructor callbacks of buffers and sub-buffers.
 
 use std::sync::Arc;
 
@@ -18,13 +18,12 @@ pub(in crate::api) const HOST_ACCESS: cl_mem_flags =
 pub(in crate::api) const HOST_POINTER: cl_mem_flags =
     CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR;
 
-/// At most one bit of the set.
+/// Whether at most one bit of the set is in the flags.
 pub(in crate::api) fn at_most_one(flags: cl_mem_flags, of: cl_mem_flags) -> bool {
     (flags & of).count_ones() <= 1
 }
 
-/// "CL_INVALID_VALUE if values specified in flags are not valid": unknown bits, or two that exclude
-/// each other.
+/// Checks flags for unknown bits, and for bits that exclude each other.
 pub(in crate::api) fn check_flags(flags: cl_mem_flags) -> ClResult {
     let known = KERNEL_ACCESS | HOST_ACCESS | HOST_POINTER;
     let valid = flags & !known == 0
@@ -32,11 +31,12 @@ pub(in crate::api) fn check_flags(flags: cl_mem_flags) -> ClResult {
         && at_most_one(flags, HOST_ACCESS)
         && at_most_one(flags, CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR)
         && at_most_one(flags, CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR);
+    // clCreateBuffer: CL_INVALID_VALUE when flags are unknown or mutually exclusive.
     require(valid, CL_INVALID_VALUE)
 }
 
-/// "CL_INVALID_BUFFER_SIZE if size is 0, or if size is greater than CL_DEVICE_MAX_MEM_ALLOC_SIZE for
-/// all devices in context." What devices take is not always what they say.
+/// Checks the size of a buffer. The limit is the one at which a device really fails, which is not always
+/// the one that it reports.
 fn check_size(context: &Context, size: usize) -> ClResult {
     let largest = context
         .devices()
@@ -44,16 +44,20 @@ fn check_size(context: &Context, size: usize) -> ClResult {
         .map(|device| device.largest_buffer())
         .max();
     let fits = largest.is_none_or(|largest| size as u64 <= largest);
+    // clCreateBuffer: CL_INVALID_BUFFER_SIZE when size is 0 or exceeds the largest allocation of every
+    // device in the context.
     require(size > 0 && fits, CL_INVALID_BUFFER_SIZE)
 }
 
-/// Reads a property list, of which no name is known here; with its 0, empty for NULL.
+/// Reads a property list, for which no name is known. Returns it with its final 0, or an empty list for
+/// NULL.
 pub(in crate::api) fn properties_of(properties: *const cl_mem_properties) -> ClResult<Vec<u64>> {
     if properties.is_null() {
         return Ok(Vec::new());
     }
     // SAFETY: not NULL, and a list has at least the 0 that ends it.
     let first = unsafe { properties.read() };
+    // clCreateBufferWithProperties: CL_INVALID_PROPERTY when a name is not supported.
     require(first == 0, CL_INVALID_PROPERTY)?;
     Ok(vec![0])
 }
@@ -69,8 +73,8 @@ fn create(
     let properties = properties_of(properties)?;
     check_flags(flags)?;
     check_size(&context, size)?;
-    // "CL_INVALID_HOST_PTR if host_ptr is NULL and CL_MEM_USE_HOST_PTR or CL_MEM_COPY_HOST_PTR are set
-    // in flags or if host_ptr is not NULL but [they] are not set."
+    // clCreateBuffer: CL_INVALID_HOST_PTR when host_ptr is given without a flag that uses it, or a flag
+    // needs it and it is NULL.
     let wants_pointer = flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR) != 0;
     require(wants_pointer != host_ptr.is_null(), CL_INVALID_HOST_PTR)?;
     let address = host_ptr.expose_provenance();
@@ -84,15 +88,16 @@ fn create(
         image: None,
     };
     if let Some((svm, origin)) = host_address.and_then(|of| svm::find(&spec.context, of)) {
-        // "CL_INVALID_BUFFER_SIZE if […] CL_MEM_USE_HOST_PTR is set in flags and host_ptr is a pointer returned by
-        // clSVMAlloc and size is greater than the size passed to clSVMAlloc."
+        // clCreateBuffer: CL_INVALID_BUFFER_SIZE when host_ptr comes from clSVMAlloc and size is larger
+        // than that allocation.
         require(svm.range(origin, spec.size).is_ok(), CL_INVALID_BUFFER_SIZE)?;
         return Ok(handle::publish(Buffer::over_svm(&svm, origin, spec)?));
     }
     let contents = if wants_pointer {
+        // clCreateBuffer: CL_INVALID_BUFFER_SIZE when no region of the wire can have this size.
         let whole = Region::linear(0, size as u64).or(fail(CL_INVALID_BUFFER_SIZE))?;
-        // SAFETY: the application gives `size` readable bytes for the length of this call, and all
-        // are taken before it returns.
+        // SAFETY: the application keeps `size` bytes readable for the length of this call, and all are
+        // copied before it returns.
         Some(unsafe { host_region(address, whole) }?)
     } else {
         None
@@ -100,16 +105,17 @@ fn create(
     Ok(handle::publish(Buffer::new(spec, contents)?))
 }
 
-/// The flags of a sub-buffer, or an image over other memory: its own, and what it inherits.
+/// The flags of a sub-buffer, or of an image over other memory: its own flags, and those that it inherits.
 ///
 /// # Errors
-/// `CL_INVALID_VALUE` for what does not go with the parent's.
+/// `CL_INVALID_VALUE` for flags that conflict with the parent's.
 pub(in crate::api) fn inherited_flags(
     parent: cl_mem_flags,
     flags: cl_mem_flags,
 ) -> ClResult<cl_mem_flags> {
     check_flags(flags)?;
-    // Where the memory comes from is the parent's business alone.
+    // clCreateSubBuffer: CL_INVALID_VALUE when flags contains a host pointer flag, which only the parent
+    // can have.
     require(flags & HOST_POINTER == 0, CL_INVALID_VALUE)?;
     let conflicts = [
         (CL_MEM_WRITE_ONLY, CL_MEM_READ_WRITE | CL_MEM_READ_ONLY),
@@ -122,6 +128,7 @@ pub(in crate::api) fn inherited_flags(
         ),
     ];
     for (of_parent, excluded) in conflicts {
+        // clCreateSubBuffer: CL_INVALID_VALUE when flags allows an access that the parent's flags exclude.
         require(
             parent & of_parent == 0 || flags & excluded == 0,
             CL_INVALID_VALUE,
@@ -143,22 +150,25 @@ fn create_sub_buffer(
     create_info: *const c_void,
 ) -> ClResult<cl_mem> {
     let parent = Noun::Buffer.resolve(buffer)?;
-    // A part has no parts.
+    // clCreateSubBuffer: CL_INVALID_MEM_OBJECT when buffer is a sub-buffer itself.
     require(parent.parent().is_none(), CL_INVALID_MEM_OBJECT)?;
     let flags = inherited_flags(parent.flags(), flags)?;
+    // clCreateSubBuffer: CL_INVALID_VALUE when the type is unknown or the info for it is NULL.
     require(
         create_type == CL_BUFFER_CREATE_TYPE_REGION && !create_info.is_null(),
         CL_INVALID_VALUE,
     )?;
-    // SAFETY: not NULL, and for this type the caller gives a cl_buffer_region.
+    // SAFETY: not NULL, and for this type the specification demands a cl_buffer_region.
     let cl_buffer_region { origin, size } =
         unsafe { create_info.cast::<cl_buffer_region>().read() };
     let (origin, size) = (origin as u64, size as u64);
-    // Bounds before size, so that a region far outside is a wrong value, whatever its size.
+    // clCreateSubBuffer: CL_INVALID_VALUE when the region leaves the buffer.
+    // This precedes the check of the size, so a region of size 0 outside of the buffer gets this code too.
     parent.range(origin, size)?;
+    // clCreateSubBuffer: CL_INVALID_BUFFER_SIZE when the size is 0.
     require(size > 0, CL_INVALID_BUFFER_SIZE)?;
-    // "CL_MISALIGNED_SUB_BUFFER_OFFSET if there are no devices in context associated with buffer for
-    // which the origin field […] is aligned to the CL_DEVICE_MEM_BASE_ADDR_ALIGN value."
+    // clCreateSubBuffer: CL_MISALIGNED_SUB_BUFFER_OFFSET when the origin suits the alignment of no device
+    // in the context.
     let suits_one = parent
         .context()
         .devices()
@@ -197,8 +207,9 @@ entry_points! {
     fn clReleaseMemObject(memobj: cl_mem) {
         let memory = handle::resolve::<Buffer>(memobj)?;
         let was_last = handle::release_one::<Buffer>(memobj)?;
-        // Programs give the memory that they lent back with the last reference, although only the destructor's
-        // callback says that nothing needs it any more. A part's memory is the whole's.
+        // Programs free the host memory after the last release, although only the destructor callback says
+        // that it is no longer used. So this call waits for unmaps that still read it. A sub-buffer's host
+        // memory belongs to its parent.
         let is_whole = Arc::ptr_eq(memory.root(), &memory);
         if was_last && is_whole && memory.host_address().is_some() {
             memory.leave_host_memory();
@@ -210,12 +221,14 @@ entry_points! {
         memobj: cl_mem, pfn_notify: MemCallback, user_data: *mut c_void,
     ) {
         let buffer = handle::resolve::<Buffer>(memobj)?;
+        // clSetMemObjectDestructorCallback: CL_INVALID_VALUE when pfn_notify is NULL.
         let Some(callback) = pfn_notify else { return fail(CL_INVALID_VALUE) };
         let (address, user_data) = (memobj.expose_provenance(), user_data.expose_provenance());
         buffer.on_destroyed(Box::new(move || {
             let memobj = std::ptr::with_exposed_provenance_mut(address);
             let user_data = std::ptr::with_exposed_provenance_mut(user_data);
-            // SAFETY: the application gave callback and data for exactly this call, from any thread.
+            // SAFETY: the application gave this callback and this data for exactly this call, from any
+            // thread.
             unsafe { callback(memobj, user_data) };
         }));
         Ok(())

@@ -1,4 +1,5 @@
-//! What stays on the node: `clEnqueueCopyBuffer`, `clEnqueueCopyBufferRect`, `clEnqueueFillBuffer`.
+//! Commands that move no bytes over the network: `clEnqueueCopyBuffer`, `clEnqueueCopyBufferRect`,
+//! `clEnqueueFillBuffer`.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use super::{Noun, for_queue};
 use crate::error::{ClResult, require};
 use crate::stub::{Buffer, Event, Hold, Queue, Submission, Work, nothing};
 
-/// Enqueues a copy or fill, or a command that moves nothing where there are no bytes.
+/// Enqueues a copy or fill. Without bytes (`work` is `None`), enqueues a command that moves nothing.
 pub(in crate::api) fn enqueue(
     queue: &Arc<Queue>,
     work: Option<Work>,
@@ -44,7 +45,7 @@ pub(in crate::api) fn enqueue(
     Ok(())
 }
 
-/// The buffers or images of a copy and their bytes.
+/// The two memory objects of a copy and their regions.
 pub(in crate::api) struct Copy {
     pub(in crate::api) from: Arc<Buffer>,
     pub(in crate::api) to: Arc<Buffer>,
@@ -53,14 +54,14 @@ pub(in crate::api) struct Copy {
 }
 
 impl Copy {
-    /// "CL_MEM_COPY_OVERLAP if src_buffer and dst_buffer are the same buffer or sub-buffer object and the
-    /// source and destination regions overlap or if src_buffer and dst_buffer are different sub-buffers of
-    /// the same associated buffer object and they overlap." Images are held to the same.
+    /// Checks that the two regions do not overlap. Sub-buffers of one buffer, and images, follow the same
+    /// rule.
     pub(in crate::api) fn checked(
         (from, source): (Arc<Buffer>, Region),
         (to, destination): (Arc<Buffer>, Region),
     ) -> ClResult<Copy> {
         let overlap = from.shares(&source, &to, &destination);
+        // clEnqueueCopyBuffer: CL_MEM_COPY_OVERLAP when source and destination share bytes of one buffer.
         require(!overlap, CL_MEM_COPY_OVERLAP)?;
         Ok(Copy {
             from,
@@ -82,10 +83,10 @@ impl Copy {
     }
 }
 
-/// Checks a copy of bytes side by side.
+/// Checks a copy of a contiguous run of bytes.
 ///
 /// # Errors
-/// As `clEnqueueCopyBuffer`, but for the wait list.
+/// As `clEnqueueCopyBuffer`, except for the wait list.
 pub(in crate::api) fn bytes(
     queue: &Queue,
     (source, destination): (cl_mem, cl_mem),
@@ -93,6 +94,7 @@ pub(in crate::api) fn bytes(
 ) -> ClResult<Copy> {
     let memory = [source, destination].map(|raw| (Noun::Buffer, raw));
     let [from, to] = for_queue(queue, memory)?;
+    // clEnqueueCopyBuffer: CL_INVALID_VALUE when either region leaves its buffer.
     let source = from.range(from_offset as u64, size as u64)?;
     let destination = to.range(to_offset as u64, size as u64)?;
     Copy::checked((from, source), (to, destination))
@@ -111,7 +113,7 @@ impl CopyRectangle {
     /// Checks the copy.
     ///
     /// # Errors
-    /// As `clEnqueueCopyBufferRect`, but for the wait list.
+    /// As `clEnqueueCopyBufferRect`, except for the wait list.
     pub(in crate::api) fn copy(
         &self,
         queue: &Queue,
@@ -125,7 +127,7 @@ impl CopyRectangle {
     }
 
     fn regions(&self, from: &Arc<Buffer>, to: &Arc<Buffer>) -> ClResult<(Region, Region)> {
-        // SAFETY: the specification's contract: each NULL or of three numbers.
+        // SAFETY: the specification demands that each is NULL or points to three numbers.
         let [source, destination, size] = unsafe {
             [
                 triple(self.source_origin)?,
@@ -138,11 +140,12 @@ impl CopyRectangle {
         let (destination_row, destination_slice) = widen(self.destination_pitches);
         let source = rectangle(source, size, source_row, source_slice)?;
         let destination = rectangle(destination, size, destination_row, destination_slice)?;
+        // clEnqueueCopyBufferRect: CL_INVALID_VALUE when either region leaves its buffer.
         require(source.end() <= from.size(), CL_INVALID_VALUE)?;
         require(destination.end() <= to.size(), CL_INVALID_VALUE)?;
-        // "CL_INVALID_VALUE if src_buffer and dst_buffer are the same buffer object and
-        // src_slice_pitch is not equal to dst_slice_pitch and src_row_pitch is not equal to
-        // dst_row_pitch." One rectangle has one shape in one buffer: either difference is refused.
+        // clEnqueueCopyBufferRect: CL_INVALID_VALUE when both buffers are the same and the pitches differ.
+        // The specification's sentence names two differences at once. Either of them is refused here,
+        // because a rectangle has one shape in one buffer.
         let equal = pitches(size, source_row, source_slice)?
             == pitches(size, destination_row, destination_slice)?;
         require(equal || !Arc::ptr_eq(from, to), CL_INVALID_VALUE)?;
@@ -150,7 +153,7 @@ impl CopyRectangle {
     }
 }
 
-/// A fill's arguments.
+/// The arguments of a fill.
 pub(in crate::api) struct Fill {
     pub(in crate::api) buffer: cl_mem,
     pub(in crate::api) pattern: *const c_void,
@@ -160,13 +163,13 @@ pub(in crate::api) struct Fill {
 }
 
 impl Fill {
-    /// Checks the fill; what it does, if anything, and its buffer.
+    /// Checks the fill. Returns the work, or `None` if there are no bytes, and the buffer.
     ///
     /// # Errors
-    /// As `clEnqueueFillBuffer`, but for the wait list.
+    /// As `clEnqueueFillBuffer`, except for the wait list.
     ///
     /// # Safety
-    /// `pattern` is NULL or of `pattern_size` bytes.
+    /// `pattern` is NULL or points to `pattern_size` bytes.
     pub(in crate::api) unsafe fn work(&self, queue: &Queue) -> ClResult<(Option<Work>, Hold)> {
         let Fill {
             buffer,
@@ -177,22 +180,23 @@ impl Fill {
         } = *self;
         let [buffer] = for_queue(queue, [(Noun::Buffer, buffer)])?;
         check_pattern(pattern.is_null(), pattern_size, offset, size)?;
+        // clEnqueueFillBuffer: CL_INVALID_VALUE when the region leaves the buffer.
         let region = buffer.range(offset as u64, size as u64)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         Ok(unsafe { filling((buffer, region), pattern, pattern_size) })
     }
 }
 
-/// A fill that was checked: what it does, if anything, and its memory.
+/// The work of a checked fill, or `None` if there are no bytes, and its memory.
 ///
 /// # Safety
-/// `pattern` is NULL or of `pattern_size` bytes.
+/// `pattern` is NULL or points to `pattern_size` bytes.
 pub(in crate::api) unsafe fn filling(
     (buffer, region): (Arc<Buffer>, Region),
     pattern: *const c_void,
     pattern_size: size_t,
 ) -> (Option<Work>, Hold) {
-    // SAFETY: the caller's promise; the bytes are copied here.
+    // SAFETY: the caller upholds this function's contract. The bytes are copied here.
     let pattern = unsafe { list(pattern.cast::<u8>(), pattern_size) };
     let work = (region.packed_length() > 0).then(|| Work::Fill {
         buffer: buffer.clone(),
@@ -202,8 +206,7 @@ pub(in crate::api) unsafe fn filling(
     (work, smallvec![buffer])
 }
 
-/// "CL_INVALID_VALUE if pattern is NULL or if pattern_size is 0 or if pattern_size is not one of {1, 2, 4, 8,
-/// 16, 32, 64, 128}; if offset and size are not a multiple of pattern_size."
+/// Checks the pattern of a fill, and that offset and size are multiples of its length.
 pub(in crate::api) fn check_pattern(
     pattern_is_null: bool,
     length: usize,
@@ -211,7 +214,10 @@ pub(in crate::api) fn check_pattern(
     size: usize,
 ) -> ClResult {
     let sound = !pattern_is_null && length.is_power_of_two() && length <= 128;
+    // clEnqueueFillBuffer: CL_INVALID_VALUE when the pattern is NULL or its size is not a power of two from
+    // 1 to 128.
     require(sound, CL_INVALID_VALUE)?;
+    // clEnqueueFillBuffer: CL_INVALID_VALUE when offset or size is not a multiple of the pattern size.
     require(
         offset.is_multiple_of(length) && size.is_multiple_of(length),
         CL_INVALID_VALUE,
@@ -226,7 +232,7 @@ entry_points! {
     ) {
         let queue = handle::resolve::<Queue>(command_queue)?;
         let copy = bytes(&queue, (src_buffer, dst_buffer), (src_offset, dst_offset, size))?;
-        // SAFETY: the specification's contract of a wait list.
+        // SAFETY: the specification demands NULL or as many handles as the count says.
         let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
         enqueue(&queue, copy.work(), CL_COMMAND_COPY_BUFFER, wait, copy.hold(), event)
     }
@@ -247,7 +253,7 @@ entry_points! {
             destination_pitches: (dst_row_pitch, dst_slice_pitch),
         };
         let copy = rectangle.copy(&queue, src_buffer, dst_buffer)?;
-        // SAFETY: the specification's contract of a wait list.
+        // SAFETY: the specification demands NULL or as many handles as the count says.
         let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
         enqueue(&queue, copy.work(), CL_COMMAND_COPY_BUFFER_RECT, wait, copy.hold(), event)
     }
@@ -259,7 +265,8 @@ entry_points! {
     ) {
         let queue = handle::resolve::<Queue>(command_queue)?;
         let fill = Fill { buffer, pattern, pattern_size, offset, size };
-        // SAFETY: the specification's contracts of a pattern and of a wait list.
+        // SAFETY: the specification demands NULL or `pattern_size` bytes, and NULL or as many handles as
+        // the count says.
         let ((work, hold), wait) = unsafe {(
             fill.work(&queue)?,
             wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,

@@ -16,7 +16,8 @@ entry_points! {
         param_value: *mut c_void, param_value_size_ret: *mut size_t,
     ) {
         let buffer = handle::resolve::<Buffer>(memobj)?;
-        // SAFETY: the specification's contract of the three arguments.
+        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+        // given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         answer(memobj, &buffer, param_name, info).map(drop)
     }
@@ -28,7 +29,8 @@ fn answer(raw: cl_mem, buffer: &Arc<Buffer>, name: cl_mem_info, info: Info) -> C
         CL_MEM_TYPE => info.give(buffer.image().map_or(CL_MEM_OBJECT_BUFFER, Image::kind)),
         CL_MEM_FLAGS => info.give(buffer.flags()),
         CL_MEM_SIZE => info.give(buffer.size() as size_t),
-        // NULL unless made with CL_MEM_USE_HOST_PTR; a sub-buffer's own first byte.
+        // NULL unless created with CL_MEM_USE_HOST_PTR. For a sub-buffer, the address of its own first
+        // byte.
         CL_MEM_HOST_PTR => info.give(buffer.host_address().unwrap_or(0)),
         CL_MEM_MAP_COUNT => info.give(buffer.map_count() as cl_uint),
         CL_MEM_REFERENCE_COUNT => info.give(handle::reference_count::<Buffer>(raw)?),
@@ -39,6 +41,7 @@ fn answer(raw: cl_mem, buffer: &Arc<Buffer>, name: cl_mem_info, info: Info) -> C
         CL_MEM_OFFSET => info.give(buffer.origin() as size_t),
         CL_MEM_USES_SVM_POINTER => info.give_bool(buffer.uses_svm()),
         CL_MEM_PROPERTIES => info.give_slice(buffer.properties()),
+        // clGetMemObjectInfo: CL_INVALID_VALUE when param_name is not a known query.
         _ => fail(CL_INVALID_VALUE),
     }
 }

@@ -1,4 +1,5 @@
-//! `clEnqueueMapBuffer`, `clEnqueueUnmapMemObject`, and what `clEnqueueMapImage` does like them.
+//! `clEnqueueMapBuffer`, `clEnqueueUnmapMemObject`, and what `clEnqueueMapImage` and the SVM maps share
+//! with them.
 
 use std::sync::Arc;
 
@@ -16,17 +17,18 @@ use crate::coherence::MapKind;
 use crate::error::{ClResult, require};
 use crate::stub::{Buffer, Event, Map, NewMap, Queue, Submission, Transfer, Work, nothing};
 
-/// What a map is for.
+/// The checked flags of a map.
 #[derive(Clone, Copy)]
 struct Purpose(cl_map_flags);
 
 impl Purpose {
-    /// "CL_INVALID_VALUE if […] values specified in map_flags are not valid."
+    /// Checks the flags of a map.
     fn new(flags: cl_map_flags) -> ClResult<Purpose> {
         let shared = CL_MAP_READ | CL_MAP_WRITE;
         let known = flags & !(shared | CL_MAP_WRITE_INVALIDATE_REGION) == 0;
-        // Invalidating promises nothing of what was there, so it goes with neither of the others.
+        // CL_MAP_WRITE_INVALIDATE_REGION gives the old contents up, so it excludes the other two flags.
         let alone = flags & CL_MAP_WRITE_INVALIDATE_REGION == 0 || flags & shared == 0;
+        // clEnqueueMapBuffer: CL_INVALID_VALUE when map_flags are unknown or mutually exclusive.
         require(known && alone, CL_INVALID_VALUE)?;
         Ok(Purpose(flags))
     }
@@ -35,7 +37,8 @@ impl Purpose {
         self.0 & (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION) != 0
     }
 
-    /// Whether the application is promised the present contents: always, unless it gives them up.
+    /// Whether the mapped memory must show the present contents: always, unless the application gives them
+    /// up.
     fn fetches(self) -> bool {
         self.0 & CL_MAP_WRITE_INVALIDATE_REGION == 0
     }
@@ -48,13 +51,15 @@ impl Purpose {
         }
     }
 
-    /// "CL_INVALID_OPERATION if buffer has been created with CL_MEM_HOST_WRITE_ONLY or
-    /// CL_MEM_HOST_NO_ACCESS and CL_MAP_READ is set in map_flags or […] CL_MEM_HOST_READ_ONLY or
-    /// CL_MEM_HOST_NO_ACCESS and CL_MAP_WRITE or CL_MAP_WRITE_INVALIDATE_REGION is set in map_flags."
+    /// Checks that the buffer's flags allow the host what the map is for.
     fn check_host_access(self, buffer: &Buffer) -> ClResult {
+        // clEnqueueMapBuffer: CL_INVALID_OPERATION when the buffer's CL_MEM_HOST_* flags exclude reading
+        // and the map reads.
         if self.0 & CL_MAP_READ != 0 {
             check_host_access(buffer, Way::Read)?;
         }
+        // clEnqueueMapBuffer: CL_INVALID_OPERATION when the buffer's CL_MEM_HOST_* flags exclude writing
+        // and the map writes.
         if self.writes() {
             check_host_access(buffer, Way::Write)?;
         }
@@ -62,8 +67,8 @@ impl Purpose {
     }
 }
 
-/// Enqueues the map's command. Returns `None` when the map moves nothing, the queue is idle and the application does not
-/// ask for the event: then there is no command.
+/// Enqueues the map's command. Returns `None` when no command is needed: the map moves nothing, the queue
+/// is idle and the application does not ask for the event.
 fn enqueue_map(
     queue: &Arc<Queue>,
     (buffer, region): (&Arc<Buffer>, Region),
@@ -91,7 +96,8 @@ fn enqueue_map(
         return queue.submit(submission, |_| Ok(())).map(Some);
     }
     let keep: Option<Box<dyn Send>> = Some(Box::new(map.place));
-    // Looked at with the first map, whatever it is for: later ones may find bytes that the application is writing.
+    // The first map of the object runs the test, whatever the map is for. During a later one, the
+    // application may be writing the byte that the test reads and puts back.
     let takes_bytes = buffer.takes_bytes(is_writable);
     if !purpose.fetches() || !takes_bytes {
         if !wants_event && queue.may_leave_out(&wait) && queue.is_idle() {
@@ -120,7 +126,7 @@ pub(in crate::api) struct MapArguments {
     pub(in crate::api) how: HowToMap,
 }
 
-/// How a map was asked for.
+/// The arguments of a map apart from the queue and the memory object.
 pub(in crate::api) struct HowToMap {
     pub(in crate::api) blocking: bool,
     pub(in crate::api) flags: cl_map_flags,
@@ -129,7 +135,8 @@ pub(in crate::api) struct HowToMap {
     pub(in crate::api) command: cl_command_type,
 }
 
-/// Checks, enqueues and, for a blocking call, waits; where the region is mapped, and what is.
+/// Checks and enqueues a map. For a blocking call, waits until it is complete. Returns the mapped address
+/// and the memory object.
 pub(in crate::api) fn map(
     arguments: &MapArguments,
     region: impl FnOnce(&Buffer) -> ClResult<Region>,
@@ -141,7 +148,7 @@ pub(in crate::api) fn map(
     Ok((address, buffer))
 }
 
-/// The same on what has been looked up.
+/// As `map`, for a queue and buffer that the caller has resolved and checked already.
 pub(in crate::api) fn map_on(
     queue: &Arc<Queue>,
     buffer: &Arc<Buffer>,
@@ -150,7 +157,7 @@ pub(in crate::api) fn map_on(
 ) -> ClResult<*mut c_void> {
     let purpose = Purpose::new(how.flags)?;
     let (count, events) = how.wait;
-    // SAFETY: the specification's contract of a wait list.
+    // SAFETY: the specification demands NULL or as many handles as the count says.
     let wait = unsafe { wait_list(queue.context(), count, events)? };
     purpose.check_host_access(buffer)?;
     let map = buffer.map(&region, purpose.writes())?;
@@ -158,11 +165,13 @@ pub(in crate::api) fn map_on(
     let wants_event = !how.event.is_null();
     let what = (buffer, region);
     let enqueue = || enqueue_map(queue, what, map, purpose, how.command, wait, wants_event);
+    // The caller waits next anyway, so it sends the outbox itself and no other thread is woken for that.
     let enqueued = if how.blocking && !queue.context().is_distributed() {
         queue.before_waiting(enqueue)
     } else {
         enqueue()
     };
+    // A map that fails is taken back: the application never gets its pointer and so never unmaps it.
     if let Some(stub) = enqueued.inspect_err(|_| buffer.cancel_map(key))? {
         buffer.mapped_by(key, &stub);
         if how.blocking {
@@ -183,6 +192,8 @@ fn unmap(
 ) -> ClResult {
     let queue = handle::resolve::<Queue>(command_queue)?;
     let buffer = handle::resolve::<Buffer>(memobj)?;
+    // clEnqueueUnmapMemObject: CL_INVALID_CONTEXT when queue and memory object belong to different
+    // contexts.
     require(
         Arc::ptr_eq(queue.context(), buffer.context()),
         CL_INVALID_CONTEXT,
@@ -191,7 +202,7 @@ fn unmap(
     unmap_on(&queue, buffer, address, wait, event, command)
 }
 
-/// The same on what has been looked up.
+/// As `unmap`, for a queue and buffer that the caller has resolved and checked already.
 pub(in crate::api) fn unmap_on(
     queue: &Arc<Queue>,
     buffer: Arc<Buffer>,
@@ -200,24 +211,25 @@ pub(in crate::api) fn unmap_on(
     event: *mut cl_event,
     command: cl_command_type,
 ) -> ClResult {
-    // "CL_INVALID_VALUE if mapped_ptr is not a valid pointer returned by [a map] for memobj."
+    // clEnqueueUnmapMemObject: CL_INVALID_VALUE when mapped_ptr was not returned by a map of this object.
     require(buffer.is_mapped_at(address), CL_INVALID_VALUE)?;
-    // SAFETY: the specification's contract of a wait list.
+    // SAFETY: the specification demands NULL or as many handles as the count says.
     let mut wait = unsafe { wait_list(queue.context(), count, events)? };
     let unmap = buffer.unmap(address)?;
-    // What is not mapped yet cannot be unmapped before.
+    // The unmap runs after its map, even if another queue runs the map.
     wait.extend(unmap.mapped_by);
     let keep: Option<Box<dyn Send>> = Some(Box::new(unmap.place));
     let wants_event = !event.is_null();
     let memory = buffer.clone();
     let stub = match unmap.upload {
-        // What is under way may still read the mapped bytes: it keeps the place until the queue is idle.
+        // Commands in progress may still read the mapped bytes. So the place is freed at once only while
+        // the queue is idle.
         None if !wants_event && queue.may_leave_out(&wait) && queue.is_idle() => return Ok(()),
         None => {
             let hold = smallvec![buffer];
             nothing(queue, command, wait, hold, keep, wants_event)?
         }
-        // The application leaves the bytes alone from this call on.
+        // The specification forbids the application to touch the bytes from this call on.
         Some(upload) => {
             let transfer = Transfer {
                 buffer: buffer.root().clone(),
@@ -229,6 +241,8 @@ pub(in crate::api) fn unmap_on(
                 keep,
             };
             let written = transfer.write(queue)?;
+            // The bytes are still in the application's memory: the last release of the object waits for
+            // this command.
             if !written.taken {
                 memory.unmapped_by(&written.event);
             }
@@ -259,8 +273,9 @@ entry_points! {
             },
         };
         let (address, _) = map(&arguments, |buffer| {
+            // clEnqueueMapBuffer: CL_INVALID_VALUE when the region leaves the buffer.
             let region = buffer.range(offset as u64, size as u64)?;
-            // "CL_INVALID_VALUE if […] size is 0."
+            // clEnqueueMapBuffer: CL_INVALID_VALUE when the size is 0.
             require(size > 0, CL_INVALID_VALUE)?;
             Ok(region)
         })?;

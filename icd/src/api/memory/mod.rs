@@ -1,6 +1,7 @@
-//! Memory objects: buffers and the commands that move their bytes, and those of images (`super::image`).
+//! Memory objects: buffers and the commands that transfer their bytes. `super::image` uses the same helpers
+//! for images.
 //!
-//! One file per verb. Every command checks in the one order: handles, same context, state of the
+//! There is one file per verb. Every command checks in one order: handles, same context, state of the
 //! objects, values, wait list, access flags.
 
 pub(super) mod buffer;
@@ -30,7 +31,7 @@ pub(super) use migrate::*;
 pub(super) use rect::*;
 pub(super) use transfer::*;
 
-/// What a handle to a memory object must be.
+/// The kind of memory object that a handle must stand for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Noun {
     /// A buffer or sub-buffer.
@@ -42,12 +43,14 @@ pub(super) enum Noun {
 }
 
 impl Noun {
-    /// The memory object behind a handle.
+    /// Returns the memory object behind a handle.
     ///
     /// # Errors
-    /// `CL_INVALID_MEM_OBJECT`, also for one of another kind.
+    /// `CL_INVALID_MEM_OBJECT`, also for a memory object of another kind.
     pub(super) fn resolve(self, raw: cl_mem) -> ClResult<Arc<Buffer>> {
         let memory = handle::resolve::<Buffer>(raw)?;
+        // Commands on memory objects: CL_INVALID_MEM_OBJECT when the object is not of the kind that the
+        // command takes.
         require(Noun::of(&memory) == self, CL_INVALID_MEM_OBJECT)?;
         Ok(memory)
     }
@@ -61,12 +64,13 @@ impl Noun {
     }
 }
 
-/// The queue and the memory that a command is about: all live, of the kinds that it takes, of one context, and fit
-/// for the queue's device.
+/// Returns the queue and the memory objects of a command. All are valid handles of the right kinds and of
+/// one context, and suit the queue's device.
 ///
 /// # Errors
-/// `CL_INVALID_COMMAND_QUEUE`, `CL_INVALID_MEM_OBJECT`, `CL_INVALID_CONTEXT`, `CL_MISALIGNED_SUB_BUFFER_OFFSET`, and
-/// of images `CL_INVALID_OPERATION`, `CL_INVALID_IMAGE_SIZE`, `CL_IMAGE_FORMAT_NOT_SUPPORTED`.
+/// `CL_INVALID_COMMAND_QUEUE`, `CL_INVALID_MEM_OBJECT`, `CL_INVALID_CONTEXT`,
+/// `CL_MISALIGNED_SUB_BUFFER_OFFSET`. For images also `CL_INVALID_OPERATION`, `CL_INVALID_IMAGE_SIZE`,
+/// `CL_IMAGE_FORMAT_NOT_SUPPORTED`.
 pub(super) fn on_queue<const N: usize>(
     command_queue: cl_command_queue,
     memory: [(Noun, cl_mem); N],
@@ -76,7 +80,7 @@ pub(super) fn on_queue<const N: usize>(
     Ok((queue, memory))
 }
 
-/// The same for a queue that is at hand.
+/// As [`on_queue`], for a queue that the caller has resolved already.
 ///
 /// # Errors
 /// As [`on_queue`].
@@ -89,6 +93,7 @@ pub(super) fn for_queue<const N: usize>(
         buffers.push(noun.resolve(raw)?);
     }
     let same = |buffer: &Arc<Buffer>| Arc::ptr_eq(buffer.context(), queue.context());
+    // clEnqueue*: CL_INVALID_CONTEXT when a memory object belongs to another context than the queue.
     require(buffers.iter().all(same), CL_INVALID_CONTEXT)?;
     for buffer in &buffers {
         match buffer.image() {
@@ -96,33 +101,34 @@ pub(super) fn for_queue<const N: usize>(
             None => check_alignment(queue, buffer)?,
         }
     }
-    // One for each handle.
+    // `buffers` has one entry per handle, so every index is in range.
     Ok(std::array::from_fn(|i| buffers[i].clone()))
 }
 
-/// "CL_MISALIGNED_SUB_BUFFER_OFFSET if buffer is a sub-buffer object and offset specified when the
-/// sub-buffer object is created is not aligned to CL_DEVICE_MEM_BASE_ADDR_ALIGN value for device
-/// associated with queue."
+/// Checks that a sub-buffer begins where the queue's device can address it.
 fn check_alignment(queue: &Queue, buffer: &Buffer) -> ClResult {
-    // Nothing is looked up for a buffer that is no part of another.
+    // The device is not asked about a buffer that begins at 0, which every alignment allows.
     let origin = buffer.origin();
     let aligned = origin == 0 || origin.is_multiple_of(queue.device().sub_buffer_alignment());
+    // clEnqueue*: CL_MISALIGNED_SUB_BUFFER_OFFSET when a sub-buffer's origin does not fit the device's
+    // CL_DEVICE_MEM_BASE_ADDR_ALIGN.
     require(aligned, CL_MISALIGNED_SUB_BUFFER_OFFSET)
 }
 
-/// Bytes of the application's, as a region counted from `base`.
+/// A region of the application's memory, counted from `base`.
 ///
 /// # Errors
-/// `CL_INVALID_VALUE` when they would wrap around the address space.
+/// `CL_INVALID_VALUE` when the region would wrap around the address space.
 ///
 /// # Safety
 /// As [`HostRegion::new`].
 pub(super) unsafe fn host_region(base: usize, region: Region) -> ClResult<HostRegion> {
+    // clEnqueueRead*, clEnqueueWrite*: CL_INVALID_VALUE when the host pointer is not valid for the region.
     require(
         region.end().checked_add(base as u64).is_some(),
         CL_INVALID_VALUE,
     )?;
     let base = std::ptr::with_exposed_provenance_mut(base);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     Ok(unsafe { HostRegion::new(base, region) })
 }

@@ -8,7 +8,7 @@ use super::Noun;
 use super::transfer::{Arguments, How, Regions, Way, enqueue};
 use crate::error::{ClResult, fail, require};
 
-/// Three numbers of a C array: `x` in bytes, `y` in rows, `z` in slices.
+/// The three numbers of a C array: `x` in bytes, `y` in rows, `z` in slices.
 pub(in crate::api) type Triple = [u64; 3];
 
 /// Reads an array of three.
@@ -19,27 +19,29 @@ pub(in crate::api) type Triple = [u64; 3];
 /// # Safety
 /// `values` is NULL or points to three numbers.
 pub(in crate::api) unsafe fn triple(values: *const size_t) -> ClResult<Triple> {
+    // Functions on rectangles and images: CL_INVALID_VALUE when an origin or region is NULL.
     require(!values.is_null(), CL_INVALID_VALUE)?;
-    // SAFETY: not NULL, and then of three, by the caller's promise.
+    // SAFETY: not NULL, so by the caller's promise three numbers.
     let values = unsafe { values.cast::<[size_t; 3]>().read() };
     Ok(values.map(|value| value as u64))
 }
 
-/// The pitches that are meant: 0 is "as tight as can be".
-///
-/// "CL_INVALID_VALUE if row_pitch is not 0 and is less than region[0]; […] if slice_pitch is not 0 and is
-/// less than region[1] × row_pitch and not a multiple of row_pitch."
+/// The effective pitches of a rectangle, in bytes: 0 means as small as possible.
 ///
 /// # Errors
-/// `CL_INVALID_VALUE`.
+/// `CL_INVALID_VALUE` when rows or slices would overlap, or a slice is not a whole number of rows.
 pub(super) fn pitches(size: Triple, row: u64, slice: u64) -> ClResult<(u64, u64)> {
     let row = if row == 0 { size[0] } else { row };
+    // clEnqueueReadBufferRect: CL_INVALID_VALUE when a row pitch is smaller than a row.
     require(row >= size[0], CL_INVALID_VALUE)?;
     let tight = row.checked_mul(size[1]);
     let Some(tight) = tight else {
+        // No rule of the specification covers numbers that overflow: such a rectangle leaves every buffer.
         return fail(CL_INVALID_VALUE);
     };
     let slice = if slice == 0 { tight } else { slice };
+    // clEnqueueReadBufferRect: CL_INVALID_VALUE when a slice pitch is smaller than a slice or not a
+    // multiple of the row pitch.
     require(
         slice >= tight && slice.is_multiple_of(row),
         CL_INVALID_VALUE,
@@ -47,11 +49,12 @@ pub(super) fn pitches(size: Triple, row: u64, slice: u64) -> ClResult<(u64, u64)
     Ok((row, slice))
 }
 
-/// A rectangle as the specification describes it.
+/// A rectangle, computed as the specification describes.
 ///
 /// # Errors
 /// `CL_INVALID_VALUE` for a side of 0, for pitches that do not fit, and where the numbers overflow.
 pub(super) fn rectangle(origin: Triple, size: Triple, row: u64, slice: u64) -> ClResult<Region> {
+    // clEnqueueReadBufferRect: CL_INVALID_VALUE when a side of the region is 0.
     require(!size.contains(&0), CL_INVALID_VALUE)?;
     let (row, slice) = pitches(size, row, slice)?;
     let offset = || {
@@ -60,8 +63,10 @@ pub(super) fn rectangle(origin: Triple, size: Triple, row: u64, slice: u64) -> C
         slices.checked_add(rows)?.checked_add(origin[0])
     };
     let Some(offset) = offset() else {
+        // A rectangle whose offset overflows leaves every buffer.
         return fail(CL_INVALID_VALUE);
     };
+    // A rectangle whose end overflows leaves every buffer.
     Region::rect(offset, size, row, slice).or(fail(CL_INVALID_VALUE))
 }
 
@@ -76,7 +81,7 @@ struct Rectangle {
 
 impl Rectangle {
     fn regions(&self, buffer_size: u64) -> ClResult<Regions> {
-        // SAFETY: the specification's contract: each NULL or of three numbers.
+        // SAFETY: the specification demands that each is NULL or points to three numbers.
         let [buffer_origin, host_origin, size] = unsafe {
             [
                 triple(self.buffer_origin)?,
@@ -86,6 +91,7 @@ impl Rectangle {
         };
         let (row, slice) = self.buffer_pitches;
         let buffer = rectangle(buffer_origin, size, row as u64, slice as u64)?;
+        // clEnqueueReadBufferRect: CL_INVALID_VALUE when the region leaves the buffer.
         require(buffer.end() <= buffer_size, CL_INVALID_VALUE)?;
         let (row, slice) = self.host_pitches;
         let host = rectangle(host_origin, size, row as u64, slice as u64)?;
@@ -176,7 +182,7 @@ mod tests {
     }
 
     proptest! {
-        // Against the specification's sentences, taken one by one on small numbers.
+        // The test follows the specification's sentences one by one, on small numbers.
         #[test]
         fn a_rectangle_is_what_the_specification_says(
             origin: [u8; 3], size in [0u64..5, 0u64..5, 0u64..5], row in 0u64..9, slice in 0u64..40,

@@ -1,4 +1,5 @@
-//! Reads and writes: `clEnqueueReadBuffer`, `clEnqueueWriteBuffer`.
+//! Reads and writes: `clEnqueueReadBuffer`, `clEnqueueWriteBuffer`, and what the other forms share with
+//! them.
 
 use std::sync::Arc;
 
@@ -12,15 +13,15 @@ use super::{Noun, host_region, on_queue};
 use crate::error::{ClResult, fail, require};
 use crate::stub::{Buffer, Event, Queue, Transfer, nothing};
 
-/// Where a command's bytes are, in the buffer or image and in the application's memory.
+/// The bytes of a command, in the buffer or image and in the application's memory.
 pub(in crate::api) struct Regions {
     /// In the buffer or image.
     pub(in crate::api) buffer: Region,
-    /// In host memory, counted from the pointer.
+    /// In host memory, counted from the application's pointer.
     pub(in crate::api) host: Region,
 }
 
-/// The arguments that reads and writes of all forms share.
+/// The arguments that all forms of reads and writes share.
 pub(in crate::api) struct Arguments {
     pub(in crate::api) queue: cl_command_queue,
     pub(in crate::api) noun: Noun,
@@ -28,7 +29,7 @@ pub(in crate::api) struct Arguments {
     pub(in crate::api) how: How,
 }
 
-/// How a transfer was asked for.
+/// The arguments of a transfer apart from the queue and the memory object.
 pub(in crate::api) struct How {
     pub(in crate::api) blocking: bool,
     pub(in crate::api) host: usize,
@@ -37,7 +38,7 @@ pub(in crate::api) struct How {
     pub(in crate::api) command: cl_command_type,
 }
 
-/// Which way the bytes go.
+/// The direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::api) enum Way {
     /// Buffer to host.
@@ -46,18 +47,19 @@ pub(in crate::api) enum Way {
     Write,
 }
 
-/// "CL_INVALID_OPERATION if […] called on buffer which has been created with CL_MEM_HOST_WRITE_ONLY or
-/// CL_MEM_HOST_NO_ACCESS" (reads; writes accordingly).
+/// Checks that the buffer's flags allow the host this access.
 pub(in crate::api) fn check_host_access(buffer: &Buffer, way: Way) -> ClResult {
     let forbidding = CL_MEM_HOST_NO_ACCESS
         | match way {
             Way::Read => CL_MEM_HOST_WRITE_ONLY,
             Way::Write => CL_MEM_HOST_READ_ONLY,
         };
+    // clEnqueueReadBuffer, clEnqueueWriteBuffer: CL_INVALID_OPERATION when the buffer's CL_MEM_HOST_* flags
+    // exclude the access.
     require(buffer.flags() & forbidding == 0, CL_INVALID_OPERATION)
 }
 
-/// Checks, enqueues and, for a blocking call, waits.
+/// Checks and enqueues a transfer. For a blocking call, waits until it is complete.
 pub(in crate::api) fn enqueue(
     arguments: Arguments,
     way: Way,
@@ -69,7 +71,7 @@ pub(in crate::api) fn enqueue(
     enqueue_on(&queue, buffer, regions, arguments.how, way)
 }
 
-/// The same on what has been looked up.
+/// As `enqueue`, for a queue and buffer that the caller has resolved and checked already.
 pub(in crate::api) fn enqueue_on(
     queue: &Arc<Queue>,
     buffer: Arc<Buffer>,
@@ -77,21 +79,23 @@ pub(in crate::api) fn enqueue_on(
     how: How,
     way: Way,
 ) -> ClResult {
+    // clEnqueueReadBuffer, clEnqueueWriteBuffer: CL_INVALID_VALUE when ptr is NULL.
     require(how.host != 0, CL_INVALID_VALUE)?;
-    // SAFETY: the application keeps these bytes readable (write) or writable (read) until the command
-    // is complete; they are touched no later.
+    // SAFETY: the application keeps these bytes readable (write) or writable (read) until the command is
+    // complete. They are not touched later.
     let host = unsafe { host_region(how.host, regions.host) }?;
     let (count, events) = how.wait;
-    // SAFETY: the specification's contract of a wait list.
+    // SAFETY: the specification demands NULL or as many handles as the count says.
     let wait = unsafe { wait_list(queue.context(), count, events)? };
     check_host_access(&buffer, way)?;
     let wants_event = !how.event.is_null();
-    // A blocking write may return as soon as its bytes are taken when the application cannot tell: no
-    // event to look at, nothing it waits for that could fail, nobody beside the queue's own order.
-    let unseen = how.blocking
+    // A blocking write may return once its bytes are copied, if the application cannot notice. That needs:
+    // no event, a wait list of complete commands only, and no way to observe the queue from outside.
+    let unobserved = how.blocking
         && !wants_event
         && wait.iter().all(|on| on.status() == 0)
         && queue.is_private();
+    // A transfer of no bytes is still a command: it waits for its wait list and completes its event.
     let (event, returns) = if regions.buffer.packed_length() == 0 {
         let hold = smallvec![buffer];
         let event = nothing(queue, how.command, wait, hold, None, wants_event)?;
@@ -107,11 +111,15 @@ pub(in crate::api) fn enqueue_on(
             wants_event,
             keep: None,
         };
-        let returns_early = unseen && way == Way::Write && transfer.rides_along();
+        // Only writes whose bytes travel inside of the command can return early: their bytes are copied at
+        // once.
+        let returns_early = unobserved && way == Way::Write && transfer.rides_along();
         if how.blocking && !returns_early && !queue.context().is_distributed() {
-            queue.before_waiting(|| move_bytes(transfer, queue, way, unseen))?
+            // The caller waits next anyway, so it sends the outbox itself and no other thread is woken for
+            // that.
+            queue.before_waiting(|| move_bytes(transfer, queue, way, unobserved))?
         } else {
-            move_bytes(transfer, queue, way, unseen)?
+            move_bytes(transfer, queue, way, unobserved)?
         }
     };
     if how.blocking && !returns {
@@ -122,27 +130,29 @@ pub(in crate::api) fn enqueue_on(
     Ok(())
 }
 
-/// The event, and whether a blocking call may return at once.
+/// Enqueues the transfer. Returns its event, and whether a blocking call may return at once.
 fn move_bytes(
     transfer: Transfer,
     queue: &Arc<Queue>,
     way: Way,
-    unseen: bool,
+    unobserved: bool,
 ) -> ClResult<(Arc<Event>, bool)> {
     match way {
         Way::Read => Ok((transfer.read(queue)?, false)),
         Way::Write => {
             let written = transfer.write(queue)?;
-            let returns = written.taken && unseen && queue.promise(&written.event);
+            let returns = written.taken && unobserved && queue.note_early_return(&written.event);
             Ok((written.event, returns))
         }
     }
 }
 
-/// A run of bytes at `ptr`.
+/// A contiguous run of bytes at the application's pointer.
 fn linear(buffer: &Buffer, offset: size_t, size: size_t) -> ClResult<Regions> {
     Ok(Regions {
+        // clEnqueueReadBuffer, clEnqueueWriteBuffer: CL_INVALID_VALUE when the region leaves the buffer.
         buffer: buffer.range(offset as u64, size as u64)?,
+        // clEnqueueReadBuffer, clEnqueueWriteBuffer: CL_INVALID_VALUE when the size is not valid.
         host: Region::linear(0, size as u64).or(fail(CL_INVALID_VALUE))?,
     })
 }

@@ -16,7 +16,8 @@ entry_points! {
         param_value: *mut c_void, param_value_size_ret: *mut size_t,
     ) {
         let stub = handle::resolve::<Program>(program)?;
-        // SAFETY: the specification's contract of the three arguments.
+        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+        // given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         answer(program, &stub, param_name, info).map(drop)
     }
@@ -27,7 +28,8 @@ entry_points! {
     ) {
         let stub = handle::resolve::<Program>(program)?;
         let device = handle::resolve::<Device>(device)?;
-        // SAFETY: the specification's contract of the three arguments.
+        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+        // given size.
         let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
         answer_build(&stub, &device, param_name, info).map(drop)
     }
@@ -66,25 +68,29 @@ fn answer(
         CL_PROGRAM_BINARIES => give_binaries(program, info),
         CL_PROGRAM_NUM_KERNELS => info.give(program.kernel_names()?.len()),
         CL_PROGRAM_KERNEL_NAMES => info.give_str(&program.kernel_names()?.join(";")),
-        // Of OpenCL 2.2's constructors, which no device has.
+        // Only OpenCL 2.2 has these constructors and destructors, and no device reports any.
         CL_PROGRAM_SCOPE_GLOBAL_CTORS_PRESENT | CL_PROGRAM_SCOPE_GLOBAL_DTORS_PRESENT => {
             info.give_bool(false)
         }
+        // clGetProgramInfo: CL_INVALID_VALUE when param_name is not a known query.
         _ => fail(CL_INVALID_VALUE),
     }
 }
 
-/// Writes each binary where the application's array of pointers says; its NULL entries are skipped.
+/// Writes each binary to the pointer that the application's array has for its device. NULL entries are
+/// skipped.
 fn give_binaries(program: &Program, info: Info) -> ClResult<Answered> {
     let count = program.devices().len();
     let size = count * size_of::<*mut c_uchar>();
     let (array, room) = info.room();
     let answered = info.give_size(size);
     if !array.is_null() {
+        // clGetProgramInfo: CL_INVALID_VALUE when the array is too small for one pointer per device.
         require(room >= size, CL_INVALID_VALUE)?;
-        // SAFETY: the array has room for `count` pointers, as just checked.
+        // SAFETY: the array has room for `count` pointers.
         let pointers: &[*mut c_uchar] = unsafe { list(array.cast_const().cast(), count) };
         let wanted = pointers.iter().any(|pointer| !pointer.is_null());
+        // The binaries are fetched from the nodes only if the application wants one of them.
         let binaries = if wanted {
             program.binaries()?
         } else {
@@ -92,7 +98,7 @@ fn give_binaries(program: &Program, info: Info) -> ClResult<Answered> {
         };
         for (&pointer, binary) in pointers.iter().zip(&binaries) {
             if !pointer.is_null() {
-                // SAFETY: the application gives room for what CL_PROGRAM_BINARY_SIZES told.
+                // SAFETY: the application provides as much room as CL_PROGRAM_BINARY_SIZES reported.
                 unsafe { pointer.copy_from_nonoverlapping(binary.as_ptr(), binary.len()) };
             }
         }
@@ -107,6 +113,7 @@ fn answer_build(
     info: Info,
 ) -> ClResult<Answered> {
     let Some(build) = program.build_of(device) else {
+        // clGetProgramBuildInfo: CL_INVALID_DEVICE when the device is not one of the program's.
         return fail(CL_INVALID_DEVICE);
     };
     match name {
@@ -117,6 +124,7 @@ fn answer_build(
         CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE => {
             info.give(build.global_variable_size as size_t)
         }
+        // clGetProgramBuildInfo: CL_INVALID_VALUE when param_name is not a known query.
         _ => fail(CL_INVALID_VALUE),
     }
 }

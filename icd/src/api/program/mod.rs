@@ -1,4 +1,5 @@
-//! Programs: creation, reference counts, info. Builds are in `build`.
+//! Programs: creation, reference counts, callbacks and specialization constants. Builds are in `build`,
+//! queries in `info`.
 
 mod build;
 mod info;
@@ -18,11 +19,12 @@ use crate::stub::{Context, Device, Platform, Program};
 pub(super) use build::*;
 pub(super) use info::*;
 
-/// The devices that a `device_list` means, among `all`: those, or all of them for NULL. In the
-/// application's order, duplicates dropped.
+/// The devices that a `device_list` means: its own, or `all` of them if it is NULL. They are in the
+/// application's order, without duplicates.
 ///
 /// # Errors
-/// `CL_INVALID_VALUE` for NULL with a number or a list without; `CL_INVALID_DEVICE`.
+/// `CL_INVALID_VALUE` when only one of list and count is given; `CL_INVALID_DEVICE` for a device that is
+/// not in `all`.
 ///
 /// # Safety
 /// `devices` is NULL or points to `count` handles.
@@ -31,15 +33,17 @@ unsafe fn devices_among(
     count: cl_uint,
     devices: *const cl_device_id,
 ) -> ClResult<Vec<Arc<Device>>> {
+    // clBuildProgram: CL_INVALID_VALUE when device_list is NULL and num_devices is not 0, or the reverse.
     require(devices.is_null() == (count == 0), CL_INVALID_VALUE)?;
     if devices.is_null() {
         return Ok(all.to_vec());
     }
     let mut chosen: Vec<Arc<Device>> = Vec::new();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     for &raw in unsafe { list(devices, count as usize) } {
         let device = handle::resolve::<Device>(raw)?;
         let known = all.iter().any(|one| Arc::ptr_eq(one, &device));
+        // clBuildProgram: CL_INVALID_DEVICE when a device is not one of the program's.
         require(known, CL_INVALID_DEVICE)?;
         if !chosen.iter().any(|one| Arc::ptr_eq(one, &device)) {
             chosen.push(device);
@@ -48,26 +52,27 @@ unsafe fn devices_among(
     Ok(chosen)
 }
 
-/// Joins source strings; NULs, which end a string early in C, are left out.
+/// Joins source strings. A NUL inside of a string, which ends it early in C, is left out.
 ///
 /// # Safety
-/// `strings` points to `count` pointers that are NULL or lead to texts, of the length in `lengths` (NULL:
-/// all 0) or, where that is 0, ended by a NUL.
+/// `strings` points to `count` pointers. Each is NULL or points to a text of the length in `lengths`. A
+/// length of 0, or `lengths` being NULL, means that a NUL ends the text.
 unsafe fn join(
     count: cl_uint,
     strings: *const *const c_char,
     lengths: *const size_t,
 ) -> ClResult<Bytes> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let (strings, lengths) =
         unsafe { (list(strings, count as usize), list(lengths, count as usize)) };
     let mut joined = BytesMut::new();
     for (place, &text) in strings.iter().enumerate() {
+        // clCreateProgramWithSource: CL_INVALID_VALUE when an entry of strings is NULL.
         require(!text.is_null(), CL_INVALID_VALUE)?;
         let bytes = match lengths.get(place) {
             // SAFETY: not NULL; a length of 0 means a C string.
             None | Some(0) => unsafe { CStr::from_ptr(text) }.to_bytes(),
-            // SAFETY: not NULL, and the caller gives that many bytes.
+            // SAFETY: not NULL, and the caller promises that many bytes.
             Some(&length) => unsafe { list(text.cast::<u8>(), length) },
         };
         for piece in bytes.split(|&byte| byte == 0) {
@@ -77,7 +82,8 @@ unsafe fn join(
     Ok(joined.freeze())
 }
 
-/// Whether each of the names, separated by semicolons, is one that some of the devices has.
+/// Whether each of the names, which semicolons separate, is a built-in kernel of at least one of the
+/// devices.
 fn built_in_everywhere(devices: &[Arc<Device>], names: &str) -> bool {
     let has = |name: &str| {
         let mut devices = devices.iter();
@@ -91,8 +97,9 @@ entry_points! {
         context: cl_context, count: cl_uint, strings: *mut *const c_char, lengths: *const size_t; errcode_ret
     ) -> cl_program {
         let context = handle::resolve::<Context>(context)?;
+        // clCreateProgramWithSource: CL_INVALID_VALUE when count is 0 or strings is NULL.
         require(count > 0 && !strings.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: not NULL; the specification's contract of strings and lengths.
+        // SAFETY: not NULL, and the specification demands strings and lengths of `count` elements.
         let source = unsafe { join(count, strings, lengths)? };
         Ok(handle::publish(Program::from_source(&context, source)?))
     }
@@ -102,12 +109,15 @@ entry_points! {
         lengths: *const size_t, binaries: *mut *const c_uchar, binary_status: *mut cl_int; errcode_ret
     ) -> cl_program {
         let context = handle::resolve::<Context>(context)?;
+        // clCreateProgramWithBinary: CL_INVALID_VALUE when device_list is NULL or num_devices is 0.
         require(!device_list.is_null() && num_devices > 0, CL_INVALID_VALUE)?;
+        // clCreateProgramWithBinary: CL_INVALID_VALUE when lengths or binaries is NULL.
         require(!lengths.is_null() && !binaries.is_null(), CL_INVALID_VALUE)?;
         // SAFETY: not NULL, with `num_devices` handles.
         let devices = unsafe { devices_among(context.devices(), num_devices, device_list)? };
         let count = num_devices as usize;
-        // One binary a device, so a device named twice has no meaning.
+        // clCreateProgramWithBinary: CL_INVALID_DEVICE when the list is not one of the context's devices;
+        // each device has one binary, so none may appear twice.
         require(devices.len() == count, CL_INVALID_DEVICE)?;
         // SAFETY: not NULL, with `num_devices` elements each.
         let (lengths, binaries) = unsafe { (list(lengths, count), list(binaries, count)) };
@@ -116,16 +126,18 @@ entry_points! {
             if present(pair) { CL_SUCCESS } else { CL_INVALID_VALUE }
         });
         let missing: Vec<cl_int> = missing.collect();
+        // clCreateProgramWithBinary: CL_INVALID_VALUE, also in binary_status, when a length is 0 or a
+        // binary is NULL.
         if missing.contains(&CL_INVALID_VALUE) {
-            // SAFETY: NULL or room for `num_devices` codes.
+            // SAFETY: the specification demands NULL or room for `num_devices` codes.
             unsafe { give_status(binary_status, &missing) };
             return fail(CL_INVALID_VALUE);
         }
-        // SAFETY: each pointer leads to as many bytes as its length says.
+        // SAFETY: the specification demands that each binary has as many bytes as its length says.
         let given = lengths.iter().zip(binaries).map(|(&length, &binary)| unsafe { list(binary, length) });
         let given: Vec<&[u8]> = given.collect();
         let (program, verdicts) = Program::from_binaries(&context, devices, &given);
-        // SAFETY: NULL or room for `num_devices` codes.
+        // SAFETY: the specification demands NULL or room for `num_devices` codes.
         unsafe { give_status(binary_status, &verdicts) };
         Ok(handle::publish(program?))
     }
@@ -135,11 +147,15 @@ entry_points! {
         kernel_names: *const c_char; errcode_ret
     ) -> cl_program {
         let context = handle::resolve::<Context>(context)?;
+        // clCreateProgramWithBuiltInKernels: CL_INVALID_VALUE when device_list is NULL or num_devices is 0.
         require(!device_list.is_null() && num_devices > 0, CL_INVALID_VALUE)?;
         // SAFETY: not NULL, with `num_devices` handles.
         let devices = unsafe { devices_among(context.devices(), num_devices, device_list)? };
-        // SAFETY: the specification's contract of a C string.
+        // clCreateProgramWithBuiltInKernels: CL_INVALID_VALUE when kernel_names is NULL.
+        // SAFETY: the specification demands a C string.
         let names = unsafe { c_str(kernel_names, CL_INVALID_VALUE)? };
+        // clCreateProgramWithBuiltInKernels: CL_INVALID_VALUE when a name is a built-in kernel of none of
+        // the devices.
         require(built_in_everywhere(&devices, names), CL_INVALID_VALUE)?;
         Ok(handle::publish(Program::from_built_in_kernels(&context, devices, names)?))
     }
@@ -147,9 +163,12 @@ entry_points! {
     fn clCreateProgramWithIL(context: cl_context, il: *const c_void, length: size_t; errcode_ret) -> cl_program {
         let context = handle::resolve::<Context>(context)?;
         let able = context.devices().iter().any(|device| device.takes_il());
+        // clCreateProgramWithIL: CL_INVALID_OPERATION when no device of the context supports intermediate
+        // languages.
         require(able, CL_INVALID_OPERATION)?;
+        // clCreateProgramWithIL: CL_INVALID_VALUE when il is NULL or length is 0.
         require(!il.is_null() && length > 0, CL_INVALID_VALUE)?;
-        // SAFETY: not NULL, and the caller gives that many bytes.
+        // SAFETY: not NULL, and the specification demands `length` bytes.
         let module = unsafe { list(il.cast::<u8>(), length) };
         Ok(handle::publish(Program::from_il(&context, Bytes::copy_from_slice(module))?))
     }
@@ -166,16 +185,18 @@ entry_points! {
         program: cl_program, pfn_notify: ProgramCallback, user_data: *mut c_void,
     ) {
         let stub = handle::resolve::<Program>(program)?;
-        // "CL_INVALID_OPERATION if no devices associated with program support destructors for program scope global
-        // variables": those of OpenCL 2.2 do.
+        // clSetProgramReleaseCallback: CL_INVALID_OPERATION when no device has destructors for program
+        // scope variables; only OpenCL 2.2 has them.
         let able = stub.devices().iter().any(|device| device.version() == (2, 2));
         require(able, CL_INVALID_OPERATION)?;
+        // clSetProgramReleaseCallback: CL_INVALID_VALUE when pfn_notify is NULL.
         let Some(callback) = pfn_notify else { return fail(CL_INVALID_VALUE) };
         let (address, user_data) = (program.expose_provenance(), user_data.expose_provenance());
         stub.on_released(Box::new(move || {
             let program = std::ptr::with_exposed_provenance_mut(address);
             let user_data = std::ptr::with_exposed_provenance_mut(user_data);
-            // SAFETY: the application gave callback and data for exactly this call, from any thread.
+            // SAFETY: the application gave this callback and this data for exactly this call, from any
+            // thread.
             unsafe { callback(program, user_data) };
         }));
         Ok(())
@@ -186,9 +207,12 @@ entry_points! {
     ) {
         let program = handle::resolve::<Program>(program)?;
         let able = program.devices().iter().any(|device| device.takes_il());
+        // clSetProgramSpecializationConstant: CL_INVALID_OPERATION when no device of the program supports
+        // intermediate languages.
         require(able, CL_INVALID_OPERATION)?;
+        // clSetProgramSpecializationConstant: CL_INVALID_VALUE when spec_value is NULL.
         require(!spec_value.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: not NULL, and the caller gives that many bytes.
+        // SAFETY: not NULL, and the specification demands `spec_size` bytes.
         program.set_constant(spec_id, unsafe { list(spec_value.cast::<u8>(), spec_size) })
     }
 
@@ -203,10 +227,10 @@ entry_points! {
 }
 
 /// # Safety
-/// `to` is NULL or has room for as many codes.
+/// `to` is NULL or has room for as many codes as `codes` has.
 unsafe fn give_status(to: *mut cl_int, codes: &[cl_int]) {
     if !to.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { to.copy_from_nonoverlapping(codes.as_ptr(), codes.len()) };
     }
 }
@@ -234,7 +258,7 @@ mod tests {
     #[test]
     fn a_null_string_is_refused() {
         let strings = [c"x".as_ptr(), std::ptr::null()];
-        // SAFETY: no lengths; the texts are NULL or C strings.
+        // SAFETY: without lengths, each text is NULL or a C string.
         let result = unsafe { join(2, strings.as_ptr(), std::ptr::null()) };
         assert_eq!(result.unwrap_err().0, CL_INVALID_VALUE);
     }

@@ -15,7 +15,7 @@ use super::{bytes_at, require_svm, svm_queue};
 use crate::error::{ClResult, fail, require};
 use crate::stub::{Buffer, Event, Hold, Queue, Submission, Work, copy_on_host, nothing, svm};
 
-/// A copy whose arguments were looked at.
+/// The checked arguments of a copy.
 struct Copy<'a> {
     queue: &'a Arc<Queue>,
     size: size_t,
@@ -27,11 +27,11 @@ struct Copy<'a> {
 impl Copy<'_> {
     fn wait_list(&self) -> ClResult<Vec<Arc<Event>>> {
         let (count, events) = self.wait;
-        // SAFETY: the specification's contract of a wait list.
+        // SAFETY: the specification demands NULL or as many handles as the count says.
         unsafe { wait_list(self.queue.context(), count, events) }
     }
 
-    /// Within shared virtual memory.
+    /// Copies within shared virtual memory.
     fn inside(&self, from: (Arc<Buffer>, Region), to: (Arc<Buffer>, Region)) -> ClResult {
         let submission = Submission {
             hold: smallvec![from.0.clone(), to.0.clone()],
@@ -47,7 +47,7 @@ impl Copy<'_> {
         self.finish(self.queue.submit(submission, |_| Ok(()))?)
     }
 
-    /// Between it and the application's memory.
+    /// Copies between shared virtual memory and the application's other memory.
     fn across(&self, (buffer, region): (Arc<Buffer>, Region), host: usize, way: Way) -> ClResult {
         let regions = Regions {
             buffer: region,
@@ -63,7 +63,7 @@ impl Copy<'_> {
         transfer::enqueue_on(self.queue, buffer, regions, how, way)
     }
 
-    /// Within the application's memory.
+    /// Copies within the application's other memory.
     fn outside(&self, from: usize, to: usize) -> ClResult {
         let region = self.on_host()?;
         // SAFETY: the application keeps these bytes readable and writable until the command is complete.
@@ -86,6 +86,7 @@ impl Copy<'_> {
     }
 
     fn on_host(&self) -> ClResult<Region> {
+        // No rule of the specification covers a size that no region can have.
         Region::linear(0, self.size as u64).or(fail(CL_INVALID_VALUE))
     }
 
@@ -99,16 +100,18 @@ impl Copy<'_> {
     }
 }
 
-/// "CL_MEM_COPY_OVERLAP if the values specified for dst_ptr, src_ptr and size result in an overlapping copy."
+/// Checks that source and destination do not overlap.
 fn check_overlap(to: usize, from: usize, size: usize) -> ClResult {
+    // clEnqueueSVMMemcpy: CL_MEM_COPY_OVERLAP when the two ranges share a byte.
     require(to.abs_diff(from) >= size, CL_MEM_COPY_OVERLAP)
 }
 
-/// A copy within shared virtual memory, for a command buffer: what it does, if anything, and its memory. One with the
-/// application's own memory would have to look at that at each replay, and is refused.
+/// Checks a copy for a command buffer. Returns the work, or `None` if there are no bytes, and the memory.
+/// Both sides must be shared virtual memory: the contents of other host memory would have to be sent with
+/// each replay.
 ///
 /// # Errors
-/// As `clEnqueueSVMMemcpy`, and `CL_INVALID_OPERATION` for memory of the application's own.
+/// As `clEnqueueSVMMemcpy`, and `CL_INVALID_OPERATION` for host memory outside of any SVM allocation.
 pub(in crate::api) fn copying(
     queue: &Queue,
     to: *mut c_void,
@@ -116,10 +119,13 @@ pub(in crate::api) fn copying(
     size: size_t,
 ) -> ClResult<(Option<Work>, Hold)> {
     require_svm(queue)?;
+    // clCommandSVMMemcpyKHR: CL_INVALID_VALUE when dst_ptr or src_ptr is NULL.
     require(!to.is_null() && !from.is_null(), CL_INVALID_VALUE)?;
     let (to, from) = (to.expose_provenance(), from.expose_provenance());
     check_overlap(to, from, size)?;
     let is_svm = |address| svm::find(queue.context(), address).is_some();
+    // No rule of the specification covers host memory outside of SVM. A replay cannot copy it, so it is
+    // refused when it is recorded.
     require(is_svm(to) && is_svm(from), CL_INVALID_OPERATION)?;
     let (source, destination) = (bytes_at(queue, from, size)?, bytes_at(queue, to, size)?);
     let hold = smallvec![source.0.clone(), destination.0.clone()];
@@ -130,13 +136,14 @@ pub(in crate::api) fn copying(
     Ok((work, hold))
 }
 
-/// Checks a fill of shared virtual memory; what it does, if anything, and its memory.
+/// Checks a fill of shared virtual memory. Returns the work, or `None` if there are no bytes, and the
+/// memory.
 ///
 /// # Errors
-/// As `clEnqueueSVMMemFill`, but for the wait list.
+/// As `clEnqueueSVMMemFill`, except for the wait list.
 ///
 /// # Safety
-/// `pattern` is NULL or of `pattern_size` bytes.
+/// `pattern` is NULL or points to `pattern_size` bytes.
 pub(in crate::api) unsafe fn filling(
     queue: &Queue,
     to: *mut c_void,
@@ -145,11 +152,13 @@ pub(in crate::api) unsafe fn filling(
 ) -> ClResult<(Option<Work>, Hold)> {
     require_svm(queue)?;
     let address = to.expose_provenance();
-    // "CL_INVALID_VALUE if svm_ptr is NULL; if svm_ptr is not aligned to pattern_size bytes."
+    // clEnqueueSVMMemFill: CL_INVALID_VALUE when svm_ptr is NULL.
     require(address != 0, CL_INVALID_VALUE)?;
+    // clEnqueueSVMMemFill: CL_INVALID_VALUE when svm_ptr is not aligned to pattern_size, which
+    // `check_pattern` tests as an offset.
     check_pattern(pattern.is_null(), pattern_size, address, size)?;
     let filled = bytes_at(queue, address, size)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     Ok(unsafe { copy_fill::filling(filled, pattern, pattern_size) })
 }
 
@@ -160,7 +169,7 @@ entry_points! {
         event_wait_list: *const cl_event, event: *mut cl_event,
     ) {
         let queue = svm_queue(command_queue)?;
-        // "CL_INVALID_VALUE if dst_ptr or src_ptr is NULL."
+        // clEnqueueSVMMemcpy: CL_INVALID_VALUE when dst_ptr or src_ptr is NULL.
         require(!dst_ptr.is_null() && !src_ptr.is_null(), CL_INVALID_VALUE)?;
         let (to, from) = (dst_ptr.expose_provenance(), src_ptr.expose_provenance());
         check_overlap(to, from, size)?;
@@ -174,7 +183,7 @@ entry_points! {
         if size == 0 {
             return copy.nothing();
         }
-        // What begins in an allocation must lie in it.
+        // clEnqueueSVMMemcpy: CL_INVALID_VALUE when a range begins in an SVM allocation but leaves it.
         let place = |address| {
             let is_svm = svm::find(queue.context(), address).is_some();
             is_svm.then(|| bytes_at(&queue, address, size)).transpose()
@@ -193,7 +202,8 @@ entry_points! {
         event_wait_list: *const cl_event, event: *mut cl_event,
     ) {
         let queue = svm_queue(command_queue)?;
-        // SAFETY: the specification's contracts of a pattern and of a wait list.
+        // SAFETY: the specification demands NULL or `pattern_size` bytes, and NULL or as many handles as
+        // the count says.
         let ((work, hold), wait) = unsafe {(
             filling(&queue, svm_ptr, (pattern, pattern_size), size)?,
             wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,

@@ -10,9 +10,10 @@ use super::svm_queue;
 use crate::error::require;
 use crate::stub::{Context, svm};
 
-/// Frees an allocation at once; anything else is left alone.
+/// Frees an allocation at once. Any other address is ignored.
 #[allow(non_snake_case, reason = "OpenCL's name")]
 pub(crate) unsafe extern "C" fn clSVMFree(context: cl_context, svm_pointer: *mut c_void) {
+    // clSVMFree has no return value, so an error appears only in the log.
     let _ = code("clSVMFree", || {
         let context = handle::resolve::<Context>(context)?;
         svm::free(&context, svm_pointer.expose_provenance());
@@ -27,13 +28,14 @@ entry_points! {
         event_wait_list: *const cl_event, event: *mut cl_event,
     ) {
         let queue = svm_queue(command_queue)?;
-        // "CL_INVALID_VALUE if num_svm_pointers is 0 and svm_pointers is non-NULL, or if svm_pointers is NULL and
-        // num_svm_pointers is not 0."
+        // clEnqueueSVMFree: CL_INVALID_VALUE when num_svm_pointers is 0 and svm_pointers is not NULL, or
+        // the reverse.
         require((num_svm_pointers == 0) == svm_pointers.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: NULL, or with `num_svm_pointers` pointers, which are copied here: the application may reuse the list.
+        // SAFETY: NULL or `num_svm_pointers` pointers. They are copied here, because the application may
+        // reuse the list.
         let pointers = unsafe { list(svm_pointers, num_svm_pointers as usize) };
         let addresses: Vec<usize> = pointers.iter().map(|of| of.expose_provenance()).collect();
-        // SAFETY: the specification's contract of a wait list.
+        // SAFETY: the specification demands NULL or as many handles as the count says.
         let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
         let found = addresses.iter().filter_map(|of| svm::find(queue.context(), *of));
         let hold = found.map(|(buffer, _)| buffer).collect();
@@ -43,8 +45,8 @@ entry_points! {
             Box::new(move || {
                 let mut pointers: Vec<*mut c_void> =
                     addresses.into_iter().map(std::ptr::with_exposed_provenance_mut).collect();
-                // SAFETY: the application gave callback and data for exactly this call, from any thread; the list is
-                // as long as said.
+                // SAFETY: the application gave this callback and this data for exactly this call, from any
+                // thread. The list has as many pointers as the count says.
                 unsafe {
                     callback(
                         std::ptr::with_exposed_provenance_mut(of_queue),

@@ -15,7 +15,7 @@ entry_points! {
         event_wait_list: *const cl_event, event: *mut cl_event,
     ) {
         let queue = svm_queue(command_queue)?;
-        // "CL_INVALID_VALUE if svm_ptr is NULL; if size is 0".
+        // clEnqueueSVMMap: CL_INVALID_VALUE when svm_ptr is NULL or size is 0.
         require(!svm_ptr.is_null() && size > 0, CL_INVALID_VALUE)?;
         let (buffer, region) = bytes_at(&queue, svm_ptr.expose_provenance(), size)?;
         let how = HowToMap {
@@ -34,6 +34,7 @@ entry_points! {
     ) {
         let queue = svm_queue(command_queue)?;
         let address = svm_ptr.expose_provenance();
+        // clEnqueueSVMUnmap: CL_INVALID_VALUE when svm_ptr is in no allocation of clSVMAlloc.
         let (buffer, _) = svm::find(queue.context(), address).ok_or(Status(CL_INVALID_VALUE))?;
         let wait = (num_events_in_wait_list, event_wait_list);
         unmap_on(&queue, buffer, address, wait, event, CL_COMMAND_SVM_UNMAP)

@@ -16,16 +16,16 @@ entry_points! {
         event_wait_list: *const cl_event, event: *mut cl_event,
     ) {
         let queue = svm_queue(command_queue)?;
-        // "CL_INVALID_VALUE if num_svm_pointers is zero or svm_pointers is NULL."
+        // clEnqueueSVMMigrateMem: CL_INVALID_VALUE when num_svm_pointers is 0 or svm_pointers is NULL.
         require(num_svm_pointers > 0 && !svm_pointers.is_null(), CL_INVALID_VALUE)?;
         let count = num_svm_pointers as usize;
-        // SAFETY: not NULL, with `num_svm_pointers` pointers; sizes are NULL or as many.
+        // SAFETY: not NULL, with `num_svm_pointers` pointers. `sizes` is NULL or has as many elements.
         let (pointers, sizes) = unsafe { (list(svm_pointers, count), list(sizes, count)) };
         let mut ranges = Vec::with_capacity(count);
         for (at, pointer) in pointers.iter().enumerate() {
             let address = pointer.expose_provenance();
-            // "CL_INVALID_VALUE if sizes[i] is non-zero [and] the range [svm_pointers[i], svm_pointers[i]+sizes[i]) is
-            // not contained within an existing clSVMAlloc allocation."
+            // clEnqueueSVMMigrateMem: CL_INVALID_VALUE when a range is not inside of one allocation;
+            // without a size it is the whole allocation.
             ranges.push(match sizes.get(at) {
                 None | Some(0) => {
                     let found = svm::find(queue.context(), address);
@@ -37,8 +37,9 @@ entry_points! {
             });
         }
         let known = CL_MIGRATE_MEM_OBJECT_HOST | CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED;
+        // clEnqueueSVMMigrateMem: CL_INVALID_VALUE when flags contains unknown bits.
         require(flags & !known == 0, CL_INVALID_VALUE)?;
-        // SAFETY: the specification's contract of a wait list.
+        // SAFETY: the specification demands NULL or as many handles as the count says.
         let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
         let stub = svm::migrate(&queue, &ranges, flags, wait, !event.is_null())?;
         // SAFETY: the specification lets `event` be NULL or writable.

@@ -1,7 +1,9 @@
-//! Shared virtual memory: allocation, and what each command of it looks at first. Coarse-grain buffers only.
+//! Shared virtual memory: allocation, and the checks that its commands share. Only coarse-grain buffers are
+//! offered.
 //!
-//! One file per verb. To a device without it, and in a context of several nodes, it is an absent optional feature of
-//! OpenCL 3.0: allocation answers NULL, freeing does nothing, enqueues answer `CL_INVALID_OPERATION`.
+//! There is one file per verb. For a device without SVM, and in a context of several nodes, SVM is a
+//! missing optional feature of OpenCL 3.0: allocation returns NULL, freeing does nothing, and enqueues fail
+//! with `CL_INVALID_OPERATION`.
 
 pub(super) mod copy_fill;
 mod free;
@@ -25,10 +27,10 @@ pub(super) use free::*;
 pub(super) use map::*;
 pub(super) use migrate::*;
 
-/// The queue of a command.
+/// Returns the queue of an SVM command.
 ///
 /// # Errors
-/// `CL_INVALID_COMMAND_QUEUE`; "CL_INVALID_OPERATION if the device associated with command_queue does not support SVM".
+/// `CL_INVALID_COMMAND_QUEUE`; `CL_INVALID_OPERATION` when the queue's device does not support SVM.
 fn svm_queue(command_queue: cl_command_queue) -> ClResult<Arc<Queue>> {
     let queue = handle::resolve::<Queue>(command_queue)?;
     require_svm(&queue)?;
@@ -36,25 +38,26 @@ fn svm_queue(command_queue: cl_command_queue) -> ClResult<Arc<Queue>> {
 }
 
 fn require_svm(queue: &Queue) -> ClResult {
+    // clEnqueueSVM*: CL_INVALID_OPERATION when the queue's device does not support SVM.
     let has = queue.context().has_svm() && svm::is_offered(queue.device());
     require(has, CL_INVALID_OPERATION)
 }
 
-/// `size` bytes from an address of the context's shared virtual memory.
+/// The region of `size` bytes from an address of the context's shared virtual memory.
 ///
 /// # Errors
-/// `CL_INVALID_VALUE` when they are not all inside of one allocation.
+/// `CL_INVALID_VALUE` when the region is not inside of one allocation.
 fn bytes_at(queue: &Queue, address: usize, size: size_t) -> ClResult<(Arc<Buffer>, Region)> {
     let found = svm::find(queue.context(), address);
+    // clEnqueueSVM*: CL_INVALID_VALUE when an address is in no allocation of clSVMAlloc.
     let (buffer, offset) = found.ok_or(Status(CL_INVALID_VALUE))?;
+    // clEnqueueSVM*: CL_INVALID_VALUE when the bytes leave the allocation.
     let region = buffer.range(offset, size as u64)?;
     Ok((buffer, region))
 }
 
-/// "clSVMAlloc will fail if […] flags does not contain CL_MEM_SVM_FINE_GRAIN_BUFFER but does contain
-/// CL_MEM_SVM_ATOMICS; values specified in flags do not follow rules described for supported values; […] size is zero or
-/// is greater than CL_DEVICE_MAX_MEM_ALLOC_SIZE value for any device in context; alignment is not a power of two or the
-/// OpenCL implementation cannot support the specified alignment".
+/// Checks and makes an allocation. clSVMAlloc has no error code, so each code here only tells the log why
+/// it returns NULL.
 fn allocate(
     context: cl_context,
     flags: cl_svm_mem_flags,
@@ -62,8 +65,10 @@ fn allocate(
     alignment: cl_uint,
 ) -> ClResult<*mut c_void> {
     let context = handle::resolve::<Context>(context)?;
+    // clSVMAlloc fails when no device of the context supports SVM.
     require(context.has_svm(), CL_INVALID_OPERATION)?;
-    // The finer kinds no device has here.
+    // clSVMAlloc fails when flags is not valid or asks for what no device has; no device here has
+    // fine-grain SVM or SVM atomics.
     let known = flags & !KERNEL_ACCESS == 0 && at_most_one(flags, KERNEL_ACCESS);
     require(known, CL_INVALID_VALUE)?;
     let smallest = context
@@ -72,8 +77,10 @@ fn allocate(
         .map(|device| device.number(CL_DEVICE_MAX_MEM_ALLOC_SIZE))
         .min();
     let fits = smallest.is_none_or(|smallest| size as u64 <= smallest);
+    // clSVMAlloc fails when size is 0 or exceeds CL_DEVICE_MAX_MEM_ALLOC_SIZE of any device in the context.
     require(size > 0 && fits, CL_INVALID_BUFFER_SIZE)?;
-    // Every allocation begins a page.
+    // clSVMAlloc fails when alignment is not a power of two or cannot be supported; every allocation here
+    // begins on a page.
     let aligned =
         alignment == 0 || (alignment.is_power_of_two() && alignment as usize <= page_size());
     require(aligned, CL_INVALID_VALUE)?;

@@ -1,10 +1,11 @@
-//! Nothing is logged by a thread that has given up what it had for itself.
+//! Suppresses log lines of threads whose thread-local values are already destroyed.
 //!
-//! A program's static destructors call OpenCL after the main thread's own values are gone, and among these is the
-//! buffer in which `tracing-subscriber` puts a line together: it would panic there. What such a thread says is lost;
-//! what it does is done.
+//! A program's static destructors call OpenCL after the main thread's thread-local values are gone. One of
+//! them is the buffer in which `tracing-subscriber` formats a line, and it would panic. So log lines of
+//! such a thread are dropped. The calls themselves work.
 //!
-//! Invariant: the mark is set before that buffer goes, because the value that sets it was made after it.
+//! Invariant: the mark is set before that buffer is destroyed, because the value that sets the mark is
+//! created after the buffer.
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
@@ -17,7 +18,7 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::stderr::Stderr;
 
 thread_local! {
-    // Without a destructor: it can be read for as long as the thread runs.
+    // This value has no destructor, so it can be read until the thread ends.
     static OVER: Cell<bool> = const { Cell::new(false) };
     static MARKER: Marker = const { Marker };
 }
@@ -30,14 +31,15 @@ impl Drop for Marker {
     }
 }
 
-/// Where lines go. Asked for once the line's buffer is there: values of a thread go in the opposite order.
+/// The writer for log lines. The subscriber asks for it when the line's buffer exists already. Thread-local
+/// values are destroyed in the opposite order of their creation.
 pub(super) fn stderr() -> Stderr {
-    // If it is gone, so is the line.
+    // If the marker is destroyed already, so is the buffer, and `OVER` is set.
     let _ = MARKER.try_with(|_| ());
     Stderr
 }
 
-/// A subscriber that hears nothing of such threads.
+/// A subscriber that ignores events of such threads.
 pub(super) struct Guarded<S>(pub(super) S);
 
 impl<S: Subscriber> Subscriber for Guarded<S> {

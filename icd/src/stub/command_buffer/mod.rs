@@ -1,15 +1,18 @@
-//! Command buffers (`cl_khr_command_buffer`): recorded once, enqueued again and again by one message.
+//! Command buffers (`cl_khr_command_buffer`): recorded once, and then enqueued any number of times by one
+//! message.
 //!
-//! Each command is told to the worker when it is recorded, and kept there; nothing of the node's driver is needed
-//! but plain enqueues, so every device has them. In a context of several sites a replay is one command, which reads
-//! and writes what all of its commands do together; so they run where their queue's device is, copies too.
+//! Each command is sent to the worker when it is recorded, and stored there. The worker replays with plain
+//! enqueues, so every device supports command buffers. In a context of several sites, a replay is one
+//! command that reads and writes the ranges of all its commands. So all of them run on the device of the
+//! queue, copies included.
 //!
-//! - [`order`]: which command comes after which;
-//! - [`mutable`]: launches that may be changed; [`replay`]: what of that the worker must be told.
+//! - [`order`]: which commands each command follows;
+//! - [`mutable`]: launches that may be changed;
+//! - [`replay`]: the changes that the worker has to be told.
 //!
-//! What it is not: it keeps no memory alive that is only an argument of a launch, as the specification wants it; a
-//! replay does while it runs. Invariant: nothing is recorded after the end of recording, so a replay is always of
-//! all commands.
+//! As the specification wants, a command buffer does not keep memory alive that is only an argument of a
+//! launch; a running replay does. Invariant: nothing is recorded after finalisation, so a replay always
+//! consists of all commands.
 
 mod mutable;
 mod order;
@@ -37,22 +40,22 @@ use crate::error::{ClResult, Status, fail, require};
 pub use self::mutable::{Change, Mutable, MutableCommand};
 pub(super) use self::replay::Replay;
 
-/// See the module.
+/// A command buffer; see the module.
 pub struct CommandBuffer {
     pub(crate) binding: Binding,
     id: CommandBufferId,
     queue: Arc<Queue>,
     properties: Properties,
-    state: Mutex<State>,
-    // Its launches that may change, as the worker knows them. Locked after whatever orders commands in contexts of
-    // several sites, before it in others.
+    state: Mutex<RecordingState>,
+    // The mutable launches as the worker knows them. In contexts of several sites, locked after the lock
+    // that orders commands; in others, before that lock.
     told: Arc<Mutex<Launches>>,
 }
 
-/// What it was made with.
+/// The properties that a command buffer is made with.
 #[derive(Clone, Debug, Default)]
 pub struct Properties {
-    /// `CL_COMMAND_BUFFER_PROPERTIES_ARRAY_KHR`, with its 0; empty when made without a list.
+    /// `CL_COMMAND_BUFFER_PROPERTIES_ARRAY_KHR`, with the terminating 0; empty when made without a list.
     pub list: Vec<u64>,
     /// `CL_COMMAND_BUFFER_FLAGS_KHR`.
     pub flags: u64,
@@ -60,18 +63,18 @@ pub struct Properties {
     pub asserts: u64,
 }
 
-/// How far it has come: `CL_COMMAND_BUFFER_STATE_KHR`.
+/// The state of a command buffer: `CL_COMMAND_BUFFER_STATE_KHR`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Takes commands.
+    /// Accepts commands.
     Recording,
-    /// Takes no more commands, but some launch lacks arguments, which an update can set.
+    /// Accepts no more commands, but some launch lacks arguments, which an update can set.
     Finalized,
     /// May be enqueued.
     Executable,
 }
 
-enum State {
+enum RecordingState {
     Recording(Recording),
     // Recording has ended.
     Executable(Executable),
@@ -79,9 +82,9 @@ enum State {
 
 struct Recording {
     order: Order,
-    // Of copies and fills.
+    // Memory of copies and fills.
     memory: Vec<Arc<Buffer>>,
-    // Of all that does not change.
+    // Needs of all commands that cannot change.
     needs: Needs,
     kernels: Vec<Arc<Kernel>>,
     launches: Vec<Slot>,
@@ -89,29 +92,29 @@ struct Recording {
 
 struct Executable {
     count: u32,
-    // Each once.
+    // Memory of copies and fills, each object once.
     memory: Hold,
     needs: Needs,
     _kernels: Vec<Arc<Kernel>>,
     launches: Vec<Slot>,
-    // Whether all launches have all arguments; once they have, they keep them.
+    // Whether all launches have all arguments. This never becomes false again.
     has_arguments: bool,
-    // Of a replay; none after a change.
+    // The data for replays; `None` after a change.
     current: Option<Current>,
 }
 
-// What a replay takes along, as long as nothing changes.
+// The data for replays, valid as long as nothing changes.
 #[derive(Clone)]
 struct Current {
     needs: Arc<Needs>,
     launches: Launches,
 }
 
-/// A command that is recorded.
+/// A command to record.
 pub enum Recorded {
-    /// A copy or fill, or nothing.
+    /// A copy or fill, or a command that does nothing.
     Work(Work, Hold),
-    /// Comes after what it waits for, or everything, and before everything later.
+    /// A barrier: follows its sync points, or everything before, and everything later follows it.
     Barrier,
     /// A launch.
     Launch(Snapshot),
@@ -133,7 +136,7 @@ impl std::fmt::Debug for CommandBuffer {
 }
 
 impl CommandBuffer {
-    /// For commands of `queue`.
+    /// Makes a command buffer for commands of `queue`.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
@@ -156,49 +159,51 @@ impl CommandBuffer {
             id,
             queue,
             properties,
-            state: Mutex::new(State::Recording(recording)),
+            state: Mutex::new(RecordingState::Recording(recording)),
             told: Arc::default(),
         }))
     }
 
-    /// The queue that it was made for.
+    /// Returns the queue that the command buffer was made for.
     #[must_use]
     pub fn queue(&self) -> &Arc<Queue> {
         &self.queue
     }
 
-    /// What it was made with.
+    /// Returns the properties that the command buffer was made with.
     #[must_use]
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// How far it has come.
+    /// Returns the state of the command buffer.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match &*self.state.lock() {
-            State::Recording(_) => Phase::Recording,
-            State::Executable(executable) if executable.has_arguments => Phase::Executable,
-            State::Executable(_) => Phase::Finalized,
+            RecordingState::Recording(_) => Phase::Recording,
+            RecordingState::Executable(executable) if executable.has_arguments => Phase::Executable,
+            RecordingState::Executable(_) => Phase::Finalized,
         }
     }
 
-    /// Records a command that comes after those of these sync points; its own, and the handle of a launch that may be
-    /// changed.
+    /// Records a command that follows the commands of `sync_points`. Returns the command's own sync point,
+    /// and the handle of a mutable launch.
     ///
     /// # Errors
-    /// `CL_INVALID_OPERATION` when recording has ended, `CL_INVALID_SYNC_POINT_WAIT_LIST_KHR` for a sync point
-    /// that is none, `CL_OUT_OF_RESOURCES` for a command too many, `CL_DEVICE_NOT_AVAILABLE`.
+    /// `CL_INVALID_OPERATION` when recording has ended, `CL_INVALID_SYNC_POINT_WAIT_LIST_KHR` for an
+    /// invalid sync point, `CL_OUT_OF_RESOURCES` for too many commands, `CL_DEVICE_NOT_AVAILABLE` when the
+    /// session is lost.
     pub fn record(
         self: &Arc<Self>,
         command: Recorded,
         sync_points: &[u32],
     ) -> ClResult<(u32, Option<Arc<MutableCommand>>)> {
         let mut state = self.state.lock();
-        let State::Recording(recording) = &mut *state else {
+        let RecordingState::Recording(recording) = &mut *state else {
             return fail(CL_INVALID_OPERATION);
         };
         let count = recording.order.count();
+        // Sync points are numbered from 1, the places of commands from 0.
         let place = |&point: &u32| point.checked_sub(1).filter(|&place| place < count);
         let list: Option<Vec<u32>> = sync_points.iter().map(place).collect();
         let list = list.ok_or(Status(CL_INVALID_SYNC_POINT_WAIT_LIST_KHR))?;
@@ -215,6 +220,7 @@ impl CommandBuffer {
             after: after.clone(),
             operation: Some(operation),
         }))?;
+        // The command is on its way, so nothing may fail from here on.
         recording.order.push(&after, is_barrier);
         let handle = match kept {
             Kept::Memory(memory) => {
@@ -243,23 +249,23 @@ impl CommandBuffer {
     /// Ends recording.
     ///
     /// # Errors
-    /// `CL_INVALID_OPERATION` when it has ended.
+    /// `CL_INVALID_OPERATION` when recording has ended already.
     pub fn finalize(&self) -> ClResult {
         let mut state = self.state.lock();
-        let State::Recording(recording) = &mut *state else {
+        let RecordingState::Recording(recording) = &mut *state else {
             return fail(CL_INVALID_OPERATION);
         };
         let mut executable = recording.finish();
         *self.told.lock() = executable.current().launches;
-        *state = State::Executable(executable);
+        *state = RecordingState::Executable(executable);
         Ok(())
     }
 
-    /// Enqueues all of it.
+    /// Enqueues all commands of the command buffer.
     ///
     /// # Errors
-    /// `CL_INVALID_OPERATION` unless it is [`Phase::Executable`], `CL_INVALID_MEM_OBJECT` when a buffer is gone that
-    /// a launch has as an argument; as [`Queue::submit`].
+    /// `CL_INVALID_OPERATION` unless the phase is [`Phase::Executable`], `CL_INVALID_MEM_OBJECT` when an
+    /// argument's buffer no longer exists, and those of [`Queue::submit`].
     pub fn enqueue(
         self: &Arc<Self>,
         queue: &Arc<Queue>,
@@ -268,7 +274,7 @@ impl CommandBuffer {
     ) -> ClResult<Arc<Event>> {
         let (hold, replay) = {
             let mut state = self.state.lock();
-            let State::Executable(executable) = &mut *state else {
+            let RecordingState::Executable(executable) = &mut *state else {
                 return fail(CL_INVALID_OPERATION);
             };
             require(executable.has_arguments, CL_INVALID_OPERATION)?;
@@ -283,7 +289,7 @@ impl CommandBuffer {
             let told = self.told.clone();
             (hold, Replay::new(self.id, current, told))
         };
-        // It is not released on the wire before what names it is there.
+        // The command buffer must not be released on the wire before the command that names it is sent.
         let keep = self.clone();
         let submission = |work| Submission {
             work,
@@ -296,6 +302,7 @@ impl CommandBuffer {
         if queue.context().is_distributed() {
             return queue.submit(submission(Work::Replay(replay)), |_| Ok(()));
         }
+        // While `commit` is held, no other replay can come between.
         let (operation, commit) = replay.operation(queue.site())?;
         let event = queue.submit(submission(Work::Ready(operation)), |_| Ok(()))?;
         commit.sent();
@@ -352,7 +359,8 @@ impl Executable {
 }
 
 impl Recorded {
-    // What a replay of it must hold, and in a context of several sites what it reads and writes.
+    // The objects that a replay must keep alive and, in a context of several sites, the ranges that it
+    // reads and writes.
     fn needs(&self, several: bool) -> ClResult<Needs> {
         match self {
             Recorded::Work(work, _) if several => Ok(Needs::of_work(work.accesses()?)),
@@ -361,7 +369,7 @@ impl Recorded {
         }
     }
 
-    // As the wire has it, and what must stay.
+    // The operation for the wire, and the objects that must be kept alive.
     fn on(self, site: &Site) -> ClResult<(record::Operation, Kept)> {
         Ok(match self {
             Recorded::Work(work, memory) => (operation_of(work.on(site)?)?, Kept::Memory(memory)),
@@ -381,7 +389,7 @@ impl Recorded {
     }
 }
 
-// What is recorded is what stays on the node.
+// Only commands whose effects stay on the node can be recorded.
 fn operation_of(operation: enqueue::Operation) -> ClResult<record::Operation> {
     use enqueue::Operation as Wire;
     Ok(match operation {

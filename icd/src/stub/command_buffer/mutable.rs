@@ -1,7 +1,7 @@
 //! Launches of a command buffer that may be changed after recording, and the handles that name them.
 //!
-//! Specification: `cl_khr_command_buffer_mutable_dispatch`. Nothing here is sent: see [`super::replay`]. Invariant: an
-//! update changes all that it names, or nothing.
+//! Specification: `cl_khr_command_buffer_mutable_dispatch`. Nothing is sent here; see [`super::replay`].
+//! Invariant: an update applies all of its changes, or none.
 
 use std::sync::{Arc, Weak};
 
@@ -9,22 +9,22 @@ use cl_headers::types::CL_INVALID_OPERATION;
 use rustc_hash::FxHashMap;
 
 use super::replay::Needs;
-use super::{CommandBuffer, State};
+use super::{CommandBuffer, RecordingState};
 use crate::error::{ClResult, fail, require};
 use crate::stub::kernel::{ArgValue, Dispatch};
 use crate::stub::{Binding, Buffer};
 
-/// A launch that is recorded so that it may be changed.
+/// A launch that is recorded as changeable.
 pub struct Mutable {
-    /// Its arguments and sizes.
+    /// The arguments and sizes of the launch.
     pub dispatch: Dispatch,
-    /// `CL_MUTABLE_DISPATCH_*_KHR`: what may be changed.
+    /// `CL_MUTABLE_DISPATCH_*_KHR`: the fields that may be changed.
     pub fields: u64,
-    /// The properties that it was recorded with, with their 0; empty for none.
+    /// The properties that the launch was recorded with, with the terminating 0; empty for none.
     pub properties: Vec<u64>,
 }
 
-/// The handle of a launch; goes with its command buffer.
+/// The handle of a mutable launch; valid as long as its command buffer.
 pub struct MutableCommand {
     pub(crate) binding: Binding,
     command_buffer: Weak<CommandBuffer>,
@@ -33,22 +33,22 @@ pub struct MutableCommand {
     properties: Vec<u64>,
 }
 
-/// A change of a launch; what is `None` stays.
+/// A change of a launch. A field that is `None` stays unchanged.
 #[derive(Default)]
 pub struct Change {
-    /// Arguments, by their indices.
+    /// Arguments to set, by index.
     pub args: Vec<(usize, ArgValue)>,
-    /// The shared virtual memory that is reached by pointers in memory.
+    /// The shared virtual memory that the launch reaches through pointers in memory.
     pub reaches: Option<Vec<Weak<Buffer>>>,
-    /// First global id.
+    /// The first global ids.
     pub offset: Option<[u64; 3]>,
-    /// Work-items.
+    /// The global sizes.
     pub global: Option<[u64; 3]>,
-    /// Work-items of a group.
+    /// The group sizes.
     pub local: Option<[u64; 3]>,
 }
 
-/// What a command buffer has of one.
+/// A command buffer's record of a mutable launch.
 pub(super) struct Slot {
     handle: Arc<MutableCommand>,
     place: u32,
@@ -96,19 +96,19 @@ impl Slot {
 }
 
 impl MutableCommand {
-    /// Whose it is; none when that is gone.
+    /// Returns the command buffer of the launch; `None` if it no longer exists.
     #[must_use]
     pub fn command_buffer(&self) -> Option<Arc<CommandBuffer>> {
         self.command_buffer.upgrade()
     }
 
-    /// What may be changed.
+    /// Returns the fields that may be changed.
     #[must_use]
     pub fn fields(&self) -> u64 {
         self.fields
     }
 
-    /// The properties that it was recorded with, with their 0; empty for none.
+    /// Returns the properties that the launch was recorded with, with the terminating 0; empty for none.
     #[must_use]
     pub fn properties(&self) -> &[u64] {
         &self.properties
@@ -116,29 +116,30 @@ impl MutableCommand {
 }
 
 impl CommandBuffer {
-    /// A launch as it is now; none for a handle of another one's.
+    /// Returns the current version of a launch; `None` for a handle of another command buffer.
     #[must_use]
     pub fn dispatch(&self, command: &MutableCommand) -> Option<Arc<Dispatch>> {
         let state = self.state.lock();
         let launches = match &*state {
-            State::Recording(recording) => &recording.launches,
-            State::Executable(executable) => &executable.launches,
+            RecordingState::Recording(recording) => &recording.launches,
+            RecordingState::Executable(executable) => &executable.launches,
         };
         let slot = launches.get(command.index)?;
         std::ptr::eq(&*slot.handle, command).then(|| slot.dispatch.clone())
     }
 
-    /// Changes launches of its own, one after the other, for later enqueues; waits for nothing.
+    /// Changes launches of this command buffer, one after the other, for later enqueues. Does not wait.
     ///
     /// # Errors
-    /// `CL_INVALID_OPERATION` before recording has ended, and when groups would not be of one size any more, or would be;
-    /// as `clEnqueueNDRangeKernel` for arguments and sizes.
+    /// `CL_INVALID_OPERATION` before recording has ended, and when a change makes uniform groups
+    /// non-uniform or the reverse. Those of `clEnqueueNDRangeKernel` for arguments and sizes.
     pub fn update(&self, changes: Vec<(Arc<MutableCommand>, Change)>) -> ClResult {
         let several = self.queue.context().is_distributed();
         let mut state = self.state.lock();
-        let State::Executable(executable) = &mut *state else {
+        let RecordingState::Executable(executable) = &mut *state else {
             return fail(CL_INVALID_OPERATION);
         };
+        // Changes are applied to copies first, so that an error leaves all launches unchanged.
         let mut changed: FxHashMap<usize, Dispatch> = FxHashMap::default();
         for (command, change) in changes {
             let before = &*executable.launches[command.index].dispatch;

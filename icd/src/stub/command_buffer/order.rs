@@ -1,24 +1,24 @@
-//! Which of the earlier commands of a command buffer the next one comes after.
+//! Computes which earlier commands of a command buffer the next command must follow.
 //!
-//! Three things say so: its sync points, a barrier before it, and a queue in order. Pure: places in, places out.
-//! Specification: `cl_khr_command_buffer`, "Command Synchronization". Invariant: what is said is enough, by way of
-//! what the named ones come after themselves.
+//! Three things count: the command's sync points, a barrier before it, and an in-order queue. Pure.
+//! Specification: `cl_khr_command_buffer`, "Command Synchronization". Invariant: the returned commands
+//! suffice, because each of them follows its own predecessors.
 
 use std::collections::BTreeSet;
 
-/// See the module.
+/// The order of one command buffer's commands; see the module.
 #[derive(Debug)]
 pub(super) struct Order {
     in_order: bool,
     count: u32,
-    // The last barrier, out of order.
+    // The last barrier (out-of-order queues).
     barrier: Option<u32>,
-    // What no later command comes after, out of order.
+    // Commands that no later command follows (out-of-order queues).
     ends: BTreeSet<u32>,
 }
 
 impl Order {
-    /// Of commands recorded for a queue that is in order, or not.
+    /// Makes the order for commands of a queue that is in order, or not.
     pub(super) fn new(in_order: bool) -> Order {
         Order {
             in_order,
@@ -28,12 +28,12 @@ impl Order {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of commands.
     pub(super) fn count(&self) -> u32 {
         self.count
     }
 
-    /// What the next command comes after, which waits for the commands in `list`.
+    /// Returns the commands that the next command must follow. `list` are the commands of its sync points.
     pub(super) fn after(&self, list: &[u32], is_barrier: bool) -> Vec<u32> {
         if self.in_order {
             return self.count.checked_sub(1).into_iter().collect();
@@ -44,7 +44,7 @@ impl Order {
         let mut after = list.to_vec();
         after.sort_unstable();
         after.dedup();
-        // Whatever was recorded behind the barrier comes after it.
+        // A command recorded behind the barrier follows it already.
         let past = after.last().is_some_and(|&last| Some(last) >= self.barrier);
         if !past {
             after.extend(self.barrier);
@@ -52,7 +52,7 @@ impl Order {
         after
     }
 
-    /// It was recorded, after these.
+    /// Adds a command that follows those in `after`.
     pub(super) fn push(&mut self, after: &[u32], is_barrier: bool) {
         let place = self.count;
         self.count += 1;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     proptest! {
-        // Against the specification's sentences, taken one by one.
+        // Checks against the sentences of the specification, one by one.
         #[test]
         fn what_must_come_before_does(
             commands in prop::collection::vec((prop::collection::vec(any::<prop::sample::Index>(), 0..3), any::<bool>()), 1..12),

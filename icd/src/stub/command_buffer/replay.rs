@@ -1,9 +1,10 @@
-//! A replay: what it holds and touches, and what has changed since the worker heard of it last.
+//! A replay: the objects it keeps alive and the ranges it touches, and what has changed since the previous
+//! replay.
 //!
-//! Changes of launches travel with the replays that they are for, as arguments do with launches: a replay says what
-//! differs from the one *sent* before it, in whatever order replays of several versions are sent. So an update sends
-//! nothing by itself. Invariant: what a launch was changed to counts as known to the worker only after a replay with it
-//! was sent.
+//! Changes of launches are sent with the replays that use them, as changed arguments are sent with
+//! launches. A replay carries the differences from the replay *sent* before it, in whatever order replays
+//! of several versions are sent. So an update sends nothing itself. Invariant: a change counts as known to
+//! the worker only after a replay with it was sent.
 
 use std::sync::{Arc, Weak};
 
@@ -18,21 +19,21 @@ use crate::error::{ClResult, Status};
 use crate::stub::kernel::{Dispatch, Snapshot};
 use crate::stub::{Buffer, Hold, Site};
 
-/// Launches that may change, each with its place among the commands.
+/// Mutable launches, each with its place among the commands.
 pub(super) type Launches = Arc<[(u32, Arc<Dispatch>)]>;
 
-/// What commands need when they run.
+/// The needs of commands when they run.
 #[derive(Clone, Default)]
 pub(super) struct Needs {
     arguments: Vec<Weak<Buffer>>,
-    // By pointers in memory: what is gone is reached no more.
+    // Reached through pointers in memory; objects that no longer exist are ignored.
     reached: Vec<Weak<Buffer>>,
-    // Of contexts of several sites.
+    // Used in contexts of several sites only.
     accesses: Vec<Access>,
 }
 
 impl Needs {
-    /// Of a launch, in a context of `several` sites.
+    /// Returns the needs of a launch. `several`: in a context of several sites.
     pub(super) fn of(launch: &Snapshot, several: bool) -> ClResult<Needs> {
         let buffers = launch.buffers().map(|(buffer, _)| Arc::downgrade(buffer));
         let accesses = several.then(|| launch.accesses()).transpose()?;
@@ -43,7 +44,7 @@ impl Needs {
         })
     }
 
-    /// Of what keeps its memory itself.
+    /// Returns the needs of a command that keeps its memory alive itself.
     pub(super) fn of_work(accesses: Vec<Access>) -> Needs {
         Needs {
             accesses,
@@ -51,14 +52,14 @@ impl Needs {
         }
     }
 
-    /// Adds what others need.
+    /// Adds the needs of others.
     pub(super) fn add(&mut self, others: &Needs) {
         self.arguments.extend_from_slice(&others.arguments);
         self.reached.extend_from_slice(&others.reached);
         self.accesses.extend_from_slice(&others.accesses);
     }
 
-    /// Names everything once.
+    /// Removes duplicates.
     pub(super) fn each_once(&mut self) {
         for list in [&mut self.arguments, &mut self.reached] {
             list.sort_unstable_by_key(Weak::as_ptr);
@@ -68,10 +69,10 @@ impl Needs {
         self.accesses.retain(|access| seen.insert(*access));
     }
 
-    /// What a replay holds.
+    /// Returns the buffers that a replay must keep alive.
     ///
     /// # Errors
-    /// `CL_INVALID_MEM_OBJECT` when an argument is gone.
+    /// `CL_INVALID_MEM_OBJECT` when an argument's buffer no longer exists.
     pub(super) fn hold(&self) -> ClResult<Hold> {
         let arguments = self.arguments.iter().map(Weak::upgrade);
         let arguments: Option<Hold> = arguments.collect();
@@ -81,7 +82,7 @@ impl Needs {
     }
 }
 
-/// All commands of a command buffer as they are now, to be enqueued as one.
+/// All commands of a command buffer in their current version, enqueued as one.
 #[derive(Clone)]
 pub struct Replay {
     command_buffer: CommandBufferId,
@@ -89,8 +90,8 @@ pub struct Replay {
     told: Arc<Mutex<Launches>>,
 }
 
-/// Held from when a replay was made into a command until that is appended to the session: no other replay of the
-/// command buffer gets between. Dropped without [`Commit::sent`], nothing was sent.
+/// Lock between making a command from a replay and appending it to the session, so that no other replay of
+/// the command buffer comes between. If dropped without [`Commit::sent`], the replay counts as not sent.
 pub(crate) struct Commit<'a> {
     told: MutexGuard<'a, Launches>,
     launches: &'a Launches,
@@ -109,16 +110,17 @@ impl Replay {
         }
     }
 
-    /// What it reads and writes, in a context of several sites.
+    /// Returns the ranges that the replay reads and writes, in a context of several sites.
     pub(crate) fn accesses(&self) -> &[Access] {
         &self.current.needs.accesses
     }
 
-    /// As a command for its site, naming the launches that differ from those of the replay sent before. It is to be
-    /// appended to the site's session while the second result is held, which is then told.
+    /// Returns the replay as a command for its site, with the launches that differ from the previous
+    /// replay. Append the command to the site's session while holding the [`Commit`], and then call
+    /// [`Commit::sent`].
     ///
     /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost, and what making a buffer there says.
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost, and the errors of creating a buffer there.
     pub(crate) fn operation(&self, site: &Site) -> ClResult<(enqueue::Operation, Commit<'_>)> {
         let (told, launches) = (self.told.lock(), &self.current.launches);
         let mut changed = Vec::new();
@@ -141,7 +143,7 @@ impl Replay {
 }
 
 impl Commit<'_> {
-    /// The command has been appended.
+    /// Records that the command was appended.
     pub(crate) fn sent(mut self) {
         *self.told = self.launches.clone();
     }

@@ -1,10 +1,10 @@
-//! Copies inside the client: what a read takes from the client's own copy of a buffer.
+//! Copies inside the client: the part of a read that comes from the client's own copy of a buffer.
 //!
-//! Few bytes are copied where the last thing before them ends; more by one thread for the whole process, which
-//! starts when there is something to copy and ends when there is nothing left.
+//! Small copies run on the thread where the last event before them ends. Larger ones run on one thread for
+//! the whole process, which exists only while there is work.
 //!
-//! What it is not: it decides nothing about bytes (`coherence` does). Invariants: every copy is made, by the
-//! thread or, where none can be had, by who asks for it; no lock is held while bytes are copied.
+//! Not here: decisions about bytes (`coherence`). Invariants: every copy is made, by the thread or, if no
+//! thread can be started, by the caller. No lock is held while bytes are copied.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,21 +16,22 @@ use crate::stub::host_ranges::{Follower, HostRanges};
 use crate::thread::{self, Stack};
 use crate::transport::{self, HostRegion};
 
-/// Fewer bytes are copied at once: that takes little longer than to wake a thread.
+/// Smaller copies are made at once, in bytes: they take little longer than waking a thread.
 const MANY: u64 = 1 << 20;
 
-/// Copies from the client's own copy to the application's memory, when it is dropped: then nothing is before
-/// the command any more, and nothing is on its way into that copy.
+/// Copies from the client's own copy to the application's memory when the last reference is dropped. At
+/// that point nothing precedes the command any more, and no bytes are still arriving in the client's copy.
 #[derive(Debug)]
 pub(super) struct Copier(Option<Copying>);
 
 impl Copier {
-    /// Copies from each first region to its second; `done` is the gate that ends with that.
+    /// Makes a copier from each first region to the second. `done` is the gate that opens after the copies.
     pub(super) fn new(copies: Vec<(HostRegion, HostRegion)>, done: Arc<Event>) -> Copier {
         Copier(Some(Copying { copies, done }))
     }
 
-    /// Given to whoever it must come after.
+    /// Registers the copier with everything that it must follow: writes to the source ranges, and the
+    /// events `after`.
     pub(super) fn begin<'a>(self, after: impl Iterator<Item = &'a Arc<Event>>) {
         let copier = Arc::new(self);
         for (from, _) in copier.0.iter().flat_map(|copying| &copying.copies) {
@@ -49,21 +50,24 @@ impl Drop for Copier {
         let Some(copying) = self.0.take() else { return };
         let bytes: u64 = copying.copies.iter().map(|(_, to)| to.length()).sum();
         if bytes >= MANY {
-            // Here is an enqueue, under its locks, or a thread that reads a socket.
+            // The current thread holds the locks of an enqueue, or reads a socket, so it must not copy
+            // much.
             THREAD.give(copying, |work| {
-                // It serves all sessions, so that it may wait for room on no connection.
+                // As a transport thread it never waits for room on a connection, because it serves all
+                // sessions.
                 let work = || transport::as_transport_thread(work);
                 thread::spawn("cw-copy", Stack::Small, work)
             });
         }
     }
+    // A small copy runs here, when `copying` is dropped.
 }
 
-/// Copies when it is dropped, on whatever thread that is.
+/// Makes its copies when dropped, on the current thread.
 #[derive(Debug)]
 struct Copying {
     copies: Vec<(HostRegion, HostRegion)>,
-    // Ends with the copying: others may overwrite the client's copy.
+    // Opened after the copies; then others may overwrite the client's copy.
     done: Arc<Event>,
 }
 
@@ -81,25 +85,25 @@ impl Job for Copying {
     fn run(self) {
         let context = self.done.context().clone();
         drop(self);
-        // Who waits has flushed before this.
+        // Threads that wait for the read have flushed before the gate was opened.
         let _ = context.flush();
     }
 }
 
-// A child of fork never comes here: its calls end before they touch a lock.
+// A child of `fork` never gets here: its calls return before they take a lock.
 static THREAD: Worker<Copying> = Worker::new();
 
-/// What a [`Worker`] does. When it is dropped without being run it is done all the same.
+/// Work for a [`Worker`]. A job that is dropped without `run` is still done.
 trait Job: Send + 'static {
     fn run(self);
 }
 
-/// One thread at most, in the order of what it is given.
+/// Runs jobs in order, on one thread at most.
 struct Worker<J>(Mutex<Jobs<J>>);
 
 struct Jobs<J> {
     waiting: VecDeque<J>,
-    // Whoever has set it takes jobs until there are none.
+    // True while one thread takes jobs; that thread resets the flag when there are no more.
     is_running: bool,
 }
 
@@ -111,7 +115,7 @@ impl<J: Job> Worker<J> {
         }))
     }
 
-    /// Has the thread do `job`; `start` starts it if there is none, and says whether it could.
+    /// Queues `job`. If no thread is running, calls `start`, which returns whether it could start one.
     fn give(&'static self, job: J, start: impl FnOnce(Box<dyn FnOnce() + Send>) -> bool) {
         let is_first = {
             let mut jobs = self.0.lock();
@@ -119,7 +123,7 @@ impl<J: Job> Worker<J> {
             !std::mem::replace(&mut jobs.is_running, true)
         };
         if is_first && !start(Box::new(|| self.work(J::run))) {
-            // Without a thread it is done here nevertheless.
+            // No thread could be started, so the jobs are done here.
             self.work(drop);
         }
     }
@@ -147,7 +151,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
-    // Tells that it has begun, goes on when it may, and tells its number when it is done.
+    // Reports its start, waits for permission, and reports its number when dropped.
     struct Numbered {
         number: u32,
         begun: Sender<u32>,

@@ -1,8 +1,8 @@
-//! Sending one command of the application's: what must move first, and where it runs.
+//! Sends one command of the application: chooses where it runs and which bytes must move first.
 //!
-//! Invariants: the directories hear of every transfer that was sent, whatever goes wrong afterwards, and of no
-//! command that was not. A command of which a part was sent that touches the application's memory has been
-//! enqueued: its event says what went wrong, when that part is over.
+//! Invariants: the directories learn of every transfer that was sent, whatever fails afterwards, and of no
+//! command that was not sent. A command counts as enqueued once a part of it was sent that touches the
+//! application's memory. Its event then reports the failure, after that part has ended.
 
 use std::sync::Arc;
 
@@ -24,23 +24,23 @@ use crate::stub::{Buffer, Event, Hold, Queue, Site, Work, queue};
 /// A command that is being sent.
 #[derive(Clone, Copy)]
 pub(super) struct Command<'a> {
-    /// On which queue.
+    /// The queue that the command was enqueued on.
     pub(super) queue: &'a Arc<Queue>,
-    /// Its event.
+    /// The event of the command.
     pub(super) event: &'a Arc<Event>,
-    /// The application's wait list: nothing that is withheld, nothing that has failed.
+    /// The application's wait list, without withheld or failed events.
     pub(super) wait: &'a [Arc<Event>],
-    /// Nothing that is incomplete comes before it.
+    /// Whether no incomplete command precedes this one.
     pub(super) is_first: bool,
 }
 
 impl Command<'_> {
-    /// Where its queue is.
+    /// Returns the site of the command's queue.
     pub(super) fn site(&self) -> &Arc<Site> {
         self.queue.site()
     }
 
-    /// The code for bytes that are lost; the application's error callback hears more.
+    /// Reports lost bytes to the context's error callback, and returns the status for the call.
     pub(super) fn lost(&self, lost: &Lost) -> Status {
         tracing::warn!("{lost}");
         self.queue.context().notify(&lost.to_string());
@@ -49,11 +49,11 @@ impl Command<'_> {
 }
 
 impl Sequence {
-    /// Sends a command, and before it whatever it needs.
+    /// Sends a command, after the transfers that it needs.
     ///
     /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` when the queue's site is lost, `CL_OUT_OF_RESOURCES` when bytes that it needs were
-    /// lost with their site.
+    /// `CL_DEVICE_NOT_AVAILABLE` when the queue's site is lost, `CL_OUT_OF_RESOURCES` when bytes that the
+    /// command needs were lost with their site.
     pub(super) fn issue(&mut self, held: Held, is_first: bool) -> ClResult {
         let Held {
             queue,
@@ -64,7 +64,7 @@ impl Sequence {
         } = held;
         let has_failed = || wait.iter().any(|on| on.status() < 0);
         let cancel = || {
-            // It reaches no node; what waits for it fails with it.
+            // The command reaches no node. Commands that wait for it fail, too.
             event.fail(Status::WAIT_LIST_FAILED);
             Ok(())
         };
@@ -72,7 +72,7 @@ impl Sequence {
             return cancel();
         }
         if self.is_lost(queue.site()) {
-            // Not even a transfer for it.
+            // Checked before the plan, so that no transfers are sent for a command that cannot run.
             return Err(Status::DEVICE_NOT_AVAILABLE);
         }
         self.look_at_routes();
@@ -86,6 +86,7 @@ impl Sequence {
         let result = self.send(&command, place, work);
         self.forget_named();
         match result {
+            // An event of the wait list may have failed while the command was being sent.
             Err(status) if status == Status::WAIT_LIST_FAILED || has_failed() => cancel(),
             result => result,
         }
@@ -111,11 +112,13 @@ impl Sequence {
             Work::Read(read) => self.read(command, read),
             Work::Write(write) => self.write(command, write),
             Work::Map(map) => self.map(command, map),
-            Work::Ready(_) | Work::Encoded(_) => unreachable!("of a context of one site"),
+            Work::Ready(_) | Work::Encoded(_) => {
+                unreachable!("Ready and Encoded work exists in contexts of one site only")
+            }
         }
     }
 
-    /// What a command needs at a place.
+    /// Plans what a command needs to run at `place`.
     ///
     /// # Errors
     /// `CL_OUT_OF_RESOURCES` for bytes that are lost.
@@ -126,7 +129,7 @@ impl Sequence {
         accesses: &[Access],
     ) -> ClResult<Plan> {
         let queue = command.queue;
-        // Only what runs on the application's queue ends in that queue's order.
+        // Only commands on the application's queue end in that queue's order.
         let in_own_order = place == Place::Site(index(command.site())) && queue.is_in_order();
         let planned = coherence::Command {
             place,
@@ -138,7 +141,7 @@ impl Sequence {
         plan.map_err(|lost| command.lost(&lost))
     }
 
-    /// Sends a plan's transfers; from then on the directories know of them.
+    /// Sends a plan's transfers, and records them in the directories.
     pub(super) fn begin(&mut self, plan: &Plan) -> Sent {
         let sent = self.send_transfers(plan);
         let (coherence, is_done) = self.split();
@@ -146,16 +149,17 @@ impl Sequence {
         sent
     }
 
-    /// The plan's command has been sent too.
+    /// Records in the directories that the plan's command was sent.
     pub(super) fn commit(&mut self, plan: &Plan, event: &Arc<Event>) {
         let (coherence, is_done) = self.split();
         coherence.commit_command(plan, event.id(), &is_done);
     }
 
-    /// Sends a command to its queue's site, behind the transfers that it needs; `send` is given its wait list.
+    /// Sends a command to its queue's site, after the transfers that it needs. `send` gets the command's
+    /// wait list.
     ///
     /// # Errors
-    /// As [`Sequence::issue`].
+    /// Those of [`Sequence::issue`].
     pub(super) fn at_site(
         &mut self,
         command: &Command<'_>,
@@ -164,6 +168,7 @@ impl Sequence {
     ) -> ClResult {
         let site = command.site();
         let plan = self.plan(command, Place::Site(index(site)), accesses)?;
+        // From here on the directories know the transfers, even if the command itself fails below.
         let sent = self.begin(&plan);
         command.event.needs(&sent.received);
         let events = command.wait.iter().chain(&sent.received);
@@ -206,6 +211,7 @@ impl Sequence {
         self.at_site(command, &accesses, |sequence, wait| {
             let (operation, commit) = launch.operation(site)?;
             sequence.enqueue(site, queue, command.event, wait, operation)?;
+            // Only now does the site know the arguments; a launch that was not sent must repeat them.
             commit.sent();
             Ok(())
         })
@@ -230,7 +236,7 @@ impl Sequence {
             keep,
         } = write;
         let site = command.site();
-        // What still writes that memory comes first.
+        // Commands that still write that host memory come first.
         let context = command.queue.context();
         let gate = HostRanges::of_process().gate_of_sent(&host.addresses(), context)?;
         let (id, root) = (buffer.root().id(), buffer.in_root(&region)?);
@@ -248,7 +254,7 @@ impl Sequence {
 
     fn migrate(&mut self, command: &Command<'_>, buffers: &[Arc<Buffer>], flags: u64) -> ClResult {
         let undefined = flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED != 0;
-        // Pipes stay where they are.
+        // Pipes cannot be migrated.
         let buffers: Vec<_> = buffers.iter().filter(|of| of.pipe().is_none()).collect();
         if buffers.is_empty() {
             return self.synchronise(command, false, false);
@@ -273,7 +279,8 @@ impl Sequence {
         })
     }
 
-    // Where fewest bytes move; if that is not at the queue's own site, between two markers there.
+    // Copies at the site where the fewest bytes have to move. If that is not the queue's own site, two
+    // markers on the queue enclose the copy.
     fn copy(&mut self, command: &Command<'_>, accesses: &[Access], work: Work) -> ClResult {
         let own = index(command.site());
         let chosen = self.coherence.place_for_copy(accesses, own);
@@ -307,7 +314,8 @@ impl Sequence {
         Ok(())
     }
 
-    /// On the command's queue, the place where its parts elsewhere may begin; none when they may at once.
+    /// Sends the marker that the command's parts on other sites must follow. `None` when nothing precedes
+    /// the command, so that the parts may begin at once.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the queue's site is lost.
@@ -324,9 +332,8 @@ impl Sequence {
         Ok(Some(start))
     }
 
-    /// On the command's queue, the place where all its parts are done, and what else the command waits for:
-    /// its end. Parts that were sent cannot be taken back, so whatever goes wrong here is the failure of a
-    /// command that was enqueued.
+    /// Ends a command that consists of `parts`: sends the marker that follows them and all `waits`. Parts
+    /// that were sent cannot be undone, so an error here becomes the failure of an enqueued command.
     pub(super) fn end(
         &mut self,
         command: &Command<'_>,
@@ -340,10 +347,10 @@ impl Sequence {
         }
     }
 
-    /// Sends the command as a marker behind its parts and all else that it waits for.
+    /// Sends the command as a marker that follows its parts and all else that the command waits for.
     ///
     /// # Errors
-    /// As [`Sequence::issue`].
+    /// Those of [`Sequence::issue`].
     pub(super) fn end_marker(
         &mut self,
         command: &Command<'_>,

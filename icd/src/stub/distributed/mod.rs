@@ -1,25 +1,25 @@
-//! A context of several sites: one order of commands, and what must move between them.
+//! Contexts of several sites: one order of commands, and the transfers between sites.
 //!
 //! ```text
 //! submit ──► withheld (an unset user event of the application is before it) ──► release_withheld
 //!    └─────► issue: plan (coherence), transfers, then the command itself           │
 //!              ▲───────────────────────────────────────────────────────────────────┘
 //! ```
-//! - [`sequence`]: the state behind the one lock, and how commands are put on the wire;
-//! - [`own_queues`]: the queues that it has for itself on every site;
-//! - [`issue`]: what each kind of command does before and beside itself;
+//! - [`sequence`]: the state behind the one lock, and how commands are sent;
+//! - [`own_queues`]: the sequence's internal queues on every site;
+//! - [`issue`]: the steps for each kind of command;
 //! - [`transfers`]: the transfers of a plan;
-//! - [`read`]: reads and maps, which may take their bytes from several sites;
-//! - [`copier`]: what reads take from the client's own copy;
+//! - [`read`]: reads and maps, which may take bytes from several sites;
+//! - [`copier`]: copies from the client's own copy of a buffer, for reads;
 //! - [`withheld`]: commands that are not sent yet.
 //!
-//! A command is planned and sent when nothing that the application has yet to do is before it, in the order
-//! in which that becomes so. So user events of the application exist in the client alone, everything sent
-//! can end, and a command finds the newest bytes that the application's order puts before it.
+//! A command is planned and sent as soon as no action of the application is outstanding before it. So user
+//! events of the application exist in the client only, and everything sent can end. A command finds the
+//! newest bytes that the application's order puts before it.
 //!
-//! What it is not: it decides nothing about bytes (`coherence` does) and knows no socket. Invariants: every
-//! edge goes from a command sent earlier to one sent later; the sequence's lock is never taken on a
-//! transport thread, which leaves its news in a list of its own.
+//! Not here: decisions about bytes (`coherence`) and sockets. Invariants: every dependency goes from a
+//! command sent earlier to one sent later. Transport threads never take the sequence's lock; they append to
+//! a separate list of news.
 
 mod copier;
 mod issue;
@@ -44,22 +44,22 @@ use crate::transport;
 use sequence::Sequence;
 use withheld::{Held, Withheld};
 
-/// See the module. Part of every context of several sites.
+/// The shared order of a context of several sites; see the module.
 #[derive(Debug)]
 pub(super) struct Distributed {
-    state: Mutex<State>,
-    // What transport threads have to say, until somebody plans.
+    state: Mutex<SequenceState>,
+    // Reports of transport threads, until the next plan applies them.
     news: Mutex<Vec<News>>,
     has_news: AtomicBool,
 }
 
 #[derive(Debug)]
-struct State {
+struct SequenceState {
     sequence: Sequence,
     withheld: Withheld,
 }
 
-/// What the sequence has to know.
+/// A report for the sequence.
 #[derive(Clone, Copy, Debug)]
 enum News {
     Ended(EventId, Status),
@@ -67,10 +67,10 @@ enum News {
 }
 
 impl Distributed {
-    /// For a context of these sites.
+    /// Makes the sequence for a context of these sites.
     pub(super) fn new(sites: &[Arc<Site>]) -> Distributed {
         Distributed {
-            state: Mutex::new(State {
+            state: Mutex::new(SequenceState {
                 sequence: Sequence::new(sites),
                 withheld: Withheld::default(),
             }),
@@ -79,12 +79,12 @@ impl Distributed {
         }
     }
 
-    /// Takes a command of the application's: sends it, or keeps it back.
+    /// Enqueues a command of the application: sends it, or withholds it.
     ///
     /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` when the queue's site is lost, `CL_OUT_OF_RESOURCES` when bytes that it needs
-    /// were lost with their site, `CL_OUT_OF_HOST_MEMORY` when too many commands are held back. Then nothing
-    /// was enqueued.
+    /// `CL_DEVICE_NOT_AVAILABLE` when the queue's site is lost. `CL_OUT_OF_RESOURCES` when bytes that the
+    /// command needs were lost with their site. `CL_OUT_OF_HOST_MEMORY` when too many commands are
+    /// withheld. Nothing is enqueued then.
     pub(super) fn submit(
         &self,
         queue: &Arc<Queue>,
@@ -107,12 +107,14 @@ impl Distributed {
             hold,
             finisher,
             visible,
-            unseen: false,
+            unobserved: false,
         };
-        // In a child of fork, another thread of the parent may have held the lock for ever.
+        // After `fork`, a thread that exists only in the parent may have held this lock, and the child
+        // would wait for ever.
         transport::check_not_forked()?;
         let mut state = self.state.lock();
-        let State { sequence, withheld } = &mut *state;
+        let SequenceState { sequence, withheld } = &mut *state;
+        // Apply reports first, so that the plan knows which events have ended.
         self.settle(sequence);
         queue.admit(place, life, |event, standing| {
             let held = Held {
@@ -129,30 +131,31 @@ impl Distributed {
         })
     }
 
-    /// This user event of the application was set: sends what it alone held back.
+    /// Sends the commands that only the user event `set` held back. The application has set this event.
     pub(super) fn release_withheld(&self, set: EventId) {
         if transport::check_not_forked().is_err() {
             return;
         }
         let mut state = self.state.lock();
-        let State { sequence, withheld } = &mut *state;
+        let SequenceState { sequence, withheld } = &mut *state;
         self.settle(sequence);
         withheld.release(set, |held| {
             let event = held.event.clone();
             if let Err(status) = sequence.issue(held, false) {
                 event.fail(status);
             }
-            // What has failed here and now is known to what comes after it.
+            // Commands released next must see a failure of this one.
             self.settle(sequence);
         });
     }
 
-    /// An event of the context has ended. From any thread; takes no lock that is held for long.
+    /// Reports that an event of the context has ended. Callable from any thread; takes no lock that is held
+    /// for long.
     pub(super) fn note_end(&self, event: EventId, status: Status) {
         self.tell(News::Ended(event, status));
     }
 
-    /// A whole buffer is gone. From any thread.
+    /// Reports that a whole buffer was destroyed. Callable from any thread.
     pub(super) fn note_gone(&self, buffer: MemoryId) {
         self.tell(News::Gone(buffer));
     }
@@ -162,6 +165,7 @@ impl Distributed {
         self.has_news.store(true, Ordering::Release);
     }
 
+    // Applies all reports to the sequence.
     fn settle(&self, sequence: &mut Sequence) {
         if self.has_news.swap(false, Ordering::AcqRel) {
             let news = std::mem::take(&mut *self.news.lock());
@@ -175,20 +179,21 @@ impl Distributed {
         sequence.look_for_losses();
     }
 
-    /// A new whole buffer.
+    /// Adds a new whole buffer.
     ///
     /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` in a child of fork.
+    /// `CL_DEVICE_NOT_AVAILABLE` in a child of `fork`.
     pub(super) fn add_buffer(&self, buffer: &Arc<Buffer>, contents: Contents) -> ClResult {
         transport::check_not_forked()?;
         let mut state = self.state.lock();
-        // A program may make and release buffers without a command between.
+        // Without this, a program that makes and releases buffers but enqueues nothing would let the
+        // reports pile up.
         self.settle(&mut state.sequence);
         state.sequence.add(buffer, contents);
         Ok(())
     }
 
-    /// The context goes: what it made for itself on its sites goes too.
+    /// Releases the internal objects that the sequence made on its sites. The context is being destroyed.
     pub(super) fn close(self) {
         self.state.into_inner().sequence.close();
     }

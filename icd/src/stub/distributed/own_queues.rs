@@ -1,8 +1,9 @@
-//! The sequence's own queues on a site.
+//! The sequence's internal queues on a site.
 //!
-//! What runs on them is ordered by events alone. A device with out-of-order queues needs one queue; in-order ones
-//! keep what waits in its place, so there are a few, and a command goes where fewest are before it. It sends
-//! nothing itself. Invariant: a load counts the commands of a queue that have not ended.
+//! Only events order the commands on these queues. A device with out-of-order queues needs one queue. An
+//! in-order queue is blocked by a command that waits, so there are several, and a command goes to the least
+//! loaded. This module sends nothing. Invariant: a load is the number of a queue's commands that have not
+//! ended.
 
 use causeway_proto::id::{EventId, QueueId};
 use cl_headers::types::{
@@ -12,21 +13,23 @@ use rustc_hash::FxHashMap;
 
 use crate::stub::{Device, Site};
 
-/// How many in-order queues stand for one that is out of order. Each costs the driver something, often a thread.
+/// Number of in-order queues that replace one out-of-order queue. Each costs the driver resources, often a
+/// thread.
 const IN_ORDER: usize = 4;
 
 /// The queues of one purpose on one site.
 #[derive(Debug, Default)]
 pub(super) struct Pool(Vec<QueueId>);
 
-/// How many open commands each in-order queue has.
+/// The number of incomplete commands on each in-order queue.
 #[derive(Debug, Default)]
 pub(super) struct Loads {
     of: FxHashMap<QueueId, usize>,
     running: FxHashMap<EventId, QueueId>,
 }
 
-/// A device of a site for the sequence's own queues: one with out-of-order queues, if any has them.
+/// Returns the device for internal queues, and whether it has out-of-order queues. Prefers a device that
+/// has.
 pub(super) fn device(site: &Site) -> (&Device, bool) {
     let devices = site.devices();
     let is_out_of_order = |device: &Device| {
@@ -38,14 +41,14 @@ pub(super) fn device(site: &Site) -> (&Device, bool) {
 }
 
 impl Pool {
-    /// The queue for a next command; none when there shall be another one first.
+    /// Returns the queue for the next command; `None` when the caller must add another queue first.
     pub(super) fn choose(&self, loads: &Loads) -> Option<QueueId> {
         let queues = self.0.iter().copied();
         let (load, queue) = queues.map(|queue| (loads.of(queue), queue)).min()?;
         (load == 0 || self.0.len() >= IN_ORDER).then_some(queue)
     }
 
-    /// Adds a queue, whose commands are counted if it is in order.
+    /// Adds a queue. Its commands are counted only if it is in order.
     pub(super) fn add(&mut self, queue: QueueId, is_in_order: bool, loads: &mut Loads) {
         self.0.push(queue);
         if is_in_order {
@@ -53,19 +56,19 @@ impl Pool {
         }
     }
 
-    /// All of them.
+    /// Returns all queues.
     pub(super) fn into_queues(self) -> Vec<QueueId> {
         self.0
     }
 }
 
 impl Loads {
-    // Nothing holds anything up on a queue that is out of order.
+    // Always 0 for an out-of-order queue, where a waiting command blocks no other.
     fn of(&self, queue: QueueId) -> usize {
         self.of.get(&queue).copied().unwrap_or(0)
     }
 
-    /// A command goes to a queue, which may also be one of the application's.
+    /// Counts a command that goes to `queue`, which may also be a queue of the application.
     pub(super) fn begin(&mut self, event: EventId, queue: QueueId) {
         if let Some(load) = self.of.get_mut(&queue) {
             *load += 1;
@@ -73,7 +76,7 @@ impl Loads {
         }
     }
 
-    /// A command has ended.
+    /// Counts a command that has ended.
     pub(super) fn end(&mut self, event: EventId) {
         let queue = self.running.remove(&event);
         if let Some(load) = queue.and_then(|queue| self.of.get_mut(&queue)) {
@@ -110,7 +113,7 @@ mod tests {
         loads.end(second);
         loads.end(second);
         assert_eq!(pool.choose(&loads), Some(QueueId(1)));
-        // Of others nothing is kept.
+        // Commands of other queues are not recorded.
         let other = run(&mut loads, QueueId(99));
         loads.end(other);
         assert_eq!(loads.of.len(), IN_ORDER);

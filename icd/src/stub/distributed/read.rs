@@ -1,9 +1,9 @@
-//! Reads and maps: their bytes may be at several sites.
+//! Reads and maps, whose bytes may be on several sites.
 //!
-//! A read takes each piece from where it is, straight to the application's memory. On the command's own queue
-//! two markers keep its place: pieces begin after the first and the second comes after them. When nothing is
-//! before the command, the first is left out; when all bytes are at the queue's own site, or in very many small
-//! pieces, it is an ordinary read there. A map brings what the client does not have yet into the client's copy.
+//! A read takes each piece from where it is, directly to the application's memory. Two markers keep the
+//! command's place on its own queue: the pieces begin after the first, and the second follows them. Without
+//! earlier commands the first marker is left out. The read is an ordinary one on the queue's site when all
+//! bytes are there, or are in very many small pieces. A map brings missing bytes into the client's copy.
 
 use std::sync::Arc;
 
@@ -21,18 +21,18 @@ use crate::stub::work::{Map, Read};
 use crate::stub::{Buffer, Event};
 use crate::transport::HostRegion;
 
-/// What is in more pieces, and small ones, as the rows of a box are, is brought to the queue's site first: many equal
-/// pieces are one transfer, but each would be a read of its own.
+/// A read of more pieces than this, if they are small (such as the rows of a box), first moves the bytes to
+/// the queue's site. Many equal pieces are one transfer, but each would be a separate read.
 const MOST_PIECES: usize = 64;
 
-/// Bytes. A piece of this size costs more to move twice than a read of its own does.
+/// In bytes. Moving a piece of this size twice costs more than a separate read.
 const LARGE_PIECE: u64 = 16 << 10;
 
 impl Sequence {
     /// Sends a read.
     ///
     /// # Errors
-    /// As [`Sequence::issue`].
+    /// Those of [`Sequence::issue`].
     pub(super) fn read(&mut self, command: &Command<'_>, read: Read) -> ClResult {
         let Read {
             buffer,
@@ -41,13 +41,14 @@ impl Sequence {
             writing,
             keep,
         } = read;
-        // What still writes that memory comes first: its bytes might land last.
+        // Commands that still write that host memory come first; otherwise their bytes might arrive last.
         let context = command.queue.context();
         let gate = HostRanges::of_process().gate_of_sent(&host.addresses(), context)?;
         let begin = writing.beginning();
         begin(command.event);
         let after: Finisher = Box::new(move |_, _| {
-            // In this order: the bytes are there, then others may take them.
+            // The order matters: the bytes must be in place before other commands may read or overwrite
+            // them.
             drop(writing);
             drop(keep);
         });
@@ -70,6 +71,7 @@ impl Sequence {
                 sequence.read_on(source, (&buffer, region), (host, gate), after, wait)
             });
         };
+        // All bytes are at the queue's own site: an ordinary read, without markers.
         if let [piece] = gather.pieces()
             && piece.place == Place::Site(own)
         {
@@ -101,7 +103,7 @@ impl Sequence {
         let copies = copies.collect::<ClResult<Vec<_>>>()?;
         let done = Event::gate(buffer.context(), false)?;
         let start = self.start_marker(command)?;
-        // From here on the command has been enqueued.
+        // From here on the command counts as enqueued, because parts of it may be sent.
         let (mut ids, mut parts, mut waits) = (Vec::new(), Vec::new(), Vec::new());
         for (piece, (region, to)) in gather.pieces().iter().zip(regions) {
             let Place::Site(at) = piece.place else {
@@ -137,7 +139,7 @@ impl Sequence {
     /// Sends a map.
     ///
     /// # Errors
-    /// As [`Sequence::issue`].
+    /// Those of [`Sequence::issue`].
     pub(super) fn map(&mut self, command: &Command<'_>, map: Map) -> ClResult {
         let Map {
             buffer,
@@ -151,13 +153,14 @@ impl Sequence {
         self.at_client(command, &accesses)
     }
 
-    /// What brings bytes to the client, and a marker on the command's queue behind it.
+    /// Sends transfers that bring bytes to the client, and a marker on the command's queue that follows
+    /// them.
     ///
     /// # Errors
-    /// As [`Sequence::issue`].
+    /// Those of [`Sequence::issue`].
     pub(super) fn at_client(&mut self, command: &Command<'_>, accesses: &[Access]) -> ClResult {
         let plan = self.plan(command, Place::Client, accesses)?;
-        // Nodes know when bytes have left them, the client when they have landed.
+        // A node knows when bytes have left it, but only the client knows when they have arrived.
         for access in accesses {
             let host = self.buffer(access.buffer)?.client_bytes(access.region)?;
             let writers = HostRanges::of_process().writers(&host.addresses());
@@ -171,7 +174,7 @@ impl Sequence {
     }
 }
 
-// Each piece in the buffer, and where it goes.
+// Returns the region in the buffer and the destination of each piece.
 fn regions(gather: &Gather, span: Span, host: &HostRegion) -> ClResult<Vec<(Region, HostRegion)>> {
     let pieces = gather.pieces().iter().map(|piece| {
         let length = piece.span.length();

@@ -1,7 +1,7 @@
-//! The one order of a context's commands, and how they are put on the wire.
+//! The one order of a context's commands, and how they are sent.
 //!
-//! Invariant: an event whose id the directories know is *open* here until the news of its end were taken in,
-//! and a failure is told to them before that.
+//! Invariant: an event that the directories know stays *open* here until the report of its end is applied.
+//! A failure is passed to the directories before that.
 
 use std::sync::{Arc, Weak};
 
@@ -21,46 +21,46 @@ use crate::coherence::{Coherence, Contents, Failure, Needs, SiteIndex, Wait};
 use crate::error::{ClResult, Status};
 use crate::stub::{Buffer, Event, Hold, Site, next_id, peer};
 
-/// See the module.
+/// The sequence of one context; see the module.
 #[derive(Debug)]
 pub(super) struct Sequence {
     pub(super) coherence: Coherence,
     pub(super) sites: Vec<Arc<Site>>,
     buffers: FxHashMap<MemoryId, Weak<Buffer>>,
     open: FxHashMap<EventId, Weak<Event>>,
-    // Those of them that are transfers between two sites.
+    // The open events that are transfers between two sites.
     between: FxHashSet<EventId>,
     own: Vec<Own>,
     loads: Loads,
-    // Events whose names were given out for a list that may not be on the wire yet.
+    // Events whose ids were put into a list that may not be sent yet. They are kept alive until then.
     named: Vec<Arc<Event>>,
-    // Whether somebody may ask when the command that is being sent has run: then its parts must tell.
+    // Whether the command being sent may be asked for profiling times; then its parts must record them.
     pub(super) profiling: bool,
-    // The state of all links of which the coherence knows the routes.
+    // The change count of all links at the time when the coherence last got the routes.
     routes_of: Option<u64>,
 }
 
-/// What the sequence has of its own on a site.
+/// The sequence's internal objects on a site.
 #[derive(Debug, Default)]
 struct Own {
-    // For each way, without times and with.
+    // Indexed by way, then by whether the queue records times.
     queues: [[Pool; 2]; 2],
-    // An event that is complete, for lists that must not be empty.
+    // An event that has succeeded, for wait lists that must not be empty.
     done: Option<u64>,
     is_lost: bool,
 }
 
-/// For what its own queues on a site are: both directions run at once.
+/// The purpose of an internal queue. Separate queues let both directions run at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// To the site, and work that runs there for another.
+    /// Bytes to the site, and commands that run there for another site.
     In,
-    /// From the site.
+    /// Bytes from the site.
     Out,
 }
 
 impl Sequence {
-    /// Of a context of these sites.
+    /// Makes the sequence for a context of these sites.
     pub(super) fn new(sites: &[Arc<Site>]) -> Sequence {
         Sequence {
             coherence: Coherence::new(),
@@ -76,35 +76,35 @@ impl Sequence {
         }
     }
 
-    // ---- what is known -----------------------------------------------------------
+    // ---- state -------------------------------------------------------------------
 
-    /// A new whole buffer.
+    /// Adds a new whole buffer.
     pub(super) fn add(&mut self, buffer: &Arc<Buffer>, contents: Contents) {
         self.coherence
             .add_buffer(buffer.id(), buffer.size(), contents);
         self.buffers.insert(buffer.id(), Arc::downgrade(buffer));
     }
 
-    /// A whole buffer is gone.
+    /// Removes a whole buffer that was destroyed.
     pub(super) fn forget(&mut self, buffer: MemoryId) {
         self.coherence.remove_buffer(buffer);
         self.buffers.remove(&buffer);
     }
 
-    /// A whole buffer that a plan names: of a command that holds it.
+    /// Returns a whole buffer that a plan names. The command keeps it alive.
     ///
     /// # Errors
-    /// `CL_OUT_OF_RESOURCES` should it be gone.
+    /// `CL_OUT_OF_RESOURCES` if the buffer no longer exists.
     pub(super) fn buffer(&self, id: MemoryId) -> ClResult<Arc<Buffer>> {
         let found = self.buffers.get(&id).and_then(Weak::upgrade);
         found.ok_or(Status::OUT_OF_RESOURCES)
     }
 
-    /// An event has ended.
+    /// Applies the end of an event.
     pub(super) fn ended(&mut self, event: EventId, status: Status) {
         if self.open.contains_key(&event) {
             if status.is_error() {
-                // What waited in vain has touched nothing.
+                // A command whose wait list failed has not run, so it has changed no bytes.
                 let cancelled = status == Status::WAIT_LIST_FAILED;
                 let failure = if cancelled {
                     Failure::Cancelled
@@ -115,6 +115,7 @@ impl Sequence {
             } else {
                 self.coherence.succeeded(event);
             }
+            // Removed last: the event must still be open while the directories handle its failure.
             self.open.remove(&event);
             self.loads.end(event);
             if self.between.remove(&event) {
@@ -123,7 +124,8 @@ impl Sequence {
         }
     }
 
-    /// A transfer between two sites is about to be sent; `received` is the event at its destination.
+    /// Records a transfer between two sites that is about to be sent. `received` is the event at the
+    /// destination.
     pub(super) fn begin_transfer(
         &mut self,
         received: &Arc<Event>,
@@ -135,7 +137,7 @@ impl Sequence {
         self.between.insert(received.id());
     }
 
-    /// Takes in which sites have been lost.
+    /// Checks which sites have been lost, and updates the directories.
     pub(super) fn look_for_losses(&mut self) {
         let Sequence {
             coherence,
@@ -153,18 +155,18 @@ impl Sequence {
         }
     }
 
-    /// Whether a site is known to be lost.
+    /// Whether the sequence knows that the site is lost.
     pub(super) fn is_lost(&self, site: &Site) -> bool {
         self.own[site.index()].is_lost
     }
 
-    /// An event has failed, and is still open.
+    /// Records the failure of an event that is still open.
     fn failed(&mut self, event: EventId, failure: Failure) {
         let (coherence, is_done) = self.split();
         coherence.failed(event, failure, &is_done);
     }
 
-    /// How two sites reach each other now.
+    /// Updates the coherence with the current routes between sites, if any link has changed.
     pub(super) fn look_at_routes(&mut self) {
         let changes = peer::changes();
         if self.routes_of.replace(changes) == Some(changes) {
@@ -178,22 +180,23 @@ impl Sequence {
         }
     }
 
-    /// Whether an event that a plan may name has ended.
+    /// Returns a function that tells whether an event has ended.
     pub(super) fn is_done(&self) -> impl Fn(EventId) -> bool + '_ {
         |event| !self.open.contains_key(&event)
     }
 
-    /// Whether it has been sent and its end is not known yet.
+    /// Whether the event was sent and its end is not known yet.
     pub(super) fn is_open(&self, event: &Event) -> bool {
         self.open.contains_key(&event.id())
     }
 
-    /// The directories will know this event.
+    /// Records an event that the directories will know.
     pub(super) fn open(&mut self, event: &Arc<Event>) {
         self.open.insert(event.id(), Arc::downgrade(event));
     }
 
-    /// The open events, as `is_done` asks for them, beside the directories.
+    /// Returns the directories, and separately the function of [`Sequence::is_done`]; both borrow different
+    /// fields.
     pub(super) fn split(&mut self) -> (&mut Coherence, impl Fn(EventId) -> bool + '_) {
         let Sequence {
             coherence, open, ..
@@ -203,13 +206,13 @@ impl Sequence {
 
     // ---- wait lists --------------------------------------------------------------
 
-    /// A wait list on a site: what these events are called there, and those of a plan's waits; what has ended
-    /// well is left out. The latter stay until [`Sequence::forget_named`]: one that ends meanwhile would else be
-    /// released on the wire before the list that names it.
+    /// Returns a wait list for `site`, with the ids of `events` and of the events in `waits`. Events that
+    /// have succeeded are left out. The latter events are kept alive until [`Sequence::forget_named`]: if
+    /// they ended and were dropped earlier, their release would be sent before the list that names them.
     ///
     /// # Errors
-    /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when one has failed, `CL_DEVICE_NOT_AVAILABLE` when the
-    /// site is lost.
+    /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when one has failed, `CL_DEVICE_NOT_AVAILABLE` when
+    /// the site is lost.
     pub(super) fn list<'a>(
         &mut self,
         events: impl IntoIterator<Item = &'a Arc<Event>>,
@@ -231,19 +234,19 @@ impl Sequence {
             names.extend(name);
             self.named.push(event);
         }
-        // Some may be the application's own.
+        // An event may be both in the application's list and in the plan.
         names.sort_unstable();
         names.dedup();
         Ok(names)
     }
 
-    /// All lists whose names were asked for are on the wire.
+    /// Drops the events kept by [`Sequence::list`]: all lists that name them have been sent.
     pub(super) fn forget_named(&mut self) {
         self.named.clear();
     }
 
-    /// A list that is not empty, by an event that is complete: to a marker an empty one means everything before
-    /// it.
+    /// Adds an event that has succeeded to an empty list. For a marker, an empty list would mean everything
+    /// before it.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the site is lost.
@@ -272,10 +275,10 @@ impl Sequence {
         Ok(done)
     }
 
-    // ---- the wire ----------------------------------------------------------------
+    // ---- sending -----------------------------------------------------------------
 
-    /// One of its own queues on a site, where least is before the next command; with times where the command
-    /// that is being sent shall have them.
+    /// Returns the least loaded internal queue on a site. The queue records times if the command being sent
+    /// needs them.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the site is lost.
@@ -304,10 +307,10 @@ impl Sequence {
         Ok(queue)
     }
 
-    /// Sends a command that its event stands for.
+    /// Sends a command with its event.
     ///
     /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` when the site is lost; then it was not sent.
+    /// `CL_DEVICE_NOT_AVAILABLE` when the site is lost; the command was not sent then.
     pub(super) fn enqueue(
         &mut self,
         site: &Arc<Site>,
@@ -319,12 +322,13 @@ impl Sequence {
         let wait = self.fold(site, event, wait)?;
         self.open(event);
         let link = site.link();
+        // Registered before the send: the completion may arrive before `send` returns.
         link.expect(event.clone(), None);
         let kind = Kind::Enqueue(Enqueue {
             event: event.id().0,
             queue: queue.0,
             wait,
-            unseen: false,
+            unobserved: false,
             operation: Some(operation),
         });
         if let Err(status) = site.send(kind) {
@@ -338,8 +342,8 @@ impl Sequence {
         Ok(())
     }
 
-    // A list longer than a command takes, what the plan adds included, is waited for by markers, which are
-    // waited for in its place.
+    // Replaces a list that is too long for one command by markers, each of which waits for a part of it.
+    // The list includes the waits of the plan.
     fn fold(&mut self, site: &Arc<Site>, event: &Arc<Event>, wait: Vec<u64>) -> ClResult<Vec<u64>> {
         if wait.len() <= MAX_LIST {
             return Ok(wait);
@@ -356,9 +360,10 @@ impl Sequence {
         Ok(markers)
     }
 
-    /// Releases what it made.
+    /// Releases the queues and events that the sequence made.
     pub(super) fn close(self) {
-        // Their events held the context, so they have ended; nobody has looked since.
+        // These transfers have ended, because their events kept the context alive. Nobody has applied their
+        // ends yet.
         for transfer in self.between {
             peer::end_transfer(transfer);
         }
@@ -374,8 +379,8 @@ impl Sequence {
     }
 }
 
-/// A site's place in the directories.
+/// Returns the site's index in the directories.
 pub(super) fn index(site: &Site) -> SiteIndex {
-    // A context has no more devices than a wire's list takes (2^16).
+    // No truncation: a context has at most as many devices as a list on the wire may have entries (2^16).
     SiteIndex(site.index() as u16)
 }

@@ -1,8 +1,8 @@
-//! The transfers that a plan asks for: between two sites, from the client, to the client.
+//! The transfers of a plan: between two sites, from the client, and to the client.
 //!
-//! They run on queues of the sequence's own, ordered by events alone. Nobody waits for them but the commands
-//! that need them. Invariant: for every transfer of a plan there are events, also when its source is gone:
-//! then they fail, and so does what needs the bytes.
+//! Transfers run on the sequence's internal queues, ordered by events alone. Only the commands that need
+//! the bytes wait for them. Invariant: every transfer of a plan has events, even if its source is lost. The
+//! events then fail, and so do the commands that need the bytes.
 
 use std::sync::Arc;
 
@@ -23,16 +23,16 @@ use crate::stub::transfer::land;
 use crate::stub::{Buffer, Event, Hold, Site, peer};
 use crate::transport::HostRegion;
 
-/// The events of a plan's transfers, in their order.
+/// The events of a plan's transfers, in the order of the plan.
 pub(super) struct Sent {
     /// For the directories.
     pub(super) events: Vec<TransferEvents>,
-    /// For whoever needs the bytes.
+    /// For the commands that need the bytes.
     pub(super) received: Vec<Arc<Event>>,
 }
 
 impl Sequence {
-    /// Sends what a plan asks for. To be committed in any case ([`Sequence::begin`]).
+    /// Sends the transfers of a plan. The caller must commit them in any case ([`Sequence::begin`]).
     pub(super) fn send_transfers(&mut self, plan: &Plan) -> Sent {
         let mut sent = Sent {
             events: Vec::with_capacity(plan.transfers().len()),
@@ -59,7 +59,8 @@ impl Sequence {
                 (TransferEvents::one(event.id()), self.check(event, result))
             }
             (source, Place::Client) => {
-                // From the client to itself nothing is ever planned.
+                // No plan has a transfer from the client to the client; the client case only completes the
+                // match.
                 let from = match source {
                     Place::Site(source) => self.site(source),
                     Place::Client => self.sites[0].clone(),
@@ -71,20 +72,21 @@ impl Sequence {
         }
     }
 
-    /// The site at a place of the directories.
+    /// Returns the site at an index of the directories.
     pub(super) fn site(&self, index: SiteIndex) -> Arc<Site> {
         self.sites[usize::from(index.0)].clone()
     }
 
-    // The event of a command of its own that moves these bytes on the site.
+    // The event of an internal command on the site that moves the transfer's bytes.
     fn part(&self, site: &Arc<Site>, transfer: &Transfer) -> Arc<Event> {
         let hold = self.buffer(transfer.buffer).into_iter().collect::<Hold>();
         let context = hold.first().map(|buffer| buffer.context().clone());
-        let context = context.expect("the command that needs the bytes holds the buffer");
+        let context = context.expect("the command that needs the bytes keeps the buffer alive");
         Event::of_part(&context, site, hold)
     }
 
-    /// What could not be sent has failed; the failure is known before the event is seen to have ended.
+    /// Fails the event if its command could not be sent. The event is opened first, so that the directories
+    /// learn of the failure before the end is visible.
     pub(super) fn check(&mut self, event: Arc<Event>, result: ClResult) -> Arc<Event> {
         if let Err(status) = result {
             self.open(&event);
@@ -107,6 +109,7 @@ impl Sequence {
             received: received.id(),
         };
         if let Err(status) = result {
+            // An event that is open belongs to a command that was sent; a completion will end it.
             for event in [&sent, &received] {
                 if !self.is_open(event) {
                     let _ = self.check(event.clone(), Err(status));
@@ -146,23 +149,23 @@ impl Sequence {
         self.enqueue(from, queue, sent, wait, send)
     }
 
-    // From the client's copy.
+    // Sends bytes of the client's copy to a site.
     fn upload(&mut self, transfer: &Transfer, to: &Arc<Site>, event: &Arc<Event>) -> ClResult {
         let buffer = self.buffer(transfer.buffer)?;
         let wait = self.list([], transfer.waits(), to)?;
         let host = buffer.client_bytes(transfer.region)?;
-        // Bytes that a read or map is still bringing must be there first.
+        // Bytes that a read or map is still bringing to the client's copy must arrive first.
         let gate = HostRanges::of_process().gate_of_sent(&host.addresses(), buffer.context())?;
         let target = (to, self.own_queue(to, Way::In)?, event);
         self.write_on(target, (&buffer, transfer.region), host, gate, wait)
     }
 
-    // Into the client's copy.
+    // Brings bytes from a site to the client's copy.
     fn download(&mut self, transfer: &Transfer, from: &Arc<Site>, event: &Arc<Event>) -> ClResult {
         let buffer = self.buffer(transfer.buffer)?;
         let wait = self.list([], transfer.waits(), from)?;
         let host = buffer.client_bytes(transfer.region)?;
-        // Bytes that are still on their way there would land on these.
+        // Bytes that are still arriving in the same range would overwrite the new ones.
         let gate = HostRanges::of_process().gate_of_sent(&host.addresses(), buffer.context())?;
         let writing = HostWrite::new(host.addresses());
         writing.beginning()(event);
@@ -177,8 +180,8 @@ impl Sequence {
         )
     }
 
-    /// Sends a read of bytes that are all at one site, which leave it when the gate, if there is one, is open;
-    /// `after` runs when they are in their place.
+    /// Sends a read of bytes that are all at one site. The bytes leave the site when `gate`, if there is
+    /// one, is open. `after` runs when the bytes are in place.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the site is lost.
@@ -212,7 +215,7 @@ impl Sequence {
         self.enqueue(site, queue, event, wait, operation)
     }
 
-    /// Sends a write to a site, whose bytes are taken when the gate, if there is one, is open.
+    /// Sends a write to a site. Host memory is read when `gate`, if there is one, is open.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the site is lost.
@@ -253,10 +256,10 @@ impl Sequence {
 }
 
 impl Buffer {
-    /// Where the client keeps its copy of these bytes of a whole object.
+    /// Returns the client's copy of a region of a whole object.
     ///
     /// # Errors
-    /// `CL_OUT_OF_HOST_MEMORY` without address space.
+    /// `CL_OUT_OF_HOST_MEMORY` when the client has no address space for the copy.
     pub(in crate::stub) fn client_bytes(self: &Arc<Self>, region: Region) -> ClResult<HostRegion> {
         Ok(shadow::view(self.client_base()?, region, self.host_rows()))
     }

@@ -1,11 +1,11 @@
-//! Commands that are not sent yet, because the application holds them back by user events that it has not set.
+//! Commands that are not sent yet, because of user events that the application has not set.
 //!
-//! What is behind a user event that the application has released unset waits for ever and keeps its context, as the
-//! specification says of `clReleaseEvent`: to cancel it would let in-order successors run upon bytes that never
-//! came.
+//! If the application releases a user event without setting it, the commands behind it wait for ever and
+//! keep their context. The specification describes this for `clReleaseEvent`. Cancelling them would let
+//! in-order successors run on bytes that were never written.
 //!
-//! Each is kept under one event that holds it back, and looked at only when that does so no more. Invariant: what
-//! goes, goes in the order of the calls, as far as several may go at once.
+//! Each command is filed under one event that holds it back, and is checked again when that event is set.
+//! Invariant: commands that become free at the same time are sent in the order of the application's calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use crate::error::{ClResult, Status};
 use crate::stub::queue::Place;
 use crate::stub::{Event, Queue, Work};
 
-/// A command with everything that it needs to be sent.
+/// A command with everything needed to send it.
 pub(super) struct Held {
-    /// Where to.
+    /// The queue of the command.
     pub(super) queue: Arc<Queue>,
-    /// Its event.
+    /// The event of the command.
     pub(super) event: Arc<Event>,
-    /// How it stands to its queue's others.
+    /// The command's position among those of its queue.
     pub(super) place: Place,
     /// The application's wait list.
     pub(super) wait: Vec<Arc<Event>>,
-    /// What it does.
+    /// The work of the command.
     pub(super) work: Work,
 }
 
-/// See the module.
+/// The withheld commands of one context; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Withheld {
-    // In the order of their calls.
+    // In the order of the application's calls.
     commands: BTreeMap<u64, Held>,
     next: u64,
-    // Which of them are kept under an event.
+    // The commands that are filed under each event.
     behind: FxHashMap<EventId, Vec<u64>>,
-    // What nothing holds back any more, though nobody has said so yet.
+    // Commands that nothing holds back any more, although no `release` has said so yet.
     free: BTreeSet<u64>,
 }
 
@@ -60,10 +60,11 @@ impl Held {
 }
 
 impl Withheld {
-    /// Keeps one; `behind` is the newest of what its queue's order puts before it that is kept too.
+    /// Withholds a command. `behind` is the newest withheld command that the queue's order puts before this
+    /// one.
     ///
     /// # Errors
-    /// `CL_OUT_OF_HOST_MEMORY` when there are too many.
+    /// `CL_OUT_OF_HOST_MEMORY` when there are too many withheld commands.
     pub(super) fn push(&mut self, held: Held, behind: Option<EventId>) -> ClResult {
         if self.commands.len() >= MAX_HELD_COMMANDS {
             return Err(Status::OUT_OF_HOST_MEMORY);
@@ -75,7 +76,7 @@ impl Withheld {
         Ok(())
     }
 
-    // An event that was set meanwhile is still to be released.
+    // Without `under`, the event was set concurrently, and its `release` is still to come.
     fn keep(&mut self, number: u64, under: Option<EventId>) {
         match under {
             Some(event) => self.behind.entry(event).or_default().push(number),
@@ -85,7 +86,7 @@ impl Withheld {
         }
     }
 
-    /// This user event was set: gives out what nothing holds back any more.
+    /// Calls `go` with the commands that are free now that the user event `set` was set.
     pub(super) fn release(&mut self, set: EventId, mut go: impl FnMut(Held)) {
         let mut candidates = std::mem::take(&mut self.free);
         candidates.extend(self.behind.remove(&set).into_iter().flatten());
@@ -101,6 +102,8 @@ impl Withheld {
                 held.event.set_withheld(false);
                 let event = held.event.id();
                 go(held);
+                // Commands behind this one may be free now. Their numbers are larger, so the order of the
+                // calls is kept.
                 candidates.extend(self.behind.remove(&event).into_iter().flatten());
             }
         }

@@ -1,18 +1,20 @@
-//! In which order ends become visible.
+//! The order in which the ends of commands become visible.
 //!
-//! Ends come in any order: a node's driver may call back on several threads, and a read's bytes travel on
-//! other connections than completions. But from an end the application may conclude that what came before
-//! has ended too: the command before in an in-order queue, everything before a barrier, the wait list. So a
-//! success that comes early stays with the first of those that is still open, and is looked at again when
-//! that has ended.
+//! Completions arrive in any order: a driver may call back on several threads, and a read's bytes use other
+//! connections than completions. But the application may conclude from one end that others have happened:
+//! the previous command of an in-order queue, everything before a barrier, the wait list. So a success that
+//! arrives early is hidden behind the first of these commands that is still open. It is checked again when
+//! that command has ended.
 //!
-//! A failure stays with nobody but the command's own parts (distributed contexts), which say why and may still
-//! touch the application's memory: it says nothing of other commands, and upon it the application may do what
-//! an earlier one waits for. What follows a failed command in its queue must still not overtake what that
-//! one came after; so a command is *settled* only when it has ended and what its queue puts before it is.
+//! A failure is hidden behind nothing but the command's own parts (distributed contexts). The parts know
+//! the cause, and may still touch the application's memory. A failure says nothing about other commands,
+//! and the application may react to it with an action that an earlier command waits for. But commands
+//! behind a failed one must still not overtake the commands before it. So a command is *settled* only when
+//! it and everything that its queue puts before it has ended.
 //!
-//! Invariant: nothing is kept from the application that waits for the application. A node tells of a
-//! success only when all that came before has ended there, and then each of those ends is on its way.
+//! Invariant: no end stays hidden because of something that the application still has to do. A node reports
+//! a success only when everything before has ended there, and then all of those ends are already on their
+//! way.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -22,19 +24,20 @@ use bytes::Bytes;
 use super::Event;
 use crate::error::Status;
 
-/// How a command has ended.
+/// How a command ended.
 #[derive(Debug)]
 pub(in crate::stub) struct End {
-    /// `CL_COMPLETE` or the error.
+    /// `CL_COMPLETE` or the error code.
     pub(in crate::stub) status: Status,
-    /// Queued, submitted, started, ended, completed in device nanoseconds.
+    /// Times when the command was queued, submitted, started, ended and completed; device clock, in
+    /// nanoseconds.
     pub(in crate::stub) times: Option<[u64; 5]>,
-    /// What a small read brought.
+    /// The bytes of a small read.
     pub(in crate::stub) contents: Bytes,
 }
 
 impl End {
-    /// One that brings nothing but its status.
+    /// Makes an end that has only a status.
     pub(in crate::stub) fn of(status: Status) -> End {
         End {
             status,
@@ -44,31 +47,31 @@ impl End {
     }
 }
 
-/// What its queue's order puts before a command. What is gone has settled.
+/// The commands that the queue's order puts before a command. An event that no longer exists has settled.
 #[derive(Debug, Default)]
 pub(in crate::stub) struct Precedents {
-    /// The command before (in-order queue) or the last barrier (out-of-order queue); for what comes after
-    /// everything in an out-of-order queue, the last that did so.
+    /// The previous command (in-order queue) or the last barrier (out-of-order queue). For a command that
+    /// follows everything in an out-of-order queue: the last command that did so, too.
     pub(in crate::stub) previous: Weak<Event>,
-    /// All that came in since and was incomplete, for what comes after everything in an out-of-order queue; and what is still
-    /// bringing the bytes of a map to the client's copy.
+    /// For a command that follows everything in an out-of-order queue: the incomplete commands since
+    /// `previous`. For a map: also the commands whose bytes are still arriving in the client's copy.
     pub(in crate::stub) earlier: Vec<Weak<Event>>,
 }
 
-/// A command whose end has come, until it is settled.
+/// A completion that has arrived, until its command is settled.
 #[derive(Debug)]
 pub(super) struct Arrival {
     event: Arc<Event>,
-    // Not yet visible.
+    // `None` once the end is visible.
     end: Option<End>,
     precedents: Precedents,
 }
 
-/// An event that something stays with, and how that is over.
+/// An event that an arrival is hidden behind, and the condition that lifts this.
 type Awaited = (Arc<Event>, fn(&Event) -> bool);
 
 impl Event {
-    /// The node says how the command ended; the application hears of it when it may.
+    /// Takes the end that the node reports. The application sees it as soon as the order permits.
     pub(in crate::stub) fn ended(self: &Arc<Self>, end: End) {
         self.arrive(end.status);
         let precedents = std::mem::take(&mut self.state.lock().precedents);
@@ -91,7 +94,7 @@ impl Event {
         self.settled.load(Ordering::Acquire)
     }
 
-    // Everything before it is settled: what stayed with it.
+    // Marks the event as settled, and returns the arrivals that were hidden behind it.
     fn settle(&self) -> Vec<Arrival> {
         let (order_mirrors, arrivals) = {
             let mut state = self.state.lock();
@@ -105,9 +108,11 @@ impl Event {
         arrivals
     }
 
-    // Gives it back when there is nothing to stay for any more.
+    // Stores `arrival` with this event, or returns it when the condition is already met.
     fn keep(&self, arrival: Arrival, is_over: fn(&Event) -> bool) -> Option<Arrival> {
         let mut state = self.state.lock();
+        // Checked under the lock, so that `settle` or `conclude` cannot take the list before the push
+        // below.
         if is_over(self) {
             return Some(arrival);
         }
@@ -117,9 +122,10 @@ impl Event {
 }
 
 impl Arrival {
-    // Goes as far as it may; what that sets free is added to `free`.
+    // Proceeds as far as the order permits. Arrivals that become free are added to `free`.
     fn proceed(mut self, free: &mut Vec<Arrival>) {
-        // The command's own parts, which say why it failed, and may still touch the application's memory.
+        // First the command's own parts: they know why it failed, and may still touch the application's
+        // memory.
         while self.end.is_some()
             && let Some(part) = self.event.open_part()
         {
@@ -128,6 +134,7 @@ impl Arrival {
                 None => return,
             }
         }
+        // A failure becomes visible now, but settles later.
         if let Some(end) = self.end.take_if(|end| end.status.is_error()) {
             free.extend(self.event.conclude(end, false).into_iter().flatten());
         }
@@ -148,10 +155,11 @@ impl Arrival {
         if let Some(previous) = previous.filter(|previous| !previous.is_settled()) {
             return Some((previous, Event::is_settled));
         }
-        // What is open behind one of these that has failed is itself among them.
+        // No need to look behind a failed one: commands before it that are still open are in this list
+        // themselves.
         let mut earlier = self.precedents.earlier.iter().filter_map(Weak::upgrade);
         let open = earlier.find(|event| !event.is_done()).or_else(|| {
-            // A failure is visible already, and settles without its wait list: other queues have their own order.
+            // A visible failure settles without its wait list, because other queues have their own order.
             self.end.as_ref()?;
             let state = self.event.state.lock();
             state.wait.iter().find(|event| !event.is_done()).cloned()
@@ -160,12 +168,14 @@ impl Arrival {
     }
 }
 
-/// Lets go on what an end has set free. A loop, since whole queues may have stayed with one another.
+/// Processes the arrivals that an end has freed. This is a loop, not recursion, because whole queues may be
+/// hidden behind one another.
 pub(super) fn go_on(mut arrivals: Vec<Arrival>) {
     while let Some(arrival) = arrivals.pop() {
         let event = arrival.event.clone();
         arrival.proceed(&mut arrivals);
-        // Whoever was woken by its completion has found it open.
+        // A thread that its completion woke earlier has found the event still open, so it is notified
+        // again.
         if let Some(site) = event.site() {
             site.session().tell(event.id);
         }

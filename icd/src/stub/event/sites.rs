@@ -1,7 +1,7 @@
-//! An event in a context of several sites: where its command is, what it is made of, and what it is called
-//! where others wait for it.
+//! Events in contexts of several sites: where the command runs, which parts it has, and its mirrors on
+//! other sites.
 //!
-//! Invariant: a mirror is told of the end whatever becomes of the word that the workers give each other.
+//! Invariant: the client sends a mirror its end in any case, even when the workers' direct message fails.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -14,43 +14,44 @@ use crate::stub::host_ranges::Follower;
 use crate::stub::{Site, next_id, peer};
 
 impl Event {
-    /// Says that the command is not sent yet, or that it is about to be.
+    /// Sets whether the command is withheld (not sent yet).
     pub(in crate::stub) fn set_withheld(&self, withheld: bool) {
         self.withheld.store(withheld, Ordering::Release);
     }
 
-    /// Where its command runs; none where only the client ends it.
+    /// Returns the site where the command runs; `None` if only the client ends the event.
     pub(in crate::stub) fn site(&self) -> Option<&Arc<Site>> {
         let of_queue = self.queue.as_ref().map(|queue| queue.site());
         of_queue.or(self.home.as_ref())
     }
 
-    /// Runs before anybody sees the end; for a command whose way was found only after its event was made.
+    /// Sets the finisher of a command whose route is chosen only after its event was made.
     pub(in crate::stub) fn set_finisher(&self, finisher: Finisher) {
         self.state.lock().finisher = Some(finisher);
     }
 
-    /// The command needs these of our own: their ends come before its own, and a failure of one is its own.
+    /// Adds parts: internal commands that end before this command, and whose failure fails it.
     pub(in crate::stub) fn needs(&self, parts: &[Arc<Event>]) {
         if !parts.is_empty() {
             self.state.lock().parts.extend_from_slice(parts);
         }
     }
 
-    /// The same, and they are all that it does: it starts with the first of them.
+    /// Like [`Event::needs`]; in addition, the command does nothing else, so it starts when the first part
+    /// starts.
     pub(in crate::stub) fn consists_of(&self, parts: &[Arc<Event>]) {
         self.needs(parts);
         self.state.lock().is_composite = true;
     }
 
-    /// The command's end is visible only after these have ended, however they do.
+    /// Hides the command's end until these events have ended, with success or failure.
     pub(in crate::stub) fn comes_after(&self, events: Vec<Weak<Event>>) {
         if !events.is_empty() {
             self.state.lock().precedents.earlier.extend(events);
         }
     }
 
-    /// Lets go of it when the command has ended: at once, if it has.
+    /// Drops `follower` when the command has ended, or at once if it already has.
     pub(in crate::stub) fn followed_by(&self, follower: Arc<dyn Follower>) {
         let mut state = self.state.lock();
         if !self.is_done() {
@@ -58,11 +59,10 @@ impl Event {
         }
     }
 
-    /// The command, about to be sent to the site with this list, also waits for the gate, if there is one, as for
-    /// its wait list.
+    /// Adds `gate`, if there is one, to the wait list of a command that is about to be sent to the site.
     ///
     /// # Errors
-    /// As [`Event::id_on`].
+    /// Those of [`Event::id_on`].
     pub(in crate::stub) fn waits_at(
         &self,
         gate: Option<Arc<Event>>,
@@ -76,16 +76,17 @@ impl Event {
         Ok(())
     }
 
-    /// A command whose end no node will tell has failed.
+    /// Fails a command that no node will report the end of.
     pub(in crate::stub) fn fail(self: &Arc<Self>, status: Status) {
         self.ended(End::of(status));
         if let Some(site) = self.site() {
-            // No completion does it.
+            // No completion wakes the waiting threads, so the session is told here.
             site.session().tell(self.id);
         }
     }
 
-    // The end has come: tells its mirrors, since another site's commands wait for no finisher.
+    // Notes that the completion has arrived, and tells the mirrors at once: commands of other sites need
+    // not wait for the finisher.
     pub(super) fn arrive(&self, status: Status) {
         let Some(distributed) = self.context.distributed() else {
             return;
@@ -103,12 +104,13 @@ impl Event {
         }
     }
 
-    /// What the event is called in a wait list on the site, where a mirror is made if it is of another;
-    /// none when it has ended well. Under the lock of the context's sequence.
+    /// Returns the event's id for wait lists on `site`. Makes a mirror there when the event belongs to
+    /// another site. `None` when the event has succeeded. The caller holds the lock of the context's
+    /// sequence.
     ///
     /// # Errors
-    /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when it has failed, `CL_DEVICE_NOT_AVAILABLE` when the
-    /// site's session is lost.
+    /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST` when the event has failed, `CL_DEVICE_NOT_AVAILABLE`
+    /// when the site's session is lost.
     pub(in crate::stub) fn id_on(&self, site: &Arc<Site>) -> ClResult<Option<u64>> {
         let of_site = |of: &Arc<Site>| Arc::ptr_eq(of, site);
         {
@@ -126,6 +128,7 @@ impl Event {
                 return Ok(Some(*mirror));
             }
         }
+        // Made without the lock, because this sends.
         let mirror = self.mirror_on(site, false)?;
         let ended = {
             let mut state = self.state.lock();
@@ -133,15 +136,15 @@ impl Event {
             state.arrived
         };
         if let Some(status) = ended {
-            // Whoever saw that did not know of this mirror.
+            // The thread that delivered the end could not see this mirror.
             tell_mirror(site, mirror, status);
         }
         Ok(Some(mirror))
     }
 
-    /// What to name in a wait list on the site to come after the event in order only: it ends well once the
-    /// event has ended, however that was, and so has all that its queue puts before it; none when that
-    /// is so. Under the lock of the context's sequence.
+    /// Returns the id for wait lists on `site` of commands that only follow the event in order. The mirror
+    /// succeeds once the event is settled, even if the event failed. `None` when the event is settled
+    /// already. The caller holds the lock of the context's sequence.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the site's session is lost.
@@ -170,14 +173,14 @@ impl Event {
 
     fn mirror_on(&self, site: &Arc<Site>, order_only: bool) -> ClResult<u64> {
         let owner = self.site();
-        // Told to both ends before either names it.
+        // The link is announced to both workers before a command names it.
         let link = owner.and_then(|owner| peer::link(owner.link(), site.link()).ok());
         let mirror = next_id();
         site.send(Kind::CreateMirror(CreateMirror {
             mirror,
             link: link.map_or(0, |link| link.0),
         }))?;
-        // Whatever becomes of the direct word, the client tells the mirror as well.
+        // The direct message may fail without harm, because the client tells the mirror as well.
         if let (Some(owner), Some(link)) = (owner, link) {
             let _ = owner.send(Kind::TellEvent(TellEvent {
                 event: self.id.0,
@@ -191,7 +194,7 @@ impl Event {
 }
 
 pub(super) fn tell_mirror(site: &Site, mirror: u64, status: Status) {
-    // A lost session has failed every dependant already.
+    // A lost session has already failed everything that depends on the mirror.
     let _ = site.send(Kind::SetUserEventStatus(SetUserEventStatus {
         event: mirror,
         status: status.0.min(0),

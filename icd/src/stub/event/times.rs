@@ -1,8 +1,9 @@
-//! When a command ran, as far as the client knows.
+//! Times of commands, as far as the client knows them.
 //!
-//! A command that is made of others (a read in pieces, a map, a copy at another site) ends with a marker, whose
-//! start says nothing: it starts with the first of those. Not here: the scale on which times are shown
-//! (`timer`). Invariant: times are there only after a successful end, and do not change any more.
+//! A command that consists of parts (a read in pieces, a map, a copy at another site) ends with a marker.
+//! The marker's start time means nothing, so the command starts when its first part does. Not here: the
+//! scale of the reported times (`timer`). Invariant: times exist only after a successful end, and never
+//! change.
 
 use std::sync::Arc;
 
@@ -11,18 +12,19 @@ use cl_headers::types::CL_COMPLETE;
 use super::Event;
 use crate::stub::{Site, timer};
 
-/// When something started, and by whose clock.
+/// A start time, and the clock that it refers to.
 #[derive(Clone, Debug)]
 pub(in crate::stub) struct Start {
-    /// The node's; none is the client's own.
+    /// The site whose clock counts; `None` for the client's clock.
     pub(in crate::stub) site: Option<Arc<Site>>,
-    /// On that clock, ns.
+    /// The time in nanoseconds.
     pub(in crate::stub) ns: u64,
 }
 
 impl Event {
-    /// Queued, submitted, started, ended, completed on the host clock, ns; none before a successful end, for user
-    /// events, and where the node gave none. Waits while the node's clock is being read for the first time.
+    /// Returns when the command was queued, submitted, started, ended and completed: host clock, in
+    /// nanoseconds. `None` before a successful end, for user events, and if the node reported no times.
+    /// Waits while the node's clock is being read for the first time.
     #[must_use]
     pub fn times(&self) -> Option<[u64; 5]> {
         if self.status() != CL_COMPLETE {
@@ -35,7 +37,7 @@ impl Event {
         timer::moments_of(self.queue.as_ref()?, self.queued_ns, told, &starts)
     }
 
-    /// What no node does starts now.
+    /// Records that a part without a node starts now.
     pub(in crate::stub) fn starts_here(&self) {
         let start = Start {
             site: None,
@@ -44,7 +46,7 @@ impl Event {
         self.state.lock().starts.push(start);
     }
 
-    // When the parts of a command that is made of them started: the first at each site. They have ended.
+    // The start times of a composite command's parts, which have all ended: the first one for each site.
     pub(super) fn starts_of_parts(&self) -> Vec<Start> {
         let parts = {
             let state = self.state.lock();
@@ -74,6 +76,7 @@ impl Event {
 }
 
 fn add(starts: &mut Vec<Start>, start: Start) {
+    // Times of different clocks cannot be compared, so each clock has its own entry.
     let clock = |start: &Start| start.site.as_ref().map(|site| site.index());
     match starts.iter_mut().find(|of| clock(of) == clock(&start)) {
         Some(first) => first.ns = first.ns.min(start.ns),

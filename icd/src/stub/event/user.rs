@@ -1,20 +1,20 @@
-//! Events that are no command's: the application's own (user events), and gates of ours.
+//! Events without a command: the application's user events, and the client's internal gates.
 //!
-//! Specification: "Event Objects". Not here: what waits for them in contexts of several sites is held back
-//! there (`distributed/withheld.rs`). Invariant: each ends once, and the worker that holds back what names it
-//! hears of it.
+//! Specification: "Event Objects". Not here: in contexts of several sites, `distributed/withheld.rs` holds
+//! back the commands that wait for user events. Invariant: each event ends once. A worker that holds back
+//! commands for it is told.
 
 use std::sync::Arc;
 
 use causeway_proto::command::{CreateUserEvent, SetUserEventStatus, command::Kind};
 use cl_headers::types::CL_INVALID_OPERATION;
 
-use super::{End, Event, State, ending};
+use super::{End, Event, EventState, ending};
 use crate::error::{ClResult, Status, require};
 use crate::stub::Context;
 
 impl Event {
-    /// `clCreateUserEvent`: starts as `CL_SUBMITTED`.
+    /// `clCreateUserEvent`: makes a user event with status `CL_SUBMITTED`.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
@@ -22,13 +22,13 @@ impl Event {
         Event::without_queue(context, true)
     }
 
-    /// `clSetUserEventStatus`.
+    /// `clSetUserEventStatus`: ends the user event.
     ///
     /// # Errors
     /// `CL_INVALID_OPERATION` when it was set before.
     pub fn set_user_status(self: &Arc<Self>, status: i32) -> ClResult {
         require(self.finish(Status(status)), CL_INVALID_OPERATION)?;
-        // A lost session has failed every dependant already; the application did its part.
+        // A lost session has already failed everything that depends on the event, so the call succeeds.
         let _ = self.tell_status(Status(status));
         if let Some(distributed) = self.context.distributed() {
             distributed.release_withheld(self.id);
@@ -40,11 +40,11 @@ impl Event {
     /// Whether it is a user event.
     #[must_use]
     pub fn is_user(&self) -> bool {
-        self.queue.is_none() && !self.unseen
+        self.queue.is_none() && !self.unobserved
     }
 
-    /// A user event of our own: what names it in its wait list is held back until [`Event::open`].
-    /// `gated`: whether what it stands for may itself wait for the application.
+    /// Makes an internal user event. Commands with this event in their wait list are held back until
+    /// [`Event::open`]. `gated` says whether the gate itself may depend on the application.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
@@ -52,18 +52,18 @@ impl Event {
         Event::without_queue(context, gated)
     }
 
-    /// Lets through what a [`Event::gate`] holds back. Only appends to the wire, so that a transport
-    /// thread may call it.
+    /// Releases the commands that an [`Event::gate`] holds back. Only appends to the outbox, so a transport
+    /// thread may call this.
     pub(in crate::stub) fn open(self: &Arc<Self>) {
         if self.finish(Status::SUCCESS) {
-            // A lost session has failed every dependant already.
+            // A lost session has already failed everything that depends on the gate.
             let _ = self.tell_status(Status::SUCCESS);
         }
     }
 
     fn tell_status(&self, status: Status) -> ClResult {
         let Some(site) = &self.home else {
-            // Its mirrors have been told.
+            // Without a home site there are only mirrors, which `arrive` has told.
             return Ok(());
         };
         site.send(Kind::SetUserEventStatus(SetUserEventStatus {
@@ -74,14 +74,14 @@ impl Event {
 
     fn without_queue(context: &Arc<Context>, gated: bool) -> ClResult<Arc<Event>> {
         let home = (!context.is_distributed()).then(|| context.site().clone());
-        let event = Event::bare(context, home, gated, State::default());
+        let event = Event::bare(context, home, gated, EventState::default());
         if let Some(site) = &event.home {
             site.send(Kind::CreateUserEvent(CreateUserEvent { event: event.id.0 }))?;
         }
         Ok(event)
     }
 
-    // Ends a user event; false if it had ended before.
+    // Ends a user event. Returns false if the event had ended before.
     fn finish(self: &Arc<Self>, status: Status) -> bool {
         let arrivals = self.conclude(End::of(status), true);
         let first = arrivals.is_some();

@@ -1,10 +1,10 @@
-//! The arguments of a kernel, and which of them a site does not know yet.
+//! The arguments of a kernel, and which of them a site does not have yet.
 //!
-//! A launch carries what differs from the launch *sent* before it to the same site. Every change has a
-//! number of its own, so "differs" is one comparison, whatever the order in which launches captured
-//! earlier and later are sent. Memory is referred to weakly: an argument holds no buffer, a launch does.
-//! Specification: "Setting Kernel Arguments". Invariant: an argument counts as known to a site only
-//! after a command with it was sent there.
+//! A launch carries the arguments that differ from the launch *sent* before to the same site. Every change
+//! has its own number, so one comparison finds a difference, in whatever order captured launches are sent.
+//! References to memory are weak: arguments do not keep a buffer alive, but launches do. Specification:
+//! "Setting Kernel Arguments". Invariant: an argument counts as known to a site only after a command with
+//! it was sent there.
 
 use std::sync::{Arc, Weak};
 
@@ -16,28 +16,28 @@ use crate::error::{ClResult, Status};
 use crate::stub::encoded::Argument as Named;
 use crate::stub::{Buffer, Device, DeviceQueue, Hold, Sampler};
 
-/// Bytes of a value; as many as most have need no memory of their own.
+/// The bytes of a value; up to 16 need no allocation.
 pub type PlainBytes = SmallVec<[u8; 16]>;
 
-/// What an argument is set to.
+/// The value of an argument.
 #[derive(Clone, Debug)]
 pub enum ArgValue {
-    /// Bytes of a value.
+    /// The bytes of a plain value.
     Plain(PlainBytes),
-    /// A buffer or image; none for NULL.
+    /// A buffer or image; `None` for NULL.
     Memory(Option<Weak<Buffer>>),
-    /// A byte of shared virtual memory: of which, and where in it.
+    /// An address in shared virtual memory: the allocation and the offset in bytes.
     Svm(Weak<Buffer>, u64),
-    /// Local memory, bytes.
+    /// The size of local memory, in bytes.
     Local(u64),
-    /// A sampler, which is kept: nobody can tell.
+    /// A sampler. The argument keeps it alive, which an application cannot observe.
     Sampler(Arc<Sampler>),
-    /// A device queue, which is kept too.
+    /// A device queue. The argument keeps it alive, too.
     Queue(Arc<DeviceQueue>),
 }
 
 impl ArgValue {
-    // Setting it again would change nothing.
+    // Whether setting `other` in place of this value would change nothing.
     fn is(&self, other: &ArgValue) -> bool {
         match (self, other) {
             (ArgValue::Plain(one), ArgValue::Plain(two)) => one == two,
@@ -53,7 +53,7 @@ impl ArgValue {
         }
     }
 
-    // What a launch with it must hold.
+    // The buffer that a launch with this argument must keep alive.
     fn buffer(&self) -> Option<&Weak<Buffer>> {
         match self {
             ArgValue::Memory(Some(buffer)) | ArgValue::Svm(buffer, _) => Some(buffer),
@@ -65,37 +65,38 @@ impl ArgValue {
 #[derive(Clone, Debug, Default)]
 struct Slot {
     value: Option<ArgValue>,
-    // Of the change that set it; 0: never set.
+    // The number of the change that set it; 0 if never set.
     change: u64,
 }
 
-/// See the module.
+/// The current arguments of a kernel; see the module.
 #[derive(Clone, Debug)]
 pub(super) struct Args {
     slots: Vec<Slot>,
     reaches: Reaches,
     changes: u64,
-    // How many were never set.
+    // Number of arguments that were never set.
     unset: usize,
+    // Number of arguments that are buffers, images or shared virtual memory.
     memory: usize,
-    // How many are device queues.
+    // Number of device queues.
     queues: usize,
-    // Wider than any one, so that no sum overflows.
+    // Sum of all local sizes. Wider than each size, so that the sum cannot overflow.
     local: u128,
 }
 
-/// The shared virtual memory that is reached by pointers in memory.
+/// The shared virtual memory that is reached through pointers in memory.
 #[derive(Clone, Debug, Default)]
 struct Reaches {
     memory: Vec<Weak<Buffer>>,
-    // Of the change that set it; 0: never set.
+    // The number of the change that set it; 0 if never set.
     change: u64,
 }
 
-/// An argument that a launch has: the number of the change that set it, and its value.
+/// An argument of a launch: the number of the change that set it, and its value.
 pub(super) type Argument<'a> = (u64, Value<'a>);
 
-/// See [`Argument`].
+/// The value of an [`Argument`], with strong references.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'a> {
     Plain(&'a [u8]),
@@ -106,7 +107,7 @@ pub(super) enum Value<'a> {
     Queue(&'a Arc<DeviceQueue>),
 }
 
-/// An argument as a launch takes it along that may be sent later.
+/// An argument of a launch that is sent later.
 #[derive(Clone, Debug)]
 pub(super) struct Captured {
     change: u64,
@@ -124,7 +125,7 @@ enum Kept {
 }
 
 impl Captured {
-    /// As it was when it was captured.
+    /// Returns the argument as it was when captured.
     pub(super) fn argument(&self) -> Argument<'_> {
         let value = match &self.value {
             Kept::Plain(bytes) => Value::Plain(bytes),
@@ -137,12 +138,12 @@ impl Captured {
         (self.change, value)
     }
 
-    /// The number of the change that set it.
+    /// Returns the number of the change that set the argument.
     pub(super) fn change(&self) -> u64 {
         self.change
     }
 
-    /// The buffer that it is.
+    /// Returns the argument's buffer, if it has one.
     pub(super) fn buffer(&self) -> Option<&Arc<Buffer>> {
         match &self.value {
             Kept::Memory(buffer) => buffer.as_ref(),
@@ -152,7 +153,7 @@ impl Captured {
     }
 }
 
-/// The changes that a site knows, by argument: those of the launch sent there last.
+/// The changes that a site knows, for each argument: those of the latest launch sent there.
 #[derive(Debug)]
 pub(super) struct Known {
     args: Box<[u64]>,
@@ -160,7 +161,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Of a site that has seen no launch.
+    /// Makes the state of a site that has received no launch.
     pub(super) fn nothing(count: usize) -> Known {
         Known {
             args: vec![0; count].into(),
@@ -168,7 +169,7 @@ impl Known {
         }
     }
 
-    /// Of a site that knows a launch with these.
+    /// Makes the state of a site that has received a launch with `args`.
     pub(super) fn of(args: &Args) -> Known {
         let mut known = Known::nothing(args.len());
         known.note(args.changes());
@@ -176,10 +177,10 @@ impl Known {
         known
     }
 
-    /// What the site must be told for a launch with these arguments; `named` says what one is called there.
+    /// Returns the arguments that the site needs for a launch. `named` converts a value to the site's ids.
     ///
     /// # Errors
-    /// What `named` says.
+    /// Those of `named`.
     pub(super) fn news<'a>(
         &self,
         arguments: impl Iterator<Item = Argument<'a>>,
@@ -190,7 +191,7 @@ impl Known {
         news.collect()
     }
 
-    /// Those that the site must be told, with their indices.
+    /// Returns the arguments that the site does not know yet, with their indices.
     pub(super) fn changed<'a>(
         &self,
         arguments: impl Iterator<Item = Argument<'a>>,
@@ -201,15 +202,15 @@ impl Known {
         })
     }
 
-    /// A launch with the arguments that these changes set has been sent there.
+    /// Records that a launch was sent to the site; `changes` set its arguments.
     pub(super) fn note(&mut self, changes: impl Iterator<Item = u64>) {
         for (change, known) in changes.zip(&mut self.args) {
             *known = change;
         }
     }
 
-    /// What the site must be told of the memory that is reached by pointers in memory: a part of what
-    /// [`Args::buffers`] gave.
+    /// Returns the memory reached through pointers, if the site has to be told about it. The result is a
+    /// part of `buffers`, which [`Args::buffers`] returned.
     pub(super) fn reaches<'a>(
         &self,
         args: &Args,
@@ -218,7 +219,7 @@ impl Known {
         (self.reaches != args.reaches.change).then(|| args.reached(buffers))
     }
 
-    /// It has been told.
+    /// Records that the site was told about the memory reached through pointers.
     pub(super) fn note_reaches(&mut self, args: &Args) {
         self.reaches = args.reaches.change;
     }
@@ -237,9 +238,10 @@ impl Args {
         }
     }
 
-    /// Sets an argument whose index is known to be right.
+    /// Sets an argument. The caller has checked the index.
     pub(super) fn set(&mut self, index: usize, value: ArgValue) {
         let slot = &mut self.slots[index];
+        // The same value again is no change, so a launch need not carry it.
         if slot.value.as_ref().is_some_and(|old| old.is(&value)) {
             return;
         }
@@ -261,7 +263,7 @@ impl Args {
         };
     }
 
-    /// Sets what is reached by pointers in memory, in the place of what was.
+    /// Replaces the memory that is reached through pointers.
     pub(super) fn set_reaches(&mut self, memory: Vec<Weak<Buffer>>) {
         self.changes += 1;
         self.reaches = Reaches {
@@ -270,22 +272,22 @@ impl Args {
         };
     }
 
-    /// How many there are.
+    /// Returns the number of arguments.
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// The memory that is reached by pointers in memory: a part of what [`Args::buffers`] gave.
+    /// Returns the memory reached through pointers: a part of `buffers`, which [`Args::buffers`] returned.
     pub(super) fn reached<'a>(&self, buffers: &'a [Arc<Buffer>]) -> &'a [Arc<Buffer>] {
         &buffers[self.memory..]
     }
 
-    /// Local memory that the arguments ask for, bytes.
+    /// Returns the local memory that the arguments request, in bytes.
     pub(super) fn local_memory(&self) -> u64 {
         u64::try_from(self.local).unwrap_or(u64::MAX)
     }
 
-    /// Whether the device queues among them are all of this device.
+    /// Whether all device queues among the arguments belong to `device`.
     pub(super) fn queues_are_of(&self, device: &Device) -> bool {
         let of_it = |slot: &Slot| match &slot.value {
             Some(ArgValue::Queue(queue)) => std::ptr::eq(&**queue.device(), device),
@@ -294,7 +296,7 @@ impl Args {
         self.queues == 0 || self.slots.iter().all(of_it)
     }
 
-    /// The local arguments set so far.
+    /// Returns the local arguments that are set.
     pub(super) fn locals(&self) -> Vec<KernelArg> {
         let slots = self.slots.iter().enumerate();
         slots
@@ -307,16 +309,16 @@ impl Args {
             .collect()
     }
 
-    /// Whether each was set.
+    /// Whether every argument was set.
     pub(super) fn are_set(&self) -> bool {
         self.unset == 0
     }
 
-    /// The buffers that a launch uses: in the order of the arguments that are set, and behind them those that are
-    /// reached by pointers in memory and are still there.
+    /// Returns the buffers that a launch uses: first those of the arguments, in order, then those reached
+    /// through pointers that still exist.
     ///
     /// # Errors
-    /// `CL_INVALID_MEM_OBJECT` when a buffer is gone.
+    /// `CL_INVALID_MEM_OBJECT` when an argument's buffer no longer exists.
     pub(super) fn buffers(&self) -> ClResult<Hold> {
         let mut buffers = Hold::with_capacity(self.memory + self.reaches.memory.len());
         let set = self.slots.iter().filter_map(|slot| slot.value.as_ref());
@@ -327,7 +329,7 @@ impl Args {
         Ok(buffers)
     }
 
-    /// All of them, with the buffers that [`Args::buffers`] gave.
+    /// Returns all arguments, combined with the buffers that [`Args::buffers`] returned.
     pub(super) fn with<'a>(
         &'a self,
         buffers: &'a [Arc<Buffer>],
@@ -350,12 +352,12 @@ impl Args {
         })
     }
 
-    /// The numbers of the changes that set them.
+    /// Returns the numbers of the changes that set the arguments.
     pub(super) fn changes(&self) -> impl Iterator<Item = u64> {
         self.slots.iter().map(|slot| slot.change)
     }
 
-    /// What a launch takes along that may be sent later, when other values are set.
+    /// Captures the arguments for a launch that is sent later, when other values may be set.
     pub(super) fn capture(&self, buffers: &[Arc<Buffer>]) -> Box<[Captured]> {
         let kept = self.with(buffers).map(|(change, value)| Captured {
             change,
@@ -433,7 +435,7 @@ mod tests {
     #[test]
     fn only_changes_travel_and_a_failed_send_loses_none() {
         let (mut args, mut known) = (three(), Known::nothing(3));
-        // The send failed: nothing is forgotten.
+        // A failed send loses no change.
         assert_eq!(news(&args, &known), [0, 1, 2]);
         assert_eq!(news(&args, &known), [0, 1, 2]);
         known.note(args.changes());
@@ -445,7 +447,7 @@ mod tests {
         );
         args.set(1, plain(3));
         assert_eq!(news(&args, &known), [1]);
-        // Another site, or a clone.
+        // For another site, or for a clone, all are new.
         assert_eq!(news(&args, &Known::nothing(3)), [0, 1, 2]);
     }
 

@@ -1,8 +1,9 @@
-//! A launch that a command buffer keeps: its arguments and sizes, which may be changed for later replays.
+//! A launch in a command buffer: its arguments and sizes, which may be changed for later replays.
 //!
-//! They are apart from the kernel's own. Memory is referred to weakly: a replay holds it, not the command buffer.
-//! Specification: `cl_khr_command_buffer_mutable_dispatch`. Invariant: of one recorded launch, a number of a change
-//! means the same in all versions of it, so that what differs between two of them is one comparison an argument.
+//! These arguments and sizes are separate from the kernel's own. References to memory are weak: a replay
+//! keeps memory alive, the command buffer does not. Specification:
+//! `cl_khr_command_buffer_mutable_dispatch`. Invariant: in all versions of one recorded launch, the same
+//! change number means the same value. So one comparison for each argument finds the differences.
 
 use std::sync::{Arc, Weak};
 
@@ -15,18 +16,18 @@ use super::{Kernel, Limits, Range};
 use crate::error::{ClResult, Status};
 use crate::stub::{Buffer, Device, Site};
 
-/// See the module. One version of it.
+/// One version of a recorded launch; see the module.
 #[derive(Clone, Debug)]
 pub struct Dispatch {
     kernel: Arc<Kernel>,
     device: Arc<Device>,
     args: Args,
-    // As the application gave it.
+    // As the application gave it, without the kernel's required group size.
     range: Range,
 }
 
 impl Dispatch {
-    /// For a device that the kernel was built for.
+    /// Makes a dispatch for a device that the kernel was built for.
     pub(super) fn new(
         kernel: &Arc<Kernel>,
         device: &Arc<Device>,
@@ -41,35 +42,35 @@ impl Dispatch {
         }
     }
 
-    /// Of what.
+    /// Returns the kernel.
     #[must_use]
     pub fn kernel(&self) -> &Arc<Kernel> {
         &self.kernel
     }
 
-    /// Its sizes, as the application gave them.
+    /// Returns the sizes, as the application gave them.
     #[must_use]
     pub fn range(&self) -> &Range {
         &self.range
     }
 
-    /// Whether each of its arguments was set.
+    /// Whether every argument was set.
     #[must_use]
     pub fn has_arguments(&self) -> bool {
         self.args.are_set()
     }
 
-    /// Changes its sizes.
+    /// Changes the sizes.
     pub fn set_range(&mut self, range: Range) {
         self.range = range;
     }
 
-    /// Changes an argument; `index` and value suit the kernel's signature.
+    /// Changes an argument. The caller has checked `index` and `value` against the kernel's signature.
     pub fn set_arg(&mut self, index: usize, value: ArgValue) {
         self.args.set(index, value);
     }
 
-    /// Changes which shared virtual memory it reaches by pointers in memory.
+    /// Changes the shared virtual memory that the launch reaches through pointers in memory.
     pub fn set_reaches(&mut self, memory: Vec<Weak<Buffer>>) {
         self.args.set_reaches(memory);
     }
@@ -81,17 +82,17 @@ impl Dispatch {
         Ok(limits)
     }
 
-    /// Whether all of its work-groups are of one size.
+    /// Whether all work-groups have the same size.
     #[must_use]
     pub fn is_uniform(&self) -> bool {
         let range = self.limits().map(|limits| self.range.with_required(limits));
         range.is_ok_and(|range| range.is_uniform())
     }
 
-    /// All that a launch would need now, checked as an enqueue checks it but for arguments that are not set.
+    /// Returns a complete launch, checked like an enqueue, except that arguments may be unset.
     ///
     /// # Errors
-    /// As `clEnqueueNDRangeKernel` for arguments and sizes.
+    /// Those of `clEnqueueNDRangeKernel` for arguments and sizes.
     pub fn snapshot(&self) -> ClResult<Snapshot> {
         let limits = self.limits()?;
         let buffers = self.args.buffers()?;
@@ -101,10 +102,11 @@ impl Dispatch {
         Snapshot::new(&self.kernel, &self.device, &self.args, &buffers, &range)
     }
 
-    /// What a site must be told that knows the launch as it was at another time.
+    /// Returns the message that updates a site which knows the launch as of version `before`.
     ///
     /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost, `CL_INVALID_MEM_OBJECT` for memory that is gone.
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost, `CL_INVALID_MEM_OBJECT` for memory that no
+    /// longer exists.
     pub fn news(&self, before: &Dispatch, site: &Site) -> ClResult<NdRange> {
         let id = self.kernel.on(site)?;
         let known = Known::of(&before.args);

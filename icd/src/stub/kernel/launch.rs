@@ -1,9 +1,9 @@
-//! Launches: what a kernel's arguments were when one was enqueued, and what of that its site must be told.
+//! Launches: the arguments of a kernel at the time of an enqueue, and what its site must be told of them.
 //!
-//! A launch is sent at once ([`Launch::submit`]), or captured whole and sent when its time has come
-//! ([`Launch::capture`]). Invariant: what changed is computed and the launch is appended to the session
-//! under the lock of what the kernel's site knows, so that the order of a kernel's launches on the wire
-//! is the order of the differences between them.
+//! A launch is either sent at once ([`Launch::submit`]), or captured completely and sent later
+//! ([`Launch::capture`]). Invariant: the differences are computed, and the launch is appended to the
+//! session, under the lock of what the site knows. So the order of a kernel's launches on the wire is the
+//! order of their differences.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use parking_lot::MutexGuard;
 
 use super::args::{Args, Captured, Known, Value};
 use super::signature::Declared;
-use super::{Dispatch, Kernel, Limits, Range, State, put};
+use super::{Dispatch, Kernel, KernelState, Limits, Range, put};
 use crate::coherence::{Access, ArgumentKind};
 use crate::config::Settings;
 use crate::error::{ClResult, Status, require};
@@ -29,40 +29,41 @@ use crate::stub::encoded::{Argument, Encoded};
 use crate::stub::pipe::has_pipes;
 use crate::stub::{Buffer, Device, Event, Hold, Queue, Site, Submission, Work};
 
-/// A launch about to be enqueued; nobody sets arguments of the kernel meanwhile.
+/// A launch about to be enqueued. The kernel's arguments are locked meanwhile.
 pub struct Launch<'a> {
     kernel: &'a Arc<Kernel>,
     device: &'a Arc<Device>,
     limits: &'a Limits,
-    // In the order of the arguments.
+    // In the order of the arguments; memory reached through pointers follows.
     buffers: Hold,
-    state: MutexGuard<'a, State>,
+    state: MutexGuard<'a, KernelState>,
 }
 
-/// A launch with everything that it needs, whatever becomes of the kernel's arguments.
+/// A launch with everything it needs, independent of later changes to the kernel's arguments.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     kernel: Arc<Kernel>,
     args: Arc<[Captured]>,
-    // By pointers in memory; in contexts of one site only.
+    // Memory reached through pointers; used in contexts of one site only.
     reached: Arc<[Arc<Buffer>]>,
     range: Range,
 }
 
-/// Held from when a launch was made into a command until that is appended to the session: no other
-/// launch of the kernel gets between. Dropped without [`Commit::sent`], nothing was sent.
+/// Lock between making a command from a launch and appending it to the session, so that no other launch of
+/// the kernel comes between. If dropped without [`Commit::sent`], the launch counts as not sent.
 pub struct Commit<'a> {
     known: MutexGuard<'a, Known>,
     args: &'a [Captured],
 }
 
 impl Kernel {
-    /// Begins a launch: takes the arguments as they are and keeps them so until the launch is sent,
-    /// captured or given up. Some may be unset where `deferred` says that later changes set them.
+    /// Begins a launch: locks the current arguments until the launch is sent, captured or dropped. With
+    /// `deferred`, arguments may be unset, because later changes set them.
     ///
     /// # Errors
-    /// `CL_INVALID_PROGRAM_EXECUTABLE` when it was not built for the device; `CL_INVALID_KERNEL_ARGS`,
-    /// `CL_INVALID_MEM_OBJECT`.
+    /// `CL_INVALID_PROGRAM_EXECUTABLE` when the kernel was not built for the device;
+    /// `CL_INVALID_KERNEL_ARGS` for an unset argument; `CL_INVALID_MEM_OBJECT` for memory that no longer
+    /// exists.
     pub fn launch(self: &Arc<Self>, device: &Device, deferred: bool) -> ClResult<Launch<'_>> {
         let mut all = self.limits.iter();
         let (device, limits) = all
@@ -86,24 +87,24 @@ impl Kernel {
 }
 
 impl Launch<'_> {
-    /// What the kernel takes on the device.
+    /// Returns the limits of the kernel on the device.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         self.limits
     }
 
-    /// Whether the device can take the memory: sub-buffers where it can address them, images that it has, and no more
-    /// local memory than it has (some drivers do not survive that).
+    /// Checks that the device can use the launch's memory. Sub-buffers must be aligned, and images and
+    /// pipes supported. The local memory must suffice, because some drivers crash otherwise.
     ///
     /// # Errors
-    /// `CL_MISALIGNED_SUB_BUFFER_OFFSET`, `CL_INVALID_IMAGE_SIZE`, `CL_IMAGE_FORMAT_NOT_SUPPORTED`,
-    /// `CL_INVALID_OPERATION` for images and pipes on a device without, `CL_OUT_OF_RESOURCES`;
-    /// `CL_INVALID_KERNEL_ARGS` for a device queue of another device.
+    /// `CL_MISALIGNED_SUB_BUFFER_OFFSET`, `CL_INVALID_IMAGE_SIZE`, `CL_IMAGE_FORMAT_NOT_SUPPORTED`.
+    /// `CL_INVALID_OPERATION` for images and pipes on a device without them, `CL_OUT_OF_RESOURCES` for too
+    /// much local memory, `CL_INVALID_KERNEL_ARGS` for a device queue of another device.
     pub fn check_memory(&self) -> ClResult {
         check_memory(self.device, self.limits, &self.state.args, &self.buffers)
     }
 
-    /// Takes everything along that the launch needs, to be sent later.
+    /// Captures everything that the launch needs, to be sent later.
     ///
     /// # Errors
     /// `CL_INVALID_OPERATION` when a pipe belongs to another site.
@@ -117,16 +118,16 @@ impl Launch<'_> {
         )
     }
 
-    /// The launch as one that may be changed later; `range` as the application gave it.
+    /// Returns the launch in a form that may be changed later; `range` is as the application gave it.
     #[must_use]
     pub fn dispatch(&self, range: &Range) -> Dispatch {
         Dispatch::new(self.kernel, self.device, &self.state.args, range)
     }
 
-    /// Sends it.
+    /// Sends the launch.
     ///
     /// # Errors
-    /// As [`Queue::submit`].
+    /// Those of [`Queue::submit`].
     pub fn submit(
         self,
         queue: &Arc<Queue>,
@@ -149,6 +150,7 @@ impl Launch<'_> {
         }
         let site = queue.site();
         let id = self.kernel.on(site)?;
+        // Locked until the launch is appended, so that no other launch of the kernel comes between.
         let mut known = self.kernel.known(site);
         let args = &self.state.args;
         let mut launch = Encoded::launch(id);
@@ -170,13 +172,14 @@ impl Launch<'_> {
             visible,
         };
         let event = queue.submit(submission, |_| Ok(()))?;
+        // Recorded only after a successful send: after a failure, the next launch repeats these changes.
         known.note(args.changes());
         known.note_reaches(args);
         Ok(event)
     }
 }
 
-/// See [`Launch::check_memory`].
+/// Implements [`Launch::check_memory`].
 pub(super) fn check_memory(
     device: &Device,
     limits: &Limits,
@@ -200,7 +203,8 @@ pub(super) fn check_memory(
 }
 
 impl Snapshot {
-    /// With the buffers that [`Args::buffers`] gave. Its pipes belong to the device's site from here on.
+    /// Captures a launch, with the buffers that [`Args::buffers`] returned. From now on its pipes belong to
+    /// the device's site.
     ///
     /// # Errors
     /// `CL_INVALID_OPERATION` when a pipe belongs to another site.
@@ -222,12 +226,12 @@ impl Snapshot {
         })
     }
 
-    /// The launch as a command for a site, naming the arguments that differ from the launch sent there
-    /// before; makes the kernel and its buffers there if they are not yet. The command is to be appended
-    /// to the site's session while the second result is held, which is then told.
+    /// Returns the launch as a command for a site. It names the arguments that differ from the previous
+    /// launch sent there. Creates the kernel and its buffers on the site if necessary. Append the command
+    /// to the site's session while holding the [`Commit`], and then call [`Commit::sent`].
     ///
     /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost, and what making a buffer says.
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost, and the errors of creating a buffer.
     pub fn operation(&self, site: &Site) -> ClResult<(Operation, Commit<'_>)> {
         let id = self.kernel.on(site)?;
         let known = self.kernel.known(site);
@@ -241,11 +245,11 @@ impl Snapshot {
         Ok((Operation::NdRange(launch), commit))
     }
 
-    /// The launch with all of its arguments, as a command buffer keeps it on a site: what the kernel's own launches
-    /// say there stays as it is.
+    /// Returns the launch with all of its arguments, for a command buffer on the site. This does not affect
+    /// what the site knows from the kernel's own launches.
     ///
     /// # Errors
-    /// As [`Snapshot::operation`].
+    /// Those of [`Snapshot::operation`].
     pub fn recorded(&self, site: &Site) -> ClResult<NdRange> {
         let id = self.kernel.on(site)?;
         let args = self.args.iter().map(Captured::argument);
@@ -259,11 +263,11 @@ impl Snapshot {
         })
     }
 
-    /// `clGetKernelSuggestedLocalWorkSize` for this launch on a queue's device: a size for each dimension; one round
-    /// trip.
+    /// `clGetKernelSuggestedLocalWorkSize` for this launch on a queue's device: returns one size for each
+    /// dimension. Costs one round trip.
     ///
     /// # Errors
-    /// As [`Snapshot::operation`], and what the node says.
+    /// Those of [`Snapshot::operation`], and the node's code.
     pub fn suggested_local_size(&self, queue: &Queue) -> ClResult<Vec<u64>> {
         let ask = Question::SuggestedLocalSize(SuggestedLocalSize {
             queue: queue.id().0,
@@ -278,28 +282,28 @@ impl Snapshot {
         Ok(sizes)
     }
 
-    /// What it reaches by pointers in memory.
+    /// Returns the memory that the launch reaches through pointers.
     #[must_use]
     pub fn reached(&self) -> &[Arc<Buffer>] {
         &self.reached
     }
 
-    /// Of what.
+    /// Returns the kernel.
     #[must_use]
     pub fn kernel(&self) -> &Arc<Kernel> {
         &self.kernel
     }
 
-    /// What it reads and writes, in a context of several sites.
+    /// Returns the ranges that the launch reads and writes, in a context of several sites.
     ///
     /// # Errors
-    /// What placing a buffer in its root says.
+    /// `CL_INVALID_VALUE` when a buffer is not inside its root.
     pub fn accesses(&self) -> ClResult<Vec<Access>> {
         if self.is_empty() {
             return Ok(Vec::new());
         }
         let const_is_read = Settings::of_process().const_is_read;
-        // Of pipes there is no copy to be valid.
+        // Pipes have no copies that could be valid or invalid.
         let bytes = self.buffers().filter(|(buffer, _)| buffer.pipe().is_none());
         let accesses = bytes.map(|(buffer, kind)| {
             let whole = buffer.in_root(&buffer.range(0, buffer.size())?)?;
@@ -309,14 +313,15 @@ impl Snapshot {
         accesses.collect()
     }
 
-    /// Whether no work-item would run: then no memory is touched.
+    /// Whether the launch has no work-items, and so touches no memory.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
 
-    /// The buffers, images and pipes among its arguments, each with what is known of how the kernel uses it: nothing, where
-    /// some node does not tell how the argument was declared. A buffer that is two arguments comes twice.
+    /// Returns the buffers, images and pipes among the arguments, each with what is known about its use.
+    /// Nothing is known if some node does not report how the argument was declared. A buffer that is used
+    /// for two arguments is returned twice.
     pub fn buffers(&self) -> impl Iterator<Item = (&Arc<Buffer>, ArgumentKind)> {
         let declared = self.kernel.signature.args.iter().map(|arg| arg.declared);
         let args = self.args.iter().zip(declared);
@@ -338,7 +343,7 @@ fn kind_of(buffer: &Buffer, declared: Option<Declared>) -> ArgumentKind {
 }
 
 impl Commit<'_> {
-    /// The command has been appended.
+    /// Records that the command was appended.
     pub fn sent(mut self) {
         self.known.note(self.args.iter().map(Captured::change));
     }
@@ -355,12 +360,13 @@ pub(super) fn argument<'a>(value: Value<'a>, site: &Site) -> ClResult<Argument<'
         Value::Memory(None) => Argument::Memory(0),
         Value::Memory(Some(buffer)) => Argument::Memory(buffer.id_on(site)?.0),
         Value::Sampler(sampler) => Argument::Sampler(sampler.id_on(site)?.0),
-        // On no other site: it is of the launch's device.
+        // The queue exists on this site only: `check_memory` has ensured that it belongs to the launch's
+        // device.
         Value::Queue(queue) => Argument::DeviceQueue(queue.id().0),
     })
 }
 
-// Global, offset and local sizes as the wire has them: none of a launch of nothing.
+// Global, offset and local sizes for the wire; all empty for a launch without work-items.
 fn sizes(range: &Range) -> [&[u64]; 3] {
     if range.is_empty() {
         return [&[]; 3];

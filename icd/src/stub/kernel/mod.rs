@@ -1,7 +1,7 @@
-//! A kernel: its signature and the arguments set so far; a compound stub.
+//! A kernel: its signature and the current arguments; a compound stub.
 //!
-//! Arguments live here until a launch takes them along (`launch.rs`). In a context of several sites the
-//! kernel comes to be on a site when it is first launched or asked there.
+//! Arguments stay in the client until a launch sends them (`launch.rs`). In a context of several sites, the
+//! kernel is created on a site with its first launch or query there.
 
 mod args;
 mod dispatch;
@@ -33,32 +33,34 @@ pub use launch::{Commit, Launch, Snapshot};
 pub use range::{Limits, Range};
 pub use signature::{Arg, ArgInfo, Declared, OnDevice, Signature, united};
 
-/// See the module.
+/// A kernel object; see the module.
 pub struct Kernel {
     pub(crate) binding: Binding,
     remotes: Remotes,
     program: Arc<Program>,
     signature: Arc<Signature>,
     limits: Vec<(Arc<Device>, Limits)>,
-    state: Mutex<State>,
-    // In a command buffer whose launches name it: from then on queries give its handle back.
+    state: Mutex<KernelState>,
+    // Set when the kernel is part of a command buffer that names it; queries may then return its handle.
     recorded: AtomicBool,
-    // By the site's index. Locked after `state` and after whatever orders commands.
+    // The arguments that each site knows, by the site's index. Locked after `state`, and after any lock
+    // that orders commands.
     known: Box<[Mutex<Known>]>,
 }
 
-struct State {
+struct KernelState {
     args: Args,
-    // CL_KERNEL_LOCAL_MEM_SIZE as the node told it for the present local arguments.
+    // `CL_KERNEL_LOCAL_MEM_SIZE` as the node reported it for the current local arguments.
     local_mem: Vec<(Arc<Device>, u64)>,
-    // What the node told of sub-groups; depends on what is asked only.
+    // The node's answers about sub-groups. They depend only on the question, so arguments do not matter.
     sub_groups: Vec<(SubGroupQuestion, bytes::Bytes)>,
 }
 
-// The kernel on a site, a device there, name, input, and how many sizes the answer may have.
+// The kernel's id on a site, the device there, the info name, the input, and the largest number of sizes in
+// the answer.
 type SubGroupQuestion = (u64, DeviceIndex, u32, Vec<u64>, u32);
 
-/// Answers about sub-groups that are remembered; who asks more is no loop over a few sizes.
+/// Maximum number of remembered answers about sub-groups. A normal program asks about only a few sizes.
 const MAX_REMEMBERED: usize = 64;
 
 impl std::fmt::Debug for Kernel {
@@ -70,11 +72,12 @@ impl std::fmt::Debug for Kernel {
 }
 
 impl Kernel {
-    /// `clCreateKernel`; waits for nothing.
+    /// `clCreateKernel`: makes a kernel, without waiting.
     ///
     /// # Errors
-    /// `CL_INVALID_PROGRAM_EXECUTABLE`, `CL_INVALID_KERNEL_NAME`, `CL_INVALID_KERNEL_DEFINITION`,
-    /// `CL_OUT_OF_HOST_MEMORY` for more arguments, or a longer name, than a worker takes; `CL_DEVICE_NOT_AVAILABLE`.
+    /// `CL_INVALID_PROGRAM_EXECUTABLE`, `CL_INVALID_KERNEL_NAME`, `CL_INVALID_KERNEL_DEFINITION`.
+    /// `CL_OUT_OF_HOST_MEMORY` when the name is longer, or the arguments are more, than a worker accepts.
+    /// `CL_DEVICE_NOT_AVAILABLE`.
     pub fn new(program: &Arc<Program>, name: &str) -> ClResult<Arc<Kernel>> {
         let (signature, non_uniform) = program.attach(name)?;
         let args = Args::new(signature.args.len());
@@ -86,10 +89,10 @@ impl Kernel {
         Kernel::attached(program, signature, limits, args)
     }
 
-    /// `clCloneKernel`: the same function with the same arguments.
+    /// `clCloneKernel`: makes another kernel of the same function with the same arguments.
     ///
     /// # Errors
-    /// `CL_DEVICE_NOT_AVAILABLE`.
+    /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
     pub fn duplicate(&self) -> ClResult<Arc<Kernel>> {
         self.program.attach_another();
         let args = self.state.lock().args.clone();
@@ -101,7 +104,7 @@ impl Kernel {
         )
     }
 
-    // The program counts it already.
+    // Makes the kernel. The caller has already counted it in the program.
     fn attached(
         program: &Arc<Program>,
         signature: Arc<Signature>,
@@ -118,7 +121,7 @@ impl Kernel {
             limits,
             recorded: AtomicBool::new(false),
             known: context.sites().iter().map(|_| known()).collect(),
-            state: Mutex::new(State {
+            state: Mutex::new(KernelState {
                 args,
                 local_mem: Vec::new(),
                 sub_groups: Vec::new(),
@@ -130,11 +133,11 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Its id on a site; made there now if it is not yet.
+    /// Returns the kernel's id on a site, and creates the kernel there if necessary.
     ///
     /// # Errors
-    /// `CL_INVALID_PROGRAM_EXECUTABLE` when the program is not there, `CL_DEVICE_NOT_AVAILABLE` when the
-    /// session is lost.
+    /// `CL_INVALID_PROGRAM_EXECUTABLE` when the program does not exist there, `CL_DEVICE_NOT_AVAILABLE`
+    /// when the session is lost.
     fn on(&self, site: &Site) -> ClResult<KernelId> {
         let id = self.remotes.on(site, |id| {
             let program = self.program.known_on(site);
@@ -148,48 +151,49 @@ impl Kernel {
         id.map(KernelId)
     }
 
-    /// A handle of a command buffer's launch names it.
+    /// Records that a launch of a command buffer names this kernel.
     pub(super) fn set_recorded(&self) {
         self.recorded.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a query may give its handle back when the application holds it no more.
+    /// Whether a query may return the kernel's handle even after the application has released it.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.recorded.load(Ordering::Relaxed)
     }
 
-    /// Its program.
+    /// Returns the kernel's program.
     #[must_use]
     pub fn program(&self) -> &Arc<Program> {
         &self.program
     }
 
-    /// What is known of its function.
+    /// Returns the signature of the kernel's function.
     #[must_use]
     pub fn signature(&self) -> &Arc<Signature> {
         &self.signature
     }
 
-    /// Sets an argument; `index` and value suit the signature.
+    /// Sets an argument. The caller has checked `index` and `value` against the signature.
     pub fn set_arg(&self, index: usize, value: ArgValue) {
         let mut state = self.state.lock();
+        // The remembered sizes are only right for the previous local arguments.
         if matches!(value, ArgValue::Local(_)) {
             state.local_mem.clear();
         }
         state.args.set(index, value);
     }
 
-    /// Sets which shared virtual memory it reaches by pointers in memory.
+    /// Sets the shared virtual memory that the kernel reaches through pointers in memory.
     pub fn set_reaches(&self, memory: Vec<Weak<Buffer>>) {
         self.state.lock().args.set_reaches(memory);
     }
 
-    /// `CL_KERNEL_LOCAL_MEM_SIZE`, which counts the local arguments set so far: with some set, one
-    /// round trip for each new set of sizes.
+    /// Returns `CL_KERNEL_LOCAL_MEM_SIZE`, in bytes, which includes the current local arguments. Without
+    /// local arguments the answer is known; otherwise each new set of sizes costs one round trip.
     ///
     /// # Errors
-    /// What the node says; `CL_DEVICE_NOT_AVAILABLE`.
+    /// The node's code; `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
     pub fn local_mem_size(&self, on: &OnDevice) -> ClResult<u64> {
         let args = {
             let state = self.state.lock();
@@ -206,26 +210,26 @@ impl Kernel {
         let size = <[u8; 8]>::try_from(&bytes[..]).map_err(|_| Status(CL_INVALID_VALUE))?;
         let size = u64::from_le_bytes(size);
         let mut state = self.state.lock();
-        // Another thread may have set other sizes meanwhile.
+        // Another thread may have set other sizes during the query.
         if state.args.locals() == args {
             state.local_mem.push((on.device.clone(), size));
         }
         Ok(size)
     }
 
-    /// An answer of `clGetKernelWorkGroupInfo` that only the node has; one round trip.
+    /// Returns an answer of `clGetKernelWorkGroupInfo` that only the node has. Costs one round trip.
     ///
     /// # Errors
-    /// What the node says; `CL_DEVICE_NOT_AVAILABLE`.
+    /// The node's code; `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
     pub fn ask_work_group(&self, on: &OnDevice, name: u32) -> ClResult<bytes::Bytes> {
         self.ask(&on.device, name, Vec::new())
     }
 
-    /// An answer of `clGetKernelSubGroupInfo`, of at most `room` sizes; one round trip for each question
-    /// that was not asked before.
+    /// Returns an answer of `clGetKernelSubGroupInfo` with at most `room` sizes. Costs one round trip for
+    /// each new question.
     ///
     /// # Errors
-    /// What the node says; `CL_DEVICE_NOT_AVAILABLE`.
+    /// The node's code; `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
     pub fn ask_sub_group(
         &self,
         on: &OnDevice,
@@ -236,7 +240,7 @@ impl Kernel {
         let site = self.program.context().site_of(&on.device);
         let device = on.device.index();
         let question = (self.on(site)?.0, device, name, input, room);
-        let known = |state: &State| {
+        let known = |state: &KernelState| {
             let mut all = state.sub_groups.iter();
             all.find(|(asked, _)| *asked == question)
                 .map(|(_, told)| told.clone())
@@ -274,7 +278,7 @@ impl Kernel {
     }
 }
 
-// Asks a site and waits.
+// Sends a query to a site and waits for the answer.
 fn put(site: &Site, question: Question) -> ClResult<bytes::Bytes> {
     let request = RequestId(next_id());
     let query = Kind::Query(Query {

@@ -1,7 +1,7 @@
-//! The sizes of a launch, and whether a kernel on a device takes them.
+//! The sizes of a launch, and whether a kernel on a device accepts them.
 //!
-//! Pure: numbers in, a code out. Specification: `clEnqueueNDRangeKernel`. Invariant: nothing here
-//! overflows, whatever the application gives.
+//! Pure: the input is numbers, the result a status code. Specification: `clEnqueueNDRangeKernel`.
+//! Invariant: no computation here overflows, whatever the application passes.
 
 use cl_headers::types::{
     CL_DEVICE_ADDRESS_BITS, CL_DEVICE_LOCAL_MEM_SIZE, CL_DEVICE_MAX_WORK_ITEM_SIZES,
@@ -13,44 +13,45 @@ use super::signature::OnDevice;
 use crate::error::{ClResult, require};
 use crate::stub::Device;
 
-/// What a kernel on a device takes; gathered once, so that a launch looks nothing up.
+/// The limits of a kernel on a device, collected once so that a launch needs no lookups.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Most work-items of a group.
+    /// Maximum number of work-items in a group.
     pub group: u64,
-    /// Most work-items of a group in each dimension.
+    /// Maximum number of work-items in a group, for each dimension.
     pub items: [u64; 3],
-    /// The group size that the source demands; zeros for none.
+    /// The group size that the source requires; zeros for none.
     pub required: [u64; 3],
-    /// Most work-items of a dimension, the offset included: the largest `size_t` of the device.
+    /// Maximum global size plus offset in a dimension: the largest `size_t` of the device.
     pub most: u64,
-    /// Groups at the edge may be smaller.
+    /// Whether groups at the edges may be smaller.
     pub non_uniform: bool,
-    /// A launch of nothing succeeds (devices of OpenCL 2.1 and later).
+    /// Whether a launch without work-items succeeds (devices of OpenCL 2.1 and later).
     pub empty: bool,
-    /// Local memory of the device, bytes.
+    /// Local memory of the device, in bytes.
     pub local_mem: u64,
-    /// Of it, what the kernel declares itself, bytes.
+    /// Local memory that the kernel itself declares, in bytes.
     pub own_local_mem: u64,
-    /// What a sub-buffer's origin must be a multiple of, bytes.
+    /// Required alignment of a sub-buffer's origin, in bytes.
     pub alignment: u64,
 }
 
-/// The sizes of a launch; dimensions that were not given are 1 (offset 0).
+/// The sizes of a launch. In unused dimensions, sizes are 1 and offsets 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// 1 to 3.
+    /// Number of dimensions, 1 to 3.
     pub dimensions: usize,
-    /// Work-items; zeros when the application gave NULL.
+    /// Global sizes; zeros when the application passed NULL.
     pub global: [u64; 3],
-    /// First global id.
+    /// The first global ids.
     pub offset: Option<[u64; 3]>,
-    /// Work-items of a group; none: the node's driver chooses.
+    /// Group sizes; `None` lets the node's driver choose.
     pub local: Option<[u64; 3]>,
 }
 
 impl Limits {
-    /// The limits of a kernel on `device`; `may_be_non_uniform` as its program was built.
+    /// Collects the limits of a kernel on `device`. `may_be_non_uniform` comes from the program's build
+    /// options.
     #[must_use]
     pub fn new(device: &Device, kernel: &OnDevice, may_be_non_uniform: bool) -> Limits {
         let or = |value: u64, else_value: u64| if value == 0 { else_value } else { value };
@@ -70,19 +71,19 @@ impl Limits {
     }
 }
 
-/// Whether a device takes smaller groups at the edges: as it says, or as all of OpenCL 2.x do.
+/// Whether a device accepts smaller groups at the edges: it reports so, or it is an OpenCL 2.x device.
 fn takes_non_uniform(device: &Device) -> bool {
     device.number(CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT) != 0 || device.version().0 == 2
 }
 
 impl Range {
-    /// Whether no work-item would run.
+    /// Whether the launch has no work-items.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.global.contains(&0)
     }
 
-    /// Checks the sizes, in the specification's order.
+    /// Checks the sizes, in the order of the specification.
     ///
     /// # Errors
     /// `CL_INVALID_GLOBAL_WORK_SIZE`, `CL_INVALID_GLOBAL_OFFSET`, `CL_INVALID_WORK_GROUP_SIZE`,
@@ -106,8 +107,8 @@ impl Range {
             .map_or(Ok(()), |local| self.check_local(local, limits))
     }
 
-    /// Without local sizes the driver chooses; but what the kernel demands is no choice, and not every
-    /// driver takes it from there.
+    /// Fills in the group size that the kernel requires, if the application gave none. Not every driver
+    /// applies it by itself.
     #[must_use]
     pub fn with_required(self, limits: &Limits) -> Range {
         let required = Some(limits.required).filter(|sizes| *sizes != [0; 3] && !self.is_empty());
@@ -117,7 +118,8 @@ impl Range {
         }
     }
 
-    /// Whether all work-groups are of one size: of which, where none is given, is the driver's to say.
+    /// Whether all work-groups have the same size. True without local sizes, because the driver chooses
+    /// then.
     #[must_use]
     pub fn is_uniform(&self) -> bool {
         let divides = |local: [u64; 3]| {

@@ -1,10 +1,10 @@
-//! What the client knows of a kernel function since the build: arguments, attributes, and its limits on
-//! each device.
+//! The facts about a kernel function that the client knows since the build: arguments, attributes, and
+//! limits for each device.
 //!
-//! The worker establishes it when it builds (by queries, and by trial calls for what no query tells).
-//! All argument checks and most kernel queries are answered from it. What several sites, or several
-//! builds on one, told of a function becomes one signature ([`united`]). Invariant: a signature does not
-//! change; a new build makes new ones.
+//! The worker determines it at build time, by queries and, where a driver offers none, by trial calls. All
+//! argument checks and most kernel queries use it. What several sites, or several builds on one site,
+//! report about a function is merged into one signature ([`united`]). Invariant: a signature never changes;
+//! a new build makes new ones.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -27,41 +27,42 @@ pub struct Signature {
     pub name: String,
     /// `CL_KERNEL_ATTRIBUTES`.
     pub attributes: String,
-    /// Its arguments.
+    /// The arguments of the function.
     pub args: Vec<Arg>,
-    /// The devices that have it.
+    /// The devices that the function was built for.
     pub devices: Vec<OnDevice>,
-    /// Devices disagree about its arguments: `CL_INVALID_KERNEL_DEFINITION`.
+    /// Whether devices disagree about the arguments, so that creating a kernel fails with
+    /// `CL_INVALID_KERNEL_DEFINITION`.
     pub conflicting: bool,
 }
 
-/// An argument.
+/// An argument of a kernel function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arg {
-    /// What may be set.
+    /// The kind of value that the argument takes.
     pub kind: ArgKind,
-    /// Bytes of a value; 0 when not known, then the node judges.
+    /// Size of a value in bytes; 0 if unknown, and then the node checks it.
     pub size: usize,
-    /// How it was declared; none when some node does not say.
+    /// How the argument was declared; `None` if some node does not report that.
     pub declared: Option<Declared>,
-    /// What `clGetKernelArgInfo` answers, if anything.
+    /// The answers of `clGetKernelArgInfo`, if there are any.
     pub info: Option<ArgInfo>,
 }
 
-/// How an argument was declared: from this follows what a launch may do with its memory.
+/// How an argument was declared. This determines what a launch may do with its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Declared {
     /// `CL_KERNEL_ARG_ADDRESS_QUALIFIER`.
     pub address_qualifier: u32,
     /// `CL_KERNEL_ARG_ACCESS_QUALIFIER`.
     pub access_qualifier: u32,
-    /// `CL_KERNEL_ARG_TYPE_QUALIFIER`: the bits that all nodes tell.
+    /// `CL_KERNEL_ARG_TYPE_QUALIFIER`: the bits that all nodes report.
     pub type_qualifier: u64,
-    /// Of an image, by its type's name: `CL_MEM_OBJECT_IMAGE*`.
+    /// `CL_MEM_OBJECT_IMAGE*` of an image argument, derived from the type's name.
     pub image_type: Option<u32>,
 }
 
-/// The type of image that an argument of this type takes.
+/// Returns the image type that an argument of this type takes; `None` if the type is no image.
 fn image_type(type_name: &str) -> Option<u32> {
     let names = [
         ("image1d_buffer_", CL_MEM_OBJECT_IMAGE1D_BUFFER),
@@ -75,7 +76,7 @@ fn image_type(type_name: &str) -> Option<u32> {
     named.map(|(_, image)| *image)
 }
 
-/// `clGetKernelArgInfo`.
+/// The answers of `clGetKernelArgInfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArgInfo {
     /// `CL_KERNEL_ARG_ADDRESS_QUALIFIER`.
@@ -90,12 +91,12 @@ pub struct ArgInfo {
     pub name: String,
 }
 
-/// The kernel on one device: `clGetKernelWorkGroupInfo`.
+/// The kernel on one device: the answers of `clGetKernelWorkGroupInfo`.
 #[derive(Clone, Debug)]
 pub struct OnDevice {
-    /// Which.
+    /// The device.
     pub device: Arc<Device>,
-    /// The function was built for the device's parent, not for the device itself.
+    /// Whether the function was built for the device's parent, not for the device itself.
     pub is_inherited: bool,
     /// `CL_KERNEL_WORK_GROUP_SIZE`.
     pub work_group_size: u64,
@@ -110,8 +111,8 @@ pub struct OnDevice {
 }
 
 impl Signature {
-    /// From the wire; without argument info unless the application may see it. `device` knows the
-    /// program's devices on the site that tells it; others do not count.
+    /// Decodes a signature from the wire. `show_info` says whether the application may see argument info.
+    /// `device` looks up the program's devices on the reporting site; unknown devices are dropped.
     #[must_use]
     pub fn new(
         wire: KernelSignature,
@@ -134,7 +135,7 @@ impl Signature {
         }
     }
 
-    /// The kernel on one device, if it was built for it.
+    /// Returns the kernel on one device, if the kernel was built for it.
     #[must_use]
     pub fn on_device(&self, device: &Device) -> Option<&OnDevice> {
         self.devices
@@ -142,7 +143,7 @@ impl Signature {
             .find(|on| std::ptr::eq(&*on.device, device))
     }
 
-    /// What is left of it when some devices are built for anew; none when nothing is.
+    /// Returns the signature without the devices that `rebuilt` names; `None` if no device is left.
     #[must_use]
     pub fn without(self: &Arc<Self>, rebuilt: impl Fn(&Device) -> bool) -> Option<Arc<Signature>> {
         let stays = |on: &&OnDevice| !rebuilt(&on.device);
@@ -157,8 +158,8 @@ impl Signature {
     }
 }
 
-/// The functions of a program, out of what was told of them: one signature for each name, in the order
-/// in which the names were told first.
+/// Merges what was reported about a program's functions: one signature for each name, in the order of the
+/// first reports.
 #[must_use]
 pub fn united<'a>(told: impl Iterator<Item = &'a Arc<Signature>>) -> Vec<Arc<Signature>> {
     let mut groups: Vec<Vec<&Arc<Signature>>> = Vec::new();
@@ -179,6 +180,8 @@ fn unite(first: &Arc<Signature>, others: &[&Arc<Signature>]) -> Arc<Signature> {
         return Arc::clone(first);
     }
     let mut all = Signature::clone(first);
+    // `joined` below may fill in unknown parts, so the reports are compared with each other, not with the
+    // merged one.
     for (place, other) in others.iter().enumerate() {
         all.conflicting |= !agree(first, other);
         all.conflicting |= others[..place].iter().any(|one| !agree(one, other));
@@ -192,7 +195,7 @@ fn unite(first: &Arc<Signature>, others: &[&Arc<Signature>]) -> Arc<Signature> {
     Arc::new(all)
 }
 
-// Names and the spelling of types are the driver's own affair, and so are other type qualifiers.
+// Ignores names, the spelling of types, and other type qualifiers, which depend on the driver.
 fn agree(one: &Signature, other: &Signature) -> bool {
     one.args.len() == other.args.len()
         && one
@@ -223,8 +226,8 @@ impl Arg {
         }
     }
 
-    // Where a driver tells nothing the kind was found by trial, which cannot tell an image from a
-    // buffer, say: nothing that contradicts anybody.
+    // If a driver reports nothing, the kind was found by trial calls, which cannot tell an image from a
+    // buffer, for example. Such a kind contradicts no other.
     fn agrees(&self, other: &Arg) -> bool {
         let sizes = self.kind != ArgKind::Value
             || other.kind != ArgKind::Value
@@ -241,7 +244,7 @@ impl Arg {
         sizes && declared
     }
 
-    // With what somebody else tells of it besides.
+    // Merges this argument with another report about it.
     fn joined(self, other: &Arg) -> Arg {
         let knows_less = match self.kind {
             ArgKind::Unspecified => true,
@@ -266,7 +269,7 @@ impl Arg {
 }
 
 impl OnDevice {
-    /// On a part of the device, which uses the same build.
+    /// Returns the entry for a sub-device, which uses the same build.
     #[must_use]
     pub fn for_part(&self, part: &Arc<Device>) -> OnDevice {
         OnDevice {
@@ -319,7 +322,7 @@ mod tests {
         }
     }
 
-    // As a driver tells it that answers no questions about arguments.
+    // As reported for a driver that answers no queries about arguments.
     fn tried(kind: ArgKind, size: u32) -> ArgSignature {
         ArgSignature {
             kind: kind.into(),
@@ -404,7 +407,7 @@ mod tests {
         let mut renamed = value(4);
         renamed.type_name = "unsigned int".into();
         assert!(!differ(&[value(4)], &[renamed]));
-        // The first and the third differ although the second, which knows less, suits both.
+        // The first and the third differ, although the second, which has no size, agrees with both.
         assert!(one_of(&[&[value(4)], &[value(0)], &[value(8)]]).conflicting);
     }
 

@@ -1,9 +1,9 @@
-//! Who of two nodes dials, and under which addresses it looks for the other.
+//! Which of two nodes dials, and which addresses it tries for the other. Pure.
 //!
-//! What is known: where this process has reached each, and where each says that it may be reached. An
-//! address of loopback means the machine of whoever uses it, so it is told only where both nodes were
-//! reached by loopback: then they are most likely on this machine, or are reached from it by tunnels, and
-//! a wrong address costs a refused connection. Pure.
+//! The client knows the address by which it has reached each node, and the addresses that each node
+//! announces. A loopback address refers to the machine that uses it. So the client passes it on only if
+//! both nodes were reached by loopback. Then both are probably on this machine, or are reached through
+//! tunnels; a wrong address costs only a refused connection.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -13,20 +13,19 @@ use causeway_proto::limits::MAX_LINK_ADDRESSES;
 use super::path::End;
 use crate::transport::Location;
 
-/// Longer ones are no addresses; a worker refuses them.
+/// Maximum length of an address, in bytes; a worker rejects longer ones.
 const LONGEST: usize = 512;
 
-/// Which of two nodes, reached there, should dial first: 0 is the first.
-///
-/// A node that is reached by loopback may listen nowhere else, but can reach the others.
+/// Returns which of two nodes should dial first, by the addresses they were reached at: 0 for the first, 1
+/// for the second. A node that was reached by loopback may listen on nothing else, but can reach others.
 pub(super) fn dialler(one: SocketAddr, other: SocketAddr) -> End {
     usize::from(is_loopback(other.ip()) && !is_loopback(one.ip()))
 }
 
-/// Where `dialler` may reach `far`, the likeliest first.
+/// Returns the addresses at which `dialler` may reach `far`, the most likely first.
 pub(super) fn of(far: &Location, dialler: &Location) -> Vec<String> {
     let local = is_loopback(far.peer.ip()) && is_loopback(dialler.peer.ip());
-    // One that was reached by a Unix socket has no port there.
+    // A node that was reached through a Unix socket has no port.
     let reached = (far.peer.port() != 0).then(|| far.peer.to_string());
     let mut addresses: Vec<String> = Vec::new();
     for address in reached.into_iter().chain(far.addresses.iter().cloned()) {

@@ -1,16 +1,15 @@
-//! The direct paths between the workers of this process's sessions, and what goes over them.
+//! The direct links between the workers of this process's sessions, and the transfers over them.
 //!
-//! A link is made when two sessions first need it: both workers get its name, a secret and the other's
-//! addresses, and one dials. Which of them can reach the other only they find out (`path`); where neither
-//! can, the client carries the bytes, and two nodes of which that is known do not try again.
+//! A link is made when two sessions first need one. Both workers get its id, a secret and the other's
+//! addresses, and one dials. Only the workers find out which of them can reach the other (`path`). If
+//! neither can, the client forwards the bytes, and this pair of nodes is not tried again.
 //!
-//! What it is not: it moves no byte (the transport's relay does) and waits for nothing. Invariants: a link
-//! has been told to both workers before anybody gets its id, so whatever names it comes later on the wire;
-//! every transfer that was begun and is not over is known here, so that its other end hears of it when
-//! a session is lost; and a worker keeps no link to a session that is lost. A command may name such a link
-//! still: the worker knows the names of links that it was told to drop.
+//! Not here: moving bytes (the transport's relay). Nothing waits. Invariants: a link is announced to both
+//! workers before any caller gets its id, so every command that names it comes later. Every transfer that
+//! has begun and not ended is recorded, so that the other end is told when a session is lost. Workers drop
+//! links to lost sessions, but accept commands that still name a dropped link.
 //!
-//! One lock holds all of it; under it commands are only appended, and nobody is called.
+//! One lock protects everything. Under it, commands are only appended, and no callback runs.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -35,12 +34,12 @@ use crate::coherence::Route;
 use crate::error::ClResult;
 use crate::transport::{self, Location};
 
-/// Characters of what a node says about a failure.
+/// Maximum length, in characters, of a node's text about a failure.
 const MOST_SAID: usize = 300;
 
 static PEERS: LazyLock<Mutex<Peers>> = LazyLock::new(Mutex::default);
 
-// Grows whenever a link is made or a worker says how it is with one.
+// Incremented when a link is made and when a worker reports the state of one.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
 /// The path between a worker and itself, which always exists.
@@ -49,10 +48,10 @@ const OWN: LinkId = LinkId(0);
 #[derive(Default)]
 struct Peers {
     links: FxHashMap<LinkId, Link>,
-    // By the two ends, either way round.
+    // By the two ends, in normalised order.
     by_ends: FxHashMap<(usize, usize), LinkId>,
     transfers: FxHashMap<EventId, LinkId>,
-    // Pairs of nodes, either way round, that cannot reach each other.
+    // Pairs of nodes that cannot reach each other, in normalised order.
     no_path: FxHashSet<(Bytes, Bytes)>,
 }
 
@@ -60,21 +59,20 @@ struct Link {
     id: LinkId,
     ends: [Arc<SessionLink>; 2],
     path: Path,
-    // What each end has said last about why not.
+    // The latest failure text of each end.
     said: [String; 2],
     open: FxHashMap<EventId, Open>,
 }
 
-/// A transfer that has been begun and has not ended.
+/// A transfer that has begun and not ended.
 #[derive(Clone, Copy)]
 struct Open {
     sender: End,
     bytes: u64,
 }
 
-/// The link between the workers of two sessions, made now if there is none; 0 if it is one worker.
-///
-/// Waits for nothing. What names the link must be sent after this has returned.
+/// Returns the link between the workers of two sessions, and makes it if necessary. 0 stands for a worker's
+/// link to itself. Does not wait. Commands that name the link must be sent after this returns.
 ///
 /// # Errors
 /// `CL_DEVICE_NOT_AVAILABLE` when one of the sessions is lost.
@@ -86,8 +84,8 @@ pub fn link(one: &Arc<SessionLink>, other: &Arc<SessionLink>) -> ClResult<LinkId
     PEERS.lock().link(one, other)
 }
 
-/// How bytes get from one session's worker to the other's, as far as is known now: directly until both ends
-/// have failed.
+/// Returns the route between the workers of two sessions, as far as known: direct until both ends have
+/// failed to connect.
 #[must_use]
 pub fn route(one: &Arc<SessionLink>, other: &Arc<SessionLink>) -> Route {
     if Arc::ptr_eq(one, other) || transport::check_not_forked().is_err() {
@@ -105,14 +103,15 @@ pub fn route(one: &Arc<SessionLink>, other: &Arc<SessionLink>) -> Route {
     }
 }
 
-/// A number that is another one after anything changed that [`route`] depends on.
+/// Returns a number that changes whenever the result of [`route`] may have changed.
 #[must_use]
 pub fn changes() -> u64 {
     CHANGES.load(Ordering::Acquire)
 }
 
-/// A transfer, named by the event of its `ReceiveRegion`, is about to be sent to both ends. To be called
-/// after [`link`] and *before* the two commands are appended; then [`end_transfer`] must follow.
+/// Records a transfer that is about to be sent to both ends. `transfer` is the event of its
+/// `ReceiveRegion`. Call this after [`link`] and *before* appending the two commands; [`end_transfer`] must
+/// follow.
 pub fn begin_transfer(
     transfer: EventId,
     from: &Arc<SessionLink>,
@@ -125,14 +124,14 @@ pub fn begin_transfer(
     PEERS.lock().begin(transfer, from, to, bytes);
 }
 
-/// The transfer's `ReceiveRegion` has ended, however, or was not sent. Nothing for one that is not known.
+/// Records that a transfer's `ReceiveRegion` has ended or was not sent. Ignores unknown transfers.
 pub fn end_transfer(transfer: EventId) {
     if transport::check_not_forked().is_ok() {
         PEERS.lock().end(transfer);
     }
 }
 
-/// A worker says how it is with a link.
+/// Applies a worker's report about the state of a link.
 pub(super) fn link_state(end: &SessionLink, state: &LinkState) {
     let news = PEERS.lock().handle_state(end, state);
     CHANGES.fetch_add(1, Ordering::AcqRel);
@@ -141,9 +140,10 @@ pub(super) fn link_state(end: &SessionLink, state: &LinkState) {
     }
 }
 
-/// A session is lost: its links are, and who is at the other end of its transfers hears of it.
+/// Drops the links of a lost session, and cancels their transfers at the other ends.
 pub(super) fn lost(end: &SessionLink) {
     let gone = PEERS.lock().handle_loss(end);
+    // Dropped after the lock is released: this may drop the last reference to a session.
     drop(gone);
 }
 
@@ -157,7 +157,7 @@ impl Peers {
         if let Some(id) = self.by_ends.get(&key) {
             return Ok(*id);
         }
-        // A loss that is told after this look finds the link.
+        // If the loss is reported after this check, `handle_loss` finds the link.
         if is_lost(one) || is_lost(other) {
             return Err(Status::DEVICE_NOT_AVAILABLE);
         }
@@ -168,7 +168,7 @@ impl Peers {
         Ok(id)
     }
 
-    // Tells both ends.
+    // Makes a link and announces it to both ends.
     fn make(&self, ends: [Arc<SessionLink>; 2]) -> ClResult<Link> {
         let [one, other] = [0, 1].map(|end| ends[end].session().location());
         let hopeless = self.is_hopeless(one, other);
@@ -215,7 +215,8 @@ impl Peers {
     ) {
         let link = self.by_ends.get(&key(from, to));
         let Some(link) = link.and_then(|id| self.links.get_mut(id)) else {
-            // A session was lost since the link was asked for: there is no loss to come that would tell.
+            // A session was lost since the link was requested. Its loss has been handled already, so
+            // nothing else would cancel this.
             for end in [from, to] {
                 end.session().cancel_transfer(transfer);
             }
@@ -245,12 +246,19 @@ impl Peers {
         }
     }
 
-    // What the user should know.
+    // Returns a text to log, if the user should know about the change.
     fn handle_state(&mut self, end: &SessionLink, state: &LinkState) -> Option<String> {
-        // Not there: a link of a session that is lost by now. Not its end: a node speaks of others.
+        // `None` for a link of a session that was lost meanwhile, and for a node that reports a link of
+        // others.
         let link = self.links.get_mut(&LinkId(state.link))?;
         let end = link.end_of(end)?;
-        tracing::debug!(link = state.link, end, state.up, state.reason, "a link");
+        tracing::debug!(
+            link = state.link,
+            end,
+            state.up,
+            state.reason,
+            "a worker reported the state of a link"
+        );
         if state.up {
             link.path.handle_up(end);
             return None;
@@ -260,16 +268,17 @@ impl Peers {
             Step::None => {}
             Step::Dial(end) => {
                 let dial = DialLink { link: link.id.0 };
-                // A session that takes nothing any more is about to be forgotten.
+                // If this fails the session is about to be lost, and its loss drops the link.
                 let _ = link.post(end, Kind::DialLink(dial));
             }
             Step::GiveUp => {
-                // Before the workers may speak of them here.
+                // Prepare the relay before the workers can send these transfers through the client.
                 for (transfer, open) in &link.open {
                     link.carry(*transfer, *open);
                 }
                 link.route_via_client();
-                // Whose node is about to be lost is not known to be without a path.
+                // If a session is about to be lost, the failure says nothing about the path between the
+                // nodes.
                 if !link.ends.iter().any(|end| end.session().has_failed()) {
                     let nodes = link.nodes();
                     let news = link.why_no_path();
@@ -281,21 +290,21 @@ impl Peers {
         None
     }
 
-    // To be dropped under no lock.
+    // The caller drops the result without holding the lock.
     fn handle_loss(&mut self, end: &SessionLink) -> Vec<Link> {
         let (by_ends, transfers) = (&mut self.by_ends, &mut self.transfers);
         let gone = self.links.extract_if(|_, link| link.end_of(end).is_some());
         let gone: Vec<Link> = gone.map(|(_, link)| link).collect();
         for link in &gone {
-            // Of the two, who is there still shall not keep it.
+            // The end whose session still lives must forget the link.
             for end in [0, 1] {
                 link.drop_at(end);
             }
             by_ends.remove(&key(&link.ends[0], &link.ends[1]));
             for transfer in link.open.keys() {
                 transfers.remove(transfer);
-                // If the client carries it the transport has told this already, and twice does no harm. To
-                // the session that is lost, nothing is told.
+                // If the client forwards the transfer, the transport has cancelled it already; a second
+                // time does no harm. Nothing is sent to the lost session.
                 for end in &link.ends {
                     end.session().cancel_transfer(*transfer);
                 }
@@ -345,21 +354,21 @@ impl Link {
     fn route_via_client(&self) {
         for end in [0, 1] {
             let route = RouteViaClient { link: self.id.0 };
-            // As for dialling.
+            // An error means a lost session, as in `handle_state`.
             let _ = self.post(end, Kind::RouteViaClient(route));
         }
     }
 
     fn drop_at(&self, end: End) {
         let drop = DropLink { link: self.id.0 };
-        // As for dialling.
+        // An error means a lost session, as in `handle_state`.
         let _ = self.post(end, Kind::DropLink(drop));
     }
 
     fn carry(&self, transfer: EventId, open: Open) {
         let [from, to] = [open.sender, 1 - open.sender].map(|end| self.ends[end].session());
         if from.relay_transfer(to, transfer, open.bytes).is_err() {
-            // Whichever is lost; the other must not wait until that is told.
+            // One of the sessions is lost. The other must not wait until that loss is handled.
             for end in [from, to] {
                 end.cancel_transfer(transfer);
             }
@@ -369,8 +378,8 @@ impl Link {
     fn why_no_path(&self) -> String {
         let [one, other] = [0, 1].map(|end| (&self.location(end).name, &self.said[end]));
         format!(
-            "{} and {} cannot reach each other, so what they exchange goes through this machine \
-             (from {}: {}; from {}: {})",
+            "nodes {} and {} cannot connect to each other (from {}: {}; from {}: {}); transfers between them go \
+             through this client; check firewalls and listen addresses",
             one.0, other.0, one.0, one.1, other.0, other.1,
         )
     }
@@ -380,13 +389,14 @@ fn is_lost(end: &SessionLink) -> bool {
     end.session().is_lost().is_some()
 }
 
-// By address: a link keeps its ends, so none comes to lie where another was.
+// By address. That is safe, because a link keeps its ends alive, so no other session can get the same
+// address.
 fn key(one: &Arc<SessionLink>, other: &Arc<SessionLink>) -> (usize, usize) {
     let [one, other] = [one, other].map(|end| Arc::as_ptr(end).addr());
     (one.min(other), one.max(other))
 }
 
-// The first is empty if one of them never said who it is.
+// The first UUID is empty if one of the nodes never reported its own.
 fn nodes(one: &Location, other: &Location) -> (Bytes, Bytes) {
     let (one, other) = (one.uuid.clone(), other.uuid.clone());
     if one < other {

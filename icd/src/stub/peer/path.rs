@@ -1,34 +1,34 @@
-//! How the direct path of one link comes about, breaks and is given up. Pure.
+//! How the direct path of one link is made, breaks, and is given up. Pure.
 //!
-//! One end dials; if it cannot, the other does; if neither can, the client carries what the link would
-//! have. After a break the end that told of it dials again, and so on.
+//! One end dials. If it fails, the other end dials. If both fail, the client forwards the link's bytes.
+//! After a break, the end that reported it dials again, and so on.
 //!
-//! What an end tells comes in its own order: that the link is up, and then once that it is not any more. So
-//! an end that has told of the first owes the second before it can tell that it failed to dial, and the two
-//! are not taken for each other. What the two ends tell may come in any order.
+//! The reports of one end arrive in its own order: that the link is up, and later once that it is down. So
+//! an end that has reported "up" must report "down" before it can report a failed dial, and the two are not
+//! confused. The reports of the two ends may arrive in any order.
 //!
-//! Invariant: whatever comes, a path goes over the client at last, or is up, or is being dialled by the one
-//! end that [`Step::Dial`] named last; and once it goes over the client nothing changes that.
+//! Invariant: in the end, a path goes through the client, or is up, or is being dialled by the end that
+//! [`Step::Dial`] named last. A path through the client stays one for ever.
 #![forbid(unsafe_code)]
 
-/// A path that has broken so often is given up: it holds too badly to be made again.
+/// A path that has broken more often than this is given up as unreliable.
 const MOST_BREAKS: u32 = 5;
 
 /// One of the two ends of a link: 0 or 1.
 pub(super) type End = usize;
 
-/// See the module.
+/// The state of one link's direct path; see the module.
 #[derive(Debug)]
 pub(super) struct Path {
-    state: State,
-    // What each end has told last.
+    state: PathState,
+    // The latest report of each end.
     told_up: [bool; 2],
     breaks: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// Being made. `second`: the other end could not.
+enum PathState {
+    /// One end dials. `second`: the other end has failed already.
     Making {
         dialler: End,
         second: bool,
@@ -37,33 +37,33 @@ enum State {
     ViaClient,
 }
 
-/// What is to be done now.
+/// The action that the caller must take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Step {
-    /// Nothing.
+    /// Nothing to do.
     None,
-    /// This end shall dial.
+    /// This end must dial.
     Dial(End),
-    /// Both ends shall use the client.
+    /// Both ends must go through the client.
     GiveUp,
 }
 
 impl Path {
-    /// A path that `dialler` has been asked to make.
+    /// Makes a path that `dialler` has been asked to dial.
     pub(super) fn new(dialler: End) -> Path {
-        Path::in_state(State::Making {
+        Path::in_state(PathState::Making {
             dialler,
             second: false,
         })
     }
 
-    /// A path that need not be tried.
+    /// Makes a path that goes through the client from the start.
     pub(super) fn via_client() -> Path {
-        Path::in_state(State::ViaClient)
+        Path::in_state(PathState::ViaClient)
     }
 
-    fn in_state(state: State) -> Path {
+    fn in_state(state: PathState) -> Path {
         Path {
             state,
             told_up: [false; 2],
@@ -71,34 +71,34 @@ impl Path {
         }
     }
 
-    /// Whether the client carries what belongs to the link.
+    /// Whether the client forwards the link's bytes.
     pub(super) fn is_via_client(&self) -> bool {
-        self.state == State::ViaClient
+        self.state == PathState::ViaClient
     }
 
-    /// An end says that the link can be used.
+    /// Applies an end's report that the link is up.
     pub(super) fn handle_up(&mut self, end: End) {
         self.told_up[end] = true;
-        if self.state != State::ViaClient {
-            self.state = State::Up;
+        if self.state != PathState::ViaClient {
+            self.state = PathState::Up;
         }
     }
 
-    /// An end says that the link cannot be used (any more), or that it could not make it.
+    /// Applies an end's report that the link is down, or that a dial failed.
     pub(super) fn handle_down(&mut self, end: End) -> Step {
         let was_up = std::mem::take(&mut self.told_up[end]);
         match self.state {
-            State::ViaClient => Step::None,
-            // That the other end could make it came first.
-            State::Up if !was_up => Step::None,
-            State::Up => self.handle_break(end),
-            // The other end has told of this break before. Who still took the link for usable has not
-            // begun to dial.
-            State::Making { dialler, .. } if was_up && dialler == end => Step::Dial(end),
-            State::Making { .. } if was_up => Step::None,
-            State::Making { dialler, .. } if dialler != end => Step::None,
-            State::Making { second: true, .. } => self.give_up(),
-            State::Making { dialler, .. } => self.dial(1 - dialler, true),
+            PathState::ViaClient => Step::None,
+            // The end failed to dial, but the other end's success was reported first.
+            PathState::Up if !was_up => Step::None,
+            PathState::Up => self.handle_break(end),
+            // The other end has reported this break already. An end that still took the link for usable has
+            // not begun to dial, so it must be asked again.
+            PathState::Making { dialler, .. } if was_up && dialler == end => Step::Dial(end),
+            PathState::Making { .. } if was_up => Step::None,
+            PathState::Making { dialler, .. } if dialler != end => Step::None,
+            PathState::Making { second: true, .. } => self.give_up(),
+            PathState::Making { dialler, .. } => self.dial(1 - dialler, true),
         }
     }
 
@@ -111,12 +111,12 @@ impl Path {
     }
 
     fn dial(&mut self, dialler: End, second: bool) -> Step {
-        self.state = State::Making { dialler, second };
+        self.state = PathState::Making { dialler, second };
         Step::Dial(dialler)
     }
 
     fn give_up(&mut self) -> Step {
-        self.state = State::ViaClient;
+        self.state = PathState::ViaClient;
         Step::GiveUp
     }
 }
@@ -153,7 +153,7 @@ mod tests {
         let mut path = Path::new(0);
         path.handle_up(1);
         assert_eq!(path.handle_down(0), Step::None);
-        // The break that comes later is one.
+        // The later break is a real one.
         assert_eq!(path.handle_down(1), Step::Dial(1));
     }
 
@@ -164,7 +164,7 @@ mod tests {
         path.handle_up(1);
         assert_eq!(path.handle_down(0), Step::Dial(0));
         assert_eq!(path.handle_down(1), Step::None, "the same break");
-        // Both try again before the client carries.
+        // Both ends dial again before the client forwards.
         assert_eq!(path.handle_down(0), Step::Dial(1));
         assert_eq!(path.handle_down(1), Step::GiveUp);
     }
@@ -176,7 +176,7 @@ mod tests {
         path.handle_up(1);
         assert_eq!(path.handle_down(0), Step::Dial(0));
         assert_eq!(path.handle_down(0), Step::Dial(1));
-        // End 1 has heard of the break only now, so it has not dialled.
+        // End 1 has learned of the break only now, so it has not dialled.
         assert_eq!(path.handle_down(1), Step::Dial(1));
         assert_eq!(path.handle_down(1), Step::GiveUp);
     }
@@ -192,8 +192,8 @@ mod tests {
         assert_eq!(path.handle_down(0), Step::GiveUp);
     }
 
-    // Two workers as they are, and what the client makes of their words, which come late. Each has a view of
-    // its own, dials when asked unless it takes the link for up, and tells what it sees.
+    // Simulates two workers and the client's view of their reports, which arrive late. Each worker has its
+    // own state, dials when asked unless it takes the link for up, and reports its changes.
     struct World {
         path: Path,
         workers: [Worker; 2],
@@ -215,7 +215,7 @@ mod tests {
     }
 
     impl World {
-        // Each of these says whether there was anything to do.
+        // Each of these returns whether there was anything to do.
         fn hear(&mut self, end: End) -> bool {
             let Some(up) = self.workers[end].told.pop_front() else {
                 return false;
@@ -239,7 +239,7 @@ mod tests {
             true
         }
 
-        // It cannot succeed while the other end takes the link for up.
+        // A dial cannot succeed while the other end takes the link for up.
         fn finish_dial(&mut self, end: End, works: bool) -> bool {
             if !std::mem::take(&mut self.workers[end].dialling) {
                 return false;
@@ -262,8 +262,8 @@ mod tests {
     }
 
     proptest! {
-        // However words, dials and breaks interleave: once the network is bad for good the path goes over
-        // the client, and once it is good for good the path is up or goes over the client.
+        // For any order of reports, dials and breaks: once the network stays bad, the path goes through the
+        // client. Once it stays good, the path is up or goes through the client.
         #[test]
         fn every_path_settles(
             steps in proptest::collection::vec((0..6u8, any::<bool>(), 0..2usize), 0..200),

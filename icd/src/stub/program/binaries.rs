@@ -1,7 +1,8 @@
-//! `CL_PROGRAM_BINARIES` and their sizes: the one thing about a program that only the nodes have.
+//! `CL_PROGRAM_BINARIES` and `CL_PROGRAM_BINARY_SIZES`: the only facts about a program that are fetched
+//! from the nodes.
 //!
-//! Each site is asked for its devices' at the same time. Invariant: what the sizes have promised is
-//! given, or the query fails.
+//! All sites are queried at the same time. Invariant: each binary has the size that the node reported before,
+//! or the query fails.
 
 use std::sync::Arc;
 
@@ -10,19 +11,28 @@ use causeway_proto::command::{
     ProgramBinaries, Query, answer::Body, command::Kind, query::Question,
 };
 use causeway_proto::id::{DeviceIndex, RequestId};
-use cl_headers::types::CL_PROGRAM_BINARY_TYPE_NONE;
+use cl_headers::types::{CL_OUT_OF_RESOURCES, CL_PROGRAM_BINARY_TYPE_NONE};
 
 use super::binary::Identity;
 use super::{Build, Origin, Program};
-use crate::error::{ClResult, Status, require};
+use crate::error::{ClResult, Status, fail, require};
 use crate::stub::ask::ask_all;
 use crate::stub::{Device, next_id};
 
-// A device's native binary by its place in the program; only its length when sizes were asked for.
+// A device's position in the program, its native binary, and the binary's size. Only the size if only sizes
+// were requested.
 type Told = (usize, Bytes, u64);
 
+// The sizes that the application was last given, since the last build began.
+#[derive(Debug)]
+pub(super) struct BinarySizes {
+    sizes: Vec<u64>,
+    // Not while a build runs, because the build will change the sizes.
+    are_final: bool,
+}
+
 impl Program {
-    // One result a site that has some of the devices.
+    // Returns one result for each site that has some of the devices.
     fn ask_binaries(&self, devices: &[Arc<Device>], sizes_only: bool) -> Vec<ClResult<Vec<Told>>> {
         let mut sites = self.sites_of(devices);
         sites.retain(|site| self.known_on(site).is_some());
@@ -57,7 +67,7 @@ impl Program {
         told.collect()
     }
 
-    // The devices that can have a binary at all.
+    // The devices that may have a binary.
     fn with_binaries(&self) -> Vec<Arc<Device>> {
         if matches!(self.origin, Origin::Binaries) {
             return self.devices.clone();
@@ -69,15 +79,16 @@ impl Program {
         with.map(|(device, _)| device.clone()).collect()
     }
 
-    /// `CL_PROGRAM_BINARY_SIZES`: bytes of each device's container, 0 where there is no binary, or none to
-    /// be had any more because its node is lost while others are there. One round trip after each build.
+    /// Returns `CL_PROGRAM_BINARY_SIZES`: the size in bytes of each device's container. 0 if there is no
+    /// binary, or if its node is lost while others are alive. Costs one round trip after each build.
     ///
     /// # Errors
-    /// What a node says; `CL_DEVICE_NOT_AVAILABLE` when all of them are lost.
+    /// The node's code; `CL_DEVICE_NOT_AVAILABLE` when all nodes are lost.
     pub fn binary_sizes(&self) -> ClResult<Vec<u64>> {
-        let known = self.state.lock().binary_sizes.clone();
-        if let Some(sizes) = known {
-            return Ok(sizes);
+        if let Some(known) = &self.state.lock().binary_sizes
+            && known.are_final
+        {
+            return Ok(known.sizes.clone());
         }
         let mut sizes = vec![0; self.devices.len()];
         let answers = self.ask_binaries(&self.with_binaries(), true);
@@ -94,22 +105,31 @@ impl Program {
             }
         }
         let mut state = self.state.lock();
-        if !state.running {
-            state.binary_sizes = Some(sizes.clone());
-        }
+        state.binary_sizes = Some(BinarySizes {
+            sizes: sizes.clone(),
+            are_final: !state.running,
+        });
         Ok(sizes)
     }
 
-    /// `CL_PROGRAM_BINARIES`: each device's container, empty where the size is 0. One round trip more than
-    /// [`Program::binary_sizes`].
+    /// Returns `CL_PROGRAM_BINARIES`: each device's container, empty where the size is 0. Costs one round
+    /// trip more than [`Program::binary_sizes`].
     ///
     /// # Errors
-    /// What a node says; `CL_DEVICE_NOT_AVAILABLE`.
+    /// The node's code; `CL_DEVICE_NOT_AVAILABLE` when a node is lost; `CL_OUT_OF_RESOURCES` when a binary has another
+    /// size than the node reported before.
     pub fn binaries(&self) -> ClResult<Vec<Vec<u8>>> {
-        let sizes = self.binary_sizes()?;
-        let promised = self.devices.iter().zip(sizes);
+        // The application made room for the sizes that it knows, also if it asked while a build was running.
+        let known = self
+            .state
+            .lock()
+            .binary_sizes
+            .as_ref()
+            .map(|known| known.sizes.clone());
+        let sizes = known.map_or_else(|| self.binary_sizes(), Ok)?;
+        let promised = self.devices.iter().zip(&sizes);
         let promised: Vec<Arc<Device>> = promised
-            .filter(|(_, size)| *size > 0)
+            .filter(|(_, size)| **size > 0)
             .map(|(device, _)| device.clone())
             .collect();
         let mut binaries = vec![Vec::new(); self.devices.len()];
@@ -119,6 +139,12 @@ impl Program {
                     binaries[at] = Identity::of(&self.devices[at]).wrap(&native);
                 }
             }
+        }
+        let as_reported = |(binary, size): (&Vec<u8>, &u64)| binary.len() as u64 == *size;
+        if !binaries.iter().zip(&sizes).all(as_reported) {
+            // The next query for the sizes asks the nodes again.
+            self.state.lock().binary_sizes = None;
+            return fail(CL_OUT_OF_RESOURCES);
         }
         Ok(binaries)
     }

@@ -1,15 +1,15 @@
-//! The container in which program binaries are given to the application.
+//! The container format of program binaries that the application gets.
 //!
-//! A native binary is of use to the driver that made it and to no other, and some drivers crash on a
-//! stranger's. So the application gets it in a container that names the driver, and a container of
-//! another driver is refused here. Native binaries without a container pass as they are: programs ship
-//! files of their own (PTX, SPIR).
+//! Only the driver that made a native binary can use it, and some drivers crash on a foreign one. So the
+//! container names the driver, and a container of another driver is rejected here. Native binaries without
+//! a container are passed on unchanged, because programs ship files of their own (PTX, SPIR).
 //!
 //! ```text
 //! magic 8 · version u32 · length of identity u32 · length of binary u64 · identity · binary
 //! ```
-//! Numbers are little-endian; nothing follows the binary. Invariant: no byte of a container is
-//! trusted; [`Identity::unwrap`] allocates nothing.
+//!
+//! Numbers are little-endian, and nothing follows the binary. Invariant: [`Identity::unwrap`] checks every
+//! field of a container and allocates nothing.
 
 use causeway_proto::status::Status;
 use cl_headers::types::{CL_DEVICE_NAME, CL_DRIVER_VERSION, CL_INVALID_BINARY};
@@ -21,12 +21,12 @@ const MAGIC: &[u8; 8] = b"\x7fCwBin\r\n";
 const VERSION: u32 = 1;
 const HEAD: usize = 8 + 4 + 4 + 8;
 
-/// Which driver's binaries a device takes: the device's name and the driver's version.
+/// Identifies the driver whose binaries a device accepts: the device's name and the driver's version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity(Vec<u8>);
 
 impl Identity {
-    /// The identity of a device's driver.
+    /// Returns the identity of a device's driver.
     #[must_use]
     pub fn of(device: &Device) -> Identity {
         Identity::new(device.text(CL_DEVICE_NAME), device.text(CL_DRIVER_VERSION))
@@ -36,13 +36,13 @@ impl Identity {
         Identity([device.as_bytes(), b"\0", driver.as_bytes()].concat())
     }
 
-    /// Bytes that the container adds to a binary.
+    /// Returns the number of bytes that the container adds to a binary.
     #[must_use]
     pub fn overhead(&self) -> usize {
         HEAD + self.0.len()
     }
 
-    /// The container around a native binary.
+    /// Returns a container around a native binary.
     #[must_use]
     pub fn wrap(&self, binary: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.overhead() + binary.len());
@@ -55,11 +55,10 @@ impl Identity {
         out
     }
 
-    /// The native binary in what the application gave: the contents of a container, or all of it when
-    /// it is none.
+    /// Returns the native binary: the contents of a container, or `given` itself if it is not a container.
     ///
     /// # Errors
-    /// `CL_INVALID_BINARY` for a container that is damaged, of a later version or of another driver.
+    /// `CL_INVALID_BINARY` for a container that is damaged, of another version or of another driver.
     pub fn unwrap<'a>(&self, given: &'a [u8]) -> ClResult<&'a [u8]> {
         let Some(rest) = given.strip_prefix(MAGIC) else {
             return Ok(given);
@@ -109,7 +108,7 @@ mod tests {
         let container = identity().wrap(b"code");
         let other = Identity::new("GPU 9", "580.2");
         assert_eq!(other.unwrap(&container), fail(CL_INVALID_BINARY));
-        // The name's end is part of it.
+        // The separator is part of the identity.
         let shifted = Identity::new("GPU 9\x00580", ".1");
         assert_eq!(shifted.unwrap(&container), fail(CL_INVALID_BINARY));
         let mut newer = container;

@@ -1,13 +1,13 @@
-//! Building, compiling and linking: one request to each site of the devices, waited for or not.
+//! Building, compiling and linking: one request to each site of the devices, synchronous or asynchronous.
 //!
-//! The nodes compile, all at the same time; the client holds what came of it. State and log are final
-//! before the caller's notification is queued. Specification: "Building Program Executables", "Separate
-//! Compilation and Linking of Programs".
+//! All nodes compile at the same time; the client stores the results. State and log are final before the
+//! caller's notification is queued. Specification: "Building Program Executables", "Separate Compilation
+//! and Linking of Programs".
 //!
-//! As with a native platform of several devices, each has its own status and log, and where it was built
-//! it can be used, whatever happened elsewhere. A node that is lost is a failed build of its devices.
-//! The call's code is what all sites say; if they say different things it is the verb's own failure
-//! (`CL_BUILD_PROGRAM_FAILURE`…), and the devices tell which.
+//! As with a native platform of several devices, each device has its own status and log. A successful build
+//! can be used even if others failed. The loss of a node is a failed build of its devices. If all sites
+//! return the same code, the call returns it. Otherwise the call returns the verb's own failure
+//! (`CL_BUILD_PROGRAM_FAILURE`…), and the devices have the details.
 
 use std::sync::Arc;
 
@@ -25,32 +25,32 @@ use cl_headers::types::{
 
 use super::work::{Task, Work};
 use super::{
-    Build, Origin, Program, State, Traits, headers, log_lines, program_answer, told_build,
+    Build, Origin, Program, ProgramState, Traits, headers, log_lines, program_answer, told_build,
 };
 use crate::error::{ClResult, Status, fail, require};
 use crate::stub::ask::{Answered, Receiver, ask_all, ask_each};
 use crate::stub::kernel::Signature;
 use crate::stub::{Context, Device, Site, callbacks, next_id};
 
-/// Called on the callback thread when a build is over, whatever came of it.
+/// Called on the callback thread when a build has ended, with success or failure.
 pub type BuildNotify = Box<dyn FnOnce(&Arc<Program>) + Send>;
 
-/// What is to be done.
+/// The kind of a build request.
 #[derive(Debug)]
 pub enum Verb {
     /// `clBuildProgram`.
     Build {
-        /// The application gave no options: a binary keeps its own.
+        /// Whether the application passed NULL options; a binary then keeps its own.
         null_options: bool,
     },
-    /// `clCompileProgram`, with headers by the name that includes them.
+    /// `clCompileProgram`, with headers by the name in the `#include` directive.
     Compile {
-        /// First of equal names wins.
+        /// Embedded headers; the first of equal names is used.
         headers: Vec<(Bytes, Arc<Program>)>,
     },
     /// `clLinkProgram`.
     Link {
-        /// Compiled programs and libraries.
+        /// The compiled programs and libraries to link.
         inputs: Vec<Arc<Program>>,
     },
 }
@@ -58,11 +58,11 @@ pub enum Verb {
 /// A build about to start.
 #[derive(Debug)]
 pub struct BuildRequest {
-    /// What is to be done.
+    /// The kind of the request.
     pub verb: Verb,
-    /// For which of the program's devices.
+    /// The devices to build for, among the program's.
     pub devices: Vec<Arc<Device>>,
-    /// As the application gave them, of any encoding; empty for NULL.
+    /// Options as the application gave them, in any encoding; empty for NULL.
     pub options: Bytes,
 }
 
@@ -74,7 +74,7 @@ impl Traits {
         }
     }
 
-    // Nobody knows how it was built: the node judges.
+    // The build options of a binary are unknown, so nothing is ruled out here and the node checks.
     pub(super) fn of_binaries() -> Traits {
         Traits {
             arg_info: true,
@@ -90,10 +90,11 @@ impl Traits {
         })
     }
 
-    // Options of a build or compilation of source.
+    // Traits from the options of a build or compilation of source.
     fn with_options(options: &[u8]) -> Traits {
         let options = wide(options);
         let words: Vec<&str> = options.split_ascii_whitespace().collect();
+        // The last `-cl-std` counts.
         let standard = words
             .iter()
             .rev()
@@ -107,7 +108,7 @@ impl Traits {
 }
 
 impl Program {
-    /// `clLinkProgram`'s program, before it is linked.
+    /// Makes the program of `clLinkProgram`, before it is linked.
     #[must_use]
     pub fn to_link(
         context: &Arc<Context>,
@@ -118,13 +119,13 @@ impl Program {
         Arc::new(Program::new(context, devices, Origin::Link, traits))
     }
 
-    /// Whether it can be linked for `device`: it is compiled code or a library there.
+    /// Whether the program can be linked for `device`: it is a compiled object or a library there.
     ///
     /// # Errors
-    /// `CL_INVALID_OPERATION` while it is being compiled.
+    /// `CL_INVALID_OPERATION` while the program is being built.
     pub fn can_be_linked(&self, device: &Device) -> ClResult<bool> {
         require(!self.state.lock().running, CL_INVALID_OPERATION)?;
-        // What was compiled here, or came as a binary and was not touched since.
+        // Either compiled here, or created from a binary that was not built since.
         let is_there = |build: &Build| match build.status {
             CL_BUILD_SUCCESS => true,
             CL_BUILD_NONE => matches!(self.origin, Origin::Binaries),
@@ -140,7 +141,7 @@ impl Program {
         Ok(self.build_of(device).is_some_and(linkable))
     }
 
-    /// Whether a build may start now.
+    /// Checks whether a build may start now.
     ///
     /// # Errors
     /// `CL_INVALID_OPERATION` while one runs or the program has kernels.
@@ -149,11 +150,11 @@ impl Program {
         require(!state.running && state.kernels == 0, CL_INVALID_OPERATION)
     }
 
-    /// Builds. Without `notify` it waits for the nodes; with it, it returns at once.
+    /// Builds the program. Without `notify` the call waits for the nodes; with `notify` it returns at once.
     ///
     /// # Errors
-    /// `CL_INVALID_OPERATION` as [`Program::check_idle`]; the code that the module tells of, when it was
-    /// waited for; `CL_DEVICE_NOT_AVAILABLE`. After an error `notify` is not called.
+    /// `CL_INVALID_OPERATION` as for [`Program::check_idle`]. When the call waits, the code described in
+    /// the module's documentation. `CL_DEVICE_NOT_AVAILABLE`. After an error `notify` is not called.
     pub fn build(self: &Arc<Self>, request: BuildRequest, notify: Option<BuildNotify>) -> ClResult {
         self.begin(&request)?;
         let sites = self.sites_of(&request.devices);
@@ -176,6 +177,7 @@ impl Program {
             let _ = program.finish(&finished, answers);
             callbacks::run(move || notify(&program));
         });
+        // If no site could be asked, the build ends here, and `notify` is not called.
         asked.or_else(|refused| self.finish(&build, refused.into_iter().map(Err).collect()))
     }
 
@@ -198,7 +200,7 @@ impl Program {
         Ok(())
     }
 
-    // Sends a site its part of the work; what it needs there is made before.
+    // Sends the request to a site. Programs that the site needs for it are created there first.
     fn ask(&self, site: &Arc<Site>, work: &Work, receiver: Receiver) -> Result<(), WireError> {
         let request = RequestId(next_id());
         let devices = work.devices_of(site);
@@ -234,7 +236,7 @@ impl Program {
             Task::Link { inputs } => {
                 let inputs = inputs.iter().map(|input| Ok(input.on(site)?.0));
                 let inputs = inputs.collect::<Result<_, WireError>>()?;
-                // This is what makes it there.
+                // The link command itself creates the program on the site.
                 let made = self.remotes.on(site, |program| {
                     let link = Kind::LinkProgram(LinkProgram {
                         request: request.0,
@@ -252,8 +254,8 @@ impl Program {
         site.session().request_async(request, &command, receiver)
     }
 
-    // The text with the application's headers in place, but for the embedded ones, which come with the
-    // call; empty when it has none of them.
+    // Returns the source with the application's headers inserted, except the embedded ones, which travel
+    // with the call. Empty if no header was inserted.
     pub(super) fn source_with_headers(&self, options: &[u8], embedded: &[&[u8]]) -> Bytes {
         let Origin::Source(text) = &self.origin else {
             return Bytes::new();
@@ -283,10 +285,16 @@ impl Program {
         combined(&outcomes, build.failure)
     }
 
-    // Takes over what a site tells; its code.
-    fn apply(&self, state: &mut State, build: &Running, site: &Site, answer: Answer) -> Status {
+    // Applies a site's answer, and returns its code.
+    fn apply(
+        &self,
+        state: &mut ProgramState,
+        build: &Running,
+        site: &Site,
+        answer: Answer,
+    ) -> Status {
         let status = Status(answer.status.min(0));
-        // What the node says of single devices stands above what it says of all.
+        // The result for the whole site is the default; results for single devices below replace it.
         let outcome = if status.is_error() {
             CL_BUILD_ERROR
         } else {
@@ -299,13 +307,16 @@ impl Program {
             let Some(at) = at.filter(|at| build.concerns(site, &self.devices[*at])) else {
                 continue;
             };
-            // A driver that refuses the options, say, leaves the device as if nothing had been asked of
-            // it; beside others the refusal would be seen nowhere.
+            // When a driver rejects the options, for example, the device looks as if no build had been
+            // requested. With other sites in the same build, nothing else would show the refusal.
             if of_device.status == CL_BUILD_NONE && status.is_error() && build.sites.len() > 1 {
                 let node = self.devices[at].node().name();
                 let name = cl_headers::error_name(status.0);
-                state.builds[at].log =
-                    format!("{node} refused it with {name} ({})", status.0).into();
+                state.builds[at].log = format!(
+                    "node {node} rejected the build with {name} ({}); the device was not built",
+                    status.0
+                )
+                .into();
             } else {
                 let known = std::mem::take(&mut state.builds[at]);
                 let mut told = told_build(of_device, known);
@@ -328,7 +339,7 @@ impl Program {
         status
     }
 
-    // What was compiled.
+    // The text that was compiled.
     fn text_of<'a>(&'a self, build: &'a Running) -> &'a Bytes {
         match &self.origin {
             Origin::Source(text) if build.source.is_empty() => text,
@@ -336,8 +347,15 @@ impl Program {
         }
     }
 
-    // The same status and log for all devices that were to be built on the site.
-    fn end_all(&self, state: &mut State, build: &Running, site: &Site, status: i32, log: &str) {
+    // Sets the same status and log for all devices that were to be built on the site.
+    fn end_all(
+        &self,
+        state: &mut ProgramState,
+        build: &Running,
+        site: &Site,
+        status: i32,
+        log: &str,
+    ) {
         for (device, of_device) in self.devices.iter().zip(&mut state.builds) {
             if build.concerns(site, device) {
                 of_device.status = status;
@@ -347,15 +365,15 @@ impl Program {
     }
 }
 
-/// What is kept of a build until its answers are there.
+/// The data of a build that are needed until its answers have arrived.
 #[derive(Clone)]
 struct Running {
     sites: Vec<Arc<Site>>,
     devices: Vec<Arc<Device>>,
     traits: Traits,
-    // As `Work` has it.
+    // Same as in `Work`.
     source: Bytes,
-    // The verb's own code for a failure.
+    // The verb's own failure code.
     failure: i32,
 }
 
@@ -366,7 +384,7 @@ impl Running {
     }
 }
 
-// One code if all say the same; see the module.
+// One code if all are equal, else `failure`.
 fn combined(outcomes: &[Status], failure: i32) -> ClResult {
     let first = outcomes.first().copied().unwrap_or(Status::SUCCESS);
     if outcomes.iter().any(|outcome| *outcome != first) {
@@ -389,7 +407,7 @@ impl Verb {
 }
 
 impl BuildRequest {
-    // What is known of the program once this build is over.
+    // The traits of the program after this build.
     fn traits(&self, program: &Program) -> Traits {
         let now = program.state.lock().traits;
         let given = Traits::with_options(&self.options);

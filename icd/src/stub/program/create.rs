@@ -1,6 +1,7 @@
-//! How programs come to be: from source, an intermediate language, binaries, built-in kernels. Linked ones are in `build`.
+//! Creation of programs from source, an intermediate language, binaries and built-in kernels. For linked
+//! programs see `build`.
 //!
-//! Invariant: a program that was given out is on every site that it must be on from the start.
+//! Invariant: a program is returned only after it exists on every site where it must exist from the start.
 
 use std::sync::Arc;
 
@@ -17,12 +18,12 @@ use crate::stub::kernel::Signature;
 use crate::stub::{Context, Device, Site, next_id};
 
 impl Program {
-    /// `clCreateProgramWithSource`; waits for nothing. In a context of one site it is there at once,
-    /// otherwise where it is built.
+    /// `clCreateProgramWithSource`: makes a program without waiting. In a context of one site the program
+    /// is created there at once, otherwise on a site with its first build there.
     ///
     /// # Errors
-    /// In a context of one site `CL_DEVICE_NOT_AVAILABLE` when the session is lost, and
-    /// `CL_OUT_OF_HOST_MEMORY` for a text that no command takes.
+    /// In a context of one site: `CL_DEVICE_NOT_AVAILABLE` when the session is lost, and
+    /// `CL_OUT_OF_HOST_MEMORY` for a text that is too large for a command.
     pub fn from_source(context: &Arc<Context>, source: Bytes) -> ClResult<Arc<Program>> {
         let devices = context.devices().to_vec();
         let origin = Origin::Source(source);
@@ -33,7 +34,7 @@ impl Program {
         Ok(Arc::new(program))
     }
 
-    // Makes it on the sites, from what `from` says for each, and waits for all verdicts.
+    // Creates the program on the sites, each from what `from` returns for it, and waits for all answers.
     fn create_on(&self, sites: &[Arc<Site>], from: impl Fn(&Site) -> From) -> Vec<Answered> {
         ask_all(sites, |place, receiver| {
             let (site, request) = (&sites[place], RequestId(next_id()));
@@ -45,12 +46,12 @@ impl Program {
         })
     }
 
-    /// `clCreateProgramWithBinary`: one binary a device. The second result is `binary_status`, by
-    /// position; of a device whose node is lost `CL_DEVICE_NOT_AVAILABLE`.
+    /// `clCreateProgramWithBinary`: makes a program from one binary for each device. The second result is
+    /// `binary_status`, by position; `CL_DEVICE_NOT_AVAILABLE` for a device whose node is lost.
     ///
     /// # Errors
-    /// `CL_INVALID_BINARY`, as found here or by a node; `CL_DEVICE_NOT_AVAILABLE` when one of the nodes is
-    /// lost.
+    /// `CL_INVALID_BINARY` when the client or a node rejects a binary; `CL_DEVICE_NOT_AVAILABLE` when one
+    /// of the nodes is lost.
     pub fn from_binaries(
         context: &Arc<Context>,
         devices: Vec<Arc<Device>>,
@@ -90,7 +91,7 @@ impl Program {
         (result.map(|()| Arc::new(program)), verdicts)
     }
 
-    // What a site says of the binaries of its devices.
+    // Applies a site's answer about the binaries of its devices.
     fn judged(&self, site: &Site, answer: Answered, verdicts: &mut [i32]) -> ClResult {
         let answer = answer.map_err(|error| {
             let status = error.status();
@@ -111,11 +112,11 @@ impl Program {
         require(status >= 0, status)
     }
 
-    /// `clCreateProgramWithIL`: on the sites that take intermediate languages; they say at once whether
-    /// they take this module.
+    /// `clCreateProgramWithIL`: creates the program on the sites that accept intermediate languages, and
+    /// waits until these have accepted or rejected the module.
     ///
     /// # Errors
-    /// What a node says; `CL_DEVICE_NOT_AVAILABLE`.
+    /// The node's code; `CL_DEVICE_NOT_AVAILABLE` when a session is lost.
     pub fn from_il(context: &Arc<Context>, module: Bytes) -> ClResult<Arc<Program>> {
         let devices = context.devices().to_vec();
         let origin = Origin::Il(module.clone());
@@ -130,11 +131,11 @@ impl Program {
         Ok(Arc::new(program))
     }
 
-    /// `clCreateProgramWithBuiltInKernels`: `names` separated by semicolons, each of a kernel that some
-    /// of the devices has. It needs no build.
+    /// `clCreateProgramWithBuiltInKernels`: makes a program that needs no build. `names` are separated by
+    /// semicolons, and each is a kernel of one of the devices.
     ///
     /// # Errors
-    /// What a node says; `CL_DEVICE_NOT_AVAILABLE`.
+    /// The node's code; `CL_DEVICE_NOT_AVAILABLE` when a session is lost.
     pub fn from_built_in_kernels(
         context: &Arc<Context>,
         devices: Vec<Arc<Device>>,
@@ -142,7 +143,7 @@ impl Program {
     ) -> ClResult<Arc<Program>> {
         let traits = Traits::of_binaries();
         let program = Program::new(context, devices, Origin::BuiltInKernels, traits);
-        // A driver is only asked for what one of its devices has.
+        // A driver gets only names that one of its own devices has.
         let names_on = |site: &Site| {
             let has = |name: &&str| {
                 let mut own = program.devices.iter().filter(|device| site.has(device));

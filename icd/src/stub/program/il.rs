@@ -1,8 +1,8 @@
 //! SPIR-V, as far as specialisation constants need it.
 //!
-//! The node's driver reads modules; here only ids and sizes of constants are looked up, so that
-//! `clSetProgramSpecializationConstant` is answered without asking. Invariant: pure; a damaged module has
-//! no constants.
+//! The node's driver reads modules. Here only ids and sizes of constants are looked up, so that
+//! `clSetProgramSpecializationConstant` needs no round trip. Invariant: pure; a damaged module has no
+//! constants.
 
 const MAGIC: u32 = 0x0723_0203;
 const HEADER: usize = 5;
@@ -14,7 +14,8 @@ const OP_SPEC_CONSTANT: u32 = 50;
 const OP_DECORATE: u32 = 71;
 const DECORATION_SPEC_ID: u32 = 1;
 
-/// Bytes of the value of a specialisation constant: 1 for a truth value; none if there is no such constant.
+/// Returns the size in bytes of a specialisation constant's value, 1 for a Boolean; `None` if there is no
+/// such constant.
 pub(super) fn constant_size(module: &[u8], id: u32) -> Option<usize> {
     let words = words(module)?;
     let instructions = || Instructions(&words[HEADER..]);
@@ -46,7 +47,7 @@ pub(super) fn constant_size(module: &[u8], id: u32) -> Option<usize> {
     })
 }
 
-// The words of a module of either byte order.
+// The words of a module, in either byte order.
 fn words(module: &[u8]) -> Option<Vec<u32>> {
     let chunks = module.chunks_exact(4);
     let whole = chunks.remainder().is_empty() && module.len() / 4 >= HEADER;
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Constants: 7 a truth value, 8 an `int`, 9 a `double`; and 10 which is nothing.
+    /// Constants: 7 is a Boolean, 8 an `int`, 9 a `double`; 10 decorates nothing.
     fn module() -> Vec<u32> {
         let decorated = |target, id| [4 << 16 | OP_DECORATE, target, DECORATION_SPEC_ID, id];
         let head = [MAGIC, 0x0001_0000, 0, 99, 0];

@@ -1,10 +1,11 @@
-//! Lines in the logs of a compiler that counts those of the text that it was given, whatever `#line` says there.
+//! Line numbers in the logs of a compiler that ignores `#line` directives.
 //!
-//! The text has lines that the program did not write: headers in place of their directives, and what takes macros away.
-//! NVIDIA's compiler names all of it `<kernel>` and counts every line; `#line` and line markers reach `__LINE__` and
-//! `__FILE__` only. So its logs are put into the text's own terms here.
+//! The text has lines that the program did not write: inserted headers, and lines that undefine macros.
+//! NVIDIA's compiler calls all of it `<kernel>` and counts every line; `#line` and line markers affect only
+//! `__LINE__` and `__FILE__`. So this module rewrites its logs to the file names and line numbers of the
+//! program.
 //!
-//! What it is not: no parser of logs. Invariant: what names no line of the text stays as it is.
+//! Not here: a parser of logs. Invariant: a part that names no line of the text stays unchanged.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -14,22 +15,22 @@ use cl_headers::types::CL_PLATFORM_VENDOR;
 use super::headers::Level;
 use crate::stub::Device;
 
-/// What such a compiler calls the text.
+/// The name of the text in such a compiler's log.
 const TEXT: &str = "<kernel>:";
 
-/// Whether the device's compiler is such a one.
+/// Whether the device has such a compiler.
 pub(super) fn counts_all(device: &Device) -> bool {
     let vendor = device.platform_info(CL_PLATFORM_VENDOR);
     let vendor = vendor.and_then(Result::ok).map(|vendor| &vendor[..]);
     vendor.is_some_and(|vendor| vendor.starts_with(b"NVIDIA"))
 }
 
-/// Whether a log names the text at all: most builds that come out say nothing.
+/// Whether a log names the text at all. Most successful builds have an empty log.
 pub(super) fn names_text(log: &str) -> bool {
     log.contains(TEXT)
 }
 
-/// The log, with the places that `text` says its lines have.
+/// Returns the log with the file names and line numbers that the markers in `text` define.
 pub(super) fn placed(text: &[u8], log: &str) -> String {
     let numbers = log
         .split(TEXT)
@@ -51,7 +52,7 @@ pub(super) fn placed(text: &[u8], log: &str) -> String {
     placed
 }
 
-/// A number that a text begins with, and what is behind it.
+/// Splits off the number that a text begins with.
 fn number(text: &str) -> Option<(usize, &str)> {
     let end = text
         .find(|c: char| !c.is_ascii_digit())
@@ -59,7 +60,8 @@ fn number(text: &str) -> Option<(usize, &str)> {
     Some((text[..end].parse().ok()?, &text[end..]))
 }
 
-/// Where these lines of the text are, by its own markers: file, or nothing for the program's text, and line.
+/// Returns file and line of these lines of the text, by its own markers. The file is empty for the
+/// program's text.
 fn places(text: &[u8], mut wanted: Vec<usize>) -> BTreeMap<usize, (String, i64)> {
     wanted.sort_unstable();
     let mut places = BTreeMap::new();
@@ -72,6 +74,7 @@ fn places(text: &[u8], mut wanted: Vec<usize>) -> BTreeMap<usize, (String, i64)>
             let (file, line) = level.place(at);
             places.insert(at, (file, line));
         }
+        // A marker applies to the line behind it.
         if let Some(argument) = marker(line) {
             level.renumber(argument, at + 1);
         }
@@ -79,7 +82,7 @@ fn places(text: &[u8], mut wanted: Vec<usize>) -> BTreeMap<usize, (String, i64)>
     places
 }
 
-/// What stands behind `#line`, or behind the `#` of a line marker.
+/// Returns the argument of `#line`, or of a line marker.
 fn marker(line: &[u8]) -> Option<&[u8]> {
     let line = line
         .trim_ascii_start()
@@ -103,7 +106,7 @@ mod tests {
         let log = "<kernel>:3:1: one\n<kernel>:6:5: error: two\n<kernel>:8:1: three\nIn file included from <kernel>:8:\n";
         let expected = "<kernel>:1:1: one\nin/a.h:2:5: error: two\n<kernel>:3:1: three\nIn file included from <kernel>:3:\n";
         assert_eq!(placed(text, log), expected);
-        // What is no line of it, or no number, stays.
+        // A number that is no line of the text, and a place without a number, stay unchanged.
         let strange = "<kernel>:99:1: x\n<kernel>: y <kernel>:";
         assert_eq!(placed(text, strange), strange);
         assert_eq!(placed(b"", ""), "");

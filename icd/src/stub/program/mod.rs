@@ -1,13 +1,13 @@
-//! A program: where it came from, its builds, and the kernels that they gave; a compound stub.
+//! A program: its origin, its builds, and their kernels; a compound stub.
 //!
-//! Status, logs, options, binary types and kernel signatures come with the answers to a build and are
-//! held here, so that queries cost no traffic; only binaries are asked of the nodes. In a context of
-//! several sites a program from source comes to be on a site when it is first built there; one from
-//! binaries, built-in kernels or a link is on the sites of its devices from the start. Specification:
-//! "Program Objects".
+//! The answers to a build bring status, logs, options, binary types and kernel signatures. They are stored
+//! here, so queries cost no traffic; only binaries are fetched from the nodes. In a context of several
+//! sites, a program from source is created on a site with its first build there. A program from binaries,
+//! built-in kernels or a link exists on its devices' sites from the start. Specification: "Program
+//! Objects".
 //!
-//! Invariant: at most one build of a program runs at a time, and none starts while it has kernels; the
-//! lock is never held while a node is waited for.
+//! Invariant: at most one build of a program runs at a time, and none starts while the program has kernels.
+//! No thread holds the lock while it waits for a node.
 
 mod binaries;
 pub mod binary;
@@ -44,18 +44,18 @@ use super::remote::Remotes;
 use super::{Binding, Context, Device, Site};
 use crate::error::{ClResult, Status, fail, require};
 
-/// See the module.
+/// A program object; see the module.
 pub struct Program {
     pub(crate) binding: Binding,
     remotes: Remotes,
     context: Arc<Context>,
     devices: Vec<Arc<Device>>,
     origin: Origin,
-    state: Mutex<State>,
+    state: Mutex<ProgramState>,
     release_callbacks: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
 }
 
-/// Where a program came from.
+/// The origin of a program.
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// `clCreateProgramWithSource`: the joined text.
@@ -70,7 +70,7 @@ pub enum Origin {
     Link,
 }
 
-/// How the last build went on one device.
+/// The result of the last build for one device.
 #[derive(Clone, Debug)]
 pub struct Build {
     /// `CL_PROGRAM_BUILD_STATUS`.
@@ -81,7 +81,7 @@ pub struct Build {
     pub log: Arc<str>,
     /// `CL_PROGRAM_BINARY_TYPE`.
     pub binary_type: u32,
-    /// `CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE`, bytes.
+    /// `CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE`, in bytes.
     pub global_variable_size: u64,
 }
 
@@ -103,25 +103,25 @@ impl Build {
     }
 }
 
-/// What the options of a program's builds said that matters later.
+/// Effects of build options that matter after the build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Traits {
-    // Argument info may be shown.
+    // Whether the application may see argument info.
     arg_info: bool,
-    // Launches may have smaller groups at the edges.
+    // Whether launches may have smaller groups at the edges.
     non_uniform: bool,
 }
 
-struct State {
+struct ProgramState {
     // By position in `devices`.
     builds: Vec<Build>,
     running: bool,
     kernels: usize,
-    // As each site told them, by its index; and what they are together.
+    // Signatures as each site reported them, by the site's index; and all of them merged.
     told: Vec<Vec<Arc<Signature>>>,
     signatures: Vec<Arc<Signature>>,
     traits: Traits,
-    binary_sizes: Option<Vec<u64>>,
+    binary_sizes: Option<binaries::BinarySizes>,
     // Specialisation constants set so far, by id.
     constants: BTreeMap<u32, Bytes>,
 }
@@ -149,7 +149,7 @@ impl Program {
             devices,
             origin,
             release_callbacks: Mutex::default(),
-            state: Mutex::new(State {
+            state: Mutex::new(ProgramState {
                 builds,
                 running: false,
                 kernels: 0,
@@ -162,12 +162,12 @@ impl Program {
         }
     }
 
-    /// Its id on a site, if it is there.
+    /// Returns the program's id on a site, if the program exists there.
     pub(super) fn known_on(&self, site: &Site) -> Option<ProgramId> {
         self.remotes.known(site).map(ProgramId)
     }
 
-    // Its id on a site, where a program from source is made now if it is not there yet.
+    // Returns the program's id on a site. Creates a program from source there if necessary.
     fn on(&self, site: &Site) -> Result<ProgramId, WireError> {
         let id = self.remotes.on(site, |id| match &self.origin {
             Origin::Source(text) => {
@@ -176,47 +176,48 @@ impl Program {
             }
             _ => Err(WireError::Refused {
                 address: site.devices()[0].node().address().to_owned(),
-                reason: "the program was not made there".to_owned(),
+                reason: "the program was not created on this node".to_owned(),
             }),
         });
         id.map(ProgramId)
     }
 
-    // Those of the context's sites that have some of the devices.
+    // The sites of the context that have some of `devices`.
     fn sites_of(&self, devices: &[Arc<Device>]) -> Vec<Arc<Site>> {
         let sites = self.context.sites().iter();
         let concerned = sites.filter(|site| devices.iter().any(|device| site.has(device)));
         concerned.cloned().collect()
     }
 
-    /// Its context.
+    /// Returns the program's context.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// `clSetProgramReleaseCallback`: runs once when the program is gone, the last registered first.
+    /// `clSetProgramReleaseCallback`: registers a callback that runs once, after the program is destroyed.
+    /// Callbacks run in reverse order of registration.
     pub fn on_released(&self, callback: Box<dyn FnOnce() + Send>) {
         self.release_callbacks.lock().push(callback);
     }
 
-    /// `CL_PROGRAM_DEVICES`.
+    /// Returns `CL_PROGRAM_DEVICES`.
     #[must_use]
     pub fn devices(&self) -> &[Arc<Device>] {
         &self.devices
     }
 
-    /// Where it came from.
+    /// Returns the program's origin.
     #[must_use]
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// `clSetProgramSpecializationConstant`: from the next build on.
+    /// `clSetProgramSpecializationConstant`: sets a constant for the next build and later ones.
     ///
     /// # Errors
-    /// `CL_INVALID_PROGRAM` when it was not made from an intermediate language, `CL_INVALID_SPEC_ID`,
-    /// `CL_INVALID_VALUE` for a value of another size.
+    /// `CL_INVALID_PROGRAM` when the program was not made from an intermediate language,
+    /// `CL_INVALID_SPEC_ID` for an unknown constant, `CL_INVALID_VALUE` for a value of another size.
     pub fn set_constant(&self, id: u32, value: &[u8]) -> ClResult {
         let Origin::Il(module) = &self.origin else {
             return fail(CL_INVALID_PROGRAM);
@@ -238,9 +239,9 @@ impl Program {
         wire.collect()
     }
 
-    /// The last build for a device of the context. "If a program binary has not been built for a sub-device, the
-    /// program binary associated with the parent device will be used." None for a device that neither is among
-    /// [`Program::devices`] nor has its parent there.
+    /// Returns the last build for a device of the context. "If a program binary has not been built for a
+    /// sub-device, the program binary associated with the parent device will be used." `None` if neither
+    /// the device nor a parent is in [`Program::devices`].
     #[must_use]
     pub fn build_of(&self, device: &Device) -> Option<Build> {
         let mut all = self.context.devices().iter();
@@ -259,14 +260,14 @@ impl Program {
         first.cloned()
     }
 
-    // The build that was made for the device itself, of these.
+    // The entry of `builds` for the device itself, not its parents.
     fn own_build<'a>(&self, builds: &'a [Build], device: &Device) -> Option<&'a Build> {
         let mut all = self.devices.iter();
         let at = all.position(|own| std::ptr::eq(&**own, device))?;
         builds.get(at)
     }
 
-    // The function with the context's sub-devices that use the build of their parents.
+    // Extends a signature by the context's sub-devices that use their parents' builds.
     fn with_parts(&self, of: Arc<Signature>, builds: &[Build]) -> Arc<Signature> {
         let parts = self.context.devices().iter().filter_map(|part| {
             let own = self.own_build(builds, part);
@@ -286,15 +287,15 @@ impl Program {
         Arc::new(all)
     }
 
-    // Where the site's device of this index is among its devices.
+    // The position in `devices` of a site's device.
     fn position_on(&self, site: &Site, index: DeviceIndex) -> Option<usize> {
         self.devices
             .iter()
             .position(|own| own.index() == index && site.has(own))
     }
 
-    // The state, if there is an executable for at least one device.
-    fn executable(&self) -> ClResult<MutexGuard<'_, State>> {
+    // Locks the state, if there is an executable for at least one device.
+    fn executable(&self) -> ClResult<MutexGuard<'_, ProgramState>> {
         let state = self.state.lock();
         let built = match self.origin {
             Origin::BuiltInKernels => true,
@@ -304,41 +305,41 @@ impl Program {
         Ok(state)
     }
 
-    /// The names of its kernels.
+    /// Returns the names of the program's kernels.
     ///
     /// # Errors
-    /// `CL_INVALID_PROGRAM_EXECUTABLE` before a build.
+    /// `CL_INVALID_PROGRAM_EXECUTABLE` before a successful build.
     pub fn kernel_names(&self) -> ClResult<Vec<String>> {
         let state = self.executable()?;
         Ok(state.signatures.iter().map(|of| of.name.clone()).collect())
     }
 
-    /// The names of the kernels that `clCreateKernelsInProgram` makes: without those about which the
-    /// devices disagree.
+    /// Returns the names of the kernels that `clCreateKernelsInProgram` creates: those that the devices
+    /// agree about.
     ///
     /// # Errors
-    /// As [`Program::kernel_names`].
+    /// Those of [`Program::kernel_names`].
     pub fn creatable_kernels(&self) -> ClResult<Vec<String>> {
         let state = self.executable()?;
         let creatable = state.signatures.iter().filter(|of| !of.conflicting);
         Ok(creatable.map(|of| of.name.clone()).collect())
     }
 
-    // A kernel is about to be made of a function: until `detach` no build may start. Tells also
-    // whether its launches may have smaller groups at the edges.
+    // Counts a kernel that is about to be made; no build may start until `detach`. Also returns whether
+    // launches may have smaller groups at the edges.
     pub(super) fn attach(&self, name: &str) -> ClResult<(Arc<Signature>, bool)> {
         let mut state = self.executable()?;
         let found = state.signatures.iter().find(|of| of.name == name).cloned();
         let signature = found.ok_or(Status(CL_INVALID_KERNEL_NAME))?;
         require(!signature.conflicting, CL_INVALID_KERNEL_DEFINITION)?;
-        // A worker would take it for nonsense.
+        // A worker rejects longer names and more arguments.
         let fits = name.len() <= MAX_NAME && signature.args.len() <= MAX_ARGUMENTS;
         require(fits, CL_OUT_OF_HOST_MEMORY)?;
         state.kernels += 1;
         Ok((signature, state.traits.non_uniform))
     }
 
-    // One more kernel of a function that has one (clCloneKernel).
+    // Counts one more kernel of the same function (`clCloneKernel`).
     pub(super) fn attach_another(&self) {
         self.state.lock().kernels += 1;
     }
@@ -348,9 +349,9 @@ impl Program {
     }
 }
 
-impl State {
-    // What a site now tells of kernels replaces what it told before, but for devices that were not
-    // built for this time. Seen after `unite`.
+impl ProgramState {
+    // Replaces what a site has reported about kernels, except for devices that were not built for this
+    // time. Takes effect with `unite`.
     fn learn(&mut self, site: &Site, kernels: Vec<Signature>, rebuilt: impl Fn(&Device) -> bool) {
         let told = &mut self.told[site.index()];
         let earlier = std::mem::take(told);
@@ -365,12 +366,12 @@ impl State {
     }
 }
 
-// A device, the one that it is a part of, and so on.
+// The device, its parent, and so on.
 fn with_parents(device: &Arc<Device>) -> impl Iterator<Item = &Arc<Device>> {
     std::iter::successors(Some(device), |part| part.parent())
 }
 
-// The command that makes a program on a site; answered if `request` is not 0.
+// The command that creates a program on a site. The worker answers if `request` is not 0.
 fn create(site: &Site, program: u64, from: From, request: u64) -> Kind {
     Kind::CreateProgram(CreateProgram {
         program,
@@ -387,9 +388,9 @@ fn program_answer(answer: Answer) -> ProgramAnswer {
     }
 }
 
-// What the node told of a build, over what is known here (the options).
+// Merges what the node reported about a build into what the client knows (the options).
 fn told_build(told: DeviceBuild, known: Build) -> Build {
-    // Drivers (PoCL) call the program of a failed build an executable.
+    // Some drivers (PoCL) report the program of a failed build as an executable.
     let binary_type = match told.status {
         CL_BUILD_ERROR => CL_PROGRAM_BINARY_TYPE_NONE,
         _ => told.binary_type,

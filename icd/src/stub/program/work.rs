@@ -1,6 +1,7 @@
-//! A build, read and prepared once for all sites.
+//! A build request, read and prepared once for all sites.
 //!
-//! What it is not: what the sites make of it is in [`build`](super::build). Invariant: it holds all that a site is asked with.
+//! Not here: the requests and answers themselves, which are in [`build`](super::build). Invariant: this
+//! contains everything that a request to a site needs.
 
 use std::sync::Arc;
 
@@ -11,12 +12,12 @@ use super::Program;
 use super::build::{BuildRequest, Verb};
 use crate::stub::{Device, Site};
 
-/// What a site is asked with.
+/// The data for the requests to the sites.
 pub(super) struct Work {
     pub(super) task: Task,
     pub(super) devices: Vec<Arc<Device>>,
     pub(super) options: Bytes,
-    // With the application's headers in place; empty when it has none of them.
+    // The source with the application's headers inserted; empty if none was inserted.
     pub(super) source: Bytes,
     pub(super) constants: Vec<SpecConstant>,
 }
@@ -34,7 +35,7 @@ pub(super) enum Task {
 }
 
 impl Work {
-    // Those of a site, as it calls them.
+    // The indices of a site's devices, as the site knows them.
     pub(super) fn devices_of(&self, site: &Site) -> Vec<u32> {
         let own = self.devices.iter().filter(|device| site.has(device));
         own.map(|device| device.index().0).collect()

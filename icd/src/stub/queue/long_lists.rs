@@ -1,7 +1,9 @@
-//! Lists longer than one command takes: several commands stand for the one, and its event is the last one's.
+//! Splits lists that are longer than one command may carry: several commands stand for one, and the event
+//! is the last one's.
 //!
-//! A worker takes lists of [`MAX_LIST`] entries and ends the session over a longer one; an application's may have any
-//! length. Invariant: what is sent besides has the command's own wait list and is waited for by the command.
+//! A worker accepts lists of [`MAX_LIST`] entries and ends the session over a longer one; the application
+//! may use any length. Invariant: each additional command has the wait list of the original, and the
+//! original waits for it.
 
 use std::sync::Arc;
 
@@ -13,10 +15,11 @@ use crate::error::ClResult;
 use crate::stub::{Buffer, Event, Hold, Work};
 
 impl Queue {
-    /// The submission with lists that a command takes; what else there was to do has been enqueued.
+    /// Returns the submission with lists that fit into one command. The rest has been enqueued as
+    /// additional commands.
     ///
     /// # Errors
-    /// As [`Queue::submit`].
+    /// Those of [`Queue::submit`].
     pub(super) fn shortened(self: &Arc<Self>, mut submission: Submission) -> ClResult<Submission> {
         if let Work::Migrate { buffers, flags } = &mut submission.work
             && buffers.len() > MAX_LIST
@@ -34,7 +37,8 @@ impl Queue {
                     wait: submission.wait.clone(),
                     hold: Hold::from(buffers),
                     finisher: None,
-                    // A command that is not seen cannot be waited for.
+                    // The last command waits for these parts, and nothing can wait for an unobserved
+                    // command.
                     visible: true,
                 };
                 self.submit(part, |_| Ok(()))
@@ -47,7 +51,7 @@ impl Queue {
         Ok(submission)
     }
 
-    // A wait list is waited for by markers, which are waited for in its place.
+    // Replaces a long wait list by markers, each of which waits for a part of it.
     fn fold(self: &Arc<Self>, wait: Vec<Arc<Event>>) -> ClResult<Vec<Arc<Event>>> {
         if wait.len() <= MAX_LIST {
             return Ok(wait);

@@ -1,24 +1,25 @@
-//! The order of one queue: what a command comes after, and whether the application may hold it back.
+//! The order of one queue: which commands a command follows, and whether the application may hold it back.
 //!
-//! It knows events only, and sends nothing. Invariant: what it has forgotten is done, or held back no more.
+//! This module knows only events, and sends nothing. Invariant: an event that was forgotten here is done,
+//! or no longer held back.
 
 use std::sync::{Arc, Weak};
 
 use causeway_proto::id::EventId;
 
-use super::unseen::UnseenEvents;
+use super::unobserved::UnobservedEvents;
 use crate::stub::event::{GatedBy, Life, Precedents};
 use crate::stub::recent::Recent;
 use crate::stub::{Event, Queue, Work};
 
-/// How a command stands to the others of an out-of-order queue.
+/// Where a command stands relative to the others of an out-of-order queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stub) enum Place {
-    /// It comes after barriers only.
+    /// The command follows barriers only.
     Ordinary,
-    /// It comes after everything (a marker without a wait list).
+    /// The command follows everything before it (a marker without a wait list).
     AfterAll,
-    /// Everything later comes after it; it after everything, if `after_all`.
+    /// Everything later follows the command. With `after_all`, the command follows everything before it.
     Barrier { after_all: bool },
 }
 
@@ -38,32 +39,32 @@ impl Place {
     }
 }
 
-/// How a command stands when it comes into a queue.
+/// The position of a command at the time it enters a queue.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::stub) struct Standing {
-    /// An unset user event of the application holds it back.
+    /// Whether an unset user event of the application holds the command back.
     pub(in crate::stub) is_gated: bool,
-    /// Nothing is before it that is incomplete.
+    /// Whether no incomplete command is before it.
     pub(in crate::stub) is_first: bool,
-    /// The newest of what its queue puts before it that is held back too.
+    /// The newest gated command that the queue's order puts before it.
     pub(in crate::stub) behind: Option<EventId>,
 }
 
-/// The commands of a queue that others may come after.
+/// The commands of a queue that later commands may have to follow.
 #[derive(Debug)]
 pub(super) struct Order {
-    // The last command (in order) or barrier (out of order), whatever has become of it.
+    // The last command (in order) or the last barrier (out of order), done or not.
     last: Weak<Event>,
     // Incomplete commands.
     pub(super) pending: Recent,
-    // Of an out-of-order queue: the last that comes after everything, and what came in since. To come after
-    // these is to come after everything.
+    // Out-of-order queues only: the last command that follows everything, and the commands since. A command
+    // that follows these follows everything.
     last_after_all: Weak<Event>,
     since: Recent,
-    // Those that the application may hold back, and the barriers among them.
+    // The incomplete commands that the application may hold back, and the barriers among them.
     pub(super) gated: Recent,
     gated_barriers: Recent,
-    pub(super) unseen: UnseenEvents,
+    pub(super) unobserved: UnobservedEvents,
 }
 
 impl Default for Order {
@@ -75,7 +76,7 @@ impl Default for Order {
             since: Recent::new(|event| !event.is_done()),
             gated: Recent::new(Event::is_gated),
             gated_barriers: Recent::new(Event::is_gated),
-            unseen: UnseenEvents::default(),
+            unobserved: UnobservedEvents::default(),
         }
     }
 }
@@ -85,7 +86,7 @@ impl Order {
         wait.iter().any(|event| event.is_gated()) || self.earlier_gated(in_order, place).any()
     }
 
-    // What of this queue a command at that place comes after, among what the application holds back.
+    // The gated commands of this queue that a command at `place` follows.
     pub(super) fn earlier_gated(&mut self, in_order: bool, place: Place) -> &mut Recent {
         if in_order || place.is_after_all() {
             &mut self.gated
@@ -94,7 +95,8 @@ impl Order {
         }
     }
 
-    // What a gated command notes as before it; an in-order queue's own order needs no note.
+    // The gated commands that a gated command must follow. In an in-order queue, the order itself covers
+    // the queue's own.
     pub(super) fn gated_by(
         &mut self,
         in_order: bool,
@@ -112,7 +114,7 @@ impl Order {
         gated_by.into()
     }
 
-    // Whether a command enqueued now would have nothing of the queue's order before it.
+    // Whether the queue's order puts no incomplete command before a command enqueued now.
     pub(super) fn is_first(&mut self, in_order: bool) -> bool {
         if in_order {
             !self.pending.any()
@@ -123,7 +125,8 @@ impl Order {
 
     pub(super) fn precedents(&self, in_order: bool, place: Place) -> Precedents {
         if !in_order && place.is_after_all() {
-            // Not all that is pending: where barriers follow each other, each would name all before it.
+            // Only the commands since the last such command: otherwise, in a series of barriers, each would
+            // list all before it.
             Precedents {
                 previous: self.last_after_all.clone(),
                 earlier: self.since.all_weak().collect(),
@@ -136,11 +139,11 @@ impl Order {
         }
     }
 
-    /// An event for an unseen command that is about to be sent.
+    /// Returns an event for an unobserved command that is about to be sent.
     pub(super) fn unseen_event(&mut self, queue: &Arc<Queue>, life: Life) -> Arc<Event> {
-        // Lets go of those that have ended, so that they can be used again.
+        // Drops references to events that have ended, so that the events can be reused.
         self.pending.any();
-        self.unseen.make(queue, life)
+        self.unobserved.make(queue, life)
     }
 
     pub(super) fn push(&mut self, event: &Arc<Event>, in_order: bool, gated: bool, place: Place) {

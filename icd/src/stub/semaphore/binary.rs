@@ -1,45 +1,46 @@
-//! The state of a binary semaphore: which signal the next wait comes after, and which waits came before theirs.
+//! The state of a binary semaphore: which signal the next wait follows, and which waits were enqueued
+//! before their signals.
 //!
-//! Signals and waits are commands whose ends others know, so nothing here waits or is told of an end. The
-//! specification wants them to alternate, a signal first; what it leaves undefined is made harmless: of two signals
-//! the later counts, and a wait without a signal goes with the first one that comes. Invariant: a signal lets one
-//! wait through, and while a wait is kept for want of a signal there is no signal that nobody has taken.
+//! Signals and waits are commands whose ends are known elsewhere, so nothing here waits or is notified. The
+//! specification wants them to alternate, a signal first. Undefined cases are made harmless: of two signals
+//! the later counts, and a wait without a signal takes the first one that comes. Invariant: a signal lets
+//! one wait through. While a wait is stored for lack of a signal, no unused signal exists.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-/// What must be known of a signal or wait.
+/// The queries that this module needs of a signal or wait.
 pub(super) trait Command: Clone {
-    /// It has ended well.
+    /// Whether the command has succeeded.
     fn is_complete(&self) -> bool;
-    /// It has ended otherwise.
+    /// Whether the command has failed.
     fn has_failed(&self) -> bool;
 }
 
-/// A wait that was enqueued before its signal, and what holds it back until then.
+/// A wait that was enqueued before its signal.
 #[derive(Debug)]
 pub(super) struct Waiting<C, G> {
-    /// Its command.
+    /// The command of the wait.
     pub(super) wait: C,
-    /// What it waits for.
+    /// The gate that holds the command back until a signal comes.
     pub(super) gate: G,
 }
 
-/// See the module.
+/// The state of a binary semaphore; see the module.
 #[derive(Debug)]
 pub(super) struct Binary<C, G> {
-    // Enqueued, and no wait has taken it.
+    // A signal that was enqueued and that no wait has taken.
     signal: Option<C>,
-    // Oldest first.
+    // Waits without a signal, oldest first.
     waiting: VecDeque<Waiting<C, G>>,
-    // A signal and the wait that took it, the last ones.
+    // The last signal that was taken, and the wait that took it.
     last: Option<(C, C)>,
     spent: Spent<C>,
 }
 
-/// Commands that a state has no more use for.
+/// Commands that are no longer needed.
 pub(super) type Spent<C> = SmallVec<[C; 4]>;
 
 impl<C, G> Default for Binary<C, G> {
@@ -54,26 +55,26 @@ impl<C, G> Default for Binary<C, G> {
 }
 
 impl<C: Command, G> Binary<C, G> {
-    /// The signal that a wait about to be enqueued comes after; none if there is none for it yet.
+    /// Takes the signal that a wait about to be enqueued follows; `None` if there is none yet.
     pub(super) fn take(&mut self) -> Option<C> {
         if self.signal.is_some() {
             return self.signal.take();
         }
-        // Only a wait that ends well takes the signal away.
+        // A wait that failed does not consume the signal.
         let is_left = |(signal, wait): &mut (C, C)| signal.is_complete() && wait.has_failed();
         let (signal, wait) = self.last.take_if(is_left)?;
         self.spent.push(wait);
         Some(signal)
     }
 
-    /// The wait was enqueued behind this signal.
+    /// Records that a wait was enqueued behind this signal.
     pub(super) fn taken(&mut self, signal: C, wait: C) {
         let over = self.last.replace((signal, wait));
         self.spent.extend(over.into_iter().flat_map(<[C; 2]>::from));
     }
 
-    /// The wait was not enqueued: its signal is there for the next one, unless there is a later one. The wait that it
-    /// lets through, if one was kept meanwhile.
+    /// Returns a signal whose wait could not be enqueued. The next wait gets the signal, unless there is a
+    /// later signal. If a wait was stored meanwhile, returns its gate, which the signal opens.
     pub(super) fn give_back(&mut self, signal: C) -> Option<G> {
         if self.signal.is_some() {
             self.spent.push(signal);
@@ -82,7 +83,8 @@ impl<C: Command, G> Binary<C, G> {
         self.signal(signal)
     }
 
-    /// A signal was enqueued: the wait that it lets through when it has ended, if one came before it.
+    /// Records that a signal was enqueued. If a wait came before it, returns the wait's gate, which the
+    /// signal opens.
     pub(super) fn signal(&mut self, signal: C) -> Option<G> {
         let Some(Waiting { wait, gate }) = self.waiting.pop_front() else {
             self.spent.extend(self.signal.replace(signal));
@@ -92,7 +94,8 @@ impl<C: Command, G> Binary<C, G> {
         Some(gate)
     }
 
-    /// A wait that found no signal was enqueued: kept until one comes, or let through by one that has come meanwhile.
+    /// Records a wait that found no signal. If a signal has come meanwhile, returns that signal and the
+    /// gate; otherwise stores the wait.
     pub(super) fn wait(&mut self, waiting: Waiting<C, G>) -> Option<(C, G)> {
         let Some(signal) = self.signal.take() else {
             self.waiting.push_back(waiting);
@@ -102,19 +105,19 @@ impl<C: Command, G> Binary<C, G> {
         Some((signal, waiting.gate))
     }
 
-    /// What there is no more use for, since this was asked last: it is let go of where that may take its time.
+    /// Returns commands that are no longer needed, so that the caller can drop them without a lock.
     pub(super) fn spent(&mut self) -> Spent<C> {
         std::mem::take(&mut self.spent)
     }
 
-    /// No signal will come any more: what is still held back.
+    /// Returns the gates of all stored waits, because no signal will come any more.
     pub(super) fn give_up(&mut self) -> impl Iterator<Item = G> {
         std::mem::take(&mut self.waiting)
             .into_iter()
             .map(|waiting| waiting.gate)
     }
 
-    /// Whether it is signalled now: a signal has ended well, and no wait that did has taken it.
+    /// Whether the semaphore is signalled: a signal has succeeded, and no successful wait has taken it.
     pub(super) fn is_signalled(&self) -> bool {
         let taken = |(signal, wait): &(C, C)| signal.is_complete() && !wait.is_complete();
         self.signal.as_ref().is_some_and(C::is_complete) || self.last.as_ref().is_some_and(taken)
@@ -128,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    // 1: under way, 0: complete, below: failed.
+    // 1: incomplete, 0: complete, negative: failed.
     type Fake = Rc<Cell<i32>>;
 
     impl Command for Fake {
@@ -203,7 +206,7 @@ mod tests {
         let taken = state.take().expect("the signal");
         assert_eq!(state.give_back(taken), None);
         let taken = state.take().expect("the signal again");
-        // Another wait came between, and is kept.
+        // Another wait came between, and was stored.
         let wait = command();
         let gate = "gate";
         assert!(
@@ -220,7 +223,7 @@ mod tests {
         assert!(state.is_signalled());
         assert!(is(state.take(), &signal));
         assert!(state.take().is_none(), "once");
-        // A later signal counts.
+        // The later signal counts.
         assert_eq!(state.signal(later.clone()), None);
         assert_eq!(state.give_back(signal), None);
         assert!(is(state.take(), &later));

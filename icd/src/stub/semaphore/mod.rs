@@ -1,12 +1,12 @@
-//! A semaphore (`cl_khr_semaphore`): a stub of the client's alone, over the events of the commands that signal it and
-//! wait for it.
+//! A semaphore (`cl_khr_semaphore`). It exists in the client only, and works with the events of signals and
+//! waits.
 //!
-//! A signal is a command that does nothing but end after its wait list; the next wait is another that has the
-//! signal's event in its list. So the node's driver needs no semaphores, nothing blocks, and whatever ends the
-//! signal's command otherwise, a lost node too, fails the wait. Only a wait that is enqueued before its signal, which
-//! the specification leaves undefined, has a user event in the signal's place; the callback thread sets it when the
-//! signal has ended, and it fails when the semaphore goes first. Invariant: no lock is held while a command is
-//! enqueued.
+//! A signal is a command that does nothing but end after its wait list. The next wait is another such
+//! command, with the signal's event in its wait list. So the node's driver needs no semaphores, nothing
+//! blocks, and a failed signal fails the wait, also when a node is lost. The specification leaves a wait
+//! before its signal undefined. Such a wait gets a user event, which the callback thread sets when the
+//! signal has ended. That event fails when the semaphore is destroyed first. Invariant: no lock is held
+//! while a command is enqueued.
 #![forbid(unsafe_code)]
 
 mod binary;
@@ -23,7 +23,7 @@ use self::binary::{Binary, Command, Waiting};
 use super::{Binding, Context, Device, Event, Hold, Queue, nothing};
 use crate::error::{ClResult, Status};
 
-/// See the module.
+/// A semaphore; see the module.
 #[derive(Debug)]
 pub struct Semaphore {
     pub(crate) binding: Binding,
@@ -33,7 +33,7 @@ pub struct Semaphore {
     state: Mutex<State>,
 }
 
-/// Its gates are user events.
+/// The gates are user events.
 type State = Binary<Arc<Event>, Arc<Event>>;
 
 impl Command for Arc<Event> {
@@ -47,7 +47,8 @@ impl Command for Arc<Event> {
 }
 
 impl Semaphore {
-    /// A binary semaphore, not signalled; `properties` as the application gave them, with their 0.
+    /// Makes a binary semaphore that is not signalled; `properties` are as the application gave them, with
+    /// the terminating 0.
     #[must_use]
     pub fn new(context: Arc<Context>, device: Arc<Device>, properties: Vec<u64>) -> Arc<Semaphore> {
         Arc::new(Semaphore {
@@ -59,25 +60,25 @@ impl Semaphore {
         })
     }
 
-    /// Its context.
+    /// Returns the semaphore's context.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// The device whose queues may signal it and wait for it.
+    /// Returns the device whose queues may signal the semaphore and wait for it.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// `CL_SEMAPHORE_PROPERTIES_KHR`, with its 0.
+    /// Returns `CL_SEMAPHORE_PROPERTIES_KHR`, with the terminating 0.
     #[must_use]
     pub fn properties(&self) -> &[u64] {
         &self.properties
     }
 
-    /// Whether it is signalled at this moment: `CL_SEMAPHORE_PAYLOAD_KHR`.
+    /// Whether the semaphore is signalled at this moment: `CL_SEMAPHORE_PAYLOAD_KHR`.
     #[must_use]
     pub fn is_signalled(&self) -> bool {
         self.state.lock().is_signalled()
@@ -88,7 +89,8 @@ impl Semaphore {
             let mut state = self.state.lock();
             (change(&mut state), state.spent())
         };
-        // The last references to events, and perhaps to their queues: that is said to the node.
+        // Dropped without the lock: these may be the last references to events and queues, and dropping
+        // them sends releases.
         drop(spent);
         result
     }
@@ -100,26 +102,28 @@ impl Semaphore {
         }
     }
 
-    // Waits that have no signal fail, and with them what waits for them.
+    // Fails the waits that have no signal, and so the commands that wait for them.
     fn give_up(&self, status: Status) {
         let gates: Vec<Arc<Event>> = self.change(|state| state.give_up().collect());
         for gate in gates {
-            // Nobody else sets it: `open_with` is given none of these.
+            // Nothing else sets these gates: `open_with` gets only gates that `signal` or `wait` has
+            // returned.
             let _ = gate.set_user_status(status.0);
         }
     }
 }
 
-/// Enqueues a command that signals the semaphores, no two the same, of the queue's context and device.
+/// Enqueues a command that signals `semaphores`. They must be distinct, and belong to the queue's context
+/// and device.
 ///
 /// # Errors
-/// As [`Queue::submit`].
+/// Those of [`Queue::submit`].
 pub fn signal(
     queue: &Arc<Queue>,
     semaphores: &[Arc<Semaphore>],
     wait: Vec<Arc<Event>>,
 ) -> ClResult<Arc<Event>> {
-    // Whoever waits for it sees its end, whether the application has its event or not.
+    // Visible, because waits observe the signal's end even if the application has no event of it.
     let command = CL_COMMAND_SEMAPHORE_SIGNAL_KHR;
     let signalled = nothing(queue, command, wait, Hold::new(), None, true);
     match &signalled {
@@ -128,7 +132,7 @@ pub fn signal(
                 semaphore.signalled_by(signal);
             }
         }
-        // Its device is gone, and no other has it.
+        // The semaphores' device is lost, so no other signal can come.
         Err(status) if *status == Status::DEVICE_NOT_AVAILABLE => {
             for semaphore in semaphores {
                 semaphore.give_up(*status);
@@ -139,10 +143,11 @@ pub fn signal(
     signalled
 }
 
-/// Enqueues a command that waits for the semaphores, no two the same, of the queue's context and device.
+/// Enqueues a command that waits for `semaphores`. They must be distinct, and belong to the queue's context
+/// and device.
 ///
 /// # Errors
-/// As [`Queue::submit`].
+/// Those of [`Queue::submit`].
 pub fn wait_for(
     queue: &Arc<Queue>,
     semaphores: &[Arc<Semaphore>],
@@ -156,10 +161,10 @@ pub fn wait_for(
     enqueued
 }
 
-/// What a wait has of one semaphore.
+/// The event that a wait has taken from one semaphore.
 enum Awaited {
     Signal(Arc<Event>),
-    // There was none.
+    // There was no signal, so the wait gets a gate.
     Gate(Arc<Event>),
 }
 
@@ -174,7 +179,7 @@ fn enqueue_wait(
         let (on, awaited) = match signal {
             Some(signal) => (signal.clone(), Awaited::Signal(signal)),
             None => {
-                // No signal could come to open it.
+                // With a lost session no signal could ever open a gate.
                 if let Some(lost) = queue.site().session().is_lost() {
                     return Err(lost.into());
                 }
@@ -187,12 +192,12 @@ fn enqueue_wait(
     }
     let command = CL_COMMAND_SEMAPHORE_WAIT_KHR;
     let wait = std::mem::take(wait);
-    // As with signals: whether they have been taken is asked of its event.
+    // Visible, as for signals: the semaphore's state depends on the end of this wait.
     nothing(queue, command, wait, Hold::new(), None, true)
 }
 
 impl Semaphore {
-    // The wait was enqueued, or not.
+    // Updates the semaphore after a wait was enqueued, or failed to be enqueued.
     fn waited(&self, awaited: Awaited, wait: Option<&Arc<Event>>) {
         let let_through = self.change(|state| match (awaited, wait.cloned()) {
             (Awaited::Signal(signal), Some(wait)) => {
@@ -212,10 +217,10 @@ impl Semaphore {
     }
 }
 
-// The gate ends as the signal does.
+// Ends the gate with the status of the signal.
 fn open_with(signal: &Arc<Event>, gate: Arc<Event>) {
     let set = move |_: &Arc<Event>, status: i32| {
-        // Nobody else sets it.
+        // Nothing else sets this gate, so this cannot fail.
         let _ = gate.set_user_status(status);
     };
     signal.on_status(CL_COMPLETE, Box::new(set));

@@ -1,9 +1,9 @@
-//! `clEnqueueSVMMigrateMem` to the host: the program finds what kernels wrote without a map.
+//! `clEnqueueSVMMigrateMem` to the host: makes what kernels wrote visible to the program without a map.
 //!
-//! The specification promises that for maps only; but where a driver's allocations are in the host's memory anyway,
-//! programs have come to read after a migration alone. So a migration to the host also reads, into memory of its own;
-//! and what has come is put in place unless the program may be writing there ([`Fill`]). Invariant: the migration's event
-//! ends after that.
+//! The specification requires this for maps only. But some drivers keep allocations in host memory anyway,
+//! so programs read after a migration alone. So a migration to the host also reads the bytes into a
+//! separate buffer. Then the bytes are copied into place, except where the program may be writing
+//! ([`Fill`]). Invariant: the migration's event ends after that.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::stub::{Buffer, Event, Hold, Queue, Submission, Work};
 /// Enqueues the migration of these ranges of allocations.
 ///
 /// # Errors
-/// As [`Queue::submit`].
+/// Those of [`Queue::submit`].
 pub fn migrate(
     queue: &Arc<Queue>,
     ranges: &[(Arc<Buffer>, Region)],
@@ -46,7 +46,7 @@ pub fn migrate(
     let whole = ranges
         .iter()
         .all(|(buffer, region)| region.packed_length() == buffer.size());
-    // Nodes migrate whole allocations, of which the rest is wanted still.
+    // Nodes migrate whole allocations, so the flag would also discard bytes outside of the range.
     let flags = if whole {
         flags
     } else {
@@ -64,7 +64,7 @@ pub fn migrate(
     queue.submit(submission, |_| Ok(()))
 }
 
-/// Enqueues a read of a range into its place.
+/// Enqueues a read of a range that ends with copying the bytes into place.
 fn fill(
     queue: &Arc<Queue>,
     buffer: &Arc<Buffer>,
@@ -100,7 +100,7 @@ fn fill(
     })
 }
 
-/// Puts what came into `staged`, or else in the completion, into its place.
+/// Returns the finisher that copies the bytes into place, from `staged` or else from the completion.
 fn landing(fill: Fill, staged: Option<Shadow>) -> Finisher {
     Box::new(move |status, contents| {
         if status.is_error() {

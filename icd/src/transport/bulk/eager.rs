@@ -1,7 +1,7 @@
-//! The standing credit of a session: what may be sent before the worker asks for it.
+//! The standing credit of a session: bytes that may be sent before the worker asks for them.
 //!
-//! Pure. Invariant: grants under way never exceed [`EAGER_BYTES`] together, which the worker always has
-//! room for.
+//! Pure. Invariant: outstanding grants never exceed [`EAGER_BYTES`] together, for which the worker always
+//! has room.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_proto::limits::{BULK_CHUNK, EAGER_BYTES};
 
-/// What is left of it.
+/// The part of the standing credit that is not granted.
 #[derive(Debug)]
 pub(super) struct StandingCredit(Arc<AtomicU64>);
 
@@ -19,7 +19,7 @@ impl Default for StandingCredit {
     }
 }
 
-/// A part of a session's standing credit, for one write; free again when dropped.
+/// A part of a session's standing credit, for one write. It becomes free again on drop.
 #[derive(Debug)]
 pub struct EagerGrant {
     left: Arc<AtomicU64>,
@@ -27,7 +27,8 @@ pub struct EagerGrant {
 }
 
 impl StandingCredit {
-    /// A grant for a write of so many bytes; none when it is no single chunk, or too much is under way.
+    /// Returns a grant for a write of `bytes` bytes. `None` if the write is larger than a chunk, or if
+    /// too many bytes are outstanding.
     pub(super) fn take(&self, bytes: u64) -> Option<EagerGrant> {
         if bytes > BULK_CHUNK as u64 {
             return None;

@@ -1,4 +1,4 @@
-//! A bulk connection: its threads, and sending on it from others.
+//! A bulk connection: its two threads, and sending on it from other threads.
 //!
 //! Invariant: header and bytes of an item are written together, under the lane's lock.
 
@@ -24,9 +24,9 @@ use crate::transport::socket::plain;
 use crate::transport::thread;
 use crate::transport::wait::Change;
 
-/// For each lane's connection and proof.
+/// Time limit for each lane's connection and handshake.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
-/// Piece in which unwanted bytes are thrown away.
+/// Buffer size for discarding unwanted bytes.
 const THROW_AWAY: usize = 64 << 10;
 
 /// A bulk connection.
@@ -35,11 +35,11 @@ pub(super) struct Lane {
     writing: Mutex<Writing>,
 }
 
-/// Whose turn it is to write has this.
+/// State of the thread that is currently writing.
 struct Writing {
     scratch: Scratch,
     pace: Pace,
-    // None where nothing is compressed.
+    // `None` if nothing is compressed.
     packer: Option<Packer>,
 }
 
@@ -48,18 +48,19 @@ impl Lane {
         &self.stream
     }
 
-    /// Whether somebody writes just now.
+    /// Whether a thread is writing right now.
     pub(super) fn is_busy(&self) -> bool {
         self.writing.is_locked()
     }
 
-    /// Sends a chunk on a thread that is not the lane's. A failure is the session's. What the end brings
-    /// about is done as on a lane's thread: it must not wait for room on a connection.
+    /// Sends a chunk on a thread that is not the lane's. An error fails the session. The results are
+    /// reported as on a lane's thread, where code must not wait for room on a connection.
     pub(super) fn send_now(&self, core: &Core, chunk: Chunk) {
         let _guard = core.guard();
         let mut writing = self.writing.lock();
         let sent = send(core, &self.stream, chunk, &mut writing);
         drop(writing);
+        // The lane is unlocked here, because callbacks must not run under a transport lock.
         match sent {
             Ok((event, outcome)) => thread::as_ours(|| conclude(core, event, outcome)),
             Err(error) => thread::as_ours(|| core.fail(plain(&error))),
@@ -67,8 +68,9 @@ impl Lane {
     }
 }
 
-/// Opens the session's lanes, on a thread of its own. The first must open; others that the node does
-/// not want, or for which there are no threads, are done without. `ahead`: no transfer waits for them yet, and until one does they are no loss.
+/// Opens the session's lanes on a separate thread. The first lane must open. The session does without
+/// further lanes that the node refuses. With `ahead`, no transfer needs the lanes yet, and a failure is
+/// no error until one does.
 pub(super) fn open_all(core: &Arc<Core>, ahead: bool) {
     let opener = Arc::clone(core);
     let started = thread::spawn("cw-bulk-open", Stack::Small, move || {
@@ -78,14 +80,16 @@ pub(super) fn open_all(core: &Arc<Core>, ahead: bool) {
     });
     if let Err(error) = started {
         if ahead {
-            tracing::debug!(%error, "no thread for bulk connections ahead of need");
+            tracing::debug!(%error, "cannot start a thread for bulk connections ahead of need");
             if core.bulk.spare_lane(0) {
                 return;
             }
-            // A transfer has come meanwhile: once more.
+            // A transfer has started meanwhile, so try again.
             return open_all(core, false);
         }
-        core.fail(format!("no thread for bulk connections: {error}"));
+        core.fail(format!(
+            "the client cannot start a thread for bulk connections: {error}"
+        ));
     }
 }
 
@@ -99,21 +103,23 @@ fn open_tcp(core: &Arc<Core>, mut ahead: bool) {
                 return;
             }
             Err(error) if std::mem::take(&mut ahead) => {
-                tracing::debug!(lane, %error, "no bulk connection ahead of need");
+                tracing::debug!(lane, %error, "cannot open a bulk connection ahead of need");
                 if core.bulk.spare_lane(lane) {
                     return;
                 }
-                // A transfer has come meanwhile: once more.
+                // A transfer has started meanwhile, so the loop tries again.
             }
-            Err(error) => return core.fail(format!("no bulk connection: {error}")),
+            Err(error) => {
+                return core.fail(format!("the client cannot open a bulk connection: {error}"));
+            }
         }
     }
 }
 
-// Opens lanes through shared memory, as many as there are processors to copy at both ends. False if there
-// is none; why, nobody needs to know but who looks for it.
+// Opens lanes through shared memory, at most one for every two processors, since both ends need one to
+// copy. Returns false if there is none; the reason appears only in the debug log.
 fn open_shared(core: &Arc<Core>) -> bool {
-    if !core.bulk.door.shares_memory() {
+    if !core.bulk.dialer.shares_memory() {
         return false;
     }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -121,13 +127,13 @@ fn open_shared(core: &Arc<Core>) -> bool {
     for lane in 0..lanes {
         let opened = Crew::start(core).and_then(|crew| {
             let deadline = Instant::now() + OPEN_LIMIT;
-            let shared = core.bulk.door.open_shared(lane as u8, deadline)?;
+            let shared = core.bulk.dialer.open_shared(lane as u8, deadline)?;
             Ok((crew, shared))
         });
         match opened {
             Ok((crew, shared)) => crew.take(core, Stream::Shared(shared)),
             Err(error) => {
-                tracing::debug!(lane, %error, "no memory is shared");
+                tracing::debug!(lane, %error, "cannot open a bulk lane through shared memory");
                 return lane > 0;
             }
         }
@@ -139,13 +145,13 @@ fn open_shared(core: &Arc<Core>) -> bool {
 fn open(core: &Arc<Core>, lane: u8) -> Result<(), WireError> {
     let crew = Crew::start(core)?;
     let deadline = Instant::now() + OPEN_LIMIT;
-    let line = core.bulk.door.open(Purpose::Bulk, lane, deadline)?;
+    let line = core.bulk.dialer.open(Purpose::Bulk, lane, deadline)?;
     crew.take(core, line.into());
     Ok(())
 }
 
-// The threads of a lane. They are there before it, and end if it does not come: once it is open the worker
-// sends on it, and what that has sent is lost if nobody reads here.
+// The threads of a lane. They start before the lane is opened, and end if it does not open. Once a lane
+// is open the worker sends on it, so a thread must be there to read.
 struct Crew {
     reader: Sender<Arc<Lane>>,
     writer: Sender<Arc<Lane>>,
@@ -154,8 +160,8 @@ struct Crew {
 impl Crew {
     fn start(core: &Arc<Core>) -> Result<Crew, WireError> {
         let no_thread = |error: io::Error| WireError::Refused {
-            address: core.bulk.door.address.clone(),
-            reason: format!("this system starts no more threads: {error}"),
+            address: core.bulk.dialer.address.clone(),
+            reason: format!("the client cannot start another thread: {error}"),
         };
         let reader = hire(core, "cw-bulk-in", |core, lane| {
             let reason = read(core, lane.stream());
@@ -172,7 +178,7 @@ impl Crew {
         })
     }
 
-    // The lane is there.
+    // Gives the opened lane to the threads.
     fn take(self, core: &Core, stream: Stream) {
         let writing = Mutex::new(Writing {
             scratch: Scratch::default(),
@@ -183,19 +189,20 @@ impl Crew {
         {
             let mut state = core.bulk.state.lock();
             if state.table.is_closed() {
+                // The session ended while the lane was being opened. Its shutdown did not find the lane.
                 lane.stream().shut_down();
                 return;
             }
             state.lanes.push(Arc::clone(&lane));
         }
         for thread in [self.reader, self.writer] {
-            // It waits for this.
+            // The thread is waiting for the lane, so the send succeeds.
             let _ = thread.send(Arc::clone(&lane));
         }
     }
 }
 
-// A thread that does `work` with the lane that it is given.
+// Starts a thread that runs `work` with the lane that it receives.
 fn hire(
     core: &Arc<Core>,
     name: &str,
@@ -214,7 +221,7 @@ fn hire(
 
 // ---- reading -------------------------------------------------------------------
 
-// Returns why it ended.
+// Runs the reading thread. Returns why the connection ended.
 fn read(core: &Arc<Core>, mut stream: &Stream) -> String {
     let mut scratch = Scratch::default();
     let mut unpacker = Unpacker::default();
@@ -224,7 +231,7 @@ fn read(core: &Arc<Core>, mut stream: &Stream) -> String {
             return format!("a bulk connection ended: {}", plain(&error));
         }
         let handled = match Header::decode_packed(&bytes) {
-            Err(error) => return format!("the node sent nonsense: {error}"),
+            Err(error) => return format!("the node sent invalid data: {error}"),
             Ok((header, None)) => handle(core, stream, header, &mut scratch),
             Ok((header, Some(packed))) => unpacker
                 .receive(stream, packed, header.length)
@@ -248,6 +255,7 @@ fn handle(
         offset,
         length,
     } = header;
+    // A relayed transfer belongs to another session too, and is not in the table.
     let relayed = core.bulk.relay_of(transfer);
     if let Some(end) = relayed {
         return relay::handle(core, stream, end, header);
@@ -269,13 +277,13 @@ fn handle(
             Ok(())
         }
         Kind::Offer => {
-            // Of a transfer that is over: whoever offers it still shall not wait.
-            core.bulk.say(core, relay::gone(transfer));
+            // The transfer is over here. A worker that still offers it must not wait for credit.
+            core.bulk.send_header(core, relay::gone(transfer));
             Ok(())
         }
         Kind::Event | Kind::Eager | Kind::Pace | Kind::Compress => Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            "the node spoke as to a node",
+            "the node sent a message that only nodes may get",
         )),
     }
 }
@@ -299,6 +307,7 @@ fn handle_data(
             core.bulk.gauge.begin(Direction::In, Instant::now());
             let received = target.receive(stream, offset, length, scratch);
             core.bulk.gauge.end(Direction::In, Instant::now(), length);
+            // The lane has left the memory even if receiving failed. The session's end waits for that.
             let outcome = core.bulk.leave(|table| table.data_done(transfer));
             received?;
             conclude(core, transfer, outcome);
@@ -307,7 +316,9 @@ fn handle_data(
         Destination::Nowhere => throw_away(stream, length),
         Destination::Impossible => Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("bytes {offset}+{length} are no part of {transfer:?}"),
+            format!(
+                "the node sent bytes {offset}+{length}, which are outside of {transfer:?} or came twice"
+            ),
         )),
     }
 }
@@ -334,7 +345,7 @@ fn write(core: &Core, lane: &Lane) -> io::Result<()> {
     while let Some(item) = core.bulk.wait_for_item() {
         let mut writing = lane.writing.lock();
         match item {
-            Item::Word(word) => stream.write_all(&word.encode())?,
+            Item::Header(word) => stream.write_all(&word.encode())?,
             Item::Own(chunk) => {
                 let sent = send(core, stream, chunk, &mut writing);
                 drop(writing);
@@ -354,7 +365,7 @@ fn write(core: &Core, lane: &Lane) -> io::Result<()> {
     Ok(())
 }
 
-// How the worker is to send on this lane.
+// Tells the worker how to send on this lane.
 fn say_wishes(core: &Core, lane: &Lane) -> io::Result<()> {
     let writing = lane.writing.lock();
     let mut stream = lane.stream();
@@ -367,7 +378,7 @@ fn say_wishes(core: &Core, lane: &Lane) -> io::Result<()> {
     Ok(())
 }
 
-// Gives back whose bytes they were, and what their end has brought about.
+// Sends a chunk. Returns its event, and the consequences of the chunk's end.
 fn send(
     core: &Core,
     stream: &Stream,
@@ -404,6 +415,7 @@ fn send(
         None => source.send(stream, &header.encode(), offset, length, scratch),
     };
     core.bulk.gauge.end(Direction::Out, Instant::now(), length);
+    // As in `handle_data`: the lane has left the memory even if sending failed.
     let outcome = core.bulk.leave(|table| table.chunk_sent(event));
     sent.map(|()| (event, outcome))
 }
@@ -415,7 +427,7 @@ impl Writing {
 }
 
 impl Bulk {
-    // What is set for the node is shared among its lanes, of which each is as busy as the others.
+    // The node's limit is divided among its lanes, which are all equally busy.
     fn most_of_a_lane(&self) -> Option<u64> {
         let lanes = u64::from(self.lane_count);
         self.most.map(|most| (most / lanes).max(1))
@@ -425,14 +437,15 @@ impl Bulk {
         self.compression == Compression::Lz4 && !stream.is_shared()
     }
 
-    // The pace that a lane over this stream has. Inside the machine there is no link.
+    // The pacing of a lane over this stream. A connection inside the machine crosses no network and is
+    // not paced, except by the configured limit.
     fn pace(&self, stream: &Stream) -> Pace {
         let mut pace = Pace::new(stream.socket().is_some_and(|socket| !stays_inside(socket)));
         pace.set_most(self.most_of_a_lane());
         pace
     }
 
-    // The next thing to send; None when the session is over.
+    // Waits for the next item to send. Returns `None` when the session is over.
     fn wait_for_item(&self) -> Option<Item> {
         let mut state = self.state.lock();
         loop {
@@ -456,7 +469,7 @@ impl Bulk {
     }
 }
 
-// Tells the upper half; under no lock.
+// Reports the outcome to the session's objects. The caller must hold no lock.
 fn conclude(core: &Core, event: EventId, outcome: Outcome) {
     if let Some(keep) = outcome.uploaded {
         drop(keep);

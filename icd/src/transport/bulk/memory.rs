@@ -1,8 +1,8 @@
-//! The application's memory, as bulk connections touch it: raw pointers into system calls.
+//! The application's memory as bulk connections access it: raw pointers that are passed to system calls.
 //!
-//! Nothing here makes a Rust reference to those bytes: another thread of the application may look at
-//! them (it should not, but may), and a reference would promise that none does. Long rows go between
-//! socket, or shared ring, and memory straight; rows too short for that are gathered in a buffer.
+//! Nothing here makes a Rust reference to those bytes. Another thread of the application may access them
+//! (it should not, but may), and a reference would promise that none does. Long rows are transferred
+//! directly between memory and socket or shared ring. Shorter rows are collected in a buffer.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -13,47 +13,48 @@ use causeway_proto::region::{Region, Segment};
 
 use super::rows::Rows;
 
-/// Shorter rows are copied through a buffer: below this, describing a row to the kernel costs more.
+/// Rows shorter than this are copied through a buffer, because describing a row to the kernel would cost
+/// more.
 const SHORT_ROW: u64 = 2048;
-/// Regions of so many bytes are not kept in the processor's caches: the program, which looks at them next, would
-/// find few of them there.
+/// Regions of at least this size bypass the processor's caches. By the time the program reads them, few
+/// of their bytes would still be cached.
 const MANY: u64 = 32 << 20;
-/// Pieces in one system call; the system takes 1024.
+/// Maximum number of pieces in one system call; Linux allows 1024.
 const PIECES: usize = 512;
 
-/// Bytes in the application's memory: a base address and the region counted from it.
+/// Bytes in the application's memory: a base address, and a region relative to it.
 ///
-/// Bytes travel in the region's packed order.
+/// Bytes are transferred in the region's packed order.
 #[derive(Debug)]
 pub struct HostRegion {
     base: *mut u8,
     region: Region,
-    // Where the region's bytes lie, if they have gaps between them that it does not count.
+    // The position of the rows in memory, if there are gaps between them that the region does not count.
     rows: Option<Rows>,
 }
 
-// SAFETY: the maker of a HostRegion promises that any thread may touch these bytes until the transfer
-// has ended (see `HostRegion::new`); the pointer has no other tie to its thread.
+// SAFETY: the creator of a HostRegion promises that any thread may access these bytes until the transfer
+// has ended (see `HostRegion::new`). Nothing else ties the pointer to its thread.
 unsafe impl Send for HostRegion {}
 // SAFETY: as above; shared access hands out no references, only system calls and raw copies.
 unsafe impl Sync for HostRegion {}
 
-/// Reused by one lane for all its chunks.
+/// Buffers that one lane reuses for all its chunks.
 #[derive(Default)]
 pub(in crate::transport) struct Scratch {
     gathered: Vec<u8>,
     pieces: Vec<libc::iovec>,
 }
 
-// SAFETY: `pieces` is empty but during a call; the pointers in it never outlive that.
+// SAFETY: `pieces` is empty except during a call, so no pointer in it moves to another thread.
 unsafe impl Send for Scratch {}
 
 impl HostRegion {
     /// The bytes of `region`, whose offset 0 is at `base`.
     ///
     /// # Safety
-    /// From the call that takes it until the event's `completed` (or the session's `lost`) every byte
-    /// of the region must stay readable (upload) or writable (download) from any thread.
+    /// Every byte of the region must stay readable (upload) or writable (download) from any thread. This
+    /// holds from the call that takes the region to the event's `completed`, or the session's `lost`.
     #[must_use]
     pub unsafe fn new(base: *mut u8, region: Region) -> HostRegion {
         HostRegion {
@@ -63,10 +64,11 @@ impl HostRegion {
         }
     }
 
-    /// The bytes of `region`, which counts without the gaps between `rows`; the first row begins at `base`.
+    /// The bytes of `region`, whose offsets do not count the gaps between `rows`. The first row begins at
+    /// `base`.
     ///
     /// # Safety
-    /// As [`HostRegion::new`], of the bytes in the rows.
+    /// As [`HostRegion::new`], for the bytes in the rows.
     #[must_use]
     pub unsafe fn in_rows(base: *mut u8, region: Region, rows: Rows) -> HostRegion {
         HostRegion {
@@ -76,13 +78,13 @@ impl HostRegion {
         }
     }
 
-    /// Whether it is one run of bytes.
+    /// Whether the bytes are contiguous.
     #[must_use]
     pub fn is_linear(&self) -> bool {
         self.region.is_linear() && self.rows.is_none()
     }
 
-    /// Its first byte's.
+    /// Address of the first byte.
     #[must_use]
     pub fn address(&self) -> usize {
         let first = self.region.offset();
@@ -90,14 +92,14 @@ impl HostRegion {
         self.base.addr() + first as usize
     }
 
-    /// Bytes in all.
+    /// Number of bytes, without gaps.
     #[must_use]
     pub fn length(&self) -> u64 {
         self.region.packed_length()
     }
 
-    /// The bytes' place in the process: the region, counted from address 0; with gaps that it does not count, all
-    /// from the first byte to the last.
+    /// The bytes' addresses in the process as a region relative to address 0. If there are gaps that the
+    /// region does not count, everything from the first byte to the last.
     #[must_use]
     pub fn addresses(&self) -> Region {
         let region = match self.rows {
@@ -108,12 +110,12 @@ impl HostRegion {
             }
             _ => self.region,
         };
-        // Memory that exists ends before the address space does.
+        // Memory that exists ends below the end of the address space.
         let offset = region.offset().wrapping_add(self.base.addr() as u64);
         region.at(offset).unwrap_or(region)
     }
 
-    // The runs of bytes that hold packed bytes `from..to`, in order.
+    // The runs of bytes that hold the packed bytes `from..to`, in order.
     fn segments(&self, from: u64, to: u64) -> impl Iterator<Item = Segment> + use<> {
         let rows = self.rows;
         self.region.segments(from, to).flat_map(move |run| {
@@ -123,7 +125,7 @@ impl HostRegion {
         })
     }
 
-    /// Its bytes as they are now, packed; for payloads that ride inside a command.
+    /// The current bytes, packed; for a payload inside of a command.
     #[must_use]
     pub fn copy_out(&self) -> Vec<u8> {
         let mut packed = Vec::new();
@@ -131,13 +133,13 @@ impl HostRegion {
         packed
     }
 
-    /// Appends its bytes as they are now, packed; for payloads that ride inside a command.
+    /// Appends the current bytes, packed; for a payload inside of a command.
     pub fn append_to(&self, out: &mut Vec<u8>) {
         self.gather_behind(0, self.length(), out);
     }
 
-    /// Puts packed bytes in place; for payloads that rode inside a completion. False, and nothing
-    /// touched, when they are not as many as the region has.
+    /// Writes packed bytes to the region; for a payload inside of a completion. Returns false and changes
+    /// nothing if the lengths differ.
     #[must_use]
     pub fn copy_in(&self, packed: &[u8]) -> bool {
         let fits = packed.len() as u64 == self.length();
@@ -147,13 +149,13 @@ impl HostRegion {
         fits
     }
 
-    /// The packed bytes `from..from + length`, which are inside, of a region without gaps; none of one
-    /// with gaps.
+    /// The packed bytes `from..from + length` of a region without gaps. `None` if they are not inside, or
+    /// if there are gaps.
     #[must_use]
     pub fn part(&self, from: u64, length: u64) -> Option<HostRegion> {
         let inside = from.checked_add(length)? <= self.length();
         let region = Region::linear(self.region.offset() + from, length).ok()?;
-        // The promise for the whole covers the part.
+        // The safety promise for the whole region covers its part.
         (inside && self.is_linear()).then_some(HostRegion {
             base: self.base,
             region,
@@ -161,8 +163,8 @@ impl HostRegion {
         })
     }
 
-    /// Copies as many bytes from another place of the process. False, and nothing touched, when they differ in
-    /// length.
+    /// Copies the bytes of another region of the process. Returns false and changes nothing if the
+    /// lengths differ.
     #[must_use]
     pub fn copy_from(&self, source: &HostRegion) -> bool {
         if self.length() != source.length() {
@@ -179,8 +181,8 @@ impl HostRegion {
                 let count = (from.length - skipped).min(run.length - done);
                 let read = source.base.wrapping_add((from.offset + skipped) as usize);
                 let write = self.base.wrapping_add((run.offset + done) as usize);
-                // SAFETY: both are inside of their regions, whose bytes may be touched (see `new`); `copy`
-                // bears an overlap.
+                // SAFETY: both ranges are inside of their regions, whose bytes may be accessed (see
+                // `new`). `copy` allows overlap.
                 unsafe { std::ptr::copy(read, write, count as usize) };
                 done += count;
                 if skipped + count == from.length {
@@ -191,7 +193,7 @@ impl HostRegion {
         true
     }
 
-    /// Sends `header`, then the packed bytes `from..from + length`.
+    /// Sends `header`, followed by the packed bytes `from..from + length`.
     pub(in crate::transport) fn send(
         &self,
         stream: &Stream,
@@ -274,8 +276,8 @@ impl HostRegion {
         into.reserve(length as usize);
         for segment in self.segments(from, from + length) {
             let count = segment.length as usize;
-            // SAFETY: the segment lies in the region, which is readable (`HostRegion::new`); the
-            // segments of `length` packed bytes fit in what was reserved, and are initialised by the copy.
+            // SAFETY: the segment is in the region, which is readable (`HostRegion::new`). The segments
+            // of `length` packed bytes fit into the reserved capacity, and the copy initialises them.
             unsafe {
                 let source = self.base.add(segment.offset as usize);
                 into.as_mut_ptr()
@@ -290,8 +292,8 @@ impl HostRegion {
         for segment in self.segments(from, from + bytes.len() as u64) {
             let begin = (segment.packed - from) as usize;
             let row = &bytes[begin..begin + segment.length as usize];
-            // SAFETY: the segment lies in the region, which is writable (`HostRegion::new`); `row` is
-            // our own buffer.
+            // SAFETY: the segment is in the region, which is writable (`HostRegion::new`). `row` is a
+            // separate buffer of this module.
             unsafe {
                 let target = self.base.add(segment.offset as usize);
                 target.copy_from_nonoverlapping(row.as_ptr(), row.len());
@@ -307,7 +309,7 @@ fn piece(base: *mut u8, length: usize) -> libc::iovec {
     }
 }
 
-// Repeats `some` until every piece is done; leaves `pieces` empty.
+// Repeats `some` until all pieces are transferred. Leaves `pieces` empty.
 fn transfer(
     pieces: &mut Vec<libc::iovec>,
     some: impl Fn(&mut [libc::iovec]) -> io::Result<usize>,
@@ -322,6 +324,7 @@ fn transfer_all(
     some: impl Fn(&mut [libc::iovec]) -> io::Result<usize>,
 ) -> io::Result<()> {
     while let Some(first) = pieces.first() {
+        // The result for an empty piece could be 0, which would mean the end of the stream.
         if first.iov_len == 0 {
             pieces = &mut pieces[1..];
             continue;
@@ -357,16 +360,16 @@ fn send_some(stream: &Stream, pieces: &mut [libc::iovec]) -> io::Result<usize> {
     let socket = match stream {
         Stream::Tcp(socket) => socket,
         Stream::Tls(stream) => {
-            // SAFETY: the pieces describe our own buffers or the application's region, readable as
-            // `HostRegion::new` demands.
+            // SAFETY: the pieces describe this module's buffers or the application's region, which is
+            // readable as `HostRegion::new` demands.
             unsafe { send_sealed(stream, pieces)? };
             return Ok(pieces.iter().map(|piece| piece.iov_len).sum());
         }
         Stream::Shared(shared) => {
             let mut sent = 0;
             for piece in pieces {
-                // SAFETY: the pieces describe our own buffers or the application's region, readable as
-                // `HostRegion::new` demands.
+                // SAFETY: the pieces describe this module's buffers or the application's region, which is
+                // readable as `HostRegion::new` demands.
                 unsafe { shared.send(piece.iov_base.cast(), piece.iov_len)? };
                 sent += piece.iov_len;
             }
@@ -383,8 +386,8 @@ fn send_some(stream: &Stream, pieces: &mut [libc::iovec]) -> io::Result<usize> {
         }
     };
     let message = message(pieces);
-    // SAFETY: the pieces describe our own buffers or the application's region, readable as
-    // `HostRegion::new` demands; the kernel answers EFAULT where that is not so.
+    // SAFETY: the pieces describe this module's buffers or the application's region, which is readable as
+    // `HostRegion::new` demands. The kernel returns EFAULT where that is not so.
     let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }

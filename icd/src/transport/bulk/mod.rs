@@ -1,17 +1,15 @@
 //! Bulk transfers: raw bytes between the application's memory and the worker.
 //!
-//! A session opens its lanes when transfers are likely and it is quiet, or with its first bulk transfer, on a
-//! thread of their own, so that no enqueue waits for them: through shared memory where node and process share
-//! a host, else TCP connections. Each lane has a reader and a writer. Writers pull chunks from one
-//! shared table, up to the credit that the worker has granted; readers put what arrives into the
-//! application's memory at once. No byte is copied on the way, but for rows too short to be worth a
-//! system call's description.
+//! A session opens its lanes on a separate thread, so that no enqueue waits for them: ahead of need when
+//! transfers are likely and the session is quiet, or with its first bulk transfer. The lanes use shared
+//! memory where node and client share a host, and TCP elsewhere. Each lane has a reader and a writer.
+//! Writers take chunks from one shared table, up to the credit that the worker has granted. Readers put
+//! arriving bytes into the application's memory at once. No byte is copied on the way, except for rows
+//! too short to be worth describing to a system call.
 //!
-//! A write of one chunk is mostly sent before the worker asks for it (`eager`): by who waits for it, else
-//! by a lane when the command leaves.
-//!
-//! The lanes carry what belongs to other sessions too, where two workers have no path to each other
-//! (`relay`).
+//! A write of one chunk is mostly sent before the worker asks for it (`eager`): by the thread that waits
+//! for it, or by a lane when the command leaves. The lanes also carry bytes of other sessions, where two
+//! workers have no path to each other (`relay`).
 
 mod eager;
 mod lane;
@@ -38,27 +36,27 @@ use self::relay::{Piece, Relay, Relays, Side};
 use self::table::{Chunk, Keep, Table};
 use super::core::Core;
 use super::gauge::Gauge;
-use super::socket::Door;
+use super::socket::Dialer;
 use crate::config::Compression;
 
-/// How long a lane may need to leave the application's memory once its socket is shut: it only has to
-/// return from a system call that the shutting ends.
+/// Time limit for a lane to leave the application's memory once its socket is shut. The lane only has to
+/// return from a system call, which the shutdown ends.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The bulk side of a session.
 pub(super) struct Bulk {
-    door: Door,
+    dialer: Dialer,
     lane_count: u32,
     gauge: Arc<Gauge>,
-    // What says whether small commands share the link with the lanes.
+    // Detects whether small commands share the network link with the lanes.
     beside: Beside,
-    // Never more than so many bytes a second, over all lanes.
+    // Limit in bytes per second, over all lanes.
     most: Option<u64>,
     compression: Compression,
     standing: StandingCredit,
-    // There may be bytes that could be sent, of which no lane was told.
+    // Some bytes could be sent, and no lane has been woken for them.
     unsent: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<BulkState>,
     work: Condvar,
     quiet: Condvar,
     // Transfers are likely to come.
@@ -66,49 +64,49 @@ pub(super) struct Bulk {
 }
 
 #[derive(Default)]
-struct State {
+struct BulkState {
     table: Table,
     relays: Relays,
-    // Whose turn it is when both have something.
+    // Whether relays go first when both have items.
     relays_turn: bool,
     opened: bool,
-    // A transfer depends on the lanes; before, they are opened ahead of need only.
+    // A transfer depends on the lanes. Until then, failing to open them ahead of need is no error.
     needed: bool,
     lanes: Vec<Arc<Lane>>,
 }
 
-/// What is set for a node's bulk connections.
+/// Settings of a node's bulk connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wishes {
-    /// How many.
+    /// Number of connections.
     pub(super) connections: u32,
-    /// Bytes a second over all of them at most, each way.
+    /// Limit in bytes per second over all connections, in each direction.
     pub(super) pacing: Option<u64>,
-    /// Whether chunks are compressed, each way.
+    /// Whether chunks are compressed, in each direction.
     pub(super) compression: Compression,
 }
 
-/// Bytes of an upload, for the thread that claimed them, and the lane to send them on.
+/// Bytes of an upload, for the thread that claimed them, with the lane to send them on.
 pub(super) struct Claimed {
     lane: Arc<Lane>,
     chunk: Chunk,
 }
 
-/// Something for a lane to send.
+/// An item for a lane to send.
 enum Item {
-    /// About a transfer between workers.
-    Word(Header),
-    /// The application's bytes.
+    /// A control message about a transfer between workers.
+    Header(Header),
+    /// Bytes of the application.
     Own(Chunk),
-    /// Another worker's.
+    /// Bytes of another worker.
     Relayed(Piece),
 }
 
 impl Bulk {
-    pub(super) fn new(door: Door, wishes: Wishes, gauge: Arc<Gauge>) -> Bulk {
+    pub(super) fn new(dialer: Dialer, wishes: Wishes, gauge: Arc<Gauge>) -> Bulk {
         let lane_count = wishes.connections;
         Bulk {
-            door,
+            dialer,
             gauge,
             beside: Beside::default(),
             most: wishes.pacing,
@@ -123,13 +121,13 @@ impl Bulk {
         }
     }
 
-    /// Standing credit for an upload of so many bytes, if there is enough.
+    /// Standing credit for an upload of `bytes` bytes, if there is enough.
     pub(super) fn grant(&self, bytes: u64) -> Option<EagerGrant> {
         self.standing.take(bytes)
     }
 
-    /// Registers an upload. False when the session is over. With a grant, [`Bulk::claim`] or [`Bulk::kick`]
-    /// must follow its command.
+    /// Registers an upload. Returns false when the session is over. With a grant, [`Bulk::claim`] or
+    /// [`Bulk::kick`] must follow the upload's command.
     pub(super) fn upload(
         &self,
         core: &Arc<Core>,
@@ -140,7 +138,7 @@ impl Bulk {
     ) -> bool {
         self.beside.note_transfer();
         let unsent = eager.is_some();
-        let added = |state: &mut State| state.table.add_upload(event, source, keep, eager);
+        let added = |state: &mut BulkState| state.table.add_upload(event, source, keep, eager);
         let added = self.add(core, added);
         if unsent {
             self.unsent.store(true, Ordering::Release);
@@ -148,36 +146,37 @@ impl Bulk {
         added
     }
 
-    /// For the thread that will wait for `event`: its bytes, if it is an upload that can be sent now. To be
-    /// given to [`Bulk::send_claimed`].
+    /// For the thread that will wait for `event`: takes its bytes, if it is an upload that can be sent
+    /// now. The caller must pass them to [`Bulk::send_claimed`].
     pub(super) fn claim(&self, event: EventId) -> Option<Claimed> {
         if !self.unsent.load(Ordering::Acquire) {
             return None;
         }
         let mut state = self.state.lock();
         let lane = state.lanes.first()?;
-        // One that nobody writes to, if there is one.
+        // Prefers a lane that no thread is writing to.
         let free = state.lanes.iter().find(|lane| !lane.is_busy());
         let lane = Arc::clone(free.unwrap_or(lane));
         let chunk = state.table.claim(event)?;
         if state.table.ready() == 0 {
+            // No other upload waits, so the next `kick` has nothing to do.
             self.unsent.store(false, Ordering::Release);
         }
         Some(Claimed { lane, chunk })
     }
 
-    /// Sends what was claimed, on the calling thread.
+    /// Sends claimed bytes on the calling thread.
     pub(super) fn send_claimed(&self, core: &Core, claimed: Claimed) {
         let Claimed { lane, chunk } = claimed;
         lane.send_now(core, chunk);
     }
 
-    /// A batch of commands has left.
+    /// Records that a batch of commands has left.
     pub(super) fn note_batch(&self) {
         self.beside.note_batch();
     }
 
-    /// Tells the lanes of uploads that can be sent and that nobody has claimed.
+    /// Wakes the lanes for uploads that can be sent and that no thread has claimed.
     pub(super) fn kick(&self) {
         if !self.unsent.load(Ordering::Acquire) || !self.unsent.swap(false, Ordering::AcqRel) {
             return;
@@ -189,18 +188,19 @@ impl Bulk {
         }
     }
 
-    /// Registers a download. False when the session is over.
+    /// Registers a download. Returns false when the session is over.
     pub(super) fn download(&self, core: &Arc<Core>, event: EventId, target: HostRegion) -> bool {
         self.beside.note_transfer();
         self.add(core, |state| state.table.add_download(event, target))
     }
 
-    // Opens the lanes when `add`, which says whether it has, is the first that has something for them.
-    fn add(&self, core: &Arc<Core>, add: impl FnOnce(&mut State) -> bool) -> bool {
+    // Calls `add`, which returns whether it added an item. Opens the lanes with the first item.
+    fn add(&self, core: &Arc<Core>, add: impl FnOnce(&mut BulkState) -> bool) -> bool {
         let mut state = self.state.lock();
         let added = add(&mut state);
         state.needed |= added;
         let first = added && !std::mem::replace(&mut state.opened, true);
+        // If opening fails, it fails the session, which locks the state again.
         drop(state);
         if first {
             lane::open_all(core, false);
@@ -208,18 +208,18 @@ impl Bulk {
         added
     }
 
-    /// Transfers are likely to come: the lanes are opened when there is time for it. Opening them takes
-    /// round trips and threads at both ends, which the first transfer would wait for.
+    /// Announces transfers: the lanes are opened when there is time for it. Opening them takes round
+    /// trips and threads at both ends, for which the first transfer would have to wait.
     pub(super) fn expect(&self) {
         self.expected.store(true, Ordering::Relaxed);
     }
 
-    /// Whether lanes are expected that nobody has begun to open.
+    /// Whether lanes are expected and nothing has begun to open them.
     pub(super) fn is_expected(&self) -> bool {
         self.expected.load(Ordering::Relaxed) && !self.state.lock().opened
     }
 
-    /// Whether there is a transfer that is not over.
+    /// Whether a transfer is in progress.
     pub(super) fn is_moving(&self) -> bool {
         self.state.lock().table.has_transfers()
     }
@@ -237,8 +237,8 @@ impl Bulk {
         }
     }
 
-    // The lanes could not be opened: whether the session can do without, because nothing needs them yet. If
-    // there is none at all, the first transfer tries again.
+    // Called when a lane could not be opened. Returns whether the session can continue without it,
+    // because no transfer needs the lanes yet. If no lane is open, the first transfer tries again.
     fn spare_lane(&self, lane: u32) -> bool {
         let mut state = self.state.lock();
         if state.needed {
@@ -248,9 +248,9 @@ impl Bulk {
         true
     }
 
-    /// Forgets a transfer whose command was not sent after all. Sending may have failed behind part of
-    /// it; then a lane may be in its memory, and this waits until it has left. Short: only a session
-    /// that has failed fails so, and that shuts the lanes' sockets.
+    /// Forgets a transfer whose command was not sent. If sending failed halfway, a lane may still access
+    /// its memory, and this waits until it has left. The wait is short: only a failed session fails like
+    /// this, and its sockets are shut.
     pub(super) fn withdraw(&self, event: EventId) {
         let mut state = self.state.lock();
         let (inside, keep) = state.table.withdraw(event);
@@ -258,14 +258,15 @@ impl Bulk {
             self.wait_while_touched(&mut state);
         }
         drop(state);
-        // Letting go may send: not under the lock.
+        // Dropping `keep` may send commands, so the lock must be released first.
         drop(keep);
     }
 
-    /// A completion has come: gives it back if the application may hear of it now.
+    /// Processes a completion. Returns it if the application may be told now.
     pub(super) fn completed(&self, event: EventId, completion: Completion) -> Option<Completion> {
         let outcome = {
             let mut state = self.state.lock();
+            // The lanes open with the first transfer at the latest, so without them there is none.
             if !state.opened {
                 return Some(completion);
             }
@@ -276,7 +277,8 @@ impl Bulk {
 
     // ---- between workers -----------------------------------------------------------
 
-    /// This session's worker is that side of a transfer between workers. False when the session is over.
+    /// Registers this session's worker as one side of a transfer between workers. Returns false when the
+    /// session is over.
     fn add_relay(&self, core: &Arc<Core>, side: Side, relay: &Arc<Relay>) -> bool {
         self.add(core, |state| {
             let open = !state.table.is_closed();
@@ -300,20 +302,20 @@ impl Bulk {
         drop(forgotten);
     }
 
-    /// Says something to the worker, on some lane, if the session lives.
-    pub(super) fn say(&self, core: &Arc<Core>, word: Header) {
+    /// Sends a control message to the worker on any lane, if the session is not over.
+    pub(super) fn send_header(&self, core: &Arc<Core>, word: Header) {
         let said = self.add(core, |state| {
-            !state.table.is_closed() && state.relays.say(word)
+            !state.table.is_closed() && state.relays.send_header(word)
         });
         if said {
             self.work.notify_one();
         } else {
-            // If it has failed before, that reason stays.
-            core.fail("it takes nothing from its bulk connections".to_owned());
+            // If the session has failed before, its first reason stays.
+            core.fail("the node reads nothing from its bulk connections".to_owned());
         }
     }
 
-    /// Queues another worker's bytes, if the session lives.
+    /// Queues another worker's bytes, if the session is not over.
     fn pass_on(&self, piece: Piece) {
         let mut state = self.state.lock();
         if !state.table.is_closed() {
@@ -325,7 +327,7 @@ impl Bulk {
 
     // ---- the end -------------------------------------------------------------------
 
-    /// Shuts the lanes; nothing begins any more. May be called again.
+    /// Shuts the lanes down; nothing starts any more. May be called again.
     pub(super) fn shut_down(&self) {
         let mut state = self.state.lock();
         state.table.close();
@@ -335,31 +337,31 @@ impl Bulk {
         self.work.notify_all();
     }
 
-    /// After [`Bulk::shut_down`]: waits until no lane is in the application's memory.
+    /// After [`Bulk::shut_down`]: waits until no lane accesses the application's memory.
     pub(super) fn wait_until_quiet(&self) {
         self.wait_while_touched(&mut self.state.lock());
     }
 
-    fn wait_while_touched(&self, state: &mut MutexGuard<'_, State>) {
-        let touched = |state: &mut State| !state.table.is_quiet();
+    fn wait_while_touched(&self, state: &mut MutexGuard<'_, BulkState>) {
+        let touched = |state: &mut BulkState| !state.table.is_quiet();
         if self
             .quiet
             .wait_while_for(state, touched, LEAVE_LIMIT)
             .timed_out()
         {
             tracing::error!(
-                address = self.door.address,
-                "a bulk lane does not leave the application's memory"
+                address = self.dialer.address,
+                "a bulk lane still uses the application's memory after the time limit"
             );
         }
     }
 }
 
-impl State {
-    // Words first; own bytes and others' take turns.
+impl BulkState {
+    // Control messages go first; own bytes and relayed bytes alternate.
     fn next_item(&mut self) -> Option<Item> {
         if let Some(word) = self.relays.next_word() {
-            return Some(Item::Word(word));
+            return Some(Item::Header(word));
         }
         self.relays_turn = !self.relays_turn;
         if self.relays_turn

@@ -1,8 +1,8 @@
-//! The transfers of a session that are not over: what is left to send, what is still to come, and
-//! which completions wait for bytes. Pure: no socket, no thread.
+//! The open transfers of a session: which bytes are left to send or to receive, and which completions
+//! wait for bytes. Pure: no sockets, no threads.
 //!
-//! Invariant: while `touching` of a transfer is not 0, some lane may be in the application's memory,
-//! and neither its completion nor its removal gets out.
+//! Invariant: while `touching` of a transfer is not 0, a lane may access the application's memory. Until
+//! then neither the transfer's completion nor its removal is reported.
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
@@ -15,7 +15,7 @@ use causeway_proto::limits::BULK_CHUNK;
 use super::eager::EagerGrant;
 use super::memory::HostRegion;
 
-/// What the application must keep alive until its bytes are sent.
+/// An object that keeps the application's memory alive until its bytes are sent.
 pub(super) type Keep = Arc<dyn Any + Send + Sync>;
 
 /// The open transfers.
@@ -23,7 +23,7 @@ pub(super) type Keep = Arc<dyn Any + Send + Sync>;
 pub(super) struct Table {
     uploads: HashMap<EventId, Upload>,
     downloads: HashMap<EventId, Download>,
-    // Uploads that may send now, in the order in which they were allowed to.
+    // Uploads that may send now, in the order in which they became ready.
     ready: VecDeque<EventId>,
     touching: usize,
     closed: bool,
@@ -32,13 +32,13 @@ pub(super) struct Table {
 struct Upload {
     source: Arc<HostRegion>,
     keep: Option<Keep>,
-    // Packed offsets: sent up to `next`, allowed up to `credit`.
+    // Packed offsets: bytes below `next` are sent, bytes below `credit` may be sent.
     next: u64,
     credit: u64,
     touching: usize,
     given_up: bool,
-    // Sent without being asked for, as one chunk, whatever becomes of the command meanwhile: the worker
-    // expects it. Held to the end.
+    // Present if the upload is sent without request, as one chunk. The worker expects the chunk even if
+    // the command fails meanwhile. The grant is kept until the upload ends.
     eager: Option<EagerGrant>,
     completion: Option<Completion>,
 }
@@ -60,28 +60,29 @@ pub(super) struct Chunk {
     pub(super) eager: bool,
 }
 
-/// Where arriving bytes go.
+/// Destination of arriving bytes.
 #[derive(Debug)]
 pub(super) enum Destination {
-    /// Into the application's memory; [`Table::data_done`] must follow.
+    /// The application's memory; [`Table::data_done`] must follow.
     Memory(Arc<HostRegion>),
-    /// Nowhere: the transfer is over.
+    /// No destination: the transfer is over, and the bytes are discarded.
     Nowhere,
-    /// The peer is broken: these bytes are not part of the transfer.
+    /// A protocol error: these bytes are not part of the transfer.
     Impossible,
 }
 
-/// What the end of a chunk has brought about.
+/// The consequences of the end of a chunk.
 #[derive(Default)]
 pub(super) struct Outcome {
-    /// To be delivered.
+    /// A completion to deliver.
     pub(super) completion: Option<Completion>,
-    /// All bytes of an upload are sent; to be told, then dropped.
+    /// Set if all bytes of an upload are sent. To be dropped before `uploaded` is reported.
     pub(super) uploaded: Option<Keep>,
 }
 
 impl Table {
-    /// Registers an upload; false when the table is closed. With a grant of its size it may be sent at once.
+    /// Registers an upload. Returns false when the table is closed. With a grant of its size, the upload
+    /// may be sent at once.
     pub(super) fn add_upload(
         &mut self,
         event: EventId,
@@ -111,7 +112,7 @@ impl Table {
         true
     }
 
-    /// Registers a download; false when the table is closed.
+    /// Registers a download. Returns false when the table is closed.
     pub(super) fn add_download(&mut self, event: EventId, target: HostRegion) -> bool {
         let download = Download {
             target: Arc::new(target),
@@ -126,8 +127,9 @@ impl Table {
         !self.closed
     }
 
-    /// The command was not sent, or not wholly. No lane enters its memory any more; says whether one is
-    /// inside, which leaves before the table is quiet, and gives back what the upload kept.
+    /// Removes a transfer whose command was not sent, or not completely. No lane enters its memory any
+    /// more. Returns whether a lane is still inside (it leaves before the table is quiet), and what the
+    /// upload kept.
     #[must_use]
     pub(super) fn withdraw(&mut self, event: EventId) -> (bool, Option<Keep>) {
         self.ready.retain(|ready| *ready != event);
@@ -138,9 +140,9 @@ impl Table {
         (touching > 0, upload.and_then(|upload| upload.keep))
     }
 
-    /// The worker can take bytes up to `offset`. Says how many chunks that allows.
+    /// Processes credit: the worker accepts bytes up to `offset`. Returns how many chunks that allows.
     pub(super) fn handle_credit(&mut self, event: EventId, offset: u64) -> usize {
-        // Unknown: credit that crossed the upload's end.
+        // An unknown event means that the credit crossed the upload's end.
         let Some(upload) = self.uploads.get_mut(&event) else {
             return 0;
         };
@@ -155,7 +157,8 @@ impl Table {
         usize::try_from((credit - upload.next).div_ceil(BULK_CHUNK as u64)).unwrap_or(usize::MAX)
     }
 
-    /// The worker wants no more of an upload. Gives back what was kept for it, if nobody uses it.
+    /// Processes a cancellation: the worker wants no more of an upload. Returns what was kept for it, if
+    /// no lane uses it.
     pub(super) fn handle_cancel(&mut self, event: EventId) -> Option<Keep> {
         let upload = self.uploads.get_mut(&event)?;
         upload.given_up = true;
@@ -168,7 +171,7 @@ impl Table {
         }
     }
 
-    /// The next bytes to send; [`Table::chunk_sent`] must follow.
+    /// Takes the next bytes to send; [`Table::chunk_sent`] must follow.
     pub(super) fn next_chunk(&mut self) -> Option<Chunk> {
         let event = *self.ready.front()?;
         let upload = self.uploads.get_mut(&event)?;
@@ -180,8 +183,8 @@ impl Table {
         Some(chunk)
     }
 
-    /// The bytes of this upload, if they are sent eagerly and nobody has taken them;
-    /// [`Table::chunk_sent`] must follow.
+    /// Takes the bytes of this upload, if they are sent eagerly and not yet taken; [`Table::chunk_sent`]
+    /// must follow.
     pub(super) fn claim(&mut self, event: EventId) -> Option<Chunk> {
         let upload = self.uploads.get_mut(&event)?;
         upload.eager.as_ref()?;
@@ -191,12 +194,12 @@ impl Table {
         Some(upload.next_chunk(event))
     }
 
-    /// How many uploads have bytes that may be sent.
+    /// Number of uploads with bytes that may be sent.
     pub(super) fn ready(&self) -> usize {
         self.ready.len()
     }
 
-    /// A lane has left the memory of an upload.
+    /// Records that a lane has left the memory of an upload.
     pub(super) fn chunk_sent(&mut self, event: EventId) -> Outcome {
         self.touching -= 1;
         let Some(upload) = self.uploads.get_mut(&event) else {
@@ -218,7 +221,7 @@ impl Table {
         outcome
     }
 
-    /// Bytes `offset..offset + length` of a download are about to arrive.
+    /// Decides where the bytes `offset..offset + length` of a download go, which are about to arrive.
     pub(super) fn handle_data(&mut self, event: EventId, offset: u64, length: u64) -> Destination {
         let Some(download) = self.downloads.get_mut(&event) else {
             return Destination::Nowhere;
@@ -231,7 +234,7 @@ impl Table {
             return Destination::Nowhere;
         }
         let total = download.target.length();
-        // More bytes than there are means that some came twice.
+        // More bytes than the transfer has would mean that some arrived twice.
         let counted = download
             .received
             .checked_add(length)
@@ -239,14 +242,15 @@ impl Table {
         if !counted || offset.checked_add(length).is_none_or(|end| end > total) {
             return Destination::Impossible;
         }
-        // Counted at once, so that two lanes cannot both pass the check with the last bytes.
+        // The bytes are counted before they are received, so that two lanes cannot both pass the check
+        // with the last bytes.
         download.received += length;
         download.touching += 1;
         self.touching += 1;
         Destination::Memory(Arc::clone(&download.target))
     }
 
-    /// A lane has left the memory of a download.
+    /// Records that a lane has left the memory of a download.
     pub(super) fn data_done(&mut self, event: EventId) -> Outcome {
         self.touching -= 1;
         let mut outcome = Outcome::default();
@@ -262,11 +266,12 @@ impl Table {
         outcome
     }
 
-    /// The worker says that a command is complete. Gives it back when the application may hear of it
-    /// now; otherwise a lane's end will.
+    /// Processes the worker's completion of a command. Returns it if the application may be told now.
+    /// Otherwise the end of a lane's access returns it.
     pub(super) fn handle_completion(&mut self, event: EventId, completion: Completion) -> Outcome {
         if let Some(upload) = self.uploads.get_mut(&event) {
             upload.completion = Some(completion);
+            // An eager chunk must still be sent, because the worker expects it.
             if upload.eager.is_some() && upload.next < upload.credit && !self.closed {
                 return Outcome::default();
             }
@@ -303,7 +308,7 @@ impl Table {
         }
     }
 
-    /// Nothing may begin any more.
+    /// Closes the table: no lane may enter the application's memory any more.
     pub(super) fn close(&mut self) {
         self.closed = true;
         self.ready.clear();
@@ -313,12 +318,12 @@ impl Table {
         self.closed
     }
 
-    /// Whether some transfer is not over.
+    /// Whether a transfer is not over.
     pub(super) fn has_transfers(&self) -> bool {
         !(self.uploads.is_empty() && self.downloads.is_empty())
     }
 
-    /// Whether no lane is in the application's memory.
+    /// Whether no lane accesses the application's memory.
     pub(super) fn is_quiet(&self) -> bool {
         self.touching == 0
     }

@@ -1,7 +1,7 @@
 //! The direct carrier: batches as length-prefixed frames on a socket.
 //!
-//! Written by the thread that flushes, read by whoever waits ([`super::super::reader`]). The reading side
-//! keeps nothing between two reads but its buffer.
+//! The flushing thread writes; the thread that waits reads ([`super::super::reader`]). The reading side
+//! keeps no state between two reads except its buffer.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -21,7 +21,7 @@ const BUFFER: usize = 64 << 10;
 #[derive(Debug)]
 pub(in crate::transport) struct Direct {
     socket: Arc<TcpStream>,
-    // With TLS; the bytes are empty between two writes.
+    // With TLS: the encryption state, and a buffer that is reused for encrypted bytes.
     sealing: Option<(Arc<Records>, Mutex<Vec<u8>>)>,
 }
 
@@ -60,7 +60,7 @@ impl Carrier for Direct {
     }
 }
 
-/// Cuts a stream of bytes into frames.
+/// Splits a stream of bytes into frames.
 #[derive(Debug)]
 pub(in crate::transport) struct FrameReader<R> {
     source: R,
@@ -80,15 +80,13 @@ impl<R: Read> FrameReader<R> {
         }
     }
 
-    /// Where the bytes come from.
+    /// The source of the bytes.
     pub(in crate::transport) fn source(&self) -> &R {
         &self.source
     }
 
-    /// The next frame's contents, if it is here whole. When there is none, [`FrameReader::fill`].
-    ///
-    /// # Errors
-    /// `InvalidData` for a frame larger than any sender makes.
+    /// The contents of the next frame, if it has arrived completely. If this returns `None`, call
+    /// [`FrameReader::fill`].
     pub(in crate::transport) fn whole(&mut self) -> io::Result<Option<&[u8]>> {
         let Some(length) = self.announced()? else {
             return Ok(None);
@@ -101,7 +99,7 @@ impl<R: Read> FrameReader<R> {
         Ok(Some(&self.buffer[begin..begin + length]))
     }
 
-    // How long the next frame says that it is, once that is here.
+    // The length that the next frame's prefix announces, once the prefix has arrived.
     fn announced(&self) -> io::Result<Option<usize>> {
         if self.end - self.begin < PREFIX {
             return Ok(None);
@@ -113,15 +111,16 @@ impl<R: Read> FrameReader<R> {
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
-    /// Reads once from the source; to be called when no frame is whole. False at an end between frames.
+    /// Reads once from the source. Must be called only if no frame is complete. Returns false at an end
+    /// of the stream between two frames.
     ///
     /// # Errors
-    /// The system's; `UnexpectedEof` within a frame.
+    /// Errors of the system; `UnexpectedEof` for an end inside of a frame.
     pub(in crate::transport) fn fill(&mut self) -> io::Result<bool> {
         let wanted = PREFIX + self.announced()?.unwrap_or(0);
         if self.begin == self.end {
             (self.begin, self.end) = (0, 0);
-            // One huge frame shall not hold its memory for the rest of the session.
+            // One huge frame must not hold its memory for the rest of the session.
             if self.buffer.len() > BUFFER {
                 self.buffer.truncate(BUFFER);
                 self.buffer.shrink_to_fit();
@@ -132,7 +131,8 @@ impl<R: Read> FrameReader<R> {
             (self.begin, self.end) = (0, self.end - self.begin);
         }
         if self.end == self.buffer.len() {
-            // Grows with what has really arrived, not with what was announced.
+            // The buffer grows with the bytes that have arrived, not with the announced length, which a
+            // peer could choose freely.
             let grown = (2 * self.buffer.len()).min(wanted.max(BUFFER));
             self.buffer.resize(grown, 0);
         }
@@ -157,7 +157,7 @@ mod tests {
     use causeway_proto::limits::MAX_BATCH;
     use proptest::prelude::*;
 
-    // Hands out its bytes in pieces of given sizes.
+    // Returns its bytes in pieces of the given sizes.
     struct Pieces(Vec<u8>, Vec<usize>);
 
     impl Read for Pieces {

@@ -1,10 +1,10 @@
-//! The gRPC carrier: the same batches as messages of one bidirectional stream, over a socket that has
-//! proved the session's secret.
+//! The gRPC carrier: the same batches as messages of one bidirectional stream, over a socket whose
+//! handshake has proved the session's secret.
 //!
-//! A thread of its own runs the HTTP/2 machinery on a current-thread runtime. Batches cross as raw
-//! bytes both ways, so that this carrier encodes and decodes nothing that the direct one does not.
-//! Slower than the direct carrier (two more thread wakes a round trip). Only commands and events are
-//! carried so; bulk and heartbeat connections are the same with either carrier.
+//! A dedicated thread runs HTTP/2 on a current-thread runtime. Batches cross as raw bytes in both
+//! directions, so this carrier encodes and decodes nothing that the direct one does not. It is slower
+//! than the direct carrier (two more thread wake-ups per round trip). It carries only commands and
+//! events; bulk and heartbeat connections are the same with either carrier.
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
@@ -30,18 +30,19 @@ use crate::transport::core::Core;
 use crate::transport::reader::{self, Undertaker};
 use crate::transport::standard;
 
-/// Batches between the writer and the stream; then the writer waits, as for room on a socket.
+/// Number of batches between the writer and the stream. Then the writer blocks, as it would for room on a
+/// socket.
 const QUEUED_BATCHES: usize = 4;
 
 /// The sending half.
 #[derive(Debug)]
 pub(in crate::transport) struct Grpc {
     batches: mpsc::Sender<Bytes>,
-    // For shutting down only: the runtime owns a duplicate.
+    // Used only to shut the connection down: the runtime owns a duplicate.
     socket: TcpStream,
 }
 
-/// What the carrier's thread takes over.
+/// The parts that the carrier's thread takes over.
 #[derive(Debug)]
 pub(in crate::transport) struct Incoming {
     batches: mpsc::Receiver<Bytes>,
@@ -50,10 +51,10 @@ pub(in crate::transport) struct Incoming {
 }
 
 impl Grpc {
-    /// Splits a proven socket; the other half goes to [`start`].
+    /// Takes a socket after its handshake. The second part of the result is for [`start`].
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the system.
     pub(in crate::transport) fn new(line: Line) -> io::Result<(Grpc, Incoming)> {
         let (socket, tls) = line.into_parts();
         let (sender, receiver) = mpsc::channel(QUEUED_BATCHES);
@@ -91,7 +92,7 @@ impl Carrier for Grpc {
         self.batches
             .try_send(batch)
             .map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))?;
-        // The stream's thread must have taken it before the process takes that thread away.
+        // The stream's thread must take the batch before the end of the process stops that thread.
         let deadline = Instant::now() + limit;
         while self.batches.capacity() < QUEUED_BATCHES && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
@@ -104,7 +105,7 @@ impl Carrier for Grpc {
     }
 }
 
-/// Starts the stream's thread; it buries the session when the stream ends.
+/// Starts the stream's thread, which tears the session down when the stream ends.
 pub(in crate::transport) fn start(core: &Arc<Core>, incoming: Incoming) -> io::Result<()> {
     let core = Arc::clone(core);
     crate::transport::thread::spawn("cw-grpc", Stack::Runtime, move || {
@@ -169,7 +170,7 @@ async fn open_stream(incoming: Incoming) -> Result<Streaming<Bytes>, Status> {
         .into_inner())
 }
 
-/// Messages that are already encoded.
+/// A codec for messages that are already encoded.
 #[derive(Debug, Clone, Copy, Default)]
 struct RawCodec;
 

@@ -1,4 +1,5 @@
-//! What moves command and event batches: one small trait, two carriers.
+//! The carriers, which transport batches of commands and events: one small trait with two
+//! implementations.
 
 pub(super) mod direct;
 pub(super) mod grpc;
@@ -6,7 +7,8 @@ pub(super) mod grpc;
 use std::io;
 use std::time::Duration;
 
-/// The sending half of a carrier. The receiving half is a thread that the carrier starts.
+/// The sending half of a carrier. The receiving half is a thread of the gRPC carrier, or the reader
+/// (`reader`) of the direct one.
 pub(super) trait Carrier: Send + Sync {
     /// Sends one batch: [`causeway_proto::frame::PREFIX`] bytes of room, then an encoded
     /// `CommandBatch`. Blocks while the connection has no room.
@@ -15,12 +17,14 @@ pub(super) trait Carrier: Send + Sync {
     /// When the connection is gone.
     fn write(&self, batch: &mut [u8]) -> io::Result<()>;
 
-    /// The last write, as the process ends: the same, but blocks no longer than `limit`.
+    /// Sends the last batch at the end of the process, like [`Carrier::write`], but blocks no longer than
+    /// `limit`.
     ///
     /// # Errors
-    /// When the connection is gone or takes nothing.
+    /// When the connection is gone or accepts nothing.
     fn write_last(&self, batch: &mut [u8], limit: Duration) -> io::Result<()>;
 
-    /// Ends the connection, both ways; wakes whoever is blocked in it. May be called again.
+    /// Shuts the connection down in both directions, which wakes threads that are blocked in it. May be
+    /// called again.
     fn shut_down(&self);
 }

@@ -1,15 +1,17 @@
+//! Tests of the pacer on a simulated network.
+
 use super::*;
 use proptest::prelude::*;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A link with a queue before it, and lanes that always have something to send.
+/// A network with a queue in front of it, and lanes that always have bytes to send.
 struct Link {
     capacity: f64,
     least: Duration,
     queue: f64,
     most_queue: f64,
-    // What others keep in the queue, seconds.
+    // Delay in seconds that other traffic adds to the queue.
     foreign: f64,
 }
 
@@ -17,7 +19,7 @@ struct Sender {
     pacer: Pacer,
     rate: Option<u64>,
     acknowledged: f64,
-    // How hard it pushes while it is not paced, and from when on it has something to send.
+    // Relative demand while the sender is not paced, and the time at which it starts.
     weight: f64,
     from: Duration,
 }
@@ -45,7 +47,7 @@ impl Link {
         }
     }
 
-    // One step of time; what is sent unpaced is more than the capacity.
+    // One time step. Unpaced demand exceeds the capacity.
     fn step(&mut self, senders: &mut [Sender], now: Instant, time: Duration, total: Duration) {
         let wishes: Vec<f64> = senders
             .iter()
@@ -84,7 +86,7 @@ impl Link {
     }
 }
 
-// How full the link is, and how long its queue, in the last half of `steps`.
+// Returns the utilisation of the network and its queueing delays in the second half of `steps`.
 fn run(
     link: &mut Link,
     senders: &mut [Sender],
@@ -130,7 +132,8 @@ proptest! {
         prop_assert!(queues[queues.len() * 9 / 10] < 4 * MS, "{:?}", queues[queues.len() * 9 / 10]);
     }
 
-    // The first has the whole link before the others begin, and what is unpaced is shared unevenly.
+    // The first lane has the whole network before the others begin, and unpaced lanes have unequal
+    // shares.
     #[test]
     fn unequal_lanes_find_rates_that_fit_the_link(
         mbit in 100f64..2000.0,
@@ -219,7 +222,7 @@ fn a_queue_of_others_costs_little_and_not_for_long() {
 
 #[test]
 fn a_short_queue_of_others_costs_little_and_not_for_long() {
-    // Little longer than what is borne, so that the rate falls slowly.
+    // A little longer than tolerated, so that the rate falls slowly.
     let mut link = Link::new(125e6, Duration::from_micros(200));
     link.foreign = 1.2e-3;
     let mut senders = [Sender::new()];

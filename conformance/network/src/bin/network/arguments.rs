@@ -8,12 +8,12 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::protocol::Ends;
 
-/// Several hosts on this machine: namespaces joined by a switch, with rates, delays, losses, cuts and counters.
-/// Needs root, iproute2 and nftables. Hosts count from 0.
+/// Several hosts on this machine: namespaces joined by a switch, with rates, delays, losses, cuts and
+/// counters. Needs root, iproute2 and nftables. Hosts count from 0.
 #[derive(Parser)]
 #[command(version)]
 pub(crate) struct Arguments {
-    /// Which network, when several are up.
+    /// Name of the network, if several are up.
     #[arg(long, short, global = true, default_value = "lab", value_parser = name)]
     pub(crate) name: String,
     #[command(subcommand)]
@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 pub(crate) enum Verb {
-    /// Build a network and hold it until Ctrl-C or `down`.
+    /// Build a network and keep it until Ctrl-C or `down`.
     Up(Up),
     /// Run a command on a host.
     Run {
@@ -30,28 +30,28 @@ pub(crate) enum Verb {
         #[arg(last = true, required = true)]
         command: Vec<OsString>,
     },
-    /// Hosts, shapes, and what crossed each link.
+    /// Show hosts, shapes, and the bytes that crossed each link.
     Status {
-        /// For programs.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Delay, lose, reorder or slow what passes between two hosts from now on.
+    /// Delay, lose, reorder or slow packets between two hosts from now on.
     Shape {
         #[command(flatten)]
         ends: Between,
         #[command(flatten)]
         shape: Shaping,
     },
-    /// Let nothing pass between two hosts; nobody is told.
+    /// Drop all packets between two hosts without any notification.
     Cut(Between),
     /// Undo a cut.
     Mend(Between),
-    /// Let one host's attempts to open TCP connections to another vanish.
+    /// Undo a cut.
     RefuseDialling(FromTo),
     /// Undo `refuse-dialling`.
     AllowDialling(FromTo),
-    /// Let what arrives at a host for a port vanish.
+    /// Drop what arrives at a host for a port.
     Block {
         host: usize,
         port: u16,
@@ -67,25 +67,25 @@ pub(crate) enum Verb {
     Plug { host: usize },
     /// Remove the network, and end what still runs on its hosts.
     Down,
-    /// Remove what networks left whose process was killed.
+    /// Remove the leftovers of networks whose process was killed.
     Clean,
 }
 
 #[derive(Args)]
 pub(crate) struct Up {
-    /// How many hosts.
+    /// Number of hosts.
     #[arg(long, default_value_t = 2)]
     hosts: usize,
-    /// What each host's cable carries, each way (1gbit, 250mbit).
+    /// Rate of each host's cable in each direction (1gbit, 250mbit).
     #[arg(long)]
     rate: Option<Rate>,
-    /// How much passes such a cable at once after a pause, as time at its rate [default: 0.6ms].
+    /// Amount that passes such a cable at once after a pause, as time at its rate [default: 0.6ms].
     #[arg(long, value_parser = units::duration)]
     burst: Option<Duration>,
-    /// Where chance starts from.
+    /// Seed of the random decisions.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Return once it is up, and hold it in the background.
+    /// Return when the network is up, and keep it in the background.
     #[arg(long)]
     pub(crate) detach: bool,
     #[command(flatten)]
@@ -109,28 +109,28 @@ impl Up {
     }
 }
 
-/// What links do, each way.
+/// Shape of links, in each direction.
 #[derive(Args)]
 pub(crate) struct Shaping {
-    /// One way: 10ms makes a round trip of 20.
+    /// Delay in one direction: 10ms makes a round trip of 20.
     #[arg(long, value_parser = units::duration)]
     delay: Option<Duration>,
-    /// Up to this much more delay; the order is kept.
+    /// Maximum additional delay; the order is kept.
     #[arg(long, value_parser = units::duration)]
     jitter: Option<Duration>,
-    /// The share of packets that vanish (0.001, 0.1%).
+    /// Share of packets that are lost (0.001, 0.1%).
     #[arg(long, value_parser = units::share)]
     loss: Option<f64>,
-    /// The share of packets that others overtake.
+    /// Share of packets that others overtake.
     #[arg(long, value_parser = units::share)]
     reorder: Option<f64>,
-    /// How much later those come.
+    /// Additional delay of those packets.
     #[arg(long, value_parser = units::duration)]
     late: Option<Duration>,
-    /// What each link carries.
+    /// Rate of each link.
     #[arg(long)]
     link_rate: Option<Rate>,
-    /// How many bytes wait for that rate.
+    /// Number of bytes that may wait for that rate.
     #[arg(long)]
     queue: Option<u64>,
 }
@@ -154,7 +154,7 @@ impl Shaping {
 pub(crate) struct Between {
     a: usize,
     b: usize,
-    /// Only what goes from the first host to the second.
+    /// Only packets from the first host to the second.
     #[arg(long)]
     one_way: bool,
 }
@@ -185,7 +185,7 @@ impl From<&FromTo> for Ends {
     }
 }
 
-/// It becomes a file's name.
+/// Checks a name, which becomes part of a file's name.
 fn name(text: &str) -> Result<String, String> {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
     if text.is_empty() || text.len() > 40 || !text.chars().all(fits) {

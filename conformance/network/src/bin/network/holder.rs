@@ -1,4 +1,4 @@
-//! The process that holds a network: builds it, answers the other verbs, and removes it at the end.
+//! The process that holds a network: builds it, answers the other commands, and removes it at the end.
 
 use std::fs;
 use std::io;
@@ -17,12 +17,12 @@ use crate::Failure;
 use crate::protocol::{self, Answer, Change, Door, Ends, HostStatus, Request, Shaped, Status};
 use crate::report;
 
-/// `None` once it is removed.
+/// The network; `None` once it is removed.
 type Held = Arc<Mutex<Option<Network>>>;
 
-/// Builds a network and returns when it is removed again, by a signal or by `down`.
+/// Builds a network. Returns when a signal or `down` has removed it.
 pub(crate) fn hold(name: &str, builder: &Builder) -> Result<(), Failure> {
-    // Before anything is built, so that no signal finds it half done.
+    // Installed before anything is built, so that no signal leaves a half-built network.
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::io("watch signals"))?;
     Network::possible()?;
@@ -47,17 +47,17 @@ pub(crate) fn hold(name: &str, builder: &Builder) -> Result<(), Failure> {
     let (served, served_name) = (Arc::clone(&held), name.to_owned());
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // Nobody to tell when the asking end is gone.
+            // If the other end is gone, nobody can be informed.
             let _ = serve(&stream, &served, &served_name, &end);
         }
     });
-    // Cannot fail: this function's threads hold the other ends.
+    // This cannot fail: threads of this function hold the other ends.
     let _ = ended.recv();
     remove(&mut held.lock(), name);
     Ok(())
 }
 
-/// Once: another network may take the name as soon as it is free.
+/// Removes the network and its files, once: another network may use the name as soon as it is free.
 fn remove(held: &mut Option<Network>, name: &str) {
     if let Some(network) = held.take() {
         drop(network);
@@ -71,7 +71,7 @@ fn listen(name: &str) -> Result<UnixListener, Failure> {
     if UnixStream::connect(&path).is_ok() {
         return Err(Failure::Said(format!("network {name} is up already")));
     }
-    // Of a holder that was killed.
+    // The file may be left over from a holder that was killed.
     let _ = fs::remove_file(&path);
     UnixListener::bind(&path).map_err(Failure::io(format!("bind {}", path.display())))
 }
@@ -82,7 +82,7 @@ fn forget(name: &str) {
 }
 
 fn serve(stream: &UnixStream, held: &Held, name: &str, end: &Sender<()>) -> io::Result<()> {
-    // Whoever connects speaks at once.
+    // A client sends its request at once, so a short limit is enough.
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;
     let request = protocol::hear(stream)?;
     let mut slot = held.lock();

@@ -1,7 +1,8 @@
-//! `network`: several hosts on this machine, for as long as one process holds them.
+//! `network`: several hosts on this machine, as long as one process holds them.
 //!
-//! `up` builds a network and holds it; the other verbs talk to that process over a socket in `/run`. What each
-//! does is in `causeway_network`; here are only the command line, the socket and what is printed.
+//! `up` builds a network and holds it. The other commands talk to that process over a socket in `/run`.
+//! The operations are implemented in `causeway_network`. This program has only the command line, the
+//! socket and the output.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +19,7 @@ use clap::Parser;
 use arguments::{Arguments, Verb};
 use protocol::Change;
 
-/// Why a verb failed.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]

@@ -1,5 +1,5 @@
-//! What the verbs and the process that holds a network say to each other: one line of JSON each way, then the
-//! connection ends.
+//! The protocol between the commands and the process that holds a network: one line of JSON in each
+//! direction, then the connection ends.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,17 +14,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::Failure;
 
-/// Where the sockets are; only root may enter.
+/// Directory of the sockets. Only root may enter it.
 const DIRECTORY: &str = "/run/causeway-network";
-/// No line is longer: a status of the most hosts has 4096 pairs.
+/// Longest line in bytes. A status of the largest network has 4096 pairs.
 const LONGEST: u64 = 4 << 20;
-/// Longer than any request takes.
+/// Time limit for any request.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
     Status,
-    /// How to run something on a host.
+    /// Query how to run a program on a host.
     Enter(usize),
     Change(Change),
     Down,
@@ -57,7 +57,7 @@ pub(crate) struct Ends {
 pub(crate) enum Answer {
     Done,
     Status(Status),
-    /// A path to the host's namespace, and the network's own name.
+    /// A path to the host's namespace, and the network's unique name.
     Enter {
         namespace: String,
         network: String,
@@ -65,12 +65,12 @@ pub(crate) enum Answer {
     Refused(String),
 }
 
-/// A network as it stands.
+/// The state of a network.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Status {
-    /// Its own name, in the environment of what runs on its hosts.
+    /// The unique name, which processes on its hosts have in their environment.
     pub(crate) network: String,
-    /// The process that holds it.
+    /// The process that holds the network.
     pub(crate) process: u32,
     pub(crate) hosts: Vec<HostStatus>,
     pub(crate) traffic: Traffic,
@@ -92,12 +92,12 @@ pub(crate) struct Shaped {
     pub(crate) fate: Fate,
 }
 
-/// The socket of the network that people call `name`.
+/// Path of the socket of the network with this name.
 pub(crate) fn socket(name: &str) -> PathBuf {
     Path::new(DIRECTORY).join(format!("{name}.socket"))
 }
 
-/// What a network in the background had to say.
+/// Path of the log of a network in the background.
 pub(crate) fn log(name: &str) -> PathBuf {
     Path::new(DIRECTORY).join(format!("{name}.log"))
 }
@@ -112,7 +112,7 @@ pub(crate) fn prepare() -> Result<(), Failure> {
         .map_err(Failure::io(DIRECTORY))
 }
 
-/// The names for which there is a socket, alive or not.
+/// Returns the names that have a socket, whether or not a process answers there.
 pub(crate) fn names() -> Vec<String> {
     let entries = fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
@@ -130,7 +130,7 @@ pub(crate) fn names() -> Vec<String> {
     names
 }
 
-/// Asks the holder of `name`; an error when there is none or it refuses.
+/// Sends a request to the holder of `name`. Fails if there is none or it refuses.
 pub(crate) fn ask(name: &str, request: &Request) -> Result<Answer, Failure> {
     let stream = UnixStream::connect(socket(name)).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
@@ -151,14 +151,14 @@ fn exchange(stream: &UnixStream, request: &Request) -> io::Result<Answer> {
     hear(stream)
 }
 
-/// One line.
+/// Writes one line.
 pub(crate) fn say(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(what)?;
     line.push(b'\n');
     stream.write_all(&line)
 }
 
-/// One line.
+/// Reads one line.
 pub(crate) fn hear<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<T> {
     let mut line = String::new();
     BufReader::new(stream.take(LONGEST)).read_line(&mut line)?;

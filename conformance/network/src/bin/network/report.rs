@@ -1,4 +1,4 @@
-//! What people read.
+//! The output for people.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use causeway_network::{Network, Shape};
 
 use crate::protocol::Status;
 
-/// What `up` says once the network stands.
+/// Text of `up` when the network is ready.
 pub(crate) fn built(name: &str, network: &Network) -> String {
     let mut text = format!(
         "network {name} is up, held by process {}\n",
@@ -20,7 +20,7 @@ pub(crate) fn built(name: &str, network: &Network) -> String {
     text
 }
 
-/// What `status` prints.
+/// Text of `status`.
 pub(crate) fn status(name: &str, status: &Status) -> String {
     let mut text = format!("network {name}, held by process {}\n", status.process);
     let _ = writeln!(

@@ -1,4 +1,4 @@
-//! The verbs other than `up`.
+//! The commands other than `up`.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,10 +14,10 @@ use crate::Failure;
 use crate::protocol::{self, Answer, Change, Request, Status};
 use crate::report;
 
-/// How long a network may take to be built or removed.
+/// Time limit for building or removing a network.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Starts this program again in the background, with the same arguments, and waits until the network stands.
+/// Starts this program again in the background with the same arguments, and waits until the network is ready.
 pub(crate) fn detach(name: &str) -> Result<(), Failure> {
     protocol::prepare()?;
     if ask_status(name).is_ok() {
@@ -48,7 +48,8 @@ pub(crate) fn detach(name: &str) -> Result<(), Failure> {
                 said.trim().trim_start_matches("network: ").to_owned(),
             ));
         }
-        // The holder listens before it builds and answers after: a status is a network that stands.
+        // The holder listens before it builds and answers afterwards. So an answer means that
+        // the network is ready.
         if ask_status(name).is_ok() {
             print!("{}", fs::read_to_string(&path).unwrap_or_default());
             return Ok(());
@@ -58,12 +59,12 @@ pub(crate) fn detach(name: &str) -> Result<(), Failure> {
                 "network {name} was not built in time"
             )));
         }
-        // Polling a child's state has no other way that is as plain; nothing is timed by it.
+        // Polling is the simplest way to watch a child's state. Nothing depends on the interval.
         thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Becomes `command` on a host; returns only if that fails.
+/// Replaces this process by `command` on a host. Returns only on failure.
 pub(crate) fn run(name: &str, host: usize, command: &[OsString]) -> Failure {
     let (namespace, network) = match protocol::ask(name, &Request::Enter(host)) {
         Ok(Answer::Enter { namespace, network }) => (namespace, network),
@@ -103,7 +104,7 @@ fn ask_status(name: &str) -> Result<Status, Failure> {
     }
 }
 
-/// Says which networks there are instead.
+/// Adds the names of existing networks to an error.
 fn with_names(failure: Failure, name: &str) -> Failure {
     let others = protocol::names();
     if others.is_empty() || others.iter().any(|other| other == name) {
@@ -126,7 +127,7 @@ pub(crate) fn down(name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Sockets that nobody answers, and processes on hosts of networks that nobody holds.
+/// Removes sockets that nobody answers, and processes on hosts of networks that nobody holds.
 pub(crate) fn clean() -> Result<(), Failure> {
     causeway_network::Network::possible()?;
     let mut removed = 0;

@@ -1,11 +1,11 @@
-//! Making a link's connections: this end's part.
+//! Making a link's connections from this end.
 //!
-//! All addresses are tried, the next one as soon as the one before has failed or is slow, until a
-//! connection has proved the secret: an address may belong to another machine here than it does there, and
-//! then somebody else answers. The lanes go where the first connection went. Everything is bounded:
-//! [`REACH`] for finding the other end, [`LATE`] for its having been told of the link.
+//! All addresses are tried until a connection has proved the secret. The next one starts as soon as the
+//! one before has failed or is slow. An address may belong to another machine here than at the other end,
+//! so a stranger may answer. The lanes use the address of the first connection. Time is bounded:
+//! [`REACH`] for reaching the other end, [`LATE`] for that end to learn of the link.
 //!
-//! What it is not: the other end's part is the service's, which knows its own connections.
+//! The other end's connections are accepted by the connection service.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -27,26 +27,26 @@ use super::link::Link;
 use crate::worker::session::Shared;
 use crate::worker::socket::{self, read_within, write_within};
 
-/// For some address to answer.
+/// Time limit for some address to answer.
 const REACH: Duration = Duration::from_secs(4);
-/// For the other end to know the link, once it has answered: its drivers may still be loading.
+/// Time limit for the other end to learn of the link, once it has answered. Its drivers may still be loading.
 const LATE: Duration = Duration::from_secs(20);
-/// For one connection to come about.
+/// Time limit for one TCP connection.
 const CONNECT: Duration = Duration::from_secs(2);
-/// For greeting and proof; the other end waits half of it for its client's word of the link.
+/// Time limit for greeting and proof. The other end waits half of it for its client to add the link.
 const PROVE: Duration = Duration::from_secs(2);
-/// Before the next address is tried as well.
+/// Delay before the next address is tried in parallel.
 const STAGGER: Duration = Duration::from_millis(100);
-/// Before one that was not ready is asked again.
+/// Delay before an address that was not ready is retried.
 const AGAIN: Duration = Duration::from_millis(50);
-/// Characters of what is said about one address.
+/// Longest reason for one address, in characters.
 const MAX_REASON: usize = 200;
-/// Threads that make connections, above which no further link is dialled.
+/// Limit on threads that make connections. Above it, no further link is dialed.
 const MOST_THREADS: usize = 2 * MAX_LINKS;
-/// How many of a name's addresses are tried.
+/// Limit on addresses tried per host name.
 const OF_ONE_NAME: usize = 4;
 
-/// Why one connection could not be made.
+/// Why a connection could not be made.
 #[derive(Debug, thiserror::Error)]
 enum NotConnected {
     #[error("{}", plain(.0))]
@@ -57,47 +57,47 @@ enum NotConnected {
     Foreign(#[from] BadPreamble),
     #[error(transparent)]
     NotSecured(#[from] NotSecured),
-    #[error("it does not know the link's secret")]
+    #[error("another server answered: this one does not know the link's secret")]
     Impostor,
 }
 
 impl NotConnected {
-    /// How long after the beginning it is worth asking again.
+    /// Returns for how long after the beginning a retry is worthwhile; `None` for a final error.
     fn passes_within(&self) -> Option<Duration> {
         match self {
             NotConnected::Verdict(Verdict::UnknownLink | Verdict::TooMany) => Some(LATE),
-            // Another machine's daemon, most likely.
+            // Most likely the daemon of another machine answered.
             NotConnected::Verdict(Verdict::UnknownSession) => Some(REACH / 2),
             _ => None,
         }
     }
 }
 
-/// What the system said, in words and without its number: people read it.
+/// The system's error as text for people, without its number.
 fn plain(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::TimedOut => "no answer in time".to_owned(),
-        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
-        io::ErrorKind::UnexpectedEof => "the connection was closed".to_owned(),
+        io::ErrorKind::TimedOut => "the other node did not answer before the timeout".to_owned(),
+        io::ErrorKind::ConnectionRefused => "the other node refused the connection".to_owned(),
+        io::ErrorKind::UnexpectedEof => "the other node closed the connection".to_owned(),
         _ => error.to_string(),
     }
 }
 
-/// Dials in the background, unless that goes on already; the client hears how it went.
+/// Dials in the background, unless a thread does so already. The client gets the result.
 pub(super) fn start(shared: &Arc<Shared>, link: &Arc<Link>) {
     if !link.engage() {
         return;
     }
     let failed = |reason| link.not_made(shared, Instant::now(), reason);
     let Some(running) = shared.links.diallers.enter() else {
-        return failed("too many connections are being made".to_owned());
+        return failed("this worker already dials too many links".to_owned());
     };
     let (own, of) = (Arc::clone(shared), Arc::clone(link));
     let started = std::thread::Builder::new()
         .name("link-dial".into())
         .spawn(move || run(&own, &of, &running));
     if let Err(error) = started {
-        failed(format!("no thread: {error}"));
+        failed(format!("cannot start a thread to dial: {error}"));
     }
 }
 
@@ -112,8 +112,8 @@ fn run(shared: &Arc<Shared>, link: &Arc<Link>, running: &Running) {
     }
 }
 
-/// Counts the threads that make connections, so that a client that adds and drops links has no more of them
-/// than one that keeps them.
+/// Counts the threads that make connections. So a client that adds and drops links has no more of them
+/// than one that keeps its links.
 #[derive(Default)]
 pub(super) struct Diallers(Arc<()>);
 
@@ -127,15 +127,15 @@ impl Diallers {
     }
 }
 
-/// What an address has to say.
+/// The result for one address.
 enum News {
     Connected(SocketAddr, Line),
-    /// Somebody is there, and is not ready.
+    /// A worker answered, but is not ready.
     NotReady,
     Failed(String),
 }
 
-/// Set when nobody waits for an answer any more.
+/// Set on drop, when no thread waits for an answer any more.
 struct Over(Arc<AtomicBool>);
 
 impl Drop for Over {
@@ -144,7 +144,7 @@ impl Drop for Over {
     }
 }
 
-/// All connections, or why there are none.
+/// Makes all connections, or returns why there are none.
 fn dial(link: &Arc<Link>, running: &Running) -> Result<Connections, String> {
     let begun = Instant::now();
     let mut until = begun + REACH;
@@ -185,10 +185,10 @@ fn dial(link: &Arc<Link>, running: &Running) -> Result<Connections, String> {
             Err(_) => {}
         }
         if link.is_settled() {
-            return Err("it was made otherwise".to_owned());
+            return Err("the link is up by another connection".to_owned());
         }
         if Instant::now() >= until {
-            reasons.push("no answer in time".to_owned());
+            reasons.push("the other node did not answer before the timeout".to_owned());
             return Err(because(&reasons));
         }
     }
@@ -196,7 +196,7 @@ fn dial(link: &Arc<Link>, running: &Running) -> Result<Connections, String> {
 
 fn because(reasons: &[String]) -> String {
     if reasons.is_empty() {
-        "no address of the other end is known".to_owned()
+        "the other node has no known address".to_owned()
     } else {
         reasons.join("; ")
     }
@@ -208,7 +208,7 @@ fn lanes(link: &Link, at: SocketAddr) -> Result<Vec<Line>, NotConnected> {
         .collect()
 }
 
-/// One address, asked from a thread of its own, since names may take long to resolve.
+/// One address, tried on its own thread, because a name may take long to resolve.
 struct Asking {
     link: Arc<Link>,
     address: String,
@@ -227,7 +227,7 @@ impl Asking {
     }
 
     fn ask(&self) {
-        // If nobody listens any more, the connection closes with the message.
+        // If the receiver is gone, the connection closes with the dropped message.
         let _ = self.news.send(self.answer());
     }
 
@@ -275,7 +275,7 @@ fn greeting(line: &Line, deadline: Instant) -> Result<Greeting, NotConnected> {
     Ok(Greeting::decode(&greeting)?)
 }
 
-/// With TLS, if the other end has it: its certificate is known by the digest that the client has told.
+/// Starts TLS if the other end uses it. The client has given the digest of that end's certificate.
 fn secure(
     line: Line,
     fingerprint: Option<Fingerprint>,
@@ -288,7 +288,7 @@ fn secure(
     match complete(pinned(fingerprint)?, &socket, deadline) {
         Ok(records) => Ok(Line::Tls(TlsStream::new(socket, records)?)),
         Err(NotSecured::InTheClear) => {
-            // Who does not let the connection in says so before TLS. No welcome is taken so.
+            // A worker that refuses a connection says so before TLS. A welcome without TLS is not accepted.
             let refusal = greeting(&Line::Clear(socket), deadline)?;
             Err(match refusal.verdict {
                 Verdict::Welcome => NotConnected::Impostor,
@@ -300,7 +300,8 @@ fn secure(
     }
 }
 
-/// One connection, with the secret proved both ways. It must not be read before.
+/// Makes one connection, with the secret proved in both directions. The connection must not
+/// be used before that.
 fn connect(link: &Link, at: SocketAddr, lane: u8) -> Result<Line, NotConnected> {
     let socket = TcpStream::connect_timeout(&at, CONNECT)?;
     super::set_options(&socket, lane)?;
@@ -327,7 +328,7 @@ fn connect(link: &Link, at: SocketAddr, lane: u8) -> Result<Line, NotConnected> 
     if check_worker_proof(&link.secret, &preamble, &greeting.nonce, &ours, &theirs) {
         return Ok(line);
     }
-    // A refusal at this point is a greeting, which is longer than a proof; what it says comes first.
+    // A refusal here is a greeting, which is longer than a proof. The verdict comes first.
     let mut refusal = [0; GREETING];
     refusal[..WORKER_PROOF].copy_from_slice(&theirs);
     match Greeting::decode(&refusal) {

@@ -1,7 +1,7 @@
-//! An attempt of the other end to connect a link: one seat for each connection.
+//! One attempt of the other end to connect a link: a seat for each of its connections.
 //!
-//! What it is not: whether an attempt is taken at all is the [`link`](super::link)'s to say. Invariant: connections of one
-//! attempt alone come together; a late one of an earlier attempt finds no seat.
+//! The [`link`](super::link) decides whether to accept an attempt. Invariant: only connections of one
+//! attempt come together. A late connection of an earlier attempt finds no seat.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -24,19 +24,19 @@ pub(super) struct Incoming {
 pub(super) enum Seat {
     #[default]
     Free,
-    /// The connection has proved the secret, and is about to be handed over.
+    /// The connection has proved the secret and is about to be handed over.
     Promised,
     Taken(Line),
 }
 
-/// All connections of a link, proved and with their options set.
+/// All connections of a link, authenticated and with their socket options set.
 pub(super) struct Connections {
     pub(super) events: Line,
     pub(super) lanes: Vec<Line>,
 }
 
 impl Connections {
-    /// Handles to end all connections with.
+    /// Returns handles with which to shut all connections down.
     pub(super) fn handles(&self) -> io::Result<Vec<TcpStream>> {
         let all = std::iter::once(&self.events).chain(&self.lanes);
         all.map(|line| line.socket().try_clone()).collect()
@@ -44,7 +44,7 @@ impl Connections {
 }
 
 impl Incoming {
-    /// Forgets the attempt: its connections close, and late ones of it find no seat.
+    /// Abandons the attempt: its connections close, and its late ones find no seat.
     pub(super) fn begin(&mut self) {
         *self = Incoming {
             attempt: self.attempt + 1,
@@ -52,7 +52,7 @@ impl Incoming {
         };
     }
 
-    /// The attempt that the seat belongs to.
+    /// Reserves a seat. Returns the number of the attempt that the seat belongs to.
     pub(super) fn claim(&mut self, lane: u8) -> Result<u64, Verdict> {
         if lane == EVENT_LANE {
             if self.is_alive() {
@@ -60,7 +60,7 @@ impl Incoming {
             }
             self.begin();
         } else if matches!(self.events, Seat::Free) {
-            // Lanes follow the connection for events.
+            // The lanes come after the connection for events.
             return Err(Verdict::TooMany);
         }
         match self.seat(lane) {
@@ -79,7 +79,7 @@ impl Incoming {
         }
     }
 
-    /// Whether an attempt is under way.
+    /// Whether an attempt is in progress.
     pub(super) fn is_alive(&self) -> bool {
         match &self.events {
             Seat::Free => false,
@@ -88,7 +88,7 @@ impl Incoming {
         }
     }
 
-    /// The connections, once all are there.
+    /// Returns the connections once all have arrived.
     pub(super) fn complete(&mut self) -> Option<Connections> {
         let seats = std::iter::once(&self.events).chain(&self.lanes);
         if !seats.into_iter().all(|s| matches!(s, Seat::Taken(_))) {
@@ -113,7 +113,7 @@ impl Seat {
     }
 }
 
-/// Whether the peer has kept its end of a connection open on which it has nothing to say yet.
+/// Whether the peer still keeps its end open, on a connection where it is not expected to send yet.
 fn is_open(socket: &TcpStream) -> bool {
     let looked = rustix::net::recv(socket, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT);
     match looked {

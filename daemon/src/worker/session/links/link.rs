@@ -1,11 +1,13 @@
-//! One link: who may connect, what is connected, what is yet to be said.
+//! One link: which connections it accepts, which are up, and which event messages wait for it.
 //!
-//! Its connections come all together or not at all: [`EVENT_LANE`] first, which begins an attempt, then the
-//! lanes. When both ends dial, the attempt of the one with the smaller session id counts: that one takes no
-//! connection while it dials, and dials only when none of the other's attempts is under way.
+//! The connections of a link come up all together or not at all. [`EVENT_LANE`] comes first
+//! and begins an attempt; the lanes follow. When both ends dial, the attempt of the end with
+//! the smaller session id wins. That end accepts no connection while it dials. It dials only
+//! when no attempt of the other end is in progress.
 //!
-//! Invariant: at most one thread dials, and who is asked to dial tells that the link is up, or is not; at most one set of connections is up, and what is told of the link, to the client and to the
-//! bulk engine, is told in the order in which it happened.
+//! Invariant: at most one thread dials. An end that was asked to dial always reports whether the link is
+//! up. At most one set of connections is up. The client and the bulk engine get reports about the link in
+//! the order in which things happened.
 #![forbid(unsafe_code)]
 
 use std::net::{Shutdown, TcpStream};
@@ -21,64 +23,65 @@ use causeway_security::{Fingerprint, Line};
 use parking_lot::{Condvar, Mutex};
 
 use super::incoming::{Connections, Incoming, Seat};
-use super::words::{self, Heard, Words};
+use super::messages::{self, Heard, Messages};
 use crate::worker::session::{Shared, spawn};
 
-/// How often somebody who waits looks whether the peer has closed a connection that is not in use yet.
+/// How often a waiting thread checks whether the peer has closed a connection that is not in use yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Words kept until the link is up. The client tells the other end as well, so the rest may go.
+/// Limit on messages kept until the link is up. More may be dropped, because the client
+/// informs the other end as well.
 const MAX_KEPT: usize = 1 << 16;
 
-/// See the module.
+/// A link to another worker. See the module.
 pub(crate) struct Link {
     pub(super) id: LinkId,
-    /// The other end.
+    /// The session at the other end.
     pub(super) peer: SessionId,
     pub(super) secret: SessionSecret,
-    /// Of the other end's certificate, if its connections are secured.
+    /// Fingerprint of the other end's certificate, if its connections use TLS.
     pub(super) fingerprint: Option<Fingerprint>,
     pub(super) addresses: Vec<String>,
-    /// When both ends dial, this one's attempt counts.
+    /// Whether this end's attempt wins when both ends dial.
     leads: bool,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     changed: Condvar,
-    // Held from a change of the path until others have been told of it.
+    // Held from a change of the path until that change has been reported.
     turning: Mutex<()>,
 }
 
-struct State {
+struct ConnectionState {
     path: Path,
     dialler: Dialler,
     incoming: Incoming,
-    // Counts the times that the link came up.
+    // Counts how often the link came up.
     incarnation: u64,
 }
 
-/// This end's one thread that makes connections.
+/// State of this end's single thread that makes connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dialler {
     Nobody,
-    /// It is there and waits for an attempt of the other end to be over.
+    /// The thread exists, and waits for an attempt of the other end to finish.
     Waits,
     Dials,
 }
 
 enum Path {
-    /// Neither made nor given up: what there is to say waits.
+    /// The link is neither up nor given up. Messages wait here.
     Open(Vec<Header>),
     Up(Up),
     Down,
     ViaClient,
-    /// The client has taken the link back.
+    /// The client has dropped the link.
     Dropped,
 }
 
 struct Up {
-    words: Arc<Words>,
+    messages: Arc<Messages>,
     handles: Vec<TcpStream>,
 }
 
-/// A seat that a connection has claimed; free again unless the connection takes it.
+/// A seat that a connection has claimed. The seat is free again unless the connection takes it.
 pub(crate) struct Place {
     link: Arc<Link>,
     attempt: u64,
@@ -101,7 +104,7 @@ impl Link {
             fingerprint,
             addresses,
             leads: own.0 < peer.0,
-            state: Mutex::new(State {
+            state: Mutex::new(ConnectionState {
                 path: Path::Open(Vec::new()),
                 dialler: Dialler::Nobody,
                 incoming: Incoming::default(),
@@ -112,15 +115,16 @@ impl Link {
         }
     }
 
-    /// What every connection must prove.
+    /// The secret that every connection must prove to know.
     pub(crate) fn secret(&self) -> &SessionSecret {
         &self.secret
     }
 
-    /// A seat for a connection of the other end that has proved the secret.
+    /// Reserves a seat for a connection of the other end that has proved the secret.
     ///
     /// # Errors
-    /// [`Verdict::TooMany`] while another attempt is under way or the link is up: to be tried again.
+    /// [`Verdict::TooMany`] while another attempt is in progress or the link is up; the peer may retry.
+    /// [`Verdict::UnknownLink`] when the link is no longer wanted.
     pub(crate) fn claim(self: &Arc<Self>, lane: u8) -> Result<Place, Verdict> {
         let mut state = self.state.lock();
         match state.path {
@@ -139,26 +143,26 @@ impl Link {
         })
     }
 
-    /// Says something to the other end, now or when the link is up; never blocks.
-    pub(crate) fn say(&self, word: Header) {
-        let words = {
+    /// Sends an event message to the other end, now or when the link is up. Never blocks.
+    pub(crate) fn say(&self, message: Header) {
+        let messages = {
             let mut state = self.state.lock();
             match &mut state.path {
                 Path::Open(kept) => {
                     if kept.len() < MAX_KEPT {
-                        kept.push(word);
+                        kept.push(message);
                     }
                     return;
                 }
-                Path::Up(up) => Arc::clone(&up.words),
+                Path::Up(up) => Arc::clone(&up.messages),
                 Path::Down | Path::ViaClient | Path::Dropped => return,
             }
         };
-        words.put(word);
+        messages.put(message);
     }
 
-    /// Whether a thread is to be started that dials: not when there is one, which tells how it went, or
-    /// nobody needs to any more. Then [`Link::begin_dial`] or [`Link::not_made`] must follow.
+    /// Returns whether the caller has to start a dialing thread. That is not so if one exists, which will
+    /// report, or if no link is needed. After true, [`Link::begin_dial`] or [`Link::not_made`] must follow.
     pub(super) fn engage(&self) -> bool {
         let mut state = self.state.lock();
         if state.dialler != Dialler::Nobody || state.is_settled() {
@@ -168,8 +172,8 @@ impl Link {
         true
     }
 
-    /// Waits until an attempt of the other end is over. Whether the engaged thread is to dial still; then
-    /// [`Link::dialled`] or [`Link::not_made`] must follow.
+    /// Waits until an attempt of the other end is over. Returns whether the dialing thread still has to
+    /// dial. After true, [`Link::dialled`] or [`Link::not_made`] must follow.
     pub(super) fn begin_dial(&self, until: Instant) -> bool {
         let mut state = self.state.lock();
         loop {
@@ -187,12 +191,12 @@ impl Link {
         }
     }
 
-    /// Whether no path has to be made any more: there is one, or none is wanted.
+    /// Whether the link needs no connections: it is up, or no longer wanted.
     pub(super) fn is_settled(&self) -> bool {
         self.state.lock().is_settled()
     }
 
-    /// This end's attempt has failed; tells the client, unless the other end's succeeds.
+    /// Handles a failed attempt of this end. Informs the client, unless the other end's attempt succeeds.
     pub(super) fn not_made(&self, shared: &Shared, until: Instant, reason: String) {
         let mut state = self.state.lock();
         state.dialler = Dialler::Waits;
@@ -203,7 +207,7 @@ impl Link {
         drop(state);
         let _turning = self.turning.lock();
         {
-            // With the look at the path, so that a wish to dial is heard by this thread or starts another.
+            // Both change under one lock. So a request to dial either counts for this thread or starts another.
             let mut state = self.state.lock();
             state.dialler = Dialler::Nobody;
             if state.is_settled() {
@@ -211,21 +215,28 @@ impl Link {
             }
             state.path = Path::Down;
         }
-        tracing::info!(link = ?self.id, peer = ?self.peer, reason, "no link");
+        tracing::info!(
+            link = ?self.id,
+            peer = ?self.peer,
+            reason,
+            "the link cannot be made; its transfers go through the client"
+        );
         shared.outbox.link(self.told(false, reason));
     }
 
-    /// The engaged thread has made them.
+    /// Brings the link up with the connections that the dialing thread has made.
     pub(super) fn dialled(self: &Arc<Self>, shared: &Arc<Shared>, connections: Connections) {
-        // Before the link is up: who is to dial after a break must not take this thread for one that will.
+        // Cleared before the link is up. If the link breaks, a request to dial must not rely
+        // on this thread, which ends.
         self.state.lock().dialler = Dialler::Nobody;
         self.come_up(shared, connections);
     }
 
-    /// All connections are there. They are dropped when the link is up already.
+    /// Brings the link up, now that all connections are there. Drops them if the link is up
+    /// already or no longer wanted.
     fn come_up(self: &Arc<Self>, shared: &Arc<Shared>, connections: Connections) {
         let _turning = self.turning.lock();
-        let (words, heard, kept, incarnation) = {
+        let (messages, heard, kept, incarnation) = {
             let mut state = self.state.lock();
             if state.is_settled() {
                 return;
@@ -233,21 +244,21 @@ impl Link {
             let handles = match connections.handles() {
                 Ok(handles) => handles,
                 Err(error) => {
-                    // The other end sees it close.
-                    tracing::warn!(link = ?self.id, %error, "a link's connections");
+                    // The other end sees the connections close.
+                    tracing::warn!(link = ?self.id, %error, "cannot use the connections of a new link");
                     return;
                 }
             };
-            let (words, heard) = match Words::new(connections.events) {
+            let (messages, heard) = match Messages::new(connections.events) {
                 Ok(halves) => halves,
                 Err(error) => {
-                    tracing::warn!(link = ?self.id, %error, "a link's connections");
+                    tracing::warn!(link = ?self.id, %error, "cannot use the connections of a new link");
                     return;
                 }
             };
-            let words = Arc::new(words);
+            let messages = Arc::new(messages);
             let up = Up {
-                words: Arc::clone(&words),
+                messages: Arc::clone(&messages),
                 handles,
             };
             state.incarnation += 1;
@@ -256,18 +267,18 @@ impl Link {
                 Path::Open(kept) => kept,
                 _ => Vec::new(),
             };
-            (words, heard, kept, state.incarnation)
+            (messages, heard, kept, state.incarnation)
         };
         self.changed.notify_all();
-        for word in kept {
-            words.put(word);
+        for message in kept {
+            messages.put(message);
         }
         for (lane, line) in (0..LINK_LANES).zip(connections.lanes) {
             shared
                 .bulk
                 .attach_peer(shared, self.id, incarnation, lane, line.into());
         }
-        self.serve(shared, words, heard, incarnation);
+        self.serve(shared, messages, heard, incarnation);
         tracing::info!(link = ?self.id, peer = ?self.peer, "a link is up");
         shared.outbox.link(self.told(true, String::new()));
     }
@@ -275,19 +286,20 @@ impl Link {
     fn serve(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
-        words: Arc<Words>,
+        messages: Arc<Messages>,
         heard: Heard,
         incarnation: u64,
     ) {
-        spawn("link-out", move || words.write());
+        spawn("link-out", move || messages.write());
         let (link, shared) = (Arc::clone(self), Arc::clone(shared));
         spawn("link-in", move || {
-            let reason = words::hear(heard, &shared, link.id);
+            let reason = messages::hear(heard, &shared, link.id);
             link.come_down(&shared, incarnation, reason);
         });
     }
 
-    /// A connection of this incarnation is lost, and so is the link. Nothing for an earlier one.
+    /// Takes the link down because a connection of this incarnation is lost. Does nothing for
+    /// an earlier incarnation.
     pub(super) fn come_down(&self, shared: &Arc<Shared>, incarnation: u64, reason: String) {
         let _turning = self.turning.lock();
         let up = {
@@ -306,7 +318,7 @@ impl Link {
         shared.outbox.link(self.told(false, reason));
     }
 
-    /// The client carries what the link would have.
+    /// Routes the link via the client from now on.
     pub(super) fn go_via_client(&self, shared: &Arc<Shared>) {
         let _turning = self.turning.lock();
         let up = self.settle(Path::ViaClient);
@@ -319,7 +331,7 @@ impl Link {
         shared.bulk.route_via_client(shared, self.id);
     }
 
-    /// The client has taken it back, and wants to hear nothing more of it.
+    /// Drops the link. The client wants no further reports about it.
     pub(super) fn drop_it(&self, shared: &Arc<Shared>) {
         let _turning = self.turning.lock();
         if let Some(up) = self.settle(Path::Dropped) {
@@ -328,7 +340,7 @@ impl Link {
         shared.bulk.drop_path(self.id);
     }
 
-    /// Takes the place of connections, which come no more.
+    /// Sets a final path. The link accepts no more connections.
     fn settle(&self, path: Path) -> Option<Up> {
         let up = {
             let mut state = self.state.lock();
@@ -357,12 +369,12 @@ impl Link {
     }
 }
 
-impl State {
+impl ConnectionState {
     fn is_settled(&self) -> bool {
         matches!(self.path, Path::Up(_) | Path::ViaClient | Path::Dropped)
     }
 
-    /// The link is down, if it was up.
+    /// Takes the connections of a link that was up; the link is then down.
     fn take_up(&mut self) -> Option<Up> {
         match std::mem::replace(&mut self.path, Path::Down) {
             Path::Up(up) => Some(up),
@@ -379,12 +391,12 @@ impl Up {
         for handle in &self.handles {
             let _ = handle.shutdown(Shutdown::Both);
         }
-        self.words.close();
+        self.messages.close();
     }
 }
 
 impl Place {
-    /// The connection is ready. The last one of an attempt brings the link up.
+    /// Hands over the connection, which is ready. The last connection of an attempt brings the link up.
     pub(crate) fn take(self, shared: &Arc<Shared>, line: Line) {
         let complete = {
             let mut state = self.link.state.lock();

@@ -1,24 +1,23 @@
-//! Links: the direct paths to the workers of other sessions of the same client.
+//! Links: direct connections to the workers of other sessions of the same client.
 //!
-//! The client tells both ends of a link its name, a secret, and where the other end may be found; one end
-//! dials, or the other when the first could not, and both tell the client what became of it. A link has one
-//! connection for words about events and [`LINK_LANES`] for bulk data, which belong to
-//! [`crate::bulk`].
+//! The client gives both ends a link's id, a secret, and the addresses of the other end. One end dials;
+//! if it fails, the other end dials. Both report the result to the client. A link has one connection for
+//! events, and [`LINK_LANES`] connections for bulk data, which belong to [`crate::bulk`].
 //!
-//! - [`link`]: one link, its connections, its states;
-//! - [`dial`]: this end's part in making the connections; [`incoming`]: the other end's;
-//! - [`words`]: the connection for events.
+//! - [`link`]: one link, its connections and its states;
+//! - [`dial`]: making the connections from this end; [`incoming`]: accepting those of the other end;
+//! - [`messages`]: the connection for events.
 //!
-//! What it is not: it knows no command and no buffer. Invariants: nothing that a peer says is heard before
-//! the link's secret was proved; the thread that reads commands waits for no network here; a peer that is
-//! gone costs its link and nothing else; a link that the client has dropped leaves nothing behind, and naming it
-//! does no harm, for the client may learn of a peer's end between two commands.
+//! This module knows no commands and no buffers. Invariants: no message of a peer is read before the peer
+//! has proved the link's secret. The thread that reads commands never waits for the network here. The
+//! loss of a peer costs only its link. A link that the client has dropped leaves no state. Its id stays
+//! valid, because the client may learn of a peer's end between two commands.
 #![forbid(unsafe_code)]
 
 mod dial;
 mod incoming;
 mod link;
-mod words;
+mod messages;
 
 use std::collections::HashMap;
 use std::io;
@@ -42,9 +41,9 @@ use super::{Shared, Violation};
 use crate::bulk::Path;
 use crate::worker::socket;
 
-/// Bytes of an address.
+/// Longest address, in bytes.
 const MAX_ADDRESS: usize = 512;
-/// Silence of the other end's machine after which the link is lost.
+/// The link is lost after the other end's machine has acknowledged nothing for so long.
 const SILENCE: Duration = Duration::from_secs(4);
 
 /// The links of a session.
@@ -58,20 +57,20 @@ pub(crate) struct Links {
 #[derive(Default)]
 struct Table {
     links: HashMap<LinkId, Arc<Link>, ById>,
-    // The client names them in ascending order: what is not there and not above this was dropped.
+    // The client adds ids in ascending order. So an id up to this one that is not in the table was dropped.
     newest: Option<LinkId>,
 }
 
-/// A link that the client has told of.
+/// The state of a link that the client has added.
 pub(crate) enum Found {
-    /// It is there.
+    /// The link exists.
     Here(Arc<Link>),
-    /// The client has taken it back.
+    /// The client has dropped the link.
     Dropped,
 }
 
 impl Links {
-    /// None yet.
+    /// Makes an empty table.
     pub(crate) fn new(own: SessionId) -> Links {
         Links {
             own,
@@ -81,10 +80,10 @@ impl Links {
         }
     }
 
-    /// A link that the client has told of.
+    /// Finds a link that the client has added.
     ///
     /// # Errors
-    /// [`Violation::Unknown`].
+    /// [`Violation::Unknown`] if the client has never added the link.
     pub(crate) fn find(&self, link: LinkId) -> Result<Found, Violation> {
         let table = self.table.lock();
         match table.links.get(&link) {
@@ -98,7 +97,8 @@ impl Links {
         self.table.lock().links.get(&link).map(Arc::clone)
     }
 
-    /// The same for another worker, which may have heard of the link before this one.
+    /// Finds a link for a connection of another worker. Waits until `until`, because that worker may
+    /// learn of the link before this one does.
     pub(crate) fn wait_for(&self, link: LinkId, until: Instant) -> Option<Arc<Link>> {
         let mut table = self.table.lock();
         loop {
@@ -111,10 +111,10 @@ impl Links {
         }
     }
 
-    /// A connection of the link's `incarnation`, as told when it was attached, is lost or carried nonsense:
-    /// the whole link goes down, which its other connections' threads will see. Once for all of them.
+    /// Takes a link down because one of its connections is lost or violated the protocol. The threads of
+    /// its other connections then see theirs close. Only the first call for an `incarnation` has an effect.
     ///
-    /// Not to be called from within [`attach_peer`](crate::bulk::Engine::attach_peer).
+    /// Must not be called from within [`attach_peer`](crate::bulk::Engine::attach_peer).
     pub(crate) fn lane_broke(
         &self,
         shared: &Arc<Shared>,
@@ -151,30 +151,32 @@ impl Links {
     }
 }
 
-/// A new link.
+/// Adds a link.
 ///
 /// # Errors
-/// [`Violation`] for what no client of ours sends.
+/// [`Violation`] for a message that no Causeway client sends.
 pub(crate) fn add(shared: &Arc<Shared>, add: AddLink) -> Result<(), Violation> {
     let peer = <[u8; 16]>::try_from(&add.session[..]).ok().map(SessionId);
     let secret = <[u8; 32]>::try_from(&add.secret[..])
         .ok()
         .map(SessionSecret);
     let (Some(peer), Some(secret)) = (peer, secret) else {
-        return Err(Violation::Malformed("a link without session or secret"));
+        return Err(Violation::Malformed("a link has no session or no secret"));
     };
     let fingerprint = match &add.certificate_sha256[..] {
         [] => None,
         digest => Some(Fingerprint::from_wire(digest).ok_or(Violation::Malformed(
-            "a link with a certificate's digest that is none",
+            "a link's certificate digest has the wrong length",
         ))?),
     };
     if add.link == 0 || peer == shared.links.own {
-        return Err(Violation::Malformed("a link of a worker with itself"));
+        return Err(Violation::Malformed("a link connects a worker with itself"));
     }
     let long = |address: &String| address.len() > MAX_ADDRESS;
     if add.addresses.len() > MAX_LINK_ADDRESSES || add.addresses.iter().any(long) {
-        return Err(Violation::Malformed("too many addresses, or too long ones"));
+        return Err(Violation::Malformed(
+            "a link has too many or too long addresses",
+        ));
     }
     let id = LinkId(add.link);
     let link = Link::new(
@@ -193,10 +195,10 @@ pub(crate) fn add(shared: &Arc<Shared>, add: AddLink) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The other end could not dial; this one tries.
+/// Dials, because the other end could not.
 ///
 /// # Errors
-/// [`Violation::Unknown`] for a link that was not added.
+/// [`Violation::Unknown`] for a link that was never added.
 pub(crate) fn dial(shared: &Arc<Shared>, dial: &DialLink) -> Result<(), Violation> {
     if let Found::Here(link) = shared.links.find(LinkId(dial.link))? {
         dial::start(shared, &link);
@@ -204,7 +206,7 @@ pub(crate) fn dial(shared: &Arc<Shared>, dial: &DialLink) -> Result<(), Violatio
     Ok(())
 }
 
-/// Nobody could dial.
+/// Routes a link via the client, because neither end could dial.
 ///
 /// # Errors
 /// As [`dial()`].
@@ -218,13 +220,13 @@ pub(crate) fn route_via_client(
     Ok(())
 }
 
-/// Nobody needs the link any more.
+/// Drops a link that is no longer needed.
 ///
 /// # Errors
 /// As [`dial()`].
 pub(crate) fn drop_link(shared: &Arc<Shared>, drop: &DropLink) -> Result<(), Violation> {
     let id = LinkId(drop.link);
-    // Out of the table first, so that nothing finds it that would make its path anew.
+    // The link leaves the table first. Otherwise a transfer could find it and make its path again.
     let Found::Here(link) = shared.links.find(id)? else {
         return Ok(());
     };
@@ -233,7 +235,7 @@ pub(crate) fn drop_link(shared: &Arc<Shared>, drop: &DropLink) -> Result<(), Vio
     Ok(())
 }
 
-/// The way of a link's transfers, which lead nowhere when it was dropped.
+/// Returns the route of a link's transfers. If the link was dropped, the route is closed.
 ///
 /// # Errors
 /// As [`dial()`].
@@ -247,15 +249,16 @@ pub(crate) fn path(shared: &Arc<Shared>, link: LinkId) -> Result<Arc<Path>, Viol
     })
 }
 
-/// Sets the options of a link's fresh connection.
+/// Sets the socket options of a new connection of a link.
 ///
 /// # Errors
-/// What the system says.
+/// Returns the system call's error.
 pub(crate) fn set_options(connection: &TcpStream, lane: u8) -> io::Result<()> {
     causeway_proto::socket::set_options(connection)?;
     socket::keep_alive(connection)?;
     if lane == EVENT_LANE {
-        // Bulk data may lie unread while its place is busy; words are always taken at once.
+        // Only this connection gets the timeout. Event messages are always read at once, but
+        // bulk data may wait long.
         socket::give_up_after(connection, SILENCE)?;
         socket::hurry(connection);
     }

@@ -1,4 +1,4 @@
-//! The verbs that compile: build, compile, link. Each queues a job and is answered from there.
+//! The commands that compile: build, compile, link. Each queues a job for the builder, which answers.
 #![forbid(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -21,7 +21,7 @@ use crate::worker::session::objects::{add, find};
 use crate::worker::session::printed::Printed;
 use crate::worker::session::{Shared, Violation};
 
-/// Headers and options come with the build, and may bring the word that the program's text has not.
+/// Expects printed text if headers or options contain `printf`, even though the program's source may not.
 fn expect_text<'a>(shared: &Shared, texts: impl IntoIterator<Item = &'a [u8]>) {
     if texts
         .into_iter()
@@ -53,7 +53,7 @@ fn build_now(
     devices: &[(DeviceIndex, Device)],
 ) -> Answered {
     let options = source::without_paths(&build.options);
-    // Others are built anew each time.
+    // A build with other options is not cached.
     let text = std::str::from_utf8(&options).ok();
     let cached = text.and_then(|text| program.cached(shared, &build.source, text, devices));
     if let Some(cached) = &cached
@@ -120,7 +120,7 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
         others,
         RequestId(compile.request),
         move |program| {
-            // An include of any other is refused as that of a header that did not come with the call.
+            // An include of any other header is refused like one that did not come with the call.
             let given = compile.headers.iter().zip(&headers);
             let given = given.filter(|(h, _)| source::is_inside(&h.include_name));
             let names: Vec<&[u8]> = given.clone().map(|(h, _)| &h.include_name[..]).collect();
@@ -213,9 +213,9 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
             };
             let compiled: Vec<&NativeProgram> = compiled.iter().map(|c| &**c).collect();
             let link = || NativeProgram::link(context, &natives(&devices), &options, &compiled);
-            // A failed link still gives a program, which has the log.
+            // A failed link also returns a program, which has the log.
             let (mut linked, mut result) = link();
-            // NVIDIA's linker too fails over kernels without arguments that have argument info.
+            // NVIDIA's linker also fails for kernels without arguments that have argument info.
             if result.is_err() && compile_plainly(&inputs) {
                 (linked, result) = link();
             }
@@ -230,16 +230,17 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
     Ok(())
 }
 
-/// Compiles again, as the application asked, what was compiled otherwise; says whether there was any.
+/// Recompiles programs without the added option, as the application asked. Returns whether there were any.
 fn compile_plainly(programs: &[Arc<Program>]) -> bool {
     let compile = |any, program: &Arc<Program>| program.compile_plainly() || any;
     programs.iter().fold(false, compile)
 }
 
-/// Builds with argument info where the source is ours to build; whether it is there. When that fails it is
-/// built once more as the application asked: the driver may not know the option, or not survive it
-/// (NVIDIA's fails for every kernel without arguments), and a log must speak of the application's options
-/// alone. A refusal says nothing of the options: a program whose kernels the driver holds is not built again.
+/// Builds with argument info if the program is built from source. Returns whether the info is there. If
+/// that build fails, builds once more with the application's options. The driver may not know the added
+/// option, or fail because of it (NVIDIA's does for kernels without arguments). Besides, a log must refer
+/// to the application's options only. `CL_INVALID_OPERATION` is not retried: the driver refuses because
+/// it still holds the program's kernels.
 pub(super) fn with_arg_info(
     options: &[u8],
     from_source: bool,
@@ -257,7 +258,7 @@ pub(super) fn with_arg_info(
     build(&plain).map(|()| false)
 }
 
-/// The options with the one that asks for argument info.
+/// Returns the options with the one that asks for argument info.
 pub(super) fn with_option(options: &[u8]) -> Vec<u8> {
     let separator: &[u8] = if options.is_empty() { b"" } else { b" " };
     [options, separator, ARG_INFO.as_bytes()].concat()

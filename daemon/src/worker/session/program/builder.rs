@@ -1,11 +1,11 @@
 //! The threads that build.
 //!
-//! Builds take long and must not disturb other commands, nor each other; but what concerns one program
-//! happens in command order. A job names its programs; it starts when no running and no earlier job
-//! names one of them. Threads are made as they are needed, up to a few.
+//! Builds take long and must not delay other commands or each other. But jobs on one program run in
+//! command order. A job names its programs. It starts when no running job and no earlier waiting job
+//! names one of them. Threads are started as needed, up to a few.
 //!
-//! To wake a thread takes as long as a short build. Who makes a program is about to build it: a thread is woken
-//! with the program, and looks for its build for a moment.
+//! To wake a thread takes as long as a short build. A client that makes a program is about to build it.
+//! So the creation of the program wakes a thread, which polls for the build for a moment.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::worker::session::broken;
 
 const THREADS: usize = 4;
-/// So long a job that is about to come is looked for.
+/// How long a thread polls for an expected job.
 const ABOUT: Duration = Duration::from_micros(200);
 
 /// The builder of one session.
@@ -32,20 +32,20 @@ struct Pool {
     waiting: VecDeque<Job>,
     running: Vec<Vec<ProgramId>>,
     threads: usize,
-    // About to begin, asleep or looking.
+    // Number of threads that are starting, asleep or polling.
     idle: usize,
-    // A job may come by then.
+    // The time until which a job is expected.
     expected: Option<Instant>,
 }
 
 struct Job {
-    // Empty: the job wants to be alone.
+    // The programs that the job concerns. If empty, the job must run alone.
     programs: Vec<ProgramId>,
     work: Box<dyn FnOnce() + Send>,
 }
 
 impl Builder {
-    /// Does `work` after everything earlier that names one of `programs`.
+    /// Runs `work` after all earlier jobs that name one of `programs`.
     pub(crate) fn submit(&self, programs: Vec<ProgramId>, work: impl FnOnce() + Send + 'static) {
         self.push(Job {
             programs,
@@ -53,7 +53,7 @@ impl Builder {
         });
     }
 
-    /// Does `work` when nothing else runs.
+    /// Runs `work` when no other job runs.
     pub(crate) fn unload(&self, work: impl FnOnce() + Send + 'static) {
         self.push(Job {
             programs: Vec::new(),
@@ -61,7 +61,7 @@ impl Builder {
         });
     }
 
-    /// A job is about to come.
+    /// Announces that a job is about to come.
     pub(crate) fn expect(&self) {
         let (lock, wake) = &*self.pool;
         let mut pool = lock.lock();
@@ -80,13 +80,13 @@ impl Builder {
         if pool.idle < pool.waiting.len() && pool.threads < THREADS {
             self.grow(&mut pool);
             if pool.threads == 0 {
-                broken("no thread for builds could be started");
+                broken("cannot start a thread for builds");
             }
         }
         wake.notify_one();
     }
 
-    // One thread more, if the system has one.
+    // Starts another thread, if the system allows.
     fn grow(&self, pool: &mut Pool) {
         let shared = Arc::clone(&self.pool);
         let spawned = std::thread::Builder::new()
@@ -97,7 +97,7 @@ impl Builder {
                 pool.threads += 1;
                 pool.idle += 1;
             }
-            Err(error) => tracing::warn!(%error, "no thread for builds"),
+            Err(error) => tracing::warn!(%error, "cannot start a further thread for builds"),
         }
     }
 }
@@ -110,6 +110,7 @@ fn serve(shared: &(Mutex<Pool>, Condvar)) {
         let Some(job) = pool.next() else {
             pool.idle += 1;
             if pool.is_expecting() {
+                // Unlocked, so that a job can be pushed while this thread polls.
                 MutexGuard::unlocked(&mut pool, std::thread::yield_now);
             } else {
                 wake.wait(&mut pool);
@@ -125,7 +126,7 @@ fn serve(shared: &(Mutex<Pool>, Condvar)) {
         if let Some(at) = pool.running.iter().position(|r| *r == programs) {
             pool.running.swap_remove(at);
         }
-        // What waited for these programs may start now, perhaps several jobs.
+        // Jobs that waited for these programs may start now, perhaps several.
         wake.notify_all();
     }
 }
@@ -135,7 +136,7 @@ impl Pool {
         self.expected.is_some_and(|until| Instant::now() < until)
     }
 
-    /// The first job that nothing running and nothing earlier stands against.
+    /// Takes the first job that conflicts with no running and no earlier job.
     fn next(&mut self) -> Option<Job> {
         let stands = |taken: &[ProgramId], job: &[ProgramId]| {
             taken.is_empty() || job.is_empty() || taken.iter().any(|p| job.contains(p))
@@ -163,7 +164,7 @@ mod tests {
     #[test]
     fn one_programs_jobs_keep_their_order_and_others_pass() {
         let builder = Builder::default();
-        // Whether or not somebody has said so.
+        // An expected job must not change the order.
         builder.expect();
         let (tell, told) = mpsc::channel();
         let (open, gate) = mpsc::channel::<()>();

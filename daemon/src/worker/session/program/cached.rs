@@ -1,12 +1,12 @@
-//! Builds that come from the cache, and those that are made for it.
+//! Builds that come from the cache, and builds that are made for it.
 //!
-//! A build is looked for when its program came as source and it is for all devices of the context at
-//! once: drivers make a program from binaries for the devices that the binaries are for, so builds of
-//! some devices only stay with the program from source. Anything but a binary that the driver takes, and
-//! that has the kernels which it is said to have, is a build as if there were no cache.
+//! The cache is used for programs from source, built for all devices of the context at once. A driver
+//! makes a program from binaries only for the devices of these binaries. So builds for some devices keep
+//! the program from source. The driver must accept the cached binary, and the binary must have the
+//! recorded kernels. Otherwise the program is built as without a cache.
 //!
-//! What it is not: it neither reads nor writes the cache's directory (`build_cache`). Invariant: what a
-//! client is told of a program from the cache is what it was told of the build.
+//! This module does not access the cache's directory (`build_cache`). Invariant: for a program from the
+//! cache, a client gets the same answer as for the original build.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ use crate::runtime::node::{Device, Node};
 use crate::runtime::program::Program as NativeProgram;
 use crate::worker::session::Shared;
 
-/// Bytes of binaries that are worth keeping.
+/// Largest binary that is kept, in bytes.
 const MAX_BINARY: usize = 64 << 20;
 
 /// A build that the cache may have.
@@ -35,7 +35,7 @@ pub(super) struct Cached {
     options: String,
 }
 
-/// For one device.
+/// The part of a build for one device.
 struct Part {
     key: Key,
     platform: u32,
@@ -44,7 +44,8 @@ struct Part {
 }
 
 impl Cached {
-    /// The build of `text`, as the compiler gets it, for `devices`; `None` where the cache has no say.
+    /// Describes the build of `text`, as the compiler gets it, for `devices`. `None` if the
+    /// build cannot be cached.
     pub(super) fn of(
         shared: &Shared,
         text: &[u8],
@@ -72,7 +73,7 @@ impl Cached {
         })
     }
 
-    /// The program as it was built before, and what the client is told.
+    /// Returns the program from the cache, and the answer to the client.
     pub(super) fn load(&self, context: &NativeContext) -> Option<(NativeProgram, ProgramAnswer)> {
         let keys: Vec<Key> = self.parts.iter().map(|part| part.key).collect();
         let entries = self.client.look_up(&keys)?;
@@ -80,7 +81,7 @@ impl Cached {
         if loaded.is_none() {
             tracing::info!(
                 key = ?self.parts.first().map(|part| part.key),
-                "the driver does not take what it built before; it builds again"
+                "the driver refuses a cached binary, so the program is built again"
             );
             self.parts
                 .iter()
@@ -119,13 +120,13 @@ impl Cached {
             return None;
         }
         let answer = self.answer(entries)?;
-        let named = native.kernels().ok()?;
-        let named: Result<BTreeSet<String>, _> = named.iter().map(|k| k.name()).collect();
-        let told = answer.kernels.iter().map(|kernel| kernel.name.clone());
-        (named.ok()? == told.collect()).then_some((native, answer))
+        // A program with a kernel that the driver lists and cannot make is built each time.
+        let listed: BTreeSet<String> = native.kernel_names(&devices).ok()?.into_iter().collect();
+        let recorded = answer.kernels.iter().map(|kernel| kernel.name.clone());
+        (listed == recorded.collect()).then_some((native, answer))
     }
 
-    /// What the entries say together, with this session's numbers of the devices.
+    /// Combines the answers of all entries, with this session's device numbers.
     fn answer(&self, entries: &[Entry]) -> Option<ProgramAnswer> {
         let mut devices = Vec::new();
         let mut kernels: Vec<KernelSignature> = Vec::new();
@@ -148,7 +149,7 @@ impl Cached {
         Some(ProgramAnswer { devices, kernels })
     }
 
-    /// Has this build, which was just made, made again for the cache.
+    /// Has the build, which was just made, repeated for the cache in a separate process.
     pub(super) fn learn(self) {
         for part in &self.parts {
             let job = Job {
@@ -162,7 +163,7 @@ impl Cached {
     }
 }
 
-/// Adds what another device's build says of the same kernels; `None` where it says something else.
+/// Adds the signatures from another device's build. `None` if the builds differ.
 fn merge(kernels: &mut [KernelSignature], others: Vec<KernelSignature>) -> Option<()> {
     if kernels.len() != others.len() {
         return None;
@@ -179,15 +180,16 @@ fn merge(kernels: &mut [KernelSignature], others: Vec<KernelSignature>) -> Optio
     Some(())
 }
 
-/// Builds a job, as a session's build would; its key and what came out, encoded, the log as `as_usual` has
-/// it. What the driver maps of the folder `own` it has made itself. `None`: nothing that the cache should have.
+/// Builds a job as a session would. Returns the encoded cache entry with its key; `None` if
+/// the result must not be cached. `as_usual` rewrites the log. Files in the folder `own` that
+/// the driver has mapped are its own products.
 pub(crate) fn compile(
     node: &Node,
     job: &Job,
     own: Option<&Path>,
     as_usual: &dyn Fn(&str) -> String,
 ) -> Option<Vec<u8>> {
-    // A worker says what it likes: what it would not build itself is not built for it.
+    // The job comes from an untrusted worker. So text that a session would have sealed first is not built.
     let sealed = source::sealed(&job.text, &[]);
     let options = job.options.as_bytes();
     let is_as_given = *sealed == *job.text && *source::without_paths(options) == *options;
@@ -214,7 +216,7 @@ pub(crate) fn compile(
     if binary.is_empty() {
         return None;
     }
-    // Last: what the driver needs for the binary is loaded now, too.
+    // Last, because the files that the driver needs for the binary are loaded now, too.
     let loaded = node.loaded_since(own)?;
     tracing::debug!(?key, ?loaded, "built for the cache");
     let answer = entry::Answer {

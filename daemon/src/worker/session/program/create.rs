@@ -1,7 +1,7 @@
-//! How programs come to be: from source, intermediate language, binaries, the names of built-in kernels.
+//! Creation of programs: from source, intermediate language, binaries, or names of built-in kernels.
 //!
-//! What is not here: linked programs (`build`). Invariant: a program exists before anything that names it is
-//! applied, broken or not; only binaries, which a driver may take long to look at, are loaded by the builder.
+//! Linked programs are made in `build`. Invariant: a program exists, working or broken, before any command that
+//! names it is applied. Only binaries are loaded by the builder, because a driver may take long to check them.
 #![forbid(unsafe_code)]
 
 use std::ffi::CString;
@@ -31,9 +31,9 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
         &shared.core.lock().objects.contexts,
         ContextId(create.context),
     )?;
-    let from = create
-        .from
-        .ok_or(Violation::Malformed("a program made from nothing"))?;
+    let from = create.from.ok_or(Violation::Malformed(
+        "a program has neither source, IL, binaries nor built-in kernels",
+    ))?;
     let text = match &from {
         create_program::From::Source(text) => Some(text.as_ref()),
         _ => None,
@@ -68,7 +68,7 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
         }
     };
     if binaries.is_none() && create.request == 0 {
-        // What includes something is made by each build, so it is not broken yet.
+        // A program with includes is made natively by each build, so it is not broken yet.
         let broken = program.native().err().filter(|_| program.source.is_none());
         shared.tell_broken(
             ObjectKind::Program,
@@ -91,7 +91,7 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
     Ok(())
 }
 
-/// Built-in kernels need no build, so their signatures come now.
+/// Answers for built-in kernels. They need no build, so their signatures are known now.
 fn made(program: &Arc<Program>) -> Answered {
     let devices = &program.context.devices;
     let native = match program.native() {
@@ -119,11 +119,11 @@ fn from_built_in(id: ProgramId, context: Arc<Context>, names: String) -> Program
     Program::new(id, context, native)
 }
 
-/// `known`: the cache may have it.
+/// Makes a program from source. `known` means that the cache may have it.
 fn from_source(id: ProgramId, context: Arc<Context>, text: Bytes, known: bool) -> Program {
     if source::asks(&text) {
         let mut program = Program::new(id, context, Err(INVALID_PROGRAM_EXECUTABLE));
-        // A copy: a slice would keep the whole batch alive.
+        // Copied, because a slice would keep the whole batch alive.
         program.source = Some(Bytes::copy_from_slice(&text));
         program.has_source = true;
         return program;
@@ -147,7 +147,7 @@ fn from_binaries(
 ) -> Result<(), Violation> {
     let named: Vec<u32> = binaries.iter().map(|b| b.device).collect();
     if named.is_empty() {
-        return Err(Violation::Malformed("a program made from no binaries"));
+        return Err(Violation::Malformed("a program of binaries has no binary"));
     }
     let devices = program.devices(&named)?;
     submit(shared, program, Vec::new(), request, move |program| {

@@ -1,13 +1,13 @@
-//! Programs: made on the reading thread, built on the builder's.
+//! Programs: made on the reading thread, built on the builder's threads.
 //!
-//! A program from source that includes nothing exists natively from the start. One with include
-//! directives is made natively by each build or compilation, sealed against the node's files with the
-//! headers of that very call ([`source`]). Builds add `-cl-kernel-arg-info`, which the client never
-//! sees, and are answered with log, state and the signatures of all kernels. A build that was made before
+//! A program from source without includes exists natively from the start. One with include directives is
+//! made natively by each build or compilation. Its source is sealed against the node's files, with the
+//! headers of that call ([`source`]). Builds add `-cl-kernel-arg-info`, which the client never sees.
+//! Their answers have the log, the state and the signatures of all kernels. A build that was made before
 //! may come from the daemon's cache (`cached`).
 //!
-//! Invariant: the reading thread never waits for a compiler; a kernel asked of a program whose build
-//! has not been answered is broken with `CL_INVALID_PROGRAM_EXECUTABLE`.
+//! Invariant: the reading thread never waits for a compiler. A kernel that is created before the
+//! program's build is answered is broken with `CL_INVALID_PROGRAM_EXECUTABLE`.
 #![forbid(unsafe_code)]
 
 mod build;
@@ -43,43 +43,43 @@ const INVALID_PROGRAM: Status = Status(-44);
 const INVALID_PROGRAM_EXECUTABLE: Status = Status(-45);
 const INVALID_BUILD_OPTIONS: Status = Status(-43);
 const ARG_INFO: &str = "-cl-kernel-arg-info";
-/// A log longer than this is cut: it must travel in one batch with everything else.
+/// Longest log in bytes; more is cut off. A log must fit into one batch with everything else.
 const MAX_LOG: usize = 4 << 20;
 
 /// A program.
 pub(crate) struct Program {
     pub(crate) id: ProgramId,
     pub(crate) context: Arc<Context>,
-    // Source that must be sealed anew by each build.
+    // The source, if each build must seal it anew.
     source: Option<Bytes>,
-    // Source that needs nothing of the kind, if the cache may know it.
+    // The source, if it needs no sealing and the cache may be used.
     text: Option<Bytes>,
     has_source: bool,
-    state: Mutex<State>,
+    state: Mutex<ProgramState>,
 }
 
-struct State {
+struct ProgramState {
     native: Result<Arc<NativeProgram>, Status>,
-    // While `native` came from the cache.
+    // Set while `native` came from the cache.
     loaded: Option<Loaded>,
-    // While `native` has argument info by an option of ours: compiles it without.
+    // Set while `native` has argument info because of the added option. Compiles it without that option.
     plainly: Option<Plainly>,
-    // Verbs not yet answered.
+    // Number of builds, compilations and links that are not answered yet.
     jobs: usize,
 }
 
-/// Of a program whose last build came from the cache.
+/// Data of a program whose last build came from the cache.
 struct Loaded {
-    // The program from source, not built.
+    // The program from source, which has not been built.
     plain: Result<Arc<NativeProgram>, Status>,
-    // Of that build.
+    // The options of the cached build.
     options: Vec<u8>,
 }
 
-/// Compiles a program once more, as the application asked.
+/// Compiles a program again with the application's own options.
 type Plainly = Box<dyn FnOnce() -> Result<(), Status> + Send>;
 
-/// A verb's status, a word to people, and what else its answer holds.
+/// The answer of a build command: its status, a message for people, and its other content.
 type Answered = (Status, String, Option<answer::Body>);
 
 impl Program {
@@ -90,7 +90,7 @@ impl Program {
             source: None,
             text: None,
             has_source: false,
-            state: Mutex::new(State {
+            state: Mutex::new(ProgramState {
                 native: native.map(Arc::new),
                 loaded: None,
                 plainly: None,
@@ -99,10 +99,10 @@ impl Program {
         }
     }
 
-    /// The native program, when no build is under way.
+    /// Returns the native program if no build is in progress.
     ///
     /// # Errors
-    /// `CL_INVALID_PROGRAM_EXECUTABLE` while one is, or the program's own failure.
+    /// `CL_INVALID_PROGRAM_EXECUTABLE` while a build is in progress; otherwise the program's own failure.
     pub(crate) fn settled(&self) -> Result<Arc<NativeProgram>, Status> {
         let state = self.state.lock();
         if state.jobs > 0 {
@@ -123,19 +123,21 @@ impl Program {
         state.plainly = None;
     }
 
-    /// It is compiled; with argument info that `plainly` compiles it without, if that is ours.
+    /// Notes that the program is compiled. `plainly` compiles it without argument info, if only the added
+    /// option asked for that.
     fn set_plainly(&self, plainly: Option<Plainly>) {
         self.state.lock().plainly = plainly;
     }
 
-    /// Compiles it as the application asked, if it is not; says whether it has.
+    /// Compiles the program with the application's own options, unless it is already. Returns
+    /// whether that was done.
     fn compile_plainly(&self) -> bool {
-        // The compiler runs without the lock.
+        // The lock is released before the compiler runs.
         let plainly = self.state.lock().plainly.take();
         plainly.is_some_and(|plainly| plainly().is_ok())
     }
 
-    /// The program is `native`, from the cache, until a verb needs the one from source again.
+    /// Uses `native`, from the cache, until a command needs the program from source again.
     fn set_loaded(&self, native: NativeProgram, options: &[u8]) {
         let mut state = self.state.lock();
         let before = std::mem::replace(&mut state.native, Ok(Arc::new(native)));
@@ -146,7 +148,7 @@ impl Program {
         });
     }
 
-    /// This build as the cache may have it; `given` as in [`Program::to_build`].
+    /// Describes this build for the cache; `given` as in [`Program::to_build`].
     fn cached(
         &self,
         shared: &Shared,
@@ -168,8 +170,8 @@ impl Program {
         }
     }
 
-    /// The native program to build for `devices`, with `headers` as the names that its source may include;
-    /// from `given` where the client has put its own headers into the text.
+    /// Returns the native program to build for `devices`. Its source may include `headers`. `given` is
+    /// the source if the client has already inserted its headers; empty otherwise.
     fn to_build(
         &self,
         given: &[u8],
@@ -188,18 +190,18 @@ impl Program {
         if let Ok(plain) = &loaded.plain
             && devices.len() < self.context.devices.len()
         {
-            // The other devices keep the build that they have. It went well before.
+            // The other devices must keep their build, so repeat it for all. It succeeded before.
             let all = natives(&self.context.devices);
             let built = with_arg_info(&loaded.options, true, |o| plain.build(&all, Some(o)));
-            tracing::debug!(?built, "a program from the cache, built again");
+            tracing::debug!(?built, "the worker builds a program from the cache again");
         }
         self.state.lock().native = loaded.plain;
         self.native()
     }
 
-    /// Builds or compiles `native`, which is of this program, for `devices`; says which native program that was. The
-    /// client has seen that the program has no kernels, but a driver may hold those of the last launches a little
-    /// longer than their ends: then another native program takes its place, and the kernels keep this one.
+    /// Builds or compiles `native`, a native program of this object, for `devices`. Returns the native program
+    /// that was used. The client knows of no kernels, but a driver may hold those of the last launches a
+    /// little longer. Then a new native program replaces this one, and those kernels keep the old one.
     fn work_on<T>(
         &self,
         native: Arc<NativeProgram>,
@@ -216,13 +218,13 @@ impl Program {
                 (fresh, result)
             }
             Err(status) => {
-                tracing::debug!(?status, "a program that is in use cannot be made again");
+                tracing::debug!(?status, "cannot rebuild a program that is in use");
                 (native, result)
             }
         }
     }
 
-    /// A native program in the place of `native`. Devices other than `building` have the builds that they had.
+    /// Replaces `native` by a new native program. Devices other than `building` keep their builds.
     fn renewed(
         &self,
         native: &NativeProgram,
@@ -241,14 +243,14 @@ impl Program {
         self.native()
     }
 
-    /// The native program from source, or whatever it was made from.
+    /// Returns the native program as created, before any cached build.
     fn unbuilt(&self) -> Result<Arc<NativeProgram>, Status> {
         let state = self.state.lock();
         let loaded = state.loaded.as_ref();
         loaded.map_or(&state.native, |loaded| &loaded.plain).clone()
     }
 
-    /// A native program that serves as a header beside `headers`; `given` as in
+    /// Returns a native program that serves as a header beside `headers`; `given` as in
     /// [`Program::to_build`].
     fn as_header(&self, given: &[u8], headers: &[&[u8]]) -> Result<Arc<NativeProgram>, Status> {
         let given = (!given.is_empty()).then_some(given);
@@ -261,7 +263,7 @@ impl Program {
         }
     }
 
-    /// The devices named, or all of the context's when none is.
+    /// Returns the named devices, or all of the context's if the list is empty.
     fn devices(&self, named: &[u32]) -> Result<Vec<(DeviceIndex, Device)>, Violation> {
         devices_of(&self.context, named)
     }
@@ -288,7 +290,7 @@ fn natives(devices: &[(DeviceIndex, Device)]) -> Vec<Device> {
     devices.iter().map(|(_, device)| *device).collect()
 }
 
-/// Queues a verb on `program` and ends it with `work`'s answer.
+/// Queues a build command on `program` and answers it with the result of `work`.
 fn submit(
     shared: &Arc<Shared>,
     program: Arc<Program>,
@@ -299,13 +301,13 @@ fn submit(
     program.state.lock().jobs += 1;
     ask(shared, program, others, request, move |program| {
         let answer = work(program);
-        // Before the answer is on its way: whoever has it may make kernels.
+        // Before the answer is sent, because the client may create kernels as soon as it has the answer.
         program.state.lock().jobs -= 1;
         answer
     });
 }
 
-/// Queues a question about `program`, behind the verbs before it; kernels may be made meanwhile.
+/// Queues a query about `program` behind the earlier commands on it. Kernels may be created meanwhile.
 fn ask(
     shared: &Arc<Shared>,
     program: Arc<Program>,
@@ -328,7 +330,7 @@ fn ask(
     });
 }
 
-/// What the client is told of a build, a compilation or a link.
+/// Makes the answer to a build, a compilation or a link.
 fn answer(
     native: &NativeProgram,
     result: Result<(), Status>,
@@ -375,14 +377,15 @@ fn build_of(native: &NativeProgram, index: DeviceIndex, device: Device) -> Devic
 }
 
 fn signatures(native: &NativeProgram, devices: &[(DeviceIndex, Device)]) -> Vec<KernelSignature> {
-    let kernels = native.kernels().unwrap_or_default();
+    let natives: Vec<Device> = devices.iter().map(|(_, device)| *device).collect();
+    let kernels = native.kernels(&natives).unwrap_or_default();
     kernels
         .into_iter()
         .filter_map(|kernel| signature::of(kernel, devices).ok())
         .collect()
 }
 
-/// A log as the application shall see it: without the option that it did not give.
+/// Returns a log without the option that the application did not give, cut to [`MAX_LOG`].
 fn presented(mut log: String) -> String {
     if log.contains(ARG_INFO) {
         log = log
@@ -399,7 +402,7 @@ fn presented(mut log: String) -> String {
     log
 }
 
-/// Answers a question for a program's binaries.
+/// Answers a query for a program's binaries.
 pub(crate) fn binaries(
     shared: &Arc<Shared>,
     program: Arc<Program>,

@@ -1,10 +1,10 @@
-//! Signatures of kernels, found on scratch kernels after a build.
+//! Signatures of kernels, found with scratch kernels after a build.
 //!
-//! The client checks arguments without asking; so it must know each argument's kind and size. The
-//! driver's argument info tells kinds and type names where it is to be had; sizes no query tells.
-//! They are found by trial: setting an argument of zeros with a size that is wrong fails, with the right
-//! one succeeds. A size counts as found only if another one fails, so a driver that checks nothing
-//! leaves a type's known size, or 0 (not known).
+//! The client checks arguments without a round trip, so it must know each argument's kind and size. The
+//! driver's argument info, where available, gives kinds and type names. No query gives sizes; they are
+//! found by trial. To set an argument of zeros fails with a wrong size and succeeds with the right one. A
+//! size counts as found only if another size fails. With a driver that checks nothing, the size is that
+//! of a known type, or 0 for unknown.
 #![forbid(unsafe_code)]
 
 use crate::runtime::names::{
@@ -22,14 +22,14 @@ use causeway_proto::status::Status;
 use crate::runtime::kernel::Kernel;
 use crate::runtime::node::Device;
 
-/// No argument passed by value is larger (NVIDIA's parameter space is 32,764 bytes in all).
+/// The largest argument by value. NVIDIA's parameter space has 32,764 bytes in all.
 const MAX_VALUE: usize = 32_764;
 const POINTER: usize = 8;
 
-/// What is known of `kernel` on the devices it was built for.
+/// Returns the signature of `kernel`, with its properties on the devices that it was built for.
 ///
 /// # Errors
-/// What the driver says to the first questions.
+/// The driver's error for the first queries.
 pub(crate) fn of(
     mut kernel: Kernel,
     devices: &[(DeviceIndex, Device)],
@@ -66,7 +66,7 @@ fn on_device(kernel: &Kernel, index: DeviceIndex, device: Device) -> KernelOnDev
 
 fn argument(kernel: &mut Kernel, index: u32) -> ArgSignature {
     if !kernel.is_askable() {
-        // Trials damage the driver's memory as well. What is given will tell what it is.
+        // Trials would corrupt this driver's memory as well. The kind remains unknown until an argument is set.
         return ArgSignature::default();
     }
     let mut found = described(kernel, index).unwrap_or_default();
@@ -80,7 +80,7 @@ fn argument(kernel: &mut Kernel, index: u32) -> ArgSignature {
     found
 }
 
-/// What the driver's argument info tells.
+/// Returns what the driver's argument info gives.
 fn described(kernel: &Kernel, index: u32) -> Result<ArgSignature, Status> {
     let address = kernel.argument_number(index, CL_KERNEL_ARG_ADDRESS_QUALIFIER)? as u32;
     let qualifiers = kernel.argument_number(index, CL_KERNEL_ARG_TYPE_QUALIFIER)?;
@@ -119,20 +119,20 @@ fn kind_of(address: u32, qualifiers: u64, type_name: &str) -> ArgKind {
     }
 }
 
-/// The kind of an argument that the driver tells nothing about.
+/// Finds the kind of an argument for which the driver gives no info.
 fn tried_kind(kernel: &mut Kernel, index: u32) -> ArgKind {
-    // A null value with a size that no handle has is right for local memory alone.
+    // A null value with a size that no handle has is valid only for local memory.
     if kernel.set_local(index, 48).is_ok() {
         return ArgKind::Local;
     }
-    // A null value with a handle's size is a null buffer, and wrong for a value.
+    // A null value with the size of a handle is a null buffer, and invalid for a value.
     if kernel.set_buffer(index, None).is_ok() {
         return ArgKind::Memory;
     }
     ArgKind::Value
 }
 
-/// The size of a value, found by trial; `known` is what its type's name says.
+/// Finds the size of a value by trial. `known` is the size that its type name suggests.
 fn tried_size(kernel: &mut Kernel, index: u32, known: Option<usize>) -> Option<usize> {
     let zeros = [0u8; MAX_VALUE + 1];
     let mut fits = |size: usize| kernel.set_value(index, &zeros[..size]).is_ok();
@@ -144,8 +144,9 @@ fn tried_size(kernel: &mut Kernel, index: u32, known: Option<usize>) -> Option<u
     searched(fits)
 }
 
-/// The one size that fits; where a driver takes every smaller or every larger one too (PoCL does the
-/// latter for structures), the last of them. `None` where a driver takes everything, or nothing.
+/// Finds the one size that fits. Some drivers also accept every smaller or every larger size (PoCL
+/// accepts larger ones for structures); then returns the last size before the change. `None` if a driver
+/// accepts everything or nothing.
 fn searched(mut fits: impl FnMut(usize) -> bool) -> Option<usize> {
     let likely = [4, POINTER, 16, 1, 2, 12, 24, 32, 64];
     let all = (1..=256).chain((260..=MAX_VALUE).step_by(4));
@@ -153,7 +154,7 @@ fn searched(mut fits: impl FnMut(usize) -> bool) -> Option<usize> {
     if !fits(found + 1) {
         return Some(found);
     }
-    // Never 0: PoCL does not survive it.
+    // Never try 0: PoCL crashes on it.
     match (fits(1), fits(MAX_VALUE + 1)) {
         (false, true) => Some(border(1, found, |size| !fits(size)) + 1),
         (_, false) => Some(border(found, MAX_VALUE + 1, fits)),
@@ -161,7 +162,8 @@ fn searched(mut fits: impl FnMut(usize) -> bool) -> Option<usize> {
     }
 }
 
-/// The last of those from `low` on for which `below` holds; it does for `low` and not for `high`.
+/// Binary search: the last value from `low` on for which `below` holds. `below` must hold for
+/// `low` and not for `high`.
 fn border(mut low: usize, mut high: usize, mut below: impl FnMut(usize) -> bool) -> usize {
     while high - low > 1 {
         let middle = low.midpoint(high);
@@ -174,7 +176,7 @@ fn border(mut low: usize, mut high: usize, mut below: impl FnMut(usize) -> bool)
     low
 }
 
-/// The size of OpenCL C's own types by name: scalars and vectors.
+/// The size of OpenCL C's own scalar and vector types, by name.
 fn size_of_type(name: &str) -> Option<usize> {
     let name = name.trim();
     let base = name.trim_end_matches(|c: char| c.is_ascii_digit());

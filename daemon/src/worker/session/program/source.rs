@@ -1,18 +1,17 @@
-//! What a build may read: only what came with the program, never the node's own files.
+//! Restricts the files that a build may read to those that came with the program.
 //!
-//! A compiler shows the lines of a file that does not compile, so `#include "/etc/shadow"` would leak
-//! it into the build log. The word of an include directive for anything but the headers given with the program is
-//! replaced by `error`, with a text that says so. The node's compiler decides whether the place is ever
-//! reached, and line numbers stay. Clang's pragmas that read files get a name that it does not know. Options that name files or folders are taken out: they mean
-//! the client's file system, and only the client can serve them.
+//! A compiler prints lines of a file that does not compile. So `#include "/etc/shadow"` would leak that
+//! file into the build log. In an include directive for any file other than the program's headers, the
+//! directive's word is replaced by `error` and an explanation. The node's compiler still decides whether
+//! the place is reached, and line numbers stay. Clang's pragmas that read files get an unknown name.
+//! Options that name files or folders are removed, because they mean the client's file system.
 //!
-//! `__has_include` and its kin would tell which files the node has. They are undefined before any text
-//! that names them or could make up their names; to a program this is a compiler that has no such
-//! operators.
+//! `__has_include` and similar operators would reveal which files the node has. They are undefined before any
+//! text that names them or could compose their names. To a program, the compiler then has no such operators.
 //!
-//! What it is not: a preprocessor. No comment, string or condition hides a directive from it, because no two
-//! compilers agree on all of them (see [`Suspects`]); a word that is replaced in a comment does no harm there.
-//! A header that is named by a macro counts as unknown.
+//! This is not a preprocessor. Comments, strings and conditions hide no directive from it, because no two
+//! compilers agree on all of them (see [`Suspects`]). A replaced word in a comment does no harm. A header
+//! that is named by a macro counts as unknown.
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
@@ -21,30 +20,30 @@ use causeway_proto::source::{
     Suspect, Suspects, contains, narrow, plain, wide, without_mark, words,
 };
 
-/// Takes the operators away without a word in the log, and leaves the line numbers as they were.
+/// Undefines the operators without a message in the log, and resets the line number.
 const WITHOUT_OPERATORS: &[u8] = b"#pragma clang diagnostic push\n\
 #pragma clang diagnostic ignored \"-Wbuiltin-macro-redefined\"\n\
 #undef __has_include\n#undef __has_include_next\n#undef __has_embed\n\
 #pragma clang diagnostic pop\n#line 1\n";
 
-/// Whether `text` names an operator that asks for files, or can make up a name by pasting.
+/// Whether `text` names an operator that asks for files, or can compose such a name by pasting.
 fn asks_for_files(text: &[u8]) -> bool {
     let text = plain(text);
     let has = |word| contains(&text, word);
     has(b"has_include") || has(b"has_embed") || has(b"##")
 }
 
-/// What stands for the word of an include directive.
-const REFUSED: &[u8] = b"error no such header came with the program:";
-/// What stands for the word of a pragma.
+/// Replaces the word of an include directive.
+const REFUSED: &[u8] = b"error the client did not send this header with the program:";
+/// Replaces the word of a pragma.
 const UNKNOWN: &[u8] = b"unknown_to_causeway";
 
-/// `source` with every include directive replaced that does not name one of `headers`, and without
-/// pragmas and operators that ask for files.
+/// Returns `source` without operators and pragmas that ask for files. Include directives are replaced
+/// unless they name one of `headers`.
 pub(crate) fn sealed<'a>(source: &'a [u8], headers: &[&[u8]]) -> Cow<'a, [u8]> {
     let mut out: Vec<u8> = Vec::new();
     let mut rest = source;
-    // Once: what was sealed before begins with it.
+    // Added only once: a source that was sealed before begins with this text.
     if asks_for_files(source) && !source.starts_with(WITHOUT_OPERATORS) {
         out.extend_from_slice(WITHOUT_OPERATORS);
         rest = without_mark(source);
@@ -64,7 +63,7 @@ pub(crate) fn sealed<'a>(source: &'a [u8], headers: &[&[u8]]) -> Cow<'a, [u8]> {
         };
         out.extend_from_slice(&source[copied..word.start]);
         out.extend_from_slice(instead);
-        // Splices in the word.
+        // Keep the line splices of the replaced word, so that line numbers stay.
         let lines = source[word.start..word.end].iter();
         out.extend(lines.filter(|b| **b == b'\n').flat_map(|_| b"\\\n"));
         copied = word.end;
@@ -76,20 +75,20 @@ pub(crate) fn sealed<'a>(source: &'a [u8], headers: &[&[u8]]) -> Cow<'a, [u8]> {
     Cow::Owned(out)
 }
 
-/// Whether a header of that name lies in the folder into which a driver writes the headers of a call. PoCL writes
-/// others where the name says, and Clang reads them there.
+/// Whether a header of that name stays inside the folder into which a driver writes the program's
+/// headers. PoCL writes other names wherever they lead, and Clang reads them there.
 pub(crate) fn is_inside(name: &[u8]) -> bool {
     let mut parts = name.split(|byte| matches!(byte, b'/' | b'\\'));
     let starts_there = !name.starts_with(b"/") && !name.starts_with(b"\\");
     starts_there && parts.all(|part| part != b"..")
 }
 
-/// Whether `source` has anything to seal.
+/// Whether `source` contains anything that [`sealed`] changes.
 pub(crate) fn asks(source: &[u8]) -> bool {
     asks_for_files(source) || Suspects::of(source).next().is_some()
 }
 
-/// Options that name files or folders, besides `-I`. Few drivers know any.
+/// Options besides `-I` that name files or folders. Few drivers support any of them.
 const WITH_PATH: [&str; 7] = [
     "-include",
     "-imacros",
@@ -99,28 +98,28 @@ const WITH_PATH: [&str; 7] = [
     "-isysroot",
     "--sysroot",
 ];
-/// A file with nothing in it, and no folder.
+/// An empty file that is not a folder.
 const NOTHING: &str = "/dev/null";
 
-/// Options without the files and folders of the client that they name, and without macros that ask for
-/// files or could: those come before any text of the program. Whether it knows an option that names one the
-/// driver may judge: it is left with a file of nothing.
+/// Removes the client's files and folders from build options. Also removes macros that ask for files or
+/// could, because these come before the program's text. An option that names a file keeps its place with
+/// an empty file, so that the driver decides whether it knows the option.
 pub(crate) fn without_paths(options: &[u8]) -> Cow<'_, [u8]> {
     let text = wide(options);
     let tokens = words(&text);
     let mut kept = Vec::new();
     let mut rest = tokens.iter().copied();
     while let Some(token) = rest.next() {
-        // "-I dir" names its folder in the next word, "-Idir" in its own.
+        // `-I dir` names its folder in the next word, `-Idir` in its own.
         if let Some(folder) = token.strip_prefix("-I") {
             let _ = folder.is_empty().then(|| rest.next());
         } else if let Some(option) = WITH_PATH.iter().find(|o| token.starts_with(**o)) {
             let _ = (token == *option).then(|| rest.next());
             kept.extend([*option, NOTHING]);
         } else if token.starts_with('@') || hides_path(token) {
-            // Nothing is left of it.
+            // The whole word is removed.
         } else if asks(token.as_bytes()) {
-            // "-D macro" in two words.
+            // Handles `-D macro` in two words.
             kept.pop_if(|before| *before == "-D");
         } else {
             kept.push(token);
@@ -133,12 +132,12 @@ pub(crate) fn without_paths(options: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-// As C has it; no driver takes others for the end of a word.
+// White space as C defines it. No driver ends a word at any other character.
 fn is_blank(c: char) -> bool {
     c.is_ascii_whitespace() || c == '\u{b}'
 }
 
-/// Whether a driver that does not know our quotes would find an option with a file in the word.
+/// Whether a driver that parses quotes differently would find an option with a file in this word.
 fn hides_path(token: &str) -> bool {
     let mut parts = token.split(|c: char| is_blank(c) || "\"'\\".contains(c));
     parts.next();
@@ -176,7 +175,9 @@ mod tests {
         let source = "#include \"a.h\"\nint x;\n # include </etc/passwd>\nint y;";
         let out = seal(source, &["a.h"]);
         assert!(
-            out.starts_with("#include \"a.h\"\nint x;\n # error no such header"),
+            out.starts_with(
+                "#include \"a.h\"\nint x;\n # error the client did not send this header"
+            ),
             "{out}"
         );
         assert!(out.ends_with(": </etc/passwd>\nint y;"), "{out}");
@@ -186,7 +187,7 @@ mod tests {
         );
         assert_eq!(
             seal("#include \"a.h\\\n\"", &["a.h"]),
-            "#error no such header came with the program: \"a.h\\\n\""
+            "#error the client did not send this header with the program: \"a.h\\\n\""
         );
         assert_eq!(
             seal("char *s = \"#include <a>\\n#include <b>\";\n", &[]),
@@ -230,7 +231,7 @@ mod tests {
         ] {
             let out = seal(source, &[]);
             assert!(
-                out.contains("error no such header"),
+                out.contains("error the client did not send this header"),
                 "{source:?} -> {out:?}"
             );
             assert_eq!(out.lines().count(), source.lines().count(), "{source:?}");
@@ -339,7 +340,8 @@ mod tests {
         }
     }
 
-    /// Whether a Clang of this machine takes one of the texts for one that reads a file: `-H` names each.
+    /// Runs a Clang of this machine over the texts. Returns its output, in which `-H` lists
+    /// every file that it read.
     fn opened_by(clang: &str, texts: &[Vec<u8>]) -> Option<String> {
         let folder = tempfile::tempdir().unwrap();
         let names = texts.iter().enumerate().map(|(at, text)| {
@@ -420,7 +422,7 @@ mod tests {
         b"pragma clang module build a\nextern module a \"s.h\"\n#pragma clang module endbuild\n",
     ];
 
-    // The compiler is the judge. Where none is installed the tables above have to do.
+    // The installed compiler decides. Without one, only the tables above are tested.
     #[test]
     fn no_clang_reads_a_file_for_a_sealed_text() {
         let mut runner = proptest::test_runner::TestRunner::deterministic();

@@ -1,6 +1,6 @@
-//! What `--insecure` has opened of a device manager's cluster: the manager itself, and its nodes.
+//! Checks what `--insecure` exposes of a device manager's cluster: the manager itself, and its nodes.
 //!
-//! Users who are not shown the nodes are told how many they are.
+//! Users who may not see the nodes get their number only.
 
 use causeway_proto::manager::{KindList, NodeInfo};
 
@@ -15,10 +15,12 @@ const CURE_OF_MANAGER: &str = "on its machine, set up [tls] and authenticate = t
                                certificates), and start it without --insecure";
 const CURE_OF_NODES: &str = "on the node, set up [tls] in daemon.toml (causeway certs node NAME), and start causewayd without --insecure";
 
-/// `nodes`: as far as this user is shown them.
+/// Makes a finding for the manager and each node that is exposed. `nodes`: `None` if this user may not
+/// see them.
 pub(super) fn exposed(told: &KindList, nodes: Option<&[NodeInfo]>) -> Vec<Finding> {
     let manager = told.insecure.then(|| {
-        let found = "INSECURE: everyone who can reach it can use it under any name, or read what crosses the network";
+        let found = "INSECURE: everyone who can reach the manager can use it under any name, or read the network \
+                     traffic";
         Finding::note(MANAGER, found, CURE_OF_MANAGER)
     });
     let node = |who: &str| {
@@ -43,8 +45,8 @@ pub(super) fn exposed(told: &KindList, nodes: Option<&[NodeInfo]>) -> Vec<Findin
             .collect()
         }
         (None, 0) => Vec::new(),
-        (None, 1) => vec![node("one of them can use that")],
-        (None, more) => vec![node(&format!("{more} of them can use them"))],
+        (None, 1) => vec![node("one of the nodes can use it")],
+        (None, more) => vec![node(&format!("{more} of the nodes can use them"))],
     };
     manager.into_iter().chain(of_nodes).collect()
 }
@@ -84,7 +86,7 @@ mod tests {
         let found = exposed(&told(true, 2), Some(&nodes));
         assert_eq!(found.len(), 3, "{found:?}");
         for (finding, word, cure) in [
-            (&found[0], "can reach it", "manager.toml"),
+            (&found[0], "can reach the manager", "manager.toml"),
             (&found[1], "can reach node a ", "daemon.toml"),
             (&found[2], "can reach node c ", "daemon.toml"),
         ] {
@@ -99,7 +101,7 @@ mod tests {
 
     #[test]
     fn others_are_told_how_many_there_are() {
-        for (count, word) in [(1, "one of them"), (2, "2 of them")] {
+        for (count, word) in [(1, "one of the nodes"), (2, "2 of the nodes")] {
             let found = exposed(&told(false, count), None);
             assert!(
                 found.len() == 1 && found[0].found.contains(word),

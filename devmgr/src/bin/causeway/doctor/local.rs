@@ -1,4 +1,4 @@
-//! What this machine has: environment, loader, `.icd` file, library, configuration.
+//! Checks of this machine: environment, loader, `.icd` file, library, configuration.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -83,7 +83,7 @@ pub(super) fn icd_file() -> Finding {
             Some(value) if Path::new(&value).is_file() && is_library(&value.to_string_lossy()) => {
                 Finding::ok(CHECK, format!("OCL_ICD_VENDORS={}", value.display()))
             }
-            // The folder that the variable hides may well name the library.
+            // The system's folder, which the variable hides, may name the library.
             Some(value) if !value.is_empty() => Finding::problem(
                 CHECK,
                 format!(
@@ -121,7 +121,7 @@ pub(super) fn icd_file() -> Finding {
                 ours.len(),
                 folder.display()
             ),
-            format!("keep one: rm {}", last.display()),
+            format!("keep only one of these files: rm {}", last.display()),
         ),
     }
 }
@@ -136,7 +136,7 @@ pub(super) fn library() -> Finding {
         Err(error) => Finding::problem(
             "library",
             error.to_string(),
-            "install it, or set CAUSEWAY_LIBRARY",
+            "install libcauseway.so, or set CAUSEWAY_LIBRARY",
         ),
     }
 }
@@ -148,19 +148,19 @@ pub(super) fn configuration(settings: &Settings) -> Vec<Finding> {
         .iter()
         .map(|problem| {
             let cure = if settings.servers.is_empty() {
-                "correct it; until then there is no server"
+                "correct this setting; until then no server is configured"
             } else {
-                "correct it; the other servers are used"
+                "correct this setting; the other servers are used"
             };
             Finding::problem(CHECK, problem.to_string(), cure)
         })
         .collect();
     findings.push(if settings.servers.is_empty() && settings.lease.is_some() {
-        Finding::ok(CHECK, "devices of a device manager, and no server beside them")
+        Finding::ok(CHECK, "programs request devices of a device manager; no server is configured")
     } else if settings.servers.is_empty() && settings.manager.is_some() {
         Finding::note(
             CHECK,
-            "a device manager is configured, and programs ask it for nothing",
+            "a device manager is configured, but no request, so programs get no devices",
             "causeway run --request 1 -- PROGRAM, CAUSEWAY_REQUEST=1, or [[request]] in servers.toml",
         )
     } else if settings.servers.is_empty() {

@@ -1,9 +1,10 @@
-//! The device manager: whether it answers, as whom it knows the user, its clock, its nodes, the user's leases.
+//! Checks of the device manager: whether it answers, the user's identity, its clock, its nodes, the
+//! user's leases.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
-use causeway::config::{Address, Settings, Wish};
+use causeway::config::{Address, LeaseWanted, Settings};
 use causeway_proto::manager::{
     DeviceKind, GetManagerRequest, KindList, LeaseInfo, LeaseState, ListKindsRequest,
     ListLeasesRequest, ListNodesRequest, ManagerInfo, NodeInfo,
@@ -21,22 +22,22 @@ const CLOCK: &str = "device manager's clock";
 const DEVICES: &str = "device manager's devices";
 const LEASES: &str = "leases";
 
-/// Clocks that are set by NTP differ by less.
+/// Clocks that NTP sets differ by less.
 const CLOCKS_AGREE: Duration = Duration::from_secs(2);
-/// As long as a lease is set aside and more: what differs so much ends at odd times.
+/// Clocks that differ by more make leases and tokens end at unexpected times.
 const CLOCKS_DISAGREE: Duration = Duration::from_secs(30);
-/// A token that counts for less long is to be renewed.
+/// Remaining validity in milliseconds below which a token should be renewed.
 const EXPIRES_SOON_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 
-/// What was seen of it.
+/// The manager's answers to all questions.
 struct Seen {
     info: ManagerInfo,
-    /// The middle of the conversation in which it told its clock, by ours.
+    /// Our time in the middle of the call in which the manager reported its clock.
     at_unix_ms: u64,
     round_trip: Duration,
     leases: Vec<LeaseInfo>,
     has: KindList,
-    /// `None`: not for this user.
+    /// The nodes. `None`: this user may not see them.
     nodes: Option<Vec<NodeInfo>>,
 }
 
@@ -50,7 +51,7 @@ pub(super) fn manager(context: &Context, settings: &Settings) -> Vec<Finding> {
         findings.push(Finding::note(
             CHECK,
             format!(
-                "{} is spoken to in the clear: who stands between reads and changes everything",
+                "the connection to {} does not use TLS: anyone on the network path can read and change the traffic",
                 server.address
             ),
             "set up TLS there ([tls] in manager.toml; `causeway certs`), and name its CA (ca, CAUSEWAY_CA)",
@@ -81,14 +82,20 @@ pub(super) fn manager(context: &Context, settings: &Settings) -> Vec<Finding> {
 async fn look(manager: &Connection) -> Result<Seen, Failure> {
     let begin = (Instant::now(), SystemTime::now());
     let request = manager.request(GetManagerRequest {});
-    let info = manager.hear(manager.admin().get_manager(request)).await?;
+    let info = manager
+        .answer_to(manager.admin().get_manager(request))
+        .await?;
     let round_trip = begin.0.elapsed();
     let request = manager.request(ListLeasesRequest {});
-    let leases = manager.hear(manager.leases().list_leases(request)).await?;
+    let leases = manager
+        .answer_to(manager.leases().list_leases(request))
+        .await?;
     let request = manager.request(ListKindsRequest {});
-    let has = manager.hear(manager.leases().list_kinds(request)).await?;
+    let has = manager
+        .answer_to(manager.leases().list_kinds(request))
+        .await?;
     let request = manager.request(ListNodesRequest {});
-    let nodes = manager.hear(manager.admin().list_nodes(request)).await;
+    let nodes = manager.answer_to(manager.admin().list_nodes(request)).await;
     let middle = begin.1 + round_trip / 2;
     let since = middle.duration_since(SystemTime::UNIX_EPOCH);
     Ok(Seen {
@@ -117,7 +124,9 @@ fn version(address: &Address, seen: &Seen) -> Finding {
     if theirs == ours {
         Finding::ok(CHECK, found)
     } else {
-        let cure = format!("this side is {ours}; the wire agrees, but keep both the same");
+        let cure = format!(
+            "this side is {ours}; the versions are compatible, but install the same one on both"
+        );
         Finding::note(CHECK, found, cure)
     }
 }
@@ -128,15 +137,15 @@ fn who(info: &ManagerInfo) -> Finding {
         (false, true) => "a node",
         (false, false) => "a user",
     };
-    let known = format!("it knows you as {}, {may}", info.user);
+    let known = format!("the manager knows you as {}, {may}", info.user);
     if !info.authenticates {
         return Finding::note(
             CHECK,
             format!(
-                "it believes every name: you are {}, and may administrate",
+                "the manager does not authenticate callers: you are {}, and may administrate",
                 info.user
             ),
-            "authenticate = true in manager.toml, if others can reach it",
+            "if others can reach the manager, set authenticate = true in manager.toml",
         );
     }
     let left = info.expires_unix_ms.saturating_sub(info.unix_ms);
@@ -159,12 +168,12 @@ fn clock(seen: &Seen) -> Finding {
     };
     let apart = Duration::from_millis(apart);
     let found = format!(
-        "it is {:.3} s {behind} this machine's, give or take {:.3} s",
+        "the manager's clock is {:.3} s {behind} this machine's (± {:.3} s)",
         apart.as_secs_f64(),
         seen.round_trip.as_secs_f64() / 2.0
     );
     let cure = "set both by NTP (timedatectl set-ntp true): tokens, certificates and leases end by the clock";
-    // What the way took is not the clocks' fault.
+    // The time of the call itself is no difference between the clocks.
     match apart.saturating_sub(seen.round_trip / 2) {
         apart if apart <= CLOCKS_AGREE => Finding::ok(CLOCK, found),
         apart if apart <= CLOCKS_DISAGREE => Finding::note(CLOCK, found, cure),
@@ -179,7 +188,8 @@ fn nodes(nodes: &[NodeInfo]) -> Vec<Finding> {
         0 if !nodes.is_empty() => Finding::problem(
             CHECK,
             found,
-            "after a restart of the manager they are soon back; else see on each whether causewayd runs and reaches the manager",
+            "if the manager has just restarted, try again in 15 s; else check on each node that causewayd runs and \
+             reaches the manager",
         ),
         0 => Finding::problem(
             CHECK,
@@ -194,19 +204,19 @@ fn nodes(nodes: &[NodeInfo]) -> Vec<Finding> {
             .map(|node| (json::id(&node.node_uuid), node.name.as_str())),
     );
     let look_at = |node: &NodeInfo| {
-        // By its id where another has the same name: it is the one that the verb takes.
+        // By id if another node has the same name, because `causeway nodes` then takes the id only.
         let id = json::id(&node.node_uuid);
         let name = names.exact(&id, &node.name);
         let (what, cure) = match node {
             _ if !node.connected => (
                 "is lost",
                 format!(
-                    "see whether causewayd runs there and reaches the manager; if it is gone for good, causeway nodes \
-                     remove {name}"
+                    "check whether causewayd runs there and reaches the manager; if the node is gone for good, \
+                     causeway nodes remove {name}"
                 ),
             ),
             _ if node.stopping => (
-                "is stopping: it gets no new lease, and ends what runs",
+                "is stopping: it gets no new leases, and its sessions end",
                 "start causewayd there again once it has ended".to_owned(),
             ),
             _ if node.draining => ("is being drained", format!("causeway nodes resume {name}")),
@@ -227,26 +237,26 @@ fn nodes(nodes: &[NodeInfo]) -> Vec<Finding> {
     [all].into_iter().chain(gone).chain(alike).collect()
 }
 
-/// What everyone is told.
+/// Checks the numbers of devices, which every user may see.
 fn devices(kinds: &[DeviceKind]) -> Finding {
     let sum = |of: fn(&DeviceKind) -> u32| kinds.iter().map(of).fold(0, u32::saturating_add);
     let (all, free) = (sum(|of| of.count), sum(|of| of.free));
     let found = match all {
-        0 => "it has no device to give out".to_owned(),
-        1 => format!("it has 1 device to give out, {free} of them free"),
-        _ => format!("it has {all} devices to give out, {free} of them free"),
+        0 => "the manager has no devices".to_owned(),
+        1 => format!("the manager has 1 device, {free} free"),
+        _ => format!("the manager has {all} devices, {free} free"),
     };
     match (all, free) {
         (0, _) => Finding::problem(
             DEVICES,
             found,
-            "just after the manager's restart, ask again: its nodes are soon back; else on each node: causewayd --manager \
-             HOST[:PORT]; its administrator sees by causeway nodes which of them came",
+            "if the manager has just restarted, try again in 15 s; else run causewayd --manager HOST[:PORT] on each \
+             node, or ask an administrator which nodes have joined (causeway nodes)",
         ),
         (_, 0) => Finding::note(
             DEVICES,
             found,
-            "others have them, or their nodes are taken out of use: wait for them (causeway run --wait)",
+            "all devices are leased or on nodes that are being drained: wait for them (causeway run --wait)",
         ),
         _ => Finding::ok(DEVICES, found),
     }
@@ -260,7 +270,7 @@ fn leases(leases: &[LeaseInfo], user: &str, settings: &Settings) -> Vec<Finding>
         Finding::note(
             LEASES,
             format!(
-                "{id} of {} has lost its program, and is kept for a while",
+                "lease {id} of {}: its program is gone; the lease ends soon",
                 of.user
             ),
             format!(
@@ -269,8 +279,8 @@ fn leases(leases: &[LeaseInfo], user: &str, settings: &Settings) -> Vec<Finding>
             ),
         )
     }));
-    let wish = settings.lease.as_ref().map(|lease| &lease.wish);
-    if let Some(Wish::Lease(wanted)) = wish
+    let wanted = settings.lease.as_ref().map(|lease| &lease.wanted);
+    if let Some(LeaseWanted::Lease(wanted)) = wanted
         && !leases.iter().any(|of| of.lease_id[..] == wanted[..])
     {
         findings.push(Finding::problem(
@@ -327,7 +337,7 @@ mod tests {
         assert_eq!(who(&info).verdict, Verdict::Note);
         info.expires_unix_ms = 0;
         info.authenticates = false;
-        assert!(who(&info).found.contains("believes every name"));
+        assert!(who(&info).found.contains("does not authenticate callers"));
     }
 
     fn node(id: u8, name: &str, connected: bool) -> NodeInfo {
@@ -385,13 +395,9 @@ mod tests {
             (
                 &[kind(2, 0), kind(1, 0)],
                 Verdict::Note,
-                "3 devices to give out, 0",
+                "3 devices, 0 free",
             ),
-            (
-                &[kind(2, 0), kind(1, 1)],
-                Verdict::Ok,
-                "3 devices to give out, 1",
-            ),
+            (&[kind(2, 0), kind(1, 1)], Verdict::Ok, "3 devices, 1 free"),
         ] {
             let finding = devices(kinds);
             assert!(

@@ -1,4 +1,4 @@
-//! The configured nodes: whether they answer, what they are, what is wrong with them.
+//! Checks of the configured nodes: whether they answer, their versions, their problems.
 
 use causeway::config::{ServerSettings, Settings};
 use causeway_devmgr::report;
@@ -6,14 +6,14 @@ use causeway_devmgr::report;
 use super::Finding;
 use super::manager::is_loopback;
 
-/// A node that is spoken to over a network without TLS.
+/// A finding for a node that is reached over a network without TLS.
 fn clear(server: &ServerSettings) -> Option<Finding> {
     let is_clear = server.tls.ca.is_none() && !is_loopback(&server.address);
     is_clear.then(|| {
         Finding::note(
             "node's TLS",
             format!(
-                "{} is spoken to in the clear: who stands between reads and changes everything",
+                "the connection to {} does not use TLS: anyone on the network path can read and change the traffic",
                 server.address
             ),
             "set up TLS there ([tls] in daemon.toml; `causeway certs`) and name its CA (ca, CAUSEWAY_CA), or tunnel",
@@ -21,16 +21,16 @@ fn clear(server: &ServerSettings) -> Option<Finding> {
     })
 }
 
-const LEASE: &str = "its device manager gives devices: causeway run --request 1 -- PROGRAM; CAUSEWAY_MANAGER names it, and the \
-                     node's administrator knows which it is";
+const LEASE: &str = "request devices of the node's device manager: set CAUSEWAY_MANAGER (ask the node's \
+                     administrator), then causeway run --request 1 -- PROGRAM";
 
-/// What to do about a node that is not heard depends on what was heard instead.
+/// The cure for a node that cannot be used, by the text of its problem.
 fn cure(problem: &str, address: &str) -> String {
-    const CA: &str = "another CA has signed its certificate: name the one that did (CAUSEWAY_CA, ca in servers.toml)";
+    const CA: &str = "the node's certificate was signed by another CA; name that one (CAUSEWAY_CA, ca in servers.toml)";
     const FILES: &str = "name the right file (CAUSEWAY_CA, CAUSEWAY_TOKEN_FILE, …; servers.toml); see the findings about it";
     let known = [
-        ("a lease is needed", LEASE),
-        ("was not tried", FILES),
+        ("requires a lease", LEASE),
+        ("was not contacted", FILES),
         (
             "its list of tokens",
             "on the node, mend the file that [auth] tokens names in daemon.toml (owner, mode, contents): the daemon's log says what \
@@ -38,17 +38,17 @@ fn cure(problem: &str, address: &str) -> String {
         ),
         (
             "token",
-            "a new line in the node's list of tokens ([auth] tokens in daemon.toml), or the token that is in it",
+            "use a token of the node's list ([auth] tokens in daemon.toml), or add yours to it",
         ),
         ("UnknownIssuer", CA),
         ("BadSignature", CA),
         (
             "HandshakeFailure",
-            "it does not speak TLS: give it a certificate (causeway certs node NAME), or name no CA for it",
+            "the node does not speak TLS: give it a certificate (causeway certs node NAME), or configure no CA for it",
         ),
         (
-            "there is no such service",
-            "that is no node's port, but perhaps a manager's: a node's is 7079, a manager's 7078",
+            "no such service",
+            "this is not a node's port: nodes listen on 7079, managers on 7078",
         ),
     ];
     let found = known.iter().find(|(word, _)| problem.contains(word));
@@ -63,7 +63,7 @@ fn cure(problem: &str, address: &str) -> String {
     )
 }
 
-/// What a node says of itself, and what to do about it.
+/// The check and the cure for a node's remark about itself.
 fn cure_of_remark(remark: &str) -> (&'static str, &'static str) {
     match remark {
         _ if remark.starts_with("INSECURE") => (
@@ -98,7 +98,7 @@ pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
                         node.address,
                         node.also_at.join(", ")
                     ),
-                    "name it once; another daemon on that machine needs a port of its own",
+                    "configure one of these addresses only; a second daemon on that machine needs its own port",
                 ));
             }
             findings.push(if version == ours {
@@ -107,7 +107,7 @@ pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
                 Finding::note(
                     "node",
                     found,
-                    format!("this side is {ours}; the wire agrees, but keep both the same"),
+                    format!("this side is {ours}; the versions are compatible, but install the same one on both"),
                 )
             });
             findings.extend(node.remarks.into_iter().map(|remark| {
@@ -115,7 +115,7 @@ pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
                 Finding::note(check, format!("{}: {remark}", node.address), cure)
             }));
             findings.extend(node.problems.into_iter().map(|problem| {
-                let (check, cure) = match problem.contains("a lease is needed") {
+                let (check, cure) = match problem.contains("requires a lease") {
                     true => ("node", LEASE),
                     false => (
                         "node's own OpenCL",
@@ -143,19 +143,19 @@ mod tests {
     fn what_to_do_is_about_what_is_wrong() {
         for (problem, word) in [
             (
-                "n:1 refused the session: the token has expired",
+                "n:1 refused the request: the token has expired",
                 "[auth] tokens",
             ),
             (
-                "n:1 refused the session: the node cannot read its list of tokens, and lets nobody in",
+                "n:1 refused the request: the node cannot read its list of tokens, and lets nobody in",
                 "mend the file",
             ),
             (
-                "n:1 does not speak as a Causeway node should: TLS: received fatal alert: HandshakeFailure",
+                "n:1 violated Causeway's protocol: TLS: received fatal alert: HandshakeFailure",
                 "speak TLS",
             ),
             ("n:1 cannot be reached: connection refused", "firewall"),
-            ("x.pem: cannot be read; n:1 was not tried", "right file"),
+            ("x.pem: cannot be read; n:1 was not contacted", "right file"),
         ] {
             let cure = cure(problem, "n:1");
             assert!(cure.contains(word), "{problem}: {cure}");

@@ -1,4 +1,5 @@
-//! The device manager's nodes, as programs with a lease would reach them from this machine.
+//! Checks whether the device manager's nodes can be reached from this machine, as a program with a lease
+//! would.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use causeway_proto::manager::NodeInfo;
 use super::Finding;
 
 const CHECK: &str = "device manager's nodes";
-/// For all of them together.
+/// Timeout for all nodes together.
 const LIMIT: Duration = Duration::from_secs(3);
 
 pub(super) fn reach(nodes: &[NodeInfo], settings: &Settings) -> Vec<Finding> {
@@ -28,7 +29,7 @@ pub(super) fn reach(nodes: &[NodeInfo], settings: &Settings) -> Vec<Finding> {
                 continue;
             }
             Some(Err(error)) => error.to_string(),
-            None => "it has told no address".to_owned(),
+            None => "the node has reported no address".to_owned(),
         };
         findings.push(Finding::problem(
             CHECK,

@@ -1,5 +1,5 @@
-//! Files of certificates, keys and tokens that the configuration names: whether they can be used, and whether others can
-//! get at what is secret.
+//! Checks of the files of certificates, keys and tokens in the configuration: whether they can be used,
+//! and whether others can read secrets.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::validity::{self, Of, RENEW, Validity};
 
 const CHECK: &str = "certificates and tokens";
 
-/// Each file once, wherever it is named.
+/// Checks each file once, wherever it is named.
 pub(super) fn secrets(settings: &Settings) -> Vec<Finding> {
     let servers = settings.servers.iter().map(|server| &server.tls);
     let manager = settings.manager.iter().map(|manager| &manager.tls);
@@ -32,14 +32,15 @@ pub(super) fn secrets(settings: &Settings) -> Vec<Finding> {
     findings
 }
 
-/// A CA that is named for the manager alone: the nodes that it gives are then spoken to in the clear. They may be meant so.
+/// A finding for a CA that is configured for the manager only: the nodes of its leases are reached
+/// without TLS then. That may be intended.
 fn for_the_manager_alone(settings: &Settings) -> Option<Finding> {
     let manager = settings.manager.as_ref()?;
     let is_for_all = settings.tls.ca.is_some();
     (manager.tls.ca.is_some() && !is_for_all).then(|| {
         Finding::note(
             CHECK,
-            "the CA is named below [manager] alone: no program believes a node with TLS that the manager gives",
+            "the CA is configured in [manager] only: programs reject TLS nodes of their leases",
             "write ca below [tls] in servers.toml (or set CAUSEWAY_CA), which is for the manager and its nodes",
         )
     })
@@ -49,7 +50,10 @@ fn look_at(tls: &TlsSettings) -> Vec<Finding> {
     let mut findings = Vec::new();
     let secret = |path: &Path| {
         read_secret(path).err().map(|error| {
-            let cure = format!("chmod 600 {0}, and see that it is yours", path.display());
+            let cure = format!(
+                "chmod 600 {0}, and make sure that you own it",
+                path.display()
+            );
             Finding::problem(CHECK, error.to_string(), cure)
         })
     };
@@ -61,8 +65,7 @@ fn look_at(tls: &TlsSettings) -> Vec<Finding> {
         let is_readable = unreadable.is_none();
         findings.extend(unreadable);
         if is_readable && let Err(error) = Token::from_file(path) {
-            let cure =
-                "causeway tokens create --out FILE makes one, once an administrator lets you";
+            let cure = "ask an administrator for a token, or create one with causeway tokens create --out FILE";
             findings.push(Finding::problem(CHECK, error.to_string(), cure));
         }
     }
@@ -72,7 +75,7 @@ fn look_at(tls: &TlsSettings) -> Vec<Finding> {
         _ => {
             findings.push(Finding::problem(
                 CHECK,
-                "a certificate takes a key, and the other way round: one of them is not named",
+                "only one of certificate and key is configured",
                 "name both (certificate and key in servers.toml, CAUSEWAY_CERTIFICATE and CAUSEWAY_KEY)",
             ));
             return findings;
@@ -82,7 +85,7 @@ fn look_at(tls: &TlsSettings) -> Vec<Finding> {
         if identity.is_some() || tls.token_file.is_some() {
             findings.push(Finding::problem(
                 CHECK,
-                "a token or a certificate is named, and no CA: without TLS neither is shown to anybody",
+                "a token or certificate is configured, but no CA: without TLS it is not used",
                 "name the CA of the other side's certificate (ca in servers.toml, CAUSEWAY_CA)",
             ));
         }
@@ -95,7 +98,7 @@ fn look_at(tls: &TlsSettings) -> Vec<Finding> {
         match ClientTls::load(ca, identity) {
             Ok(_) if endings.is_empty() => findings.push(Finding::ok(
                 CHECK,
-                format!("{}: TLS can be spoken", ca.display()),
+                format!("{}: TLS settings are valid", ca.display()),
             )),
             Ok(_) => {}
             Err(error) => findings.push(Finding::problem(
@@ -109,13 +112,13 @@ fn look_at(tls: &TlsSettings) -> Vec<Finding> {
     findings
 }
 
-/// A certificate that is over, or soon is.
+/// A finding for a certificate that has expired or expires soon.
 fn ending(path: &Path, of: Of) -> Option<Finding> {
     let found = |what, at| format!("{}: {what} {}", path.display(), moment(at));
     let cure = match of {
         Of::Owner => RENEW,
         Of::Authorities => {
-            "whoever keeps the CA makes a new one (causeway certs ca DIR), and new certificates by it"
+            "ask the CA's administrator for a new CA (causeway certs ca DIR) and new certificates"
         }
     };
     match validity::of_file(path, of)? {
@@ -150,7 +153,7 @@ mod tests {
         let open = look(0o644);
         assert_eq!(open.len(), 1);
         assert!(open[0].found.contains("mode 644") && !format!("{open:?}").contains("hunter2"));
-        // Then it is the CA that is not there.
+        // With the token in order, the missing CA is reported.
         let closed = look(0o600);
         assert!(closed[0].verdict == Verdict::Problem && closed[0].found.contains("ca.pem"));
     }
@@ -173,7 +176,11 @@ mod tests {
             certificate: Some("a.pem".into()),
             ..TlsSettings::default()
         };
-        assert!(look_at(&half)[0].found.contains("the other way round"));
+        assert!(
+            look_at(&half)[0]
+                .found
+                .contains("only one of certificate and key")
+        );
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         fs::write(&path, "hunter2\n").unwrap();

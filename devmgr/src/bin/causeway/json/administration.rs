@@ -1,4 +1,4 @@
-//! What `--json` prints of those verbs by which a device manager is looked after.
+//! The output of `--json` of verbs that administrate a device manager, and of those that make files.
 
 use std::path::{Path, PathBuf};
 
@@ -10,157 +10,157 @@ use super::{Lease, ManagedNode};
 /// A user of the device manager.
 #[derive(Debug, Serialize)]
 pub(crate) struct User {
-    /// By what it knows him.
+    /// The user's name at the manager.
     pub(crate) name: String,
-    /// Whose quotas he shares.
+    /// The groups whose quotas the user shares.
     pub(crate) groups: Vec<String>,
-    /// May do everything.
+    /// Whether the user is an administrator.
     pub(crate) admin: bool,
-    /// Is a node, and may join.
+    /// Whether the user is a node, and may join.
     pub(crate) node: bool,
 }
 
-/// What is no more.
+/// A user or tokens that were removed.
 #[derive(Debug, Serialize)]
 pub(crate) struct Removed {
-    /// The user, or the tokens' ids.
+    /// The user's name, or the tokens' ids.
     pub(crate) removed: Vec<String>,
 }
 
-/// A token, without itself.
+/// A token, without its secret.
 #[derive(Debug, Serialize)]
 pub(crate) struct Token {
-    /// By what it is revoked.
+    /// The token's id, for `tokens revoke`.
     pub(crate) id: String,
-    /// Whose it is.
+    /// The token's user.
     pub(crate) user: String,
-    /// What it was called.
+    /// The token's label.
     pub(crate) label: String,
-    /// Until when it counts, by the manager's clock; null: until it is revoked.
+    /// When the token expires, by the manager's clock. `null`: never.
     pub(crate) expires_unix_ms: Option<u64>,
 }
 
-/// A token that was made.
+/// A token that was created.
 #[derive(Debug, Serialize)]
 pub(crate) struct NewToken<'a> {
-    /// By what it is revoked.
+    /// The token's id, for `tokens revoke`.
     pub(crate) id: &'a str,
-    /// Whose it is.
+    /// The token's user.
     pub(crate) user: &'a str,
-    /// The token itself, shown this once; null if it is in a file.
+    /// The secret itself, shown only once. `null` if it is in a file.
     pub(crate) token: Option<&'a str>,
-    /// The file that it is in.
+    /// The file with the secret.
     pub(crate) file: Option<&'a Path>,
 }
 
-/// What `quota` prints.
+/// The output of `quota`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Quotas {
-    /// In which device time is counted.
+    /// Length of the window in which device time is counted.
     pub(crate) window_seconds: u64,
     /// The limits.
     pub(crate) quotas: Vec<Quota>,
-    /// What is used.
+    /// The use.
     pub(crate) used: Vec<Used>,
 }
 
-/// Limits; null: none.
+/// The limits of a subject. `null`: no limit.
 #[derive(Debug, Serialize)]
 pub(crate) struct Quota {
     /// `user NAME`, `group NAME` or `every user`.
     pub(crate) who: String,
-    /// Devices at once.
+    /// Number of devices at once.
     pub(crate) devices: Option<u64>,
-    /// Their memory at once.
+    /// Memory of these devices at once.
     pub(crate) memory_bytes: Option<u64>,
-    /// Time of devices in the window.
+    /// Device time in the window.
     pub(crate) device_seconds: Option<u64>,
-    /// The most urgent class: `low`, `normal` or `high`.
+    /// The highest priority class: `low`, `normal` or `high`.
     pub(crate) highest: Option<&'static str>,
 }
 
-/// What somebody has, or has had in the window; `null` for a group's, which its members are not shown.
+/// A subject's use, now and in the window. `null` for a group whose use the caller may not see.
 #[derive(Debug, Serialize)]
 pub(crate) struct Used {
     /// `user NAME` or `group NAME`.
     pub(crate) who: String,
-    /// Devices now.
+    /// Number of devices now.
     pub(crate) devices: Option<u32>,
-    /// Their memory.
+    /// Memory of these devices.
     pub(crate) memory_bytes: Option<u64>,
-    /// Time of devices in the window, with all that running leases may come to.
+    /// Device time in the window, including the time that running leases may still use.
     pub(crate) device_seconds: Option<u64>,
 }
 
 /// A certificate that was made.
 #[derive(Debug, Serialize)]
 pub(crate) struct Certificate {
-    /// Its file.
+    /// The certificate's file.
     pub(crate) certificate: PathBuf,
-    /// The file of its key.
+    /// The key's file.
     pub(crate) key: PathBuf,
-    /// Names and addresses that it is good for; none of a CA.
+    /// Names and addresses in the certificate; empty for a CA.
     pub(crate) names: Vec<String>,
-    /// RFC 3339.
+    /// End of the validity, in RFC 3339 form.
     pub(crate) valid_until: String,
-    /// What to do next, for people.
+    /// The next steps, for people.
     pub(crate) next: Vec<String>,
 }
 
-/// What `completions` prints.
+/// The output of `completions`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Script {
-    /// Of which shell.
+    /// The shell's name.
     pub(crate) shell: String,
-    /// What it is to read.
+    /// The completion script.
     pub(crate) script: String,
 }
 
-/// What `man` prints.
+/// The output of `man`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Pages {
     /// The files that were written.
     pub(crate) pages: Vec<PathBuf>,
 }
 
-/// What `top` prints.
+/// The output of `top`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Load {
-    /// `host:port`.
+    /// The manager's `host:port`.
     pub(crate) manager: String,
-    /// What all nodes move over bulk connections, both ways.
+    /// Bytes that all nodes transfer over bulk connections, both ways.
     pub(crate) bytes_per_second: f64,
-    /// Commands of all nodes.
+    /// Commands that all nodes run.
     pub(crate) commands_per_second: f64,
     /// The nodes.
     pub(crate) nodes: Vec<NodeLoad>,
     /// Leases and reservations.
     pub(crate) leases: Vec<LeaseLoad>,
-    /// Requests in the queue.
+    /// Number of requests in the queue.
     pub(crate) waiting: u32,
 }
 
-/// A node, and what it does.
+/// A node with its rates.
 #[derive(Debug, Serialize)]
 pub(crate) struct NodeLoad {
-    /// As `nodes` shows it.
+    /// The node, as `nodes` shows it.
     #[serde(flatten)]
     pub(crate) node: ManagedNode,
-    /// What it moves over bulk connections, both ways; null: not known.
+    /// Bytes transferred over bulk connections, both ways. `null`: unknown.
     pub(crate) bytes_per_second: Option<f64>,
-    /// Commands; null: not known.
+    /// Commands run. `null`: unknown.
     pub(crate) commands_per_second: Option<f64>,
 }
 
-/// A lease, and what its sessions do.
+/// A lease with the rates of its sessions.
 #[derive(Debug, Serialize)]
 pub(crate) struct LeaseLoad {
-    /// As `leases` shows it.
+    /// The lease, as `leases` shows it.
     #[serde(flatten)]
     pub(crate) lease: Lease,
-    /// What they move over bulk connections, both ways; null: not known.
+    /// Bytes transferred over bulk connections, both ways. `null`: unknown.
     pub(crate) bytes_per_second: Option<f64>,
-    /// Commands; null: not known.
+    /// Commands run. `null`: unknown.
     pub(crate) commands_per_second: Option<f64>,
 }
 

@@ -1,12 +1,13 @@
-//! What manual pages say beside what clap knows: the language of requests, environment, files, exit status, examples.
+//! Sections of the manual pages that clap does not make: request language, environment, files, exit
+//! status, examples.
 
-/// A section: its title, and entries of a term and what it means; an entry without a term is a paragraph.
+/// A section: its title, and entries of a term and its meaning. An entry without a term is a paragraph.
 pub(super) struct Section {
     title: &'static str,
     entries: &'static [(&'static str, &'static str)],
 }
 
-/// The sections of a page, by its name.
+/// The additional sections of a page, by its name.
 pub(super) fn of(page: &str) -> Vec<&'static Section> {
     match page {
         "causeway" => vec![&ENVIRONMENT, &FILES, &STATUS, &SEE_ALSO],
@@ -25,7 +26,7 @@ pub(super) fn of(page: &str) -> Vec<&'static Section> {
 }
 
 impl Section {
-    /// As roff.
+    /// The section in roff.
     pub(super) fn roff(&self) -> String {
         let mut roff = format!(".SH {}\n", self.title);
         for (term, meaning) in self.entries {
@@ -39,7 +40,7 @@ impl Section {
     }
 }
 
-// A backslash, a hyphen that is to be copied, and what begins a request at the start of a line.
+// Escapes backslashes, hyphens (so that they can be copied) and characters that begin a roff request.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     match text.starts_with(['.', '\'']) {
@@ -83,27 +84,25 @@ const ENVIRONMENT: Section = Section {
         ("CAUSEWAY_MANAGER", "the device manager: host[:port]"),
         (
             "CAUSEWAY_REQUEST",
-            "what is asked of it, when a program looks for devices",
+            "the devices to request of the manager when a program enumerates devices",
         ),
         (
             "CAUSEWAY_REQUEST_FILE",
             "the same as the XML file of the dOpenCL paper",
         ),
-        (
-            "CAUSEWAY_LEASE",
-            "a lease that is held already; causeway run sets it",
-        ),
+        ("CAUSEWAY_LEASE", "an existing lease; set by causeway run"),
         (
             "CAUSEWAY_PRIORITY, CAUSEWAY_TIME_LIMIT",
-            "on which terms: low, normal or high; 90s, 30min, 2h, …",
+            "priority class (low, normal, high) and time limit (90s, 30min, 2h, …) of the request",
         ),
         (
             "CAUSEWAY_CA",
-            "who signs the certificates of nodes and manager; with it, TLS is spoken",
+            "the CA of the nodes' and manager's certificates; turns TLS on",
         ),
         (
             "CAUSEWAY_TOKEN_FILE, CAUSEWAY_CERTIFICATE, CAUSEWAY_KEY",
-            "who the user is: a file with a token, or a certificate and its key; nobody else may be able to read token and key",
+            "the user's identity: a file with a token, or a certificate and its key; nobody else may be able to read \
+             token and key",
         ),
         (
             "CAUSEWAY_CONFIG",
@@ -111,11 +110,11 @@ const ENVIRONMENT: Section = Section {
         ),
         (
             "CAUSEWAY_LOG",
-            "what the library says on standard error: debug, info, or causeway::lease=debug and the like",
+            "log filter of the library: debug, info, or for example causeway::lease=debug",
         ),
         (
             "CAUSEWAY_COMPRESSION, CAUSEWAY_SHARED_MEMORY",
-            "0 does without them",
+            "0 turns the feature off",
         ),
         (
             "CAUSEWAY_ANSWER_LIMIT",
@@ -144,11 +143,11 @@ const FILES_OF_MANAGER: Section = Section {
     entries: &[
         (
             "/etc/causeway/manager.toml",
-            "settings; the file that comes with it names them all",
+            "settings; the installed sample lists all of them",
         ),
         (
             "STORE.admin-token",
-            "the token of the first administrator, written at a start with --authenticate when there is none",
+            "the first administrator's token, written at the first start with --authenticate",
         ),
     ],
 };
@@ -156,8 +155,8 @@ const FILES_OF_MANAGER: Section = Section {
 const STATUS: Section = Section {
     title: "EXIT STATUS",
     entries: &[
-        ("0", "it is done"),
-        ("1", "it is not; standard error says why, and what to do"),
+        ("0", "success"),
+        ("1", "failure; standard error has the reason and the cure"),
         ("2", "the command line is wrong"),
     ],
 };
@@ -167,9 +166,9 @@ const STATUS_OF_RUN: Section = Section {
     entries: &[
         (
             "",
-            "The program's own; where a signal ended it, the same signal. Of the tool itself:",
+            "The program's exit status, or the signal that ended it. The tool's own:",
         ),
-        ("125", "it has failed, or the devices were refused"),
+        ("125", "the tool failed, or the devices were refused"),
         ("126", "the program cannot be started"),
         ("127", "there is no such program"),
         ("2", "the command line is wrong"),
@@ -193,7 +192,7 @@ const EXAMPLES_OF_RUN: Section = Section {
         ),
         (
             "causeway run --json --request 1 -- ./program 2>events",
-            "with --json what happens to the lease is said on standard error, an object on each line",
+            "prints the lease's events to standard error, one JSON object per line",
         ),
     ],
 };

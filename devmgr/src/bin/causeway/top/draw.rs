@@ -1,6 +1,6 @@
-//! The live view on a screen of any size.
+//! Draws the live view on a screen of any size.
 //!
-//! Invariant: it draws what the view has and changes nothing; what names say to a terminal is not said.
+//! Invariant: drawing does not change the view. Names reach the terminal as printable characters only.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::view::{Link, Pane, View, heights};
 use crate::json::{self, Lease, LeaseLoad, Load, NodeLoad};
 use crate::text::{self, NodeNames, bytes, count, duration, printable};
 
-/// Title and header of a pane.
+/// Lines of a pane's title and header.
 const FRAME: u16 = 2;
 
 /// A list: its title, its columns with their headings, its rows.
@@ -27,7 +27,7 @@ struct Columns<const N: usize> {
     rows: Vec<[String; N]>,
 }
 
-/// The same as text.
+/// The view as text.
 pub(super) fn text(view: &View) -> String {
     let lists = [
         nodes(view).text(),
@@ -38,7 +38,7 @@ pub(super) fn text(view: &View) -> String {
     format!("{}\n\n{}", headline(view), lists.join("\n"))
 }
 
-/// The same for `--json`.
+/// The view for `--json`.
 pub(super) fn load(view: &View) -> Load {
     let node = |node: &NodeInfo| {
         let rate = view.rate(&node.node_uuid);
@@ -68,7 +68,7 @@ pub(super) fn load(view: &View) -> Load {
     }
 }
 
-/// Draws the whole screen, at a time counted from the start.
+/// Draws the whole screen. `now` counts from the start.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &View, now: Duration) {
     let [head, body, foot] = Layout::vertical([
         Constraint::Length(1),
@@ -134,7 +134,7 @@ impl<const N: usize> Columns<N> {
     }
 }
 
-/// All in one line.
+/// The summary in the first line.
 fn headline(view: &View) -> String {
     let nodes = &view.snapshot.nodes;
     let connected = nodes.iter().filter(|node| node.connected).count();
@@ -162,14 +162,14 @@ fn state(view: &View, now: Duration) -> String {
         Link::Beginning => "asking the device manager…".to_owned(),
         Link::Heard => "q quits   Tab next list   ↑ ↓ PgUp PgDn Home End scroll".to_owned(),
         Link::Lost { since, reason } => format!(
-            "LOST for {}: {} – what is shown is old; asking again",
+            "LOST for {}: {} – this view is old; retrying",
             duration(milliseconds(now.saturating_sub(*since))),
             printable(reason)
         ),
     }
 }
 
-/// A rate is never negative.
+/// Rounds a rate, which is never negative.
 fn whole(rate: f64) -> u64 {
     rate.round() as u64
 }
@@ -178,7 +178,7 @@ fn milliseconds(of: Duration) -> u64 {
     u64::try_from(of.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Of bytes and of commands; nothing where that is not known yet.
+/// A rate's bytes and commands as text; `-` if unknown.
 fn rates(rate: Option<Rate>) -> [String; 2] {
     rate.map_or_else(
         || ["-", "-"].map(str::to_owned),
@@ -191,7 +191,7 @@ fn rates(rate: Option<Rate>) -> [String; 2] {
     )
 }
 
-/// Leased ones, and all.
+/// Number of a node's leased units, and of all its units.
 fn units(node: &NodeInfo) -> (u64, u64) {
     let of = node.devices.iter();
     of.fold((0, 0), |(leased, all), of| {
@@ -347,7 +347,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use crate::top::view::Wish;
+    use crate::top::view::KeyAction;
 
     fn node(number: u8, bytes: u64) -> NodeInfo {
         let device = |device| DeviceInfo {
@@ -460,7 +460,7 @@ mod tests {
         );
         assert_line(&screen, &["bob", "2, TYPE=GPU"]);
         assert_line(&screen[29..], &["q quits"]);
-        // What a name says to the terminal is not said to it.
+        // Control characters in names do not reach the terminal.
         assert!(!screen.concat().contains('\u{1b}'));
     }
 
@@ -472,7 +472,7 @@ mod tests {
         }
         let small = screen(&view, 80, 5);
         assert_line(&small, &["Nodes", "1-1 of 3"]);
-        view.grant(Wish::Last);
+        view.apply(KeyAction::Last);
         let scrolled = screen(&view, 80, 5);
         assert_line(&scrolled, &["Nodes", "3-3 of 3"]);
         assert_line(&scrolled, &["node3"]);

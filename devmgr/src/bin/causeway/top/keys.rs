@@ -1,14 +1,14 @@
-//! What keys of the live view mean.
+//! The keys of the live view.
 
 use ratatui::crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers};
 
-use super::view::Wish;
+use super::view::KeyAction;
 
-/// Rows of a page.
+/// Number of rows of a page.
 const PAGE: isize = 10;
 
-/// What somebody wants who does that, if anything.
-pub(super) fn wish(event: &Event) -> Option<Wish> {
+/// The action for a terminal event, if it has one.
+pub(super) fn key_action(event: &Event) -> Option<KeyAction> {
     let Event::Key(key) = event else {
         return None;
     };
@@ -16,15 +16,17 @@ pub(super) fn wish(event: &Event) -> Option<Wish> {
         return None;
     }
     match key.code {
-        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Wish::Quit),
-        KeyCode::Char('q') | KeyCode::Esc => Some(Wish::Quit),
-        KeyCode::Tab => Some(Wish::NextPane),
-        KeyCode::Down | KeyCode::Char('j') => Some(Wish::Scroll(1)),
-        KeyCode::Up | KeyCode::Char('k') => Some(Wish::Scroll(-1)),
-        KeyCode::PageDown => Some(Wish::Scroll(PAGE)),
-        KeyCode::PageUp => Some(Wish::Scroll(-PAGE)),
-        KeyCode::Home => Some(Wish::First),
-        KeyCode::End => Some(Wish::Last),
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+            Some(KeyAction::Quit)
+        }
+        KeyCode::Char('q') | KeyCode::Esc => Some(KeyAction::Quit),
+        KeyCode::Tab => Some(KeyAction::NextPane),
+        KeyCode::Down | KeyCode::Char('j') => Some(KeyAction::Scroll(1)),
+        KeyCode::Up | KeyCode::Char('k') => Some(KeyAction::Scroll(-1)),
+        KeyCode::PageDown => Some(KeyAction::Scroll(PAGE)),
+        KeyCode::PageUp => Some(KeyAction::Scroll(-PAGE)),
+        KeyCode::Home => Some(KeyAction::First),
+        KeyCode::End => Some(KeyAction::Last),
         _ => None,
     }
 }
@@ -42,10 +44,14 @@ mod tests {
             key(KeyCode::Char('q'), KeyModifiers::NONE),
             key(c, KeyModifiers::CONTROL),
         ];
-        assert!(quits.iter().all(|event| wish(event) == Some(Wish::Quit)));
-        assert_eq!(wish(&key(c, KeyModifiers::NONE)), None);
-        assert_eq!(wish(&Event::Resize(1, 1)), None);
-        let up = wish(&key(KeyCode::PageUp, KeyModifiers::NONE));
-        assert_eq!(up, Some(Wish::Scroll(-PAGE)));
+        assert!(
+            quits
+                .iter()
+                .all(|event| key_action(event) == Some(KeyAction::Quit))
+        );
+        assert_eq!(key_action(&key(c, KeyModifiers::NONE)), None);
+        assert_eq!(key_action(&Event::Resize(1, 1)), None);
+        let up = key_action(&key(KeyCode::PageUp, KeyModifiers::NONE));
+        assert_eq!(up, Some(KeyAction::Scroll(-PAGE)));
     }
 }

@@ -1,12 +1,13 @@
-//! `causeway top`: nodes, devices, leases and the queue of the device manager, live.
+//! `causeway top`: a live view of the device manager's nodes, devices, leases and queue.
 //!
-//! - [`view`]: what is shown, and what keys and news do to it; [`rates`]: from totals to how much a second. Pure.
-//! - [`draw`]: on a screen, or as text.
-//! - [`keys`]: what keys mean.
-//! - here: the manager's `Watch`, the terminal, and the loop between them.
+//! - [`view`]: the state of the view, and how keys and snapshots change it; [`rates`]: computes rates
+//!   from totals. Pure.
+//! - [`draw`]: draws the view on a screen, or as text.
+//! - [`keys`]: the keys.
+//! - This file: the manager's `Watch` stream, the terminal, and the loop between them.
 //!
-//! The terminal is given back as it was, however it ends. A manager that cannot be reached at the beginning is a failure; one
-//! that goes away later is asked again until it returns.
+//! The terminal is always restored at the end. If the manager cannot be reached at the start, the verb
+//! fails. If the connection is lost later, the verb retries until it is back.
 
 mod draw;
 mod keys;
@@ -24,27 +25,27 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tonic::Streaming;
 
-use self::view::{View, Wish};
+use self::view::{KeyAction, View};
 use crate::connection::{Connection, block_on};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 
-/// What `top` takes.
+/// Arguments of `top`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Print once and end; so does --json
+    /// Print once and exit; --json implies this
     #[arg(long)]
     once: bool,
-    /// How often things are looked at, such as 500ms
+    /// Interval between updates, such as 500ms
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
 }
 
-/// Beyond the interval. A manager that says nothing for so long is taken for lost.
+/// Time beyond the interval after which a silent manager counts as lost.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Before a lost manager is asked again.
+/// Pause before a lost manager is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-/// While nothing else happens.
+/// Longest time between two redraws.
 const REDRAW: Duration = Duration::from_secs(1);
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -53,7 +54,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     if allowed.contains(&interval) {
         Ok(interval)
     } else {
-        Err("from 100ms to 1h".to_owned())
+        Err("invalid interval; expected 100ms to 1h".to_owned())
     }
 }
 
@@ -71,7 +72,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     Ok(std::process::ExitCode::SUCCESS)
 }
 
-/// The manager, watched.
+/// A stream of snapshots from the manager.
 struct Watch {
     manager: Connection,
     stream: Streaming<Snapshot>,
@@ -85,7 +86,7 @@ impl Watch {
             interval_ms: u32::try_from(interval.as_millis()).unwrap_or(u32::MAX),
         });
         let mut admin = manager.admin();
-        let stream = manager.hear(admin.watch(request)).await?;
+        let stream = manager.answer_to(admin.watch(request)).await?;
         Ok(Watch {
             manager,
             stream,
@@ -97,16 +98,16 @@ impl Watch {
         let next = tokio::time::timeout(self.interval + SILENCE, self.stream.message());
         match next.await {
             Ok(Ok(Some(snapshot))) => Ok(snapshot),
-            Ok(Ok(None)) => Err(Failure::new(
-                "the device manager has ended the conversation",
-            )),
+            Ok(Ok(None)) => Err(Failure::new("the device manager closed the stream")),
             Ok(Err(status)) => Err(self.manager.failure(&status)),
-            Err(_) => Err(Failure::new("the device manager says nothing")),
+            Err(_) => Err(Failure::new(
+                "the device manager sent nothing within the timeout",
+            )),
         }
     }
 }
 
-/// Two looks, so that there are rates.
+/// Takes two snapshots, so that rates can be computed.
 async fn once(context: &Context, interval: Duration) -> Result<View, Failure> {
     let begin = Instant::now();
     let mut watch = Watch::open(context, interval).await?;
@@ -118,21 +119,21 @@ async fn once(context: &Context, interval: Duration) -> Result<View, Failure> {
     Ok(view)
 }
 
-/// What the view is told.
+/// An event for the view.
 enum News {
     Snapshot(Snapshot),
     Lost(String),
     Key(Event),
-    /// The terminal cannot be read any more, or a signal came.
+    /// The terminal cannot be read any more, or a signal arrived.
     Over,
 }
 
 async fn live(context: &Context, interval: Duration) -> Result<(), Failure> {
-    // Whoever may not look is told so on the terminal as it is.
+    // Before the terminal changes its mode, so that a refusal is printed normally.
     let watch = Watch::open(context, interval).await?;
     let view = View::new(watch.manager.address().to_owned());
     let (tell, news) = mpsc::unbounded_channel();
-    // It complains on standard error when it is dropped and the terminal is gone, and would end us by that.
+    // Never dropped: its destructor prints an error if the terminal is gone, and that would panic.
     let mut terminal = ManuallyDrop::new(ratatui::try_init().map_err(terminal_failed)?);
     read_keys(tell.clone());
     let shown = tokio::select! {
@@ -148,7 +149,7 @@ fn terminal_failed(error: std::io::Error) -> Failure {
     Failure::new(format!("the terminal: {error}"))
 }
 
-/// Tells what the manager says; for ever.
+/// Sends snapshots and losses of the manager to the view; never returns.
 async fn watching(context: &Context, first: Watch, tell: &mpsc::UnboundedSender<News>) {
     let interval = first.interval;
     let mut next = Ok(first);
@@ -162,7 +163,7 @@ async fn watching(context: &Context, first: Watch, tell: &mpsc::UnboundedSender<
             },
             Err(failure) => failure,
         };
-        // The other end is the loop beside this one.
+        // The receiver runs in the same `select`, so it exists.
         let _ = tell.send(News::Lost(failure.to_string()));
         tokio::time::sleep(RETRY).await;
         next = Watch::open(context, interval).await;
@@ -181,7 +182,7 @@ async fn signals(tell: &mpsc::UnboundedSender<News>) -> Result<(), Failure> {
     std::future::pending().await
 }
 
-/// Reading a terminal blocks; the thread ends with the process.
+/// Reads keys on a thread, because reading blocks. The thread ends with the process.
 fn read_keys(tell: mpsc::UnboundedSender<News>) {
     std::thread::spawn(move || {
         loop {
@@ -204,7 +205,7 @@ async fn show(
         terminal
             .draw(|frame| draw::draw(frame, &view, begin.elapsed()))
             .map_err(terminal_failed)?;
-        // Nothing for a while: what is shown of time goes on.
+        // Without events the screen is redrawn, because it shows times.
         let Ok(first) = tokio::time::timeout(REDRAW, news.recv()).await else {
             continue;
         };
@@ -219,8 +220,10 @@ async fn show(
                     view.lose(begin.elapsed(), reason);
                     false
                 }
-                News::Key(event) => keys::wish(&event).is_some_and(|wish| view.grant(wish)),
-                News::Over => view.grant(Wish::Quit),
+                News::Key(event) => {
+                    keys::key_action(&event).is_some_and(|key_action| view.apply(key_action))
+                }
+                News::Over => view.apply(KeyAction::Quit),
             };
             if is_over {
                 return Ok(());

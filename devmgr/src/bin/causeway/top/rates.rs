@@ -1,37 +1,37 @@
-//! How much a second, from the totals that nodes tell now and then: pure.
+//! Computes rates from the totals of nodes and leases; pure.
 //!
-//! Heartbeats and snapshots do not come in step, so a rate is taken over a few seconds. Invariant: totals that fell
-//! (a daemon was started anew) make no rate, and never a negative one.
+//! Heartbeats and snapshots are not synchronised, so a rate covers a few seconds. Invariant: totals that
+//! have decreased (after a daemon's restart) give no rate, and no rate is negative.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// What a rate is taken over.
+/// The time that a rate covers.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// What a node or a lease moves.
+/// The rate of a node or lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Rate {
-    /// Over bulk connections, both ways.
+    /// Bytes transferred over bulk connections, both ways.
     pub(super) bytes_per_second: f64,
     pub(super) commands_per_second: f64,
 }
 
-/// What a node or a lease has moved in all.
+/// The totals of a node or lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Totals {
     pub(super) bytes: u64,
     pub(super) commands: u64,
 }
 
-/// See the module. By the ids of those who move.
+/// Samples of totals by id, from which rates are computed.
 #[derive(Debug, Default)]
 pub(super) struct Rates(HashMap<Vec<u8>, VecDeque<(Duration, Totals)>>);
 
 impl Rates {
-    /// What all have moved until a time, which is later than that of the last call; who is not among them is
+    /// Adds the totals at a time, which must be later than at the last call. Ids that are missing are
     /// forgotten.
     pub(super) fn take<'a>(&mut self, at: Duration, all: impl Iterator<Item = (&'a [u8], Totals)>) {
         let mut before = std::mem::take(&mut self.0);
@@ -44,7 +44,7 @@ impl Rates {
                 samples.clear();
             }
             samples.push_back((at, totals));
-            // One of them may be older, so that the window is covered.
+            // One sample may be older, so that the window is covered.
             let begin = at.saturating_sub(WINDOW);
             while samples.get(1).is_some_and(|second| second.0 <= begin) {
                 samples.pop_front();
@@ -53,7 +53,7 @@ impl Rates {
         }
     }
 
-    /// What somebody moves; `None` until that is known.
+    /// The rate of an id. `None`: unknown.
     pub(super) fn of(&self, who: &[u8]) -> Option<Rate> {
         let samples = self.0.get(who)?;
         let ((begin, first), (end, last)) = (samples.front()?, samples.back()?);
@@ -91,7 +91,7 @@ mod tests {
             (rate.bytes_per_second, rate.commands_per_second),
             (1000.0, 5.0)
         );
-        // Nothing more is moved: the rate falls, and is nothing when the window has passed.
+        // No more bytes are transferred: the rate falls, and is zero when the window has passed.
         take(&mut rates, 4, &[(b"a", 3000, 10)]);
         assert_eq!(bytes(&rates, b"a"), Some(500.0));
         for second in 5..=8 {

@@ -1,6 +1,6 @@
-//! What the live view shows, and what keys and news do to it: pure; time comes in, counted from the start.
+//! The state of the live view, and how keys and snapshots change it; pure. Times count from the start.
 //!
-//! Invariant: what was heard last stays to be seen while the manager is away, and is marked as old.
+//! Invariant: while the manager cannot be reached, the last snapshot stays visible and is marked as old.
 
 use std::time::Duration;
 
@@ -18,25 +18,25 @@ pub(super) enum Pane {
 }
 
 impl Pane {
-    /// From above.
+    /// All panes, from top to bottom.
     pub(super) const ALL: [Pane; 4] = [Pane::Nodes, Pane::Devices, Pane::Leases, Pane::Queue];
 }
 
-/// What somebody wants of the view.
+/// A user's action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum KeyAction {
     Quit,
     NextPane,
-    /// So many rows down, or up.
+    /// Scrolls down by this number of rows, or up if it is negative.
     Scroll(isize),
     First,
     Last,
 }
 
-/// Whether the manager is heard.
+/// The state of the connection to the manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Link {
-    /// Nothing was heard yet.
+    /// No snapshot has arrived yet.
     Beginning,
     Heard,
     Lost {
@@ -45,17 +45,17 @@ pub(super) enum Link {
     },
 }
 
-/// See the module.
+/// The state of the view. See the module.
 #[derive(Debug)]
 pub(super) struct View {
-    /// Where the manager is.
+    /// The manager's address.
     pub(super) manager: String,
     pub(super) link: Link,
     pub(super) snapshot: Snapshot,
     pub(super) focus: Pane,
     rates: Rates,
     lease_rates: Rates,
-    /// The first row that is shown, by pane; drawing goes no further than there are rows.
+    /// The first row shown, by pane. `first_row` limits it to the rows that exist.
     scrolled: [usize; Pane::ALL.len()],
 }
 
@@ -72,7 +72,7 @@ impl View {
         }
     }
 
-    /// The manager has told how things are.
+    /// Takes over a new snapshot.
     pub(super) fn take(&mut self, at: Duration, snapshot: Snapshot) {
         let connected = snapshot.nodes.iter().filter(|node| node.connected);
         let moved = connected.map(|node| {
@@ -89,7 +89,7 @@ impl View {
         self.link = Link::Heard;
     }
 
-    /// The manager is not heard.
+    /// Records that the manager cannot be reached.
     pub(super) fn lose(&mut self, at: Duration, reason: String) {
         let since = match self.link {
             Link::Lost { since, .. } => since,
@@ -98,24 +98,24 @@ impl View {
         self.link = Link::Lost { since, reason };
     }
 
-    /// Does what is wished; true: it is over.
-    pub(super) fn grant(&mut self, wish: Wish) -> bool {
+    /// Carries out an action. Returns whether the view ends.
+    pub(super) fn apply(&mut self, key_action: KeyAction) -> bool {
         let rows = self.rows(self.focus);
         let first = &mut self.scrolled[self.focus as usize];
-        match wish {
-            Wish::Quit => return true,
-            Wish::NextPane => {
+        match key_action {
+            KeyAction::Quit => return true,
+            KeyAction::NextPane => {
                 let next = (self.focus as usize + 1) % Pane::ALL.len();
                 self.focus = Pane::ALL[next];
             }
-            Wish::Scroll(by) => *first = first.saturating_add_signed(by).min(rows),
-            Wish::First => *first = 0,
-            Wish::Last => *first = rows,
+            KeyAction::Scroll(by) => *first = first.saturating_add_signed(by).min(rows),
+            KeyAction::First => *first = 0,
+            KeyAction::Last => *first = rows,
         }
         false
     }
 
-    /// How many rows a pane has.
+    /// Number of a pane's rows.
     pub(super) fn rows(&self, pane: Pane) -> usize {
         match pane {
             Pane::Nodes => self.snapshot.nodes.len(),
@@ -125,23 +125,23 @@ impl View {
         }
     }
 
-    /// The first row of a pane where so many fit.
+    /// The first row to show of a pane that has room for this many rows.
     pub(super) fn first_row(&self, pane: Pane, room: usize) -> usize {
         let most = self.rows(pane).saturating_sub(room);
         self.scrolled[pane as usize].min(most)
     }
 
-    /// What a node moves.
+    /// The rate of a node.
     pub(super) fn rate(&self, node: &[u8]) -> Option<Rate> {
         self.rates.of(node)
     }
 
-    /// What the sessions of a lease move.
+    /// The rate of a lease's sessions.
     pub(super) fn lease_rate(&self, lease: &[u8]) -> Option<Rate> {
         self.lease_rates.of(lease)
     }
 
-    /// What all nodes move that are known to move anything.
+    /// The sum of all known rates of nodes.
     pub(super) fn rate_in_all(&self) -> Rate {
         let rates = self.snapshot.nodes.iter();
         let rates = rates.filter_map(|node| self.rate(&node.node_uuid));
@@ -152,14 +152,15 @@ impl View {
     }
 }
 
-/// How high each pane is, its title and header included, in so many lines: what it wants, but none takes another's
-/// share. A pane that gets no row beside title and header is left out, the last first.
+/// Distributes `lines` over the panes, each including its title and header. Each gets what it wants, as
+/// far as the others have their share. Panes without room for a single row are left out, the last ones
+/// first.
 pub(super) fn heights(lines: u16, wanted: [u16; Pane::ALL.len()]) -> [u16; Pane::ALL.len()] {
     const LEAST: u16 = 3;
     let shown = usize::from(lines / LEAST).min(wanted.len());
     let mut heights = [0; Pane::ALL.len()];
     let mut left = lines;
-    // Line by line to all that want more.
+    // One line at a time to every pane that wants more.
     loop {
         let before = left;
         for (height, wanted) in heights.iter_mut().zip(wanted).take(shown) {
@@ -218,27 +219,27 @@ mod tests {
     fn scrolling_stays_within_what_there_is() {
         let mut view = View::new(String::new());
         view.take(at(0), snapshot(10));
-        assert!(!view.grant(Wish::Scroll(-3)));
+        assert!(!view.apply(KeyAction::Scroll(-3)));
         assert_eq!(view.first_row(Pane::Nodes, 4), 0);
-        view.grant(Wish::Scroll(2));
+        view.apply(KeyAction::Scroll(2));
         assert_eq!(view.first_row(Pane::Nodes, 4), 2);
-        view.grant(Wish::Last);
+        view.apply(KeyAction::Last);
         assert_eq!(view.first_row(Pane::Nodes, 4), 6);
         assert_eq!(view.first_row(Pane::Nodes, 40), 0);
         assert_eq!(view.first_row(Pane::Devices, 4), 0);
-        view.grant(Wish::NextPane);
-        view.grant(Wish::Scroll(100));
+        view.apply(KeyAction::NextPane);
+        view.apply(KeyAction::Scroll(100));
         assert_eq!(view.first_row(Pane::Devices, 5), 15);
-        // Fewer rows come.
+        // The new snapshot has fewer rows.
         view.take(at(1), snapshot(1));
         assert_eq!(view.first_row(Pane::Devices, 1), 1);
         for _ in 0..3 {
-            view.grant(Wish::NextPane);
+            view.apply(KeyAction::NextPane);
         }
         assert_eq!(view.focus, Pane::Nodes);
-        view.grant(Wish::First);
+        view.apply(KeyAction::First);
         assert_eq!(view.first_row(Pane::Nodes, 1), 0);
-        assert!(view.grant(Wish::Quit));
+        assert!(view.apply(KeyAction::Quit));
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! What keeps a file from being compiled twice: include guards and `#pragma once`.
+//! Protection of a file against being compiled twice: include guards and `#pragma once`.
 //!
-//! Invariant: a file that has a guard, as told here, is nothing where its guard is defined.
+//! Invariant: a file with a guard compiles to nothing where the guard's macro is defined.
 
 use std::path::Path;
 
@@ -8,17 +8,17 @@ use causeway_proto::source::{Directive, Directives, is_blank as is_blank_text, w
 
 use super::tokens::is_blank;
 
-/// A file's guard.
+/// The guard of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Guard {
-    /// A macro that the file defines itself, around all that is in it.
+    /// A macro that the file itself defines, around all of its contents.
     Macro(String),
-    /// `#pragma once`, in the places told; or it is imported.
+    /// `#pragma once` at these places, or the file is used with `#import`.
     Once(Vec<(usize, usize)>),
 }
 
 impl Guard {
-    /// The one in a text; `imported` files have one in any case.
+    /// Returns the guard of a text. An `imported` file always has one.
     pub(super) fn of(text: &[u8], imported: bool) -> Option<Guard> {
         let directives: Vec<Directive> = Directives::of(text).collect();
         let once: Vec<(usize, usize)> = directives
@@ -32,7 +32,7 @@ impl Guard {
         macro_around(text, &directives).map(Guard::Macro)
     }
 
-    /// The macro that is defined once the file has been compiled.
+    /// Returns the name of the macro that is defined once the file has been compiled.
     pub(super) fn name(&self, path: &Path) -> String {
         match self {
             Guard::Macro(name) => name.clone(),
@@ -61,7 +61,7 @@ fn macro_around(text: &[u8], directives: &[Directive]) -> Option<String> {
             "else" | "elif" if depth == 1 => return None,
             _ => {}
         }
-        // The first condition ends with the last directive, not before.
+        // The first condition must end with the last directive, and not earlier.
         if depth <= 0 && directive.start != last.start {
             return None;
         }
@@ -69,7 +69,7 @@ fn macro_around(text: &[u8], directives: &[Directive]) -> Option<String> {
     (guarded && depth == 0).then_some(name)
 }
 
-// Without blanks and what stands behind the first of them.
+// The first word of a directive's argument.
 fn argument(text: &[u8], directive: &Directive) -> String {
     let argument = wide(&text[directive.argument..directive.end]);
     let mut words = argument.split(|c: char| is_blank(c) || c == '/');

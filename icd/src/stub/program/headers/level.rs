@@ -1,6 +1,6 @@
-//! A text that is being gone through: the program's, or a file's inside of it.
+//! A text that is being expanded: the program's, or a file inside of it.
 //!
-//! Invariant: what it tells of lines is what the text's own `#line` directives say.
+//! Invariant: reported line numbers follow the text's own `#line` directives.
 
 use std::path::PathBuf;
 
@@ -10,25 +10,25 @@ use super::guard::Guard;
 use super::quoted;
 use super::search::Found;
 
-/// See the module.
+/// The state of one text; see the module.
 pub(in crate::stub::program) struct Level {
-    /// Empty for the program's text.
+    /// The file's path; empty for the program's text.
     pub(super) path: PathBuf,
-    /// The file's; none for the program's text.
+    /// The file's number; `None` for the program's text.
     pub(super) number: Option<usize>,
-    /// In which folder it was found, for `#include_next`.
+    /// Index of the folder in which the file was found, for `#include_next`.
     pub(super) folder: Option<usize>,
-    /// Including it inside of itself gives nothing.
+    /// Whether including the file inside of itself inserts nothing.
     pub(super) guarded: bool,
-    /// It is inside of itself, or of a file that is.
+    /// Whether the file is inside of itself, or inside of such a file.
     pub(super) circles: bool,
-    /// Conditions that are open in it.
+    /// Number of conditions that are open in the text.
     pub(super) conditions: usize,
-    // As many are its own guard's.
+    // Number of open conditions that belong to the file's own guard.
     of_guard: usize,
-    // What is outside of conditions is compiled.
+    // Whether lines outside of conditions are certainly compiled.
     sure: bool,
-    // Added to a line's number to have the one that is shown, and the name that is.
+    // Offset from a line's number to the reported number, and the reported file name.
     shift: i64,
     shown: String,
 }
@@ -62,29 +62,29 @@ impl Level {
         }
     }
 
-    /// Whether this file inside of it is in a circle.
+    /// Whether inserting this file here makes it a file inside of itself.
     pub(super) fn circles(&self, found: &Found) -> bool {
         self.circles || self.number == Some(found.number)
     }
 
-    /// Whether what stands here now is compiled for sure.
+    /// Whether the current place is certainly compiled.
     pub(super) fn is_sure(&self) -> bool {
         self.sure && self.conditions == self.of_guard
     }
 
-    /// The number that is shown for a line.
+    /// Returns the reported number of a line.
     pub(super) fn shown_line(&self, line: usize) -> i64 {
         line as i64 + self.shift
     }
 
-    /// The file that is shown for a line, empty for the program's text, and the number.
+    /// Returns the reported file, which is empty for the program's text, and the reported number of a line.
     pub(in crate::stub::program) fn place(&self, line: usize) -> (String, i64) {
         let shown = narrow(&self.shown);
         let shown = String::from_utf8_lossy(&shown).into_owned();
         (shown, self.shown_line(line))
     }
 
-    /// Takes in `#line`, or a line marker, before line `next`.
+    /// Applies a `#line` directive or line marker that stands before line `next`.
     pub(in crate::stub::program) fn renumber(&mut self, argument: &[u8], next: usize) {
         let argument = plain(argument);
         let argument = wide(&argument);
@@ -102,8 +102,8 @@ impl Level {
         }
     }
 
-    /// The line marker behind a file that was put in: what comes now is line `next`. An empty name means the
-    /// file before.
+    /// Returns the line marker behind an inserted file, so that line `next` follows. An empty name means
+    /// the file before.
     pub(super) fn way_back(&self, next: usize) -> String {
         format!("# {} \"{}\" 2", self.shown_line(next), self.shown)
     }

@@ -1,12 +1,13 @@
-//! Macros, as far as an `#include` that names its file by one needs them.
+//! Macros, as far as an `#include` needs them that names its file by a macro.
 //!
-//! `#include HEADER` with `-DHEADER="\"x.h\""`, and names glued from a folder given by `-D` and a file's
-//! name, as in `#include STRING(FOLDER/x.h)`. Object-like and function-like macros, `#` and `##` are known.
-//! Of a name with several definitions nobody here knows which one stands: each has a number, and an
-//! argument comes to one header for each choice of numbers that it depends on.
+//! Examples: `#include HEADER` with `-DHEADER="\"x.h\""`, and names made from a folder given by `-D` and a
+//! file's name, as in `#include STRING(FOLDER/x.h)`. Supported are object-like and function-like macros,
+//! `#` and `##`. If a name has several definitions, the client does not know which one applies. So each
+//! definition has a number, and an argument has one result for each choice of the numbers that it depends
+//! on.
 //!
-//! What it is not: a preprocessor. Conditions are not looked at, nor what only a compiler defines.
-//! Invariant: expansion ends and its result is short.
+//! Not here: a preprocessor. Conditions and the compiler's own macros are ignored. Invariant: every
+//! expansion ends, and its result has a bounded length.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,56 +15,57 @@ use causeway_proto::source::{Header, narrow, words};
 
 use super::tokens::{Token, is_word, spelled, tokens, trimmed};
 
-/// Macros inside of macros.
+/// Maximum nesting of macros.
 const MAX_DEPTH: usize = 32;
-/// Tokens looked at for one argument.
+/// Maximum number of tokens processed for one argument.
 const MAX_TOKENS: usize = 16 << 10;
-/// No file's name is longer.
+/// Maximum length of a file's name.
 const MAX_NAME: usize = 4096;
-/// Choices of one argument.
+/// Maximum number of choices for one argument.
 const MAX_CHOICES: usize = 256;
 
-/// All definitions that were seen. A name's definitions have numbers from 1; 0 is none.
+/// All definitions seen so far. The definitions of a name are numbered from 1; 0 means undefined.
 #[derive(Debug, Default)]
 pub(super) struct Macros {
     known: HashMap<String, Vec<Macro>>,
-    // By options, in their order.
+    // Defined or undefined by options, in their order.
     given: Vec<(String, usize)>,
-    // Names that have been undefined somewhere.
+    // Names that were undefined anywhere.
     undefined: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Macro {
-    // None: object-like.
+    // `None` for an object-like macro.
     parameters: Option<Vec<String>>,
     body: Vec<Token>,
 }
 
-/// Which definition stands, of the names that matter.
+/// Names with the number of the definition that applies.
 pub(super) type When = Vec<(String, usize)>;
 
-/// What an argument comes to under some definitions.
+/// The result of an argument under some definitions.
 #[derive(Debug)]
 pub(super) struct Choice {
     pub(super) when: When,
-    /// None: it is no header's name.
+    /// `None` if the result is not the name of a header.
     pub(super) header: Option<Header>,
 }
 
+/// The reason why an expansion stopped.
 enum Stop {
-    /// It depends on which definition of this name stands.
+    /// The result depends on which definition of this name applies.
     Undecided(String),
     TooLong,
 }
 
 impl Macros {
-    /// Those that `-D` defines.
+    /// Reads the macros that `-D` and `-U` define.
     pub(super) fn of_options(options: &str) -> Macros {
         let mut macros = Macros::default();
         let mut words = words(options).into_iter();
         while let Some(word) = words.next() {
-            // The whole definition may stand in quotes, and so may its value.
+            // Quotes may enclose the whole definition as well as its value.
             let word = unquoted(word);
             let mut operand = |option| {
                 let joined = word.strip_prefix(option)?;
@@ -85,19 +87,19 @@ impl Macros {
         macros
     }
 
-    /// What stands where the text begins, in the order in which the options say it.
+    /// Returns the names and numbers that apply at the start of the text, in the order of the options.
     pub(super) fn given(&self) -> &[(String, usize)] {
         &self.given
     }
 
-    /// Takes in a definition: a name, its parameters, its body. Its name and number.
+    /// Records a definition: name, parameters and body. Returns the name and the number of the definition.
     pub(super) fn define(&mut self, text: &str) -> Option<(String, usize)> {
         let end = text.find(|c: char| !is_word(c)).unwrap_or(text.len());
         let (name, rest) = text.split_at(end);
         if name.is_empty() {
             return None;
         }
-        // Only a parenthesis right behind the name begins parameters.
+        // Parameters need a parenthesis directly behind the name.
         let (parameters, body) = match rest.strip_prefix('(').and_then(|rest| rest.split_once(')'))
         {
             Some((parameters, body)) => {
@@ -117,7 +119,7 @@ impl Macros {
         Some((name.to_owned(), place + 1))
     }
 
-    /// Takes in that a name is a macro no longer. The name, and 0.
+    /// Records that a name was undefined. Returns the name and 0.
     pub(super) fn undefine(&mut self, text: &str) -> Option<(String, usize)> {
         let end = text.find(|c: char| !is_word(c)).unwrap_or(text.len());
         let name = text[..end].to_owned();
@@ -125,14 +127,15 @@ impl Macros {
         (!name.is_empty()).then_some((name, 0))
     }
 
-    // The numbers that a name may have.
+    // The numbers that may apply to a name. 0 is possible unless an option defines the name and nothing
+    // undefines it.
     fn numbers(&self, name: &str) -> std::ops::RangeInclusive<usize> {
         let given = self.given.iter().any(|(given, _)| given == name);
         let always = given && !self.undefined.contains(name);
         usize::from(always)..=self.known.get(name).map_or(0, Vec::len)
     }
 
-    /// What an argument of `#include` may come to. None: too much to say.
+    /// Returns the possible results of an argument of `#include`; `None` if there are too many.
     pub(super) fn choices(&self, argument: &[Token]) -> Option<Vec<Choice>> {
         let mut choices = Vec::new();
         let mut open: Vec<When> = vec![Vec::new()];
@@ -149,6 +152,7 @@ impl Macros {
                 }
                 Err(Stop::TooLong) => choices.push(Choice { when, header: None }),
                 Err(Stop::Undecided(name)) => {
+                    // Go on with one branch for each definition of the name.
                     open.extend(self.numbers(&name).rev().map(|number| {
                         let mut when = when.clone();
                         when.push((name.clone(), number));
@@ -167,18 +171,18 @@ impl Macros {
 struct Expansion<'a> {
     macros: &'a Macros,
     when: &'a When,
-    // Tokens that may still be looked at.
+    // Number of tokens that may still be processed.
     left: usize,
 }
 
-/// A token to be looked at, or the end of a macro's expansion.
+/// A token to process, or the end of a macro's expansion.
 enum Item {
     Token(Token),
     EndOf(String),
 }
 
 impl<'a> Expansion<'a> {
-    /// `tokens` with macros in place, but for those in `active`: a macro is not expanded in its own
+    /// Expands the macros in `tokens`, except those in `active`: a macro is not expanded inside of its own
     /// expansion.
     fn of(
         &mut self,
@@ -189,6 +193,7 @@ impl<'a> Expansion<'a> {
         let depth = depth.checked_sub(1).ok_or(Stop::TooLong)?;
         let mut active = active.clone();
         let mut out = Vec::new();
+        // A stack: the body of a macro is put back and scanned again, followed by a mark of its end.
         let mut rest: Vec<Item> = tokens.iter().rev().cloned().map(Item::Token).collect();
         while let Some(item) = rest.pop() {
             self.left = self.left.checked_sub(1).ok_or(Stop::TooLong)?;
@@ -220,7 +225,7 @@ impl<'a> Expansion<'a> {
         Ok(out)
     }
 
-    // The definition of a name that stands.
+    // The definition of a name that applies.
     fn standing(&self, name: &str) -> Result<Option<&'a Macro>, Stop> {
         let Some(all) = self.macros.known.get(name) else {
             return Ok(None);
@@ -232,7 +237,7 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    // A body with the arguments in place.
+    // The body of a macro with its arguments inserted.
     fn body(
         &mut self,
         of: &Macro,
@@ -264,7 +269,7 @@ impl<'a> Expansion<'a> {
                 continue;
             }
             let mut piece = match argument(Some(token)) {
-                // Something has to be there to be pasted, if only nothing.
+                // Pasting needs a token on each side, so an empty argument becomes an empty word.
                 Some(given) if pasting || next == Some(&Token::Paste) => or_empty(given),
                 Some(given) => self.of(&given, active, depth)?,
                 None => vec![token.clone()],
@@ -316,7 +321,7 @@ fn header_of(tokens: &[Token]) -> Option<Header> {
     })
 }
 
-/// Without quotes around the whole.
+/// Removes quotes around the whole word.
 fn unquoted(word: &str) -> &str {
     let inner = word
         .strip_prefix('"')
@@ -324,14 +329,14 @@ fn unquoted(word: &str) -> &str {
     inner.unwrap_or(word)
 }
 
-/// Takes the arguments of a function-like macro, if they come next.
+/// Takes the arguments of a function-like macro from `rest`, if a list follows.
 fn arguments(rest: &mut Vec<Item>, active: &mut BTreeSet<String>) -> Option<Vec<Vec<Token>>> {
     let is_blank = |item: &Item| matches!(item, Item::Token(Token::Blank) | Item::EndOf(_));
     let next = rest.iter().rev().find(|item| !is_blank(item))?;
     if !matches!(next, Item::Token(Token::Mark('('))) {
         return None;
     }
-    // Nothing is taken unless the parentheses close.
+    // Takes nothing unless the parentheses are closed.
     let mut depth = 0;
     let closing = rest.iter().rev().position(|item| {
         match item {
@@ -359,7 +364,7 @@ fn arguments(rest: &mut Vec<Item>, active: &mut BTreeSet<String>) -> Option<Vec<
         }
         match token {
             Token::Mark(',') if depth == 1 => given.push(Vec::new()),
-            // The outermost ones.
+            // Drop the outermost parentheses.
             Token::Mark('(' | ')') if before == 0 || depth == 0 => {}
             _ if depth == 0 => {}
             token => given.last_mut()?.push(token),
@@ -389,7 +394,7 @@ mod tests {
         macros.choices(&tokens_of(argument.as_bytes())).unwrap()
     }
 
-    /// The one name that it comes to where all that is named is defined.
+    /// Returns the single result under the condition that all names are defined.
     fn name(options: &str, definitions: &[&str], argument: &str) -> Option<(String, bool)> {
         let found = choices(options, definitions, argument);
         let defined = |choice: &&Choice| choice.when.iter().all(|(_, number)| *number > 0);
@@ -433,7 +438,7 @@ mod tests {
         assert_eq!(found, quoted("/opt/some-kernels/cl/inc_types.h"));
         let found = name(options, &text, "GLUED(inc, types)");
         assert_eq!(found, quoted("/opt/some-kernels/cl/inc_types.h"));
-        // What a macro comes to may be another's name, whose arguments stand behind it.
+        // The result of a macro may be the name of another macro, whose arguments follow.
         assert_eq!(name("", &["A TEXT", "TEXT(x) #x"], "A(x.h)"), quoted("x.h"));
     }
 

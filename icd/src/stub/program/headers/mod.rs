@@ -1,26 +1,23 @@
-//! The application's own headers: `-I` and `#include` mean files of its machine.
+//! The application's own headers: `-I` and `#include` refer to files of the client's machine.
 //!
-//! The node must not look for them among its files, so they are put into the text here, before a build,
-//! each in place of the directive that names it, between line markers that keep file names and line
-//! numbers. Whether a place is ever compiled the node's compiler decides. A name that leads nowhere stays
-//! as it is, for the same reason.
+//! The node must not look for them among its own files. So before a build, the client inserts each header
+//! in place of its directive, between line markers that keep file names and line numbers. The node's
+//! compiler decides whether a place is compiled. For the same reason, a directive whose file is not found
+//! stays as it is.
 //!
-//! Where a directive names its header by macros, and these have several definitions, it is the node's
-//! compiler again that knows which one stands: behind each definition that matters another macro is
-//! defined, as its number, and in place of the directive all files that it can come to stand under
-//! conditions on these numbers. `__has_include` is answered here, from this machine's files.
+//! If a directive names its header by macros with several definitions, only the node's compiler knows which
+//! definition applies. So a numbering macro is defined behind each relevant definition, and all possible
+//! files are inserted under conditions on these numbers. `__has_include` is answered here, from the files
+//! of this machine.
 //!
-//! Files are read anew for every build: a header that changed changes the build. `#pragma once` and
-//! `#import` become the include guards that they stand for. A guarded file that surely has been compiled
-//! before is not put in again. An unguarded one that includes itself is followed as deep as the text stays
-//! within bounds.
+//! Files are read again for every build. `#pragma once` and `#import` become include guards. A guarded file
+//! that was certainly compiled before is not inserted again. An unguarded file that includes itself is
+//! followed while the text stays within bounds. Paths, options and texts may have any encoding; [`wide`]
+//! makes text of them, and [`narrow`] reverts it.
 //!
-//! Paths, and so options and texts, have any encoding: where they are looked at as text here, they are so in the form
-//! that [`wide`] gives them, and go out by [`narrow`].
-//!
-//! What it is not: no preprocessor. Of macros it knows what [`macros`] knows, so a name that depends on
-//! what only a compiler defines (`__OPENCL_VERSION__`, `__LINE__`) is not found. Invariant: it ends,
-//! whatever the files include, and gives a text of bounded size.
+//! Not here: a preprocessor. Only [`macros`] are known, so a name that depends on compiler macros
+//! (`__OPENCL_VERSION__`, `__LINE__`) is not found. Invariant: the expansion ends for all inputs, and its
+//! result has a bounded size.
 
 mod guard;
 mod level;
@@ -42,25 +39,24 @@ use self::tokens::{Token, in_parentheses, spelled, tokens_of};
 pub(super) use self::level::Level;
 pub(super) use self::search::from_disk;
 
-/// Nested files; compilers stop at 200. Where the text grows too large, fewer of those that are inside of
-/// themselves.
+/// Maximum nesting of files; compilers stop at 200. If the text grows too large, files that include
+/// themselves are nested less deeply.
 const NESTING: [usize; 5] = [200, 24, 6, 3, 1];
-/// Bytes of the whole text; more would not fit a command.
+/// Maximum size of the whole text in bytes; a larger one would not fit into a command.
 const MAX_TEXT: usize = 32 << 20;
-/// Files put in that are inside of themselves, or of one that is: such would go on for ever.
+/// Maximum number of inserted files that are inside of themselves, or inside of such a file. Without a
+/// limit these would go on for ever.
 const MAX_CIRCLING: usize = 20_000;
-/// Times that the text is begun anew because more was learned of it.
+/// Maximum number of passes over the text; each pass uses what the passes before have learned.
 const MAX_ROUNDS: usize = 12;
 
-/// Its value is the number of the definition of NAME that stands.
+/// Prefix of a macro whose value is the number of the definition of NAME that applies.
 const NUMBER_OF: &str = "CAUSEWAY_DEFINITION_OF_";
-/// Operators that ask for files.
+/// Operators that test for files.
 const HAS: [&str; 2] = ["__has_include", "__has_include_next"];
 
-/// `source` with the headers that it includes in place; none when there is nothing of the kind, or they
-/// are more than a build takes.
-///
-/// `embedded` are the names of headers given with the call: these stay directives.
+/// Returns `source` with its headers inserted. `None` when there is nothing to insert, or more than a build
+/// may have. `embedded` are the names of headers that were passed with the call; their directives stay.
 pub(super) fn expand(
     source: &[u8],
     options: &[u8],
@@ -71,12 +67,13 @@ pub(super) fn expand(
     let mut search = Search::new(options, read);
     let mut learned = Learned::default();
     for nesting in NESTING {
+        // Each pass may learn facts that change the text before them. A pass that learns nothing is final.
         for _ in 0..MAX_ROUNDS {
             let before = learned.clone();
             let mut expansion =
                 Expansion::new(options, embedded, nesting, &mut search, &mut learned);
             if expansion.whole(source).is_none() {
-                // Files that are in no circle are as many at any depth.
+                // Without files that include themselves, less nesting would not make the text smaller.
                 if expansion.circling == 0 {
                     return None;
                 }
@@ -91,12 +88,12 @@ pub(super) fn expand(
     None
 }
 
-/// What is known of the whole text only once it has been gone through.
+/// Facts about the whole text that are known only after a pass over it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Learned {
-    /// Macros on which the names of headers depend.
+    /// Macros that the names of headers depend on.
     names: BTreeSet<String>,
-    /// Files that `#import` names: these are compiled once.
+    /// Files that `#import` names; these are compiled once.
     imported: BTreeSet<PathBuf>,
 }
 struct Expansion<'e, 's> {
@@ -106,18 +103,18 @@ struct Expansion<'e, 's> {
     nesting: usize,
     macros: Macros,
     out: Vec<u8>,
-    // Directives for which something else stands.
+    // Number of directives that were replaced.
     replaced: usize,
-    // Files put in that are inside of themselves.
+    // Number of inserted files that are inside of themselves.
     circling: usize,
-    // The program's text, and the files inside of it.
+    // The program's text, and the nested files inside of it.
     outermost: Level,
     files: Vec<Level>,
-    // Names that were defined, and those that were undefined, wherever.
+    // Names that were defined and names that were undefined, anywhere.
     defined: HashSet<String>,
     undefined: HashSet<String>,
     guards: HashMap<usize, Option<Guard>>,
-    // Guarded files that were put in, and those of them that surely have been compiled.
+    // Guarded files that were inserted, and those that have certainly been compiled.
     seen: HashSet<usize>,
     settled: HashSet<usize>,
 }
@@ -151,7 +148,8 @@ impl<'e, 's> Expansion<'e, 's> {
         }
     }
 
-    /// The program's text, with what the options put before it. None: it grows too large.
+    /// Expands the program's text, preceded by what the options put before it. `None` if the result is too
+    /// large.
     fn whole(&mut self, source: &[u8]) -> Option<()> {
         for (name, number) in self.macros.given().to_vec() {
             self.number(&name, number);
@@ -162,7 +160,7 @@ impl<'e, 's> Expansion<'e, 's> {
             let header = Header { name, quoted: true };
             match self.search.find(&header, None, None) {
                 Some(found) => self.file(&found, 1, true)?,
-                // The node says that it is not there.
+                // The file does not exist here; the node's compiler reports that.
                 None => self.line(&line),
             }
             self.end_line();
@@ -174,13 +172,14 @@ impl<'e, 's> Expansion<'e, 's> {
         self.text(without_mark(source))
     }
 
-    /// Appends the innermost level's text with its headers in place.
+    /// Appends the text of the innermost level, with its headers inserted. `None` if the result is too
+    /// large.
     fn text(&mut self, text: &[u8]) -> Option<()> {
         let (mut copied, mut counted, mut next) = (0, 0, 2);
         for directive in Directives::of(text) {
             next += newlines(&text[counted..directive.end]);
             counted = directive.end;
-            // What stands before the directive on its line is only blanks and comments.
+            // Only blanks and comments can precede the directive on its line.
             self.out.extend_from_slice(&text[copied..directive.start]);
             copied = directive.start;
             if self.directive(text, &directive, next)? {
@@ -194,8 +193,8 @@ impl<'e, 's> Expansion<'e, 's> {
         (self.out.len() <= MAX_TEXT).then_some(())
     }
 
-    /// Looks at a directive; whether what stands for it has been appended. `next` is the number of the
-    /// line behind it.
+    /// Handles a directive, and returns whether a replacement was appended. `next` is the number of the
+    /// line behind the directive. `None` if the result is too large.
     fn directive(&mut self, text: &[u8], directive: &Directive, next: usize) -> Option<bool> {
         let done = match directive.word.as_str() {
             "if" | "ifdef" | "ifndef" => {
@@ -229,7 +228,7 @@ impl<'e, 's> Expansion<'e, 's> {
         Some(done)
     }
 
-    /// The file that a directive means, if it is to be put in.
+    /// Returns the file that a directive refers to, if it is to be inserted.
     fn found(&mut self, header: &Header, word: &str) -> Option<Found> {
         if self.embedded.contains(&&header.name[..]) || self.files.len() >= NESTING[0] {
             return None;
@@ -238,12 +237,13 @@ impl<'e, 's> Expansion<'e, 's> {
         if word == "import" {
             self.learned.imported.insert(found.path.clone());
         }
+        // An unguarded file inside of itself is followed only `nesting` levels deep.
         let inside = |level: &&Level| level.number == Some(found.number) && !level.guarded;
         let depth = self.files.iter().filter(inside).count();
         (depth < self.nesting).then_some(found)
     }
 
-    // The file of this machine, for a directive or operator of this kind.
+    // The file on this machine for a directive or operator `word`.
     fn there(&mut self, header: &Header, word: &str) -> Option<Found> {
         let from = self.files.last();
         let after = from
@@ -253,8 +253,8 @@ impl<'e, 's> Expansion<'e, 's> {
         self.search.find(header, from, after)
     }
 
-    /// Appends a file in place of a directive, and the way back to line `next`. `sure`: the directive is
-    /// compiled if what stands around it is.
+    /// Appends a file in place of a directive, and a marker back to line `next`. `sure`: the directive is
+    /// certainly compiled if its surroundings are.
     fn file(&mut self, found: &Found, next: usize, sure: bool) -> Option<()> {
         self.replaced += 1;
         let path = &found.path;
@@ -263,12 +263,13 @@ impl<'e, 's> Expansion<'e, 's> {
         let undefined = |name: &String| self.undefined.contains(name);
         let inside = |level: &Level| level.number == Some(found.number) && level.guarded;
         let settled = self.settled.contains(&found.number) && !name.as_ref().is_some_and(undefined);
+        // The guard would make this copy empty.
         if settled || self.files.iter().any(inside) {
             self.relocate(next);
             return Some(());
         }
         let sure = sure && self.level().is_sure();
-        // A guard that is defined already keeps all out.
+        // If the guard's macro is already defined, the whole file is skipped.
         let first = name
             .as_ref()
             .is_none_or(|name| self.seen.insert(found.number) && !self.defined.contains(name));
@@ -306,11 +307,12 @@ impl<'e, 's> Expansion<'e, 's> {
         known.or_insert_with(of).clone()
     }
 
-    /// Appends, for a directive whose header is named by macros, all files that it may mean.
+    /// Handles a directive whose header is named by macros: appends all files that it may refer to.
     fn computed(&mut self, text: &[u8], directive: &Directive, next: usize) -> Option<bool> {
         let argument = tokens_of(&text[directive.argument..directive.end]);
         let mut word = "#if";
         for choice in self.macros.choices(&argument).unwrap_or_default() {
+            // The next pass numbers the definitions of these macros, because this name depends on them.
             let names = choice.when.iter().map(|(name, _)| name.clone());
             self.learned.names.extend(names);
             let Some(header) = &choice.header else {
@@ -332,7 +334,8 @@ impl<'e, 's> Expansion<'e, 's> {
         if word == "#if" {
             return Some(false);
         }
-        // The node says that there is no such header.
+        // The original directive stays for all other cases, so that the node's compiler reports the missing
+        // header.
         self.line("#else");
         self.relocate(next - 1);
         self.end_line();
@@ -343,7 +346,8 @@ impl<'e, 's> Expansion<'e, 's> {
         Some(true)
     }
 
-    /// Takes in a definition or its end, and makes its number known where that matters.
+    /// Records a `#define` or `#undef`. If the macro matters, appends the directive and the number of the
+    /// definition; returns whether it did.
     fn definition(&mut self, text: &[u8], directive: &Directive, next: usize) -> bool {
         let argument = plain(&text[directive.argument..directive.end]);
         let argument = wide(&argument);
@@ -379,7 +383,7 @@ impl<'e, 's> Expansion<'e, 's> {
         }
     }
 
-    /// Answers `__has_include` in a condition; whether anything was to be answered.
+    /// Answers `__has_include` in a condition; returns whether a replacement was appended.
     fn condition(&mut self, text: &[u8], directive: &Directive) -> bool {
         let argument = &text[directive.argument..directive.end];
         let tokens = tokens_of(argument);
@@ -397,7 +401,7 @@ impl<'e, 's> Expansion<'e, 's> {
             };
             let answer = match in_parentheses(behind).filter(|_| asks(token)) {
                 Some((header, after)) => self.has(header, word).inspect(|_| rest = after),
-                // Whether there is the operator: Clang has it.
+                // Without parentheses, the text only tests whether the operator exists; Clang has it.
                 None => asks(token).then_some("__clang__"),
             };
             let answer = answer.unwrap_or(word);
@@ -410,13 +414,13 @@ impl<'e, 's> Expansion<'e, 's> {
         self.out
             .extend_from_slice(&text[directive.start..directive.argument]);
         self.out.extend(narrow(&spelled(&out)));
-        // As many lines as before.
+        // Keep the number of lines.
         let lines = std::iter::repeat_n(b'\n', newlines(argument));
         self.out.extend(lines);
         true
     }
 
-    // None: it depends on what stands.
+    // `None`: the answer depends on which definitions apply.
     fn has(&mut self, header: &[Token], operator: &str) -> Option<&'static str> {
         let mut answers = self.macros.choices(header)?.into_iter().map(|choice| {
             let header = choice.header?;
@@ -432,7 +436,7 @@ impl<'e, 's> Expansion<'e, 's> {
         self.files.last_mut().unwrap_or(&mut self.outermost)
     }
 
-    /// The line that comes next is `next` of the level's.
+    /// Appends a marker that the following line is line `next` of the level.
     fn relocate(&mut self, next: usize) {
         let line = format!("#line {}", self.level().shown_line(next));
         self.out.extend_from_slice(line.as_bytes());
@@ -450,7 +454,7 @@ impl<'e, 's> Expansion<'e, 's> {
     }
 }
 
-// That the definitions stand under which it is this choice.
+// The condition under which this choice applies, in terms of numbered definitions.
 fn condition_of(choice: &Choice) -> String {
     let one = |(name, number): &(String, usize)| format!("{NUMBER_OF}{name} == {number}");
     let all: Vec<String> = choice.when.iter().map(one).collect();
@@ -469,7 +473,7 @@ fn quoted(path: &Path) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// The text with blanks in some places.
+/// Returns the text with blanks at some places.
 fn without(text: &[u8], places: &[(usize, usize)]) -> Vec<u8> {
     let mut kept = text.to_vec();
     for &(start, end) in places {

@@ -1,8 +1,9 @@
-//! Where headers are looked for: what the options say of folders and files of this machine.
+//! The search for headers in the folders and files of this machine that the options name.
 //!
-//! As Clang has it: quoted names beside the including file, then in the folders of `-iquote`, then like
-//! those in angles in the folders of `-I`, `-isystem`, `-idirafter`, each kind in the order given.
-//! Invariant: every file is read once for a build.
+//! The order is Clang's. A quoted name is searched beside the including file, and then in the folders of
+//! `-iquote`. After that, like a name in angle brackets, in the folders of `-I`, `-isystem` and
+//! `-idirafter`. Folders of one kind are searched in the given order. Invariant: each file is read once for
+//! a build.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -12,17 +13,17 @@ use std::rc::Rc;
 
 use causeway_proto::source::{Header, narrow, without_mark, words};
 
-/// Reads a file; none when it is not there.
+/// Reads a file; `None` when the file does not exist.
 pub(in crate::stub::program) type Read<'a> = &'a dyn Fn(&Path) -> Option<Vec<u8>>;
 
-/// Reads regular files of this machine.
+/// Reads a regular file of this machine.
 pub(in crate::stub::program) fn from_disk(path: &Path) -> Option<Vec<u8>> {
-    // Opening a pipe or a device could wait for ever.
+    // Opening a pipe or a device might block for ever.
     let regular = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
     regular.then(|| std::fs::read(path).ok())?
 }
 
-/// Options that name a folder, in the order in which Clang looks into those of each kind.
+/// Options that name a folder, in the order in which Clang searches the kinds.
 const FOLDERS: [&str; 4] = ["-iquote", "-I", "-isystem", "-idirafter"];
 const FORCED: &str = "-include";
 
@@ -30,22 +31,23 @@ const FORCED: &str = "-include";
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) path: PathBuf,
-    /// Its own among the files of a build.
+    /// Number of the file among the files of this build.
     pub(super) number: usize,
-    /// Without its byte order mark.
+    /// The contents without a byte order mark.
     pub(super) contents: Rc<[u8]>,
-    /// In which of the folders; none beside the file that names it.
+    /// Index of the folder in which the file was found; `None` if it was found beside the including file or
+    /// by an absolute path.
     pub(super) folder: Option<usize>,
 }
 
-// A file's number and what is in it.
+// A file's number and contents.
 type Known = (usize, Rc<[u8]>);
 
-/// See the module.
+/// The folders and files of one build; see the module.
 pub(super) struct Search<'a> {
-    // With the kind, by its place in FOLDERS.
+    // Each with the index of its kind in FOLDERS.
     folders: Vec<(usize, PathBuf)>,
-    /// What `-include` names.
+    /// The files that `-include` names.
     pub(super) forced: Vec<String>,
     read: Read<'a>,
     known: HashMap<PathBuf, Option<Known>>,
@@ -82,7 +84,8 @@ impl<'a> Search<'a> {
         search
     }
 
-    /// The file that a directive in `from` means; `after`: only in the folders behind this one.
+    /// Returns the file that a directive in `from` refers to. With `after`, searches only the folders
+    /// behind that one.
     pub(super) fn find(
         &mut self,
         header: &Header,
@@ -93,7 +96,7 @@ impl<'a> Search<'a> {
         if name.is_absolute() {
             return self.file(name, None);
         }
-        // Beside the including file first; the program's text lies in the working directory.
+        // Beside the including file first; the program's text counts as being in the working directory.
         if header.quoted && after.is_none() {
             let beside = from.and_then(Path::parent).unwrap_or(Path::new(""));
             if let Some(found) = self.file(&beside.join(name), None) {
@@ -102,6 +105,7 @@ impl<'a> Search<'a> {
         }
         let first = after.map_or(0, |after| after + 1);
         (first..self.folders.len()).find_map(|place| {
+            // Names in angle brackets skip the folders of `-iquote`, kind 0.
             let (kind, folder) = &self.folders[place];
             let searched = header.quoted || *kind > 0;
             let path = searched.then(|| folder.join(name))?;
@@ -133,7 +137,7 @@ fn bare(word: &str) -> String {
     word.trim_matches(|c| c == '"' || c == '\'').to_owned()
 }
 
-/// Without `.` in it, so that one file has one name.
+/// Removes `.` components, so that a file has one name.
 fn tidy(path: &Path) -> PathBuf {
     path.components()
         .filter(|part| *part != Component::CurDir)
@@ -164,7 +168,8 @@ mod tests {
         while let Some(here) = found {
             let after = here.folder;
             order.push(here.path);
-            // As #include_next goes on; the folder beside has no place among the others.
+            // Continue like `#include_next`; the folder of the including file has no index among the
+            // others.
             found = match after {
                 None => search.find(&header("x", true), None, None),
                 after => search.find(&header("x", true), Some(from), after),

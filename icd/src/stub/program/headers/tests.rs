@@ -1,3 +1,5 @@
+//! Tests of the header expansion: texts before and after, on files in memory.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -138,9 +140,9 @@ fn a_guarded_file_is_put_in_again_only_where_it_may_not_have_been_compiled() {
     };
     let again = "#include \"a.h\"\n#include \"b.h\"\n";
     assert_eq!(count(&[again, again].concat(), ""), [1, 1]);
-    // Compiled or not: nobody here knows.
+    // Whether the first copy is compiled is unknown here.
     assert_eq!(count(&format!("#if X\n{again}#endif\n{again}"), ""), [2, 4]);
-    // The first is kept out by its guard, and so is what it includes.
+    // The guard skips the first file, and with it the files that it includes.
     assert_eq!(count(again, "-DA"), [1, 2]);
     let undefined = format!("{again}#undef B\n{again}");
     assert_eq!(count(&undefined, ""), [1, 2]);
@@ -152,7 +154,7 @@ fn a_text_that_grows_without_end_is_followed_as_deep_as_it_fits() {
     let two = files(&[("x.h", twice)]);
     let out = expanded(twice, "", &two).unwrap();
     let count = out.matches("int x;").count();
-    // Six levels deep, twice each.
+    // Six levels deep, with two copies on each.
     assert_eq!(count, (1 << 7) - 1);
     let deepest = out.matches("#include").count();
     assert_eq!(deepest, 1 << 7);
@@ -210,7 +212,7 @@ fn names_of_files_have_any_encoding() {
     let inside = b"# 1 \"/caf\xe9/h.h\" 1\n# 1 \"/caf\xe9/\xe8.h\" 1\nint \xa0;\n# 2 \"/caf\xe9/h.h\" 2\n# 2 \"\" 2\n";
     assert_eq!(out(b"#include <h.h>\n", b"-I/caf\xe9").unwrap(), inside);
     assert_eq!(out(b"#include \"/caf\xe9/h.h\"\n", b"").unwrap(), inside);
-    // Given with the call, and not there.
+    // The first is given with the call, and the second does not exist.
     assert_eq!(out(b"#include \"\xe9.h\"\n", b""), None);
     assert_eq!(out(b"#include \"\xe7.h\"\n", b""), None);
     let text = |bytes: Option<Vec<u8>>| causeway_proto::source::wide(&bytes.unwrap());

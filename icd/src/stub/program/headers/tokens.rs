@@ -1,16 +1,16 @@
-//! Tokens of an `#include`'s argument and of macros: as many kinds as naming a file takes.
+//! Tokens of an `#include`'s argument and of macros, with only the kinds that naming a file needs.
 //!
-//! Texts are of the form that [`wide`] gives.
+//! The text is in the form that [`wide`] returns.
 //!
-//! What it is not: a compiler's lexer; whatever is no word, literal or `##` is a mark or a blank.
-//! Invariant: `spelled` writes what `tokens` read, with blanks and comments as one space each.
+//! Not here: a compiler's lexer. Whatever is not a word, literal or `##` is a mark or a blank. Invariant:
+//! `spelled` writes what `tokens` read, with each run of blanks and each comment as one space.
 
 use causeway_proto::source::{plain, wide};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     Word(String),
-    // A literal, with its quotes.
+    // A string literal, with its quotes.
     Text(String),
     Blank,
     // ##
@@ -18,22 +18,22 @@ pub(super) enum Token {
     Mark(char),
 }
 
-/// Of a name or a number.
+/// Whether the character may be part of a name or a number.
 pub(super) fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// As compilers have it.
+/// Whether compilers treat the character as a blank.
 pub(super) fn is_blank(c: char) -> bool {
     c.is_ascii_whitespace() || c == '\u{b}'
 }
 
-/// Without the blanks around it.
+/// Returns the text without surrounding blanks.
 pub(super) fn trimmed(text: &str) -> &str {
     text.trim_matches(is_blank)
 }
 
-/// The tokens of a directive's argument.
+/// Returns the tokens of a directive's argument.
 pub(super) fn tokens_of(argument: &[u8]) -> Vec<Token> {
     tokens(trimmed(&wide(&plain(argument))))
 }
@@ -79,7 +79,7 @@ pub(super) fn spelled(tokens: &[Token]) -> String {
     text
 }
 
-/// What stands in the parentheses that come next, and what behind them.
+/// Returns the tokens inside of the parentheses that follow, and the tokens behind them.
 pub(super) fn in_parentheses(tokens: &[Token]) -> Option<(&[Token], &[Token])> {
     let start = tokens.iter().position(|token| *token != Token::Blank)?;
     if tokens[start] != Token::Mark('(') {

@@ -1,26 +1,28 @@
-//! What one relayed transfer may send, has sent, and still has in this process; and the room for all. Pure.
+//! Accounts for one relayed transfer (bytes granted, arrived and forwarded), and for the room that all
+//! transfers share. Pure.
 //!
-//! The receiver's credit is passed on to the sender only as far as there is room here, and not before the
-//! sender has offered: else transfers that cannot run yet would keep the room from those that can.
+//! The receiver's credit is passed on to the sender only as far as there is room here, and only after the
+//! sender's offer. Otherwise transfers that cannot run yet would take room from those that can.
 //!
-//! Invariant: `forwarded <= arrived <= granted <= credit`, and what is granted and not forwarded is taken
-//! from the room. All of that can go on without anybody else's help: the sender sends what it was granted,
-//! the receiver takes what it has granted. So room taken comes back.
+//! Invariant: `forwarded <= arrived <= granted <= credit`. Bytes that are granted and not forwarded
+//! occupy room. Such bytes always make progress: the sender sends what it was granted, and the receiver
+//! accepts what it has granted. So occupied room becomes free again.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 
 use causeway_proto::limits::{BULK_CHUNK, MAX_SPANS};
 
-/// Bytes of one transfer under way through this process.
+/// Maximum number of bytes of one transfer in this process.
 pub(super) const WINDOW: u64 = 16 << 20;
-/// Bytes of all of them.
+/// Maximum number of bytes of all relayed transfers in this process.
 pub(super) const ROOM: u64 = 64 << 20;
 
-/// Less is granted only where the receiver takes no more, so that bytes go in large pieces.
+/// Smaller grants are made only if the receiver accepts no more, so that bytes travel in large chunks.
 const UNIT: u64 = BULK_CHUNK as u64;
 
-/// Questions of a receiver that are passed on; it has one for each change of the way.
+/// Maximum number of a receiver's queries (credit 0) that are passed on. The receiver sends one for each
+/// change of route.
 const MOST_QUESTIONS: u8 = 4;
 
 /// The account of one transfer.
@@ -33,20 +35,20 @@ pub(super) struct Account {
     granted: u64,
     arrived: u64,
     forwarded: u64,
-    // What has arrived: disjoint, ascending, not touching.
+    // Ranges that have arrived: disjoint, ascending, not adjacent.
     spans: Vec<(u64, u64)>,
     in_line: bool,
     over: bool,
 }
 
-/// The sender sent what it should not.
+/// Bytes that the sender should not have sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unasked {
-    /// It was not granted, or sent twice.
-    #[error("bytes {offset}+{length} of a transfer were not asked for, or came before")]
+pub(super) enum RelayError {
+    /// The bytes were not granted, or were sent twice.
+    #[error("the node sent bytes {offset}+{length} of a transfer without credit, or twice")]
     Bytes { offset: u64, length: u64 },
-    /// There are too many gaps between what came.
-    #[error("bytes of a transfer came in too many places at once, at last at {0}")]
+    /// There are too many gaps between the received ranges.
+    #[error("the node sent a transfer in too many separate ranges, the last at offset {0}")]
     Scattered(u64),
 }
 
@@ -66,14 +68,16 @@ impl Account {
         }
     }
 
-    /// The sender can send. Whether the receiver has to hear it.
+    /// Processes the sender's offer. Returns whether the receiver must be told.
     pub(super) fn offer(&mut self) -> bool {
         !std::mem::replace(&mut self.offered, true)
     }
 
-    /// The receiver can take bytes up to `to`; 0 is a question. Whether the sender has to hear that.
+    /// Processes the receiver's credit up to offset `to`; 0 is a query. Returns whether the sender must
+    /// be told now.
     pub(super) fn credit(&mut self, to: u64) -> bool {
         self.credit = self.credit.max(to.min(self.total));
+        // Real credit is not passed on here: the relay grants it as room allows.
         if to > 0 || self.questions == MOST_QUESTIONS {
             return false;
         }
@@ -81,43 +85,46 @@ impl Account {
         true
     }
 
-    /// Bytes that the sender could be granted now, if there is room; none while it stands in line for it.
-    pub(super) fn wish(&self) -> u64 {
+    /// Number of bytes that could be granted to the sender now, if there is room. 0 while the transfer
+    /// waits in line for room.
+    pub(super) fn wanted(&self) -> u64 {
         if self.over || self.in_line || !self.offered {
             return 0;
         }
         let window = self.forwarded + WINDOW - self.granted;
         let wanted = self.credit - self.granted;
+        // Smaller grants wait until more of the window is free.
         if window < UNIT.min(wanted) {
             return 0;
         }
         wanted.min(window)
     }
 
-    /// There was room for `taken` bytes, at most what was wished. The sender's credit then; `None`: there was
-    /// none, and it stands in line.
+    /// Records that `taken` bytes of room were found, at most [`Account::wanted`]. Returns the sender's new
+    /// credit, or `None` if there was no room and the transfer now waits in line.
     pub(super) fn grant(&mut self, taken: u64) -> Option<u64> {
-        debug_assert!(taken <= self.wish());
+        debug_assert!(taken <= self.wanted());
         self.in_line = taken == 0;
         self.granted += taken;
         (taken > 0).then_some(self.granted)
     }
 
-    /// It does not stand in line any more.
+    /// Records that the transfer left the line.
     pub(super) fn leave_line(&mut self) {
         self.in_line = false;
     }
 
-    /// Bytes are about to arrive. Whether anybody wants them still.
+    /// Records bytes that are about to arrive. Returns whether they are still wanted.
     ///
     /// # Errors
-    /// [`Unasked`]: the connection has lost its sense.
-    pub(super) fn arrive(&mut self, offset: u64, length: u64) -> Result<bool, Unasked> {
+    /// [`RelayError`] if the sender violates the protocol.
+    pub(super) fn arrive(&mut self, offset: u64, length: u64) -> Result<bool, RelayError> {
         if self.over {
             return Ok(false);
         }
-        let unasked = Unasked::Bytes { offset, length };
+        let unasked = RelayError::Bytes { offset, length };
         let end = offset.checked_add(length).ok_or(unasked)?;
+        // The spans are sorted and disjoint, so only the last one that begins before `end` can overlap.
         let after = self.spans.partition_point(|span| span.0 < end);
         let overlaps = after > 0 && self.spans[after - 1].1 > offset;
         if end > self.granted || overlaps {
@@ -128,8 +135,8 @@ impl Account {
         Ok(true)
     }
 
-    // `after`: how many spans lie before it.
-    fn note(&mut self, offset: u64, end: u64, after: usize) -> Result<(), Unasked> {
+    // Adds a range to `spans`. `after` is the number of spans before it.
+    fn note(&mut self, offset: u64, end: u64, after: usize) -> Result<(), RelayError> {
         let joins_before = after > 0 && self.spans[after - 1].1 == offset;
         let joins_after = self.spans.get(after).is_some_and(|span| span.0 == end);
         match (joins_before, joins_after) {
@@ -140,16 +147,17 @@ impl Account {
             (true, false) => self.spans[after - 1].1 = end,
             (false, true) => self.spans[after].0 = offset,
             (false, false) if self.spans.len() >= MAX_SPANS => {
-                return Err(Unasked::Scattered(offset));
+                return Err(RelayError::Scattered(offset));
             }
             (false, false) => self.spans.insert(after, (offset, end)),
         }
         Ok(())
     }
 
-    /// Bytes have gone to the receiver. How much room that gives back.
+    /// Records bytes that were sent to the receiver. Returns how much room becomes free.
     pub(super) fn forward(&mut self, length: u64) -> u64 {
         if self.over {
+            // `close` has returned this room already.
             return 0;
         }
         self.forwarded += length;
@@ -161,7 +169,7 @@ impl Account {
         self.arrived == self.total
     }
 
-    /// Nothing goes on any more. How much room that gives back; `None` if it was over before.
+    /// Closes the account. Returns how much room becomes free, or `None` if it was closed before.
     pub(super) fn close(&mut self) -> Option<u64> {
         let first = !std::mem::replace(&mut self.over, true);
         first.then_some(self.granted - self.forwarded)
@@ -172,7 +180,7 @@ impl Account {
     }
 }
 
-/// The room that all transfers share; who finds none stands in line.
+/// The room that all transfers share. A transfer that finds none waits in line.
 #[derive(Debug)]
 pub(super) struct Room<T> {
     free: u64,
@@ -187,24 +195,24 @@ impl<T> Room<T> {
         }
     }
 
-    /// Takes up to `wish` bytes: not less than would make a piece; 0 when there are not so many, and who
-    /// asked then stands in line.
-    pub(super) fn take(&mut self, wish: u64, who: impl FnOnce() -> T) -> u64 {
-        if self.free < wish.min(UNIT) {
+    /// Takes up to `wanted` bytes, but not less than a chunk unless less is wanted. Returns 0 if there is
+    /// not enough room; the transfer then waits in line.
+    pub(super) fn take(&mut self, wanted: u64, who: impl FnOnce() -> T) -> u64 {
+        if self.free < wanted.min(UNIT) {
             self.line.push_back(who());
             return 0;
         }
-        let taken = wish.min(self.free);
+        let taken = wanted.min(self.free);
         self.free -= taken;
         taken
     }
 
-    /// Bytes are free again.
+    /// Returns bytes of room.
     pub(super) fn give_back(&mut self, bytes: u64) {
         self.free += bytes;
     }
 
-    /// Who may try now.
+    /// The next transfer in line, if there is room for a chunk.
     pub(super) fn next_in_line(&mut self) -> Option<T> {
         if self.free < UNIT {
             return None;
@@ -224,10 +232,10 @@ mod tests {
     fn nothing_is_granted_before_the_sender_has_offered() {
         let mut account = Account::new(TOTAL);
         assert!(!account.credit(u64::MAX));
-        assert_eq!(account.wish(), 0);
+        assert_eq!(account.wanted(), 0);
         assert!(account.offer());
         assert!(!account.offer(), "passed on once");
-        assert_eq!(account.wish(), WINDOW);
+        assert_eq!(account.wanted(), WINDOW);
     }
 
     #[test]
@@ -236,12 +244,12 @@ mod tests {
         account.offer();
         account.credit(TOTAL);
         assert_eq!(account.grant(WINDOW), Some(WINDOW));
-        assert_eq!(account.wish(), 0);
+        assert_eq!(account.wanted(), 0);
         assert_eq!(account.arrive(0, UNIT), Ok(true));
         assert_eq!(account.forward(UNIT - 1), UNIT - 1);
-        assert_eq!(account.wish(), 0, "a sliver");
+        assert_eq!(account.wanted(), 0, "a sliver");
         assert_eq!(account.forward(1), 1);
-        assert_eq!(account.wish(), UNIT);
+        assert_eq!(account.wanted(), UNIT);
         assert_eq!(account.close(), Some(WINDOW - UNIT));
         assert_eq!(account.close(), None);
         assert_eq!(account.forward(5), 0);
@@ -253,12 +261,12 @@ mod tests {
         let mut account = Account::new(100);
         account.offer();
         account.credit(10);
-        assert_eq!(account.wish(), 10);
+        assert_eq!(account.wanted(), 10);
         account.grant(10);
         account.credit(3);
-        assert_eq!(account.wish(), 0, "credit never shrinks");
+        assert_eq!(account.wanted(), 0, "credit never shrinks");
         account.credit(u64::MAX);
-        assert_eq!(account.wish(), 90);
+        assert_eq!(account.wanted(), 90);
         account.grant(90);
         assert_eq!(account.arrive(60, 40), Ok(true));
         assert_eq!(account.arrive(0, 60), Ok(true));
@@ -271,9 +279,9 @@ mod tests {
         account.offer();
         account.credit(100);
         assert_eq!(account.grant(0), None);
-        assert_eq!(account.wish(), 0);
+        assert_eq!(account.wanted(), 0);
         account.leave_line();
-        assert_eq!(account.wish(), 100);
+        assert_eq!(account.wanted(), 100);
     }
 
     #[test]
@@ -307,7 +315,10 @@ mod tests {
             .map(|n| n * 2)
             .find(|&at| account.arrive(at, 1).is_err());
         assert_eq!(refused, Some(2 * MAX_SPANS as u64));
-        assert_eq!(account.arrive(1 << 20, 1), Err(Unasked::Scattered(1 << 20)));
+        assert_eq!(
+            account.arrive(1 << 20, 1),
+            Err(RelayError::Scattered(1 << 20))
+        );
         assert_eq!(account.spans.len(), MAX_SPANS);
         assert_eq!(account.arrive(1, 1), Ok(true), "what joins makes room");
         assert_eq!(account.arrive(1 << 20, 1), Ok(true));
@@ -333,7 +344,7 @@ mod tests {
             }
         }
 
-        // Several transfers in a small room: all end, and the room is whole again.
+        // Several transfers in a small room: all of them end, and all room is free again.
         #[test]
         fn all_transfers_end(
             totals in proptest::collection::vec(1u64..(40 << 20), 1..8),
@@ -343,9 +354,9 @@ mod tests {
             let mut accounts: Vec<Account> = totals.iter().map(|total| Account::new(*total)).collect();
             let mut sent = vec![0u64; accounts.len()];
             let pump = |accounts: &mut Vec<Account>, room: &mut Room<usize>, at: usize| {
-                let wish = accounts[at].wish();
-                if wish > 0 {
-                    let taken = room.take(wish, || at);
+                let wanted = accounts[at].wanted();
+                if wanted > 0 {
+                    let taken = room.take(wanted, || at);
                     accounts[at].grant(taken);
                 }
             };
@@ -358,7 +369,7 @@ mod tests {
                 let at = pick % accounts.len();
                 let length = (accounts[at].granted - sent[at]).min(UNIT);
                 if length == 0 {
-                    // The picks repeat; this lets all have their turn.
+                    // The picks repeat, so every transfer gets its turn later.
                     continue;
                 }
                 prop_assert_eq!(accounts[at].arrive(sent[at], length), Ok(true));
@@ -373,7 +384,7 @@ mod tests {
                 let held: u64 = accounts.iter().map(|a| a.granted - a.forwarded).sum();
                 prop_assert_eq!(held + room.free, ROOM / 2);
             }
-            // Who was never picked sends now.
+            // Transfers that were never picked send now.
             for _ in 0..1000 {
                 for at in 0..accounts.len() {
                     let length = (accounts[at].granted - sent[at]).min(UNIT);

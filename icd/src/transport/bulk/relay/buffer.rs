@@ -1,7 +1,7 @@
-//! Where chunks lie on their way through: a header and its bytes, as they go on the wire.
+//! Buffers for relayed chunks: a header and its bytes, as they are on the wire.
 //!
-//! Buffers of a full chunk are used again and again while there are transfers to pass on. Invariant: a
-//! buffer is at most about twice as large as what it holds.
+//! Buffers of a full chunk are reused while there are relayed transfers. Invariant: a buffer is at most
+//! about twice as large as its contents.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read};
@@ -11,22 +11,22 @@ use causeway_proto::bulk::{HEADER, Header};
 use causeway_proto::limits::BULK_CHUNK;
 use parking_lot::Mutex;
 
-/// So many are kept for the next chunks.
+/// Number of idle buffers that are kept for the next chunks.
 const MOST_IDLE: usize = 8;
 
 static IDLE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// See the module.
+/// One relayed chunk; see the module.
 pub(super) struct Buffer {
     bytes: Vec<u8>,
     length: usize,
 }
 
 impl Buffer {
-    /// What follows `header` on the socket.
+    /// Reads the bytes that follow `header` on the socket.
     ///
     /// # Errors
-    /// The connection's.
+    /// Errors of the connection.
     pub(super) fn receive(header: Header, mut stream: &Stream) -> io::Result<Buffer> {
         let length = header.length as usize;
         let mut buffer = Buffer::of(length);
@@ -50,7 +50,7 @@ impl Buffer {
         &self.bytes[..HEADER + self.length]
     }
 
-    /// Bytes behind the header.
+    /// Number of bytes after the header.
     pub(super) fn length(&self) -> u64 {
         self.length as u64
     }
@@ -67,7 +67,7 @@ impl Drop for Buffer {
     }
 }
 
-/// No transfer is left to pass on.
+/// Frees the idle buffers, when no relayed transfer is left.
 pub(super) fn let_go() {
     let idle = std::mem::take(&mut *IDLE.lock());
     drop(idle);

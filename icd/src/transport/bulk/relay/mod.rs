@@ -1,17 +1,17 @@
-//! Transfers between two workers that have no path to each other: this process passes them on.
+//! Relays transfers between two workers that have no path to each other through this process.
 //!
 //! ```text
 //! sender's worker ── Offer, Data, Cancel ──► its lanes │ relay │ the other's lanes ──► receiver's worker
 //!                 ◄── Credit, Cancel ──────            │       │            ◄── Credit, Cancel ──
 //! ```
-//! The thread that reads a lane takes a chunk off the socket into a buffer and puts that on the other
-//! session's queue; a writer of that session's lanes sends the buffer as it is, header and all. So no byte is
-//! copied, and no reader waits for another session's socket. How much lies here is bounded by what the
-//! sender is granted (`account`).
+//! The thread that reads a lane takes a chunk off the socket into a buffer, and queues it at the other
+//! session. A writer of that session's lanes sends the buffer as it is, header included. So no byte is
+//! copied, and no reader waits for another session's socket. The sender's credit bounds the number of
+//! bytes in this process (`account`).
 //!
-//! What it is not: it does not know which transfers there are until the upper half says so, and opens no
-//! path. Invariants: a transfer's words go from one of its two ends to the other and nowhere else; locks of
-//! two sessions are never held at once; and a relay that is over holds no room and no bytes.
+//! The objects above announce each transfer before it starts; a relay opens no connections. Invariants: a
+//! transfer's messages go from one of its two ends to the other and nowhere else. Locks of two sessions
+//! are never held at the same time. A relay that is over holds no room and no bytes.
 #![forbid(unsafe_code)]
 
 mod account;
@@ -38,11 +38,11 @@ static SHARED_ROOM: Mutex<Room<Weak<Relay>>> = Mutex::new(Room::new(ROOM));
 static RELAYED: AtomicU64 = AtomicU64::new(0);
 static ALIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// Words that wait for a session's lanes. Its own relays' are fewer; a node that takes none of so many has
-/// gone mad.
+/// Maximum number of control messages that wait for a session's lanes. A session's own relays need fewer.
+/// A node that accepts none of so many is broken.
 const MOST_WORDS: usize = 1 << 20;
 
-/// Bytes that have gone from worker to worker through this process.
+/// Number of bytes that this process has relayed between workers.
 #[must_use]
 pub fn relayed_bytes() -> u64 {
     RELAYED.load(Ordering::Relaxed)
@@ -55,7 +55,7 @@ pub(super) enum Side {
     Receiver,
 }
 
-/// One transfer.
+/// One relayed transfer.
 pub(super) struct Relay {
     transfer: EventId,
     sender: Weak<Core>,
@@ -63,7 +63,7 @@ pub(super) struct Relay {
     account: Mutex<Account>,
 }
 
-/// What a session has to do with relays: its ends of them, and what waits for its lanes.
+/// A session's part in relays: its ends of them, and the messages and bytes that wait for its lanes.
 #[derive(Default)]
 pub(super) struct Relays {
     ends: HashMap<EventId, (Side, Arc<Relay>)>,
@@ -71,17 +71,17 @@ pub(super) struct Relays {
     pieces: VecDeque<Piece>,
 }
 
-/// A chunk on its way through.
+/// A chunk that is being relayed.
 pub(super) struct Piece {
-    // Dropped first: with the last relay the buffers that are kept go.
+    // The buffer must be dropped before the relay: dropping the last relay frees the idle buffers.
     buffer: Buffer,
     relay: Arc<Relay>,
 }
 
-/// What was known of a relay that is over; to be dropped under no lock.
+/// The remains of a relay that is over. They must be dropped without a lock.
 pub(super) type Forgotten = (Option<(Side, Arc<Relay>)>, VecDeque<Piece>);
 
-/// Passes on what belongs to `transfer` from now on. False when one of the sessions is over.
+/// Starts to relay messages and bytes of `transfer`. Returns false when one of the sessions is over.
 pub(in crate::transport) fn begin(
     sender: &Arc<Core>,
     receiver: &Arc<Core>,
@@ -100,12 +100,13 @@ pub(in crate::transport) fn begin(
         .into_iter()
         .all(|(core, side)| core.bulk.add_relay(core, side, &relay));
     if !added {
+        // Removes the side that was added, if any.
         relay.end();
     }
     added
 }
 
-/// The transfer is over for the receiver, or will not be: a sender that has not sent everything shall not.
+/// Ends a relay on behalf of the receiver. A sender that has not sent everything is told to stop.
 pub(in crate::transport) fn end(core: &Core, transfer: EventId) {
     let Some((_, relay)) = core.bulk.relay_of(transfer) else {
         return;
@@ -116,7 +117,7 @@ pub(in crate::transport) fn end(core: &Core, transfer: EventId) {
     }
 }
 
-/// The session is over: so are its relays, and their other ends hear of it.
+/// Ends all relays of a session that is over, and tells their other ends.
 pub(in crate::transport) fn end_all(core: &Core) {
     for (side, relay) in core.bulk.take_relays() {
         if relay.end() {
@@ -125,10 +126,10 @@ pub(in crate::transport) fn end_all(core: &Core) {
     }
 }
 
-/// Takes off the lane, and passes on, what the worker at `side` has said of the transfer.
+/// Takes a message of the worker at `side` off the lane, and passes it on.
 ///
 /// # Errors
-/// The connection's, and when that worker has no business to say this.
+/// Errors of the connection; also a message that this side must not send.
 pub(super) fn handle(
     core: &Core,
     stream: &Stream,
@@ -157,14 +158,17 @@ pub(super) fn handle(
         _ => {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("{:?} does not come from this end", header.kind),
+                format!(
+                    "the node sent a {:?} message from the wrong end of a transfer",
+                    header.kind
+                ),
             ));
         }
     }
     Ok(())
 }
 
-/// Gives a transfer up on behalf of an end that is no more.
+/// The message that cancels a transfer on behalf of an end that is gone.
 pub(in crate::transport) fn gone(transfer: EventId) -> Header {
     Header::cancel(transfer, Status::DEVICE_NOT_AVAILABLE.0)
 }
@@ -188,7 +192,7 @@ impl Relay {
 
     fn tell(&self, side: Side, word: Header) {
         if let Some(core) = self.core(side) {
-            core.bulk.say(&core, word);
+            core.bulk.send_header(&core, word);
         }
     }
 
@@ -211,15 +215,16 @@ impl Relay {
         Ok(())
     }
 
-    /// Grants the sender what there is room for.
+    /// Grants the sender as many bytes as there is room for.
     fn pump(self: &Arc<Self>) {
+        // The lock must be free before `tell`, which locks the sender's session.
         let granted = {
             let mut account = self.account.lock();
-            let wish = account.wish();
-            if wish == 0 {
+            let wanted = account.wanted();
+            if wanted == 0 {
                 return;
             }
-            let taken = SHARED_ROOM.lock().take(wish, || Arc::downgrade(self));
+            let taken = SHARED_ROOM.lock().take(wanted, || Arc::downgrade(self));
             account.grant(taken)
         };
         let Some(granted) = granted else { return };
@@ -232,7 +237,7 @@ impl Relay {
         self.tell(Side::Sender, credit);
     }
 
-    /// Ends it; whether it was not over before.
+    /// Ends the relay. Returns false if it was over before.
     fn end(&self) -> bool {
         let Some(room) = self.account.lock().close() else {
             return false;
@@ -255,10 +260,11 @@ impl Drop for Relay {
     }
 }
 
-// Those who wait for room have it before those who have some.
+// Returns room. Transfers that wait for room come before those that have some.
 fn give_back(bytes: u64) {
     SHARED_ROOM.lock().give_back(bytes);
     loop {
+        // The room is locked only for this step, because `pump` locks it too.
         let next = SHARED_ROOM.lock().next_in_line();
         match next {
             Some(relay) => {
@@ -273,22 +279,21 @@ fn give_back(bytes: u64) {
 }
 
 impl Relays {
-    /// Says what a worker's transfer is to this session.
+    /// Registers this session's side of a relay.
     pub(super) fn add(&mut self, side: Side, relay: &Arc<Relay>) {
         self.ends.insert(relay.transfer, (side, Arc::clone(relay)));
     }
 
-    /// The relay of a transfer and this session's side of it.
+    /// The relay of a transfer, and this session's side of it.
     pub(super) fn of(&self, transfer: EventId) -> Option<(Side, Arc<Relay>)> {
         self.ends.get(&transfer).cloned()
     }
 
-    /// All of them.
     pub(super) fn take_all(&mut self) -> Vec<(Side, Arc<Relay>)> {
         self.ends.drain().map(|(_, end)| end).collect()
     }
 
-    /// It is over.
+    /// Forgets a relay that is over, with its queued bytes.
     #[must_use]
     pub(super) fn forget(&mut self, transfer: EventId) -> Forgotten {
         let end = self.ends.remove(&transfer);
@@ -299,8 +304,8 @@ impl Relays {
         (end, dropped)
     }
 
-    /// Something to be said; whether there is room for it.
-    pub(super) fn say(&mut self, word: Header) -> bool {
+    /// Queues a control message. Returns false if there is no room for it.
+    pub(super) fn send_header(&mut self, word: Header) -> bool {
         let has_room = self.words.len() < MOST_WORDS;
         if has_room {
             self.words.push_back(word);
@@ -308,29 +313,29 @@ impl Relays {
         has_room
     }
 
-    /// Bytes to be sent.
+    /// Queues bytes to be sent.
     pub(super) fn pass_on(&mut self, piece: Piece) {
         self.pieces.push_back(piece);
     }
 
-    /// The next word to be said.
+    /// The next control message to send.
     pub(super) fn next_word(&mut self) -> Option<Header> {
         self.words.pop_front()
     }
 
-    /// The next bytes to be sent.
+    /// The next bytes to send.
     pub(super) fn next_piece(&mut self) -> Option<Piece> {
         self.pieces.pop_front()
     }
 }
 
 impl Piece {
-    /// Bytes of the transfer in it.
+    /// Number of bytes of the transfer in this piece.
     pub(super) fn length(&self) -> u64 {
         self.buffer.length()
     }
 
-    /// Sends it, unless nobody wants it any more.
+    /// Sends the piece, unless its transfer is over.
     pub(super) fn send(self, mut stream: &Stream) -> io::Result<()> {
         if self.relay.account.lock().is_over() {
             return Ok(());
@@ -338,6 +343,7 @@ impl Piece {
         stream.write_all(self.buffer.bytes())?;
         let length = self.length();
         let Piece { buffer, relay } = self;
+        // The memory is freed before its room, so the queued chunks never exceed the room.
         drop(buffer);
         let room = relay.account.lock().forward(length);
         give_back(room);

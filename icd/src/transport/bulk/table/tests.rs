@@ -1,4 +1,4 @@
-//! What lanes and worker may do to one transfer, in any order.
+//! Tests of what lanes and worker may do to one transfer, in any order.
 
 use super::*;
 use crate::transport::bulk::eager::StandingCredit;
@@ -9,7 +9,7 @@ const EVENT: EventId = EventId(1);
 const TOTAL: u64 = 3 * BULK_CHUNK as u64 + 5;
 
 fn region() -> HostRegion {
-    // SAFETY: the table only measures it; nobody touches the bytes.
+    // SAFETY: the table only measures the region; its bytes are never accessed.
     #[allow(unsafe_code)]
     unsafe {
         HostRegion::new(std::ptr::null_mut(), Region::linear(0, TOTAL).unwrap())
@@ -200,7 +200,7 @@ fn an_eager_upload_is_sent_once_though_its_completion_comes_first() {
     let mut table = Table::default();
     let keep: Keep = Arc::new(());
     let total = BULK_CHUNK as u64;
-    // SAFETY: the table only measures it; nobody touches the bytes.
+    // SAFETY: the table only measures the region; its bytes are never accessed.
     #[allow(unsafe_code)]
     let region =
         || unsafe { HostRegion::new(std::ptr::null_mut(), Region::linear(0, total).unwrap()) };

@@ -1,0 +1,123 @@
+//! Events and reports of [`Grants`](super::grants::Grants).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::name::{DeviceAt, Epoch, GrantedUnit, LeaseId, PlaceNumber, Unit};
+
+/// A grant, as the manager sends it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) lease: LeaseId,
+    pub(crate) epoch: Epoch,
+    pub(crate) user: String,
+    pub(crate) units: Vec<GrantedUnit>,
+    /// Time after which the lease ends by itself.
+    pub(crate) limit: Option<Duration>,
+    /// Time for which the lease is served without contact to the manager.
+    pub(crate) autonomy: Duration,
+}
+
+/// The part of this node that a client claims. The signature of the claim has been verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claimed {
+    pub(crate) lease: LeaseId,
+    pub(crate) epoch: Epoch,
+    pub(crate) user: String,
+    pub(crate) units: Vec<Unit>,
+}
+
+/// A device as it is offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offered {
+    /// Number of units that the device has.
+    pub(crate) shares: u32,
+    /// Digest of the device's properties. A different digest means a different device.
+    pub(crate) identity: u64,
+}
+
+/// Actions for the shell, to be carried out in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Report to the manager, if there is a connection.
+    Report(LeaseId, Epoch, Message),
+    /// End the sessions with these places. The reason is reported to their clients.
+    End(Vec<PlaceNumber>, Option<Why>),
+}
+
+/// A report to the manager about a grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    Acknowledged,
+    Refused(NotGranted),
+    Withdrawn,
+    /// The number of open sessions.
+    Sessions(u32),
+}
+
+/// Reasons for which a grant is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotGranted {
+    #[error("the node is draining")]
+    Draining,
+    #[error("the node is stopping")]
+    Stopping,
+    #[error("the grant is older than a later grant, withdrawal or welcome")]
+    Stale,
+    #[error("the node has no such device or share")]
+    NoSuchUnit,
+    #[error("a unit is still in use by {0:?}")]
+    InUse(LeaseId),
+    #[error("the grant is invalid: {0}")]
+    Malformed(&'static str),
+}
+
+/// Reasons for which a session is not admitted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotAdmitted {
+    #[error("this node does not serve the lease; it has ended or was never granted")]
+    Unknown,
+    #[error("the lease's credential is outdated; renew the lease")]
+    Stale,
+    #[error("the lease has ended: {0}")]
+    Ended(Why),
+    #[error("the lease is another user's")]
+    OtherUser,
+    #[error("the devices in the lease's credential differ from those of its grant")]
+    OtherUnits,
+}
+
+/// Reasons for which a lease ends.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Why {
+    /// The manager withdrew the lease; contains its reason.
+    #[error("{0}")]
+    Withdrawn(Arc<str>),
+    #[error("the lease's time limit is reached")]
+    Limit,
+    #[error("the node has had no contact with the device manager for too long")]
+    Alone,
+    #[error("the node's devices have changed")]
+    DevicesChanged,
+    #[error("the lease's devices were granted to another lease")]
+    Fenced,
+    #[error("the node's daemon is stopping")]
+    Stopping,
+}
+
+/// A lease that is in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Running {
+    pub(crate) lease: LeaseId,
+    pub(crate) epoch: Epoch,
+    pub(crate) sessions: u32,
+}
+
+/// The place and the devices of an admitted session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Admitted {
+    pub(crate) place: PlaceNumber,
+    /// Each device with the bytes that the lease may allocate on it; 0: no limit.
+    pub(crate) devices: BTreeMap<DeviceAt, u64>,
+}

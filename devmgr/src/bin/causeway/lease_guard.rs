@@ -1,0 +1,344 @@
+//! A lease for the duration of a program's run: requested, waited for, renewed, released.
+//!
+//! The tool chooses the request's id, so that a repetition after a broken connection is the same request
+//! at the same place. A lease is only renewed: if it is over, no other is requested in its place.
+//!
+//! [`causeway::lease::renewal`] decides when to renew and what was lost, as for the library. Invariant: a
+//! lease or request that is not released expires by itself, because nobody renews it. So the tool may be
+//! killed at any moment.
+
+use std::time::{Duration, Instant};
+
+use causeway::lease::renewal::{Losses, RETRY, Renewal};
+use causeway::transport::manager::is_word;
+use causeway_devmgr::service::LEASE_ENDED;
+use causeway_proto::manager::{
+    self as pb, Granted, Progress as Word, ReleaseLease, RenewLease, RequestDevices, progress,
+};
+use tonic::{Code, Status, Streaming};
+
+use crate::connection::Connection;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::json::{NodeShare, Step, id};
+use crate::progress::Progress;
+
+/// Timeout of a request that does not wait. The manager gives nodes 2 s to acknowledge, and after its
+/// start 15 s to join.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// Timeout of releasing the lease, with retries: others may wait for it, and a manager that restarts is
+/// soon back.
+const RELEASE_LIMIT: Duration = Duration::from_secs(10);
+/// Timeout of a renewal.
+const RENEW_LIMIT: Duration = Duration::from_secs(5);
+
+/// A lease that is kept while a program runs. See the module.
+pub(crate) struct LeaseGuard<'a> {
+    context: &'a Context,
+    lease: [u8; 16],
+    connection: Option<Connection>,
+    news: Option<Streaming<Word>>,
+    renewal: Renewal,
+    losses: Losses,
+}
+
+/// A change of a lease while it is kept.
+pub(crate) enum Change {
+    /// The lease goes on with fewer devices.
+    Reduced(Reduced),
+    /// The lease is over, with the reason.
+    Over(String),
+}
+
+/// A lease has lost devices.
+pub(crate) struct Reduced {
+    /// The lost devices, by node.
+    lost: Vec<pb::NodeShare>,
+    /// The remaining devices, by node.
+    left: Vec<pb::NodeShare>,
+}
+
+impl From<Reduced> for Step {
+    fn from(reduced: Reduced) -> Step {
+        let shares = |of: Vec<pb::NodeShare>| of.into_iter().map(NodeShare::from).collect();
+        Step::Reduced {
+            lost: shares(reduced.lost),
+            nodes: shares(reduced.left),
+        }
+    }
+}
+
+/// The result of a request over one connection.
+enum Told {
+    Granted(Granted),
+    Refused(Failure),
+    /// The connection broke, or the manager is stopping.
+    Broken(Failure),
+}
+
+impl<'a> LeaseGuard<'a> {
+    /// A lease that is not requested yet.
+    pub(crate) fn new(context: &'a Context) -> LeaseGuard<'a> {
+        LeaseGuard {
+            context,
+            lease: rand::random(),
+            connection: None,
+            news: None,
+            renewal: Renewal::new(Instant::now(), Duration::ZERO),
+            losses: Losses::default(),
+        }
+    }
+
+    /// The lease's id, as programs get it.
+    pub(crate) fn id(&self) -> String {
+        id(&self.lease)
+    }
+
+    /// Requests devices, and waits for them if the request allows that.
+    ///
+    /// # Errors
+    /// The request is refused, or the manager cannot be reached.
+    pub(crate) async fn acquire(
+        &mut self,
+        mut request: RequestDevices,
+        progress: &mut Progress,
+    ) -> Result<(), Failure> {
+        request.lease_id = self.lease.to_vec().into();
+        request.follow = true;
+        let mut is_known = false;
+        let mut pause = RETRY.0;
+        loop {
+            let asked = Instant::now();
+            let told = match Connection::new(self.context).await {
+                Ok(connection) => {
+                    is_known = true;
+                    let limit = (!request.wait).then_some(ANSWER_LIMIT);
+                    let told = self.ask(&connection, &request, limit, progress).await;
+                    self.connection = Some(connection);
+                    told
+                }
+                Err(failure) => Told::Broken(failure),
+            };
+            match told {
+                Told::Granted(granted) => {
+                    self.keep_until(asked, &granted);
+                    // Devices may have been lost between an answer that did not arrive and this one.
+                    let reduced = self.reduced(&granted);
+                    progress.say(Step::Granted {
+                        lease: self.id(),
+                        nodes: granted.nodes.into_iter().map(NodeShare::from).collect(),
+                        time_left_ms: Some(granted.time_left_ms).filter(|left| *left != 0),
+                    });
+                    if let Some(reduced) = reduced {
+                        progress.say(reduced.into());
+                    }
+                    return Ok(());
+                }
+                Told::Refused(failure) => return Err(failure),
+                // A manager that has never been reached is not retried.
+                Told::Broken(failure) if !(request.wait && is_known) => return Err(failure),
+                Told::Broken(failure) => {
+                    progress.say(Step::Away {
+                        reason: failure.to_string(),
+                    });
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY.1);
+                }
+            }
+        }
+    }
+
+    async fn ask(
+        &mut self,
+        connection: &Connection,
+        request: &RequestDevices,
+        limit: Option<Duration>,
+        progress: &mut Progress,
+    ) -> Told {
+        let asked = connection.request(request.clone());
+        let answer = async {
+            let mut news = connection.leases().request(asked).await?.into_inner();
+            loop {
+                let word = tokio::select! {
+                    word = news.message() => word?,
+                    () = tokio::time::sleep(Progress::TICK) => {
+                        progress.tick();
+                        continue;
+                    }
+                };
+                let Some(word) = word else {
+                    return Err(Status::unavailable("the device manager closed the stream"));
+                };
+                match word.step {
+                    Some(progress::Step::Position(position)) => progress.say(Step::Waiting {
+                        request: request.request.clone(),
+                        position: position.position,
+                        waiting: position.waiting,
+                        lack: Some(position.lack).filter(|lack| !lack.is_empty()),
+                    }),
+                    Some(progress::Step::Granted(granted)) => {
+                        self.news = Some(news);
+                        return Ok(Told::Granted(granted));
+                    }
+                    Some(progress::Step::Refused(refused)) => {
+                        return Ok(Told::Refused(Failure::new(refused.reason)));
+                    }
+                    Some(progress::Step::Ended(ended)) => {
+                        let what = format!("the request is over: {}", ended.reason);
+                        return Ok(Told::Refused(Failure::new(what)));
+                    }
+                    None => {}
+                }
+            }
+        };
+        let answer = match limit {
+            None => answer.await,
+            Some(limit) => match tokio::time::timeout(limit, answer).await {
+                Ok(answer) => answer,
+                Err(_) => Err(Status::deadline_exceeded(format!(
+                    "the device manager has not decided within {} s",
+                    limit.as_secs()
+                ))),
+            },
+        };
+        answer.unwrap_or_else(|status| {
+            let failure = connection.failure(&status);
+            if is_break(&status) {
+                Told::Broken(failure)
+            } else {
+                Told::Refused(failure)
+            }
+        })
+    }
+
+    /// Renews the lease as long as this is polled, and returns when the lease has changed.
+    pub(crate) async fn keep(&mut self) -> Change {
+        loop {
+            let change = tokio::select! {
+                () = tokio::time::sleep_until(self.renewal.at().into()) => self.renew().await,
+                word = next(&mut self.news) => match word {
+                    Some(progress::Step::Ended(ended)) => Some(Change::Over(ended.reason)),
+                    Some(progress::Step::Granted(granted)) => self.reduced(&granted).map(Change::Reduced),
+                    Some(_) => None,
+                    // The stream broke, so the manager may have restarted. A renewal tells whether the
+                    // lease still exists.
+                    None => {
+                        self.news = None;
+                        self.renew().await
+                    }
+                },
+            };
+            if let Some(change) = change {
+                return change;
+            }
+        }
+    }
+
+    async fn renew(&mut self) -> Option<Change> {
+        let asked = Instant::now();
+        match self.try_renew().await {
+            Ok(Ok(granted)) => {
+                self.keep_until(asked, &granted);
+                self.reduced(&granted).map(Change::Reduced)
+            }
+            Ok(Err(over)) => Some(Change::Over(over)),
+            Err(_) => {
+                self.connection = None;
+                self.renewal.unheard(Instant::now());
+                None
+            }
+        }
+    }
+
+    // The inner result is the manager's answer.
+    async fn try_renew(&mut self) -> Result<Result<Granted, String>, Failure> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => Connection::new(self.context).await?,
+        };
+        let lease_id = self.lease.to_vec().into();
+        let request = connection.request(RenewLease { lease_id });
+        let mut leases = connection.leases();
+        let answer = tokio::time::timeout(RENEW_LIMIT, leases.renew(request)).await;
+        let answer = answer.map_err(|_| Failure::new("no answer"))?;
+        match answer {
+            Ok(granted) => {
+                self.connection = Some(connection);
+                Ok(Ok(granted.into_inner()))
+            }
+            Err(status) if is_word(&status) => Ok(Err(why_over(status.message()).to_owned())),
+            Err(status) => Err(connection.failure(&status)),
+        }
+    }
+
+    fn keep_until(&mut self, asked: Instant, granted: &Granted) {
+        self.renewal = Renewal::new(asked, Duration::from_millis(granted.lifetime_ms));
+    }
+
+    fn reduced(&mut self, granted: &Granted) -> Option<Reduced> {
+        let lost = self.losses.news(granted);
+        (!lost.is_empty()).then(|| Reduced {
+            lost,
+            left: granted.nodes.clone(),
+        })
+    }
+
+    /// Releases the lease, or cancels the request.
+    pub(crate) async fn give_back(&mut self) -> Result<(), Failure> {
+        let mut failure = Failure::new("the device manager does not answer");
+        let release = async {
+            let mut pause = RETRY.0;
+            loop {
+                let given_back = async {
+                    let connection = match self.connection.take() {
+                        Some(connection) => connection,
+                        None => Connection::new(self.context).await?,
+                    };
+                    self.release(&connection).await
+                };
+                match given_back.await {
+                    Ok(()) => return,
+                    Err(error) => failure = error,
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(RETRY.1);
+            }
+        };
+        let released = tokio::time::timeout(RELEASE_LIMIT, release).await;
+        released.map_err(|_| failure)
+    }
+
+    async fn release(&self, connection: &Connection) -> Result<(), Failure> {
+        let lease_id = self.lease.to_vec().into();
+        let request = connection.request(ReleaseLease { lease_id });
+        match connection.leases().release(request).await {
+            Ok(_) => Ok(()),
+            // The lease is over already.
+            Err(status) if is_word(&status) => Ok(()),
+            Err(status) => Err(connection.failure(&status)),
+        }
+    }
+}
+
+/// The next message of the stream. `None`: the stream has ended.
+async fn next(news: &mut Option<Streaming<Word>>) -> Option<progress::Step> {
+    let Some(news) = news else {
+        return std::future::pending().await;
+    };
+    while let Ok(Some(word)) = news.message().await {
+        if word.step.is_some() {
+            return word.step;
+        }
+    }
+    None
+}
+
+/// The reason from an error, without the prefix that the stream's message does not have.
+fn why_over(said: &str) -> &str {
+    said.strip_prefix(LEASE_ENDED).unwrap_or(said)
+}
+
+// Whether the connection failed, as opposed to an answer of the manager.
+fn is_break(status: &Status) -> bool {
+    std::error::Error::source(status).is_some() || status.code() == Code::Unavailable
+}

@@ -1,0 +1,190 @@
+//! Carries out what was decided, once it is stored: sends, reports, answers.
+//!
+//! Nothing here waits: a receiver that does not read is disconnected.
+
+use std::time::Duration;
+
+use causeway_proto::manager::{Drain, Granted as SignedGrant, ToNode, Welcome, to_node};
+use causeway_proto::version::WireVersion;
+
+use super::super::input::{Answer, News};
+use super::super::watching::Counters;
+use super::super::wire;
+use super::Owner;
+use super::work::{Effect, Ordered, Work};
+use crate::inventory::NodeId;
+use crate::lease::{Action, Epoch, Granted, LeaseId, Outcome};
+use crate::policy::UserName;
+
+impl Owner {
+    pub(super) fn carry_out(&mut self, work: Work) {
+        for effect in work.effects {
+            match effect {
+                Effect::Act(action) => self.act(action),
+                Effect::Listen { lease, watcher } => {
+                    self.expect(lease, &watcher);
+                    if let Some(earlier) = self.watchers.insert(lease, watcher) {
+                        earlier.tell(News::Replaced);
+                    }
+                }
+                Effect::Answer(lease, answer, outcome) => {
+                    // The caller may be gone.
+                    drop(answer.send(Ok(self.answer(lease, outcome))));
+                }
+                Effect::Done(Ordered { done, result, .. }) => {
+                    drop(done.send(result.map_err(Into::into)));
+                }
+            }
+        }
+    }
+
+    pub(super) fn act(&mut self, action: Action) {
+        match action {
+            Action::Welcome { node, fence } => self.welcome(node, fence),
+            Action::Drain { node, draining } => {
+                self.send(node, to_node::Message::Drain(Drain { draining }));
+            }
+            Action::Grant(grant) => {
+                tracing::debug!(lease = ?grant.lease, user = %grant.user, node = ?grant.node, epoch = grant.epoch.0, "grant");
+                self.send(grant.node, to_node::Message::Grant(wire::grant(&grant)));
+            }
+            Action::Withdraw {
+                node,
+                lease,
+                epoch,
+                reason,
+            } => {
+                let user = shown(self.manager.holder(epoch));
+                tracing::debug!(?lease, user, ?node, epoch = epoch.0, "withdraw");
+                let reason = reason.map(|reason| self.revoked.told(&lease, reason));
+                let word = wire::withdraw(lease, epoch, reason.unwrap_or_default());
+                self.send(node, to_node::Message::Withdraw(word));
+            }
+            Action::Tell { lease, outcome } => self.tell(lease, outcome),
+            Action::Reduced {
+                lease,
+                node,
+                outcome,
+            } => {
+                let user = shown(self.book.user_of(&lease));
+                tracing::warn!(
+                    ?lease,
+                    user,
+                    ?node,
+                    "a lease has lost the devices of one node"
+                );
+                self.tell_as_it_is(lease, outcome);
+            }
+            Action::Ended {
+                lease,
+                user,
+                reason,
+            } => {
+                Counters::count(&self.counters.ended);
+                tracing::info!(?lease, %user, %reason, "lease ended");
+                self.tell(lease, Outcome::Ended(reason));
+            }
+        }
+    }
+
+    fn welcome(&mut self, node: NodeId, fence: Epoch) {
+        let milliseconds = |d: Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
+        let welcome = Welcome {
+            wire_version: u32::from(WireVersion::CURRENT.number()),
+            epoch: fence.0,
+            public_key: self.key.verifier().public_key().to_vec().into(),
+            heartbeat_interval_ms: milliseconds(self.heartbeat.0),
+            heartbeat_limit_ms: milliseconds(self.heartbeat.1),
+        };
+        if let Some(link) = self.links.get_mut(&node) {
+            link.is_welcomed = true;
+        }
+        self.send(node, to_node::Message::Welcome(welcome));
+    }
+
+    fn send(&mut self, node: NodeId, message: to_node::Message) {
+        let Some(link) = self.links.get(&node).filter(|link| link.is_welcomed) else {
+            // The node has disconnected, and the lease manager knows or is about to.
+            return;
+        };
+        let message = ToNode {
+            message: Some(message),
+        };
+        if link.outbound.try_send(message).is_err() {
+            self.cut_off.push((link.connection, node));
+        }
+    }
+
+    fn tell(&mut self, lease: LeaseId, outcome: Outcome) {
+        if let Outcome::Leased(_) | Outcome::Reserved(_) = &outcome {
+            Counters::count(&self.counters.granted);
+            tracing::info!(
+                ?lease,
+                user = shown(self.book.user_of(&lease)),
+                reserved = matches!(outcome, Outcome::Reserved(_)),
+                "granted"
+            );
+        }
+        self.tell_as_it_is(lease, outcome);
+    }
+
+    fn tell_as_it_is(&mut self, lease: LeaseId, outcome: Outcome) {
+        let (news, is_last) = match outcome {
+            Outcome::Offered | Outcome::Unknown => return,
+            Outcome::Waiting {
+                position,
+                of,
+                shortfall,
+            } => (
+                News::Waiting {
+                    position,
+                    of,
+                    shortfall,
+                },
+                false,
+            ),
+            Outcome::Reserved(granted) => (self.granted(lease, &granted, true), false),
+            Outcome::Leased(granted) => (self.granted(lease, &granted, false), false),
+            Outcome::Refused(refused) => (News::Refused(refused), true),
+            Outcome::Ended(reason) => (News::Ended(self.revoked.told(&lease, reason)), true),
+        };
+        if let Some(watcher) = self.watchers.get(&lease) {
+            watcher.tell(news);
+        }
+        if is_last {
+            self.watchers.remove(&lease);
+            // No row is left whose deletion would remove the client's description.
+            if !self.book.knows(&lease) {
+                self.book.clients.remove(&lease);
+            }
+        }
+    }
+
+    fn granted(&self, lease: LeaseId, granted: &Granted, reserved: bool) -> News {
+        News::Granted(self.sign(lease, granted, reserved))
+    }
+
+    pub(super) fn answer(&self, lease: LeaseId, outcome: Outcome) -> Answer {
+        match outcome {
+            Outcome::Leased(granted) => Answer::Granted(self.sign(lease, &granted, false)),
+            Outcome::Reserved(granted) => Answer::Granted(self.sign(lease, &granted, true)),
+            Outcome::Ended(reason) => Answer::Over(self.revoked.told(&lease, reason)),
+            other => Answer::Other(other),
+        }
+    }
+
+    fn sign(&self, lease: LeaseId, granted: &Granted, reserved: bool) -> SignedGrant {
+        let user = self.book.user_of(&lease);
+        let signing = wire::Signing {
+            key: &self.key,
+            book: &self.book,
+            now: self.clock.now(),
+        };
+        signing.granted(lease, user, granted, reserved)
+    }
+}
+
+/// A user's name for the log.
+fn shown(user: Option<&UserName>) -> Option<&str> {
+    user.map(|user| &*user.0)
+}

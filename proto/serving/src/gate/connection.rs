@@ -1,0 +1,324 @@
+//! A connection for tonic to serve. It is closed at a deadline unless somebody has authenticated over it.
+//!
+//! Bytes that were read before, to detect the protocol, are returned first. Invariant: from a stranger's
+//! connection nothing is read without a deadline and a [`Budget`], and it never blocks its thread for
+//! others.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+use tonic::transport::server::Connected;
+
+use super::budget::Budget;
+use super::port::Port;
+use super::standing::Standing;
+
+/// The peer of a connection, known since the connection was accepted.
+#[derive(Clone)]
+pub struct Peer {
+    /// The peer's address.
+    pub address: SocketAddr,
+    /// The name in its client certificate, which was verified. `None` without one.
+    pub certified: Option<String>,
+    /// Whether the connection counts as a stranger's or as a known caller's.
+    pub standing: Arc<Standing>,
+}
+
+/// Largest piece that is read from a stranger at once, in bytes. After each piece other tasks have their
+/// turn.
+const PIECE: usize = 4 << 10;
+
+/// A served connection; see the module.
+pub struct Connection {
+    port: Port,
+    replay: Bytes,
+    peer: Peer,
+    known_within: Duration,
+    /// The deadline for authentication, while the connection is a stranger's.
+    deadline: Option<Pin<Box<Sleep>>>,
+    budget: Budget,
+    /// While this runs, nothing is read.
+    pause: Option<Pin<Box<Sleep>>>,
+    /// Whether a piece was read since the last yield to other tasks.
+    has_read: bool,
+}
+
+impl Connection {
+    /// Creates a connection from which the bytes `read` have been read already. Whenever it is a
+    /// stranger's, somebody must authenticate within `known_within`.
+    #[must_use]
+    pub fn new(port: Port, read: Bytes, peer: Peer, known_within: Duration) -> Connection {
+        let is_known = peer.standing.is_known();
+        Connection {
+            port,
+            replay: read,
+            peer,
+            known_within,
+            deadline: (!is_known).then(|| Box::pin(tokio::time::sleep(known_within))),
+            budget: Budget::new(Instant::now()),
+            pause: None,
+            has_read: false,
+        }
+    }
+
+    /// Called before every read and write: fails if the connection was displaced or its deadline is over.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.peer.standing.poll_displaced(cx).is_ready() {
+            tracing::debug!(
+                peer = %self.peer.address,
+                "an idle unauthenticated connection was closed to admit a new one"
+            );
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        if self.peer.standing.is_known() {
+            self.deadline = None;
+            return Ok(());
+        }
+        // A caller that lost its authentication gets a new deadline.
+        let begin = || Box::pin(tokio::time::sleep(self.known_within));
+        let deadline = self.deadline.get_or_insert_with(begin);
+        if deadline.as_mut().poll(cx).is_ready() {
+            tracing::debug!(
+                peer = %self.peer.address,
+                "a connection was closed because nobody authenticated over it in time"
+            );
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(())
+    }
+
+    /// Whether the connection may be read from now.
+    fn poll_turn(&mut self, is_known: bool, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+        }
+        // Wakes the task again at once: others run in between.
+        if std::mem::take(&mut self.has_read) && !is_known {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+
+    fn spend(&mut self, bytes: &[u8], is_known: bool) -> io::Result<()> {
+        let pause = self.budget.spend(bytes, is_known, Instant::now());
+        let pause = pause.map_err(|spent| {
+            tracing::info!(
+                peer = %self.peer.address,
+                %spent,
+                "a connection was closed because its unauthenticated caller exceeded the limits"
+            );
+            io::Error::new(io::ErrorKind::ConnectionAborted, spent)
+        })?;
+        self.pause = pause.map(|pause| Box::pin(tokio::time::sleep(pause)));
+        self.has_read = true;
+        Ok(())
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        this.check(cx)?;
+        let is_known = this.peer.standing.is_known();
+        if !this.replay.is_empty() {
+            let n = this.replay.len().min(into.remaining());
+            let replayed = this.replay.split_to(n);
+            into.put_slice(&replayed);
+            return Poll::Ready(this.spend(&replayed, is_known));
+        }
+        ready!(this.poll_turn(is_known, cx));
+        let before = into.filled().len();
+        if is_known {
+            ready!(Pin::new(&mut this.port).poll_read(cx, into))?;
+        } else {
+            let piece = into.initialize_unfilled_to(PIECE.min(into.remaining()));
+            let mut piece = ReadBuf::new(piece);
+            let read = Pin::new(&mut this.port).poll_read(cx, &mut piece);
+            let n = piece.filled().len();
+            ready!(read)?;
+            into.advance(n);
+        }
+        Poll::Ready(this.spend(&into.filled()[before..], is_known))
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
+        Pin::new(&mut self.port).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
+        Pin::new(&mut self.port).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.port.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.port).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.port).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::admission::Admission;
+    use crate::gate::Places;
+
+    /// The two ends of a connection to which the limits apply.
+    async fn opened(read: &'static [u8], known_within: Duration) -> (TcpStream, Connection) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stranger = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let (socket, address) = listener.accept().await.unwrap();
+        let places = Places {
+            strangers: Admission::new(1, 1),
+            known: Admission::new(1, 1),
+        };
+        let peer = Peer {
+            address,
+            certified: None,
+            standing: Arc::new(Standing::new(address, false, &places).unwrap()),
+        };
+        let read = Bytes::from_static(read);
+        let connection = Connection::new(Port::Clear(socket), read, peer, known_within);
+        (stranger, connection)
+    }
+
+    #[tokio::test]
+    async fn a_connection_over_which_nobody_was_let_in_ends() {
+        let (mut stranger, mut connection) = opened(b"", Duration::ZERO).await;
+        let standing = Arc::clone(&connection.peer.standing);
+        let mut word = [0; 4];
+        let over = connection.read_exact(&mut word).await.unwrap_err();
+        assert_eq!(over.kind(), io::ErrorKind::TimedOut);
+        standing.let_in().unwrap();
+        stranger.write_all(b"word").await.unwrap();
+        connection.read_exact(&mut word).await.unwrap();
+        assert_eq!(&word, b"word");
+        // A caller that becomes a stranger again has a new deadline.
+        standing.turn_out();
+        let over = connection.read_exact(&mut word).await.unwrap_err();
+        assert_eq!(over.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_stranger_that_says_too_much_ends_and_others_have_their_turn() {
+        let (mut stranger, mut connection) = opened(b"", Duration::from_secs(3600)).await;
+        let standing = Arc::clone(&connection.peer.standing);
+        let flood = tokio::spawn(async move {
+            let frames = [0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1].repeat(20_000);
+            stranger.write_all(&[b'P'; 24]).await.unwrap();
+            // This fails when the connection is closed.
+            let _ = stranger.write_all(&frames).await;
+            stranger
+        });
+        let mut piece = vec![0; 64 << 10];
+        let mut read = 0;
+        let end = loop {
+            match connection.read(&mut piece).await {
+                Ok(n) => {
+                    assert!(n <= PIECE, "{n}");
+                    read += n;
+                }
+                Err(end) => break end,
+            }
+        };
+        assert_eq!(end.kind(), io::ErrorKind::ConnectionAborted);
+        assert!(read < 16 << 10, "{read}");
+        standing.let_in().unwrap();
+        // A known caller is only slowed down.
+        while read < 200_000 {
+            read += connection.read(&mut piece).await.unwrap();
+        }
+        drop(connection);
+        drop(flood.await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_silent_connection_ends_for_another() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let places = Places {
+            strangers: Admission::new(1, 1),
+            known: Admission::new(1, 1),
+        };
+        let mut open = Vec::new();
+        for is_known in [false, true] {
+            let address = listener.local_addr().unwrap();
+            let client = TcpStream::connect(address).await.unwrap();
+            let (socket, address) = listener.accept().await.unwrap();
+            let standing = Arc::new(Standing::new(address, is_known, &places).unwrap());
+            let peer = Peer {
+                address,
+                certified: None,
+                standing,
+            };
+            let port = Port::Clear(socket);
+            let hour = Duration::from_secs(3600);
+            let connection = Connection::new(port, Bytes::new(), peer, hour);
+            open.push((client, connection, is_known));
+        }
+        for (_client, mut connection, is_known) in open {
+            let address = connection.peer.address;
+            let newcomers = async {
+                // These exceed the limit, so one is displaced although each is young.
+                (0..crate::admission::BURST)
+                    .map(|_| Standing::new(address, is_known, &places).unwrap())
+                    .collect::<Vec<_>>()
+            };
+            let mut word = [0];
+            let (end, _newcomers) = tokio::join!(connection.read(&mut word), newcomers);
+            assert_eq!(end.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_read_is_read_again_first() {
+        let (mut peer, mut connection) = opened(b"first ", Duration::from_secs(3600)).await;
+        peer.write_all(b"then").await.unwrap();
+        let mut all = [0; 10];
+        connection.read_exact(&mut all).await.unwrap();
+        assert_eq!(&all, b"first then");
+    }
+}
