@@ -50,51 +50,6 @@ pub(super) struct Supervisor {
     pub(super) round_trip: Duration,
 }
 
-/// Number of attempts if the peer closes the connection before it answers, and the first pause between
-/// them. The pause doubles each time.
-const ATTEMPTS: u32 = 5;
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-
-/// Runs a conversation, and retries it if the peer closed the connection before it answered. A node with
-/// too many new connections closes those that were silent for longest. The caller limits the time.
-pub(super) async fn persistently<T, F>(converse: impl Fn() -> F) -> Result<T, WireError>
-where
-    F: Future<Output = Result<T, WireError>>,
-{
-    let mut pause = FIRST_PAUSE;
-    for _ in 1..ATTEMPTS {
-        match converse().await {
-            Err(WireError::Closed { address, reason }) => {
-                tracing::debug!(address, reason, "the peer closed the connection; retrying");
-                // Random pauses keep clients that were closed together from coming back together.
-                tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.5))).await;
-                pause *= 2;
-            }
-            done => return done,
-        }
-    }
-    converse().await
-}
-
-/// Like [`persistently`], for blocking conversations.
-pub(super) fn persistently_by<T>(
-    deadline: Instant,
-    converse: impl Fn() -> Result<T, WireError>,
-) -> Result<T, WireError> {
-    let mut pause = FIRST_PAUSE;
-    for _ in 1..ATTEMPTS {
-        match converse() {
-            // The pause is at most 1.5 times as long; the rest is for the next attempt.
-            Err(WireError::Closed { .. }) if Instant::now() + 2 * pause < deadline => {
-                std::thread::sleep(pause.mul_f64(rand::random_range(0.5..1.5)));
-                pause *= 2;
-            }
-            done => return done,
-        }
-    }
-    converse()
-}
-
 /// Runs a conversation to its end, on a separate thread that has ended when this returns. So the
 /// application's stack size and a runtime of its own do not matter.
 pub(super) fn converse<T, F>(conversation: impl FnOnce() -> F + Send + 'static) -> io::Result<T>

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use super::control::{self, Supervisor};
 use super::node::Node;
+use super::retry;
 use crate::config::ServerSettings;
 
 /// Time limit for connecting, for all nodes together. Every program that looks for a device enumerates
@@ -183,7 +184,7 @@ async fn ask_one(target: &Target, connect_limit: Duration, limit: Duration) -> R
         inventory.map(Arc::new)
     };
     let limit = limit.max(connect_limit).saturating_sub(RESERVE);
-    let inventory = control::within(limit, address, control::persistently(converse)).await;
+    let inventory = control::within(limit, address, retry::persistently(converse)).await;
     Reply {
         inventory,
         round_trip: round_trip.into_inner(),

@@ -5,9 +5,6 @@ use causeway_proto::command::{Completion, LinkState, Notice};
 use causeway_proto::id::EventId;
 use causeway_proto::status::WireError;
 
-#[cfg(doc)]
-use super::Session;
-
 /// Callbacks of a session.
 ///
 /// The transport's threads call them: the command reader, and bulk lanes for bulk transfers. Threads of
@@ -35,7 +32,7 @@ pub trait SessionEvents: Send + Sync {
         let _ = state;
     }
     /// The session is lost: nothing completes any more, and the application's memory is no longer
-    /// accessed. Called once. A [`Session::send`] that races with this may still return `Ok`.
+    /// accessed. Called once. A [`Session::send`](super::Session::send) that races with this may still return `Ok`.
     fn lost(&self, error: &WireError);
     /// The reason of the loss, if it becomes known later.
     fn explained(&self, reason: &str) {

@@ -19,6 +19,7 @@ use tonic::{Code, Request, Status};
 
 pub use super::control::this_process;
 use super::control::{self, Caller, Reached};
+use super::retry;
 use super::security::Credentials;
 use crate::config::{LeaseTerms, ServerSettings};
 
@@ -84,7 +85,7 @@ pub fn ask(
             let mut manager = Manager::reach(&server, limit).await?;
             manager.ask(question.clone()).await
         };
-        control::within(limit, &server.address, control::persistently(converse)).await
+        control::within(limit, &server.address, retry::persistently(converse)).await
     });
     match asked {
         Ok(answer) => answer?.map_err(NoLease::Over),
@@ -103,7 +104,7 @@ pub fn release(manager: &ServerSettings, lease: LeaseId, limit: Duration) -> Res
     let server = manager.clone();
     let asked = control::converse(move || async move {
         let converse = || async { Manager::reach(&server, limit).await?.release(lease).await };
-        control::within(limit, &server.address, control::persistently(converse)).await
+        control::within(limit, &server.address, retry::persistently(converse)).await
     });
     match asked {
         Ok(released) => released?.map_err(NoLease::Over),
@@ -131,7 +132,7 @@ impl Conversation {
     /// # Errors
     /// [`WireError`] if the manager is not there, or is not the one that the settings demand.
     pub async fn with(manager: &ServerSettings) -> Result<Conversation, WireError> {
-        control::persistently(|| Conversation::once(manager, CONNECT_WITHIN)).await
+        retry::persistently(|| Conversation::once(manager, CONNECT_WITHIN)).await
     }
 
     async fn once(

@@ -42,6 +42,7 @@ mod reader;
 mod reader_role;
 mod requests;
 mod resolve;
+mod retry;
 mod security;
 pub mod session;
 mod socket;

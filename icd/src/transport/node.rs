@@ -21,6 +21,7 @@ use super::events::SessionEvents;
 use super::fork;
 use super::gauge::Gauge;
 use super::heartbeat::Rhythm;
+use super::retry;
 use super::local::Peer;
 use super::session::{Location, Opening, Session};
 use super::socket::Dialer;
@@ -235,7 +236,7 @@ impl Node {
                     Err(error) => Err(error),
                 }
             };
-            control::within(limit, &server.address, control::persistently(converse)).await
+            control::within(limit, &server.address, retry::persistently(converse)).await
         });
         asked.unwrap_or_else(|error| {
             Err(WireError::Refused {
@@ -429,7 +430,7 @@ pub fn node_status(server: &ServerSettings, limit: Duration) -> Result<NodeStatu
     let asked = server.clone();
     control::converse(move || async move {
         let converse = || async { Supervisor::reach(&asked, limit).await?.status().await };
-        control::within(limit, &asked.address, control::persistently(converse)).await
+        control::within(limit, &asked.address, retry::persistently(converse)).await
     })
     .unwrap_or_else(|error| {
         Err(WireError::Unreachable {

@@ -20,7 +20,7 @@ use causeway_proto::version;
 use causeway_security::{Fingerprint, Line, NotSecured, TlsStream, complete, pinned};
 use rustix::net::sockopt;
 
-use super::control::persistently_by;
+use super::retry::persistently_by;
 use super::ended::is_end;
 use super::local::Peer;
 use super::standard;

@@ -1,0 +1,53 @@
+//! Retries a conversation with a server that closed the connection before it answered.
+//!
+//! A server with too many new connections closes those that were silent for longest. Not here: what is
+//! said. Invariant: at most [`ATTEMPTS`] attempts are made, with pauses that double and are random.
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use causeway_proto::status::WireError;
+
+const ATTEMPTS: i32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// The pauses between the attempts. Random ones keep clients that were closed together from coming back
+/// together.
+fn pauses() -> impl Iterator<Item = Duration> {
+    let pause = |times| FIRST_PAUSE.mul_f64(f64::powi(2.0, times) * rand::random_range(0.5..1.5));
+    (0..ATTEMPTS - 1).map(pause)
+}
+
+/// Runs a conversation, and retries it. The caller limits the time.
+pub(super) async fn persistently<T, F>(converse: impl Fn() -> F) -> Result<T, WireError>
+where
+    F: Future<Output = Result<T, WireError>>,
+{
+    for pause in pauses() {
+        match converse().await {
+            Err(WireError::Closed { address, reason }) => {
+                tracing::debug!(address, reason, "the peer closed the connection; retrying");
+                tokio::time::sleep(pause).await;
+            }
+            done => return done,
+        }
+    }
+    converse().await
+}
+
+/// Like [`persistently`], for blocking conversations, each of which ends before `deadline`.
+pub(super) fn persistently_by<T>(
+    deadline: Instant,
+    converse: impl Fn() -> Result<T, WireError>,
+) -> Result<T, WireError> {
+    for pause in pauses() {
+        match converse() {
+            // As much time as the pause is left for the next attempt.
+            Err(WireError::Closed { .. }) if Instant::now() + 2 * pause < deadline => {
+                std::thread::sleep(pause);
+            }
+            done => return done,
+        }
+    }
+    converse()
+}
