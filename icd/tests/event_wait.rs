@@ -9,7 +9,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use causeway::error::{ClResult, Status};
-use causeway::stub::{Context, Event, Hold, Platform, Queue, Submission, Work};
+use causeway::stub::{Command, Context, Enqueue, Event, EventSpec, Hold, Platform, Queue};
 use cl_headers::types::CL_COMMAND_MARKER;
 use common::{FakeNode, Faults, PATIENCE};
 
@@ -35,15 +35,15 @@ fn marker(
         });
         ends
     });
-    let submission = Submission {
-        work: Work::Marker,
-        command: CL_COMMAND_MARKER,
+    let event = EventSpec {
+        event_type: CL_COMMAND_MARKER,
         wait: Vec::new(),
         hold: Hold::new(),
         finisher,
         visible: true,
     };
-    queue.submit(submission, |_| Ok(()))
+    let command = Command::Marker;
+    Ok(queue.enqueue(Enqueue { command, event })?.event)
 }
 
 /// What a thread's call says, when it has returned.

@@ -14,10 +14,10 @@ use causeway::stub::{
     ArgValue, Buffer, BufferSpec, BuildRequest, Context, Device, Kernel, Platform, Program, Range,
     Site, Verb,
 };
-use causeway_proto::command::enqueue::Operation;
 use causeway_proto::command::{NdRange, kernel_arg};
 use nodes::*;
 use opencl::*;
+use prost::Message;
 
 const SOURCE: &str = "\
 kernel void k(global int *rw, global const int *r, constant int *c, int a, local int *l) {
@@ -81,14 +81,11 @@ fn captured(kernel: &Arc<Kernel>, device: &Device) -> Snapshot {
 
 /// What the site would be told; `sends` says whether it is.
 fn news(launch: &Snapshot, site: &Site, sends: bool) -> NdRange {
-    let (operation, commit) = launch.operation(site).expect("a command");
+    let (operation, commit) = launch.encode(site).expect("a command");
     if sends {
         commit.sent();
     }
-    match operation {
-        Operation::NdRange(launch) => launch,
-        other => panic!("no launch: {other:?}"),
-    }
+    NdRange::decode(operation.body()).expect("a launch")
 }
 
 fn indices(launch: &NdRange) -> Vec<u32> {

@@ -8,7 +8,7 @@ use super::entry::entry_points;
 use super::handle;
 use super::info::{Answered, Info, list};
 use crate::error::{ClResult, fail, require};
-use crate::stub::{Context, Event, Hold, Queue, Submission, Work};
+use crate::stub::{Command, Context, Enqueue, Event, EventSpec, Hold, Queue};
 
 /// Reads and checks the wait list of a command in `context`.
 ///
@@ -57,29 +57,29 @@ fn synchronise(
     count: cl_uint,
     events: *const cl_event,
     event: *mut cl_event,
-    command: cl_command_type,
+    event_type: cl_command_type,
 ) -> ClResult {
     let queue = handle::resolve::<Queue>(command_queue)?;
     // SAFETY: the specification demands NULL or as many handles as the count says.
     let wait = unsafe { wait_list(queue.context(), count, events)? };
-    let work = if command == CL_COMMAND_MARKER {
-        Work::Marker
+    let command = if event_type == CL_COMMAND_MARKER {
+        Command::Marker
     } else {
-        Work::Barrier
+        Command::Barrier
     };
-    let stub = queue.submit(
-        Submission {
-            work,
-            command,
-            wait,
-            hold: Hold::new(),
-            finisher: None,
-            visible: !event.is_null(),
-        },
-        |_| Ok(()),
-    )?;
+    let spec = EventSpec {
+        event_type,
+        wait,
+        hold: Hold::new(),
+        finisher: None,
+        visible: !event.is_null(),
+    };
+    let enqueued = queue.enqueue(Enqueue {
+        command,
+        event: spec,
+    })?;
     // SAFETY: the specification lets `event` be NULL or writable.
-    unsafe { give_event(event, stub) };
+    unsafe { give_event(event, enqueued.event) };
     Ok(())
 }
 

@@ -1,15 +1,23 @@
 //! Events: those of commands, and the application's user events.
 //!
-//! The worker pushes status and times, so queries and polling cause no traffic. Specification: "Event
-//! Objects". Invariant: an event ends once, and each callback runs once, on the callback thread. Callbacks
-//! run only after the command's effects on the client are complete.
+//! The worker pushes status and times, so queries and polling cause no traffic. An event passes through
+//! [`Phase`]s, and leaves some out:
+//!
+//! ```text
+//! Withheld ──► Sent ──► Arrived ──► Ended ──► Settled
+//! Gated ───────────────►   │                    ▲
+//!                          └────────────────────┘
+//! ```
+//!
+//! Specification: "Event Objects". Invariant: phases only advance, an event ends once, and each callback runs
+//! once, on the callback thread. Callbacks run only after the command's effects on the client are complete.
 
 mod ending;
 mod sites;
 mod times;
 mod user;
 
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -32,7 +40,7 @@ pub type EventCallback = Box<dyn FnOnce(&Arc<Event>, i32) + Send>;
 
 /// Runs on the thread that receives the completion, before the end becomes visible. The arguments are the
 /// status and the bytes of a small read.
-pub(super) type Finisher = Box<dyn FnOnce(Status, &Bytes) + Send>;
+pub type Finisher = Box<dyn FnOnce(Status, &Bytes) + Send>;
 
 /// The gated commands that a gated command must follow because of its wait list or a barrier.
 pub(super) type GatedBy = Box<[Weak<Event>]>;
@@ -52,19 +60,37 @@ pub struct Event {
     command: u32,
     // When the command was enqueued, on the host clock. Only recorded when profiling can ask for it.
     queued_ns: u64,
-    // Not sent yet, because an unset user event of the application holds the command back (distributed
-    // contexts).
-    withheld: AtomicBool,
     // The application cannot observe the end, and no later message names the event.
     unobserved: bool,
-    // Present when an unset user event of the application may hold the command back.
-    gated: Option<GatedBy>,
+    // For a command that was gated when it was enqueued.
+    gated_by: GatedBy,
+    // `CL_EVENT_COMMAND_EXECUTION_STATUS`: what the application sees of the phase.
     status: AtomicI32,
-    // The command has ended, and so has everything that the queue's order puts before it.
-    settled: AtomicBool,
+    // A [`Phase`].
+    phase: AtomicU8,
     state: Mutex<EventState>,
     // Signals the end to threads that wait without a session, as for user events.
     changed: Condvar,
+}
+
+/// How far an event has come. Each phase implies all that the phases before it imply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Phase {
+    /// Not sent yet, because an unset user event of the application holds the command back (contexts of
+    /// several sites).
+    Withheld,
+    /// May depend on an action of the application: an unset user event, or a command that the worker may
+    /// hold back behind one (contexts of one site).
+    Gated,
+    /// Depends on no action of the application, and will end.
+    Sent,
+    /// The completion has arrived. The application does not see it while earlier commands are open.
+    Arrived,
+    /// The application sees the end: of a failed command whose queue has earlier commands that are open.
+    Ended,
+    /// The application sees the end, and everything that the queue's order puts before has ended, too.
+    Settled,
 }
 
 #[derive(Default)]
@@ -88,10 +114,10 @@ struct EventState {
     // Whether a failed event of the wait list explains the failure.
     inherited: bool,
     // Whether the queue counts this event as one whose end the application can observe.
-    visible: bool,
+    counted: bool,
     // Kept until the completion arrives.
     precedents: Precedents,
-    // The status of a completion that has arrived, though the end may not be visible yet.
+    // The status that the completion brought; present from `Phase::Arrived` on.
     arrived: Option<Status>,
     // Other sites whose commands wait for this event, and its mirror ids there (distributed contexts).
     mirrors: Vec<(Arc<Site>, u64)>,
@@ -103,24 +129,40 @@ struct EventState {
     arrivals: Vec<Arrival>,
 }
 
-/// The data that a command's event is made from.
-pub(super) struct Life {
+/// What a command's event is made from.
+pub struct EventSpec {
     /// `CL_EVENT_COMMAND_TYPE`.
-    pub(super) command: u32,
+    pub event_type: u32,
+    /// The wait list.
+    pub wait: Vec<Arc<Event>>,
+    /// Buffers and images that must stay alive until the command is done.
+    pub hold: Hold,
+    /// Runs when the command is done, before the end becomes visible.
+    pub finisher: Option<Finisher>,
+    /// Whether the application can observe the end: it asked for the event, or the command writes host
+    /// memory.
+    pub visible: bool,
+}
+
+/// Where the queue's order puts an event.
+#[derive(Default)]
+pub(super) struct Position {
     /// Present when an unset user event of the application may hold the command back.
     pub(super) gated: Option<GatedBy>,
     /// The commands that the queue's order puts before this one.
     pub(super) precedents: Precedents,
-    /// The wait list.
-    pub(super) wait: Vec<Arc<Event>>,
-    /// Memory that the command reads or writes.
-    pub(super) hold: Hold,
-    /// Runs before the end becomes visible.
-    pub(super) finisher: Option<Finisher>,
-    /// Whether the queue counts the event as one whose end the application can observe.
-    pub(super) visible: bool,
     /// Whether the command is sent as unobserved; then no later message names the event.
     pub(super) unobserved: bool,
+    /// Whether the command is not sent yet; see [`Phase::Withheld`].
+    pub(super) withheld: bool,
+}
+
+impl std::fmt::Debug for EventSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventSpec")
+            .field("event_type", &self.event_type)
+            .finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Debug for Event {
@@ -134,14 +176,23 @@ impl std::fmt::Debug for Event {
 
 impl Event {
     /// Makes the event of a command that is about to be sent.
-    pub(super) fn of_command(queue: &Arc<Queue>, life: Life) -> Arc<Event> {
-        Arc::new(Event::new(queue, life))
+    pub(super) fn of_command(
+        queue: &Arc<Queue>,
+        spec: EventSpec,
+        position: Position,
+    ) -> Arc<Event> {
+        Arc::new(Event::new(queue, spec, position))
     }
 
     /// Makes an event like [`Event::of_command`], in the allocation of `spent` if nobody else refers to
     /// that.
-    pub(super) fn again(mut spent: Arc<Event>, queue: &Arc<Queue>, life: Life) -> Arc<Event> {
-        let event = Event::new(queue, life);
+    pub(super) fn again(
+        mut spent: Arc<Event>,
+        queue: &Arc<Queue>,
+        spec: EventSpec,
+        position: Position,
+    ) -> Arc<Event> {
+        let event = Event::new(queue, spec, position);
         match Arc::get_mut(&mut spent) {
             Some(place) => {
                 *place = event;
@@ -151,17 +202,25 @@ impl Event {
         }
     }
 
-    fn new(queue: &Arc<Queue>, life: Life) -> Event {
-        let Life {
-            command,
-            gated,
-            precedents,
+    fn new(queue: &Arc<Queue>, spec: EventSpec, position: Position) -> Event {
+        let EventSpec {
+            event_type,
             wait,
             hold,
             finisher,
             visible,
+        } = spec;
+        let Position {
+            gated,
+            precedents,
             unobserved,
-        } = life;
+            withheld,
+        } = position;
+        let phase = match (withheld, &gated) {
+            (true, _) => Phase::Withheld,
+            (false, Some(_)) => Phase::Gated,
+            (false, None) => Phase::Sent,
+        };
         // An unobserved event holds its queue weakly: the queue keeps the event for reuse, and a strong
         // reference would be a cycle.
         let (seen_in, kept_by, home) = if unobserved {
@@ -176,18 +235,17 @@ impl Event {
             queue: seen_in,
             kept_by,
             home,
-            command,
+            command: event_type,
             queued_ns: timer::stamp(queue),
-            withheld: AtomicBool::new(false),
             unobserved,
-            gated,
+            phase: AtomicU8::new(phase as u8),
+            gated_by: gated.unwrap_or_default(),
             status: AtomicI32::new(CL_QUEUED),
-            settled: AtomicBool::new(false),
             state: Mutex::new(EventState {
                 finisher,
                 hold,
                 wait,
-                visible,
+                counted: visible,
                 precedents,
                 ..EventState::default()
             }),
@@ -202,13 +260,13 @@ impl Event {
             hold,
             ..EventState::default()
         };
-        Event::bare(context, Some(site.clone()), false, state)
+        Event::bare(context, Some(site.clone()), Phase::Sent, state)
     }
 
     fn bare(
         context: &Arc<Context>,
         home: Option<Arc<Site>>,
-        gated: bool,
+        phase: Phase,
         state: EventState,
     ) -> Arc<Event> {
         Arc::new(Event {
@@ -220,11 +278,10 @@ impl Event {
             home,
             command: CL_COMMAND_USER,
             queued_ns: 0,
-            withheld: AtomicBool::new(false),
             unobserved: false,
-            gated: gated.then(GatedBy::default),
+            phase: AtomicU8::new(phase as u8),
+            gated_by: GatedBy::default(),
             status: AtomicI32::new(CL_SUBMITTED),
-            settled: AtomicBool::new(false),
             state: Mutex::new(state),
             changed: Condvar::new(),
         })
@@ -274,16 +331,20 @@ impl Event {
     /// Whether the event is incomplete and may depend on an action of the application.
     #[must_use]
     pub fn is_gated(&self) -> bool {
-        // In a distributed context, a command is sent only when no user event of the application holds it
-        // back any more.
-        let held = self.withheld.load(Ordering::Acquire)
-            || (self.gated.is_some() && (self.queue.is_none() || !self.context.is_distributed()));
-        held && !self.is_done()
+        !self.has_reached(Phase::Sent) && !self.is_done()
+    }
+
+    fn has_reached(&self, phase: Phase) -> bool {
+        self.phase.load(Ordering::Acquire) >= phase as u8
+    }
+
+    fn advance(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Ordering::AcqRel);
     }
 
     /// Returns the gated events that wait list and barriers put before this command, if they still exist.
     pub(super) fn gated_by(&self) -> impl Iterator<Item = Arc<Event>> + '_ {
-        self.gated.iter().flatten().filter_map(Weak::upgrade)
+        self.gated_by.iter().filter_map(Weak::upgrade)
     }
 
     /// Marks the command as submitted: it has left the client.
@@ -351,7 +412,11 @@ impl Event {
             }
             state.times = times.filter(|times| times[3] != 0);
             state.starts.extend(starts);
-            self.settled.store(settled, Ordering::Release);
+            self.advance(if settled {
+                Phase::Settled
+            } else {
+                Phase::Ended
+            });
             let order_mirrors = if settled {
                 state.order_mirrors.clone()
             } else {
@@ -384,7 +449,7 @@ impl Event {
 
     // Called only once the end is visible: a blocking call may return early as soon as the count is 0.
     fn count_out(&self, state: &mut EventState) {
-        if std::mem::take(&mut state.visible)
+        if std::mem::take(&mut state.counted)
             && let Some(queue) = &self.queue
         {
             queue.count_out();

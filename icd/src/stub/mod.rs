@@ -12,6 +12,7 @@ mod binding;
 mod buffer;
 pub mod callbacks;
 pub mod colour;
+mod command;
 mod command_buffer;
 mod context;
 mod device;
@@ -44,17 +45,18 @@ mod sub_device;
 pub mod svm;
 pub mod timer;
 mod transfer;
-mod work;
 
 pub use binding::Binding;
 pub use buffer::{Buffer, BufferSpec};
+pub use command::{Command, Enqueue, Enqueued, HostTransfer, Map};
 pub use command_buffer::{
-    Change, CommandBuffer, Mutable, MutableCommand, Phase, Properties, Recorded,
+    Change, CommandBuffer, Mutable, MutableCommand, Phase, Properties, Recorded, Replay,
 };
 pub use context::{Context, ContextNotify};
 pub use device::Device;
 pub use device_queue::DeviceQueue;
-pub use event::{Event, EventCallback};
+pub use encoded::Encoded;
+pub use event::{Event, EventCallback, EventSpec, Finisher};
 pub use host_ranges::HostRanges;
 pub use image::Image;
 pub use kernel::{ArgValue, Kernel, Range};
@@ -63,13 +65,12 @@ pub use mapped::{MapKey, NewMap, Place, Unmap, Upload};
 pub use pipe::Pipe;
 pub use platform::Platform;
 pub use program::{BuildNotify, BuildRequest, Origin, Program, Verb};
-pub use queue::{Queue, Submission};
+pub use queue::Queue;
 pub use sampler::{Sampler, SamplerSpec};
 pub use semaphore::Semaphore;
 pub use server::Server;
 pub use site::Site;
-pub use transfer::{Transfer, Written, copy_on_host, nothing};
-pub use work::{Map, Work};
+pub use transfer::{dropping, nothing};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

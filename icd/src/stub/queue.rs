@@ -1,30 +1,28 @@
 //! A command queue: fixes the order of its commands.
 //!
-//! [`Queue::submit`] is the only way to enqueue. It makes the event, tells the session to expect the
-//! completion, and appends the command to the outbox. All of that happens under the queue's lock, so the
-//! order of calls is the order on the wire. Enqueueing never waits for an answer.
+//! [`Queue::enqueue`] takes every command. In a context of one site, `send.rs` sends it at once; in others
+//! the context's sequence plans it first. Enqueueing never waits for an answer.
 
 mod long_lists;
 mod order;
+mod send;
 mod unobserved;
 mod unreported;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use causeway_proto::command::{CreateQueue, Enqueue, ObjectKind, command::Kind};
+use causeway_proto::command::{CreateQueue, ObjectKind, command::Kind};
 use causeway_proto::id::{EventId, QueueId};
-use causeway_proto::status::WireError;
 use cl_headers::types::{CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE};
 use parking_lot::Mutex;
 
 use self::order::Order;
 pub(super) use self::order::{Place, Standing};
 use self::unreported::Unreported;
-use super::encoded::EncodedEnqueue;
-use super::event::{Finisher, Life};
-use super::work::OnWire;
-use super::{Binding, Context, Device, Event, Hold, Site, Work, next_id};
+use super::command::{Enqueue, Enqueued};
+use super::event::{EventSpec, Position};
+use super::{Binding, Context, Device, Event, Site, next_id};
 use crate::error::{ClResult, Status};
 use crate::transport::waiting_next;
 
@@ -48,23 +46,6 @@ pub struct Queue {
     unreported: Mutex<Unreported>,
     // The last blocking command that returned before it was complete.
     early_return: Mutex<Weak<Event>>,
-}
-
-/// A command about to be enqueued.
-pub struct Submission {
-    /// The work of the command.
-    pub work: Work,
-    /// `CL_EVENT_COMMAND_TYPE` of the command's event.
-    pub command: u32,
-    /// The wait list.
-    pub wait: Vec<Arc<Event>>,
-    /// Buffers and images that must stay alive until the command is done.
-    pub hold: Hold,
-    /// Runs when the command is done, before the end becomes visible.
-    pub finisher: Option<Finisher>,
-    /// Whether the application can observe the end: it asked for the event, or the command writes host
-    /// memory.
-    pub visible: bool,
 }
 
 impl Queue {
@@ -260,109 +241,37 @@ impl Queue {
         }
     }
 
-    /// Enqueues a command and returns its event. `prepare` gets the event before anything is sent, for
-    /// example to register a transfer.
+    /// Enqueues a command: the only way for all commands but launches, which have a fast path of their own
+    /// ([`Queue::send_launch`]).
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost, `CL_OUT_OF_HOST_MEMORY` when the command is too
-    /// large for the wire, and any error of `prepare`. Nothing is enqueued then.
-    pub fn submit(
-        self: &Arc<Self>,
-        submission: Submission,
-        prepare: impl FnOnce(&Arc<Event>) -> ClResult,
-    ) -> ClResult<Arc<Event>> {
-        let submission = self.shortened(submission)?;
-        if let Some(distributed) = self.context.distributed() {
-            return distributed.submit(self, submission);
-        }
-        let place = Place::of(&submission.work, submission.wait.is_empty());
-        let on = wait_ids(&submission.wait);
-        let operation = OnWire::of(submission.work, &self.site)?;
-        // Locked until the command is in the outbox, so that the order of calls is the order on the wire.
-        let mut order = self.order.lock();
-        let gated = order
-            .would_gate(self.is_in_order(), place, &submission.wait)
-            .then(|| order.gated_by(self.is_in_order(), place, &submission.wait));
-        let is_gated = gated.is_some();
-        // Nobody can observe the end of such a command, so the worker may report it together with others.
-        let unobserved = self.is_in_order()
-            && !submission.visible
-            && !is_gated
-            && on.is_empty()
-            && submission.finisher.is_none()
-            && operation.is_plain();
-        // Counted before the send, because the command may end before `send` returns.
-        if submission.visible {
-            self.visible.fetch_add(1, Ordering::AcqRel);
-        }
-        let life = Life {
-            command: submission.command,
-            gated,
-            precedents: order.precedents(self.is_in_order(), place),
-            wait: submission.wait,
-            hold: submission.hold,
-            finisher: submission.finisher,
-            visible: submission.visible,
-            unobserved,
+    /// large for the wire. In contexts of several sites, `CL_OUT_OF_RESOURCES` when bytes that the command
+    /// needs are lost. Nothing is enqueued then.
+    pub fn enqueue(self: &Arc<Self>, mut enqueue: Enqueue) -> ClResult<Enqueued> {
+        enqueue.event.visible |= enqueue.command.writes_host();
+        let mut enqueue = self.split_migration(enqueue)?;
+        let Some(distributed) = self.context.distributed() else {
+            return self.send(enqueue);
         };
-        let event = if unobserved {
-            order.unseen_event(self, life)
-        } else {
-            Event::of_command(self, life)
-        };
-        let link = self.site.link();
-        prepare(&event).inspect_err(|_| event.discard())?;
-        // Registered before the send for the same reason.
-        link.expect(event.clone(), unobserved.then(|| self.clone()));
-        if let Err(error) = self.send(event.id(), on, unobserved, operation) {
-            // Unlock first: withdrawing a transfer may wait for a bulk lane.
-            drop(order);
-            link.forget(event.id());
-            link.session().withdraw(event.id());
-            event.discard();
-            return Err(error.into());
-        }
-        event.submitted();
-        order.push(&event, self.is_in_order(), is_gated, place);
-        if unobserved {
-            order.unobserved.keep(&event);
-        }
-        Ok(event)
-    }
-
-    fn send(
-        &self,
-        event: EventId,
-        wait: Vec<u64>,
-        unobserved: bool,
-        operation: OnWire,
-    ) -> Result<(), WireError> {
-        let session = self.site.session();
-        match operation {
-            OnWire::Message(operation) => session.send(&Kind::Enqueue(Enqueue {
-                event: event.0,
-                queue: self.id.0,
-                wait,
-                unobserved,
-                operation: Some(operation),
-            })),
-            OnWire::Encoded(operation) => session.send(&EncodedEnqueue {
-                event,
-                queue: self.id,
-                wait: &wait,
-                unobserved,
-                operation: &operation,
-            }),
-        }
+        enqueue.event.wait = self.fold(enqueue.event.wait)?;
+        let event = distributed.enqueue(self, enqueue)?;
+        Ok(Enqueued {
+            event,
+            taken: false,
+        })
     }
 
     /// Runs `enqueue`, which enqueues on this queue the command that the caller waits for next. The sender
-    /// thread is then not woken. When `enqueue` fails, commands that it did enqueue are flushed. Not for
-    /// distributed contexts.
+    /// thread is then not woken. When `enqueue` fails, commands that it did enqueue are flushed. In a
+    /// context of several sites, the wait flushes all of them.
     ///
     /// # Errors
     /// Those of `enqueue`.
     pub fn before_waiting<T>(&self, enqueue: impl FnOnce() -> ClResult<T>) -> ClResult<T> {
+        if self.context.is_distributed() {
+            return enqueue();
+        }
         waiting_next(enqueue).inspect_err(|_| {
             let _ = self.flush();
         })
@@ -377,29 +286,29 @@ impl Queue {
     pub(super) fn admit(
         self: &Arc<Self>,
         place: Place,
-        life: Life,
+        spec: EventSpec,
         send: impl FnOnce(&Arc<Event>, Standing) -> ClResult,
     ) -> ClResult<Arc<Event>> {
         let in_order = self.is_in_order();
         let mut order = self.order.lock();
-        let is_gated = order.would_gate(in_order, place, &life.wait);
+        let is_gated = order.would_gate(in_order, place, &spec.wait);
         let standing = Standing {
             is_gated,
-            is_first: order.is_first(in_order) && life.wait.iter().all(|on| on.is_done()),
+            is_first: order.is_first(in_order) && spec.wait.iter().all(|on| on.is_done()),
             behind: order
                 .earlier_gated(in_order, place)
                 .newest()
                 .map(|newest| newest.id()),
         };
-        if life.visible {
-            self.visible.fetch_add(1, Ordering::AcqRel);
+        if spec.visible {
+            self.count_in();
         }
-        let life = Life {
+        let position = Position {
             precedents: order.precedents(in_order, place),
-            ..life
+            withheld: is_gated,
+            ..Position::default()
         };
-        let event = Event::of_command(self, life);
-        event.set_withheld(is_gated);
+        let event = Event::of_command(self, spec, position);
         send(&event, standing).inspect_err(|_| event.discard())?;
         order.push(&event, in_order, is_gated, place);
         Ok(event)
@@ -412,6 +321,11 @@ impl Queue {
         let first = order.earlier_gated(self.is_in_order(), place).first();
         let first = first.map(|first| first.id());
         first.filter(|first| *first < event.id())
+    }
+
+    // Counts the visible commands: one is about to be sent.
+    fn count_in(&self) {
+        self.visible.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Counts down the visible commands: one has ended, or was never sent.

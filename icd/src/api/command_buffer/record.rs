@@ -15,7 +15,7 @@ use super::super::svm::copy_fill as svm;
 use super::mutable::{ASSERTS, launch_properties};
 use crate::error::{ClResult, require};
 use crate::stub::{
-    CommandBuffer, Hold, Kernel, Mutable, MutableCommand, Phase, Queue, Recorded, Work,
+    Command, CommandBuffer, Hold, Kernel, Mutable, MutableCommand, Phase, Queue, Recorded,
 };
 
 /// The arguments that every command of a command buffer has.
@@ -121,8 +121,8 @@ impl Call {
 }
 
 /// A copy or fill as a recorded command. Without bytes it is a command that does nothing.
-fn work(work: Option<Work>, memory: Hold) -> Recorded {
-    Recorded::Work(work.unwrap_or(Work::Nothing), memory)
+fn work(command: Option<Command>, memory: Hold) -> Recorded {
+    Recorded::Command(command.unwrap_or(Command::Nothing), memory)
 }
 
 fn copying(copy: Copy) -> Recorded {

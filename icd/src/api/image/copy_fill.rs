@@ -15,7 +15,7 @@ use super::super::memory::rect::triple;
 use super::super::memory::{Noun, for_queue};
 use super::transfer::{image_of, read_box};
 use crate::error::{ClResult, Status, require};
-use crate::stub::{Buffer, Hold, Queue, Work, colour};
+use crate::stub::{Buffer, Command, Hold, Queue, colour};
 
 /// One end of a copy. An image over a buffer is replaced by the buffer if the bytes are contiguous there.
 fn end(memory: Arc<Buffer>, region: Region) -> ClResult<(Arc<Buffer>, Region)> {
@@ -63,10 +63,10 @@ unsafe fn read_colour(image: &Buffer, colour: *const c_void) -> ClResult<[u8; 16
 }
 
 /// The work of a fill. An image over a buffer is filled as that buffer if the bytes are contiguous there.
-fn fill(image: &Arc<Buffer>, region: Region, colour: [u8; 16]) -> ClResult<Work> {
+fn fill(image: &Arc<Buffer>, region: Region, colour: [u8; 16]) -> ClResult<Command> {
     let (stored, there) = image.stored(&region)?;
     if Arc::ptr_eq(&stored, image) || !there.is_linear() {
-        return Ok(Work::FillImage {
+        return Ok(Command::FillImage {
             image: image.clone(),
             colour,
             region,
@@ -76,7 +76,7 @@ fn fill(image: &Arc<Buffer>, region: Region, colour: [u8; 16]) -> ClResult<Work>
     // clEnqueueFillImage: CL_IMAGE_FORMAT_NOT_SUPPORTED when the client cannot encode a colour of this
     // format.
     let pattern = pattern.ok_or(Status(CL_IMAGE_FORMAT_NOT_SUPPORTED))?;
-    Ok(Work::Fill {
+    Ok(Command::Fill {
         buffer: stored,
         pattern: pattern.into(),
         region: there,
@@ -157,7 +157,7 @@ pub(in crate::api) unsafe fn filling(
     image: cl_mem,
     colour: *const c_void,
     (origin, region): (*const size_t, *const size_t),
-) -> ClResult<(Work, Hold)> {
+) -> ClResult<(Command, Hold)> {
     let [image] = for_queue(queue, [(Noun::Image, image)])?;
     // SAFETY: the caller upholds this function's contract.
     let (colour, (origin, size)) =

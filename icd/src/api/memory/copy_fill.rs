@@ -14,34 +14,30 @@ use super::super::info::list;
 use super::rect::{pitches, rectangle, triple};
 use super::{Noun, for_queue};
 use crate::error::{ClResult, require};
-use crate::stub::{Buffer, Event, Hold, Queue, Submission, Work, nothing};
+use crate::stub::{Buffer, Command, Enqueue, Event, EventSpec, Hold, Queue};
 
-/// Enqueues a copy or fill. Without bytes (`work` is `None`), enqueues a command that moves nothing.
+/// Enqueues a copy or fill. Without bytes (`command` is `None`), enqueues a command that moves nothing.
 pub(in crate::api) fn enqueue(
     queue: &Arc<Queue>,
-    work: Option<Work>,
-    command: cl_command_type,
+    command: Option<Command>,
+    event_type: cl_command_type,
     wait: Vec<Arc<Event>>,
     hold: Hold,
     event: *mut cl_event,
 ) -> ClResult {
-    let wants_event = !event.is_null();
-    let stub = match work {
-        None => nothing(queue, command, wait, hold, None, wants_event)?,
-        Some(work) => {
-            let submission = Submission {
-                work,
-                command,
-                wait,
-                hold,
-                finisher: None,
-                visible: wants_event,
-            };
-            queue.submit(submission, |_| Ok(()))?
-        }
+    let spec = EventSpec {
+        event_type,
+        wait,
+        hold,
+        finisher: None,
+        visible: !event.is_null(),
     };
+    let enqueued = queue.enqueue(Enqueue {
+        command: command.unwrap_or(Command::Nothing),
+        event: spec,
+    })?;
     // SAFETY: the specification lets `event` be NULL or writable.
-    unsafe { give_event(event, stub) };
+    unsafe { give_event(event, enqueued.event) };
     Ok(())
 }
 
@@ -71,8 +67,8 @@ impl Copy {
         })
     }
 
-    pub(in crate::api) fn work(&self) -> Option<Work> {
-        (self.source.packed_length() > 0).then(|| Work::Copy {
+    pub(in crate::api) fn work(&self) -> Option<Command> {
+        (self.source.packed_length() > 0).then(|| Command::Copy {
             source: (self.from.clone(), self.source),
             destination: (self.to.clone(), self.destination),
         })
@@ -170,7 +166,7 @@ impl Fill {
     ///
     /// # Safety
     /// `pattern` is NULL or points to `pattern_size` bytes.
-    pub(in crate::api) unsafe fn work(&self, queue: &Queue) -> ClResult<(Option<Work>, Hold)> {
+    pub(in crate::api) unsafe fn work(&self, queue: &Queue) -> ClResult<(Option<Command>, Hold)> {
         let Fill {
             buffer,
             pattern,
@@ -195,10 +191,10 @@ pub(in crate::api) unsafe fn filling(
     (buffer, region): (Arc<Buffer>, Region),
     pattern: *const c_void,
     pattern_size: size_t,
-) -> (Option<Work>, Hold) {
+) -> (Option<Command>, Hold) {
     // SAFETY: the caller upholds this function's contract. The bytes are copied here.
     let pattern = unsafe { list(pattern.cast::<u8>(), pattern_size) };
-    let work = (region.packed_length() > 0).then(|| Work::Fill {
+    let work = (region.packed_length() > 0).then(|| Command::Fill {
         buffer: buffer.clone(),
         pattern: pattern.to_vec().into(),
         region,

@@ -15,7 +15,9 @@ use super::writable::is_writable;
 use super::{Noun, on_queue};
 use crate::coherence::MapKind;
 use crate::error::{ClResult, require};
-use crate::stub::{Buffer, Event, Map, NewMap, Queue, Submission, Transfer, Work, nothing};
+use crate::stub::{
+    Buffer, Command, Enqueue, Event, EventSpec, HostTransfer, Map, NewMap, Queue, dropping,
+};
 
 /// The checked flags of a map.
 #[derive(Clone, Copy)]
@@ -71,51 +73,37 @@ impl Purpose {
 /// is idle and the application does not ask for the event.
 fn enqueue_map(
     queue: &Arc<Queue>,
-    (buffer, region): (&Arc<Buffer>, Region),
+    buffer: &Arc<Buffer>,
     map: NewMap,
     purpose: Purpose,
-    command: cl_command_type,
+    event_type: cl_command_type,
     wait: Vec<Arc<Event>>,
     wants_event: bool,
 ) -> ClResult<Option<Arc<Event>>> {
-    if queue.context().is_distributed() {
-        let work = Work::Map(Map {
-            buffer: buffer.clone(),
-            region,
-            kind: purpose.kind(),
-            keep: Box::new(map.place),
-        });
-        let submission = Submission {
-            work,
-            command,
-            wait,
-            hold: smallvec![buffer.clone()],
-            finisher: None,
-            visible: true,
-        };
-        return queue.submit(submission, |_| Ok(())).map(Some);
-    }
-    let keep: Option<Box<dyn Send>> = Some(Box::new(map.place));
     // The first map of the object runs the test, whatever the map is for. During a later one, the
     // application may be writing the byte that the test reads and puts back.
     let takes_bytes = buffer.takes_bytes(is_writable);
-    if !purpose.fetches() || !takes_bytes {
-        if !wants_event && queue.may_leave_out(&wait) && queue.is_idle() {
-            return Ok(None);
-        }
-        let hold = smallvec![buffer.clone()];
-        return nothing(queue, command, wait, hold, keep, wants_event).map(Some);
+    let fetches = purpose.fetches() && takes_bytes;
+    if !fetches && !wants_event && queue.may_leave_out(&wait) && queue.is_idle() {
+        return Ok(None);
     }
-    let transfer = Transfer {
-        buffer: buffer.root().clone(),
-        region: map.region,
-        host: map.host,
-        command,
+    let command = Command::Map(Map {
+        transfer: HostTransfer {
+            buffer: buffer.root().clone(),
+            region: map.region,
+            host: map.host,
+        },
+        kind: purpose.kind(),
+        fetches,
+    });
+    let event = EventSpec {
+        event_type,
         wait,
-        wants_event,
-        keep,
+        hold: smallvec![buffer.clone()],
+        finisher: dropping(map.place),
+        visible: wants_event,
     };
-    transfer.read(queue).map(Some)
+    Ok(Some(queue.enqueue(Enqueue { command, event })?.event))
 }
 
 /// The arguments that maps of buffers and images share.
@@ -163,10 +151,9 @@ pub(in crate::api) fn map_on(
     let map = buffer.map(&region, purpose.writes())?;
     let (key, address) = (map.key(), map.address());
     let wants_event = !how.event.is_null();
-    let what = (buffer, region);
-    let enqueue = || enqueue_map(queue, what, map, purpose, how.command, wait, wants_event);
+    let enqueue = || enqueue_map(queue, buffer, map, purpose, how.command, wait, wants_event);
     // The caller waits next anyway, so it sends the outbox itself and no other thread is woken for that.
-    let enqueued = if how.blocking && !queue.context().is_distributed() {
+    let enqueued = if how.blocking {
         queue.before_waiting(enqueue)
     } else {
         enqueue()
@@ -199,17 +186,17 @@ fn unmap(
         CL_INVALID_CONTEXT,
     )?;
     let command = CL_COMMAND_UNMAP_MEM_OBJECT;
-    unmap_on(&queue, buffer, address, wait, event, command)
+    unmap_on(&queue, &buffer, address, wait, event, command)
 }
 
 /// As `unmap`, for a queue and buffer that the caller has resolved and checked already.
 pub(in crate::api) fn unmap_on(
     queue: &Arc<Queue>,
-    buffer: Arc<Buffer>,
+    buffer: &Arc<Buffer>,
     address: usize,
     (count, events): (cl_uint, *const cl_event),
     event: *mut cl_event,
-    command: cl_command_type,
+    event_type: cl_command_type,
 ) -> ClResult {
     // clEnqueueUnmapMemObject: CL_INVALID_VALUE when mapped_ptr was not returned by a map of this object.
     require(buffer.is_mapped_at(address), CL_INVALID_VALUE)?;
@@ -218,39 +205,39 @@ pub(in crate::api) fn unmap_on(
     let unmap = buffer.unmap(address)?;
     // The unmap runs after its map, even if another queue runs the map.
     wait.extend(unmap.mapped_by);
-    let keep: Option<Box<dyn Send>> = Some(Box::new(unmap.place));
-    let wants_event = !event.is_null();
-    let memory = buffer.clone();
-    let stub = match unmap.upload {
-        // Commands in progress may still read the mapped bytes. So the place is freed at once only while
-        // the queue is idle.
-        None if !wants_event && queue.may_leave_out(&wait) && queue.is_idle() => return Ok(()),
-        None => {
-            let hold = smallvec![buffer];
-            nothing(queue, command, wait, hold, keep, wants_event)?
-        }
+    // Commands in progress may still read the mapped bytes. So the place is freed at once only while the
+    // queue is idle.
+    if unmap.upload.is_none() && event.is_null() && queue.may_leave_out(&wait) && queue.is_idle() {
+        return Ok(());
+    }
+    let moves = unmap.upload.is_some();
+    let command = match unmap.upload {
+        None => Command::Nothing,
         // The specification forbids the application to touch the bytes from this call on.
-        Some(upload) => {
-            let transfer = Transfer {
-                buffer: buffer.root().clone(),
-                region: upload.region,
-                host: upload.host,
-                command,
-                wait,
-                wants_event,
-                keep,
-            };
-            let written = transfer.write(queue)?;
-            // The bytes are still in the application's memory: the last release of the object waits for
-            // this command.
-            if !written.taken {
-                memory.unmapped_by(&written.event);
-            }
-            written.event
-        }
+        Some(upload) => Command::Unmap(HostTransfer {
+            buffer: buffer.root().clone(),
+            region: upload.region,
+            host: upload.host,
+        }),
     };
+    let spec = EventSpec {
+        event_type,
+        wait,
+        hold: smallvec![buffer.clone()],
+        finisher: dropping(unmap.place),
+        visible: !event.is_null(),
+    };
+    let unmapped = queue.enqueue(Enqueue {
+        command,
+        event: spec,
+    })?;
+    // The bytes are still in the application's memory: the last release of the object waits for this
+    // command.
+    if moves && !unmapped.taken {
+        buffer.unmapped_by(&unmapped.event);
+    }
     // SAFETY: the specification lets `event` be NULL or writable.
-    unsafe { give_event(event, stub) };
+    unsafe { give_event(event, unmapped.event) };
     Ok(())
 }
 

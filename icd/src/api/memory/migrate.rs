@@ -9,7 +9,7 @@ use super::super::event::{give_event, wait_list};
 use super::super::handle;
 use super::super::info::list;
 use crate::error::{ClResult, require};
-use crate::stub::{Buffer, Queue, Submission, Work};
+use crate::stub::{Buffer, Command, Enqueue, EventSpec, Queue};
 
 entry_points! {
     fn clEnqueueMigrateMemObjects(
@@ -37,15 +37,15 @@ entry_points! {
         require(flags & !known == 0, CL_INVALID_VALUE)?;
         // SAFETY: the specification demands NULL or as many handles as the count says.
         let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
-        let submission = Submission {
-            work: Work::Migrate { buffers: buffers.clone(), flags },
-            command: CL_COMMAND_MIGRATE_MEM_OBJECTS,
+        let spec = EventSpec {
+            event_type: CL_COMMAND_MIGRATE_MEM_OBJECTS,
             wait,
-            hold: buffers.into(),
+            hold: buffers.clone().into(),
             finisher: None,
             visible: !event.is_null(),
         };
-        let stub = queue.submit(submission, |_| Ok(()))?;
+        let command = Command::Migrate { buffers, flags };
+        let stub = queue.enqueue(Enqueue { command, event: spec })?.event;
         // SAFETY: the specification lets `event` be NULL or writable.
         unsafe { give_event(event, stub) };
         Ok(())

@@ -11,7 +11,7 @@ use super::super::entry::entry_points;
 use super::super::event::{give_event, wait_list};
 use super::{Noun, host_region, on_queue};
 use crate::error::{ClResult, fail, require};
-use crate::stub::{Buffer, Event, Queue, Transfer, nothing};
+use crate::stub::{Buffer, Command, Enqueue, EventSpec, HostTransfer, Queue};
 
 /// The bytes of a command, in the buffer or image and in the application's memory.
 pub(in crate::api) struct Regions {
@@ -95,56 +95,47 @@ pub(in crate::api) fn enqueue_on(
         && !wants_event
         && wait.iter().all(|on| on.status() == 0)
         && queue.is_private();
-    // A transfer of no bytes is still a command: it waits for its wait list and completes its event.
-    let (event, returns) = if regions.buffer.packed_length() == 0 {
-        let hold = smallvec![buffer];
-        let event = nothing(queue, how.command, wait, hold, None, wants_event)?;
-        (event, false)
+    let hold = smallvec![buffer.clone()];
+    let (command, may_return_early) = if regions.buffer.packed_length() == 0 {
+        // A transfer of no bytes is still a command: it waits for its wait list and completes its event.
+        (Command::Nothing, false)
     } else {
         let (buffer, region) = buffer.stored(&regions.buffer)?;
-        let transfer = Transfer {
+        let transfer = HostTransfer {
             buffer,
             region,
             host,
-            command: how.command,
-            wait,
-            wants_event,
-            keep: None,
         };
-        // Only writes whose bytes travel inside of the command can return early: their bytes are copied at
-        // once.
-        let returns_early = unobserved && way == Way::Write && transfer.rides_along();
-        if how.blocking && !returns_early && !queue.context().is_distributed() {
-            // The caller waits next anyway, so it sends the outbox itself and no other thread is woken for
-            // that.
-            queue.before_waiting(|| move_bytes(transfer, queue, way, unobserved))?
-        } else {
-            move_bytes(transfer, queue, way, unobserved)?
+        match way {
+            Way::Read => (Command::Read(transfer), false),
+            Way::Write => {
+                let is_small = transfer.is_small();
+                (Command::Write(transfer), is_small)
+            }
         }
     };
-    if how.blocking && !returns {
-        event.outcome()?;
+    let event = EventSpec {
+        event_type: how.command,
+        wait,
+        hold,
+        finisher: None,
+        visible: wants_event,
+    };
+    let enqueue = || queue.enqueue(Enqueue { command, event });
+    // Only writes whose bytes travel inside of the command can return early: their bytes are copied at once.
+    let enqueued = if how.blocking && !(unobserved && may_return_early) {
+        // The caller waits next anyway, so it sends the outbox itself and no other thread is woken for that.
+        queue.before_waiting(enqueue)?
+    } else {
+        enqueue()?
+    };
+    let returns_early = unobserved && enqueued.taken && queue.note_early_return(&enqueued.event);
+    if how.blocking && !returns_early {
+        enqueued.event.outcome()?;
     }
     // SAFETY: the specification lets `event` be NULL or writable.
-    unsafe { give_event(how.event, event) };
+    unsafe { give_event(how.event, enqueued.event) };
     Ok(())
-}
-
-/// Enqueues the transfer. Returns its event, and whether a blocking call may return at once.
-fn move_bytes(
-    transfer: Transfer,
-    queue: &Arc<Queue>,
-    way: Way,
-    unobserved: bool,
-) -> ClResult<(Arc<Event>, bool)> {
-    match way {
-        Way::Read => Ok((transfer.read(queue)?, false)),
-        Way::Write => {
-            let written = transfer.write(queue)?;
-            let returns = written.taken && unobserved && queue.note_early_return(&written.event);
-            Ok((written.event, returns))
-        }
-    }
 }
 
 /// A contiguous run of bytes at the application's pointer.

@@ -13,7 +13,7 @@ use super::super::memory::host_region;
 use super::super::memory::transfer::{self, How, Regions, Way};
 use super::{bytes_at, require_svm, svm_queue};
 use crate::error::{ClResult, fail, require};
-use crate::stub::{Buffer, Event, Hold, Queue, Submission, Work, copy_on_host, nothing, svm};
+use crate::stub::{Buffer, Command, Enqueue, Event, EventSpec, Hold, Queue, svm};
 
 /// The checked arguments of a copy.
 struct Copy<'a> {
@@ -33,18 +33,23 @@ impl Copy<'_> {
 
     /// Copies within shared virtual memory.
     fn inside(&self, from: (Arc<Buffer>, Region), to: (Arc<Buffer>, Region)) -> ClResult {
-        let submission = Submission {
-            hold: smallvec![from.0.clone(), to.0.clone()],
-            work: Work::Copy {
-                source: from,
-                destination: to,
-            },
-            command: CL_COMMAND_SVM_MEMCPY,
+        let hold = smallvec![from.0.clone(), to.0.clone()];
+        let command = Command::Copy {
+            source: from,
+            destination: to,
+        };
+        self.enqueue(command, hold)
+    }
+
+    fn enqueue(&self, command: Command, hold: Hold) -> ClResult {
+        let event = EventSpec {
+            event_type: CL_COMMAND_SVM_MEMCPY,
             wait: self.wait_list()?,
+            hold,
             finisher: None,
             visible: self.blocking || !self.event.is_null(),
         };
-        self.finish(self.queue.submit(submission, |_| Ok(()))?)
+        self.finish(self.queue.enqueue(Enqueue { command, event })?.event)
     }
 
     /// Copies between shared virtual memory and the application's other memory.
@@ -68,21 +73,11 @@ impl Copy<'_> {
         let region = self.on_host()?;
         // SAFETY: the application keeps these bytes readable and writable until the command is complete.
         let (from, to) = unsafe { (host_region(from, region)?, host_region(to, region)?) };
-        self.finish(copy_on_host(self.queue, from, to, self.wait_list()?)?)
+        self.enqueue(Command::HostCopy { from, to }, Hold::new())
     }
 
     fn nothing(&self) -> ClResult {
-        let wait = self.wait_list()?;
-        let seen = self.blocking || !self.event.is_null();
-        let hold = smallvec![];
-        self.finish(nothing(
-            self.queue,
-            CL_COMMAND_SVM_MEMCPY,
-            wait,
-            hold,
-            None,
-            seen,
-        )?)
+        self.enqueue(Command::Nothing, Hold::new())
     }
 
     fn on_host(&self) -> ClResult<Region> {
@@ -117,7 +112,7 @@ pub(in crate::api) fn copying(
     to: *mut c_void,
     from: *const c_void,
     size: size_t,
-) -> ClResult<(Option<Work>, Hold)> {
+) -> ClResult<(Option<Command>, Hold)> {
     require_svm(queue)?;
     // clCommandSVMMemcpyKHR: CL_INVALID_VALUE when dst_ptr or src_ptr is NULL.
     require(!to.is_null() && !from.is_null(), CL_INVALID_VALUE)?;
@@ -129,7 +124,7 @@ pub(in crate::api) fn copying(
     require(is_svm(to) && is_svm(from), CL_INVALID_OPERATION)?;
     let (source, destination) = (bytes_at(queue, from, size)?, bytes_at(queue, to, size)?);
     let hold = smallvec![source.0.clone(), destination.0.clone()];
-    let work = (size > 0).then_some(Work::Copy {
+    let work = (size > 0).then_some(Command::Copy {
         source,
         destination,
     });
@@ -149,7 +144,7 @@ pub(in crate::api) unsafe fn filling(
     to: *mut c_void,
     (pattern, pattern_size): (*const c_void, size_t),
     size: size_t,
-) -> ClResult<(Option<Work>, Hold)> {
+) -> ClResult<(Option<Command>, Hold)> {
     require_svm(queue)?;
     let address = to.expose_provenance();
     // clEnqueueSVMMemFill: CL_INVALID_VALUE when svm_ptr is NULL.

@@ -37,6 +37,6 @@ entry_points! {
         // clEnqueueSVMUnmap: CL_INVALID_VALUE when svm_ptr is in no allocation of clSVMAlloc.
         let (buffer, _) = svm::find(queue.context(), address).ok_or(Status(CL_INVALID_VALUE))?;
         let wait = (num_events_in_wait_list, event_wait_list);
-        unmap_on(&queue, buffer, address, wait, event, CL_COMMAND_SVM_UNMAP)
+        unmap_on(&queue, &buffer, address, wait, event, CL_COMMAND_SVM_UNMAP)
     }
 }

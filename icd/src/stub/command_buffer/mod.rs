@@ -21,7 +21,7 @@ mod replay;
 use std::sync::Arc;
 
 use causeway_proto::command::{
-    CreateCommandBuffer, Marker, ObjectKind, Record, command::Kind, enqueue, record,
+    CreateCommandBuffer, Marker, ObjectKind, Record, command::Kind, record,
 };
 use causeway_proto::id::CommandBufferId;
 use causeway_proto::limits::MAX_RECORDED;
@@ -33,12 +33,16 @@ use parking_lot::Mutex;
 use self::mutable::Slot;
 use self::order::Order;
 use self::replay::{Launches, Needs};
+use super::command::{Command, Enqueue, copy_message, fill_image_message, fill_message};
+use super::event::EventSpec;
 use super::kernel::{Kernel, Snapshot};
-use super::{Binding, Buffer, Event, Hold, Queue, Site, Submission, Work, next_id, nothing};
+use super::transfer::dropping;
+use super::{Binding, Buffer, Event, Hold, Queue, Site, next_id, nothing};
 use crate::error::{ClResult, Status, fail, require};
 
 pub use self::mutable::{Change, Mutable, MutableCommand};
-pub(super) use self::replay::Replay;
+pub(super) use self::replay::Commit;
+pub use self::replay::Replay;
 
 /// A command buffer; see the module.
 pub struct CommandBuffer {
@@ -104,7 +108,7 @@ struct Executable {
 }
 
 // The data for replays, valid as long as nothing changes.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Current {
     needs: Arc<Needs>,
     launches: Launches,
@@ -113,7 +117,7 @@ struct Current {
 /// A command to record.
 pub enum Recorded {
     /// A copy or fill, or a command that does nothing.
-    Work(Work, Hold),
+    Command(Command, Hold),
     /// A barrier: follows its sync points, or everything before, and everything later follows it.
     Barrier,
     /// A launch.
@@ -265,7 +269,7 @@ impl CommandBuffer {
     ///
     /// # Errors
     /// `CL_INVALID_OPERATION` unless the phase is [`Phase::Executable`], `CL_INVALID_MEM_OBJECT` when an
-    /// argument's buffer no longer exists, and those of [`Queue::submit`].
+    /// argument's buffer no longer exists, and those of [`Queue::enqueue`].
     pub fn enqueue(
         self: &Arc<Self>,
         queue: &Arc<Queue>,
@@ -291,22 +295,15 @@ impl CommandBuffer {
         };
         // The command buffer must not be released on the wire before the command that names it is sent.
         let keep = self.clone();
-        let submission = |work| Submission {
-            work,
-            command: CL_COMMAND_COMMAND_BUFFER_KHR,
+        let event = EventSpec {
+            event_type: CL_COMMAND_COMMAND_BUFFER_KHR,
             wait,
             hold,
-            finisher: Some(Box::new(move |_, _| drop(keep))),
+            finisher: dropping(keep),
             visible,
         };
-        if queue.context().is_distributed() {
-            return queue.submit(submission(Work::Replay(replay)), |_| Ok(()));
-        }
-        // While `commit` is held, no other replay can come between.
-        let (operation, commit) = replay.operation(queue.site())?;
-        let event = queue.submit(submission(Work::Ready(operation)), |_| Ok(()))?;
-        commit.sent();
-        Ok(event)
+        let command = Command::Replay(replay);
+        Ok(queue.enqueue(Enqueue { command, event })?.event)
     }
 }
 
@@ -363,8 +360,8 @@ impl Recorded {
     // reads and writes.
     fn needs(&self, several: bool) -> ClResult<Needs> {
         match self {
-            Recorded::Work(work, _) if several => Ok(Needs::of_work(work.accesses()?)),
-            Recorded::Work(..) | Recorded::Barrier => Ok(Needs::default()),
+            Recorded::Command(command, _) if several => Ok(Needs::of_command(command.accesses()?)),
+            Recorded::Command(..) | Recorded::Barrier => Ok(Needs::default()),
             Recorded::Launch(launch) | Recorded::Mutable(launch, _) => Needs::of(launch, several),
         }
     }
@@ -372,7 +369,7 @@ impl Recorded {
     // The operation for the wire, and the objects that must be kept alive.
     fn on(self, site: &Site) -> ClResult<(record::Operation, Kept)> {
         Ok(match self {
-            Recorded::Work(work, memory) => (operation_of(work.on(site)?)?, Kept::Memory(memory)),
+            Recorded::Command(command, memory) => (message(&command, site)?, Kept::Memory(memory)),
             Recorded::Barrier => {
                 let marker = record::Operation::Marker(Marker {});
                 (marker, Kept::Memory(Hold::new()))
@@ -390,13 +387,23 @@ impl Recorded {
 }
 
 // Only commands whose effects stay on the node can be recorded.
-fn operation_of(operation: enqueue::Operation) -> ClResult<record::Operation> {
-    use enqueue::Operation as Wire;
-    Ok(match operation {
-        Wire::CopyBuffer(copy) => record::Operation::CopyBuffer(copy),
-        Wire::FillBuffer(fill) => record::Operation::FillBuffer(fill),
-        Wire::FillImage(fill) => record::Operation::FillImage(fill),
-        Wire::Marker(marker) => record::Operation::Marker(marker),
+fn message(command: &Command, site: &Site) -> ClResult<record::Operation> {
+    Ok(match command {
+        Command::Copy {
+            source,
+            destination,
+        } => record::Operation::CopyBuffer(copy_message(source, destination, site)?),
+        Command::Fill {
+            buffer,
+            pattern,
+            region,
+        } => record::Operation::FillBuffer(fill_message(buffer, pattern, region, site)?),
+        Command::FillImage {
+            image,
+            colour,
+            region,
+        } => record::Operation::FillImage(fill_image_message(image, colour, region, site)?),
+        Command::Nothing => record::Operation::Marker(Marker {}),
         _ => return fail(CL_INVALID_OPERATION),
     })
 }

@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, Weak};
 
-use causeway_proto::command::{self, ChangedLaunch, enqueue};
+use causeway_proto::command::{self, ChangedLaunch};
 use causeway_proto::id::CommandBufferId;
 use cl_headers::types::CL_INVALID_MEM_OBJECT;
 use parking_lot::{Mutex, MutexGuard};
@@ -23,7 +23,7 @@ use crate::stub::{Buffer, Hold, Site};
 pub(super) type Launches = Arc<[(u32, Arc<Dispatch>)]>;
 
 /// The needs of commands when they run.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Needs {
     arguments: Vec<Weak<Buffer>>,
     // Reached through pointers in memory; objects that no longer exist are ignored.
@@ -45,7 +45,7 @@ impl Needs {
     }
 
     /// Returns the needs of a command that keeps its memory alive itself.
-    pub(super) fn of_work(accesses: Vec<Access>) -> Needs {
+    pub(super) fn of_command(accesses: Vec<Access>) -> Needs {
         Needs {
             accesses,
             ..Needs::default()
@@ -83,7 +83,7 @@ impl Needs {
 }
 
 /// All commands of a command buffer in their current version, enqueued as one.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Replay {
     command_buffer: CommandBufferId,
     current: Current,
@@ -115,13 +115,13 @@ impl Replay {
         &self.current.needs.accesses
     }
 
-    /// Returns the replay as a command for its site, with the launches that differ from the previous
-    /// replay. Append the command to the site's session while holding the [`Commit`], and then call
+    /// Returns the replay's message for its site, with the launches that differ from the previous replay.
+    /// Append the message to the site's session while holding the [`Commit`], and then call
     /// [`Commit::sent`].
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost, and the errors of creating a buffer there.
-    pub(crate) fn operation(&self, site: &Site) -> ClResult<(enqueue::Operation, Commit<'_>)> {
+    pub(crate) fn message(&self, site: &Site) -> ClResult<(command::Replay, Commit<'_>)> {
         let (told, launches) = (self.told.lock(), &self.current.launches);
         let mut changed = Vec::new();
         if !Arc::ptr_eq(&told, launches) {
@@ -134,11 +134,11 @@ impl Replay {
                 }
             }
         }
-        let operation = enqueue::Operation::Replay(command::Replay {
+        let replay = command::Replay {
             command_buffer: self.command_buffer.0,
             changed,
-        });
-        Ok((operation, Commit { told, launches }))
+        };
+        Ok((replay, Commit { told, launches }))
     }
 }
 

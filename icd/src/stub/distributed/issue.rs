@@ -6,24 +6,23 @@
 
 use std::sync::Arc;
 
-use causeway_proto::command::{Barrier, Marker, Migrate, enqueue::Operation};
-use cl_headers::types::{CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED, CL_MIGRATE_MEM_OBJECT_HOST};
+use causeway_proto::command::{Marker, enqueue::Operation};
+use cl_headers::types::{CL_INVALID_OPERATION, CL_MIGRATE_MEM_OBJECT_HOST};
 use smallvec::smallvec;
 
 use super::sequence::{Sequence, Way, index};
 use super::transfers::Sent;
 use super::withheld::Held;
 use crate::coherence::{self, Access, Lost, Place, Plan, Wait};
-use crate::error::{ClResult, Status};
-use crate::stub::command_buffer::Replay;
+use crate::error::{ClResult, Status, fail};
+use crate::stub::command::HostTransfer;
+use crate::stub::encoded::Encoded;
 use crate::stub::host_ranges::HostRanges;
-use crate::stub::kernel::Snapshot;
-use crate::stub::work::Write;
-use crate::stub::{Buffer, Event, Hold, Queue, Site, Work, queue};
+use crate::stub::{Command, Event, Hold, Queue, Site, queue};
 
 /// A command that is being sent.
 #[derive(Clone, Copy)]
-pub(super) struct Command<'a> {
+pub(super) struct Issue<'a> {
     /// The queue that the command was enqueued on.
     pub(super) queue: &'a Arc<Queue>,
     /// The event of the command.
@@ -34,7 +33,7 @@ pub(super) struct Command<'a> {
     pub(super) is_first: bool,
 }
 
-impl Command<'_> {
+impl Issue<'_> {
     /// Returns the site of the command's queue.
     pub(super) fn site(&self) -> &Arc<Site> {
         self.queue.site()
@@ -60,7 +59,7 @@ impl Sequence {
             event,
             place,
             wait,
-            work,
+            command,
         } = held;
         let has_failed = || wait.iter().any(|on| on.status() < 0);
         let cancel = || {
@@ -77,13 +76,13 @@ impl Sequence {
         }
         self.look_at_routes();
         self.profiling = queue.is_profiling();
-        let command = Command {
+        let issue = Issue {
             queue: &queue,
             event: &event,
             wait: &wait,
             is_first,
         };
-        let result = self.send(&command, place, work);
+        let result = self.send(&issue, place, command);
         self.forget_named();
         match result {
             // An event of the wait list may have failed while the command was being sent.
@@ -92,29 +91,20 @@ impl Sequence {
         }
     }
 
-    fn send(&mut self, command: &Command<'_>, place: queue::Place, work: Work) -> ClResult {
-        match work {
-            Work::Marker | Work::Barrier | Work::Nothing => {
-                let is_barrier = matches!(work, Work::Barrier);
-                self.synchronise(command, is_barrier, place.is_after_all())
+    fn send(&mut self, issue: &Issue<'_>, place: queue::Place, command: Command) -> ClResult {
+        let accesses = command.accesses()?;
+        match command {
+            Command::Marker | Command::Barrier | Command::Nothing => {
+                self.synchronise(issue, &command, place.is_after_all())
             }
-            Work::Launch(launch) => self.launch(command, &launch),
-            Work::Replay(replay) => self.replay(command, &replay),
-            Work::Fill { .. } | Work::FillImage { .. } => {
-                let accesses = work.accesses()?;
-                self.simple(command, &accesses, work)
-            }
-            Work::Copy { .. } => {
-                let accesses = work.accesses()?;
-                self.copy(command, &accesses, work)
-            }
-            Work::Migrate { buffers, flags } => self.migrate(command, &buffers, flags),
-            Work::Read(read) => self.read(command, read),
-            Work::Write(write) => self.write(command, write),
-            Work::Map(map) => self.map(command, map),
-            Work::Ready(_) | Work::Encoded(_) => {
-                unreachable!("Ready and Encoded work exists in contexts of one site only")
-            }
+            Command::Copy { .. } => self.copy(issue, &accesses, &command),
+            Command::Migrate { flags, .. } => self.migrate(issue, &accesses, flags, &command),
+            Command::Read(read) => self.read(issue, &accesses, read),
+            Command::Write(write) | Command::Unmap(write) => self.write(issue, &accesses, write),
+            Command::Map(_) => self.at_client(issue, &accesses),
+            // Contexts of several sites have no shared virtual memory, whose copies these are.
+            Command::HostCopy { .. } => fail(CL_INVALID_OPERATION),
+            command => self.simple(issue, &accesses, &command),
         }
     }
 
@@ -124,13 +114,13 @@ impl Sequence {
     /// `CL_OUT_OF_RESOURCES` for bytes that are lost.
     pub(super) fn plan(
         &self,
-        command: &Command<'_>,
+        issue: &Issue<'_>,
         place: Place,
         accesses: &[Access],
     ) -> ClResult<Plan> {
-        let queue = command.queue;
+        let queue = issue.queue;
         // Only commands on the application's queue end in that queue's order.
-        let in_own_order = place == Place::Site(index(command.site())) && queue.is_in_order();
+        let in_own_order = place == Place::Site(index(issue.site())) && queue.is_in_order();
         let planned = coherence::Command {
             place,
             in_order: in_own_order.then(|| queue.id()),
@@ -138,7 +128,7 @@ impl Sequence {
             accesses,
         };
         let plan = self.coherence.plan(&planned, &self.is_done());
-        plan.map_err(|lost| command.lost(&lost))
+        plan.map_err(|lost| issue.lost(&lost))
     }
 
     /// Sends a plan's transfers, and records them in the directories.
@@ -162,155 +152,104 @@ impl Sequence {
     /// Those of [`Sequence::issue`].
     pub(super) fn at_site(
         &mut self,
-        command: &Command<'_>,
+        issue: &Issue<'_>,
         accesses: &[Access],
         send: impl FnOnce(&mut Sequence, Vec<u64>) -> ClResult,
     ) -> ClResult {
-        let site = command.site();
-        let plan = self.plan(command, Place::Site(index(site)), accesses)?;
+        let site = issue.site();
+        let plan = self.plan(issue, Place::Site(index(site)), accesses)?;
         // From here on the directories know the transfers, even if the command itself fails below.
         let sent = self.begin(&plan);
-        command.event.needs(&sent.received);
-        let events = command.wait.iter().chain(&sent.received);
+        issue.event.needs(&sent.received);
+        let events = issue.wait.iter().chain(&sent.received);
         let wait = self.list(events, plan.waits(), site)?;
         send(self, wait)?;
-        self.commit(&plan, command.event);
+        self.commit(&plan, issue.event);
         Ok(())
     }
 
-    fn simple(&mut self, command: &Command<'_>, accesses: &[Access], work: Work) -> ClResult {
-        let (site, queue) = (command.site(), command.queue.id());
-        self.at_site(command, accesses, |sequence, wait| {
-            let operation = work.on(site)?;
-            sequence.enqueue(site, queue, command.event, wait, operation)
+    fn simple(&mut self, issue: &Issue<'_>, accesses: &[Access], command: &Command) -> ClResult {
+        let (site, queue) = (issue.site(), issue.queue.id());
+        self.at_site(issue, accesses, |sequence, wait| {
+            let (operation, commit) = command.encode(site)?;
+            sequence.enqueue(site, queue, issue.event, wait, &operation)?;
+            // Only now does the site know the arguments; a command that was not sent must repeat them.
+            commit.sent();
+            Ok(())
         })
     }
 
-    fn synchronise(
-        &mut self,
-        command: &Command<'_>,
-        is_barrier: bool,
-        after_all: bool,
-    ) -> ClResult {
-        let site = command.site();
-        let mut wait = self.list(command.wait, [], site)?;
+    fn synchronise(&mut self, issue: &Issue<'_>, command: &Command, after_all: bool) -> ClResult {
+        let site = issue.site();
+        let mut wait = self.list(issue.wait, [], site)?;
         if !after_all {
             wait = self.not_empty(wait, site)?;
         }
-        let operation = if is_barrier {
-            Operation::Barrier(Barrier {})
-        } else {
-            Operation::Marker(Marker {})
-        };
-        self.enqueue(site, command.queue.id(), command.event, wait, operation)
+        let (operation, _) = command.encode(site)?;
+        self.enqueue(site, issue.queue.id(), issue.event, wait, &operation)
     }
 
-    fn launch(&mut self, command: &Command<'_>, launch: &Snapshot) -> ClResult {
-        let accesses = launch.accesses()?;
-        let (site, queue) = (command.site(), command.queue.id());
-        self.at_site(command, &accesses, |sequence, wait| {
-            let (operation, commit) = launch.operation(site)?;
-            sequence.enqueue(site, queue, command.event, wait, operation)?;
-            // Only now does the site know the arguments; a launch that was not sent must repeat them.
-            commit.sent();
-            Ok(())
-        })
-    }
-
-    fn replay(&mut self, command: &Command<'_>, replay: &Replay) -> ClResult {
-        let (site, queue) = (command.site(), command.queue.id());
-        self.at_site(command, replay.accesses(), |sequence, wait| {
-            let (operation, commit) = replay.operation(site)?;
-            sequence.enqueue(site, queue, command.event, wait, operation)?;
-            commit.sent();
-            Ok(())
-        })
-    }
-
-    fn write(&mut self, command: &Command<'_>, write: Write) -> ClResult {
-        let Write {
-            buffer,
-            region,
-            host,
-            unmaps,
-            keep,
-        } = write;
-        let site = command.site();
+    fn write(&mut self, issue: &Issue<'_>, accesses: &[Access], write: HostTransfer) -> ClResult {
+        let site = issue.site();
         // Commands that still write that host memory come first.
-        let context = command.queue.context();
-        let gate = HostRanges::of_process().gate_of_sent(&host.addresses(), context)?;
-        let (id, root) = (buffer.root().id(), buffer.in_root(&region)?);
-        let access = if unmaps {
-            Access::unmap(id, root)
-        } else {
-            Access::write(id, root)
-        };
-        command.event.set_finisher(Box::new(move |_, _| drop(keep)));
-        self.at_site(command, &[access], |sequence, wait| {
-            let target = (site, command.queue.id(), command.event);
-            sequence.write_on(target, (&buffer, region), host, gate, wait)
+        let context = issue.queue.context();
+        let gate = HostRanges::of_process().gate_of_sent(&write.host.addresses(), context)?;
+        self.at_site(issue, accesses, |sequence, wait| {
+            let target = (site, issue.queue.id(), issue.event);
+            sequence.write_on(target, write, gate, wait)
         })
     }
 
-    fn migrate(&mut self, command: &Command<'_>, buffers: &[Arc<Buffer>], flags: u64) -> ClResult {
-        let undefined = flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED != 0;
-        // Pipes cannot be migrated.
-        let buffers: Vec<_> = buffers.iter().filter(|of| of.pipe().is_none()).collect();
-        if buffers.is_empty() {
-            return self.synchronise(command, false, false);
+    fn migrate(
+        &mut self,
+        issue: &Issue<'_>,
+        accesses: &[Access],
+        flags: u64,
+        command: &Command,
+    ) -> ClResult {
+        // Pipes, which cannot be migrated, have no accesses.
+        if accesses.is_empty() {
+            return self.synchronise(issue, &Command::Nothing, false);
         }
-        let accesses = buffers.iter().map(|buffer| {
-            let whole = buffer.in_root(&buffer.range(0, buffer.size())?)?;
-            Ok(Access::migrate(buffer.root().id(), whole, undefined))
-        });
-        let accesses = accesses.collect::<ClResult<Vec<_>>>()?;
         if flags & CL_MIGRATE_MEM_OBJECT_HOST != 0 {
-            return self.at_client(command, &accesses);
+            return self.at_client(issue, accesses);
         }
-        let site = command.site();
-        command.event.consists_of(&[]);
-        self.at_site(command, &accesses, |sequence, wait| {
-            let ids = buffers.iter().map(|buffer| Ok(buffer.id_on(site)?.0));
-            let operation = Operation::Migrate(Migrate {
-                memory: ids.collect::<ClResult<_>>()?,
-                flags,
-            });
-            sequence.enqueue(site, command.queue.id(), command.event, wait, operation)
-        })
+        issue.event.consists_of(&[]);
+        self.simple(issue, accesses, command)
     }
 
     // Copies at the site where the fewest bytes have to move. If that is not the queue's own site, two
     // markers on the queue enclose the copy.
-    fn copy(&mut self, command: &Command<'_>, accesses: &[Access], work: Work) -> ClResult {
-        let own = index(command.site());
+    fn copy(&mut self, issue: &Issue<'_>, accesses: &[Access], command: &Command) -> ClResult {
+        let own = index(issue.site());
         let chosen = self.coherence.place_for_copy(accesses, own);
         if chosen == own {
-            return self.simple(command, accesses, work);
+            return self.simple(issue, accesses, command);
         }
         let site = self.site(chosen);
-        let plan = self.plan(command, Place::Site(chosen), accesses)?;
-        let start = self.start_marker(command)?;
+        let plan = self.plan(issue, Place::Site(chosen), accesses)?;
+        let start = self.start_marker(issue)?;
         let sent = self.begin(&plan);
-        let hold = match &work {
-            Work::Copy {
+        let hold = match command {
+            Command::Copy {
                 source,
                 destination,
             } => smallvec![source.0.clone(), destination.0.clone()],
             _ => Hold::new(),
         };
-        let part = Event::of_part(command.queue.context(), &site, hold);
+        let part = Event::of_part(issue.queue.context(), &site, hold);
         let events = start.iter().chain(&sent.received);
         let result = self.list(events, plan.waits(), &site).and_then(|wait| {
             let queue = self.own_queue(&site, Way::In)?;
-            let operation = work.on(&site)?;
-            self.enqueue(&site, queue, &part, wait, operation)
+            let (operation, _) = command.encode(&site)?;
+            self.enqueue(&site, queue, &part, wait, &operation)
         });
         part.needs(&sent.received);
         if result.is_ok() {
             self.commit(&plan, &part);
         }
         let part = self.check(part, result);
-        self.end(command, start.as_ref(), &[part], &[]);
+        self.end(issue, start.as_ref(), &[part], &[]);
         Ok(())
     }
 
@@ -319,16 +258,16 @@ impl Sequence {
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the queue's site is lost.
-    pub(super) fn start_marker(&mut self, command: &Command<'_>) -> ClResult<Option<Arc<Event>>> {
-        if command.is_first {
+    pub(super) fn start_marker(&mut self, issue: &Issue<'_>) -> ClResult<Option<Arc<Event>>> {
+        if issue.is_first {
             return Ok(None);
         }
-        let site = command.site();
-        let start = Event::of_part(command.queue.context(), site, Hold::new());
-        let wait = self.list(command.wait, [], site)?;
+        let site = issue.site();
+        let start = Event::of_part(issue.queue.context(), site, Hold::new());
+        let wait = self.list(issue.wait, [], site)?;
         let wait = self.not_empty(wait, site)?;
-        let operation = Operation::Marker(Marker {});
-        self.enqueue(site, command.queue.id(), &start, wait, operation)?;
+        let operation = Encoded::of(&Operation::Marker(Marker {}));
+        self.enqueue(site, issue.queue.id(), &start, wait, &operation)?;
         Ok(Some(start))
     }
 
@@ -336,14 +275,14 @@ impl Sequence {
     /// that were sent cannot be undone, so an error here becomes the failure of an enqueued command.
     pub(super) fn end(
         &mut self,
-        command: &Command<'_>,
+        issue: &Issue<'_>,
         start: Option<&Arc<Event>>,
         parts: &[Arc<Event>],
         waits: &[Wait],
     ) {
-        command.event.consists_of(parts);
-        if let Err(status) = self.end_marker(command, start, parts, waits) {
-            command.event.fail(status);
+        issue.event.consists_of(parts);
+        if let Err(status) = self.end_marker(issue, start, parts, waits) {
+            issue.event.fail(status);
         }
     }
 
@@ -353,16 +292,16 @@ impl Sequence {
     /// Those of [`Sequence::issue`].
     pub(super) fn end_marker(
         &mut self,
-        command: &Command<'_>,
+        issue: &Issue<'_>,
         start: Option<&Arc<Event>>,
         parts: &[Arc<Event>],
         waits: &[Wait],
     ) -> ClResult {
-        let site = command.site();
-        let events = parts.iter().chain(start).chain(command.wait);
+        let site = issue.site();
+        let events = parts.iter().chain(start).chain(issue.wait);
         let wait = self.list(events, waits, site)?;
         let wait = self.not_empty(wait, site)?;
-        let operation = Operation::Marker(Marker {});
-        self.enqueue(site, command.queue.id(), command.event, wait, operation)
+        let operation = Encoded::of(&Operation::Marker(Marker {}));
+        self.enqueue(site, issue.queue.id(), issue.event, wait, &operation)
     }
 }

@@ -1,7 +1,7 @@
 //! Contexts of several sites: one order of commands, and the transfers between sites.
 //!
 //! ```text
-//! submit ──► withheld (an unset user event of the application is before it) ──► release_withheld
+//! enqueue ─► withheld (an unset user event of the application is before it) ──► release_withheld
 //!    └─────► issue: plan (coherence), transfers, then the command itself           │
 //!              ▲───────────────────────────────────────────────────────────────────┘
 //! ```
@@ -35,9 +35,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_proto::id::{EventId, MemoryId};
 use parking_lot::Mutex;
 
-use super::event::{Life, Precedents};
+use super::command::Enqueue;
 use super::queue::Place;
-use super::{Buffer, Event, Queue, Site, Submission};
+use super::{Buffer, Command, Event, Queue, Site};
 use crate::coherence::Contents;
 use crate::error::{ClResult, Status};
 use crate::transport;
@@ -85,30 +85,12 @@ impl Distributed {
     /// `CL_DEVICE_NOT_AVAILABLE` when the queue's site is lost. `CL_OUT_OF_RESOURCES` when bytes that the
     /// command needs were lost with their site. `CL_OUT_OF_HOST_MEMORY` when too many commands are
     /// withheld. Nothing is enqueued then.
-    pub(super) fn submit(
-        &self,
-        queue: &Arc<Queue>,
-        submission: Submission,
-    ) -> ClResult<Arc<Event>> {
-        let Submission {
-            work,
-            command,
-            wait,
-            hold,
-            finisher,
-            visible,
-        } = submission;
-        let place = Place::of(&work, wait.is_empty());
-        let life = Life {
-            command,
-            gated: None,
-            precedents: Precedents::default(),
-            wait: wait.clone(),
-            hold,
-            finisher,
-            visible,
-            unobserved: false,
-        };
+    pub(super) fn enqueue(&self, queue: &Arc<Queue>, enqueue: Enqueue) -> ClResult<Arc<Event>> {
+        let Enqueue { command, mut event } = enqueue;
+        // A map writes the client's copy, even one that fetches nothing for its own command.
+        event.visible |= matches!(command, Command::Map(_));
+        let wait = event.wait.clone();
+        let place = Place::of(&command, wait.is_empty());
         // After `fork`, a thread that exists only in the parent may have held this lock, and the child
         // would wait for ever.
         transport::check_not_forked()?;
@@ -116,13 +98,13 @@ impl Distributed {
         let SequenceState { sequence, withheld } = &mut *state;
         // Apply reports first, so that the plan knows which events have ended.
         self.settle(sequence);
-        queue.admit(place, life, |event, standing| {
+        queue.admit(place, event, |event, standing| {
             let held = Held {
                 queue: queue.clone(),
                 event: event.clone(),
                 place,
                 wait,
-                work,
+                command,
             };
             if standing.is_gated {
                 return withheld.push(held, standing.behind);

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Weak};
 
 use causeway_proto::command::{
-    CreateMirror, CreateQueue, Enqueue, Marker, ObjectKind, SetUserEventStatus, command::Kind,
+    CreateMirror, CreateQueue, Marker, ObjectKind, SetUserEventStatus, command::Kind,
     enqueue::Operation,
 };
 use causeway_proto::id::{EventId, MemoryId, QueueId};
@@ -19,6 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::own_queues::{self, Loads, Pool};
 use crate::coherence::{Coherence, Contents, Failure, Needs, SiteIndex, Wait};
 use crate::error::{ClResult, Status};
+use crate::stub::encoded::{Encoded, EncodedEnqueue};
 use crate::stub::{Buffer, Event, Hold, Site, next_id, peer};
 
 /// The sequence of one context; see the module.
@@ -317,21 +318,22 @@ impl Sequence {
         queue: QueueId,
         event: &Arc<Event>,
         wait: Vec<u64>,
-        operation: Operation,
+        operation: &Encoded,
     ) -> ClResult {
         let wait = self.fold(site, event, wait)?;
         self.open(event);
         let link = site.link();
         // Registered before the send: the completion may arrive before `send` returns.
         link.expect(event.clone(), None);
-        let kind = Kind::Enqueue(Enqueue {
-            event: event.id().0,
-            queue: queue.0,
-            wait,
+        let message = EncodedEnqueue {
+            event: event.id(),
+            queue,
+            wait: &wait,
             unobserved: false,
-            operation: Some(operation),
-        });
-        if let Err(status) = site.send(kind) {
+            operation,
+        };
+        if let Err(error) = site.session().send(&message) {
+            let status = Status::from(error);
             link.forget(event.id());
             link.session().withdraw(event.id());
             self.ended(event.id(), status);
@@ -352,8 +354,8 @@ impl Sequence {
         let mut markers = Vec::new();
         for part in wait.chunks(MAX_LIST) {
             let marker = Event::of_part(event.context(), site, Hold::new());
-            let operation = Operation::Marker(Marker {});
-            self.enqueue(site, queue, &marker, part.to_vec(), operation)?;
+            let operation = Encoded::of(&Operation::Marker(Marker {}));
+            self.enqueue(site, queue, &marker, part.to_vec(), &operation)?;
             markers.push(marker.id().0);
             self.named.push(marker);
         }

@@ -6,18 +6,17 @@
 
 use std::sync::Arc;
 
-use causeway_proto::command::{
-    ReadBuffer, ReceiveRegion, SendRegion, WriteBuffer, enqueue::Operation,
-};
+use causeway_proto::command::{ReceiveRegion, SendRegion, enqueue::Operation};
 use causeway_proto::id::QueueId;
-use causeway_proto::limits::INLINE_PAYLOAD;
 use causeway_proto::region::Region;
 
 use super::sequence::{Sequence, Way};
 use crate::coherence::{Place, Plan, SiteIndex, Transfer, TransferEvents};
 use crate::error::ClResult;
 use crate::shadow;
-use crate::stub::event::{End, Finisher};
+use crate::stub::command::HostTransfer;
+use crate::stub::encoded::Encoded;
+use crate::stub::event::End;
 use crate::stub::host_ranges::{HostRanges, HostWrite};
 use crate::stub::transfer::land;
 use crate::stub::{Buffer, Event, Hold, Site, peer};
@@ -137,7 +136,7 @@ impl Sequence {
         });
         let queue = self.own_queue(to, Way::In)?;
         self.begin_transfer(received, from, to, bytes);
-        self.enqueue(to, queue, received, wait, receive)?;
+        self.enqueue(to, queue, received, wait, &Encoded::of(&receive))?;
         let wait = self.list([], &transfer.source_waits, from)?;
         let send = Operation::SendRegion(SendRegion {
             buffer: buffer.id_on(from)?.0,
@@ -146,7 +145,7 @@ impl Sequence {
             link,
         });
         let queue = self.own_queue(from, Way::Out)?;
-        self.enqueue(from, queue, sent, wait, send)
+        self.enqueue(from, queue, sent, wait, &Encoded::of(&send))
     }
 
     // Sends bytes of the client's copy to a site.
@@ -157,7 +156,12 @@ impl Sequence {
         // Bytes that a read or map is still bringing to the client's copy must arrive first.
         let gate = HostRanges::of_process().gate_of_sent(&host.addresses(), buffer.context())?;
         let target = (to, self.own_queue(to, Way::In)?, event);
-        self.write_on(target, (&buffer, transfer.region), host, gate, wait)
+        let write = HostTransfer {
+            buffer,
+            region: transfer.region,
+            host,
+        };
+        self.write_on(target, write, gate, wait)
     }
 
     // Brings bytes from a site to the client's copy.
@@ -170,49 +174,43 @@ impl Sequence {
         let writing = HostWrite::new(host.addresses());
         writing.beginning()(event);
         let source = (from, self.own_queue(from, Way::Out)?, event);
-        let after = Box::new(move |_, _: &_| drop(writing));
-        self.read_on(
-            source,
-            (&buffer, transfer.region),
-            (host, gate),
-            after,
-            wait,
-        )
+        event.finish_first(Box::new(move |_, _| drop(writing)));
+        let read = HostTransfer {
+            buffer,
+            region: transfer.region,
+            host,
+        };
+        self.read_on(source, read, gate, wait)
     }
 
     /// Sends a read of bytes that are all at one site. The bytes leave the site when `gate`, if there is
-    /// one, is open. `after` runs when the bytes are in place.
+    /// one, is open. They are in place before the event's finisher runs.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the site is lost.
     pub(super) fn read_on(
         &mut self,
         (site, queue, event): (&Arc<Site>, QueueId, &Arc<Event>),
-        (buffer, region): (&Arc<Buffer>, Region),
-        (host, gate): (HostRegion, Option<Arc<Event>>),
-        after: Finisher,
+        read: HostTransfer,
+        gate: Option<Arc<Event>>,
         mut wait: Vec<u64>,
     ) -> ClResult {
+        let bulk = !read.is_small();
+        let HostTransfer {
+            buffer,
+            region,
+            host,
+        } = read;
         event.waits_at(gate, site, &mut wait)?;
-        let few = region.packed_length() <= INLINE_PAYLOAD as u64;
-        let operation = Operation::ReadBuffer(ReadBuffer {
-            buffer: buffer.id_on(site)?.0,
-            region: Some(region.to_wire()),
-            bulk: !few,
-        });
-        let (inline, bulk) = if few {
-            (Some(host), None)
-        } else {
-            (None, Some(host))
-        };
-        event.set_finisher(Box::new(move |status, contents| {
-            land(inline.as_ref(), status, contents);
-            after(status, contents);
-        }));
-        if let Some(host) = bulk {
+        let operation = Encoded::read(buffer.id_on(site)?, &region, bulk);
+        if bulk {
             site.session().download(event.id(), host)?;
+        } else {
+            event.finish_first(Box::new(move |status, contents| {
+                land(Some(&host), status, contents);
+            }));
         }
-        self.enqueue(site, queue, event, wait, operation)
+        self.enqueue(site, queue, event, wait, &operation)
     }
 
     /// Sends a write to a site. Host memory is read when `gate`, if there is one, is open.
@@ -222,36 +220,29 @@ impl Sequence {
     pub(super) fn write_on(
         &mut self,
         (site, queue, event): (&Arc<Site>, QueueId, &Arc<Event>),
-        (buffer, region): (&Arc<Buffer>, Region),
-        host: HostRegion,
+        write: HostTransfer,
         gate: Option<Arc<Event>>,
         mut wait: Vec<u64>,
     ) -> ClResult {
+        let is_small = write.is_small();
+        let HostTransfer {
+            buffer,
+            region,
+            host,
+        } = write;
         let free = gate.is_none();
-        let few = region.packed_length() <= INLINE_PAYLOAD as u64 && free;
-        let grant = if free && !few {
-            site.session().eager_grant(region.packed_length())
-        } else {
-            None
-        };
         event.waits_at(gate, site, &mut wait)?;
-        let (contents, bulk) = if few {
-            (host.copy_out(), None)
-        } else {
-            (Vec::new(), Some(host))
-        };
-        let operation = Operation::WriteBuffer(WriteBuffer {
-            buffer: buffer.id_on(site)?.0,
-            region: Some(region.to_wire()),
-            contents: contents.into(),
-            bulk: !few,
-            eager: grant.is_some(),
-        });
-        if let Some(host) = bulk {
-            site.session()
-                .upload(event.id(), host, buffer.clone(), grant)?;
+        let id = buffer.id_on(site)?;
+        if free && is_small {
+            let operation = Encoded::write(id, &region, |out| host.append_to(out));
+            return self.enqueue(site, queue, event, wait, &operation);
         }
-        self.enqueue(site, queue, event, wait, operation)
+        let session = site.session();
+        let grant = free.then(|| session.eager_grant(region.packed_length()));
+        let grant = grant.flatten();
+        let operation = Encoded::bulk_write(id, &region, grant.is_some());
+        session.upload(event.id(), host, buffer, grant)?;
+        self.enqueue(site, queue, event, wait, &operation)
     }
 }
 

@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 
 use crate::error::{ClResult, Status};
 use crate::stub::queue::Place;
-use crate::stub::{Event, Queue, Work};
+use crate::stub::{Command, Event, Queue};
 
 /// A command with everything needed to send it.
 pub(super) struct Held {
@@ -28,8 +28,8 @@ pub(super) struct Held {
     pub(super) place: Place,
     /// The application's wait list.
     pub(super) wait: Vec<Arc<Event>>,
-    /// The work of the command.
-    pub(super) work: Work,
+    /// What the command does.
+    pub(super) command: Command,
 }
 
 /// The withheld commands of one context; see the module.
@@ -99,7 +99,7 @@ impl Withheld {
             if gate.is_some() {
                 self.keep(number, gate);
             } else if let Some(held) = self.commands.remove(&number) {
-                held.event.set_withheld(false);
+                held.event.go();
                 let event = held.event.id();
                 go(held);
                 // Commands behind this one may be free now. Their numbers are larger, so the order of the

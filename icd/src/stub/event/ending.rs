@@ -16,12 +16,11 @@
 //! a success only when everything before has ended there, and then all of those ends are already on their
 //! way.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
-use super::Event;
+use super::{Event, Phase};
 use crate::error::Status;
 
 /// How a command ended.
@@ -73,8 +72,7 @@ type Awaited = (Arc<Event>, fn(&Event) -> bool);
 impl Event {
     /// Takes the end that the node reports. The application sees it as soon as the order permits.
     pub(in crate::stub) fn ended(self: &Arc<Self>, end: End) {
-        self.arrive(end.status);
-        let precedents = std::mem::take(&mut self.state.lock().precedents);
+        let precedents = self.arrive(end.status).unwrap_or_default();
         let mut arrivals = Vec::new();
         let arrival = Arrival {
             event: self.clone(),
@@ -91,14 +89,14 @@ impl Event {
     }
 
     fn is_settled(&self) -> bool {
-        self.settled.load(Ordering::Acquire)
+        self.has_reached(Phase::Settled)
     }
 
     // Marks the event as settled, and returns the arrivals that were hidden behind it.
     fn settle(&self) -> Vec<Arrival> {
         let (order_mirrors, arrivals) = {
             let mut state = self.state.lock();
-            self.settled.store(true, Ordering::Release);
+            self.advance(Phase::Settled);
             (
                 state.order_mirrors.clone(),
                 std::mem::take(&mut state.arrivals),

@@ -3,20 +3,19 @@
 //!
 //! Invariant: the client sends a mirror its end in any case, even when the workers' direct message fails.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use causeway_proto::command::{CreateMirror, SetUserEventStatus, TellEvent, command::Kind};
 
-use super::{End, Event, Finisher};
+use super::{End, Event, Finisher, Phase, Precedents};
 use crate::error::{ClResult, Status};
 use crate::stub::host_ranges::Follower;
 use crate::stub::{Site, next_id, peer};
 
 impl Event {
-    /// Sets whether the command is withheld (not sent yet).
-    pub(in crate::stub) fn set_withheld(&self, withheld: bool) {
-        self.withheld.store(withheld, Ordering::Release);
+    /// Marks a withheld command as one that is about to be sent.
+    pub(in crate::stub) fn go(&self) {
+        self.advance(Phase::Sent);
     }
 
     /// Returns the site where the command runs; `None` if only the client ends the event.
@@ -25,9 +24,17 @@ impl Event {
         of_queue.or(self.home.as_ref())
     }
 
-    /// Sets the finisher of a command whose route is chosen only after its event was made.
-    pub(in crate::stub) fn set_finisher(&self, finisher: Finisher) {
-        self.state.lock().finisher = Some(finisher);
+    /// Runs `first` at the command's end, before the finisher that the event has already. For commands whose
+    /// route is chosen only after their event was made.
+    pub(in crate::stub) fn finish_first(&self, first: Finisher) {
+        let mut state = self.state.lock();
+        state.finisher = Some(match state.finisher.take() {
+            None => first,
+            Some(then) => Box::new(move |status, contents| {
+                first(status, contents);
+                then(status, contents);
+            }),
+        });
     }
 
     /// Adds parts: internal commands that end before this command, and whose failure fails it.
@@ -85,23 +92,26 @@ impl Event {
         }
     }
 
-    // Notes that the completion has arrived, and tells the mirrors at once: commands of other sites need
-    // not wait for the finisher.
-    pub(super) fn arrive(&self, status: Status) {
-        let Some(distributed) = self.context.distributed() else {
-            return;
-        };
-        let mirrors = {
+    // Notes that the completion has arrived, and returns the commands that its end must follow. Tells the
+    // mirrors at once: commands of other sites need not wait for the finisher. `None` if a completion had
+    // arrived before.
+    pub(super) fn arrive(&self, status: Status) -> Option<Precedents> {
+        let (precedents, mirrors) = {
             let mut state = self.state.lock();
-            if state.arrived.replace(status).is_some() {
-                return;
+            if self.has_reached(Phase::Arrived) {
+                return None;
             }
-            state.mirrors.clone()
+            state.arrived = Some(status);
+            self.advance(Phase::Arrived);
+            (std::mem::take(&mut state.precedents), state.mirrors.clone())
         };
-        distributed.note_end(self.id, status);
+        if let Some(distributed) = self.context.distributed() {
+            distributed.note_end(self.id, status);
+        }
         for (site, mirror) in mirrors {
             tell_mirror(&site, mirror, status);
         }
+        Some(precedents)
     }
 
     /// Returns the event's id for wait lists on `site`. Makes a mirror there when the event belongs to
@@ -151,7 +161,7 @@ impl Event {
     pub(in crate::stub) fn order_on(&self, site: &Arc<Site>) -> ClResult<Option<u64>> {
         {
             let state = self.state.lock();
-            if self.settled.load(Ordering::Acquire) {
+            if self.has_reached(Phase::Settled) {
                 return Ok(None);
             }
             let mut known = state.order_mirrors.iter();
@@ -163,7 +173,7 @@ impl Event {
         let settled = {
             let mut state = self.state.lock();
             state.order_mirrors.push((site.clone(), mirror));
-            self.settled.load(Ordering::Acquire)
+            self.has_reached(Phase::Settled)
         };
         if settled {
             tell_mirror(site, mirror, Status::SUCCESS);

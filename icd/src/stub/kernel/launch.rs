@@ -1,15 +1,14 @@
 //! Launches: the arguments of a kernel at the time of an enqueue, and what its site must be told of them.
 //!
 //! A launch is either sent at once ([`Launch::submit`]), or captured completely and sent later
-//! ([`Launch::capture`]). Invariant: the differences are computed, and the launch is appended to the
+//! ([`Launch::capture`], [`Snapshot`]). Invariant: the differences are computed, and the launch is appended to the
 //! session, under the lock of what the site knows. So the order of a kernel's launches on the wire is the
 //! order of their differences.
 
 use std::sync::Arc;
 
 use causeway_proto::command::{
-    KernelArg, NdRange, SuggestedLocalSize, SvmPointer, SvmPointers, enqueue::Operation,
-    query::Question,
+    KernelArg, NdRange, SuggestedLocalSize, SvmPointer, SvmPointers, query::Question,
 };
 use causeway_proto::id::KernelId;
 use cl_headers::types::{
@@ -26,8 +25,9 @@ use crate::coherence::{Access, ArgumentKind};
 use crate::config::Settings;
 use crate::error::{ClResult, Status, require};
 use crate::stub::encoded::{Argument, Encoded};
+use crate::stub::event::EventSpec;
 use crate::stub::pipe::has_pipes;
-use crate::stub::{Buffer, Device, Event, Hold, Queue, Site, Submission, Work};
+use crate::stub::{Buffer, Command, Device, Enqueue, Event, Hold, Queue, Site};
 
 /// A launch about to be enqueued. The kernel's arguments are locked meanwhile.
 pub struct Launch<'a> {
@@ -127,7 +127,7 @@ impl Launch<'_> {
     /// Sends the launch.
     ///
     /// # Errors
-    /// Those of [`Queue::submit`].
+    /// Those of [`Queue::enqueue`].
     pub fn submit(
         self,
         queue: &Arc<Queue>,
@@ -136,18 +136,19 @@ impl Launch<'_> {
         wait: Vec<Arc<Event>>,
         visible: bool,
     ) -> ClResult<Arc<Event>> {
+        let mut event = EventSpec {
+            event_type: command,
+            wait,
+            hold: Hold::new(),
+            finisher: None,
+            visible,
+        };
         if queue.context().is_distributed() {
-            let hold = self.buffers.clone();
-            let submission = Submission {
-                work: Work::Launch(self.capture(range)?),
-                command,
-                wait,
-                hold,
-                finisher: None,
-                visible,
-            };
-            return queue.submit(submission, |_| Ok(()));
+            event.hold.clone_from(&self.buffers);
+            let command = Command::Launch(self.capture(range)?);
+            return Ok(queue.enqueue(Enqueue { command, event })?.event);
         }
+        // The fast path: the message is encoded from the kernel's own arguments, without a snapshot.
         let site = queue.site();
         let id = self.kernel.on(site)?;
         // Locked until the launch is appended, so that no other launch of the kernel comes between.
@@ -163,15 +164,8 @@ impl Launch<'_> {
             let ids = memory.iter().map(|memory| Ok(memory.id_on(site)?.0));
             launch.reaches(&ids.collect::<ClResult<Vec<_>>>()?);
         }
-        let submission = Submission {
-            work: Work::Encoded(launch),
-            command,
-            wait,
-            hold: self.buffers,
-            finisher: None,
-            visible,
-        };
-        let event = queue.submit(submission, |_| Ok(()))?;
+        event.hold = self.buffers;
+        let event = queue.send_launch(&launch, event)?;
         // Recorded only after a successful send: after a failure, the next launch repeats these changes.
         known.note(args.changes());
         known.note_reaches(args);
@@ -226,30 +220,34 @@ impl Snapshot {
         })
     }
 
-    /// Returns the launch as a command for a site. It names the arguments that differ from the previous
-    /// launch sent there. Creates the kernel and its buffers on the site if necessary. Append the command
-    /// to the site's session while holding the [`Commit`], and then call [`Commit::sent`].
+    /// Returns the launch's message for a site. It names the arguments that differ from the previous launch
+    /// sent there. Creates the kernel and its buffers on the site if necessary. Append the message to the
+    /// site's session while holding the [`Commit`], and then call [`Commit::sent`].
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost, and the errors of creating a buffer.
-    pub fn operation(&self, site: &Site) -> ClResult<(Operation, Commit<'_>)> {
+    pub fn encode(&self, site: &Site) -> ClResult<(Encoded, Commit<'_>)> {
         let id = self.kernel.on(site)?;
         let known = self.kernel.known(site);
+        let mut launch = Encoded::launch(id);
         let args = self.args.iter().map(Captured::argument);
-        let news = known.news(args, |value| argument(value, site))?;
+        for (index, value) in known.changed(args) {
+            launch.argument(index as u32, argument(value, site)?);
+        }
+        let [global, offset, local] = sizes(&self.range);
+        launch.sizes(global, offset, local);
         let commit = Commit {
             known,
             args: &self.args,
         };
-        let launch = nd_range(id, news, &self.range);
-        Ok((Operation::NdRange(launch), commit))
+        Ok((launch, commit))
     }
 
     /// Returns the launch with all of its arguments, for a command buffer on the site. This does not affect
     /// what the site knows from the kernel's own launches.
     ///
     /// # Errors
-    /// Those of [`Snapshot::operation`].
+    /// Those of [`Snapshot::encode`].
     pub fn recorded(&self, site: &Site) -> ClResult<NdRange> {
         let id = self.kernel.on(site)?;
         let args = self.args.iter().map(Captured::argument);
@@ -267,7 +265,7 @@ impl Snapshot {
     /// dimension. Costs one round trip.
     ///
     /// # Errors
-    /// Those of [`Snapshot::operation`], and the node's code.
+    /// Those of [`Snapshot::encode`], and the node's code.
     pub fn suggested_local_size(&self, queue: &Queue) -> ClResult<Vec<u64>> {
         let ask = Question::SuggestedLocalSize(SuggestedLocalSize {
             queue: queue.id().0,

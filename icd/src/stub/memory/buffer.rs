@@ -24,7 +24,11 @@ use parking_lot::Mutex;
 use super::mapped::Mapped;
 use super::range_table::overlap;
 use super::remote::Remotes;
-use super::{Binding, Context, Image, Pipe, Queue, Site, Transfer, callbacks, next_id};
+use smallvec::smallvec;
+
+use super::command::{Command, Enqueue, HostTransfer};
+use super::event::EventSpec;
+use super::{Binding, Context, Image, Pipe, Queue, Site, callbacks, next_id};
 use crate::coherence::Contents;
 use crate::error::{ClResult, Status, fail, require};
 use crate::shadow::Shadow;
@@ -329,16 +333,20 @@ impl Buffer {
     fn fill_from(self: &Arc<Self>, contents: HostRegion) -> ClResult {
         let queue = Queue::of_context(self.context())?;
         let region = self.range(0, self.size())?;
-        let transfer = Transfer {
+        let command = Command::Write(HostTransfer {
             buffer: self.clone(),
             region,
             host: contents,
-            command: CL_COMMAND_WRITE_BUFFER,
+        });
+        let event = EventSpec {
+            event_type: CL_COMMAND_WRITE_BUFFER,
             wait: Vec::new(),
-            wants_event: false,
-            keep: None,
+            hold: smallvec![self.clone()],
+            finisher: None,
+            visible: false,
         };
-        transfer.write(&queue)?.event.outcome()
+        let written = queue.enqueue(Enqueue { command, event })?;
+        written.event.outcome()
     }
 
     /// Returns the object's id in the client's own tables.

@@ -27,7 +27,7 @@ pub use self::migrate::migrate;
 
 use super::buffer::KERNEL_ACCESS;
 use super::event::Finisher;
-use super::transfer::nothing_but;
+use super::transfer::nothing;
 use super::{Buffer, BufferSpec, Context, Device, Event, Hold, Queue, Site, callbacks, next_id};
 use crate::error::{ClResult, Status, require};
 use crate::shadow::{Shadow, page_size};
@@ -185,7 +185,7 @@ pub fn free(context: &Arc<Context>, address: usize) {
 /// the allocations alive.
 ///
 /// # Errors
-/// Those of [`Queue::submit`].
+/// Those of [`Queue::enqueue`].
 pub fn free_in_order(
     queue: &Arc<Queue>,
     addresses: Vec<usize>,
@@ -193,7 +193,7 @@ pub fn free_in_order(
     wait: Vec<Arc<Event>>,
     hold: Hold,
 ) -> ClResult<Arc<Event>> {
-    let what = (queue, CL_COMMAND_SVM_FREE);
+    let event_type = CL_COMMAND_SVM_FREE;
     let Some(callback) = callback else {
         let context = queue.context().clone();
         let finisher: Finisher = Box::new(move |status, _| {
@@ -201,7 +201,7 @@ pub fn free_in_order(
                 addresses.into_iter().for_each(|of| free(&context, of));
             }
         });
-        return nothing_but(what, wait, hold, Some(finisher), true, |_| {});
+        return nothing(queue, event_type, wait, hold, Some(finisher), true);
     };
     // The first command waits for its turn; the second, whose event the application gets, ends after the
     // callback.
@@ -216,8 +216,15 @@ pub fn free_in_order(
             opening.open();
         });
     });
-    let turn = nothing_but(what, wait, hold, Some(finisher), true, |_| {})?;
-    nothing_but(what, vec![turn, called], Hold::new(), None, true, |_| {})
+    let turn = nothing(queue, event_type, wait, hold, Some(finisher), true)?;
+    nothing(
+        queue,
+        event_type,
+        vec![turn, called],
+        Hold::new(),
+        None,
+        true,
+    )
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
-//! Direct encoding of launches and small writes.
+//! The encoded operation of a command, in a buffer that the thread reuses.
 //!
-//! These are most of what a program enqueues, so their messages are never built. Sizes, changed arguments
-//! and bytes are written straight to the wire format, in a buffer that the thread reuses. All other
-//! commands use the generated types. Invariant: the bytes are those that the generated types would produce
-//! (a test compares them).
+//! Launches and small writes are most of what a program enqueues, so their messages are never built: sizes,
+//! changed arguments and bytes are written straight to the wire format. All other commands are encoded by
+//! the generated types. Invariant: the bytes are those that the generated types would produce (a test
+//! compares them).
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
 
 use bytes::Bytes;
-use causeway_proto::command::{SvmPointer, SvmPointers, kernel_arg};
+use causeway_proto::command::{
+    ReadBuffer, SvmPointer, SvmPointers, WriteBuffer, enqueue::Operation, kernel_arg,
+};
 use causeway_proto::id::{EventId, KernelId, MemoryId, QueueId};
 use causeway_proto::region::Region;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, message, uint64};
@@ -58,13 +60,13 @@ impl Argument<'_> {
 /// The encoded operation of an `Enqueue`.
 #[derive(Debug)]
 pub struct Encoded {
-    // Number of the operation's field.
-    tag: u32,
+    // Number of the operation's field; `None` if `body` is the whole field, with its key and length.
+    tag: Option<u32>,
     body: Vec<u8>,
 }
 
 impl Encoded {
-    fn new(tag: u32) -> Encoded {
+    fn new(tag: Option<u32>) -> Encoded {
         // The program's last destructors may enqueue after the thread-local buffer is gone.
         let mut body = SPARE.try_with(Cell::take).unwrap_or_default();
         body.clear();
@@ -73,7 +75,7 @@ impl Encoded {
 
     /// Begins a launch. Arguments and then sizes must follow.
     pub(super) fn launch(kernel: KernelId) -> Encoded {
-        let mut launch = Encoded::new(field::ND_RANGE);
+        let mut launch = Encoded::new(Some(field::ND_RANGE));
         launch.number(field::KERNEL, kernel.0);
         launch
     }
@@ -133,7 +135,7 @@ impl Encoded {
         region: &Region,
         append: impl FnOnce(&mut Vec<u8>),
     ) -> Encoded {
-        let mut write = Encoded::new(field::WRITE_BUFFER);
+        let mut write = Encoded::new(Some(field::WRITE_BUFFER));
         write.number(field::BUFFER, buffer.0);
         message::encode(field::REGION, &region.to_wire(), &mut write.body);
         let length = region.packed_length() as usize;
@@ -141,6 +143,49 @@ impl Encoded {
             write.bytes(field::CONTENTS, length, append);
         }
         write
+    }
+
+    /// Encodes a write whose bytes follow on bulk connections: `eager` ones at once, others on credit.
+    pub(super) fn bulk_write(buffer: MemoryId, region: &Region, eager: bool) -> Encoded {
+        Encoded::of(&Operation::WriteBuffer(WriteBuffer {
+            buffer: buffer.0,
+            region: Some(region.to_wire()),
+            contents: Bytes::new(),
+            bulk: true,
+            eager,
+        }))
+    }
+
+    /// Encodes a read; its bytes come inside of the completion, or on bulk connections.
+    pub(super) fn read(buffer: MemoryId, region: &Region, bulk: bool) -> Encoded {
+        Encoded::of(&Operation::ReadBuffer(ReadBuffer {
+            buffer: buffer.0,
+            region: Some(region.to_wire()),
+            bulk,
+        }))
+    }
+
+    /// Encodes any operation by its generated type.
+    pub(super) fn of(operation: &Operation) -> Encoded {
+        let mut encoded = Encoded::new(None);
+        operation.encode(&mut encoded.body);
+        encoded
+    }
+
+    /// Returns the encoded message of a launch or of a write with its bytes; for other operations, the field
+    /// that contains the message.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    // Length of the operation's field, with its key and length.
+    fn field_len(&self) -> usize {
+        let body = self.body.len();
+        match self.tag {
+            Some(_) => 1 + encoded_len_varint(body as u64) + body,
+            None => body,
+        }
     }
 
     fn number(&mut self, tag: u32, number: u64) {
@@ -186,14 +231,11 @@ pub(super) struct EncodedEnqueue<'a> {
 impl EncodedEnqueue<'_> {
     // Length of the `Enqueue` without its own key and length.
     fn body_len(&self) -> usize {
-        let operation = self.operation.body.len();
         uint64::encoded_len(field::EVENT, &self.event.0)
             + uint64::encoded_len(field::QUEUE, &self.queue.0)
             + uint64::encoded_len_packed(field::WAIT, self.wait)
             + if self.unobserved { 2 } else { 0 }
-            + 1
-            + encoded_len_varint(operation as u64)
-            + operation
+            + self.operation.field_len()
     }
 }
 
@@ -214,8 +256,10 @@ impl EncodeCommand for EncodedEnqueue<'_> {
             encode_key(field::UNOBSERVED, WireType::Varint, out);
             encode_varint(1, out);
         }
-        encode_key(self.operation.tag, WireType::LengthDelimited, out);
-        encode_varint(self.operation.body.len() as u64, out);
+        if let Some(tag) = self.operation.tag {
+            encode_key(tag, WireType::LengthDelimited, out);
+            encode_varint(self.operation.body.len() as u64, out);
+        }
         out.extend_from_slice(&self.operation.body);
     }
 }
@@ -255,9 +299,7 @@ mod field {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_proto::command::{
-        Enqueue, KernelArg, NdRange, WriteBuffer, command::Kind, enqueue::Operation,
-    };
+    use causeway_proto::command::{Enqueue, KernelArg, Marker, NdRange, command::Kind};
     use proptest::prelude::*;
 
     #[test]
@@ -387,6 +429,23 @@ mod tests {
                 eager: false,
             };
             let (ours, theirs) = both(head, &write, Operation::WriteBuffer(message));
+            prop_assert_eq!(ours, theirs);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_other_operation_is_what_its_message_would_be(
+            head in head(), buffer in any::<u64>(), length in 0u64..1 << 40, flag in any::<bool>(),
+        ) {
+            let region = Region::linear(3, length).unwrap();
+            let read = Encoded::read(MemoryId(buffer), &region, flag);
+            let message = ReadBuffer { buffer, region: Some(region.to_wire()), bulk: flag };
+            let (ours, theirs) = both(head.clone(), &read, Operation::ReadBuffer(message));
+            prop_assert_eq!(ours, theirs);
+            // An empty message is a key and a length of 0.
+            let marker = Operation::Marker(Marker {});
+            let (ours, theirs) = both(head, &Encoded::of(&marker), marker);
             prop_assert_eq!(ours, theirs);
         }
     }

@@ -10,62 +10,72 @@ use std::sync::Arc;
 use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::CL_COMMAND_MARKER;
 
-use super::{Queue, Submission};
+use super::Queue;
 use crate::error::ClResult;
-use crate::stub::{Buffer, Event, Hold, Work};
+use crate::stub::command::Enqueue;
+use crate::stub::event::EventSpec;
+use crate::stub::{Buffer, Command, Event, Hold};
 
 impl Queue {
-    /// Returns the submission with lists that fit into one command. The rest has been enqueued as
-    /// additional commands.
+    /// Returns the command with a list of objects that fits into one. The rest of a long migration has been
+    /// enqueued as additional commands.
     ///
     /// # Errors
-    /// Those of [`Queue::submit`].
-    pub(super) fn shortened(self: &Arc<Self>, mut submission: Submission) -> ClResult<Submission> {
-        if let Work::Migrate { buffers, flags } = &mut submission.work
-            && buffers.len() > MAX_LIST
-        {
-            submission.wait = self.fold(submission.wait)?;
-            let rest = buffers.split_off(MAX_LIST);
-            let command = submission.command;
-            let part = |buffers: &[Arc<Buffer>]| {
-                let part = Submission {
-                    work: Work::Migrate {
-                        buffers: buffers.to_vec(),
-                        flags: *flags,
-                    },
-                    command,
-                    wait: submission.wait.clone(),
+    /// Those of [`Queue::enqueue`].
+    pub(super) fn split_migration(self: &Arc<Self>, mut enqueue: Enqueue) -> ClResult<Enqueue> {
+        let Command::Migrate { buffers, flags } = &mut enqueue.command else {
+            return Ok(enqueue);
+        };
+        if buffers.len() <= MAX_LIST {
+            return Ok(enqueue);
+        }
+        enqueue.event.wait = self.fold(enqueue.event.wait)?;
+        let rest = buffers.split_off(MAX_LIST);
+        let part = |buffers: &[Arc<Buffer>]| {
+            let part = Enqueue {
+                command: Command::Migrate {
+                    buffers: buffers.to_vec(),
+                    flags: *flags,
+                },
+                event: EventSpec {
+                    event_type: enqueue.event.event_type,
+                    wait: enqueue.event.wait.clone(),
                     hold: Hold::from(buffers),
                     finisher: None,
                     // The last command waits for these parts, and nothing can wait for an unobserved
                     // command.
                     visible: true,
-                };
-                self.submit(part, |_| Ok(()))
+                },
             };
-            let parts = rest.chunks(MAX_LIST).map(part);
-            let parts = parts.collect::<ClResult<Vec<_>>>()?;
-            submission.wait.extend(parts);
-        }
-        submission.wait = self.fold(submission.wait)?;
-        Ok(submission)
+            Ok(self.enqueue(part)?.event)
+        };
+        let parts = rest.chunks(MAX_LIST).map(part);
+        let parts = parts.collect::<ClResult<Vec<_>>>()?;
+        enqueue.event.wait.extend(parts);
+        Ok(enqueue)
     }
 
-    // Replaces a long wait list by markers, each of which waits for a part of it.
-    fn fold(self: &Arc<Self>, wait: Vec<Arc<Event>>) -> ClResult<Vec<Arc<Event>>> {
+    /// Replaces a wait list that is too long for one command by markers, each of which waits for a part of
+    /// it.
+    ///
+    /// # Errors
+    /// Those of [`Queue::enqueue`].
+    pub(super) fn fold(self: &Arc<Self>, wait: Vec<Arc<Event>>) -> ClResult<Vec<Arc<Event>>> {
         if wait.len() <= MAX_LIST {
             return Ok(wait);
         }
         let marker = |part: &[Arc<Event>]| {
-            let submission = Submission {
-                work: Work::Marker,
-                command: CL_COMMAND_MARKER,
-                wait: part.to_vec(),
-                hold: Hold::new(),
-                finisher: None,
-                visible: false,
+            let marker = Enqueue {
+                command: Command::Marker,
+                event: EventSpec {
+                    event_type: CL_COMMAND_MARKER,
+                    wait: part.to_vec(),
+                    hold: Hold::new(),
+                    finisher: None,
+                    visible: false,
+                },
             };
-            self.submit(submission, |_| Ok(()))
+            Ok(self.enqueue(marker)?.event)
         };
         wait.chunks(MAX_LIST).map(marker).collect()
     }

@@ -8,9 +8,9 @@ use std::sync::{Arc, Weak};
 use causeway_proto::id::EventId;
 
 use super::unobserved::UnobservedEvents;
-use crate::stub::event::{GatedBy, Life, Precedents};
+use crate::stub::event::{EventSpec, GatedBy, Position, Precedents};
 use crate::stub::recent::Recent;
-use crate::stub::{Event, Queue, Work};
+use crate::stub::{Command, Event, Queue};
 
 /// Where a command stands relative to the others of an out-of-order queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +24,12 @@ pub(in crate::stub) enum Place {
 }
 
 impl Place {
-    pub(in crate::stub) fn of(work: &Work, waits_for_none: bool) -> Place {
-        match work.synchronises() {
-            (_, true) => Place::Barrier {
+    pub(in crate::stub) fn of(command: &Command, waits_for_none: bool) -> Place {
+        match command {
+            Command::Barrier => Place::Barrier {
                 after_all: waits_for_none,
             },
-            (true, false) if waits_for_none => Place::AfterAll,
+            Command::Marker if waits_for_none => Place::AfterAll,
             _ => Place::Ordinary,
         }
     }
@@ -82,6 +82,7 @@ impl Default for Order {
 }
 
 impl Order {
+    /// Whether an unset user event of the application may hold back a command at `place`.
     pub(super) fn would_gate(&mut self, in_order: bool, place: Place, wait: &[Arc<Event>]) -> bool {
         wait.iter().any(|event| event.is_gated()) || self.earlier_gated(in_order, place).any()
     }
@@ -95,14 +96,17 @@ impl Order {
         }
     }
 
-    // The gated commands that a gated command must follow. In an in-order queue, the order itself covers
-    // the queue's own.
+    /// Returns the gated commands that a command at `place` must follow; `None` if the command is not gated
+    /// itself. In an in-order queue, the order covers the queue's own commands.
     pub(super) fn gated_by(
         &mut self,
         in_order: bool,
         place: Place,
         wait: &[Arc<Event>],
-    ) -> GatedBy {
+    ) -> Option<GatedBy> {
+        if !self.would_gate(in_order, place, wait) {
+            return None;
+        }
         let mut gated_by: Vec<Weak<Event>> = wait
             .iter()
             .filter(|event| event.is_gated())
@@ -111,7 +115,7 @@ impl Order {
         if !in_order {
             gated_by.extend(self.earlier_gated(in_order, place).all_weak());
         }
-        gated_by.into()
+        Some(gated_by.into())
     }
 
     // Whether the queue's order puts no incomplete command before a command enqueued now.
@@ -140,10 +144,15 @@ impl Order {
     }
 
     /// Returns an event for an unobserved command that is about to be sent.
-    pub(super) fn unseen_event(&mut self, queue: &Arc<Queue>, life: Life) -> Arc<Event> {
+    pub(super) fn unobserved_event(
+        &mut self,
+        queue: &Arc<Queue>,
+        spec: EventSpec,
+        position: Position,
+    ) -> Arc<Event> {
         // Drops references to events that have ended, so that the events can be reused.
         self.pending.any();
-        self.unobserved.make(queue, life)
+        self.unobserved.make(queue, spec, position)
     }
 
     pub(super) fn push(&mut self, event: &Arc<Event>, in_order: bool, gated: bool, place: Place) {

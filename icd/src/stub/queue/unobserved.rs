@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::stub::event::Life;
+use crate::stub::event::{EventSpec, Position};
 use crate::stub::{Event, Queue};
 
 /// Above this number, each further command drops one event that has ended.
@@ -24,10 +24,15 @@ pub(super) struct UnobservedEvents(VecDeque<Arc<Event>>);
 
 impl UnobservedEvents {
     /// Returns an event for an unobserved command that is about to be sent.
-    pub(super) fn make(&mut self, queue: &Arc<Queue>, life: Life) -> Arc<Event> {
+    pub(super) fn make(
+        &mut self,
+        queue: &Arc<Queue>,
+        spec: EventSpec,
+        position: Position,
+    ) -> Arc<Event> {
         match self.take() {
-            Some(spent) => Event::again(spent, queue, life),
-            None => Event::of_command(queue, life),
+            Some(spent) => Event::again(spent, queue, spec, position),
+            None => Event::of_command(queue, spec, position),
         }
     }
 

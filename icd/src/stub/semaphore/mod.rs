@@ -117,7 +117,7 @@ impl Semaphore {
 /// and device.
 ///
 /// # Errors
-/// Those of [`Queue::submit`].
+/// Those of [`Queue::enqueue`].
 pub fn signal(
     queue: &Arc<Queue>,
     semaphores: &[Arc<Semaphore>],
@@ -147,7 +147,7 @@ pub fn signal(
 /// and device.
 ///
 /// # Errors
-/// Those of [`Queue::submit`].
+/// Those of [`Queue::enqueue`].
 pub fn wait_for(
     queue: &Arc<Queue>,
     semaphores: &[Arc<Semaphore>],

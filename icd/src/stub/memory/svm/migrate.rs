@@ -3,12 +3,10 @@
 //! The specification requires this for maps only. But some drivers keep allocations in host memory anyway,
 //! so programs read after a migration alone. So a migration to the host also reads the bytes into a
 //! separate buffer. Then the bytes are copied into place, except where the program may be writing
-//! ([`Fill`]). Invariant: the migration's event ends after that.
+//! ([`Fill`](crate::stub::mapped::Fill)). Invariant: the migration's event ends after that.
 
 use std::sync::Arc;
 
-use causeway_proto::command::{ReadBuffer, enqueue::Operation};
-use causeway_proto::limits::INLINE_PAYLOAD;
 use causeway_proto::region::Region;
 use cl_headers::types::{
     CL_COMMAND_SVM_MIGRATE_MEM, CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED, CL_MIGRATE_MEM_OBJECT_HOST,
@@ -17,14 +15,14 @@ use smallvec::smallvec;
 
 use crate::error::{ClResult, Status};
 use crate::shadow::{self, Shadow};
-use crate::stub::event::Finisher;
-use crate::stub::mapped::Fill;
-use crate::stub::{Buffer, Event, Hold, Queue, Submission, Work};
+use crate::stub::command::{Enqueue, HostTransfer};
+use crate::stub::event::EventSpec;
+use crate::stub::{Buffer, Command, Event, Hold, Queue};
 
 /// Enqueues the migration of these ranges of allocations.
 ///
 /// # Errors
-/// Those of [`Queue::submit`].
+/// Those of [`Queue::enqueue`].
 pub fn migrate(
     queue: &Arc<Queue>,
     ranges: &[(Arc<Buffer>, Region)],
@@ -53,18 +51,18 @@ pub fn migrate(
         flags & !CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED
     };
     let buffers: Vec<_> = ranges.iter().map(|(buffer, _)| buffer.clone()).collect();
-    let submission = Submission {
-        hold: Hold::from(&*buffers),
-        work: Work::Migrate { buffers, flags },
-        command: CL_COMMAND_SVM_MIGRATE_MEM,
+    let event = EventSpec {
+        event_type: CL_COMMAND_SVM_MIGRATE_MEM,
         wait,
+        hold: Hold::from(&*buffers),
         finisher: None,
         visible: wants_event,
     };
-    queue.submit(submission, |_| Ok(()))
+    let command = Command::Migrate { buffers, flags };
+    Ok(queue.enqueue(Enqueue { command, event })?.event)
 }
 
-/// Enqueues a read of a range that ends with copying the bytes into place.
+/// Enqueues a read of a range into separate memory. The read ends with copying the bytes into place.
 fn fill(
     queue: &Arc<Queue>,
     buffer: &Arc<Buffer>,
@@ -73,48 +71,28 @@ fn fill(
 ) -> ClResult<Arc<Event>> {
     let length = region.packed_length();
     let fill = buffer.fill(region);
-    let bulk = length > INLINE_PAYLOAD as u64;
-    let staged = if bulk {
-        let staged = Shadow::new(length).ok_or(Status::OUT_OF_HOST_MEMORY)?;
-        let all = Region::linear(0, length).map_err(|_| Status::OUT_OF_RESOURCES)?;
-        Some((shadow::view(staged.address(), all, None), staged))
-    } else {
-        None
+    let staged = Shadow::new(length).ok_or(Status::OUT_OF_HOST_MEMORY)?;
+    let all = Region::linear(0, length).map_err(|_| Status::OUT_OF_RESOURCES)?;
+    let read = HostTransfer {
+        buffer: buffer.clone(),
+        region,
+        host: shadow::view(staged.address(), all, None),
     };
-    let (download, staged) = staged.unzip();
-    let submission = Submission {
-        work: Work::Ready(Operation::ReadBuffer(ReadBuffer {
-            buffer: buffer.id_on(queue.site())?.0,
-            region: Some(region.to_wire()),
-            bulk,
-        })),
-        command: CL_COMMAND_SVM_MIGRATE_MEM,
+    let event = EventSpec {
+        event_type: CL_COMMAND_SVM_MIGRATE_MEM,
         wait,
         hold: smallvec![buffer.clone()],
-        finisher: Some(landing(fill, staged)),
-        visible: true,
-    };
-    queue.submit(submission, |event| match download {
-        Some(host) => Ok(queue.site().session().download(event.id(), host)?),
-        None => Ok(()),
-    })
-}
-
-/// Returns the finisher that copies the bytes into place, from `staged` or else from the completion.
-fn landing(fill: Fill, staged: Option<Shadow>) -> Finisher {
-    Box::new(move |status, contents| {
-        if status.is_error() {
-            return;
-        }
-        fill.land(|at, length| match &staged {
-            Some(staged) => {
+        finisher: Some(Box::new(move |status, _| {
+            if status.is_error() {
+                return;
+            }
+            fill.land(|at, length| {
                 let part = Region::linear(at, length).ok()?;
                 Some(shadow::view(staged.address(), part, None).copy_out())
-            }
-            None => {
-                let (from, to) = (at as usize, (at + length) as usize);
-                contents.get(from..to).map(<[u8]>::to_vec)
-            }
-        });
-    })
+            });
+        })),
+        visible: true,
+    };
+    let command = Command::Read(read);
+    Ok(queue.enqueue(Enqueue { command, event })?.event)
 }

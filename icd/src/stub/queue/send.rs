@@ -1,0 +1,309 @@
+//! Sends commands of contexts of one site at once: the fast path of [`Queue::enqueue`].
+//!
+//! Contexts of several sites plan each command first ([`distributed`](crate::stub::distributed)). How the
+//! bytes of a transfer travel is decided here. Small ones travel inside of the command or of its
+//! completion. Larger ones, and those that are not available yet, use the bulk connections.
+//!
+//! Invariants: everything from the event's making to its entry in the outbox happens under the queue's
+//! lock, so the order of calls is the order on the wire. Host memory is read or written only between the
+//! enqueue and the end of the command.
+
+use std::sync::Arc;
+
+use causeway_proto::id::EventId;
+use causeway_proto::status::WireError;
+use parking_lot::MutexGuard;
+
+use super::order::{Order, Place};
+use super::{Queue, wait_ids};
+use crate::error::ClResult;
+use crate::stub::command::{Enqueue, Enqueued, HostTransfer};
+use crate::stub::encoded::{Encoded, EncodedEnqueue};
+use crate::stub::event::{EventSpec, Finisher, GatedBy, Position};
+use crate::stub::host_ranges::{HostRanges, HostWrite};
+use crate::stub::transfer::{copy_at_end, land};
+use crate::stub::{Command, Event};
+use crate::transport::HostRegion;
+
+/// A command whose message is complete.
+struct Outgoing<'a> {
+    operation: &'a Encoded,
+    spec: EventSpec,
+    place: Place,
+    gated: Option<GatedBy>,
+    // Whether the completion alone reports the end, and the client does nothing else then.
+    is_plain: bool,
+}
+
+impl Queue {
+    /// Sends a command; see [`Queue::enqueue`].
+    pub(super) fn send(self: &Arc<Self>, enqueue: Enqueue) -> ClResult<Enqueued> {
+        let Enqueue { command, event } = enqueue;
+        let event = match command {
+            Command::Read(read) => self.send_read(read, event)?,
+            Command::Map(map) if map.fetches => self.send_read(map.transfer, event)?,
+            Command::Write(write) | Command::Unmap(write) => return self.send_write(write, event),
+            Command::HostCopy { from, to } => self.send_host_copy(from, to, event)?,
+            Command::Nothing | Command::Map(_) => self.send_nothing(event, |_| ())?,
+            command => self.send_plain(&command, event, |_| ())?,
+        };
+        Ok(Enqueued {
+            event,
+            taken: false,
+        })
+    }
+
+    /// Sends a launch that is encoded already.
+    ///
+    /// # Errors
+    /// Those of [`Queue::enqueue`].
+    pub(in crate::stub) fn send_launch(
+        self: &Arc<Self>,
+        launch: &Encoded,
+        mut spec: EventSpec,
+    ) -> ClResult<Arc<Event>> {
+        spec.wait = self.fold(spec.wait)?;
+        let mut order = self.order.lock();
+        let outgoing = Outgoing {
+            operation: launch,
+            place: Place::Ordinary,
+            gated: order.gated_by(self.is_in_order(), Place::Ordinary, &spec.wait),
+            is_plain: spec.finisher.is_none(),
+            spec,
+        };
+        self.put(order, outgoing, |_| Ok(()))
+    }
+
+    // Sends a command that moves no bytes between host memory and the node. `prepare` gets the event before
+    // anything is sent.
+    fn send_plain(
+        self: &Arc<Self>,
+        command: &Command,
+        mut spec: EventSpec,
+        prepare: impl FnOnce(&Arc<Event>),
+    ) -> ClResult<Arc<Event>> {
+        spec.wait = self.fold(spec.wait)?;
+        let place = Place::of(command, spec.wait.is_empty());
+        let (operation, commit) = command.encode(&self.site)?;
+        let mut order = self.order.lock();
+        let outgoing = Outgoing {
+            operation: &operation,
+            place,
+            gated: order.gated_by(self.is_in_order(), place, &spec.wait),
+            is_plain: spec.finisher.is_none(),
+            spec,
+        };
+        let event = self.put(order, outgoing, |event| {
+            prepare(event);
+            Ok(())
+        })?;
+        commit.sent();
+        Ok(event)
+    }
+
+    fn send_nothing(
+        self: &Arc<Self>,
+        mut spec: EventSpec,
+        prepare: impl FnOnce(&Arc<Event>),
+    ) -> ClResult<Arc<Event>> {
+        if !self.is_in_order() && spec.wait.is_empty() {
+            // A marker without a wait list would wait for everything before it. An event that has already
+            // ended avoids that.
+            let done = Event::gate(&self.context, false)?;
+            done.open();
+            spec.wait.push(done);
+        }
+        self.send_plain(&Command::Nothing, spec, prepare)
+    }
+
+    fn send_read(
+        self: &Arc<Self>,
+        read: HostTransfer,
+        mut spec: EventSpec,
+    ) -> ClResult<Arc<Event>> {
+        let bulk = !read.is_small();
+        let HostTransfer {
+            buffer,
+            region,
+            host,
+        } = read;
+        let addresses = host.addresses();
+        if bulk {
+            // The gate delays a bulk read until other commands have finished writing the same memory, so
+            // that its bytes arrive last.
+            let gate = HostRanges::of_process().gate(&addresses, self, &spec.wait)?;
+            spec.wait.extend(gate);
+        }
+        let writing = HostWrite::new(addresses);
+        let begin = writing.beginning();
+        let (inline, download) = if bulk {
+            (None, Some(host))
+        } else {
+            (Some(host), None)
+        };
+        let after = spec.finisher.take();
+        let finisher: Finisher = Box::new(move |status, contents| {
+            land(inline.as_ref(), status, contents);
+            // The bytes must be in place before other commands may read or overwrite them.
+            drop(writing);
+            if let Some(after) = after {
+                after(status, contents);
+            }
+        });
+        spec.finisher = Some(finisher);
+        spec.wait = self.fold(spec.wait)?;
+        let operation = Encoded::read(buffer.id_on(&self.site)?, &region, bulk);
+        let mut order = self.order.lock();
+        let outgoing = Outgoing {
+            operation: &operation,
+            place: Place::Ordinary,
+            gated: order.gated_by(self.is_in_order(), Place::Ordinary, &spec.wait),
+            is_plain: false,
+            spec,
+        };
+        self.put(order, outgoing, |event| {
+            begin(event);
+            if let Some(host) = download {
+                self.site.session().download(event.id(), host)?;
+            }
+            Ok(())
+        })
+    }
+
+    // The bytes are copied at once if they are few, no user event of the application can hold the command
+    // back, and no incomplete command writes that memory.
+    fn send_write(
+        self: &Arc<Self>,
+        write: HostTransfer,
+        mut spec: EventSpec,
+    ) -> ClResult<Enqueued> {
+        let is_small = write.is_small();
+        let HostTransfer {
+            buffer,
+            region,
+            host,
+        } = write;
+        let id = buffer.id_on(&self.site)?;
+        let gate = HostRanges::of_process().gate(&host.addresses(), self, &spec.wait)?;
+        let is_available = gate.is_none();
+        spec.wait.extend(gate);
+        spec.wait = self.fold(spec.wait)?;
+        let session = self.site.session();
+        let mut order = self.order.lock();
+        let gated = order.gated_by(self.is_in_order(), Place::Ordinary, &spec.wait);
+        let free = is_available && gated.is_none();
+        let taken = free && is_small;
+        let (operation, upload) = if taken {
+            let write = Encoded::write(id, &region, |out| host.append_to(out));
+            (write, None)
+        } else {
+            // With a grant, the bytes may be sent right behind the command, without waiting for credit.
+            let grant = free.then(|| session.eager_grant(region.packed_length()));
+            let grant = grant.flatten();
+            let write = Encoded::bulk_write(id, &region, grant.is_some());
+            (write, Some((host, grant)))
+        };
+        let outgoing = Outgoing {
+            operation: &operation,
+            place: Place::Ordinary,
+            gated,
+            is_plain: taken && spec.finisher.is_none(),
+            spec,
+        };
+        let event = self.put(order, outgoing, |event| {
+            if let Some((host, grant)) = upload {
+                session.upload(event.id(), host, buffer, grant)?;
+            }
+            Ok(())
+        })?;
+        Ok(Enqueued { event, taken })
+    }
+
+    fn send_host_copy(
+        self: &Arc<Self>,
+        from: HostRegion,
+        to: HostRegion,
+        mut spec: EventSpec,
+    ) -> ClResult<Arc<Event>> {
+        let ranges = HostRanges::of_process();
+        // The copy waits for incomplete commands that still write either range.
+        for addresses in [from.addresses(), to.addresses()] {
+            let gate = ranges.gate(&addresses, self, &spec.wait)?;
+            spec.wait.extend(gate);
+        }
+        let (begin, finisher) = copy_at_end(from, to, spec.finisher.take());
+        spec.finisher = Some(finisher);
+        self.send_nothing(spec, begin)
+    }
+
+    // Makes the event, tells the session to expect the completion, and appends the command to the outbox.
+    // `prepare` gets the event before anything is sent.
+    fn put(
+        self: &Arc<Self>,
+        mut order: MutexGuard<'_, Order>,
+        outgoing: Outgoing<'_>,
+        prepare: impl FnOnce(&Arc<Event>) -> ClResult,
+    ) -> ClResult<Arc<Event>> {
+        let Outgoing {
+            operation,
+            spec,
+            place,
+            gated,
+            is_plain,
+        } = outgoing;
+        let in_order = self.is_in_order();
+        let on = wait_ids(&spec.wait);
+        let is_gated = gated.is_some();
+        // Nobody can observe the end of such a command, so the worker may report it together with others.
+        let unobserved = is_plain && in_order && !spec.visible && !is_gated && on.is_empty();
+        // Counted before the send, because the command may end before `send` returns.
+        if spec.visible {
+            self.count_in();
+        }
+        let position = Position {
+            gated,
+            precedents: order.precedents(in_order, place),
+            unobserved,
+            withheld: false,
+        };
+        let event = if unobserved {
+            order.unobserved_event(self, spec, position)
+        } else {
+            Event::of_command(self, spec, position)
+        };
+        let link = self.site.link();
+        prepare(&event).inspect_err(|_| event.discard())?;
+        // Registered before the send for the same reason.
+        link.expect(event.clone(), unobserved.then(|| self.clone()));
+        if let Err(error) = self.append(event.id(), &on, unobserved, operation) {
+            // Unlock first: withdrawing a transfer may wait for a bulk lane.
+            drop(order);
+            link.forget(event.id());
+            link.session().withdraw(event.id());
+            event.discard();
+            return Err(error.into());
+        }
+        event.submitted();
+        order.push(&event, in_order, is_gated, place);
+        if unobserved {
+            order.unobserved.keep(&event);
+        }
+        Ok(event)
+    }
+
+    fn append(
+        &self,
+        event: EventId,
+        wait: &[u64],
+        unobserved: bool,
+        operation: &Encoded,
+    ) -> Result<(), WireError> {
+        self.site.session().send(&EncodedEnqueue {
+            event,
+            queue: self.id,
+            wait,
+            unobserved,
+            operation,
+        })
+    }
+}
