@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use causeway::coherence::Route;
 use causeway::config::Carrier;
-use causeway::stub::{SessionLink, peer};
+use causeway::stub::{SessionLink, server::peer};
 use causeway::transport::Node;
 use causeway_proto::bulk::{HEADER, Header, Kind as Bulk};
 use causeway_proto::command::command::Kind;

@@ -7,7 +7,7 @@ use super::handle;
 use super::info::Info;
 use super::memory::Noun;
 use crate::error::{ClResult, fail, require};
-use crate::stub::pipe::has_pipes;
+use crate::stub::memory::pipe::has_pipes;
 use crate::stub::{Buffer, Context, Pipe};
 
 /// Checks the sizes of a pipe.

@@ -8,7 +8,7 @@ use super::handle;
 use super::info::{Answered, Info};
 use super::{loader, semaphore, server};
 use crate::error::{ClResult, fail};
-use crate::stub::{Platform, timer};
+use crate::stub::{Platform, device::timer};
 
 entry_points! {
     fn clGetPlatformIDs(num_entries: cl_uint, platforms: *mut cl_platform_id, num_platforms: *mut cl_uint) {

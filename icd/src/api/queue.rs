@@ -9,8 +9,8 @@ use super::entry::entry_points;
 use super::handle;
 use super::info::{Answered, Info};
 use crate::error::{ClResult, fail, require};
-use crate::stub::device_queue::{DeviceQueueSpec, has_replaceable_default, properties_on};
-use crate::stub::{Context, Device, DeviceQueue, Queue, timer};
+use crate::stub::queue::device_queue::{DeviceQueueSpec, has_replaceable_default, properties_on};
+use crate::stub::{Context, Device, DeviceQueue, Queue, device::timer};
 
 /// The contents of a property list.
 #[derive(Default)]

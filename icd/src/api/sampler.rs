@@ -9,7 +9,7 @@ use super::handle;
 use super::info::{Answered, Info};
 use super::properties::PropertyList;
 use crate::error::{ClResult, fail, require};
-use crate::stub::image::has_images;
+use crate::stub::memory::image::has_images;
 use crate::stub::{Context, Sampler, SamplerSpec};
 
 /// Checks the three properties of a sampler.

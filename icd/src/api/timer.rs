@@ -8,7 +8,7 @@ use cl_headers::types::*;
 use super::entry::entry_points;
 use super::handle;
 use crate::error::require;
-use crate::stub::{Device, timer};
+use crate::stub::{Device, device::timer};
 
 entry_points! {
     fn clGetDeviceAndHostTimer(device: cl_device_id, device_timestamp: *mut cl_ulong, host_timestamp: *mut cl_ulong) {

@@ -3,16 +3,19 @@
 //! Invariant: the list of sites is fixed for the life of the context, in the order of their first devices.
 //! A site whose session is lost stays in the list.
 
+pub(in crate::stub) mod remote;
+pub(in crate::stub) mod repeats;
+
 use std::sync::{Arc, Weak};
 
 use causeway_proto::command::ObjectKind;
 use causeway_proto::id::QueueId;
 use parking_lot::Mutex;
 
-use super::device_queue::DeviceQueues;
-use super::distributed::Distributed;
-use super::{Binding, Device, Queue, SessionLink, Site, callbacks, next_id};
 use crate::error::ClResult;
+use crate::stub::distributed::Distributed;
+use crate::stub::queue::device_queue::DeviceQueues;
+use crate::stub::{Binding, Device, Queue, SessionLink, Site, event::callbacks, next_id};
 use crate::transport::Node;
 
 /// The application's error callback, with its private data inside.

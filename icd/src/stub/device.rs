@@ -5,6 +5,10 @@
 //! stays the same as long as it is the same device ([`Device::identity`]). Invariant: an answer that was
 //! handed out once stays readable for the life of the process, like the handle.
 
+pub(in crate::stub) mod info;
+mod sub_device;
+pub mod timer;
+
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
@@ -21,9 +25,9 @@ use cl_headers::types::{
 use parking_lot::RwLock;
 use rustc_hash::FxHasher;
 
-use super::sub_device::Share;
-use super::{Binding, SessionLink};
 use crate::error::ClResult;
+use crate::stub::device::sub_device::Share;
+use crate::stub::{Binding, SessionLink};
 use crate::transport::Node;
 
 /// Info answers by name: the bytes, or the node's error code.

@@ -12,6 +12,7 @@
 //! Specification: "Event Objects". Invariant: phases only advance, an event ends once, and each callback runs
 //! once, on the callback thread. Callbacks run only after the command's effects on the client are complete.
 
+pub mod callbacks;
 mod ending;
 mod sites;
 mod times;
@@ -30,9 +31,9 @@ use ending::Arrival;
 pub(super) use ending::{End, Precedents};
 pub(super) use times::Start;
 
-use super::host_ranges::Follower;
-use super::{Binding, Context, Hold, Queue, Site, callbacks, next_id, timer};
 use crate::error::{ClResult, Status};
+use crate::stub::memory::host_ranges::Follower;
+use crate::stub::{Binding, Context, Hold, Queue, Site, device::timer, next_id};
 use crate::transport;
 
 /// Called with the status that it was registered for, or with the negative status of a failed event.

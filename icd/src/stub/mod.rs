@@ -1,76 +1,51 @@
 //! Client-side stubs of all OpenCL objects: safe Rust that works on ids and states, without the C ABI.
 //!
-//! There is one file per OpenCL noun. A stub answers from local state what it can, and sends everything
-//! else as commands to its sites. Ids are unique in the process. An object has one id on each site where it
-//! has been created (`remote.rs`).
+//! There is one folder per OpenCL noun. They name each other, as OpenCL's objects do: a queue has a context,
+//! an event a queue, a buffer the events that write it. A stub answers from local state what it can, and
+//! sends everything else as commands to its sites. Ids are unique in the process. An object has one id on each site where it
+//! has been created (`context/remote.rs`).
 //!
 //! Not here: handles and argument checks (`api`), sockets (`transport`). Invariant: no thread holds a
 //! stub's lock while it calls the application or waits for a socket.
 
-mod ask;
 mod binding;
-mod buffer;
-pub mod callbacks;
-pub mod colour;
-mod command;
-mod command_buffer;
-mod context;
-mod device;
-pub mod device_queue;
+pub mod command_buffer;
+pub mod context;
+pub mod device;
 mod distributed;
-mod encoded;
-mod event;
-mod host_ranges;
-pub mod image;
-mod info;
+pub mod event;
 pub mod kernel;
-mod link;
-mod map_table;
-mod mapped;
-pub mod peer;
-pub mod pipe;
-mod platform;
-mod precedence;
+pub mod memory;
 pub mod program;
-mod queue;
-mod range_table;
-mod recent;
-mod remote;
-mod repeats;
-mod sampler;
+pub mod queue;
 pub mod semaphore;
-mod server;
-mod site;
-mod sub_device;
-pub mod svm;
-pub mod timer;
-mod transfer;
+pub mod server;
 
 pub use binding::Binding;
-pub use buffer::{Buffer, BufferSpec};
-pub use command::{Command, Enqueue, Enqueued, HostTransfer, Map};
 pub use command_buffer::{
     Change, CommandBuffer, Mutable, MutableCommand, Phase, Properties, Recorded, Replay,
 };
 pub use context::{Context, ContextNotify};
 pub use device::Device;
-pub use device_queue::DeviceQueue;
-pub use encoded::Encoded;
 pub use event::{Event, EventCallback, EventSpec, Finisher};
-pub use host_ranges::HostRanges;
-pub use image::Image;
 pub use kernel::{ArgValue, Kernel, Range};
-pub use link::SessionLink;
-pub use mapped::{MapKey, NewMap, Place, Unmap, Upload};
-pub use pipe::Pipe;
-pub use platform::Platform;
+pub use memory::buffer::{Buffer, BufferSpec};
+pub use memory::host_ranges::HostRanges;
+pub use memory::image::Image;
+pub use memory::mapped::{MapKey, NewMap, Place, Unmap, Upload};
+pub use memory::pipe::Pipe;
+pub use memory::sampler::{Sampler, SamplerSpec};
+pub use memory::transfer::{dropping, nothing};
 pub use program::{BuildNotify, BuildRequest, Origin, Program, Verb};
 pub use queue::Queue;
-pub use sampler::{Sampler, SamplerSpec};
+pub use queue::command::{Command, Enqueue, Enqueued, HostTransfer, Map};
+pub use queue::device_queue::DeviceQueue;
+pub use queue::encoded::Encoded;
 pub use semaphore::Semaphore;
 pub use server::Server;
-pub use site::Site;
-pub use transfer::{dropping, nothing};
+pub use server::link::SessionLink;
+pub use server::platform::Platform;
+pub use server::site::Site;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

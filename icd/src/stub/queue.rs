@@ -3,8 +3,13 @@
 //! [`Queue::enqueue`] takes every command. In a context of one site, `send.rs` sends it at once; in others
 //! the context's sequence plans it first. Enqueueing never waits for an answer.
 
+pub(in crate::stub) mod command;
+pub mod device_queue;
+pub(in crate::stub) mod encoded;
 mod long_lists;
 mod order;
+pub(in crate::stub) mod precedence;
+mod recent;
 mod send;
 mod unobserved;
 mod unreported;
@@ -20,10 +25,10 @@ use parking_lot::Mutex;
 use self::order::Order;
 pub(super) use self::order::{Place, Standing};
 use self::unreported::Unreported;
-use super::command::{Enqueue, Enqueued};
-use super::event::{EventSpec, Position};
-use super::{Binding, Context, Device, Event, Site, next_id};
 use crate::error::{ClResult, Status};
+use crate::stub::event::{EventSpec, Position};
+use crate::stub::queue::command::{Enqueue, Enqueued};
+use crate::stub::{Binding, Context, Device, Event, Site, next_id};
 use crate::transport::waiting_next;
 
 /// A command queue; see the module.

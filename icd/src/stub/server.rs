@@ -3,12 +3,18 @@
 //! Servers come from the configuration and from the application ([`Platform::connect`]). They stay known
 //! for the life of the process: a lost or disconnected server may come back, with the same device handles.
 //!
-//! This module sends no requests to nodes; [`Platform`](super::Platform) does. Invariant: a device of the
+//! This module sends no requests to nodes; [`Platform`](crate::stub::Platform) does. Invariant: a device of the
 //! node is one [`Device`], however often the node is queried. A device is in `present` exactly when the
 //! node's latest inventory had it.
 //!
-//! [`Platform::connect`]: super::Platform::connect
+//! [`Platform::connect`]: crate::stub::Platform::connect
 #![forbid(unsafe_code)]
+
+pub(in crate::stub) mod ask;
+pub(in crate::stub) mod link;
+pub mod peer;
+pub(in crate::stub) mod platform;
+pub(in crate::stub) mod site;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,10 +26,10 @@ use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use cl_headers::types::{CL_DEVICE_EXTENSIONS, CL_DEVICE_NAME};
 use parking_lot::Mutex;
 
-use super::Binding;
-use super::device::{Answers, Device, FormatList, Identity, Told, answers};
-use super::info::{extensions, hidden_macros, overrides, pci};
 use crate::config::ServerSettings;
+use crate::stub::Binding;
+use crate::stub::device::info::{extensions, hidden_macros, overrides, pci};
+use crate::stub::device::{Answers, Device, FormatList, Identity, Told, answers};
 use crate::transport::Node;
 
 /// Shortest pause before a node that did not answer is queried again.

@@ -20,9 +20,9 @@ use causeway_proto::version;
 use causeway_security::{Fingerprint, Line, NotSecured, TlsStream, complete, pinned};
 use rustix::net::sockopt;
 
-use super::retry::persistently_by;
 use super::ended::is_end;
 use super::local::Peer;
+use super::retry::persistently_by;
 use super::standard;
 
 /// SO_PRIORITY for commands and heartbeats, which overtake bulk data in the sender's own queues.

@@ -14,7 +14,8 @@ use super::{read_properties, value_of};
 use crate::error::{ClResult, Status, fail, require};
 use crate::stub::kernel::Dispatch;
 use crate::stub::{
-    ArgValue, Buffer, Change, CommandBuffer, Device, Kernel, MutableCommand, Phase, Range, svm,
+    ArgValue, Buffer, Change, CommandBuffer, Device, Kernel, MutableCommand, Phase, Range,
+    memory::svm,
 };
 
 /// All assertions that a program can make.

@@ -15,7 +15,7 @@ use super::super::memory::rect::triple;
 use super::super::memory::{Noun, for_queue};
 use super::transfer::{image_of, read_box};
 use crate::error::{ClResult, Status, require};
-use crate::stub::{Buffer, Command, Hold, Queue, colour};
+use crate::stub::{Buffer, Command, Hold, Queue, memory::colour};
 
 /// One end of a copy. An image over a buffer is replaced by the buffer if the bytes are contiguous there.
 fn end(memory: Arc<Buffer>, region: Region) -> ClResult<(Arc<Buffer>, Region)> {

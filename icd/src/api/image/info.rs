@@ -11,7 +11,7 @@ use super::super::info::{Answered, Info};
 use super::super::memory::Noun;
 use super::super::memory::buffer::{HOST_ACCESS, HOST_POINTER, KERNEL_ACCESS};
 use crate::error::{ClResult, fail, require};
-use crate::stub::image::access_of;
+use crate::stub::memory::image::access_of;
 use crate::stub::{Buffer, Context, Image};
 
 /// The formats that any device of the context supports, in the order of the first device. Duplicates within

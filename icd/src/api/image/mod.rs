@@ -19,7 +19,7 @@ use super::handle;
 use super::memory::buffer::{check_flags, inherited_flags, properties_of};
 use super::memory::host_region;
 use crate::error::{ClResult, Status, fail, require};
-use crate::stub::image::{has_images, may_have_parent};
+use crate::stub::memory::image::{has_images, may_have_parent};
 use crate::stub::{Buffer, BufferSpec, Context, Device, Image};
 
 pub(super) use copy_fill::*;

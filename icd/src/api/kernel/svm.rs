@@ -10,7 +10,7 @@ use crate::api::entry::entry_points;
 use crate::api::handle;
 use crate::api::info::list;
 use crate::error::{ClResult, Status, fail, require};
-use crate::stub::{ArgValue, Buffer, Kernel, svm};
+use crate::stub::{ArgValue, Buffer, Kernel, memory::svm};
 
 /// Reads and checks an argument that is an address of shared virtual memory.
 ///

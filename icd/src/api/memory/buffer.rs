@@ -9,7 +9,7 @@ use super::super::entry::entry_points;
 use super::super::handle;
 use super::{Noun, host_region};
 use crate::error::{ClResult, fail, require};
-use crate::stub::{Buffer, BufferSpec, Context, svm};
+use crate::stub::{Buffer, BufferSpec, Context, memory::svm};
 
 pub(in crate::api) const KERNEL_ACCESS: cl_mem_flags =
     CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;

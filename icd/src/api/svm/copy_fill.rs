@@ -13,7 +13,7 @@ use super::super::memory::host_region;
 use super::super::memory::transfer::{self, How, Regions, Way};
 use super::{bytes_at, require_svm, svm_queue};
 use crate::error::{ClResult, fail, require};
-use crate::stub::{Buffer, Command, Enqueue, Event, EventSpec, Hold, Queue, svm};
+use crate::stub::{Buffer, Command, Enqueue, Event, EventSpec, Hold, Queue, memory::svm};
 
 /// The checked arguments of a copy.
 struct Copy<'a> {

@@ -8,7 +8,7 @@ use super::super::handle;
 use super::super::info::list;
 use super::svm_queue;
 use crate::error::require;
-use crate::stub::{Context, svm};
+use crate::stub::{Context, memory::svm};
 
 /// Frees an allocation at once. Any other address is ignored.
 #[allow(non_snake_case, reason = "OpenCL's name")]

@@ -6,7 +6,7 @@ use super::super::entry::entry_points;
 use super::super::memory::map::{HowToMap, map_on, unmap_on};
 use super::{bytes_at, svm_queue};
 use crate::error::{Status, require};
-use crate::stub::svm;
+use crate::stub::memory::svm;
 
 entry_points! {
     fn clEnqueueSVMMap(

@@ -7,7 +7,7 @@ use super::super::event::{give_event, wait_list};
 use super::super::info::list;
 use super::{bytes_at, svm_queue};
 use crate::error::{Status, require};
-use crate::stub::svm;
+use crate::stub::memory::svm;
 
 entry_points! {
     fn clEnqueueSVMMigrateMem(

@@ -20,7 +20,7 @@ use super::handle;
 use super::memory::buffer::{KERNEL_ACCESS, at_most_one};
 use crate::error::{ClResult, Status, require};
 use crate::shadow::page_size;
-use crate::stub::{Buffer, Context, Queue, svm};
+use crate::stub::{Buffer, Context, Queue, memory::svm};
 
 pub(super) use copy_fill::*;
 pub(super) use free::*;

@@ -33,12 +33,14 @@ use parking_lot::Mutex;
 use self::mutable::Slot;
 use self::order::Order;
 use self::replay::{Launches, Needs};
-use super::command::{Command, Enqueue, copy_message, fill_image_message, fill_message};
-use super::event::EventSpec;
-use super::kernel::{Kernel, Snapshot};
-use super::transfer::dropping;
-use super::{Binding, Buffer, Event, Hold, Queue, Site, next_id, nothing};
 use crate::error::{ClResult, Status, fail, require};
+use crate::stub::event::EventSpec;
+use crate::stub::kernel::{Kernel, Snapshot};
+use crate::stub::memory::transfer::dropping;
+use crate::stub::queue::command::{
+    Command, Enqueue, copy_message, fill_image_message, fill_message,
+};
+use crate::stub::{Binding, Buffer, Event, Hold, Queue, Site, next_id, nothing};
 
 pub use self::mutable::{Change, Mutable, MutableCommand};
 pub(super) use self::replay::Commit;

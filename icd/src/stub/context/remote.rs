@@ -9,11 +9,11 @@ use std::sync::OnceLock;
 use causeway_proto::command::ObjectKind;
 use parking_lot::Mutex;
 
-use super::{Context, Site, next_id};
+use crate::stub::{Context, Site, next_id};
 
 /// Part of every compound stub; see the module.
 #[derive(Debug)]
-pub(super) struct Remotes {
+pub(in crate::stub) struct Remotes {
     // By the site's index.
     ids: Box<[OnceLock<u64>]>,
     // Locked while the object is being created on a site.
@@ -22,7 +22,7 @@ pub(super) struct Remotes {
 
 impl Remotes {
     /// Makes the ids of an object of `context` that exists on no site yet.
-    pub(super) fn new(context: &Context) -> Remotes {
+    pub(in crate::stub) fn new(context: &Context) -> Remotes {
         Remotes {
             ids: context.sites().iter().map(|_| OnceLock::new()).collect(),
             making: Mutex::new(()),
@@ -34,7 +34,7 @@ impl Remotes {
     ///
     /// # Errors
     /// Those of `create`; the object does not exist there then.
-    pub(super) fn on<E>(
+    pub(in crate::stub) fn on<E>(
         &self,
         site: &Site,
         create: impl FnOnce(u64) -> Result<(), E>,
@@ -54,18 +54,18 @@ impl Remotes {
     }
 
     /// Records an object that was created on the site under this id before it had a stub.
-    pub(super) fn adopt(&self, site: &Site, id: u64) {
+    pub(in crate::stub) fn adopt(&self, site: &Site, id: u64) {
         // No other thread knows the object yet, so the id cannot be set already.
         let _ = self.ids[site.index()].set(id);
     }
 
     /// Returns the object's id on the site, if it exists there.
-    pub(super) fn known(&self, site: &Site) -> Option<u64> {
+    pub(in crate::stub) fn known(&self, site: &Site) -> Option<u64> {
         self.ids[site.index()].get().copied()
     }
 
     /// Releases the object on all sites where it exists.
-    pub(super) fn release(&self, context: &Context, object: ObjectKind) {
+    pub(in crate::stub) fn release(&self, context: &Context, object: ObjectKind) {
         for site in context.sites() {
             if let Some(id) = self.known(site) {
                 site.release(object, id);

@@ -12,12 +12,12 @@ const MOST: usize = 64;
 
 /// The texts logged so far, each with the number of repetitions.
 #[derive(Debug, Default)]
-pub(super) struct Repeats(Vec<(String, u64)>);
+pub(in crate::stub) struct Repeats(Vec<(String, u64)>);
 
 impl Repeats {
     /// Whether the text should be logged, because it is new. A text that finds no room is logged every
     /// time.
-    pub(super) fn is_new(&mut self, text: &str) -> bool {
+    pub(in crate::stub) fn is_new(&mut self, text: &str) -> bool {
         if let Some((_, more)) = self.0.iter_mut().find(|(said, _)| said == text) {
             *more += 1;
             return false;
@@ -29,7 +29,7 @@ impl Repeats {
     }
 
     /// Returns the lines that report repetitions.
-    pub(super) fn rest(self) -> impl Iterator<Item = String> {
+    pub(in crate::stub) fn rest(self) -> impl Iterator<Item = String> {
         let repeated = self.0.into_iter().filter(|(_, more)| *more > 0);
         repeated.map(|(text, more)| format!("repeated {more} more times: {text}"))
     }

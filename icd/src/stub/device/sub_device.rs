@@ -21,17 +21,17 @@ use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::CL_DEVICE_MAX_COMPUTE_UNITS;
 use parking_lot::Mutex;
 
-use super::device::{Answers, Told};
-use super::info::{overrides, pci};
-use super::{Device, SessionLink, next_id};
 use crate::error::{ClResult, Status, require};
+use crate::stub::device::info::{overrides, pci};
+use crate::stub::device::{Answers, Told};
+use crate::stub::{Device, SessionLink, next_id};
 
 /// First index for sub-devices; no node has this many root devices on a platform.
 const FIRST: u32 = 1 << 16;
 
 /// One division of a device into sub-devices.
 #[derive(Debug)]
-pub(super) struct Partition {
+pub(in crate::stub) struct Partition {
     parent: Arc<Device>,
     // The properties of `clCreateSubDevices`, without the terminating 0.
     properties: Vec<i64>,
@@ -51,14 +51,14 @@ struct Standing {
 
 /// A sub-device's place in a partition. Dropping it releases the part.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(in crate::stub) struct Share {
     partition: Arc<Partition>,
     index: u32,
 }
 
 impl Share {
     /// Returns the device that was divided.
-    pub(super) fn parent(&self) -> &Arc<Device> {
+    pub(in crate::stub) fn parent(&self) -> &Arc<Device> {
         &self.partition.parent
     }
 
@@ -66,7 +66,7 @@ impl Share {
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
-    pub(super) fn ensure_on(&self, link: &Arc<SessionLink>) -> ClResult {
+    pub(in crate::stub) fn ensure_on(&self, link: &Arc<SessionLink>) -> ClResult {
         self.partition.ensure_on(link)
     }
 }

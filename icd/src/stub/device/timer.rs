@@ -14,9 +14,9 @@ use causeway_proto::command::DeviceTimer;
 use causeway_proto::id::RequestId;
 use causeway_proto::status::Status;
 
-use super::event::Start;
-use super::{Device, Queue, SessionLink, next_id};
 use crate::error::ClResult;
+use crate::stub::event::Start;
+use crate::stub::{Device, Queue, SessionLink, next_id};
 use crate::transport::{Session, clock};
 
 // The latest device time that the application has read.
@@ -66,7 +66,7 @@ pub fn prepare(queue: &Queue) {
 
 /// Returns the time of an enqueue; 0 if the queue does not profile. The time is not before any device time
 /// that the application has read, which may be ahead by the error of the node's clock.
-pub(super) fn stamp(queue: &Queue) -> u64 {
+pub(in crate::stub) fn stamp(queue: &Queue) -> u64 {
     if queue.is_profiling() {
         host_ns().max(READ.load(Ordering::Relaxed))
     } else {
@@ -77,7 +77,7 @@ pub(super) fn stamp(queue: &Queue) -> u64 {
 /// Returns the five times of a command of this queue. `queued` is the host time of the enqueue, and `told`
 /// are the node's times. If one of `starts` is earlier than the node's start time, it replaces that. `None`
 /// if a clock offset is unknown.
-pub(super) fn moments_of(
+pub(in crate::stub) fn moments_of(
     queue: &Queue,
     queued: u64,
     told: [u64; 5],

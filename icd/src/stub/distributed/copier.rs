@@ -12,7 +12,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::stub::Event;
-use crate::stub::host_ranges::{Follower, HostRanges};
+use crate::stub::memory::host_ranges::{Follower, HostRanges};
 use crate::thread::{self, Stack};
 use crate::transport::{self, HostRegion};
 

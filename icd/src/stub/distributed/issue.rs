@@ -15,9 +15,9 @@ use super::transfers::Sent;
 use super::withheld::Held;
 use crate::coherence::{self, Access, Lost, Place, Plan, Wait};
 use crate::error::{ClResult, Status, fail};
-use crate::stub::command::HostTransfer;
-use crate::stub::encoded::Encoded;
-use crate::stub::host_ranges::HostRanges;
+use crate::stub::memory::host_ranges::HostRanges;
+use crate::stub::queue::command::HostTransfer;
+use crate::stub::queue::encoded::Encoded;
 use crate::stub::{Command, Event, Hold, Queue, Site, queue};
 
 /// A command that is being sent.

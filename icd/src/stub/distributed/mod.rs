@@ -35,11 +35,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_proto::id::{EventId, MemoryId};
 use parking_lot::Mutex;
 
-use super::command::Enqueue;
-use super::queue::Place;
-use super::{Buffer, Command, Event, Queue, Site};
 use crate::coherence::Contents;
 use crate::error::{ClResult, Status};
+use crate::stub::queue::Place;
+use crate::stub::queue::command::Enqueue;
+use crate::stub::{Buffer, Command, Event, Queue, Site};
 use crate::transport;
 use sequence::Sequence;
 use withheld::{Held, Withheld};

@@ -16,8 +16,8 @@ use super::sequence::{Sequence, Way, index};
 use crate::coherence::{Access, Gather, Place, Span};
 use crate::error::{ClResult, Status};
 use crate::stub::Event;
-use crate::stub::command::HostTransfer;
-use crate::stub::host_ranges::{HostRanges, HostWrite};
+use crate::stub::memory::host_ranges::{HostRanges, HostWrite};
+use crate::stub::queue::command::HostTransfer;
 use crate::transport::HostRegion;
 
 /// A read of more pieces than this, if they are small (such as the rows of a box), first moves the bytes to

@@ -19,8 +19,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::own_queues::{self, Loads, Pool};
 use crate::coherence::{Coherence, Contents, Failure, Needs, SiteIndex, Wait};
 use crate::error::{ClResult, Status};
-use crate::stub::encoded::{Encoded, EncodedEnqueue};
-use crate::stub::{Buffer, Event, Hold, Site, next_id, peer};
+use crate::stub::queue::encoded::{Encoded, EncodedEnqueue};
+use crate::stub::{Buffer, Event, Hold, Site, next_id, server::peer};
 
 /// The sequence of one context; see the module.
 #[derive(Debug)]

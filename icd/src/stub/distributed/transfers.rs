@@ -14,12 +14,12 @@ use super::sequence::{Sequence, Way};
 use crate::coherence::{Place, Plan, SiteIndex, Transfer, TransferEvents};
 use crate::error::ClResult;
 use crate::shadow;
-use crate::stub::command::HostTransfer;
-use crate::stub::encoded::Encoded;
 use crate::stub::event::End;
-use crate::stub::host_ranges::{HostRanges, HostWrite};
-use crate::stub::transfer::land;
-use crate::stub::{Buffer, Event, Hold, Site, peer};
+use crate::stub::memory::host_ranges::{HostRanges, HostWrite};
+use crate::stub::memory::transfer::land;
+use crate::stub::queue::command::HostTransfer;
+use crate::stub::queue::encoded::Encoded;
+use crate::stub::{Buffer, Event, Hold, Site, server::peer};
 use crate::transport::HostRegion;
 
 /// The events of a plan's transfers, in the order of the plan.

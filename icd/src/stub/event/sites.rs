@@ -9,8 +9,8 @@ use causeway_proto::command::{CreateMirror, SetUserEventStatus, TellEvent, comma
 
 use super::{End, Event, Finisher, Phase, Precedents};
 use crate::error::{ClResult, Status};
-use crate::stub::host_ranges::Follower;
-use crate::stub::{Site, next_id, peer};
+use crate::stub::memory::host_ranges::Follower;
+use crate::stub::{Site, next_id, server::peer};
 
 impl Event {
     /// Marks a withheld command as one that is about to be sent.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use cl_headers::types::CL_COMPLETE;
 
 use super::Event;
-use crate::stub::{Site, timer};
+use crate::stub::{Site, device::timer};
 
 /// A start time, and the clock that it refers to.
 #[derive(Clone, Debug)]

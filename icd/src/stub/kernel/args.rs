@@ -13,7 +13,7 @@ use cl_headers::types::CL_INVALID_MEM_OBJECT;
 use smallvec::SmallVec;
 
 use crate::error::{ClResult, Status};
-use crate::stub::encoded::Argument as Named;
+use crate::stub::queue::encoded::Argument as Named;
 use crate::stub::{Buffer, Device, DeviceQueue, Hold, Sampler};
 
 /// The bytes of a value; up to 16 need no allocation.

@@ -24,9 +24,9 @@ use super::{Dispatch, Kernel, KernelState, Limits, Range, put};
 use crate::coherence::{Access, ArgumentKind};
 use crate::config::Settings;
 use crate::error::{ClResult, Status, require};
-use crate::stub::encoded::{Argument, Encoded};
 use crate::stub::event::EventSpec;
-use crate::stub::pipe::has_pipes;
+use crate::stub::memory::pipe::has_pipes;
+use crate::stub::queue::encoded::{Argument, Encoded};
 use crate::stub::{Buffer, Command, Device, Enqueue, Event, Hold, Queue, Site};
 
 /// A launch about to be enqueued. The kernel's arguments are locked meanwhile.

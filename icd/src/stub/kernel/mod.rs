@@ -23,9 +23,9 @@ use cl_headers::types::{
 use parking_lot::Mutex;
 
 use self::args::{Args, Known};
-use super::remote::Remotes;
-use super::{Binding, Buffer, Device, Program, Site, next_id};
 use crate::error::{ClResult, Status, require};
+use crate::stub::context::remote::Remotes;
+use crate::stub::{Binding, Buffer, Device, Program, Site, next_id};
 
 pub use args::{ArgValue, PlainBytes};
 pub use dispatch::Dispatch;

@@ -1,7 +1,7 @@
 //! A buffer, a sub-buffer, an image or a pipe: a compound stub.
 //!
 //! The wire calls all of them `memory`. A sub-buffer is a range of its parent. An image is treated as the
-//! bytes of its elements without gaps; see [`super::image`]. For pipes see [`super::pipe`]. The client
+//! bytes of its elements without gaps; see [`crate::stub::memory::image`]. For pipes see [`crate::stub::memory::pipe`]. The client
 //! handles host-pointer flags; the node gets only the kernel access flags. Specification: "Buffer Objects".
 //!
 //! Invariant: a part keeps its parent alive, and its bytes lie inside the parent's.
@@ -21,21 +21,22 @@ use cl_headers::types::{
 };
 use parking_lot::Mutex;
 
-use super::mapped::Mapped;
-use super::range_table::overlap;
-use super::remote::Remotes;
+use crate::stub::context::remote::Remotes;
+use crate::stub::memory::mapped::Mapped;
+use crate::stub::memory::range_table::overlap;
 use smallvec::smallvec;
 
-use super::command::{Command, Enqueue, HostTransfer};
-use super::event::EventSpec;
-use super::{Binding, Context, Image, Pipe, Queue, Site, callbacks, next_id};
 use crate::coherence::Contents;
 use crate::error::{ClResult, Status, fail, require};
 use crate::shadow::Shadow;
+use crate::stub::event::EventSpec;
+use crate::stub::queue::command::{Command, Enqueue, HostTransfer};
+use crate::stub::{Binding, Context, Image, Pipe, Queue, Site, event::callbacks, next_id};
 use crate::transport::HostRegion;
 
 /// Flags that say how kernels may use memory. Nodes get no other flags.
-pub(super) const KERNEL_ACCESS: u64 = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
+pub(in crate::stub) const KERNEL_ACCESS: u64 =
+    CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
 
 /// A memory object; see the module.
 pub struct Buffer {
@@ -47,7 +48,7 @@ pub struct Buffer {
     // Number of live parts of this object: sub-buffers, and images over its bytes.
     parts: AtomicUsize,
     // Maps of a whole object. Maps of a part are recorded in its parent.
-    pub(super) mapped: Mapped,
+    pub(in crate::stub) mapped: Mapped,
     destructors: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
     // Whether this is shared virtual memory; its shadow has the same address as the node's allocation.
     is_svm: bool,
@@ -174,7 +175,7 @@ impl Buffer {
 
     /// Makes the stub of shared virtual memory that the only site of its context has already allocated as
     /// `on_site`. `shadow` is its memory in the client.
-    pub(super) fn svm(spec: BufferSpec, on_site: u64, shadow: Shadow) -> Arc<Buffer> {
+    pub(in crate::stub) fn svm(spec: BufferSpec, on_site: u64, shadow: Shadow) -> Arc<Buffer> {
         let mut buffer = Buffer::with_id(spec, None);
         let site = buffer.context().site().clone();
         buffer.remotes.adopt(&site, on_site);
@@ -239,7 +240,7 @@ impl Buffer {
     ///
     /// # Errors
     /// `CL_INVALID_VALUE` when the region cannot be inside of the root object.
-    pub(super) fn in_root(&self, region: &Region) -> ClResult<Region> {
+    pub(in crate::stub) fn in_root(&self, region: &Region) -> ClResult<Region> {
         match &self.parent {
             None => Ok(*region),
             Some(parent) => parent.buffer.in_root(&self.in_parent(region)?),
@@ -250,7 +251,7 @@ impl Buffer {
     ///
     /// # Errors
     /// `CL_INVALID_VALUE` when the region cannot be inside of the parent.
-    pub(super) fn in_parent(&self, region: &Region) -> ClResult<Region> {
+    pub(in crate::stub) fn in_parent(&self, region: &Region) -> ClResult<Region> {
         match &self.spec.image {
             Some(image) => image.in_memory(region),
             None => {

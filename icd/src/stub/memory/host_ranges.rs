@@ -29,9 +29,9 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
-use super::range_table::RangeTable;
-use super::{Context, Event, Queue, next_id, precedence};
 use crate::error::ClResult;
+use crate::stub::memory::range_table::RangeTable;
+use crate::stub::{Context, Event, Queue, next_id, queue::precedence};
 
 /// A gate with more ranges is entered with one range, from its first to its last byte.
 const MOST_RANGES: usize = 8;
@@ -66,7 +66,7 @@ struct Writer {
 type Ranges = SmallVec<[Region; 1]>;
 
 /// An object whose drop does some work, when all commands that keep it have ended.
-pub(super) trait Follower: std::fmt::Debug + Send + Sync {}
+pub(in crate::stub) trait Follower: std::fmt::Debug + Send + Sync {}
 
 /// Opens its event when dropped, that is, when no command that it waits for is left.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Drop for Gate {
 
 /// Announces that a command will write host memory. The announcement ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct HostWrite {
+pub(in crate::stub) struct HostWrite {
     key: u64,
     addresses: Region,
 }
@@ -240,7 +240,7 @@ impl HostRanges {
     ///
     /// # Errors
     /// Those of [`HostRanges::gate`].
-    pub(super) fn gate_of_sent(
+    pub(in crate::stub) fn gate_of_sent(
         &self,
         addresses: &Region,
         context: &Arc<Context>,
@@ -305,7 +305,7 @@ impl HostRanges {
 
     /// Returns the commands that were sent and will write these bytes. When they have ended, the bytes are
     /// in place.
-    pub(super) fn writers(&self, addresses: &Region) -> Vec<Weak<Event>> {
+    pub(in crate::stub) fn writers(&self, addresses: &Region) -> Vec<Weak<Event>> {
         let mut writers = Vec::new();
         if self.count.load(Ordering::Acquire) > 0 {
             let mut state = self.state.lock();
@@ -316,7 +316,11 @@ impl HostRanges {
     }
 
     /// Keeps `follower` alive until all current writers of these bytes have ended.
-    pub(super) fn follow(&self, addresses: &Region, follower: &Arc<impl Follower + 'static>) {
+    pub(in crate::stub) fn follow(
+        &self,
+        addresses: &Region,
+        follower: &Arc<impl Follower + 'static>,
+    ) {
         if self.count.load(Ordering::Acquire) > 0 {
             let mut state = self.state.lock();
             state.meet(addresses, |_, writer| {
@@ -329,7 +333,7 @@ impl HostRanges {
 impl HostWrite {
     /// Makes the announcement of a command that will write these addresses (a region counted from 0).
     #[must_use]
-    pub(super) fn new(addresses: Region) -> HostWrite {
+    pub(in crate::stub) fn new(addresses: Region) -> HostWrite {
         HostWrite {
             key: next_id(),
             addresses,
@@ -338,7 +342,7 @@ impl HostWrite {
 
     /// Returns a function that enters the announcement for its command, just before the command is sent.
     /// The [`HostWrite`] itself goes into the command's finisher, which runs later.
-    pub(super) fn beginning(&self) -> impl FnOnce(&Arc<Event>) + use<> {
+    pub(in crate::stub) fn beginning(&self) -> impl FnOnce(&Arc<Event>) + use<> {
         let (key, addresses) = (self.key, self.addresses);
         move |command| HostRanges::of_process().begin(key, addresses, command)
     }
@@ -352,8 +356,8 @@ impl Drop for HostWrite {
 
 #[cfg(test)]
 mod tests {
-    use super::super::range_table::overlap;
     use super::*;
+    use crate::stub::memory::range_table::overlap;
     use proptest::prelude::*;
 
     fn rect() -> impl Strategy<Value = Region> {

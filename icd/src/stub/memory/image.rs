@@ -19,9 +19,9 @@ use cl_headers::types::{
     CL_MEM_OBJECT_IMAGE3D, CL_MEM_READ_ONLY, CL_MEM_READ_WRITE, CL_MEM_WRITE_ONLY,
 };
 
-use super::buffer::KERNEL_ACCESS;
-use super::{Buffer, Device};
 use crate::error::{ClResult, Status, require};
+use crate::stub::memory::buffer::KERNEL_ACCESS;
+use crate::stub::{Buffer, Device};
 use crate::transport::Rows;
 
 /// The image part of a [`Buffer`]; see the module.
@@ -144,7 +144,7 @@ impl Image {
     }
 
     /// Converts a region of the image, which must be one box, to a region of the buffer or image below.
-    pub(super) fn in_memory(&self, region: &Region) -> Option<Region> {
+    pub(in crate::stub) fn in_memory(&self, region: &Region) -> Option<Region> {
         let (row, slice) = self.steps();
         match self.raster.boxes(region)?[..] {
             [part] => self.raster.pitched(part.origin, part.size, row, slice),
@@ -167,7 +167,7 @@ impl Image {
     }
 
     /// Returns the part of the creation command that the image itself determines.
-    pub(super) fn to_wire(&self) -> CreateImage {
+    pub(in crate::stub) fn to_wire(&self) -> CreateImage {
         let [width, rows, slices] = self.raster.extent();
         CreateImage {
             image_type: self.kind,
@@ -259,7 +259,7 @@ impl Buffer {
 
     /// Returns the row layout of a whole image in the application's memory; `None` without such memory, or
     /// without gaps.
-    pub(super) fn host_rows(&self) -> Option<Rows> {
+    pub(in crate::stub) fn host_rows(&self) -> Option<Rows> {
         self.host_address()?;
         self.image()?.rows()
     }

@@ -6,39 +6,39 @@
 use causeway_proto::id::MemoryId;
 use causeway_proto::region::Region;
 
-use super::range_table::overlap;
+use crate::stub::memory::range_table::overlap;
 
 /// A map of a buffer or image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mapping<T> {
+pub(in crate::stub) struct Mapping<T> {
     /// Identifies the map, for [`MapTable::cancel`].
-    pub(super) key: u64,
+    pub(in crate::stub) key: u64,
     /// The object that the application mapped: the whole object or a part.
-    pub(super) owner: MemoryId,
+    pub(in crate::stub) owner: MemoryId,
     /// Offset of the map's pointer from the address where the whole object is mapped.
-    pub(super) at: u64,
+    pub(in crate::stub) at: u64,
     /// The mapped bytes, as a region of the whole object.
-    pub(super) region: Region,
+    pub(in crate::stub) region: Region,
     /// Whether the application may write to the map.
-    pub(super) for_writing: bool,
+    pub(in crate::stub) for_writing: bool,
     /// Data of the caller.
-    pub(super) value: T,
+    pub(in crate::stub) value: T,
 }
 
 /// All maps of one whole object and its parts; see the module.
 #[derive(Debug)]
-pub(super) struct MapTable<T> {
+pub(in crate::stub) struct MapTable<T> {
     // In the order of the calls. The list is short, because programs map a buffer once or twice at a time.
     live: Vec<Mapping<T>>,
 }
 
 /// The result of an unmap: the map that has ended, and the bytes to send to the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unmapped<T> {
+pub(in crate::stub) struct Unmapped<T> {
     /// The map that has ended.
-    pub(super) mapping: Mapping<T>,
+    pub(in crate::stub) mapping: Mapping<T>,
     /// Bytes that the application may have written, as a region of the whole object.
-    pub(super) written: Option<Region>,
+    pub(in crate::stub) written: Option<Region>,
 }
 
 impl<T> Default for MapTable<T> {
@@ -49,7 +49,7 @@ impl<T> Default for MapTable<T> {
 
 impl<T> MapTable<T> {
     /// Adds a map. Returns false and adds nothing if two maps for writing would overlap.
-    pub(super) fn insert(&mut self, mapping: Mapping<T>) -> bool {
+    pub(in crate::stub) fn insert(&mut self, mapping: Mapping<T>) -> bool {
         let collides =
             |other: &Mapping<T>| other.for_writing && overlap(&mapping.region, &other.region);
         if mapping.for_writing && self.live.iter().any(collides) {
@@ -60,18 +60,18 @@ impl<T> MapTable<T> {
     }
 
     /// Returns the map with this key.
-    pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut Mapping<T>> {
+    pub(in crate::stub) fn get_mut(&mut self, key: u64) -> Option<&mut Mapping<T>> {
         self.live.iter_mut().find(|mapping| mapping.key == key)
     }
 
     /// Removes a map whose command was never enqueued, or failed before the application got the pointer.
-    pub(super) fn cancel(&mut self, key: u64) -> Option<Mapping<T>> {
+    pub(in crate::stub) fn cancel(&mut self, key: u64) -> Option<Mapping<T>> {
         let place = self.live.iter().position(|mapping| mapping.key == key)?;
         Some(self.live.remove(place))
     }
 
     /// Whether [`MapTable::unmap`] would find a map.
-    pub(super) fn is_mapped(&self, owner: MemoryId, at: u64) -> bool {
+    pub(in crate::stub) fn is_mapped(&self, owner: MemoryId, at: u64) -> bool {
         self.live
             .iter()
             .any(|mapping| mapping.owner == owner && mapping.at == at)
@@ -82,7 +82,7 @@ impl<T> MapTable<T> {
     /// If several maps begin there, the call does not say which one is meant. So maps for reading end
     /// first. The bytes of a map for writing go to the node with each of these unmaps. That way no order of
     /// the application's unmaps loses bytes.
-    pub(super) fn unmap(&mut self, owner: MemoryId, at: u64) -> Option<Unmapped<T>> {
+    pub(in crate::stub) fn unmap(&mut self, owner: MemoryId, at: u64) -> Option<Unmapped<T>> {
         let fits = |mapping: &Mapping<T>| mapping.owner == owner && mapping.at == at;
         let written = self
             .live
@@ -101,13 +101,13 @@ impl<T> MapTable<T> {
     }
 
     /// Returns the regions that the application may write.
-    pub(super) fn for_writing(&self) -> impl Iterator<Item = Region> + '_ {
+    pub(in crate::stub) fn for_writing(&self) -> impl Iterator<Item = Region> + '_ {
         let writing = self.live.iter().filter(|mapping| mapping.for_writing);
         writing.map(|mapping| mapping.region)
     }
 
     /// Returns `CL_MEM_MAP_COUNT` of an object.
-    pub(super) fn count(&self, owner: MemoryId) -> usize {
+    pub(in crate::stub) fn count(&self, owner: MemoryId) -> usize {
         self.live
             .iter()
             .filter(|mapping| mapping.owner == owner)
@@ -115,7 +115,7 @@ impl<T> MapTable<T> {
     }
 
     /// Whether nothing of the whole object is mapped.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::stub) fn is_empty(&self) -> bool {
         self.live.is_empty()
     }
 }

@@ -11,10 +11,10 @@ use causeway_proto::region::Region;
 use cl_headers::types::{CL_INVALID_OPERATION, CL_INVALID_VALUE, CL_MAP_FAILURE, CL_MEM_READ_ONLY};
 use parking_lot::Mutex;
 
-use super::map_table::{MapTable, Mapping};
-use super::{Buffer, Event, next_id};
 use crate::error::{ClResult, Status, fail, require};
 use crate::shadow::{self, Shadow};
+use crate::stub::memory::map_table::{MapTable, Mapping};
+use crate::stub::{Buffer, Event, next_id};
 use crate::transport::HostRegion;
 
 /// Maximum size in bytes of a shadow that keeps its pages until its buffer is destroyed. For a small map,
@@ -26,7 +26,7 @@ const PORTION: u64 = 1 << 20;
 
 /// The maps of a whole object; part of every [`Buffer`].
 #[derive(Debug, Default)]
-pub(super) struct Mapped(Mutex<MappedState>);
+pub(in crate::stub) struct Mapped(Mutex<MappedState>);
 
 #[derive(Debug, Default)]
 struct MappedState {
@@ -125,7 +125,7 @@ impl MappedState {
 
 impl Mapped {
     /// Makes the state of a whole object that always uses `shadow`.
-    pub(super) fn at(shadow: Shadow) -> Mapped {
+    pub(in crate::stub) fn at(shadow: Shadow) -> Mapped {
         Mapped(Mutex::new(MappedState {
             shadow: Some(shadow),
             ..MappedState::default()
@@ -153,7 +153,7 @@ impl Buffer {
     ///
     /// # Errors
     /// `CL_OUT_OF_HOST_MEMORY` when the client has no address space for the copy.
-    pub(super) fn client_base(self: &Arc<Self>) -> ClResult<usize> {
+    pub(in crate::stub) fn client_base(self: &Arc<Self>) -> ClResult<usize> {
         let mut state = self.root().mapped.0.lock();
         let base = self.base_made(&mut state);
         base.ok_or(Status::OUT_OF_HOST_MEMORY)
@@ -308,7 +308,7 @@ impl Buffer {
 
     /// Begins a fill: bytes are about to arrive without a map, for a whole object that always has its
     /// shadow.
-    pub(super) fn fill(self: &Arc<Self>, region: Region) -> Fill {
+    pub(in crate::stub) fn fill(self: &Arc<Self>, region: Region) -> Fill {
         let root = self.root().clone();
         {
             let mut state = root.mapped.0.lock();
@@ -329,7 +329,7 @@ impl Buffer {
 
 /// Bytes that will be copied to an object's shadow without a map.
 #[derive(Debug)]
-pub(super) struct Fill {
+pub(in crate::stub) struct Fill {
     root: Arc<Buffer>,
     region: Region,
 }
@@ -337,7 +337,7 @@ pub(super) struct Fill {
 impl Fill {
     /// Copies the bytes into place; `bytes` returns a part of them, by offset and length. Leaves out
     /// regions that are mapped for writing, were so during the fill, or are still being read by an unmap.
-    pub(super) fn land(&self, bytes: impl Fn(u64, u64) -> Option<Vec<u8>>) {
+    pub(in crate::stub) fn land(&self, bytes: impl Fn(u64, u64) -> Option<Vec<u8>>) {
         // The lock stays held, so that nobody maps during the copy.
         let state = self.root.mapped.0.lock();
         let Some(base) = self.root.base(&state) else {

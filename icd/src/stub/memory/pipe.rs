@@ -1,4 +1,4 @@
-//! The properties that make a memory object a pipe: a [`Buffer`](super::Buffer) whose bytes are never
+//! The properties that make a memory object a pipe: a [`Buffer`](crate::stub::Buffer) whose bytes are never
 //! moved.
 //!
 //! Only kernels on the same site can read the packets. So in a context of several sites, a pipe belongs to
@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 
 use cl_headers::types::{CL_DEVICE_MAX_PIPE_ARGS, CL_DEVICE_PIPE_SUPPORT, CL_INVALID_OPERATION};
 
-use super::{Device, Site};
 use crate::error::{ClResult, require};
+use crate::stub::{Device, Site};
 
-/// The pipe part of a [`Buffer`](super::Buffer); see the module.
+/// The pipe part of a [`Buffer`](crate::stub::Buffer); see the module.
 #[derive(Debug)]
 pub struct Pipe {
     packet_size: u32,
@@ -53,7 +53,7 @@ impl Pipe {
     ///
     /// # Errors
     /// `CL_INVALID_OPERATION` when the pipe belongs to another site.
-    pub(super) fn use_on(&self, site: &Site) -> ClResult {
+    pub(in crate::stub) fn use_on(&self, site: &Site) -> ClResult {
         let home = *self.home.get_or_init(|| site.index());
         require(home == site.index(), CL_INVALID_OPERATION)
     }

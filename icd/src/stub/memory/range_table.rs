@@ -10,7 +10,7 @@ use causeway_proto::region::{Region, Segment};
 
 /// Values by region; see the module.
 #[derive(Debug)]
-pub(super) struct RangeTable<T> {
+pub(in crate::stub) struct RangeTable<T> {
     // By length class, first byte and key. Within a class, regions that can reach a byte begin near it,
     // however long regions of other classes are.
     entries: BTreeMap<(u32, u64, u64), Entry<T>>,
@@ -35,7 +35,7 @@ impl<T> Default for RangeTable<T> {
 
 impl<T> RangeTable<T> {
     /// Attaches `value` to the region. `key` must be new for the region's first byte.
-    pub(super) fn insert(&mut self, key: u64, region: Region, value: T) {
+    pub(in crate::stub) fn insert(&mut self, key: u64, region: Region, value: T) {
         let class = class(&region);
         *self.classes.entry(class).or_default() += 1;
         let replaced = self
@@ -45,7 +45,7 @@ impl<T> RangeTable<T> {
     }
 
     /// Removes the entry with this key and region, and returns its value.
-    pub(super) fn remove(&mut self, key: u64, region: &Region) -> Option<T> {
+    pub(in crate::stub) fn remove(&mut self, key: u64, region: &Region) -> Option<T> {
         let class = class(region);
         let entry = self.entries.remove(&(class, region.offset(), key))?;
         if let Some(count) = self.classes.get_mut(&class) {
@@ -58,7 +58,10 @@ impl<T> RangeTable<T> {
     }
 
     /// Returns the regions that share a byte with `region`, and their values.
-    pub(super) fn overlapping(&self, region: &Region) -> impl Iterator<Item = (&Region, &T)> {
+    pub(in crate::stub) fn overlapping(
+        &self,
+        region: &Region,
+    ) -> impl Iterator<Item = (&Region, &T)> {
         let region = *region;
         // An entry that reaches the region begins at most `longest` bytes before it.
         let near = move |class: &u32| {
@@ -85,7 +88,7 @@ fn class(region: &Region) -> u32 {
 /// Whether two regions of one buffer or address space share a byte. The result is exact, also for
 /// interleaved rows.
 #[must_use]
-pub(super) fn overlap(a: &Region, b: &Region) -> bool {
+pub(in crate::stub) fn overlap(a: &Region, b: &Region) -> bool {
     let nothing = a.packed_length() == 0 || b.packed_length() == 0;
     if nothing || a.end() <= b.offset() || b.end() <= a.offset() {
         return false;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use causeway_proto::command::{CreateSampler, ObjectKind, command::Kind};
 use causeway_proto::id::SamplerId;
 
-use super::remote::Remotes;
-use super::{Binding, Context, Site};
 use crate::error::ClResult;
+use crate::stub::context::remote::Remotes;
+use crate::stub::{Binding, Context, Site};
 
 /// A sampler object; see the module.
 #[derive(Debug)]

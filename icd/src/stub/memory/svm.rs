@@ -25,12 +25,14 @@ use parking_lot::Mutex;
 
 pub use self::migrate::migrate;
 
-use super::buffer::KERNEL_ACCESS;
-use super::event::Finisher;
-use super::transfer::nothing;
-use super::{Buffer, BufferSpec, Context, Device, Event, Hold, Queue, Site, callbacks, next_id};
 use crate::error::{ClResult, Status, require};
 use crate::shadow::{Shadow, page_size};
+use crate::stub::event::Finisher;
+use crate::stub::memory::buffer::KERNEL_ACCESS;
+use crate::stub::memory::transfer::nothing;
+use crate::stub::{
+    Buffer, BufferSpec, Context, Device, Event, Hold, Queue, Site, event::callbacks, next_id,
+};
 
 /// Maximum number of attempts to get an address that is free in this process.
 const ATTEMPTS: u32 = 5;

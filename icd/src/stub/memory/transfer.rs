@@ -7,15 +7,15 @@
 
 use std::sync::Arc;
 
-use super::command::Enqueue;
-use super::event::{EventSpec, Finisher};
-use super::host_ranges::HostWrite;
-use super::{Command, Event, Hold, Queue};
 use crate::error::{ClResult, Status};
+use crate::stub::event::{EventSpec, Finisher};
+use crate::stub::memory::host_ranges::HostWrite;
+use crate::stub::queue::command::Enqueue;
+use crate::stub::{Command, Event, Hold, Queue};
 use crate::transport::HostRegion;
 
 /// Copies the bytes that came inside a completion to host memory.
-pub(super) fn land(host: Option<&HostRegion>, status: Status, contents: &[u8]) {
+pub(in crate::stub) fn land(host: Option<&HostRegion>, status: Status, contents: &[u8]) {
     if let Some(host) = host
         && !status.is_error()
         && !host.copy_in(contents)
@@ -30,7 +30,7 @@ pub(super) fn land(host: Option<&HostRegion>, status: Status, contents: &[u8]) {
 
 /// Returns the finisher of a command that ends with a copy within host memory, and then runs `after`. Also
 /// returns the function that announces the copy, for just before the command is sent.
-pub(super) fn copy_at_end(
+pub(in crate::stub) fn copy_at_end(
     from: HostRegion,
     to: HostRegion,
     after: Option<Finisher>,

@@ -16,7 +16,7 @@ use cl_headers::types::{CL_OUT_OF_RESOURCES, CL_PROGRAM_BINARY_TYPE_NONE};
 use super::binary::Identity;
 use super::{Build, Origin, Program};
 use crate::error::{ClResult, Status, fail, require};
-use crate::stub::ask::ask_all;
+use crate::stub::server::ask::ask_all;
 use crate::stub::{Device, next_id};
 
 // A device's position in the program, its native binary, and the binary's size. Only the size if only sizes

@@ -28,9 +28,9 @@ use super::{
     Build, Origin, Program, ProgramState, Traits, headers, log_lines, program_answer, told_build,
 };
 use crate::error::{ClResult, Status, fail, require};
-use crate::stub::ask::{Answered, Receiver, ask_all, ask_each};
 use crate::stub::kernel::Signature;
-use crate::stub::{Context, Device, Site, callbacks, next_id};
+use crate::stub::server::ask::{Answered, Receiver, ask_all, ask_each};
+use crate::stub::{Context, Device, Site, event::callbacks, next_id};
 
 /// Called on the callback thread when a build has ended, with success or failure.
 pub type BuildNotify = Box<dyn FnOnce(&Arc<Program>) + Send>;

@@ -13,8 +13,8 @@ use cl_headers::types::CL_INVALID_BINARY;
 use super::binary::Identity;
 use super::{Build, Origin, Program, Traits, create, program_answer, told_build};
 use crate::error::{ClResult, Status, require};
-use crate::stub::ask::{Answered, ask_all};
 use crate::stub::kernel::Signature;
+use crate::stub::server::ask::{Answered, ask_all};
 use crate::stub::{Context, Device, Site, next_id};
 
 impl Program {

@@ -39,10 +39,10 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub use build::{BuildNotify, BuildRequest, Verb};
 
-use super::kernel::{Signature, united};
-use super::remote::Remotes;
-use super::{Binding, Context, Device, Site};
 use crate::error::{ClResult, Status, fail, require};
+use crate::stub::context::remote::Remotes;
+use crate::stub::kernel::{Signature, united};
+use crate::stub::{Binding, Context, Device, Site};
 
 /// A program object; see the module.
 pub struct Program {
@@ -409,7 +409,7 @@ impl Drop for Program {
         self.remotes.release(&self.context, ObjectKind::Program);
         let callbacks = std::mem::take(self.release_callbacks.get_mut());
         for callback in callbacks.into_iter().rev() {
-            super::callbacks::run(callback);
+            crate::stub::event::callbacks::run(callback);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A new kind of command is a variant here, with its message ([`Command::encode`]) and the ranges that it
 //! reads and writes ([`Command::accesses`]). In a context of one site the queue sends the message at once
-//! (`queue/send.rs`). In a context of several sites the [sequence](super::distributed) decides where the
+//! (`queue/send.rs`). In a context of several sites the [sequence](crate::stub::distributed) decides where the
 //! command runs and which bytes must move first. Specification: the enqueue functions.
 //!
 //! Not here: events and wait lists ([`EventSpec`]). Invariant: all arguments are validated, and all regions
@@ -19,13 +19,13 @@ use causeway_proto::limits::INLINE_PAYLOAD;
 use causeway_proto::region::Region;
 use cl_headers::types::CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED;
 
-use super::command_buffer::{self, Replay};
-use super::encoded::Encoded;
-use super::event::EventSpec;
-use super::kernel::{self, Snapshot};
-use super::{Buffer, Event, Site};
 use crate::coherence::{Access, MapKind};
 use crate::error::ClResult;
+use crate::stub::command_buffer::{self, Replay};
+use crate::stub::event::EventSpec;
+use crate::stub::kernel::{self, Snapshot};
+use crate::stub::queue::encoded::Encoded;
+use crate::stub::{Buffer, Event, Site};
 use crate::transport::HostRegion;
 
 /// What a command does. Regions count from the start of the buffer or sub-buffer that they belong to.
@@ -150,7 +150,7 @@ fn in_root(buffer: &Arc<Buffer>, region: &Region) -> ClResult<(MemoryId, Region)
 /// Lock between encoding a command and appending it to the session. Launches and replays carry differences
 /// from what was sent before, so no other one of the same object may come between.
 #[must_use]
-pub(super) enum Commit<'a> {
+pub(in crate::stub) enum Commit<'a> {
     /// The command carries no differences.
     None,
     /// Of a launch.
@@ -161,7 +161,7 @@ pub(super) enum Commit<'a> {
 
 impl Commit<'_> {
     /// Records that the command was appended. Without this call it counts as not sent.
-    pub(super) fn sent(self) {
+    pub(in crate::stub) fn sent(self) {
         match self {
             Commit::None => {}
             Commit::Launch(commit) => commit.sent(),
@@ -177,7 +177,7 @@ impl Command {
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the site's session is lost.
-    pub(super) fn encode(&self, site: &Site) -> ClResult<(Encoded, Commit<'_>)> {
+    pub(in crate::stub) fn encode(&self, site: &Site) -> ClResult<(Encoded, Commit<'_>)> {
         let operation = match self {
             // The client does the rest when the marker ends.
             Command::Marker | Command::Nothing | Command::Map(_) | Command::HostCopy { .. } => {
@@ -233,7 +233,7 @@ impl Command {
     ///
     /// # Errors
     /// `CL_INVALID_VALUE` when a region is not inside its root buffer.
-    pub(super) fn accesses(&self) -> ClResult<Vec<Access>> {
+    pub(in crate::stub) fn accesses(&self) -> ClResult<Vec<Access>> {
         Ok(match self {
             Command::Marker | Command::Barrier | Command::Nothing | Command::HostCopy { .. } => {
                 Vec::new()
@@ -287,7 +287,7 @@ impl Command {
 
     /// Whether the command writes host memory, so that the application can observe its end without an
     /// event.
-    pub(super) fn writes_host(&self) -> bool {
+    pub(in crate::stub) fn writes_host(&self) -> bool {
         match self {
             Command::Read(_) | Command::HostCopy { .. } => true,
             Command::Map(map) => map.fetches,
@@ -297,7 +297,7 @@ impl Command {
 }
 
 /// The message of a copy on a site.
-pub(super) fn copy_message(
+pub(in crate::stub) fn copy_message(
     source: &(Arc<Buffer>, Region),
     destination: &(Arc<Buffer>, Region),
     site: &Site,
@@ -311,7 +311,7 @@ pub(super) fn copy_message(
 }
 
 /// The message of a fill on a site.
-pub(super) fn fill_message(
+pub(in crate::stub) fn fill_message(
     buffer: &Arc<Buffer>,
     pattern: &Bytes,
     region: &Region,
@@ -326,7 +326,7 @@ pub(super) fn fill_message(
 }
 
 /// The message of an image's fill on a site.
-pub(super) fn fill_image_message(
+pub(in crate::stub) fn fill_image_message(
     image: &Arc<Buffer>,
     colour: &[u8; 16],
     region: &Region,

@@ -16,8 +16,8 @@ use cl_headers::types::{
 };
 use parking_lot::Mutex;
 
-use super::{Binding, Context, Device, Site, next_id};
 use crate::error::{ClResult, require};
+use crate::stub::{Binding, Context, Device, Site, next_id};
 
 /// An on-device queue; see the module.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct DeviceQueueSpec {
 
 /// The device queues of a context.
 #[derive(Debug, Default)]
-pub(super) struct DeviceQueues(Mutex<Known>);
+pub(in crate::stub) struct DeviceQueues(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {

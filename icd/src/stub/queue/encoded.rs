@@ -28,7 +28,7 @@ thread_local! {
 
 /// An argument of a launch.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Argument<'a> {
+pub(in crate::stub) enum Argument<'a> {
     /// The bytes of a value.
     Plain(&'a [u8]),
     /// A buffer's or image's id; 0 for NULL.
@@ -45,7 +45,7 @@ pub(super) enum Argument<'a> {
 
 impl Argument<'_> {
     /// Converts the argument to its generated type.
-    pub(super) fn to_wire(self) -> kernel_arg::Value {
+    pub(in crate::stub) fn to_wire(self) -> kernel_arg::Value {
         match self {
             Argument::Plain(bytes) => kernel_arg::Value::Plain(Bytes::copy_from_slice(bytes)),
             Argument::Memory(id) => kernel_arg::Value::Memory(id),
@@ -74,14 +74,14 @@ impl Encoded {
     }
 
     /// Begins a launch. Arguments and then sizes must follow.
-    pub(super) fn launch(kernel: KernelId) -> Encoded {
+    pub(in crate::stub) fn launch(kernel: KernelId) -> Encoded {
         let mut launch = Encoded::new(Some(field::ND_RANGE));
         launch.number(field::KERNEL, kernel.0);
         launch
     }
 
     /// Adds the next argument that has changed.
-    pub(super) fn argument(&mut self, index: u32, argument: Argument<'_>) {
+    pub(in crate::stub) fn argument(&mut self, index: u32, argument: Argument<'_>) {
         let index = u64::from(index);
         // Fields with the default value 0 are not sent.
         let of_index = if index == 0 {
@@ -117,20 +117,20 @@ impl Encoded {
     }
 
     /// Adds the sizes. Each list has one entry for each dimension, or is empty.
-    pub(super) fn sizes(&mut self, global: &[u64], offset: &[u64], local: &[u64]) {
+    pub(in crate::stub) fn sizes(&mut self, global: &[u64], offset: &[u64], local: &[u64]) {
         uint64::encode_packed(field::GLOBAL, global, &mut self.body);
         uint64::encode_packed(field::OFFSET, offset, &mut self.body);
         uint64::encode_packed(field::LOCAL, local, &mut self.body);
     }
 
     /// Adds the memory that the kernel reaches through pointers from now on.
-    pub(super) fn reaches(&mut self, memory: &[u64]) {
+    pub(in crate::stub) fn reaches(&mut self, memory: &[u64]) {
         let memory = memory.to_vec();
         message::encode(field::REACHES, &SvmPointers { memory }, &mut self.body);
     }
 
     /// Encodes a write; `append` adds its bytes, as many as the region has.
-    pub(super) fn write(
+    pub(in crate::stub) fn write(
         buffer: MemoryId,
         region: &Region,
         append: impl FnOnce(&mut Vec<u8>),
@@ -146,7 +146,7 @@ impl Encoded {
     }
 
     /// Encodes a write whose bytes follow on bulk connections: `eager` ones at once, others on credit.
-    pub(super) fn bulk_write(buffer: MemoryId, region: &Region, eager: bool) -> Encoded {
+    pub(in crate::stub) fn bulk_write(buffer: MemoryId, region: &Region, eager: bool) -> Encoded {
         Encoded::of(&Operation::WriteBuffer(WriteBuffer {
             buffer: buffer.0,
             region: Some(region.to_wire()),
@@ -157,7 +157,7 @@ impl Encoded {
     }
 
     /// Encodes a read; its bytes come inside of the completion, or on bulk connections.
-    pub(super) fn read(buffer: MemoryId, region: &Region, bulk: bool) -> Encoded {
+    pub(in crate::stub) fn read(buffer: MemoryId, region: &Region, bulk: bool) -> Encoded {
         Encoded::of(&Operation::ReadBuffer(ReadBuffer {
             buffer: buffer.0,
             region: Some(region.to_wire()),
@@ -166,7 +166,7 @@ impl Encoded {
     }
 
     /// Encodes any operation by its generated type.
-    pub(super) fn of(operation: &Operation) -> Encoded {
+    pub(in crate::stub) fn of(operation: &Operation) -> Encoded {
         let mut encoded = Encoded::new(None);
         operation.encode(&mut encoded.body);
         encoded
@@ -215,17 +215,17 @@ impl Drop for Encoded {
 
 /// An `Enqueue` with an encoded operation.
 #[derive(Debug)]
-pub(super) struct EncodedEnqueue<'a> {
+pub(in crate::stub) struct EncodedEnqueue<'a> {
     /// The event of the command.
-    pub(super) event: EventId,
+    pub(in crate::stub) event: EventId,
     /// The queue of the command.
-    pub(super) queue: QueueId,
+    pub(in crate::stub) queue: QueueId,
     /// The ids of the wait list.
-    pub(super) wait: &'a [u64],
+    pub(in crate::stub) wait: &'a [u64],
     /// Whether nobody can observe the command's end.
-    pub(super) unobserved: bool,
+    pub(in crate::stub) unobserved: bool,
     /// The operation of the command.
-    pub(super) operation: &'a Encoded,
+    pub(in crate::stub) operation: &'a Encoded,
 }
 
 impl EncodedEnqueue<'_> {
@@ -267,33 +267,33 @@ impl EncodeCommand for EncodedEnqueue<'_> {
 /// Field numbers of `command.proto`; all below 16, so that each key is one byte.
 mod field {
     // Command
-    pub(super) const ENQUEUE: u32 = 1;
+    pub(in crate::stub) const ENQUEUE: u32 = 1;
     // Enqueue
-    pub(super) const EVENT: u32 = 1;
-    pub(super) const QUEUE: u32 = 2;
-    pub(super) const WAIT: u32 = 3;
-    pub(super) const UNOBSERVED: u32 = 4;
-    pub(super) const ND_RANGE: u32 = 10;
-    pub(super) const WRITE_BUFFER: u32 = 11;
+    pub(in crate::stub) const EVENT: u32 = 1;
+    pub(in crate::stub) const QUEUE: u32 = 2;
+    pub(in crate::stub) const WAIT: u32 = 3;
+    pub(in crate::stub) const UNOBSERVED: u32 = 4;
+    pub(in crate::stub) const ND_RANGE: u32 = 10;
+    pub(in crate::stub) const WRITE_BUFFER: u32 = 11;
     // NdRange
-    pub(super) const KERNEL: u32 = 1;
-    pub(super) const ARGS: u32 = 2;
-    pub(super) const GLOBAL: u32 = 3;
-    pub(super) const OFFSET: u32 = 4;
-    pub(super) const LOCAL: u32 = 5;
-    pub(super) const REACHES: u32 = 6;
+    pub(in crate::stub) const KERNEL: u32 = 1;
+    pub(in crate::stub) const ARGS: u32 = 2;
+    pub(in crate::stub) const GLOBAL: u32 = 3;
+    pub(in crate::stub) const OFFSET: u32 = 4;
+    pub(in crate::stub) const LOCAL: u32 = 5;
+    pub(in crate::stub) const REACHES: u32 = 6;
     // KernelArg
-    pub(super) const INDEX: u32 = 1;
-    pub(super) const PLAIN: u32 = 2;
-    pub(super) const MEMORY: u32 = 3;
-    pub(super) const LOCAL_SIZE: u32 = 4;
-    pub(super) const SAMPLER: u32 = 5;
-    pub(super) const SVM: u32 = 6;
-    pub(super) const DEVICE_QUEUE: u32 = 7;
+    pub(in crate::stub) const INDEX: u32 = 1;
+    pub(in crate::stub) const PLAIN: u32 = 2;
+    pub(in crate::stub) const MEMORY: u32 = 3;
+    pub(in crate::stub) const LOCAL_SIZE: u32 = 4;
+    pub(in crate::stub) const SAMPLER: u32 = 5;
+    pub(in crate::stub) const SVM: u32 = 6;
+    pub(in crate::stub) const DEVICE_QUEUE: u32 = 7;
     // WriteBuffer
-    pub(super) const BUFFER: u32 = 1;
-    pub(super) const REGION: u32 = 2;
-    pub(super) const CONTENTS: u32 = 3;
+    pub(in crate::stub) const BUFFER: u32 = 1;
+    pub(in crate::stub) const REGION: u32 = 2;
+    pub(in crate::stub) const CONTENTS: u32 = 3;
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use cl_headers::types::CL_COMMAND_MARKER;
 
 use super::Queue;
 use crate::error::ClResult;
-use crate::stub::command::Enqueue;
 use crate::stub::event::EventSpec;
+use crate::stub::queue::command::Enqueue;
 use crate::stub::{Buffer, Command, Event, Hold};
 
 impl Queue {

@@ -9,7 +9,7 @@ use causeway_proto::id::EventId;
 
 use super::unobserved::UnobservedEvents;
 use crate::stub::event::{EventSpec, GatedBy, Position, Precedents};
-use crate::stub::recent::Recent;
+use crate::stub::queue::recent::Recent;
 use crate::stub::{Command, Event, Queue};
 
 /// Where a command stands relative to the others of an out-of-order queue.

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use causeway_proto::id::EventId;
 
-use super::{Event, Queue};
+use crate::stub::{Event, Queue};
 
 /// Removes from `commands`, which are gated, those that do not come before a command about to be enqueued
 /// on `queue` with this wait list.
-pub(super) fn retain_before(
+pub(in crate::stub) fn retain_before(
     commands: &mut HashSet<EventId>,
     queue: &Arc<Queue>,
     wait: &[Arc<Event>],

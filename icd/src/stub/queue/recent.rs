@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use super::Event;
+use crate::stub::Event;
 
 /// With fewer commands, there is no sweep over all of them.
 const SWEEP_FROM: usize = 64;
@@ -15,7 +15,7 @@ const SWEEP_FROM: usize = 64;
 /// Commands, oldest first. Events that were dropped, or that `still` returns false for, are removed on
 /// access.
 #[derive(Debug)]
-pub(super) struct Recent {
+pub(in crate::stub) struct Recent {
     still: fn(&Event) -> bool,
     events: VecDeque<Weak<Event>>,
     // Length at which the next sweep takes place. Without sweeps, one command that stays would keep all
@@ -26,7 +26,7 @@ pub(super) struct Recent {
 impl Recent {
     /// Makes an empty list of events for which `still` holds. Once false for an event, `still` must stay
     /// false.
-    pub(super) fn new(still: fn(&Event) -> bool) -> Recent {
+    pub(in crate::stub) fn new(still: fn(&Event) -> bool) -> Recent {
         Recent {
             still,
             events: VecDeque::new(),
@@ -35,18 +35,18 @@ impl Recent {
     }
 
     /// Whether there is any such command.
-    pub(super) fn any(&mut self) -> bool {
+    pub(in crate::stub) fn any(&mut self) -> bool {
         self.first().is_some()
     }
 
     /// Removes all commands.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::stub) fn clear(&mut self) {
         self.events.clear();
         self.sweep_at = 0;
     }
 
     /// Returns the newest command.
-    pub(super) fn newest(&mut self) -> Option<Arc<Event>> {
+    pub(in crate::stub) fn newest(&mut self) -> Option<Arc<Event>> {
         while self.events.back().is_some_and(|event| !self.holds(event)) {
             self.events.pop_back();
         }
@@ -54,25 +54,25 @@ impl Recent {
     }
 
     /// Returns the oldest command.
-    pub(super) fn first(&mut self) -> Option<Arc<Event>> {
+    pub(in crate::stub) fn first(&mut self) -> Option<Arc<Event>> {
         self.drop_over();
         self.events.front().and_then(Weak::upgrade)
     }
 
     /// Returns all commands, oldest first.
-    pub(super) fn all(&self) -> Vec<Arc<Event>> {
+    pub(in crate::stub) fn all(&self) -> Vec<Arc<Event>> {
         let alive = self.events.iter().filter_map(Weak::upgrade);
         alive.filter(|event| (self.still)(event)).collect()
     }
 
     /// Returns all commands as weak references.
-    pub(super) fn all_weak(&self) -> impl Iterator<Item = Weak<Event>> + '_ {
+    pub(in crate::stub) fn all_weak(&self) -> impl Iterator<Item = Weak<Event>> + '_ {
         let events = self.events.iter();
         events.filter(|event| self.holds(event)).cloned()
     }
 
     /// Adds a command that was just enqueued.
-    pub(super) fn push(&mut self, event: &Arc<Event>) {
+    pub(in crate::stub) fn push(&mut self, event: &Arc<Event>) {
         self.drop_over();
         if self.events.len() >= self.sweep_at {
             let still = self.still;

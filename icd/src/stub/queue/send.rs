@@ -17,11 +17,11 @@ use parking_lot::MutexGuard;
 use super::order::{Order, Place};
 use super::{Queue, wait_ids};
 use crate::error::ClResult;
-use crate::stub::command::{Enqueue, Enqueued, HostTransfer};
-use crate::stub::encoded::{Encoded, EncodedEnqueue};
 use crate::stub::event::{EventSpec, Finisher, GatedBy, Position};
-use crate::stub::host_ranges::{HostRanges, HostWrite};
-use crate::stub::transfer::{copy_at_end, land};
+use crate::stub::memory::host_ranges::{HostRanges, HostWrite};
+use crate::stub::memory::transfer::{copy_at_end, land};
+use crate::stub::queue::command::{Enqueue, Enqueued, HostTransfer};
+use crate::stub::queue::encoded::{Encoded, EncodedEnqueue};
 use crate::stub::{Command, Event};
 use crate::transport::HostRegion;
 

@@ -20,8 +20,8 @@ use cl_headers::types::{
 use parking_lot::Mutex;
 
 use self::binary::{Binary, Command, Waiting};
-use super::{Binding, Context, Device, Event, Hold, Queue, nothing};
 use crate::error::{ClResult, Status};
+use crate::stub::{Binding, Context, Device, Event, Hold, Queue, nothing};
 
 /// A semaphore; see the module.
 #[derive(Debug)]

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_proto::command::Answer;
 use parking_lot::{Condvar, Mutex};
 
-use super::Site;
+use crate::stub::Site;
 use crate::transport::WireError;
 
 /// The answer of a site, or the error instead.
-pub(super) type Answered = Result<Answer, WireError>;
+pub(in crate::stub) type Answered = Result<Answer, WireError>;
 
 /// Receives the answer of one site; dropped when the query could not be sent.
-pub(super) type Receiver = Box<dyn FnOnce(Answered) + Send>;
+pub(in crate::stub) type Receiver = Box<dyn FnOnce(Answered) + Send>;
 
 struct Gathering<T> {
     answers: Vec<Option<Answered>>,
@@ -49,7 +49,7 @@ fn one_less<T: FnOnce(Vec<Answered>)>(gathering: &Mutex<Gathering<T>>) {
 ///
 /// # Errors
 /// The error of each site when no query could be sent; `then` is not called.
-pub(super) fn ask_each<T>(
+pub(in crate::stub) fn ask_each<T>(
     sites: &[Arc<Site>],
     mut ask: impl FnMut(usize, Receiver) -> Result<(), WireError>,
     then: T,
@@ -86,7 +86,7 @@ where
 
 /// Like [`ask_each`], but waits for all answers. The waiting thread reads the connections, so the caller
 /// must not hold a lock that a session's events need.
-pub(super) fn ask_all(
+pub(in crate::stub) fn ask_all(
     sites: &[Arc<Site>],
     mut ask: impl FnMut(usize, Receiver) -> Result<(), WireError>,
 ) -> Vec<Answered> {

@@ -15,10 +15,10 @@ use dashmap::DashMap;
 use parking_lot::Mutex;
 use rustc_hash::FxHasher;
 
-use super::event::End;
-use super::repeats::Repeats;
-use super::{Context, Event, Queue, peer};
 use crate::error::ClResult;
+use crate::stub::context::repeats::Repeats;
+use crate::stub::event::End;
+use crate::stub::{Context, Event, Queue, server::peer};
 use crate::thread::Stack;
 use crate::transport::{self, Node, Session, SessionEvents};
 

@@ -22,12 +22,12 @@ use cl_headers::types::{
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
-use super::device::Device;
-use super::info::extensions;
-use super::{Binding, Server};
 use crate::config::{Address, ServerSettings, Settings};
 use crate::error::{ClResult, fail, require};
 use crate::lease::{Lease, Offer, Offered, Unconfirmed};
+use crate::stub::device::Device;
+use crate::stub::device::info::extensions;
+use crate::stub::{Binding, Server};
 use crate::transport::{self, Reply, Target};
 
 /// Optional prefix of a server's address.

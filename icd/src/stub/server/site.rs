@@ -1,7 +1,7 @@
 //! A site: one native context in one session.
 //!
 //! A native context cannot span platforms, so a site is a pair (node, native platform).
-//! [`Context`](super::Context) combines the sites of an application's context. Invariant: the command that
+//! [`Context`](crate::stub::Context) combines the sites of an application's context. Invariant: the command that
 //! creates the native context is sent before any command that uses it.
 
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use bytes::Bytes;
 use causeway_proto::command::{self, ObjectKind, command::Kind};
 use causeway_proto::id::ContextId;
 
-use super::info::hidden_macros;
-use super::{Device, SessionLink, next_id};
 use crate::error::ClResult;
+use crate::stub::device::info::hidden_macros;
+use crate::stub::{Device, SessionLink, next_id};
 use crate::transport::Session;
 
 /// One native context in one session; see the module.
@@ -72,7 +72,7 @@ impl Site {
     /// that the devices do not report. An empty source stays empty, because it stands for a source sent
     /// earlier.
     #[must_use]
-    pub(super) fn source(&self, source: &Bytes) -> Bytes {
+    pub(in crate::stub) fn source(&self, source: &Bytes) -> Bytes {
         hidden_macros::without(&self.hidden_macros, source)
     }
 

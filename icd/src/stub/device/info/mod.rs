@@ -9,8 +9,8 @@
 //! Not here: the answers themselves (`device`). Invariant: a device never reports what a program cannot use
 //! from another machine.
 
-pub(super) mod extensions;
-pub(super) mod hidden_macros;
-pub(super) mod overrides;
-pub(super) mod pci;
+pub(in crate::stub) mod extensions;
+pub(in crate::stub) mod hidden_macros;
+pub(in crate::stub) mod overrides;
+pub(in crate::stub) mod pci;
 mod quirks;

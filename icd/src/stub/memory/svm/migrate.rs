@@ -3,7 +3,7 @@
 //! The specification requires this for maps only. But some drivers keep allocations in host memory anyway,
 //! so programs read after a migration alone. So a migration to the host also reads the bytes into a
 //! separate buffer. Then the bytes are copied into place, except where the program may be writing
-//! ([`Fill`](crate::stub::mapped::Fill)). Invariant: the migration's event ends after that.
+//! ([`Fill`](crate::stub::memory::mapped::Fill)). Invariant: the migration's event ends after that.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use smallvec::smallvec;
 
 use crate::error::{ClResult, Status};
 use crate::shadow::{self, Shadow};
-use crate::stub::command::{Enqueue, HostTransfer};
 use crate::stub::event::EventSpec;
+use crate::stub::queue::command::{Enqueue, HostTransfer};
 use crate::stub::{Buffer, Command, Event, Hold, Queue};
 
 /// Enqueues the migration of these ranges of allocations.

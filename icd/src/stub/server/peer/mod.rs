@@ -29,9 +29,9 @@ use rand::TryRngCore;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::path::{End, Path, Step};
-use super::{SessionLink, next_id};
 use crate::coherence::Route;
 use crate::error::ClResult;
+use crate::stub::{SessionLink, next_id};
 use crate::transport::{self, Location};
 
 /// Maximum length, in characters, of a node's text about a failure.
@@ -132,7 +132,7 @@ pub fn end_transfer(transfer: EventId) {
 }
 
 /// Applies a worker's report about the state of a link.
-pub(super) fn link_state(end: &SessionLink, state: &LinkState) {
+pub(in crate::stub) fn link_state(end: &SessionLink, state: &LinkState) {
     let news = PEERS.lock().handle_state(end, state);
     CHANGES.fetch_add(1, Ordering::AcqRel);
     if let Some(news) = news {
@@ -141,7 +141,7 @@ pub(super) fn link_state(end: &SessionLink, state: &LinkState) {
 }
 
 /// Drops the links of a lost session, and cancels their transfers at the other ends.
-pub(super) fn lost(end: &SessionLink) {
+pub(in crate::stub) fn lost(end: &SessionLink) {
     let gone = PEERS.lock().handle_loss(end);
     // Dropped after the lock is released: this may drop the last reference to a session.
     drop(gone);
