@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_proto::clock::{Offset, Reading};
-use causeway_proto::command::{Answer, Command, Ping, Query, answer, command, query};
+use causeway_proto::command::{Answer, Command, Query, answer, command, query};
 use causeway_proto::id::RequestId;
+use causeway_proto::status::WireError;
 use parking_lot::{Condvar, Mutex};
 
-use super::Session;
 use super::gauge::Gauge;
 use crate::thread::{self, Stack};
 
@@ -53,8 +53,13 @@ enum ClockState {
 }
 
 impl NodeClock {
-    /// Starts to read the clock, unless that was done before.
-    pub(super) fn read(&self, session: &Arc<Session>, gauge: &Arc<Gauge>, next: fn() -> RequestId) {
+    /// Starts to read the clock, unless that was done before. `ask` queries the node once; `None` means
+    /// that the session is lost.
+    pub(super) fn read(
+        self: &Arc<Self>,
+        gauge: &Arc<Gauge>,
+        ask: impl FnMut() -> Option<Reading> + Send + 'static,
+    ) {
         {
             let mut state = self.state.lock();
             if !matches!(*state, ClockState::Unread) {
@@ -62,14 +67,14 @@ impl NodeClock {
             }
             *state = ClockState::Reading;
         }
-        let (session, gauge) = (Arc::clone(session), Arc::clone(gauge));
+        let (clock, gauge) = (Arc::clone(self), Arc::clone(gauge));
         let reading = move || {
-            let best = read_all(&session, next);
+            let best = read_all(ask);
             if let Some(best) = best {
                 // The uncertainty is half of the round trip.
                 gauge.set_round_trip(Duration::from_nanos(best.uncertainty.saturating_mul(2)));
             }
-            session.clock().set(best);
+            clock.set(best);
         };
         if !thread::spawn("cw-clock", Stack::Small, reading) {
             self.set(None);
@@ -93,12 +98,11 @@ impl NodeClock {
     }
 }
 
-fn read_all(session: &Session, next: fn() -> RequestId) -> Option<Offset> {
+fn read_all(mut ask: impl FnMut() -> Option<Reading>) -> Option<Offset> {
     let begun = Instant::now();
     let mut best: Option<Offset> = None;
     for _ in 0..READINGS {
-        let question = query::Question::Ping(Ping {});
-        let Some((reading, _)) = ask(session, next(), question) else {
+        let Some(reading) = ask() else {
             break;
         };
         best = match (best, reading.offset()) {
@@ -112,12 +116,12 @@ fn read_all(session: &Session, next: fn() -> RequestId) -> Option<Offset> {
     best
 }
 
-/// Queries a time from a node. Returns the reading of its host clock by the client's clock, and the
-/// device's time if the question asked for it.
+/// Queries a time from a node; `send` sends the query and returns the answer. Returns the reading of the
+/// node's host clock by the client's clock, and the device's time if the question asked for it.
 pub(super) fn ask(
-    session: &Session,
     request: RequestId,
     question: query::Question,
+    send: impl FnOnce(&Command) -> Result<Answer, WireError>,
 ) -> Option<(Reading, u64)> {
     let command = Command {
         kind: Some(command::Kind::Query(Query {
@@ -126,7 +130,7 @@ pub(super) fn ask(
         })),
     };
     let before = host_ns();
-    let answered = session.request(request, &command);
+    let answered = send(&command);
     let after = host_ns();
     match answered {
         Ok(Answer {

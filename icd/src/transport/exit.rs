@@ -4,7 +4,7 @@
 //! OpenCL. So sessions end last, in the library's own destructors.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Once, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -16,7 +16,6 @@ use super::fork;
 const LIMIT: Duration = Duration::from_secs(1);
 
 static SESSIONS: Mutex<Vec<Weak<Core>>> = Mutex::new(Vec::new());
-static AT_EXIT: Once = Once::new();
 static LAST: OnceLock<fn()> = OnceLock::new();
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
@@ -24,29 +23,25 @@ static IS_ENDING: AtomicBool = AtomicBool::new(false);
 /// call it when they end, too.
 pub fn at_end(last: fn()) {
     let _ = LAST.set(last);
+    super::sys::after_exit(end);
 }
 
 /// Registers a session for the end of the process.
 pub(super) fn register(core: &Arc<Core>) {
-    AT_EXIT.call_once(super::sys::flush_at_exit);
+    super::sys::at_exit(at_exit_flush);
+    super::sys::after_exit(end);
     let mut sessions = SESSIONS.lock();
     sessions.retain(|session| session.strong_count() > 0);
     sessions.push(Arc::downgrade(core));
 }
 
-/// Writes the queued commands of the process's live sessions, in one second at most. Does nothing in a
-/// forked child, and waits for no thread. The first session registers this with `atexit`.
-pub fn at_exit_flush() {
-    flush();
-}
-
 /// Runs after everything that the application had registered. Writes the commands queued by those
 /// functions, and calls the function given to [`at_end`].
-pub(super) fn end() {
+fn end() {
     // From here on, sessions end because the program ends. Such losses are not reported.
     IS_ENDING.store(true, Ordering::SeqCst);
     let Some(last) = LAST.get() else { return };
-    flush();
+    at_exit_flush();
     last();
 }
 
@@ -56,7 +51,9 @@ pub fn is_ending() -> bool {
     IS_ENDING.load(Ordering::SeqCst)
 }
 
-fn flush() {
+/// Writes the queued commands of the process's live sessions, in one second at most. Does nothing in a
+/// forked child, and waits for no thread. The first session registers this with `atexit`.
+pub fn at_exit_flush() {
     if fork::is_child() {
         return;
     }

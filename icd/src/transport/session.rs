@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use causeway_proto::clock::Offset;
-use causeway_proto::command::{Answer, DeviceTimer, query};
+use causeway_proto::command::{Answer, Command, DeviceTimer, Ping, query};
 use causeway_proto::id::{EventId, RequestId, SessionId};
 use causeway_proto::preamble::Purpose;
 use causeway_proto::status::WireError;
@@ -52,7 +52,7 @@ pub struct Session {
     core: Arc<Core>,
     id: SessionId,
     location: Location,
-    clock: NodeClock,
+    clock: Arc<NodeClock>,
     gauge: Arc<Gauge>,
 }
 
@@ -104,7 +104,7 @@ impl Session {
             core: started.map_err(no_thread)?,
             id,
             location,
-            clock: NodeClock::default(),
+            clock: Arc::default(),
             gauge,
         };
         heartbeat::start(&session.core, heartbeat, rhythm).map_err(no_thread)?;
@@ -367,7 +367,12 @@ impl Session {
     /// known when it is needed. Does not wait. `next` supplies request ids.
     pub fn read_clock(self: &Arc<Self>, next: fn() -> RequestId) {
         if !fork::is_child() {
-            self.clock.read(self, &self.gauge, next);
+            let session = Arc::clone(self);
+            self.clock.read(&self.gauge, move || {
+                let (request, question) = (next(), query::Question::Ping(Ping {}));
+                let send = |command: &Command| session.request(request, command);
+                clock::ask(request, question, send).map(|(reading, _)| reading)
+            });
         }
     }
 
@@ -388,13 +393,10 @@ impl Session {
     ) -> Result<(u64, u64), WireError> {
         fork::check()?;
         let question = query::Question::DeviceTimer(device);
-        let asked = clock::ask(self, request, question).ok_or_else(|| self.gone())?;
+        let send = |command: &Command| self.request(request, command);
+        let asked = clock::ask(request, question, send).ok_or_else(|| self.gone())?;
         let (reading, device) = asked;
         Ok((device, reading.before.midpoint(reading.after)))
-    }
-
-    pub(super) fn clock(&self) -> &NodeClock {
-        &self.clock
     }
 
     /// Ends the session as a loss would, for this reason. Returns false if it is already lost for another

@@ -8,6 +8,7 @@
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 
 /// A zeroed word in a separate page, which reads as zero again in a child of `fork`. `None` if the kernel
@@ -57,21 +58,37 @@ pub(super) fn set_priority(socket: &TcpStream, priority: libc::c_int) -> io::Res
     }
 }
 
-/// Registers [`super::at_exit_flush`] to be called when the process exits. The library is never unloaded,
-/// so the function stays there.
-pub(super) fn flush_at_exit() {
-    extern "C" fn flush() {
-        super::at_exit_flush();
+static FLUSH: OnceLock<fn()> = OnceLock::new();
+static LAST: OnceLock<fn()> = OnceLock::new();
+
+/// Registers a function that is called when the process exits (`atexit`). It must not panic. The first call
+/// counts. The library is never unloaded, so the function stays there.
+pub(super) fn at_exit(flush: fn()) {
+    extern "C" fn run() {
+        if let Some(flush) = FLUSH.get() {
+            flush();
+        }
+    }
+    if FLUSH.set(flush).is_err() {
+        return;
     }
     // SAFETY: a plain function without captures, which does not unwind because nothing in it panics. If
     // the system has no memory for the entry, only the flush is lost.
     unsafe {
-        libc::atexit(flush);
+        libc::atexit(run);
     }
 }
 
+/// Registers a function that is called after all others of the process's end. It must not panic. The first
+/// call counts.
+pub(super) fn after_exit(last: fn()) {
+    let _ = LAST.set(last);
+}
+
 extern "C" fn end() {
-    super::exit::end();
+    if let Some(last) = LAST.get() {
+        last();
+    }
 }
 
 // The system calls the functions in this section when the process exits: after the functions of `atexit` and
