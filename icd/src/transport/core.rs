@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use causeway_proto::command::EventBatch;
+use causeway_proto::command::{Completion, EventBatch};
 use causeway_proto::id::{EventId, RequestId};
 use causeway_proto::status::WireError;
 use causeway_security::Line;
 
-use super::bulk::{Bulk, relay};
+use super::bulk::{Bulk, Guard, Owner, relay};
 use super::carrier::Carrier;
 use super::encode::EncodeCommand;
 use super::events::SessionEvents;
@@ -305,16 +305,24 @@ impl Core {
     }
 }
 
-/// See [`Core::guard`].
-pub(super) struct Guard<'a>(&'a Core);
+impl Owner for Core {
+    fn bulk(&self) -> &Bulk {
+        &self.bulk
+    }
 
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.fail(
-                "a thread of the client's transport panicked; this is a bug in Causeway".to_owned(),
-            );
-        }
+    fn fail(&self, reason: String) {
+        Core::fail(self, reason);
+    }
+
+    fn uploaded(&self, event: EventId) {
+        self.events.uploaded(event);
+        self.progress.advance(Change::Event(event));
+    }
+
+    fn completed(&self, completion: Completion) {
+        let event = EventId(completion.event);
+        self.events.completed(completion);
+        self.progress.advance(Change::Event(event));
     }
 }
 

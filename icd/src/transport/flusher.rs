@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
 
+use super::bulk::Owner;
 use super::core::Core;
 use crate::thread::Stack;
 
@@ -112,7 +113,8 @@ fn rest(core: &Arc<Core>) {
         if !core.outbox.flusher_sleeps() {
             return;
         }
-        core.bulk.prepare(core);
+        let owner: Arc<dyn Owner> = core.clone();
+        core.bulk.prepare(&owner);
         if core.is_failed() {
             return;
         }

@@ -18,7 +18,7 @@ use causeway_security::{Fingerprint, Line};
 use parking_lot::Mutex;
 
 use super::bulk::memory::HostRegion;
-use super::bulk::{Bulk, EagerGrant, Wishes, relay};
+use super::bulk::{Bulk, EagerGrant, Owner, Wishes, relay};
 use super::carrier::direct::Direct;
 use super::carrier::grpc::{self, Grpc};
 use super::clock::{self, NodeClock};
@@ -234,7 +234,7 @@ impl Session {
         // A failed flush needs no handling here: the wait ends when the session is over.
         let _ = self.core.flush();
         if let Some(claimed) = claimed {
-            self.core.bulk.send_claimed(&self.core, claimed);
+            self.core.bulk.send_claimed(&*self.core, claimed);
         }
         let over = || condition() || self.core.is_over();
         match awaits {
@@ -294,7 +294,7 @@ impl Session {
     ) -> Result<(), WireError> {
         fork::check()?;
         let bulk = &self.core.bulk;
-        if bulk.upload(&self.core, event, source, keep, grant) {
+        if bulk.upload(&self.owner(), event, source, keep, grant) {
             Ok(())
         } else {
             Err(self.gone())
@@ -304,7 +304,7 @@ impl Session {
     /// Registers the destination of the bulk read `event`. Must be called before the command is sent.
     pub fn download(&self, event: EventId, destination: HostRegion) -> Result<(), WireError> {
         fork::check()?;
-        if self.core.bulk.download(&self.core, event, destination) {
+        if self.core.bulk.download(&self.owner(), event, destination) {
             Ok(())
         } else {
             Err(self.gone())
@@ -329,7 +329,7 @@ impl Session {
         bytes: u64,
     ) -> Result<(), WireError> {
         fork::check()?;
-        if relay::begin(&self.core, &to.core, transfer, bytes) {
+        if relay::begin(&self.owner(), &to.owner(), transfer, bytes) {
             return Ok(());
         }
         let lost = self.core.failure().or(to.core.failure()).cloned();
@@ -340,7 +340,7 @@ impl Session {
     /// bytes. The sender may stop sending.
     pub fn end_transfer(&self, transfer: EventId) {
         if !fork::is_child() {
-            relay::end(&self.core, transfer);
+            relay::end(&*self.core, transfer);
         }
     }
 
@@ -349,7 +349,7 @@ impl Session {
         if !fork::is_child() {
             self.core
                 .bulk
-                .send_header(&self.core, relay::gone(transfer));
+                .send_header(&self.owner(), relay::gone(transfer));
         }
     }
 
@@ -425,6 +425,10 @@ impl Session {
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.core.is_failed()
+    }
+
+    fn owner(&self) -> Arc<dyn Owner> {
+        self.core.clone()
     }
 
     fn gone(&self) -> WireError {

@@ -16,13 +16,12 @@ use parking_lot::Mutex;
 
 use super::memory::Scratch;
 use super::table::{Chunk, Destination, Outcome};
-use super::{Bulk, Core, EventId, Item, relay};
+use super::{Bulk, EventId, Guard, Item, Owner, relay};
 use crate::config::Compression;
 use crate::thread::Stack;
 use crate::transport::gauge::Direction;
 use crate::transport::socket::plain;
 use crate::transport::thread;
-use crate::transport::wait::Change;
 
 /// Time limit for each lane's connection and handshake.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
@@ -55,15 +54,15 @@ impl Lane {
 
     /// Sends a chunk on a thread that is not the lane's. An error fails the session. The results are
     /// reported as on a lane's thread, where code must not wait for room on a connection.
-    pub(super) fn send_now(&self, core: &Core, chunk: Chunk) {
-        let _guard = core.guard();
+    pub(super) fn send_now(&self, owner: &dyn Owner, chunk: Chunk) {
+        let _guard = Guard(owner);
         let mut writing = self.writing.lock();
-        let sent = send(core, &self.stream, chunk, &mut writing);
+        let sent = send(owner, &self.stream, chunk, &mut writing);
         drop(writing);
         // The lane is unlocked here, because callbacks must not run under a transport lock.
         match sent {
-            Ok((event, outcome)) => thread::as_ours(|| conclude(core, event, outcome)),
-            Err(error) => thread::as_ours(|| core.fail(plain(&error))),
+            Ok((event, outcome)) => thread::as_ours(|| conclude(owner, event, outcome)),
+            Err(error) => thread::as_ours(|| owner.fail(plain(&error))),
         }
     }
 }
@@ -71,8 +70,8 @@ impl Lane {
 /// Opens the session's lanes on a separate thread. The first lane must open. The session does without
 /// further lanes that the node refuses. With `ahead`, no transfer needs the lanes yet, and a failure is
 /// no error until one does.
-pub(super) fn open_all(core: &Arc<Core>, ahead: bool) {
-    let opener = Arc::clone(core);
+pub(super) fn open_all(owner: &Arc<dyn Owner>, ahead: bool) {
+    let opener = Arc::clone(owner);
     let started = thread::spawn("cw-bulk-open", Stack::Small, move || {
         if !open_shared(&opener) {
             open_tcp(&opener, ahead);
@@ -81,22 +80,22 @@ pub(super) fn open_all(core: &Arc<Core>, ahead: bool) {
     if let Err(error) = started {
         if ahead {
             tracing::debug!(%error, "cannot start a thread for bulk connections ahead of need");
-            if core.bulk.spare_lane(0) {
+            if owner.bulk().spare_lane(0) {
                 return;
             }
             // A transfer has started meanwhile, so try again.
-            return open_all(core, false);
+            return open_all(owner, false);
         }
-        core.fail(format!(
+        owner.fail(format!(
             "the client cannot start a thread for bulk connections: {error}"
         ));
     }
 }
 
-fn open_tcp(core: &Arc<Core>, mut ahead: bool) {
+fn open_tcp(owner: &Arc<dyn Owner>, mut ahead: bool) {
     let mut lane = 0;
-    while lane < core.bulk.lane_count {
-        match open(core, lane as u8) {
+    while lane < owner.bulk().lane_count {
+        match open(owner, lane as u8) {
             Ok(()) => lane += 1,
             Err(WireError::Refused { reason, .. }) if lane > 0 => {
                 tracing::debug!(lane, reason, "bulk lane refused");
@@ -104,13 +103,13 @@ fn open_tcp(core: &Arc<Core>, mut ahead: bool) {
             }
             Err(error) if std::mem::take(&mut ahead) => {
                 tracing::debug!(lane, %error, "cannot open a bulk connection ahead of need");
-                if core.bulk.spare_lane(lane) {
+                if owner.bulk().spare_lane(lane) {
                     return;
                 }
                 // A transfer has started meanwhile, so the loop tries again.
             }
             Err(error) => {
-                return core.fail(format!("the client cannot open a bulk connection: {error}"));
+                return owner.fail(format!("the client cannot open a bulk connection: {error}"));
             }
         }
     }
@@ -118,20 +117,20 @@ fn open_tcp(core: &Arc<Core>, mut ahead: bool) {
 
 // Opens lanes through shared memory, at most one for every two processors, since both ends need one to
 // copy. Returns false if there is none; the reason appears only in the debug log.
-fn open_shared(core: &Arc<Core>) -> bool {
-    if !core.bulk.dialer.shares_memory() {
+fn open_shared(owner: &Arc<dyn Owner>) -> bool {
+    if !owner.bulk().dialer.shares_memory() {
         return false;
     }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let lanes = core.bulk.lane_count.min(processors as u32 / 2).max(1);
+    let lanes = owner.bulk().lane_count.min(processors as u32 / 2).max(1);
     for lane in 0..lanes {
-        let opened = Crew::start(core).and_then(|crew| {
+        let opened = Crew::start(owner).and_then(|crew| {
             let deadline = Instant::now() + OPEN_LIMIT;
-            let shared = core.bulk.dialer.open_shared(lane as u8, deadline)?;
+            let shared = owner.bulk().dialer.open_shared(lane as u8, deadline)?;
             Ok((crew, shared))
         });
         match opened {
-            Ok((crew, shared)) => crew.take(core, Stream::Shared(shared)),
+            Ok((crew, shared)) => crew.take(&**owner, Stream::Shared(shared)),
             Err(error) => {
                 tracing::debug!(lane, %error, "cannot open a bulk lane through shared memory");
                 return lane > 0;
@@ -142,11 +141,11 @@ fn open_shared(core: &Arc<Core>) -> bool {
     true
 }
 
-fn open(core: &Arc<Core>, lane: u8) -> Result<(), WireError> {
-    let crew = Crew::start(core)?;
+fn open(owner: &Arc<dyn Owner>, lane: u8) -> Result<(), WireError> {
+    let crew = Crew::start(owner)?;
     let deadline = Instant::now() + OPEN_LIMIT;
-    let line = core.bulk.dialer.open(Purpose::Bulk, lane, deadline)?;
-    crew.take(core, line.into());
+    let line = owner.bulk().dialer.open(Purpose::Bulk, lane, deadline)?;
+    crew.take(&**owner, line.into());
     Ok(())
 }
 
@@ -158,18 +157,18 @@ struct Crew {
 }
 
 impl Crew {
-    fn start(core: &Arc<Core>) -> Result<Crew, WireError> {
+    fn start(owner: &Arc<dyn Owner>) -> Result<Crew, WireError> {
         let no_thread = |error: io::Error| WireError::Refused {
-            address: core.bulk.dialer.address.clone(),
+            address: owner.bulk().dialer.address.clone(),
             reason: format!("the client cannot start another thread: {error}"),
         };
-        let reader = hire(core, "cw-bulk-in", |core, lane| {
-            let reason = read(core, lane.stream());
-            core.fail(reason);
+        let reader = hire(owner, "cw-bulk-in", |owner, lane| {
+            let reason = read(owner, lane.stream());
+            owner.fail(reason);
         });
-        let writer = hire(core, "cw-bulk-out", |core, lane| {
-            if let Err(error) = write(core, lane) {
-                core.fail(plain(&error));
+        let writer = hire(owner, "cw-bulk-out", |owner, lane| {
+            if let Err(error) = write(&**owner, lane) {
+                owner.fail(plain(&error));
             }
         });
         Ok(Crew {
@@ -179,15 +178,15 @@ impl Crew {
     }
 
     // Gives the opened lane to the threads.
-    fn take(self, core: &Core, stream: Stream) {
+    fn take(self, owner: &dyn Owner, stream: Stream) {
         let writing = Mutex::new(Writing {
             scratch: Scratch::default(),
-            pace: core.bulk.pace(&stream),
-            packer: core.bulk.compresses(&stream).then(Packer::default),
+            pace: owner.bulk().pace(&stream),
+            packer: owner.bulk().compresses(&stream).then(Packer::default),
         });
         let lane = Arc::new(Lane { stream, writing });
         {
-            let mut state = core.bulk.state.lock();
+            let mut state = owner.bulk().state.lock();
             if state.table.is_closed() {
                 // The session ended while the lane was being opened. Its shutdown did not find the lane.
                 lane.stream().shut_down();
@@ -204,16 +203,16 @@ impl Crew {
 
 // Starts a thread that runs `work` with the lane that it receives.
 fn hire(
-    core: &Arc<Core>,
+    owner: &Arc<dyn Owner>,
     name: &str,
-    work: impl FnOnce(&Arc<Core>, &Lane) + Send + 'static,
+    work: impl FnOnce(&Arc<dyn Owner>, &Lane) + Send + 'static,
 ) -> io::Result<Sender<Arc<Lane>>> {
     let (sender, lanes) = mpsc::channel::<Arc<Lane>>();
-    let core = Arc::clone(core);
+    let owner = Arc::clone(owner);
     thread::spawn(name, Stack::Small, move || {
-        let _guard = core.guard();
+        let _guard = Guard(&*owner);
         if let Ok(lane) = lanes.recv() {
-            work(&core, &lane);
+            work(&owner, &lane);
         }
     })?;
     Ok(sender)
@@ -222,7 +221,7 @@ fn hire(
 // ---- reading -------------------------------------------------------------------
 
 // Runs the reading thread. Returns why the connection ended.
-fn read(core: &Arc<Core>, mut stream: &Stream) -> String {
+fn read(owner: &Arc<dyn Owner>, mut stream: &Stream) -> String {
     let mut scratch = Scratch::default();
     let mut unpacker = Unpacker::default();
     loop {
@@ -232,10 +231,10 @@ fn read(core: &Arc<Core>, mut stream: &Stream) -> String {
         }
         let handled = match Header::decode_packed(&bytes) {
             Err(error) => return format!("the node sent invalid data: {error}"),
-            Ok((header, None)) => handle(core, stream, header, &mut scratch),
+            Ok((header, None)) => handle(owner, stream, header, &mut scratch),
             Ok((header, Some(packed))) => unpacker
                 .receive(stream, packed, header.length)
-                .and_then(|stream| handle(core, stream, header, &mut scratch)),
+                .and_then(|stream| handle(owner, stream, header, &mut scratch)),
         };
         if let Err(error) = handled {
             return format!("a bulk connection failed: {}", plain(&error));
@@ -244,7 +243,7 @@ fn read(core: &Arc<Core>, mut stream: &Stream) -> String {
 }
 
 fn handle(
-    core: &Arc<Core>,
+    owner: &Arc<dyn Owner>,
     stream: &Stream,
     header: Header,
     scratch: &mut Scratch,
@@ -256,29 +255,41 @@ fn handle(
         length,
     } = header;
     // A relayed transfer belongs to another session too, and is not in the table.
-    let relayed = core.bulk.relay_of(transfer);
+    let relayed = owner.bulk().relay_of(transfer);
     if let Some(end) = relayed {
-        return relay::handle(core, stream, end, header);
+        return relay::handle(&**owner, stream, end, header);
     }
     match kind {
-        Kind::Data => handle_data(core, stream, transfer, offset, u64::from(length), scratch),
+        Kind::Data => handle_data(
+            &**owner,
+            stream,
+            transfer,
+            offset,
+            u64::from(length),
+            scratch,
+        ),
         Kind::Credit => {
-            let chunks = core.bulk.state.lock().table.handle_credit(transfer, offset);
+            let chunks = owner
+                .bulk()
+                .state
+                .lock()
+                .table
+                .handle_credit(transfer, offset);
             match chunks {
                 0 => {}
-                1 => drop(core.bulk.work.notify_one()),
-                _ => drop(core.bulk.work.notify_all()),
+                1 => drop(owner.bulk().work.notify_one()),
+                _ => drop(owner.bulk().work.notify_all()),
             }
             Ok(())
         }
         Kind::Cancel => {
-            let kept = core.bulk.state.lock().table.handle_cancel(transfer);
+            let kept = owner.bulk().state.lock().table.handle_cancel(transfer);
             drop(kept);
             Ok(())
         }
         Kind::Offer => {
             // The transfer is over here. A worker that still offers it must not wait for credit.
-            core.bulk.send_header(core, relay::gone(transfer));
+            owner.bulk().send_header(owner, relay::gone(transfer));
             Ok(())
         }
         Kind::Event | Kind::Eager | Kind::Pace | Kind::Compress => Err(io::Error::new(
@@ -289,28 +300,31 @@ fn handle(
 }
 
 fn handle_data(
-    core: &Core,
+    owner: &dyn Owner,
     stream: &Stream,
     transfer: EventId,
     offset: u64,
     length: u64,
     scratch: &mut Scratch,
 ) -> io::Result<()> {
-    let destination = core
-        .bulk
+    let destination = owner
+        .bulk()
         .state
         .lock()
         .table
         .handle_data(transfer, offset, length);
     match destination {
         Destination::Memory(target) => {
-            core.bulk.gauge.begin(Direction::In, Instant::now());
+            owner.bulk().gauge.begin(Direction::In, Instant::now());
             let received = target.receive(stream, offset, length, scratch);
-            core.bulk.gauge.end(Direction::In, Instant::now(), length);
+            owner
+                .bulk()
+                .gauge
+                .end(Direction::In, Instant::now(), length);
             // The lane has left the memory even if receiving failed. The session's end waits for that.
-            let outcome = core.bulk.leave(|table| table.data_done(transfer));
+            let outcome = owner.bulk().leave(|table| table.data_done(transfer));
             received?;
-            conclude(core, transfer, outcome);
+            conclude(owner, transfer, outcome);
             Ok(())
         }
         Destination::Nowhere => throw_away(stream, length),
@@ -339,25 +353,28 @@ pub(super) fn throw_away(stream: &Stream, length: u64) -> io::Result<()> {
 
 // ---- writing -------------------------------------------------------------------
 
-fn write(core: &Core, lane: &Lane) -> io::Result<()> {
+fn write(owner: &dyn Owner, lane: &Lane) -> io::Result<()> {
     let mut stream = lane.stream();
-    say_wishes(core, lane)?;
-    while let Some(item) = core.bulk.wait_for_item() {
+    say_wishes(owner, lane)?;
+    while let Some(item) = owner.bulk().wait_for_item() {
         let mut writing = lane.writing.lock();
         match item {
             Item::Header(word) => stream.write_all(&word.encode())?,
             Item::Own(chunk) => {
-                let sent = send(core, stream, chunk, &mut writing);
+                let sent = send(owner, stream, chunk, &mut writing);
                 drop(writing);
                 let (event, outcome) = sent?;
-                conclude(core, event, outcome);
+                conclude(owner, event, outcome);
             }
             Item::Relayed(piece) => {
                 let length = piece.length();
-                writing.set_pace(core, stream);
-                core.bulk.gauge.begin(Direction::Out, Instant::now());
+                writing.set_pace(owner, stream);
+                owner.bulk().gauge.begin(Direction::Out, Instant::now());
                 let sent = piece.send(stream);
-                core.bulk.gauge.end(Direction::Out, Instant::now(), length);
+                owner
+                    .bulk()
+                    .gauge
+                    .end(Direction::Out, Instant::now(), length);
                 sent?;
             }
         }
@@ -366,10 +383,10 @@ fn write(core: &Core, lane: &Lane) -> io::Result<()> {
 }
 
 // Tells the worker how to send on this lane.
-fn say_wishes(core: &Core, lane: &Lane) -> io::Result<()> {
+fn say_wishes(owner: &dyn Owner, lane: &Lane) -> io::Result<()> {
     let writing = lane.writing.lock();
     let mut stream = lane.stream();
-    if let Some(most) = core.bulk.most_of_a_lane() {
+    if let Some(most) = owner.bulk().most_of_a_lane() {
         stream.write_all(&Header::pace(most).encode())?;
     }
     if writing.packer.is_some() {
@@ -380,7 +397,7 @@ fn say_wishes(core: &Core, lane: &Lane) -> io::Result<()> {
 
 // Sends a chunk. Returns its event, and the consequences of the chunk's end.
 fn send(
-    core: &Core,
+    owner: &dyn Owner,
     stream: &Stream,
     chunk: Chunk,
     writing: &mut Writing,
@@ -398,8 +415,8 @@ fn send(
         offset,
         length: length as u32,
     };
-    writing.set_pace(core, stream);
-    core.bulk.gauge.begin(Direction::Out, Instant::now());
+    writing.set_pace(owner, stream);
+    owner.bulk().gauge.begin(Direction::Out, Instant::now());
     let Writing {
         scratch, packer, ..
     } = writing;
@@ -414,15 +431,18 @@ fn send(
         ),
         None => source.send(stream, &header.encode(), offset, length, scratch),
     };
-    core.bulk.gauge.end(Direction::Out, Instant::now(), length);
+    owner
+        .bulk()
+        .gauge
+        .end(Direction::Out, Instant::now(), length);
     // As in `handle_data`: the lane has left the memory even if sending failed.
-    let outcome = core.bulk.leave(|table| table.chunk_sent(event));
+    let outcome = owner.bulk().leave(|table| table.chunk_sent(event));
     sent.map(|()| (event, outcome))
 }
 
 impl Writing {
-    fn set_pace(&mut self, core: &Core, stream: &Stream) {
-        self.pace.before_chunk(stream, &core.bulk.beside);
+    fn set_pace(&mut self, owner: &dyn Owner, stream: &Stream) {
+        self.pace.before_chunk(stream, &owner.bulk().beside);
     }
 }
 
@@ -470,14 +490,12 @@ impl Bulk {
 }
 
 // Reports the outcome to the session's objects. The caller must hold no lock.
-fn conclude(core: &Core, event: EventId, outcome: Outcome) {
+fn conclude(owner: &dyn Owner, event: EventId, outcome: Outcome) {
     if let Some(keep) = outcome.uploaded {
         drop(keep);
-        core.events.uploaded(event);
-        core.progress.advance(Change::Event(event));
+        owner.uploaded(event);
     }
     if let Some(completion) = outcome.completion {
-        core.events.completed(completion);
-        core.progress.advance(Change::Event(event));
+        owner.completed(completion);
     }
 }

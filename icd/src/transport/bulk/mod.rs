@@ -34,7 +34,6 @@ use self::lane::Lane;
 use self::memory::HostRegion;
 use self::relay::{Piece, Relay, Relays, Side};
 use self::table::{Chunk, Keep, Table};
-use super::core::Core;
 use super::gauge::Gauge;
 use super::socket::Dialer;
 use crate::config::Compression;
@@ -42,6 +41,35 @@ use crate::config::Compression;
 /// Time limit for a lane to leave the application's memory once its socket is shut. The lane only has to
 /// return from a system call, which the shutdown ends.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
+
+/// The session that bulk connections belong to, as they see it.
+pub(super) trait Owner: Send + Sync {
+    /// Returns the session's bulk side.
+    fn bulk(&self) -> &Bulk;
+
+    /// Fails the session; the first reason counts. Does not wait and calls no callback.
+    fn fail(&self, reason: String);
+
+    /// Reports that all bytes of an upload have been read. The caller holds no lock.
+    fn uploaded(&self, event: EventId);
+
+    /// Reports a completion whose bytes are in place. The caller holds no lock.
+    fn completed(&self, completion: Completion);
+}
+
+/// Fails the session if the thread panics that holds the guard. A session without one of its threads would
+/// leave its waiting threads blocked.
+pub(super) struct Guard<'a>(pub(super) &'a dyn Owner);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(
+                "a thread of the client's transport panicked; this is a bug in Causeway".to_owned(),
+            );
+        }
+    }
+}
 
 /// The bulk side of a session.
 pub(super) struct Bulk {
@@ -130,7 +158,7 @@ impl Bulk {
     /// [`Bulk::kick`] must follow the upload's command.
     pub(super) fn upload(
         &self,
-        core: &Arc<Core>,
+        owner: &Arc<dyn Owner>,
         event: EventId,
         source: HostRegion,
         keep: Keep,
@@ -139,7 +167,7 @@ impl Bulk {
         self.beside.note_transfer();
         let unsent = eager.is_some();
         let added = |state: &mut BulkState| state.table.add_upload(event, source, keep, eager);
-        let added = self.add(core, added);
+        let added = self.add(owner, added);
         if unsent {
             self.unsent.store(true, Ordering::Release);
         }
@@ -166,9 +194,9 @@ impl Bulk {
     }
 
     /// Sends claimed bytes on the calling thread.
-    pub(super) fn send_claimed(&self, core: &Core, claimed: Claimed) {
+    pub(super) fn send_claimed(&self, owner: &dyn Owner, claimed: Claimed) {
         let Claimed { lane, chunk } = claimed;
-        lane.send_now(core, chunk);
+        lane.send_now(owner, chunk);
     }
 
     /// Records that a batch of commands has left.
@@ -189,13 +217,18 @@ impl Bulk {
     }
 
     /// Registers a download. Returns false when the session is over.
-    pub(super) fn download(&self, core: &Arc<Core>, event: EventId, target: HostRegion) -> bool {
+    pub(super) fn download(
+        &self,
+        owner: &Arc<dyn Owner>,
+        event: EventId,
+        target: HostRegion,
+    ) -> bool {
         self.beside.note_transfer();
-        self.add(core, |state| state.table.add_download(event, target))
+        self.add(owner, |state| state.table.add_download(event, target))
     }
 
     // Calls `add`, which returns whether it added an item. Opens the lanes with the first item.
-    fn add(&self, core: &Arc<Core>, add: impl FnOnce(&mut BulkState) -> bool) -> bool {
+    fn add(&self, owner: &Arc<dyn Owner>, add: impl FnOnce(&mut BulkState) -> bool) -> bool {
         let mut state = self.state.lock();
         let added = add(&mut state);
         state.needed |= added;
@@ -203,7 +236,7 @@ impl Bulk {
         // If opening fails, it fails the session, which locks the state again.
         drop(state);
         if first {
-            lane::open_all(core, false);
+            lane::open_all(owner, false);
         }
         added
     }
@@ -225,7 +258,7 @@ impl Bulk {
     }
 
     /// Opens the lanes ahead of need, if that was [expected](Bulk::expect).
-    pub(super) fn prepare(&self, core: &Arc<Core>) {
+    pub(super) fn prepare(&self, owner: &Arc<dyn Owner>) {
         if !self.expected.swap(false, Ordering::Relaxed) {
             return;
         }
@@ -233,7 +266,7 @@ impl Bulk {
         let first = !state.table.is_closed() && !std::mem::replace(&mut state.opened, true);
         drop(state);
         if first {
-            lane::open_all(core, true);
+            lane::open_all(owner, true);
         }
     }
 
@@ -279,8 +312,8 @@ impl Bulk {
 
     /// Registers this session's worker as one side of a transfer between workers. Returns false when the
     /// session is over.
-    fn add_relay(&self, core: &Arc<Core>, side: Side, relay: &Arc<Relay>) -> bool {
-        self.add(core, |state| {
+    fn add_relay(&self, owner: &Arc<dyn Owner>, side: Side, relay: &Arc<Relay>) -> bool {
+        self.add(owner, |state| {
             let open = !state.table.is_closed();
             if open {
                 state.relays.add(side, relay);
@@ -303,15 +336,15 @@ impl Bulk {
     }
 
     /// Sends a control message to the worker on any lane, if the session is not over.
-    pub(super) fn send_header(&self, core: &Arc<Core>, word: Header) {
-        let said = self.add(core, |state| {
+    pub(super) fn send_header(&self, owner: &Arc<dyn Owner>, word: Header) {
+        let said = self.add(owner, |state| {
             !state.table.is_closed() && state.relays.send_header(word)
         });
         if said {
             self.work.notify_one();
         } else {
             // If the session has failed before, its first reason stays.
-            core.fail("the node reads nothing from its bulk connections".to_owned());
+            owner.fail("the node reads nothing from its bulk connections".to_owned());
         }
     }
 

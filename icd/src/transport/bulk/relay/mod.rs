@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 
 use self::account::{Account, ROOM, Room};
 use self::buffer::Buffer;
-use crate::transport::core::Core;
+use super::Owner;
 use crate::transport::gauge::Direction;
 
 static SHARED_ROOM: Mutex<Room<Weak<Relay>>> = Mutex::new(Room::new(ROOM));
@@ -58,8 +58,8 @@ pub(super) enum Side {
 /// One relayed transfer.
 pub(super) struct Relay {
     transfer: EventId,
-    sender: Weak<Core>,
-    receiver: Weak<Core>,
+    sender: Weak<dyn Owner>,
+    receiver: Weak<dyn Owner>,
     account: Mutex<Account>,
 }
 
@@ -83,8 +83,8 @@ pub(super) type Forgotten = (Option<(Side, Arc<Relay>)>, VecDeque<Piece>);
 
 /// Starts to relay messages and bytes of `transfer`. Returns false when one of the sessions is over.
 pub(in crate::transport) fn begin(
-    sender: &Arc<Core>,
-    receiver: &Arc<Core>,
+    sender: &Arc<dyn Owner>,
+    receiver: &Arc<dyn Owner>,
     transfer: EventId,
     bytes: u64,
 ) -> bool {
@@ -98,7 +98,7 @@ pub(in crate::transport) fn begin(
     let both = [(sender, Side::Sender), (receiver, Side::Receiver)];
     let added = both
         .into_iter()
-        .all(|(core, side)| core.bulk.add_relay(core, side, &relay));
+        .all(|(owner, side)| owner.bulk().add_relay(owner, side, &relay));
     if !added {
         // Removes the side that was added, if any.
         relay.end();
@@ -107,8 +107,8 @@ pub(in crate::transport) fn begin(
 }
 
 /// Ends a relay on behalf of the receiver. A sender that has not sent everything is told to stop.
-pub(in crate::transport) fn end(core: &Core, transfer: EventId) {
-    let Some((_, relay)) = core.bulk.relay_of(transfer) else {
+pub(in crate::transport) fn end(owner: &dyn Owner, transfer: EventId) {
+    let Some((_, relay)) = owner.bulk().relay_of(transfer) else {
         return;
     };
     let complete = relay.account.lock().has_everything();
@@ -118,8 +118,8 @@ pub(in crate::transport) fn end(core: &Core, transfer: EventId) {
 }
 
 /// Ends all relays of a session that is over, and tells their other ends.
-pub(in crate::transport) fn end_all(core: &Core) {
-    for (side, relay) in core.bulk.take_relays() {
+pub(in crate::transport) fn end_all(owner: &dyn Owner) {
+    for (side, relay) in owner.bulk().take_relays() {
         if relay.end() {
             relay.tell(side.other(), gone(relay.transfer));
         }
@@ -131,13 +131,13 @@ pub(in crate::transport) fn end_all(core: &Core) {
 /// # Errors
 /// Errors of the connection; also a message that this side must not send.
 pub(super) fn handle(
-    core: &Core,
+    owner: &dyn Owner,
     stream: &Stream,
     (side, relay): (Side, Arc<Relay>),
     header: Header,
 ) -> io::Result<()> {
     match (header.kind, side) {
-        (Kind::Data, Side::Sender) => return relay.take_in(core, stream, header),
+        (Kind::Data, Side::Sender) => return relay.take_in(owner, stream, header),
         (Kind::Offer, Side::Sender) => {
             if relay.account.lock().offer() {
                 relay.tell(Side::Receiver, header);
@@ -183,7 +183,7 @@ impl Side {
 }
 
 impl Relay {
-    fn core(&self, side: Side) -> Option<Arc<Core>> {
+    fn owner(&self, side: Side) -> Option<Arc<dyn Owner>> {
         match side {
             Side::Sender => self.sender.upgrade(),
             Side::Receiver => self.receiver.upgrade(),
@@ -191,26 +191,34 @@ impl Relay {
     }
 
     fn tell(&self, side: Side, word: Header) {
-        if let Some(core) = self.core(side) {
-            core.bulk.send_header(&core, word);
+        if let Some(owner) = self.owner(side) {
+            owner.bulk().send_header(&owner, word);
         }
     }
 
-    fn take_in(self: Arc<Self>, core: &Core, stream: &Stream, header: Header) -> io::Result<()> {
+    fn take_in(
+        self: Arc<Self>,
+        owner: &dyn Owner,
+        stream: &Stream,
+        header: Header,
+    ) -> io::Result<()> {
         let length = u64::from(header.length);
         let wanted = self.account.lock().arrive(header.offset, length);
         let wanted = wanted.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         if !wanted {
             return super::lane::throw_away(stream, length);
         }
-        core.bulk.gauge.begin(Direction::In, Instant::now());
+        owner.bulk().gauge.begin(Direction::In, Instant::now());
         let received = Buffer::receive(header, stream);
-        core.bulk.gauge.end(Direction::In, Instant::now(), length);
+        owner
+            .bulk()
+            .gauge
+            .end(Direction::In, Instant::now(), length);
         let buffer = received?;
         RELAYED.fetch_add(length, Ordering::Relaxed);
-        if let Some(receiver) = self.core(Side::Receiver) {
+        if let Some(receiver) = self.owner(Side::Receiver) {
             let relay = self;
-            receiver.bulk.pass_on(Piece { buffer, relay });
+            receiver.bulk().pass_on(Piece { buffer, relay });
         }
         Ok(())
     }
@@ -243,8 +251,8 @@ impl Relay {
             return false;
         };
         for side in [Side::Sender, Side::Receiver] {
-            if let Some(core) = self.core(side) {
-                core.bulk.forget_relay(self.transfer);
+            if let Some(owner) = self.owner(side) {
+                owner.bulk().forget_relay(self.transfer);
             }
         }
         give_back(room);
