@@ -11,18 +11,18 @@ use std::ptr::null_mut;
 
 /// Runs `write` with `SIGPIPE` blocked. Discards a `SIGPIPE` that it raises on this thread.
 pub(crate) fn without<T>(write: impl FnOnce() -> T) -> T {
-    let _held = Held::new();
+    let _held = BlockedSignal::new();
     write()
 }
 
-struct Held {
+struct BlockedSignal {
     only: libc::sigset_t,
     before: libc::sigset_t,
     was_pending: bool,
 }
 
-impl Held {
-    fn new() -> Held {
+impl BlockedSignal {
+    fn new() -> BlockedSignal {
         // SAFETY: all sets are live locals, and the calls fill them before they are read. None of these
         // calls fails with valid pointers and a valid signal.
         // A signal from before belongs to the application. So `drop` takes a signal only if none was
@@ -35,7 +35,7 @@ impl Held {
             libc::sigemptyset(&raw mut pending);
             libc::sigpending(&raw mut pending);
             let was_pending = libc::sigismember(&raw const pending, libc::SIGPIPE) == 1;
-            Held {
+            BlockedSignal {
                 only,
                 before,
                 was_pending,
@@ -44,7 +44,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for BlockedSignal {
     fn drop(&mut self) {
         let at_once = libc::timespec {
             tv_sec: 0,

@@ -54,12 +54,12 @@ static HELD: OnceLock<Arc<Lease>> = OnceLock::new();
 pub struct Lease {
     settings: &'static LeaseSettings,
     general: &'static Settings,
-    held: Mutex<Held>,
+    held: Mutex<LeaseEntry>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct Held {
+struct LeaseEntry {
     life: Life,
     nodes: Vec<Arc<Node>>,
     losses: Losses,
@@ -133,7 +133,7 @@ impl Lease {
         Some(Arc::new(Lease {
             settings,
             general,
-            held: Mutex::new(Held::of_this_process()),
+            held: Mutex::new(LeaseEntry::of_this_process()),
             changed: Condvar::new(),
         }))
     }
@@ -432,21 +432,21 @@ impl Lease {
     }
 
     // Locks the state of this process. In a child of `fork`, starts from an empty state.
-    fn held(&self) -> parking_lot::MutexGuard<'_, Held> {
+    fn held(&self) -> parking_lot::MutexGuard<'_, LeaseEntry> {
         let mut held = self.held.lock();
         if held.process != std::process::id() {
             // The nodes stay: the child's platform still has them as servers.
             let nodes = std::mem::take(&mut held.nodes);
-            *held = Held {
+            *held = LeaseEntry {
                 nodes,
-                ..Held::of_this_process()
+                ..LeaseEntry::of_this_process()
             };
         }
         held
     }
 }
 
-impl Held {
+impl LeaseEntry {
     /// Whether a node of the lease is unavailable: then the lease may be lost too. Nodes that were
     /// disconnected on purpose do not count.
     fn has_lost_touch(&self) -> bool {
@@ -454,8 +454,8 @@ impl Held {
         nodes.any(|node| !node.is_available() && !node.is_disconnected())
     }
 
-    fn of_this_process() -> Held {
-        Held {
+    fn of_this_process() -> LeaseEntry {
+        LeaseEntry {
             life: Life::default(),
             nodes: Vec::new(),
             losses: Losses::default(),

@@ -38,7 +38,7 @@ pub(super) type Answers = HashMap<u32, Result<Bytes, i32>, BuildHasherDefault<Fx
 pub struct Device {
     pub(crate) binding: Binding,
     node: Arc<Node>,
-    told: Tale,
+    answers: AnswerCell,
     gone: AtomicBool,
     // Present in a sub-device.
     share: Option<Share>,
@@ -46,17 +46,17 @@ pub struct Device {
 
 /// Storage for what the node reports about a device.
 #[derive(Debug)]
-enum Tale {
+enum AnswerCell {
     // Queries return references into the answers, so replaced answers are leaked: a few kilobytes each time
     // a node comes back with another driver.
-    Root(RwLock<&'static Told>),
+    Root(RwLock<&'static DeviceAnswers>),
     // A sub-device's answers never change.
-    Part(Box<Told>),
+    Part(Box<DeviceAnswers>),
 }
 
 /// The answers of a node about one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct DeviceAnswers {
     /// The native platform of the device.
     pub(super) platform: PlatformIndex,
     /// The index of the device in its platform.
@@ -109,7 +109,7 @@ pub(super) struct Identity {
     device: [Option<Bytes>; 2],
 }
 
-impl Told {
+impl DeviceAnswers {
     /// Returns the device's [`Identity`].
     #[must_use]
     pub(super) fn identity(&self) -> Identity {
@@ -145,11 +145,11 @@ pub(super) fn answers(list: &[InfoAnswer]) -> Answers {
 impl Device {
     /// Makes a root device from the node's inventory.
     #[must_use]
-    pub(super) fn new(node: Arc<Node>, told: Told) -> Device {
+    pub(super) fn new(node: Arc<Node>, reported: DeviceAnswers) -> Device {
         Device {
             binding: Binding::default(),
             node,
-            told: Tale::Root(RwLock::new(Box::leak(Box::new(told)))),
+            answers: AnswerCell::Root(RwLock::new(Box::leak(Box::new(reported)))),
             gone: AtomicBool::new(false),
             share: None,
         }
@@ -157,31 +157,35 @@ impl Device {
 
     /// Makes a sub-device from what the node reported about it.
     #[must_use]
-    pub(super) fn part(share: Share, told: Told) -> Device {
+    pub(super) fn part(share: Share, reported: DeviceAnswers) -> Device {
         Device {
             binding: Binding::default(),
             node: Arc::clone(share.parent().node()),
-            told: Tale::Part(Box::new(told)),
+            answers: AnswerCell::Part(Box::new(reported)),
             gone: AtomicBool::new(false),
             share: Some(share),
         }
     }
 
-    fn told(&self) -> &Told {
-        match &self.told {
-            Tale::Root(told) => *told.read(),
-            Tale::Part(told) => told,
+    fn node_answers(&self) -> &DeviceAnswers {
+        match &self.answers {
+            AnswerCell::Root(reported) => *reported.read(),
+            AnswerCell::Part(reported) => reported,
         }
     }
 
     /// Returns the answers for a sub-device: those of this device, with the changes that `differ` makes.
-    pub(super) fn told_of_part(&self, index: DeviceIndex, differ: impl FnOnce(&mut Told)) -> Told {
-        let mut told = Told {
+    pub(super) fn answers_of_part(
+        &self,
+        index: DeviceIndex,
+        differ: impl FnOnce(&mut DeviceAnswers),
+    ) -> DeviceAnswers {
+        let mut reported = DeviceAnswers {
             index,
-            ..self.told().clone()
+            ..self.node_answers().clone()
         };
-        differ(&mut told);
-        told
+        differ(&mut reported);
+        reported
     }
 
     /// Returns the parent of a sub-device; `None` for a root device.
@@ -203,13 +207,13 @@ impl Device {
     }
 
     /// Replaces the answers of a root device. Returns whether platform and index stayed the same.
-    pub(super) fn retell(&self, told: Told) -> bool {
-        let before = self.told();
-        let same_place = before.platform == told.platform && before.index == told.index;
-        if let Tale::Root(place) = &self.told
-            && *before != told
+    pub(super) fn replace_answers(&self, reported: DeviceAnswers) -> bool {
+        let before = self.node_answers();
+        let same_place = before.platform == reported.platform && before.index == reported.index;
+        if let AnswerCell::Root(place) = &self.answers
+            && *before != reported
         {
-            *place.write() = Box::leak(Box::new(told));
+            *place.write() = Box::leak(Box::new(reported));
         }
         self.gone.store(false, Ordering::Release);
         same_place
@@ -238,7 +242,7 @@ impl Device {
     /// Returns the device's [`Identity`].
     #[must_use]
     pub(super) fn identity(&self) -> Identity {
-        self.told().identity()
+        self.node_answers().identity()
     }
 
     /// Returns the node that the device belongs to.
@@ -253,21 +257,21 @@ impl Device {
         // The parent's platform may have another index since the sub-device was created.
         match self.parent() {
             Some(parent) => parent.platform(),
-            None => self.told().platform,
+            None => self.node_answers().platform,
         }
     }
 
     /// Returns the device's index in its platform. A sub-device has an id of its own instead.
     #[must_use]
     pub fn index(&self) -> DeviceIndex {
-        self.told().index
+        self.node_answers().index
     }
 
     /// Returns the node's answer for an info name: the bytes or the node's error. `None` if the inventory
     /// has no answer.
     #[must_use]
     pub fn info(&self, name: u32) -> Option<Result<&Bytes, i32>> {
-        self.told()
+        self.node_answers()
             .info
             .get(&name)
             .map(|answer| answer.as_ref().map_err(|&status| status))
@@ -276,7 +280,7 @@ impl Device {
     /// Returns the native platform's answer for an info name, like [`Device::info`].
     #[must_use]
     pub fn platform_info(&self, name: u32) -> Option<Result<&Bytes, i32>> {
-        self.told()
+        self.node_answers()
             .platform_info
             .get(&name)
             .map(|answer| answer.as_ref().map_err(|&status| status))
@@ -325,7 +329,7 @@ impl Device {
     /// kernels use the image: one of the flags of `clGetSupportedImageFormats`.
     #[must_use]
     pub fn image_formats(&self, access: u64, image_type: u32) -> &[ImageFormat] {
-        let lists = &self.told().image_formats;
+        let lists = &self.node_answers().image_formats;
         let list = lists
             .iter()
             .find(|list| list.uses.contains(&(access, image_type)));
@@ -340,7 +344,7 @@ impl Device {
 
     /// Returns the compiler macros of features that the device does not report.
     pub(super) fn hidden_macros(&self) -> &BTreeSet<String> {
-        &self.told().hidden_macros
+        &self.node_answers().hidden_macros
     }
 
     /// Whether the device reports an extension of this name.

@@ -32,7 +32,7 @@ pub use kernel::{ArgValue, Kernel, Range};
 pub use memory::buffer::{Buffer, BufferSpec};
 pub use memory::host_ranges::HostRanges;
 pub use memory::image::Image;
-pub use memory::mapped::{MapKey, NewMap, Place, Unmap, Upload};
+pub use memory::mapped::{MapKey, MapReference, NewMap, Unmap, Upload};
 pub use memory::pipe::Pipe;
 pub use memory::sampler::{Sampler, SamplerSpec};
 pub use memory::transfer::{dropping, nothing};

@@ -23,7 +23,7 @@ use cl_headers::types::{CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILI
 use parking_lot::Mutex;
 
 use self::order::Order;
-pub(super) use self::order::{Place, Standing};
+pub(super) use self::order::{OrderClass, Standing};
 use self::unreported::Unreported;
 use crate::error::{ClResult, Status};
 use crate::stub::event::{EventSpec, Position};
@@ -180,7 +180,7 @@ impl Queue {
     #[must_use]
     pub fn would_gate(&self, wait: &[Arc<Event>]) -> bool {
         let mut order = self.order.lock();
-        order.would_gate(self.is_in_order(), Place::Ordinary, wait)
+        order.would_gate(self.is_in_order(), OrderClass::Ordinary, wait)
     }
 
     /// Returns the incomplete commands that the application may hold back, oldest first.
@@ -193,7 +193,7 @@ impl Queue {
     pub(super) fn gated_before_next(&self) -> Vec<Arc<Event>> {
         let mut order = self.order.lock();
         order
-            .earlier_gated(self.is_in_order(), Place::Ordinary)
+            .earlier_gated(self.is_in_order(), OrderClass::Ordinary)
             .all()
     }
 
@@ -290,7 +290,7 @@ impl Queue {
     /// Those of `send`; nothing is enqueued then.
     pub(super) fn admit(
         self: &Arc<Self>,
-        place: Place,
+        place: OrderClass,
         spec: EventSpec,
         send: impl FnOnce(&Arc<Event>, Standing) -> ClResult,
     ) -> ClResult<Arc<Event>> {
@@ -321,7 +321,7 @@ impl Queue {
 
     /// Returns the oldest withheld command that the queue's order puts before `event`, a withheld command
     /// itself.
-    pub(super) fn withholds(&self, event: &Event, place: Place) -> Option<EventId> {
+    pub(super) fn withholds(&self, event: &Event, place: OrderClass) -> Option<EventId> {
         let mut order = self.order.lock();
         let first = order.earlier_gated(self.is_in_order(), place).first();
         let first = first.map(|first| first.id());

@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use crate::config::ServerSettings;
 use crate::stub::Binding;
 use crate::stub::device::info::{extensions, hidden_macros, overrides, pci};
-use crate::stub::device::{Answers, Device, FormatList, Identity, Told, answers};
+use crate::stub::device::{Answers, Device, DeviceAnswers, FormatList, Identity, answers};
 use crate::transport::Node;
 
 /// Shortest pause before a node that did not answer is queried again.
@@ -202,7 +202,7 @@ impl Roster {
             *nth += 1;
             let device = match known {
                 Some(device) => {
-                    same &= device.retell(told);
+                    same &= device.replace_answers(told);
                     device
                 }
                 None => Arc::new(Device::new(Arc::clone(node), told)),
@@ -224,7 +224,7 @@ impl Roster {
     }
 }
 
-fn told_by(inventory: &Inventory) -> Vec<Told> {
+fn told_by(inventory: &Inventory) -> Vec<DeviceAnswers> {
     let mut all = Vec::new();
     for (number, platform) in (0..).zip(&inventory.platforms) {
         let platform_info: Arc<Answers> = Arc::new(answers(&platform.info));
@@ -244,7 +244,7 @@ fn told_by(inventory: &Inventory) -> Vec<Told> {
             let mut info = overrides::present(native.clone(), !image_formats.is_empty());
             let hidden_macros = hidden_macros::hidden(&native, &info);
             pci::present(&mut info, &inventory.node_uuid);
-            all.push(Told {
+            all.push(DeviceAnswers {
                 platform: PlatformIndex(number),
                 index: DeviceIndex(index),
                 info,

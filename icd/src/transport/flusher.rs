@@ -31,12 +31,12 @@ const QUIET: Duration = Duration::from_millis(20);
 static RUNNING: AtomicU32 = AtomicU32::new(0);
 
 /// Counts a running flusher until it is dropped.
-struct Running;
+struct FlusherCount;
 
-impl Running {
-    fn new() -> Running {
+impl FlusherCount {
+    fn new() -> FlusherCount {
         RUNNING.fetch_add(1, Ordering::Relaxed);
-        Running
+        FlusherCount
     }
 
     fn idle() -> Duration {
@@ -44,7 +44,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for FlusherCount {
     fn drop(&mut self) {
         RUNNING.fetch_sub(1, Ordering::Relaxed);
     }
@@ -73,7 +73,7 @@ pub(super) fn start(core: &Arc<Core>) -> std::io::Result<()> {
 
 fn run(core: &Arc<Core>) {
     let _guard = core.guard();
-    let _running = Running::new();
+    let _running = FlusherCount::new();
     // The default timer slack of 50 µs would make a tick half as long again.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
     let _ = core.flusher.thread.set(std::thread::current());
@@ -86,7 +86,7 @@ fn run(core: &Arc<Core>) {
             // The thread that met the error has failed the session.
             Err(_) => return,
         }
-        if idle < Running::idle() && (idle < IDLE_IN_BULK || !core.bulk.is_moving()) {
+        if idle < FlusherCount::idle() && (idle < IDLE_IN_BULK || !core.bulk.is_moving()) {
             tick = next_tick(idle);
             std::thread::sleep(tick);
         } else if core.outbox.sleep_if_empty() {

@@ -159,7 +159,7 @@ impl CommandReader {
         if condition() {
             return;
         }
-        let mut waiting = Waiting {
+        let mut waiting = WaitingThread {
             awaits,
             condition,
             look: progress.spin_budget().begin(),
@@ -194,7 +194,7 @@ impl CommandReader {
 }
 
 /// A thread that waits.
-struct Waiting<'a> {
+struct WaitingThread<'a> {
     awaits: Change,
     condition: &'a dyn Fn() -> bool,
     look: Look<'a>,
@@ -212,7 +212,7 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     // Reads until the waiting thread's condition holds. Returns false if the connection is broken.
-    fn read_until(&mut self, core: &Core, waiting: &mut Waiting<'_>) -> bool {
+    fn read_until(&mut self, core: &Core, waiting: &mut WaitingThread<'_>) -> bool {
         let _guard = core.guard();
         loop {
             match super::thread::as_ours(|| self.pump(core)) {

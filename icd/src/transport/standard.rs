@@ -15,13 +15,13 @@ use rustix::fs::{MemfdFlags, fstat, memfd_create};
 /// Highest descriptor number of the standard streams.
 const HIGHEST: i32 = 2;
 
-static HELD: Mutex<Held> = Mutex::new(Held {
+static HELD: Mutex<Fillers> = Mutex::new(Fillers {
     guards: 0,
     fillers: Vec::new(),
 });
 
 // The fillers serve all guards together: while they exist, a second guard finds no number free.
-struct Held {
+struct Fillers {
     guards: usize,
     fillers: Vec<Filler>,
 }

@@ -128,7 +128,7 @@ pub enum Recorded {
     Mutable(Snapshot, Box<Mutable>),
 }
 
-enum Kept {
+enum RecordedObjects {
     Memory(Hold),
     Launch(Snapshot, Option<Box<Mutable>>),
 }
@@ -229,17 +229,17 @@ impl CommandBuffer {
         // The command is on its way, so nothing may fail from here on.
         recording.order.push(&after, is_barrier);
         let handle = match kept {
-            Kept::Memory(memory) => {
+            RecordedObjects::Memory(memory) => {
                 recording.memory.extend(memory);
                 recording.needs.add(&needs);
                 None
             }
-            Kept::Launch(launch, None) => {
+            RecordedObjects::Launch(launch, None) => {
                 recording.kernels.push(launch.kernel().clone());
                 recording.needs.add(&needs);
                 None
             }
-            Kept::Launch(launch, Some(mutable)) => {
+            RecordedObjects::Launch(launch, Some(mutable)) => {
                 launch.kernel().set_recorded();
                 recording.kernels.push(launch.kernel().clone());
                 let index = recording.launches.len();
@@ -369,20 +369,22 @@ impl Recorded {
     }
 
     // The operation for the wire, and the objects that must be kept alive.
-    fn on(self, site: &Site) -> ClResult<(record::Operation, Kept)> {
+    fn on(self, site: &Site) -> ClResult<(record::Operation, RecordedObjects)> {
         Ok(match self {
-            Recorded::Command(command, memory) => (message(&command, site)?, Kept::Memory(memory)),
+            Recorded::Command(command, memory) => {
+                (message(&command, site)?, RecordedObjects::Memory(memory))
+            }
             Recorded::Barrier => {
                 let marker = record::Operation::Marker(Marker {});
-                (marker, Kept::Memory(Hold::new()))
+                (marker, RecordedObjects::Memory(Hold::new()))
             }
             Recorded::Launch(launch) => {
                 let operation = record::Operation::NdRange(launch.recorded(site)?);
-                (operation, Kept::Launch(launch, None))
+                (operation, RecordedObjects::Launch(launch, None))
             }
             Recorded::Mutable(launch, mutable) => {
                 let operation = record::Operation::NdRange(launch.recorded(site)?);
-                (operation, Kept::Launch(launch, Some(mutable)))
+                (operation, RecordedObjects::Launch(launch, Some(mutable)))
             }
         })
     }

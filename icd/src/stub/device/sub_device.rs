@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use crate::error::{ClResult, Status, require};
 use crate::stub::device::info::{overrides, pci};
-use crate::stub::device::{Answers, Told};
+use crate::stub::device::{Answers, DeviceAnswers};
 use crate::stub::{Device, SessionLink, next_id};
 
 /// First index for sub-devices; no node has this many root devices on a platform.
@@ -173,7 +173,7 @@ impl Partition {
                 partition: Arc::clone(&self),
                 index,
             };
-            let told = self.parent.told_of_part(DeviceIndex(index), |told| {
+            let told = self.parent.answers_of_part(DeviceIndex(index), |told| {
                 self.differ(told, part.differing);
             });
             Arc::new(Device::part(share, told))
@@ -182,7 +182,7 @@ impl Partition {
     }
 
     // Replaces those answers of the parent that are different for this part.
-    fn differ(&self, told: &mut Told, differing: Vec<DeviceInfo>) {
+    fn differ(&self, told: &mut DeviceAnswers, differing: Vec<DeviceInfo>) {
         let answers = differing.into_iter().map(|answer| {
             let value: Result<Bytes, i32> = match answer.status {
                 0 => Ok(answer.value),

@@ -10,9 +10,9 @@ use causeway_proto::command::{Marker, enqueue::Operation};
 use cl_headers::types::{CL_INVALID_OPERATION, CL_MIGRATE_MEM_OBJECT_HOST};
 use smallvec::smallvec;
 
-use super::sequence::{Sequence, Way, index};
+use super::sequence::{QueuePurpose, Sequence, index};
 use super::transfers::Sent;
-use super::withheld::Held;
+use super::withheld::WithheldCommand;
 use crate::coherence::{self, Access, Lost, Place, Plan, Wait};
 use crate::error::{ClResult, Status, fail};
 use crate::stub::memory::host_ranges::HostRanges;
@@ -53,8 +53,8 @@ impl Sequence {
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the queue's site is lost, `CL_OUT_OF_RESOURCES` when bytes that the
     /// command needs were lost with their site.
-    pub(super) fn issue(&mut self, held: Held, is_first: bool) -> ClResult {
-        let Held {
+    pub(super) fn issue(&mut self, held: WithheldCommand, is_first: bool) -> ClResult {
+        let WithheldCommand {
             queue,
             event,
             place,
@@ -91,7 +91,7 @@ impl Sequence {
         }
     }
 
-    fn send(&mut self, issue: &Issue<'_>, place: queue::Place, command: Command) -> ClResult {
+    fn send(&mut self, issue: &Issue<'_>, place: queue::OrderClass, command: Command) -> ClResult {
         let accesses = command.accesses()?;
         match command {
             Command::Marker | Command::Barrier | Command::Nothing => {
@@ -240,7 +240,7 @@ impl Sequence {
         let part = Event::of_part(issue.queue.context(), &site, hold);
         let events = start.iter().chain(&sent.received);
         let result = self.list(events, plan.waits(), &site).and_then(|wait| {
-            let queue = self.own_queue(&site, Way::In)?;
+            let queue = self.own_queue(&site, QueuePurpose::In)?;
             let (operation, _) = command.encode(&site)?;
             self.enqueue(&site, queue, &part, wait, &operation)
         });

@@ -37,12 +37,12 @@ use parking_lot::Mutex;
 
 use crate::coherence::Contents;
 use crate::error::{ClResult, Status};
-use crate::stub::queue::Place;
+use crate::stub::queue::OrderClass;
 use crate::stub::queue::command::Enqueue;
 use crate::stub::{Buffer, Command, Event, Queue, Site};
 use crate::transport;
 use sequence::Sequence;
-use withheld::{Held, Withheld};
+use withheld::{Withheld, WithheldCommand};
 
 /// The shared order of a context of several sites; see the module.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl Distributed {
         // A map writes the client's copy, even one that fetches nothing for its own command.
         event.visible |= matches!(command, Command::Map(_));
         let wait = event.wait.clone();
-        let place = Place::of(&command, wait.is_empty());
+        let place = OrderClass::of(&command, wait.is_empty());
         // After `fork`, a thread that exists only in the parent may have held this lock, and the child
         // would wait for ever.
         transport::check_not_forked()?;
@@ -99,7 +99,7 @@ impl Distributed {
         // Apply reports first, so that the plan knows which events have ended.
         self.settle(sequence);
         queue.admit(place, event, |event, standing| {
-            let held = Held {
+            let held = WithheldCommand {
                 queue: queue.clone(),
                 event: event.clone(),
                 place,

@@ -12,7 +12,7 @@ use smallvec::smallvec;
 
 use super::copier::Copier;
 use super::issue::Issue;
-use super::sequence::{Sequence, Way, index};
+use super::sequence::{QueuePurpose, Sequence, index};
 use crate::coherence::{Access, Gather, Place, Span};
 use crate::error::{ClResult, Status};
 use crate::stub::Event;
@@ -114,7 +114,7 @@ impl Sequence {
             let event = Event::of_part(buffer.context(), &site, hold);
             let wait = self.list(&start, &piece.waits, &site);
             let result = wait.and_then(|wait| {
-                let source = (&site, self.own_queue(&site, Way::Out)?, &event);
+                let source = (&site, self.own_queue(&site, QueuePurpose::Out)?, &event);
                 let piece = HostTransfer {
                     buffer: buffer.root().clone(),
                     region,

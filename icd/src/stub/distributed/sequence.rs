@@ -31,7 +31,7 @@ pub(super) struct Sequence {
     open: FxHashMap<EventId, Weak<Event>>,
     // The open events that are transfers between two sites.
     between: FxHashSet<EventId>,
-    own: Vec<Own>,
+    own: Vec<SiteQueues>,
     loads: Loads,
     // Events whose ids were put into a list that may not be sent yet. They are kept alive until then.
     named: Vec<Arc<Event>>,
@@ -43,7 +43,7 @@ pub(super) struct Sequence {
 
 /// The sequence's internal objects on a site.
 #[derive(Debug, Default)]
-struct Own {
+struct SiteQueues {
     // Indexed by way, then by whether the queue records times.
     queues: [[Pool; 2]; 2],
     // An event that has succeeded, for wait lists that must not be empty.
@@ -53,7 +53,7 @@ struct Own {
 
 /// The purpose of an internal queue. Separate queues let both directions run at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum QueuePurpose {
     /// Bytes to the site, and commands that run there for another site.
     In,
     /// Bytes from the site.
@@ -69,7 +69,7 @@ impl Sequence {
             buffers: FxHashMap::default(),
             open: FxHashMap::default(),
             between: FxHashSet::default(),
-            own: sites.iter().map(|_| Own::default()).collect(),
+            own: sites.iter().map(|_| SiteQueues::default()).collect(),
             loads: Loads::default(),
             named: Vec::new(),
             profiling: false,
@@ -283,7 +283,7 @@ impl Sequence {
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the site is lost.
-    pub(super) fn own_queue(&mut self, site: &Arc<Site>, way: Way) -> ClResult<QueueId> {
+    pub(super) fn own_queue(&mut self, site: &Arc<Site>, way: QueuePurpose) -> ClResult<QueueId> {
         let profiling = self.profiling;
         let pool = &mut self.own[site.index()].queues[way as usize][usize::from(profiling)];
         if let Some(queue) = pool.choose(&self.loads) {
@@ -350,7 +350,7 @@ impl Sequence {
         if wait.len() <= MAX_LIST {
             return Ok(wait);
         }
-        let queue = self.own_queue(site, Way::In)?;
+        let queue = self.own_queue(site, QueuePurpose::In)?;
         let mut markers = Vec::new();
         for part in wait.chunks(MAX_LIST) {
             let marker = Event::of_part(event.context(), site, Hold::new());

@@ -10,7 +10,7 @@ use causeway_proto::command::{ReceiveRegion, SendRegion, enqueue::Operation};
 use causeway_proto::id::QueueId;
 use causeway_proto::region::Region;
 
-use super::sequence::{Sequence, Way};
+use super::sequence::{QueuePurpose, Sequence};
 use crate::coherence::{Place, Plan, SiteIndex, Transfer, TransferEvents};
 use crate::error::ClResult;
 use crate::shadow;
@@ -134,7 +134,7 @@ impl Sequence {
             region,
             link,
         });
-        let queue = self.own_queue(to, Way::In)?;
+        let queue = self.own_queue(to, QueuePurpose::In)?;
         self.begin_transfer(received, from, to, bytes);
         self.enqueue(to, queue, received, wait, &Encoded::of(&receive))?;
         let wait = self.list([], &transfer.source_waits, from)?;
@@ -144,7 +144,7 @@ impl Sequence {
             transfer: received.id().0,
             link,
         });
-        let queue = self.own_queue(from, Way::Out)?;
+        let queue = self.own_queue(from, QueuePurpose::Out)?;
         self.enqueue(from, queue, sent, wait, &Encoded::of(&send))
     }
 
@@ -155,7 +155,7 @@ impl Sequence {
         let host = buffer.client_bytes(transfer.region)?;
         // Bytes that a read or map is still bringing to the client's copy must arrive first.
         let gate = HostRanges::of_process().gate_of_sent(&host.addresses(), buffer.context())?;
-        let target = (to, self.own_queue(to, Way::In)?, event);
+        let target = (to, self.own_queue(to, QueuePurpose::In)?, event);
         let write = HostTransfer {
             buffer,
             region: transfer.region,
@@ -173,7 +173,7 @@ impl Sequence {
         let gate = HostRanges::of_process().gate_of_sent(&host.addresses(), buffer.context())?;
         let writing = HostWrite::new(host.addresses());
         writing.beginning()(event);
-        let source = (from, self.own_queue(from, Way::Out)?, event);
+        let source = (from, self.own_queue(from, QueuePurpose::Out)?, event);
         event.finish_first(Box::new(move |_, _| drop(writing)));
         let read = HostTransfer {
             buffer,

@@ -15,17 +15,17 @@ use causeway_proto::limits::MAX_HELD_COMMANDS;
 use rustc_hash::FxHashMap;
 
 use crate::error::{ClResult, Status};
-use crate::stub::queue::Place;
+use crate::stub::queue::OrderClass;
 use crate::stub::{Command, Event, Queue};
 
 /// A command with everything needed to send it.
-pub(super) struct Held {
+pub(super) struct WithheldCommand {
     /// The queue of the command.
     pub(super) queue: Arc<Queue>,
     /// The event of the command.
     pub(super) event: Arc<Event>,
     /// The command's position among those of its queue.
-    pub(super) place: Place,
+    pub(super) place: OrderClass,
     /// The application's wait list.
     pub(super) wait: Vec<Arc<Event>>,
     /// What the command does.
@@ -36,7 +36,7 @@ pub(super) struct Held {
 #[derive(Debug, Default)]
 pub(super) struct Withheld {
     // In the order of the application's calls.
-    commands: BTreeMap<u64, Held>,
+    commands: BTreeMap<u64, WithheldCommand>,
     next: u64,
     // The commands that are filed under each event.
     behind: FxHashMap<EventId, Vec<u64>>,
@@ -44,15 +44,15 @@ pub(super) struct Withheld {
     free: BTreeSet<u64>,
 }
 
-impl std::fmt::Debug for Held {
+impl std::fmt::Debug for WithheldCommand {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Held")
+        f.debug_struct("WithheldCommand")
             .field("event", &self.event)
             .finish_non_exhaustive()
     }
 }
 
-impl Held {
+impl WithheldCommand {
     fn gate(&self) -> Option<EventId> {
         let gate = self.wait.iter().find(|on| on.is_gated());
         gate.map(|gate| gate.id())
@@ -65,7 +65,7 @@ impl Withheld {
     ///
     /// # Errors
     /// `CL_OUT_OF_HOST_MEMORY` when there are too many withheld commands.
-    pub(super) fn push(&mut self, held: Held, behind: Option<EventId>) -> ClResult {
+    pub(super) fn push(&mut self, held: WithheldCommand, behind: Option<EventId>) -> ClResult {
         if self.commands.len() >= MAX_HELD_COMMANDS {
             return Err(Status::OUT_OF_HOST_MEMORY);
         }
@@ -87,7 +87,7 @@ impl Withheld {
     }
 
     /// Calls `go` with the commands that are free now that the user event `set` was set.
-    pub(super) fn release(&mut self, set: EventId, mut go: impl FnMut(Held)) {
+    pub(super) fn release(&mut self, set: EventId, mut go: impl FnMut(WithheldCommand)) {
         let mut candidates = std::mem::take(&mut self.free);
         candidates.extend(self.behind.remove(&set).into_iter().flatten());
         while let Some(number) = candidates.pop_first() {

@@ -111,11 +111,11 @@ pub(super) enum Value<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Captured {
     change: u64,
-    value: Kept,
+    value: CapturedValue,
 }
 
 #[derive(Clone, Debug)]
-enum Kept {
+enum CapturedValue {
     Plain(PlainBytes),
     Memory(Option<Arc<Buffer>>),
     Svm(Arc<Buffer>, u64),
@@ -128,12 +128,12 @@ impl Captured {
     /// Returns the argument as it was when captured.
     pub(super) fn argument(&self) -> Argument<'_> {
         let value = match &self.value {
-            Kept::Plain(bytes) => Value::Plain(bytes),
-            Kept::Memory(buffer) => Value::Memory(buffer.as_ref()),
-            Kept::Svm(buffer, offset) => Value::Svm(buffer, *offset),
-            Kept::Local(size) => Value::Local(*size),
-            Kept::Sampler(sampler) => Value::Sampler(sampler),
-            Kept::Queue(queue) => Value::Queue(queue),
+            CapturedValue::Plain(bytes) => Value::Plain(bytes),
+            CapturedValue::Memory(buffer) => Value::Memory(buffer.as_ref()),
+            CapturedValue::Svm(buffer, offset) => Value::Svm(buffer, *offset),
+            CapturedValue::Local(size) => Value::Local(*size),
+            CapturedValue::Sampler(sampler) => Value::Sampler(sampler),
+            CapturedValue::Queue(queue) => Value::Queue(queue),
         };
         (self.change, value)
     }
@@ -146,8 +146,8 @@ impl Captured {
     /// Returns the argument's buffer, if it has one.
     pub(super) fn buffer(&self) -> Option<&Arc<Buffer>> {
         match &self.value {
-            Kept::Memory(buffer) => buffer.as_ref(),
-            Kept::Svm(buffer, _) => Some(buffer),
+            CapturedValue::Memory(buffer) => buffer.as_ref(),
+            CapturedValue::Svm(buffer, _) => Some(buffer),
             _ => None,
         }
     }
@@ -155,23 +155,23 @@ impl Captured {
 
 /// The changes that a site knows, for each argument: those of the latest launch sent there.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct SentArgs {
     args: Box<[u64]>,
     reaches: u64,
 }
 
-impl Known {
+impl SentArgs {
     /// Makes the state of a site that has received no launch.
-    pub(super) fn nothing(count: usize) -> Known {
-        Known {
+    pub(super) fn nothing(count: usize) -> SentArgs {
+        SentArgs {
             args: vec![0; count].into(),
             reaches: 0,
         }
     }
 
     /// Makes the state of a site that has received a launch with `args`.
-    pub(super) fn of(args: &Args) -> Known {
-        let mut known = Known::nothing(args.len());
+    pub(super) fn of(args: &Args) -> SentArgs {
+        let mut known = SentArgs::nothing(args.len());
         known.note(args.changes());
         known.note_reaches(args);
         known
@@ -362,12 +362,12 @@ impl Args {
         let kept = self.with(buffers).map(|(change, value)| Captured {
             change,
             value: match value {
-                Value::Plain(bytes) => Kept::Plain(bytes.into()),
-                Value::Memory(buffer) => Kept::Memory(buffer.cloned()),
-                Value::Svm(buffer, offset) => Kept::Svm(buffer.clone(), offset),
-                Value::Local(size) => Kept::Local(size),
-                Value::Sampler(sampler) => Kept::Sampler(sampler.clone()),
-                Value::Queue(queue) => Kept::Queue(queue.clone()),
+                Value::Plain(bytes) => CapturedValue::Plain(bytes.into()),
+                Value::Memory(buffer) => CapturedValue::Memory(buffer.cloned()),
+                Value::Svm(buffer, offset) => CapturedValue::Svm(buffer.clone(), offset),
+                Value::Local(size) => CapturedValue::Local(size),
+                Value::Sampler(sampler) => CapturedValue::Sampler(sampler.clone()),
+                Value::Queue(queue) => CapturedValue::Queue(queue.clone()),
             },
         });
         kept.collect()
@@ -406,7 +406,7 @@ mod tests {
         }
     }
 
-    fn news(args: &Args, known: &Known) -> Vec<u32> {
+    fn news(args: &Args, known: &SentArgs) -> Vec<u32> {
         let news = known.news(args.with(&[]), named);
         news.unwrap().iter().map(|arg| arg.index).collect()
     }
@@ -424,17 +424,17 @@ mod tests {
         let mut args = Args::new(2);
         args.set(0, plain(1));
         assert!(!args.are_set());
-        assert_eq!(news(&args, &Known::nothing(2)), [0]);
-        let known = Known::of(&args);
+        assert_eq!(news(&args, &SentArgs::nothing(2)), [0]);
+        let known = SentArgs::of(&args);
         args.set(1, ArgValue::Memory(None));
         assert!(args.are_set() && args.buffers().unwrap().is_empty());
-        assert_eq!(news(&args, &Known::nothing(2)), [0, 1]);
+        assert_eq!(news(&args, &SentArgs::nothing(2)), [0, 1]);
         assert_eq!(news(&args, &known), [1]);
     }
 
     #[test]
     fn only_changes_travel_and_a_failed_send_loses_none() {
-        let (mut args, mut known) = (three(), Known::nothing(3));
+        let (mut args, mut known) = (three(), SentArgs::nothing(3));
         // A failed send loses no change.
         assert_eq!(news(&args, &known), [0, 1, 2]);
         assert_eq!(news(&args, &known), [0, 1, 2]);
@@ -448,12 +448,12 @@ mod tests {
         args.set(1, plain(3));
         assert_eq!(news(&args, &known), [1]);
         // For another site, or for a clone, all are new.
-        assert_eq!(news(&args, &Known::nothing(3)), [0, 1, 2]);
+        assert_eq!(news(&args, &SentArgs::nothing(3)), [0, 1, 2]);
     }
 
     #[test]
     fn a_launch_sent_later_takes_its_own_values_and_the_next_one_back_the_newer() {
-        let (mut args, mut known) = (three(), Known::nothing(3));
+        let (mut args, mut known) = (three(), SentArgs::nothing(3));
         let early = args.capture(&[]);
         args.set(1, plain(3));
         known.note(args.changes());
@@ -476,14 +476,14 @@ mod tests {
 
     #[test]
     fn memory_reached_by_pointers_is_told_once_and_never_keeps_what_is_gone() {
-        let (mut args, mut known) = (Args::new(0), Known::nothing(0));
+        let (mut args, mut known) = (Args::new(0), SentArgs::nothing(0));
         assert!(known.reaches(&args, &[]).is_none(), "never said");
         args.set_reaches(vec![Weak::new()]);
         let buffers = args.buffers().unwrap();
         assert!(known.reaches(&args, &buffers).is_some_and(<[_]>::is_empty));
         known.note_reaches(&args);
         assert!(known.reaches(&args, &buffers).is_none());
-        assert!(Known::nothing(0).reaches(&args, &buffers).is_some());
+        assert!(SentArgs::nothing(0).reaches(&args, &buffers).is_some());
     }
 
     #[test]

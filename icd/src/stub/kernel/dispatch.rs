@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use causeway_proto::command::{NdRange, SvmPointers};
 use cl_headers::types::CL_INVALID_PROGRAM_EXECUTABLE;
 
-use super::args::{ArgValue, Args, Known};
+use super::args::{ArgValue, Args, SentArgs};
 use super::launch::{Snapshot, argument, check_memory, nd_range};
 use super::{Kernel, Limits, Range};
 use crate::error::{ClResult, Status};
@@ -109,7 +109,7 @@ impl Dispatch {
     /// longer exists.
     pub fn news(&self, before: &Dispatch, site: &Site) -> ClResult<NdRange> {
         let id = self.kernel.on(site)?;
-        let known = Known::of(&before.args);
+        let known = SentArgs::of(&before.args);
         let buffers = self.args.buffers()?;
         let args = known.news(self.args.with(&buffers), |value| argument(value, site))?;
         let reached = known.reaches(&self.args, &buffers);

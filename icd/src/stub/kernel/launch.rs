@@ -18,7 +18,7 @@ use cl_headers::types::{
 };
 use parking_lot::MutexGuard;
 
-use super::args::{Args, Captured, Known, Value};
+use super::args::{Args, Captured, SentArgs, Value};
 use super::signature::Declared;
 use super::{Dispatch, Kernel, KernelState, Limits, Range, put};
 use crate::coherence::{Access, ArgumentKind};
@@ -52,7 +52,7 @@ pub struct Snapshot {
 /// Lock between making a command from a launch and appending it to the session, so that no other launch of
 /// the kernel comes between. If dropped without [`Commit::sent`], the launch counts as not sent.
 pub struct Commit<'a> {
-    known: MutexGuard<'a, Known>,
+    known: MutexGuard<'a, SentArgs>,
     args: &'a [Captured],
 }
 
@@ -81,7 +81,7 @@ impl Kernel {
         })
     }
 
-    fn known(&self, site: &Site) -> MutexGuard<'_, Known> {
+    fn known(&self, site: &Site) -> MutexGuard<'_, SentArgs> {
         self.known[site.index()].lock()
     }
 }
@@ -251,7 +251,7 @@ impl Snapshot {
     pub fn recorded(&self, site: &Site) -> ClResult<NdRange> {
         let id = self.kernel.on(site)?;
         let args = self.args.iter().map(Captured::argument);
-        let nothing = Known::nothing(self.args.len());
+        let nothing = SentArgs::nothing(self.args.len());
         let all = nothing.news(args, |value| argument(value, site))?;
         let reached = self.reached.iter().map(|memory| Ok(memory.id_on(site)?.0));
         let memory = reached.collect::<ClResult<Vec<_>>>()?;

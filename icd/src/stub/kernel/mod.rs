@@ -22,7 +22,7 @@ use cl_headers::types::{
 };
 use parking_lot::Mutex;
 
-use self::args::{Args, Known};
+use self::args::{Args, SentArgs};
 use crate::error::{ClResult, Status, require};
 use crate::stub::context::remote::Remotes;
 use crate::stub::{Binding, Buffer, Device, Program, Site, next_id};
@@ -45,7 +45,7 @@ pub struct Kernel {
     recorded: AtomicBool,
     // The arguments that each site knows, by the site's index. Locked after `state`, and after any lock
     // that orders commands.
-    known: Box<[Mutex<Known>]>,
+    known: Box<[Mutex<SentArgs>]>,
 }
 
 struct KernelState {
@@ -112,7 +112,7 @@ impl Kernel {
         args: Args,
     ) -> ClResult<Arc<Kernel>> {
         let context = program.context();
-        let known = || Mutex::new(Known::nothing(args.len()));
+        let known = || Mutex::new(SentArgs::nothing(args.len()));
         let kernel = Arc::new(Kernel {
             binding: Binding::default(),
             remotes: Remotes::new(context),

@@ -57,7 +57,7 @@ pub struct NewMap {
     /// The host memory of the map.
     pub host: HostRegion,
     /// Keeps the memory alive while the map's transfer runs.
-    pub place: Place,
+    pub place: MapReference,
 }
 
 /// The work of an unmap.
@@ -68,7 +68,7 @@ pub struct Unmap {
     /// The bytes to send to the node, if any.
     pub upload: Option<Upload>,
     /// Keeps the memory alive while the unmap's transfer runs.
-    pub place: Place,
+    pub place: MapReference,
 }
 
 /// Bytes that the application may have written.
@@ -82,25 +82,25 @@ pub struct Upload {
 
 /// A transfer's reference to the memory where a buffer or image is mapped.
 #[derive(Debug)]
-pub struct Place {
+pub struct MapReference {
     root: Arc<Buffer>,
     // The id of an unmap's region in `uploads`.
     upload: Option<u64>,
 }
 
-impl Place {
-    fn hold(root: &Arc<Buffer>, state: &mut MappedState, takes: Option<Region>) -> Place {
+impl MapReference {
+    fn hold(root: &Arc<Buffer>, state: &mut MappedState, takes: Option<Region>) -> MapReference {
         state.transfers += 1;
         let upload = takes.map(|region| (next_id(), region));
         state.uploads.extend(upload);
-        Place {
+        MapReference {
             root: root.clone(),
             upload: upload.map(|(name, _)| name),
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for MapReference {
     fn drop(&mut self) {
         let mut state = self.root.mapped.0.lock();
         state.transfers -= 1;
@@ -188,7 +188,7 @@ impl Buffer {
             key,
             region,
             host,
-            place: Place::hold(root, &mut state, None),
+            place: MapReference::hold(root, &mut state, None),
         })
     }
 
@@ -264,7 +264,7 @@ impl Buffer {
         let Some(unmapped) = unmapped else {
             return fail(CL_INVALID_VALUE);
         };
-        let place = Place::hold(self.root(), &mut state, unmapped.written);
+        let place = MapReference::hold(self.root(), &mut state, unmapped.written);
         let base = self.base(&state);
         // Dropping an event may send, so the lock is released first.
         drop(state);

@@ -160,7 +160,7 @@ impl Program {
         let sites = self.sites_of(&request.devices);
         let (traits, failure) = (request.traits(self), request.verb.failure());
         let work = Work::new(self, request);
-        let build = Running {
+        let build = BuildInProgress {
             sites: sites.clone(),
             devices: work.devices.clone(),
             traits,
@@ -264,7 +264,7 @@ impl Program {
             .map_or_else(Bytes::new, Bytes::from)
     }
 
-    fn finish(&self, build: &Running, answers: Vec<Answered>) -> ClResult {
+    fn finish(&self, build: &BuildInProgress, answers: Vec<Answered>) -> ClResult {
         let mut state = self.state.lock();
         state.running = false;
         state.traits = build.traits;
@@ -289,7 +289,7 @@ impl Program {
     fn apply(
         &self,
         state: &mut ProgramState,
-        build: &Running,
+        build: &BuildInProgress,
         site: &Site,
         answer: Answer,
     ) -> Status {
@@ -340,7 +340,7 @@ impl Program {
     }
 
     // The text that was compiled.
-    fn text_of<'a>(&'a self, build: &'a Running) -> &'a Bytes {
+    fn text_of<'a>(&'a self, build: &'a BuildInProgress) -> &'a Bytes {
         match &self.origin {
             Origin::Source(text) if build.source.is_empty() => text,
             _ => &build.source,
@@ -351,7 +351,7 @@ impl Program {
     fn end_all(
         &self,
         state: &mut ProgramState,
-        build: &Running,
+        build: &BuildInProgress,
         site: &Site,
         status: i32,
         log: &str,
@@ -367,7 +367,7 @@ impl Program {
 
 /// The data of a build that are needed until its answers have arrived.
 #[derive(Clone)]
-struct Running {
+struct BuildInProgress {
     sites: Vec<Arc<Site>>,
     devices: Vec<Arc<Device>>,
     traits: Traits,
@@ -377,7 +377,7 @@ struct Running {
     failure: i32,
 }
 
-impl Running {
+impl BuildInProgress {
     fn concerns(&self, site: &Site, device: &Device) -> bool {
         let mut devices = self.devices.iter();
         site.has(device) && devices.any(|own| std::ptr::eq(&**own, device))

@@ -43,16 +43,16 @@ pub struct DeviceQueueSpec {
 
 /// The device queues of a context.
 #[derive(Debug, Default)]
-pub(in crate::stub) struct DeviceQueues(Mutex<Known>);
+pub(in crate::stub) struct DeviceQueues(Mutex<ContextDeviceQueues>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct ContextDeviceQueues {
     all: Vec<Weak<DeviceQueue>>,
     // At most one for each device.
     defaults: Vec<Weak<DeviceQueue>>,
 }
 
-impl Known {
+impl ContextDeviceQueues {
     fn default_of(&self, device: &Arc<Device>) -> Option<Arc<DeviceQueue>> {
         let mut alive = self.defaults.iter().filter_map(Weak::upgrade);
         alive.find(|queue| Arc::ptr_eq(&queue.device, device))

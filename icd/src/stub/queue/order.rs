@@ -14,7 +14,7 @@ use crate::stub::{Command, Event, Queue};
 
 /// Where a command stands relative to the others of an out-of-order queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::stub) enum Place {
+pub(in crate::stub) enum OrderClass {
     /// The command follows barriers only.
     Ordinary,
     /// The command follows everything before it (a marker without a wait list).
@@ -23,19 +23,22 @@ pub(in crate::stub) enum Place {
     Barrier { after_all: bool },
 }
 
-impl Place {
-    pub(in crate::stub) fn of(command: &Command, waits_for_none: bool) -> Place {
+impl OrderClass {
+    pub(in crate::stub) fn of(command: &Command, waits_for_none: bool) -> OrderClass {
         match command {
-            Command::Barrier => Place::Barrier {
+            Command::Barrier => OrderClass::Barrier {
                 after_all: waits_for_none,
             },
-            Command::Marker if waits_for_none => Place::AfterAll,
-            _ => Place::Ordinary,
+            Command::Marker if waits_for_none => OrderClass::AfterAll,
+            _ => OrderClass::Ordinary,
         }
     }
 
     pub(in crate::stub) fn is_after_all(self) -> bool {
-        matches!(self, Place::AfterAll | Place::Barrier { after_all: true })
+        matches!(
+            self,
+            OrderClass::AfterAll | OrderClass::Barrier { after_all: true }
+        )
     }
 }
 
@@ -83,12 +86,17 @@ impl Default for Order {
 
 impl Order {
     /// Whether an unset user event of the application may hold back a command at `place`.
-    pub(super) fn would_gate(&mut self, in_order: bool, place: Place, wait: &[Arc<Event>]) -> bool {
+    pub(super) fn would_gate(
+        &mut self,
+        in_order: bool,
+        place: OrderClass,
+        wait: &[Arc<Event>],
+    ) -> bool {
         wait.iter().any(|event| event.is_gated()) || self.earlier_gated(in_order, place).any()
     }
 
     // The gated commands of this queue that a command at `place` follows.
-    pub(super) fn earlier_gated(&mut self, in_order: bool, place: Place) -> &mut Recent {
+    pub(super) fn earlier_gated(&mut self, in_order: bool, place: OrderClass) -> &mut Recent {
         if in_order || place.is_after_all() {
             &mut self.gated
         } else {
@@ -101,7 +109,7 @@ impl Order {
     pub(super) fn gated_by(
         &mut self,
         in_order: bool,
-        place: Place,
+        place: OrderClass,
         wait: &[Arc<Event>],
     ) -> Option<GatedBy> {
         if !self.would_gate(in_order, place, wait) {
@@ -127,7 +135,7 @@ impl Order {
         }
     }
 
-    pub(super) fn precedents(&self, in_order: bool, place: Place) -> Precedents {
+    pub(super) fn precedents(&self, in_order: bool, place: OrderClass) -> Precedents {
         if !in_order && place.is_after_all() {
             // Only the commands since the last such command: otherwise, in a series of barriers, each would
             // list all before it.
@@ -155,7 +163,13 @@ impl Order {
         self.unobserved.make(queue, spec, position)
     }
 
-    pub(super) fn push(&mut self, event: &Arc<Event>, in_order: bool, gated: bool, place: Place) {
+    pub(super) fn push(
+        &mut self,
+        event: &Arc<Event>,
+        in_order: bool,
+        gated: bool,
+        place: OrderClass,
+    ) {
         self.pending.push(event);
         if !in_order && place.is_after_all() {
             self.last_after_all = Arc::downgrade(event);
@@ -163,12 +177,12 @@ impl Order {
         } else if !in_order {
             self.since.push(event);
         }
-        if in_order || matches!(place, Place::Barrier { .. }) {
+        if in_order || matches!(place, OrderClass::Barrier { .. }) {
             self.last = Arc::downgrade(event);
         }
         if gated {
             self.gated.push(event);
-            if matches!(place, Place::Barrier { .. }) {
+            if matches!(place, OrderClass::Barrier { .. }) {
                 self.gated_barriers.push(event);
             }
         }

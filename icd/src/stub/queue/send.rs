@@ -14,7 +14,7 @@ use causeway_proto::id::EventId;
 use causeway_proto::status::WireError;
 use parking_lot::MutexGuard;
 
-use super::order::{Order, Place};
+use super::order::{Order, OrderClass};
 use super::{Queue, wait_ids};
 use crate::error::ClResult;
 use crate::stub::event::{EventSpec, Finisher, GatedBy, Position};
@@ -29,7 +29,7 @@ use crate::transport::HostRegion;
 struct Outgoing<'a> {
     operation: &'a Encoded,
     spec: EventSpec,
-    place: Place,
+    place: OrderClass,
     gated: Option<GatedBy>,
     // Whether the completion alone reports the end, and the client does nothing else then.
     is_plain: bool,
@@ -66,8 +66,8 @@ impl Queue {
         let mut order = self.order.lock();
         let outgoing = Outgoing {
             operation: launch,
-            place: Place::Ordinary,
-            gated: order.gated_by(self.is_in_order(), Place::Ordinary, &spec.wait),
+            place: OrderClass::Ordinary,
+            gated: order.gated_by(self.is_in_order(), OrderClass::Ordinary, &spec.wait),
             is_plain: spec.finisher.is_none(),
             spec,
         };
@@ -83,7 +83,7 @@ impl Queue {
         prepare: impl FnOnce(&Arc<Event>),
     ) -> ClResult<Arc<Event>> {
         spec.wait = self.fold(spec.wait)?;
-        let place = Place::of(command, spec.wait.is_empty());
+        let place = OrderClass::of(command, spec.wait.is_empty());
         let (operation, commit) = command.encode(&self.site)?;
         let mut order = self.order.lock();
         let outgoing = Outgoing {
@@ -156,8 +156,8 @@ impl Queue {
         let mut order = self.order.lock();
         let outgoing = Outgoing {
             operation: &operation,
-            place: Place::Ordinary,
-            gated: order.gated_by(self.is_in_order(), Place::Ordinary, &spec.wait),
+            place: OrderClass::Ordinary,
+            gated: order.gated_by(self.is_in_order(), OrderClass::Ordinary, &spec.wait),
             is_plain: false,
             spec,
         };
@@ -190,7 +190,7 @@ impl Queue {
         spec.wait = self.fold(spec.wait)?;
         let session = self.site.session();
         let mut order = self.order.lock();
-        let gated = order.gated_by(self.is_in_order(), Place::Ordinary, &spec.wait);
+        let gated = order.gated_by(self.is_in_order(), OrderClass::Ordinary, &spec.wait);
         let free = is_available && gated.is_none();
         let taken = free && is_small;
         let (operation, upload) = if taken {
@@ -205,7 +205,7 @@ impl Queue {
         };
         let outgoing = Outgoing {
             operation: &operation,
-            place: Place::Ordinary,
+            place: OrderClass::Ordinary,
             gated,
             is_plain: taken && spec.finisher.is_none(),
             spec,

@@ -21,7 +21,7 @@ pub(super) trait Command: Clone {
 
 /// A wait that was enqueued before its signal.
 #[derive(Debug)]
-pub(super) struct Waiting<C, G> {
+pub(super) struct PendingWait<C, G> {
     /// The command of the wait.
     pub(super) wait: C,
     /// The gate that holds the command back until a signal comes.
@@ -34,7 +34,7 @@ pub(super) struct Binary<C, G> {
     // A signal that was enqueued and that no wait has taken.
     signal: Option<C>,
     // Waits without a signal, oldest first.
-    waiting: VecDeque<Waiting<C, G>>,
+    waiting: VecDeque<PendingWait<C, G>>,
     // The last signal that was taken, and the wait that took it.
     last: Option<(C, C)>,
     spent: Spent<C>,
@@ -86,7 +86,7 @@ impl<C: Command, G> Binary<C, G> {
     /// Records that a signal was enqueued. If a wait came before it, returns the wait's gate, which the
     /// signal opens.
     pub(super) fn signal(&mut self, signal: C) -> Option<G> {
-        let Some(Waiting { wait, gate }) = self.waiting.pop_front() else {
+        let Some(PendingWait { wait, gate }) = self.waiting.pop_front() else {
             self.spent.extend(self.signal.replace(signal));
             return None;
         };
@@ -96,7 +96,7 @@ impl<C: Command, G> Binary<C, G> {
 
     /// Records a wait that found no signal. If a signal has come meanwhile, returns that signal and the
     /// gate; otherwise stores the wait.
-    pub(super) fn wait(&mut self, waiting: Waiting<C, G>) -> Option<(C, G)> {
+    pub(super) fn wait(&mut self, waiting: PendingWait<C, G>) -> Option<(C, G)> {
         let Some(signal) = self.signal.take() else {
             self.waiting.push_back(waiting);
             return None;
@@ -176,7 +176,7 @@ mod tests {
         for gate in ["first", "second"] {
             assert!(state.take().is_none());
             let wait = command();
-            assert!(state.wait(Waiting { wait, gate }).is_none());
+            assert!(state.wait(PendingWait { wait, gate }).is_none());
         }
         let (first, second) = (command(), command());
         assert_eq!(state.signal(first), Some("first"));
@@ -193,7 +193,7 @@ mod tests {
         let (signal, wait) = (command(), command());
         assert_eq!(state.signal(signal.clone()), None);
         let gate = "gate";
-        let (found, gate) = state.wait(Waiting { wait, gate }).expect("a signal");
+        let (found, gate) = state.wait(PendingWait { wait, gate }).expect("a signal");
         assert!(Rc::ptr_eq(&found, &signal) && gate == "gate");
         assert!(state.take().is_none());
     }
@@ -211,7 +211,7 @@ mod tests {
         let gate = "gate";
         assert!(
             state
-                .wait(Waiting {
+                .wait(PendingWait {
                     wait: wait.clone(),
                     gate
                 })
@@ -253,7 +253,7 @@ mod tests {
         assert!(is(state.take(), &second));
         for gate in [1, 2] {
             let wait = command();
-            assert!(state.wait(Waiting { wait, gate }).is_none());
+            assert!(state.wait(PendingWait { wait, gate }).is_none());
         }
         assert_eq!(state.give_up().collect::<Vec<_>>(), [1, 2]);
         assert_eq!(state.signal(command()), None, "nobody waits any more");

@@ -19,7 +19,7 @@ use cl_headers::types::{
 };
 use parking_lot::Mutex;
 
-use self::binary::{Binary, Command, Waiting};
+use self::binary::{Binary, Command, PendingWait};
 use crate::error::{ClResult, Status};
 use crate::stub::{Binding, Context, Device, Event, Hold, Queue, nothing};
 
@@ -208,7 +208,7 @@ impl Semaphore {
                 let gate = state.give_back(signal.clone());
                 gate.map(|gate| (signal, gate))
             }
-            (Awaited::Gate(gate), Some(wait)) => state.wait(Waiting { wait, gate }),
+            (Awaited::Gate(gate), Some(wait)) => state.wait(PendingWait { wait, gate }),
             (Awaited::Gate(_), None) => None,
         });
         if let Some((signal, gate)) = let_through {
