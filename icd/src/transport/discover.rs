@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::control::{self, Supervisor};
-use super::node::Node;
+use super::node::{Node, Target};
 use super::retry;
 use crate::config::ServerSettings;
 
@@ -22,24 +22,6 @@ use crate::config::ServerSettings;
 pub const LIMIT: Duration = Duration::from_secs(1);
 /// Part of the limit that is reserved for starting and ending the conversation.
 const RESERVE: Duration = Duration::from_millis(30);
-
-/// A node to ask, and the credential to show.
-#[derive(Debug, Clone)]
-pub struct Target {
-    /// The node's settings.
-    pub server: ServerSettings,
-    /// The signed lease on the node's devices; empty without one.
-    pub credential: Bytes,
-}
-
-impl From<ServerSettings> for Target {
-    fn from(server: ServerSettings) -> Target {
-        Target {
-            server,
-            credential: Bytes::new(),
-        }
-    }
-}
 
 /// The result of [`discover`] for one node.
 #[derive(Debug)]

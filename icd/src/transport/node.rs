@@ -16,7 +16,6 @@ use parking_lot::Mutex;
 
 use super::bulk::Wishes;
 use super::control::{self, Supervisor};
-use super::discover::Target;
 use super::events::SessionEvents;
 use super::fork;
 use super::gauge::Gauge;
@@ -36,6 +35,24 @@ pub type ChangeListener = Box<dyn Fn(&Arc<Inventory>) -> bool + Send + Sync>;
 
 /// Called when a session on the node is lost. Must not block.
 pub type LossListener = Box<dyn Fn() + Send + Sync>;
+
+/// A node to ask, and the credential to show.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The node's settings.
+    pub server: ServerSettings,
+    /// The signed lease on the node's devices; empty without one.
+    pub credential: Bytes,
+}
+
+impl From<ServerSettings> for Target {
+    fn from(server: ServerSettings) -> Target {
+        Target {
+            server,
+            credential: Bytes::new(),
+        }
+    }
+}
 
 /// One configured daemon.
 pub struct Node {

@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use causeway_proto::command::command::Kind;
-use causeway_proto::command::{Answer, BuildProgram, CompileProgram, Header, LinkProgram};
+use causeway_proto::command::{
+    Answer, BuildProgram, CompileProgram, Header, LinkProgram, SpecConstant,
+};
 use causeway_proto::id::{DeviceIndex, RequestId};
 use causeway_proto::source::{contains, wide};
 use causeway_proto::status::WireError;
@@ -23,7 +25,6 @@ use cl_headers::types::{
     CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT, CL_PROGRAM_BINARY_TYPE_LIBRARY,
 };
 
-use super::work::{Task, Work};
 use super::{
     Build, Origin, Program, ProgramState, Traits, headers, log_lines, program_answer, told_build,
 };
@@ -159,15 +160,15 @@ impl Program {
         self.begin(&request)?;
         let sites = self.sites_of(&request.devices);
         let (traits, failure) = (request.traits(self), request.verb.failure());
-        let work = Work::new(self, request);
+        let prepared = PreparedBuild::new(self, request);
         let build = BuildInProgress {
             sites: sites.clone(),
-            devices: work.devices.clone(),
+            devices: prepared.devices.clone(),
             traits,
-            source: work.source.clone(),
+            source: prepared.source.clone(),
             failure,
         };
-        let ask = |place: usize, receiver| self.ask(&sites[place], &work, receiver);
+        let ask = |place: usize, receiver| self.ask(&sites[place], &prepared, receiver);
         let Some(notify) = notify else {
             let answers = ask_all(&sites, ask);
             return self.finish(&build, answers);
@@ -201,18 +202,23 @@ impl Program {
     }
 
     // Sends the request to a site. Programs that the site needs for it are created there first.
-    fn ask(&self, site: &Arc<Site>, work: &Work, receiver: Receiver) -> Result<(), WireError> {
+    fn ask(
+        &self,
+        site: &Arc<Site>,
+        prepared: &PreparedBuild,
+        receiver: Receiver,
+    ) -> Result<(), WireError> {
         let request = RequestId(next_id());
-        let devices = work.devices_of(site);
-        let options = work.options.clone();
-        let command = match &work.task {
+        let devices = prepared.devices_of(site);
+        let options = prepared.options.clone();
+        let command = match &prepared.task {
             Task::Build { null_options } => Kind::BuildProgram(BuildProgram {
                 request: request.0,
                 program: self.on(site)?.0,
                 devices,
                 null_options: *null_options,
-                source: site.source(&work.source),
-                constants: work.constants.clone(),
+                source: site.source(&prepared.source),
+                constants: prepared.constants.clone(),
                 options,
             }),
             Task::Compile { headers } => {
@@ -228,8 +234,8 @@ impl Program {
                     program: self.on(site)?.0,
                     devices,
                     headers: headers.collect::<Result<_, WireError>>()?,
-                    source: site.source(&work.source),
-                    constants: work.constants.clone(),
+                    source: site.source(&prepared.source),
+                    constants: prepared.constants.clone(),
                     options,
                 })
             }
@@ -371,7 +377,7 @@ struct BuildInProgress {
     sites: Vec<Arc<Site>>,
     devices: Vec<Arc<Device>>,
     traits: Traits,
-    // Same as in `Work`.
+    // Same as in `PreparedBuild`.
     source: Bytes,
     // The verb's own failure code.
     failure: i32,
@@ -419,6 +425,69 @@ impl BuildRequest {
                     && !contains(&self.options, b"-cl-uniform-work-group-size"),
             },
             _ => now,
+        }
+    }
+}
+
+/// A build request, read and prepared once for all sites. It contains everything that a request to a site
+/// needs.
+struct PreparedBuild {
+    task: Task,
+    devices: Vec<Arc<Device>>,
+    options: Bytes,
+    // The source with the application's headers inserted; empty if none was inserted.
+    source: Bytes,
+    constants: Vec<SpecConstant>,
+}
+
+enum Task {
+    Build {
+        null_options: bool,
+    },
+    Compile {
+        headers: Vec<(Bytes, Arc<Program>, Bytes)>,
+    },
+    Link {
+        inputs: Vec<Arc<Program>>,
+    },
+}
+
+impl PreparedBuild {
+    // The indices of a site's devices, as the site knows them.
+    fn devices_of(&self, site: &Site) -> Vec<u32> {
+        let own = self.devices.iter().filter(|device| site.has(device));
+        own.map(|device| device.index().0).collect()
+    }
+
+    fn new(program: &Program, request: BuildRequest) -> PreparedBuild {
+        let BuildRequest {
+            verb,
+            devices,
+            options,
+        } = request;
+        let (task, source) = match verb {
+            Verb::Build { null_options } => (
+                Task::Build { null_options },
+                program.source_with_headers(&options, &[]),
+            ),
+            Verb::Link { inputs } => (Task::Link { inputs }, Bytes::new()),
+            Verb::Compile { headers } => {
+                let embedded: Vec<&[u8]> = headers.iter().map(|(name, _)| &name[..]).collect();
+                let source_of = |of: &Program| of.source_with_headers(&options, &embedded);
+                let given = headers.iter().map(|(name, header)| {
+                    let source = source_of(header);
+                    (name.clone(), header.clone(), source)
+                });
+                let headers = given.collect();
+                (Task::Compile { headers }, source_of(program))
+            }
+        };
+        PreparedBuild {
+            task,
+            devices,
+            options,
+            source,
+            constants: program.constants(),
         }
     }
 }

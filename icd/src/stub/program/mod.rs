@@ -16,7 +16,6 @@ mod create;
 mod headers;
 mod il;
 mod log_lines;
-mod work;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
