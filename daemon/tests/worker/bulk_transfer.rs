@@ -1,16 +1,16 @@
 //! Bulk writes and reads over the real wire: credit, chunks on several lanes, rectangles, order in the
 //! queue, cancellation, and the worker's memory. Each by both ways: mapped, and staged in chunks.
 
-mod common;
+use std::io::Read;
+use std::net::TcpStream;
 
 use causeway_proto::bulk::Kind as Bulk;
 use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::region::Region;
-use common::bulk::{STAGED, both_ways, download, next_header, next_word, pattern, upload};
-use common::spin::{Spin, TWO_THREADS};
-use common::{Daemon, Session, bulk_data, launch, linear, memory, read, write};
-use std::io::Read;
-use std::net::TcpStream;
+
+use crate::common::bulk::{STAGED, both_ways, download, next_header, next_word, pattern, upload};
+use crate::common::spin::{Spin, TWO_THREADS};
+use crate::common::{Daemon, Session, bulk_data, launch, linear, memory, read, write};
 
 fn open(daemon: &Daemon) -> (Session, Vec<TcpStream>, u64, u64) {
     let mut session = daemon.session();

@@ -1,10 +1,9 @@
 //! Commands behind an unset user event: held in the worker with their successors, released in order,
 //! cancelled by a failure, and none of the driver's business meanwhile.
 
-mod common;
-
 use causeway_proto::command::{Barrier, FillBuffer, Marker, ObjectKind, command::Kind, enqueue, *};
-use common::{Daemon, Session, launch, memory, plain};
+
+use crate::common::{Daemon, Session, launch, memory, plain};
 
 const OUT_OF_ORDER: u64 = 1;
 const WAIT_LIST_FAILED: i32 = -14;

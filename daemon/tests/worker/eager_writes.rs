@@ -1,8 +1,6 @@
 //! Writes of one chunk whose bytes come unasked: before or after their command, held back, failed; and
 //! clients that send more than they may. On devices with direct memory and on those without.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
@@ -11,9 +9,10 @@ use causeway_proto::command::{WriteBuffer, enqueue::Operation};
 use causeway_proto::id::EventId;
 use causeway_proto::limits::{BULK_CHUNK, EAGER_BYTES};
 use causeway_proto::region::Region;
-use common::bulk::{STAGED, both_ways, open_with_lane, pattern};
-use common::spin::{Spin, TWO_THREADS};
-use common::{Daemon, bulk_piece, linear};
+
+use crate::common::bulk::{STAGED, both_ways, open_with_lane, pattern};
+use crate::common::spin::{Spin, TWO_THREADS};
+use crate::common::{Daemon, bulk_piece, linear};
 
 fn eager_write(buffer: u64, region: Region) -> Operation {
     Operation::WriteBuffer(WriteBuffer {

@@ -1,7 +1,5 @@
 //! Transfers between workers that do not go well: given up at either end, cut, without a path.
 
-mod common;
-
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,11 +8,12 @@ use std::time::Instant;
 use causeway_proto::bulk::{Header, Kind};
 use causeway_proto::id::EventId;
 use causeway_proto::limits::BULK_CHUNK;
-use common::bulk::pattern;
-use common::cutter::Cutter;
-use common::site::{STAGED, Site, linked, site, transfer};
-use common::{Daemon, linear};
 use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::common::bulk::pattern;
+use crate::common::cutter::Cutter;
+use crate::common::site::{STAGED, Site, linked, site, transfer};
+use crate::common::{Daemon, linear};
 
 #[test]
 fn who_gives_a_transfer_up_tells_the_other_end() {
@@ -312,14 +311,14 @@ fn forward_to(from: &mut [TcpStream], to: &mut [TcpStream], bytes: usize, all: b
             .chain(&*to)
             .map(|l| PollFd::new(l, PollFlags::IN))
             .collect();
-        let limit = common::LIMIT.try_into().unwrap();
+        let limit = crate::common::LIMIT.try_into().unwrap();
         assert!(poll(&mut fds, Some(&limit)).unwrap() > 0, "nobody speaks");
         let ready = fds.iter().position(|f| !f.revents().is_empty()).unwrap();
         let (source, sink) = match ready.checked_sub(from.len()) {
             None => (&mut from[ready], &mut to[left % to.len()]),
             Some(other) => (&mut to[other], &mut from[0]),
         };
-        let header = common::bulk_header(source);
+        let header = crate::common::bulk_header(source);
         let mut contents = vec![0; header.length as usize];
         source.read_exact(&mut contents).unwrap();
         let (credit, passed) = accounts.entry(header.transfer).or_default();

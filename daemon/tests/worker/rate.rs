@@ -1,15 +1,14 @@
 //! Commands a second through one session over the fake driver: a measurement, run by name.
 //!
-//! `cargo build --release -p fake-driver && cargo test --release -p causewayd --test rate -- --ignored
+//! `cargo build --release -p fake-driver && cargo test --release -p causewayd --test worker -- rate:: --ignored
 //! --nocapture`
-
-mod common;
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use causeway_proto::command::{command::Kind, *};
-use common::{Daemon, Session, launch, memory, plain};
+
+use crate::common::{Daemon, Session, launch, memory, plain};
 
 const COUNT: u64 = 400_000;
 const BATCH: u64 = 400;

@@ -1,9 +1,8 @@
 //! One launch, end to end over the real wire: objects, build, arguments, profiling, bytes back.
 
-mod common;
-
 use causeway_proto::command::{ArgKind, ObjectKind};
-use common::{Daemon, launch, memory, plain};
+
+use crate::common::{Daemon, launch, memory, plain};
 
 const SCALE: &str = "kernel void scale(global float *x, float by, local float *l, int3 v)
 { size_t i = get_global_id(0); x[i] *= by; }";

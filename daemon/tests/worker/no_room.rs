@@ -1,12 +1,11 @@
 //! A session that has its full number of objects, and a driver that makes none: the client hears why, with the code,
 //! and goes on.
 
-mod common;
-
 use std::fmt::Write;
 
 use causeway_proto::command::{Marker, ObjectKind, command::Kind, enqueue, *};
-use common::{Daemon, Session, launch, memory};
+
+use crate::common::{Daemon, Session, launch, memory};
 
 const OUT_OF_HOST_MEMORY: i32 = -6;
 const OBJECTS: usize = 50;

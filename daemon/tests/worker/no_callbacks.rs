@@ -1,8 +1,6 @@
 //! A driver that calls nobody back: the ends of commands are found by looking, by one thread.
 
-mod common;
-
-use common::{Daemon, launch, memory};
+use crate::common::{Daemon, launch, memory};
 
 const COMMANDS: usize = 200;
 

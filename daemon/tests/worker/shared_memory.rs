@@ -1,7 +1,5 @@
 //! Lanes through shared memory: every byte arrives, unfit memory is refused, and only over a Unix socket.
 
-mod common;
-
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpStream};
@@ -14,10 +12,11 @@ use causeway_proto::bulk::{HEADER, Header, Kind as Bulk};
 use causeway_proto::id::EventId;
 use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::preamble::{Purpose, Verdict};
-use common::bulk::pattern;
-use common::{Daemon, LIMIT, Session, linear, read, write};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+use crate::common::bulk::pattern;
+use crate::common::{Daemon, LIMIT, Session, linear, read, write};
 
 const LENGTH: usize = 9 * BULK_CHUNK + 12_345;
 

@@ -1,9 +1,7 @@
 //! What sessions use is counted where the supervisor sees it, and outlives their workers.
 
-mod common;
-
-use common::bulk::{STAGED, download, pattern, upload};
-use common::{Daemon, linear, read, write};
+use crate::common::bulk::{STAGED, download, pattern, upload};
+use crate::common::{Daemon, linear, read, write};
 
 const FROM: &str = "causeway_bulk_bytes_total{with=\"client\",direction=\"received\"}";
 const TO: &str = "causeway_bulk_bytes_total{with=\"client\",direction=\"sent\"}";
@@ -39,7 +37,7 @@ fn bytes_and_commands_are_counted_and_outlive_a_killed_worker() {
         let worker = rustix::process::Pid::from_raw(session.worker() as i32).unwrap();
         rustix::process::kill_process(worker, rustix::process::Signal::KILL).unwrap();
         session.ends();
-        let until = std::time::Instant::now() + common::LIMIT;
+        let until = std::time::Instant::now() + crate::common::LIMIT;
         while daemon.count("causeway_sessions") > 0 {
             assert!(std::time::Instant::now() < until, "the session stays");
         }

@@ -1,11 +1,10 @@
 //! Builds over the real wire: logs, failures that disturb nobody, headers, links, binaries, and what a
 //! build may not read.
 
-mod common;
-
 use causeway_proto::command::{answer::Body, command::Kind, *};
-use common::{Daemon, Session, launch, memory};
 use prost::bytes::Bytes;
+
+use crate::common::{Daemon, Session, launch, memory};
 
 const BUILD_PROGRAM_FAILURE: i32 = -11;
 const CL_BUILD_SUCCESS: i32 = 0;
@@ -244,7 +243,7 @@ fn binaries_come_back_and_are_taken_again() {
     let queue = session.queue(context, 0);
     let buffer = session.buffer(context, 4, &[]);
     let kernel = session.kernel(again, "f");
-    let args = vec![memory(buffer), common::plain(&5i32.to_ne_bytes())];
+    let args = vec![memory(buffer), crate::common::plain(&5i32.to_ne_bytes())];
     session.enqueue(queue, &[], launch(kernel, args, &[1], &[]));
     assert_eq!(&session.bytes(queue, buffer, 0, 4)[..], 5i32.to_ne_bytes());
 }

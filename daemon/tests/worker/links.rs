@@ -1,7 +1,5 @@
 //! Links between the workers of two nodes: how they come about, who is refused, how they end.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Command;
@@ -13,9 +11,10 @@ use causeway_proto::command::{
 use causeway_proto::id::{EventId, SessionSecret};
 use causeway_proto::limits::LINK_LANES;
 use causeway_proto::preamble::{EVENT_LANE, Preamble, Purpose, Verdict};
-use common::cutter::Cutter;
-use common::{Daemon, LIMIT, Session, connect_as};
 use prost::bytes::Bytes;
+
+use crate::common::cutter::Cutter;
+use crate::common::{Daemon, LIMIT, Session, connect_as};
 
 const LINK: u64 = 77;
 const SECRET: [u8; 32] = [9; 32];

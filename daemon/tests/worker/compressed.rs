@@ -1,16 +1,15 @@
 //! Compressed chunks: writes that come so, reads that go so where the client allows it, and blocks that are none.
 //! On devices with direct memory and on those without.
 
-mod common;
-
 use std::io::{Read, Write};
 
 use causeway_lane::{Packer, Stream, Unpacker};
 use causeway_proto::bulk::{HEADER, Header, Kind as Bulk};
 use causeway_proto::id::EventId;
 use causeway_proto::limits::BULK_CHUNK;
-use common::bulk::{both_ways, next_word, open_with_lane};
-use common::{Daemon, linear, read, write};
+
+use crate::common::bulk::{both_ways, next_word, open_with_lane};
+use crate::common::{Daemon, linear, read, write};
 
 // Compresses well, and no two chunks are equal.
 fn text(length: usize) -> Vec<u8> {
@@ -134,7 +133,7 @@ fn what_the_client_has_not_allowed_is_not_compressed() {
     let buffer = session.buffer(context, length as u64, &[]);
     let get = session.enqueue(queue, &[], read(buffer, linear(0, length as u64), true));
     // Refuses a header of a compressed chunk.
-    let got = common::bulk::download(std::slice::from_mut(&mut lane), get, length);
+    let got = crate::common::bulk::download(std::slice::from_mut(&mut lane), get, length);
     assert_eq!(got.len(), length);
 }
 
@@ -163,8 +162,10 @@ fn a_connection_that_breaks_amid_a_block_writes_nothing_of_it() {
     let buffer = session.buffer(context, BULK_CHUNK as u64, &[]);
     let whole = linear(0, BULK_CHUNK as u64);
     let put = session.enqueue(queue, &[], write(buffer, whole, None));
-    let credit =
-        common::bulk::next_header(&mut [lane.try_clone().unwrap(), other.try_clone().unwrap()]);
+    let credit = crate::common::bulk::next_header(&mut [
+        lane.try_clone().unwrap(),
+        other.try_clone().unwrap(),
+    ]);
     assert_eq!(credit.0.transfer.0, put);
     let bytes = text(BULK_CHUNK);
     let header = piece(put, 0, BULK_CHUNK);

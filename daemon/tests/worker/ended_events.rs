@@ -1,10 +1,9 @@
 //! What has ended well needs nothing in the worker, whether the client releases its event or not: it counts against no
 //! limit, and who names it in a wait list waits for the rest of the list.
 
-mod common;
-
 use causeway_proto::command::{Marker, enqueue};
-use common::{Daemon, Session};
+
+use crate::common::{Daemon, Session};
 
 const OUT_OF_ORDER: u64 = 1;
 const WAIT_LIST_FAILED: i32 = -14;

@@ -1,7 +1,5 @@
 //! Links that the client takes back: what they leave behind, and who names them still.
 
-mod common;
-
 use std::net::TcpListener;
 
 use causeway_proto::command::{
@@ -10,8 +8,9 @@ use causeway_proto::command::{
 use causeway_proto::id::SessionSecret;
 use causeway_proto::limits::MAX_LINKS;
 use causeway_proto::preamble::{EVENT_LANE, Preamble, Purpose, Verdict};
-use common::{Daemon, Session, connect_as, linear};
 use prost::bytes::Bytes;
+
+use crate::common::{Daemon, Session, connect_as, linear};
 
 const SECRET: [u8; 32] = [9; 32];
 const SIZE: u64 = 1 << 20;

@@ -1,13 +1,12 @@
 //! Transfers between workers over the real wire: whole daemons, PoCL behind them. Each by both ways through
 //! memory: mapped, and staged in chunks.
 
-mod common;
-
 use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::region::Region;
-use common::bulk::{download, pattern};
-use common::site::{OUT_OF_ORDER, STAGED, Site, linked, site, transfer};
-use common::{Daemon, linear, read};
+
+use crate::common::bulk::{download, pattern};
+use crate::common::site::{OUT_OF_ORDER, STAGED, Site, linked, site, transfer};
+use crate::common::{Daemon, linear, read};
 
 fn both_ways(test: impl Fn(&Daemon)) {
     for environment in [&[][..], STAGED] {

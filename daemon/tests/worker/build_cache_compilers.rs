@@ -1,8 +1,6 @@
 //! What a driver loads only when it compiles: an entry is of use as long as that is the same.
 
-mod common;
-
-use common::cached::{Place, SOURCE, build, until};
+use crate::common::cached::{Place, SOURCE, build, until};
 
 /// A place whose driver loads a compiler with its first build, and settings that say so.
 fn place() -> (Place, String) {

@@ -1,10 +1,9 @@
 //! Builds of a program whose kernels the driver still holds, though the client has released them: the driver refuses
 //! those, and the worker builds another native program in their place.
 
-mod common;
-
 use causeway_proto::command::{answer::Body, command::Kind, *};
-use common::{Daemon, Session, launch, memory};
+
+use crate::common::{Daemon, Session, launch, memory};
 
 const SOURCE: &str = "kernel void f(global int *x) {}";
 

@@ -1,14 +1,13 @@
 //! The build cache over the real wire: what is served from it, what is not, and what is done about
 //! entries that are of no use.
 
-mod common;
-
 use std::time::Instant;
 
 use causeway_proto::command::{command::Kind, *};
-use common::cached::{ON, Place, SOURCE, build, count, end, entries, entry_in, told, until};
-use common::{Daemon, LIMIT, launch, memory, plain};
 use prost::bytes::Bytes;
+
+use crate::common::cached::{ON, Place, SOURCE, build, count, end, entries, entry_in, told, until};
+use crate::common::{Daemon, LIMIT, launch, memory, plain};
 
 #[test]
 fn a_second_build_comes_from_the_cache_and_says_the_same() {

@@ -1,9 +1,8 @@
 //! What goes wrong in one session stays there: kernels that fault, clients that break the protocol.
 
-mod common;
-
 use causeway_proto::command::{command::Kind, *};
-use common::{Daemon, Session, Told, launch, linear, memory, plain, read, write};
+
+use crate::common::{Daemon, Session, Told, launch, linear, memory, plain, read, write};
 
 /// Runs a faulty kernel. Its worker may die of it, or its driver may survive (PoCL catches a division
 /// by zero); `dies`: it must.

@@ -1,19 +1,18 @@
 //! Random graphs of commands over three nodes: every wait for another node's event is a mirror, user events are
 //! set late, in any order, some to an error. Everything ends, as it should.
 
-mod common;
-
 use std::collections::HashMap;
 
 use causeway_proto::command::{
     AddLink, CreateMirror, CreateUserEvent, Marker, ObjectKind, SetUserEventStatus, TellEvent,
     command::Kind, enqueue,
 };
-use common::{Daemon, Session, linear, write};
 use prost::bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
+
+use crate::common::{Daemon, Session, linear, write};
 
 const SITES: usize = 3;
 const GRAPHS: u64 = 150;

@@ -1,13 +1,12 @@
 //! Mirrors: events of one site that stand in for those of another, ended by the other worker's word, the
 //! client's, or both.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
 use causeway_proto::command::{ObjectKind, command::Kind, *};
-use common::{Daemon, Session, launch, memory};
 use prost::bytes::Bytes;
+
+use crate::common::{Daemon, Session, launch, memory};
 
 const LINK: u64 = 5;
 const WAIT_LIST_FAILED: i32 = -14;

@@ -1,9 +1,8 @@
 //! Commands whose end nobody looks at: each is told once, with its own status, whichever way it took.
 
-mod common;
-
 use causeway_proto::command::{Enqueue, FillBuffer, command::Kind, enqueue::Operation};
-use common::{Daemon, Session, Told, launch, linear, memory, read, write};
+
+use crate::common::{Daemon, Session, Told, launch, linear, memory, read, write};
 
 const OUT_OF_ORDER: u64 = 1;
 const INVALID_VALUE: i32 = -30;

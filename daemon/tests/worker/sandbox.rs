@@ -2,14 +2,12 @@
 //! asks the kernel of the system itself.
 #![cfg(target_arch = "x86_64")]
 
-mod common;
-
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::time::{Duration, Instant};
 
-use common::{Daemon, LIMIT, Session, launch, memory};
+use crate::common::{Daemon, LIMIT, Session, launch, memory};
 
 /// Makes the system calls that it is given, four words each; a word with the bit of `text` set is a place in
 /// the text. The results come after the words.
