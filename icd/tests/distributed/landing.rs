@@ -89,9 +89,7 @@ fn stage() -> (cl_mem, [Side; 2]) {
         ..Faults::default()
     };
     let nodes = [FakeNode::start(faults(1)), FakeNode::start(faults(2))];
-    let servers = format!("{},{}", nodes[0].address, nodes[1].address);
-    // SAFETY: the only test of this program, and nothing of the library runs yet.
-    unsafe { std::env::set_var("CAUSEWAY_SERVERS", servers) };
+    configure(&format!("{},{}", nodes[0].address, nodes[1].address));
     let (mut platform, mut devices) = (null_mut(), [null_mut(); 2]);
     ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));
     ok!(clGetDeviceIDs(

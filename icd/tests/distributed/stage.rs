@@ -1,14 +1,15 @@
 //! A stage of five nodes for tests of programs and kernels: fake drivers that can be told what to do, and
 //! the machine's own OpenCL (PoCL); on top of `nodes`.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::path::Path;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::frames::nodes::*;
 use crate::frames::opencl::*;
+pub use crate::frames::programs::{build_for, program_in};
 
 /// The nodes' drivers are told what to do by files: one test at a time.
 pub static TURN: Mutex<()> = Mutex::new(());
@@ -65,18 +66,6 @@ pub fn over(devices: &[cl_device_id], source: &str) -> Over {
     Over { context, program }
 }
 
-pub fn program_in(context: cl_context, source: &str) -> cl_program {
-    let mut text = source.as_ptr().cast();
-    let length = source.len();
-    make!(clCreateProgramWithSource(
-        context,
-        1,
-        &raw mut text,
-        &raw const length
-    ))
-    .expect("a program")
-}
-
 impl Drop for Over {
     fn drop(&mut self) {
         if !std::thread::panicking() {
@@ -84,22 +73,6 @@ impl Drop for Over {
             ok!(clReleaseContext(self.context));
         }
     }
-}
-
-pub fn build_for(program: cl_program, devices: &[cl_device_id], options: &str) -> cl_int {
-    let options = CString::new(options).unwrap();
-    let (count, list) = match devices {
-        [] => (0, null()),
-        some => (some.len() as cl_uint, some.as_ptr()),
-    };
-    code!(clBuildProgram(
-        program,
-        count,
-        list,
-        options.as_ptr(),
-        None,
-        null_mut()
-    ))
 }
 
 pub fn status(program: cl_program, device: cl_device_id) -> cl_int {

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::io::{self, Write};
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
 
@@ -114,18 +114,8 @@ impl Told {
 }
 
 fn device_of(fake: &FakeNode) -> cl_device_id {
-    // SAFETY: the only test of this program, and nothing else runs yet.
-    unsafe { std::env::set_var("CAUSEWAY_SERVERS", fake.address.to_string()) };
-    let (mut platform, mut device) = (null_mut(), null_mut());
-    ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));
-    ok!(clGetDeviceIDs(
-        platform,
-        CL_DEVICE_TYPE_ALL,
-        1,
-        &raw mut device,
-        null_mut()
-    ));
-    device
+    configure(&fake.address.to_string());
+    first_device()
 }
 
 #[test]

@@ -43,19 +43,10 @@ impl Stage {
                 bulk_connections: 1,
                 ..Faults::default()
             });
-            // SAFETY: tests look at the environment one after the other, and this is the first.
-            unsafe { std::env::set_var("CAUSEWAY_SERVERS", fake.address.to_string()) };
+            configure(&fake.address.to_string());
             fake
         });
-        let (mut platform, mut device) = (null_mut(), null_mut());
-        ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));
-        ok!(clGetDeviceIDs(
-            platform,
-            CL_DEVICE_TYPE_ALL,
-            1,
-            &raw mut device,
-            null_mut()
-        ));
+        let device = first_device();
         let context = make!(clCreateContext(
             null(),
             1,

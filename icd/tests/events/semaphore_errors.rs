@@ -122,7 +122,7 @@ fn commands_want_a_queue_semaphores_and_a_wait_list_of_one_context() {
     let strange = other.user_event();
     let own = cl.user_event();
     // So that the waits have something to wait for, if one should be enqueued.
-    assert_eq!(end_of(signal(cl.queue, raw, &[])), CL_COMPLETE);
+    assert_eq!(finish(signal(cl.queue, raw, &[])), CL_COMPLETE);
     for enqueue in [try_signal as Enqueue, try_wait] {
         for wrong in [null_mut(), cl.context.cast()] {
             assert_eq!(enqueue(wrong, &[raw], &[]), Err(CL_INVALID_COMMAND_QUEUE));

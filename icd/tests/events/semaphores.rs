@@ -61,7 +61,7 @@ fn what_comes_after_a_wait_finds_what_came_before_the_signal() {
                 "round {round}"
             );
             assert_eq!(
-                (end_of(signalled), end_of(waited)),
+                (finish(signalled), finish(waited)),
                 (CL_COMPLETE, CL_COMPLETE)
             );
             assert_eq!(payload(semaphore), 0, "taken");
@@ -84,14 +84,14 @@ fn events_say_what_they_are_of_and_the_payload_what_is_so() {
     let semaphore = semaphore(cl.context);
     let signalled = signal(cl.queue, semaphore, &[]);
     assert_eq!(command_of(signalled), CL_COMMAND_SEMAPHORE_SIGNAL_KHR);
-    assert_eq!(end_of(signalled), CL_COMPLETE);
+    assert_eq!(finish(signalled), CL_COMPLETE);
     assert_eq!(payload(semaphore), 1);
     let gate = cl.user_event();
     let waited = wait(cl.queue, semaphore, &[gate]);
     assert_eq!(command_of(waited), CL_COMMAND_SEMAPHORE_WAIT_KHR);
     assert_eq!(payload(semaphore), 1, "the wait waits");
     ok!(clSetUserEventStatus(gate, CL_COMPLETE));
-    assert_eq!(end_of(waited), CL_COMPLETE);
+    assert_eq!(finish(waited), CL_COMPLETE);
     assert_eq!(payload(semaphore), 0);
     ok!(clReleaseEvent(gate));
     let_go(semaphore);
@@ -107,7 +107,7 @@ fn in_an_out_of_order_queue_they_wait_for_nothing_else() {
     let signalled = signal(queue, semaphore, &[]);
     let waited = wait(queue, semaphore, &[]);
     assert_eq!(
-        (end_of(signalled), end_of(waited)),
+        (finish(signalled), finish(waited)),
         (CL_COMPLETE, CL_COMPLETE)
     );
     ok!(clSetUserEventStatus(gate, CL_COMPLETE));
@@ -164,18 +164,18 @@ fn a_signal_that_fails_fails_its_wait_and_no_later_one() {
     let signalled = signal(cl.queue, semaphore, &[gate]);
     let waited = wait(other, semaphore, &[]);
     ok!(clSetUserEventStatus(gate, -5));
-    assert!(end_of(signalled) < 0 && end_of(waited) < 0);
+    assert!(finish(signalled) < 0 && finish(waited) < 0);
     assert_eq!(payload(semaphore), 0);
-    assert_eq!(end_of(signal(cl.queue, semaphore, &[])), CL_COMPLETE);
-    assert_eq!(end_of(wait(other, semaphore, &[])), CL_COMPLETE);
+    assert_eq!(finish(signal(cl.queue, semaphore, &[])), CL_COMPLETE);
+    assert_eq!(finish(wait(other, semaphore, &[])), CL_COMPLETE);
     // A wait that fails for another reason takes no signal away.
     let second = cl.user_event();
-    assert_eq!(end_of(signal(cl.queue, semaphore, &[])), CL_COMPLETE);
+    assert_eq!(finish(signal(cl.queue, semaphore, &[])), CL_COMPLETE);
     let waited = wait(other, semaphore, &[second]);
     ok!(clSetUserEventStatus(second, -5));
-    assert!(end_of(waited) < 0);
+    assert!(finish(waited) < 0);
     assert_eq!(payload(semaphore), 1);
-    assert_eq!(end_of(wait(other, semaphore, &[])), CL_COMPLETE);
+    assert_eq!(finish(wait(other, semaphore, &[])), CL_COMPLETE);
     assert_eq!(payload(semaphore), 0);
     for event in [gate, second] {
         ok!(clReleaseEvent(event));
@@ -190,17 +190,17 @@ fn a_wait_before_its_signal_goes_with_it_or_fails_with_the_semaphore() {
     let (other, semaphore) = (cl.another_queue(0), semaphore(cl.context));
     let waits = [0; 3].map(|_| wait(other, semaphore, &[]));
     ok!(clFlush(other));
-    assert_eq!(end_of(signal(cl.queue, semaphore, &[])), CL_COMPLETE);
-    assert_eq!(end_of(waits[0]), CL_COMPLETE);
+    assert_eq!(finish(signal(cl.queue, semaphore, &[])), CL_COMPLETE);
+    assert_eq!(finish(waits[0]), CL_COMPLETE);
     assert!(status_of(waits[1]) > CL_COMPLETE && status_of(waits[2]) > CL_COMPLETE);
     assert_eq!(payload(semaphore), 0);
     // The second goes with a signal that fails, the third has none.
     let gate = cl.user_event();
     let signalled = signal(cl.queue, semaphore, &[gate]);
     ok!(clSetUserEventStatus(gate, -5));
-    assert!(end_of(signalled) < 0 && end_of(waits[1]) < 0);
+    assert!(finish(signalled) < 0 && finish(waits[1]) < 0);
     let_go(semaphore);
-    assert!(end_of(waits[2]) < 0);
+    assert!(finish(waits[2]) < 0);
     let marker = {
         let mut marker = null_mut();
         ok!(clEnqueueMarkerWithWaitList(
@@ -211,7 +211,7 @@ fn a_wait_before_its_signal_goes_with_it_or_fails_with_the_semaphore() {
         ));
         marker
     };
-    assert_eq!(end_of(marker), CL_COMPLETE, "the queue goes on");
+    assert_eq!(finish(marker), CL_COMPLETE, "the queue goes on");
     ok!(clReleaseEvent(gate));
     ok!(clReleaseCommandQueue(other));
 }
@@ -228,7 +228,7 @@ fn everything_may_be_released_at_once() {
     ok!(clReleaseEvent(signalled));
     ok!(clSetUserEventStatus(gate, CL_COMPLETE));
     ok!(clReleaseEvent(gate));
-    assert_eq!(end_of(waited), CL_COMPLETE);
+    assert_eq!(finish(waited), CL_COMPLETE);
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn threads_that_signal_and_wait_in_turns_lose_none() {
                 give();
             }
             // Now before the other thread's signal, now after it.
-            assert_eq!(end_of(wait(raw(queue), raw(takes), &[])), CL_COMPLETE);
+            assert_eq!(finish(wait(raw(queue), raw(takes), &[])), CL_COMPLETE);
             if !first {
                 give();
             }
@@ -271,10 +271,10 @@ fn a_failed_event_in_the_wait_list_is_refused_and_takes_no_signal() {
     let (semaphore, failed) = (semaphore(cl.context), cl.user_event());
     ok!(clSetUserEventStatus(failed, -1));
     assert_eq!(try_signal(cl.queue, &[semaphore], &[failed]), Err(FAILED));
-    assert_eq!(end_of(signal(cl.queue, semaphore, &[])), CL_COMPLETE);
+    assert_eq!(finish(signal(cl.queue, semaphore, &[])), CL_COMPLETE);
     assert_eq!(try_wait(cl.queue, &[semaphore], &[failed]), Err(FAILED));
     assert_eq!(payload(semaphore), 1);
-    assert_eq!(end_of(wait(cl.queue, semaphore, &[])), CL_COMPLETE);
+    assert_eq!(finish(wait(cl.queue, semaphore, &[])), CL_COMPLETE);
     ok!(clReleaseEvent(failed));
     let_go(semaphore);
 }

@@ -10,6 +10,7 @@ use causeway::stub::{Context, Event, Hold, Platform, Queue, Submission, Work};
 use cl_headers::types::CL_COMMAND_MARKER;
 
 use crate::frames::fake_node::{FakeNode, Faults, PATIENCE};
+use crate::frames::opencl::configure;
 
 /// How long a wait must not return. A wait that is wrong returns at once.
 const STILL: Duration = Duration::from_millis(50);
@@ -55,8 +56,7 @@ fn beside<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Recei
 fn a_wait_outlasts_the_session_until_another_thread_has_ended_the_event() {
     own_process!();
     let fake = FakeNode::start(Faults::default());
-    // SAFETY: nothing else of this program looks at the environment.
-    unsafe { std::env::set_var("CAUSEWAY_SERVERS", fake.address.to_string()) };
+    configure(&fake.address.to_string());
     let platform = Platform::get().expect("a node is configured");
     let context = Context::new(platform.devices(), Vec::new(), None).expect("a context");
     let worker = fake.worker();

@@ -13,6 +13,7 @@
 pub mod own_process;
 
 pub mod counting;
+pub mod fake_driver;
 pub mod fake_node;
 pub mod growth;
 pub mod nodes;

@@ -7,10 +7,15 @@ use crate::frames::opencl::*;
 
 /// A program from one text.
 pub fn program(cl: &Fixture, source: &str) -> cl_program {
+    program_in(cl.context, source)
+}
+
+/// The same in any context.
+pub fn program_in(context: cl_context, source: &str) -> cl_program {
     let mut text = source.as_ptr().cast();
     let length = source.len();
     make!(clCreateProgramWithSource(
-        cl.context,
+        context,
         1,
         &raw mut text,
         &raw const length
@@ -20,11 +25,20 @@ pub fn program(cl: &Fixture, source: &str) -> cl_program {
 
 /// Builds for all devices, waiting; the code.
 pub fn build(program: cl_program, options: &str) -> cl_int {
+    build_for(program, &[], options)
+}
+
+/// The same for some devices.
+pub fn build_for(program: cl_program, devices: &[cl_device_id], options: &str) -> cl_int {
     let options = CString::new(options).unwrap();
+    let (count, list) = match devices {
+        [] => (0, null()),
+        some => (some.len() as cl_uint, some.as_ptr()),
+    };
     code!(clBuildProgram(
         program,
-        0,
-        null(),
+        count,
+        list,
         options.as_ptr(),
         None,
         null_mut()

@@ -1,15 +1,16 @@
 //! What the tests of servers share: daemons over the fake driver, each with settings of its own; on top of
-//! `opencl`. The library's settings are read once a process, so each test program has one test.
+//! `opencl`. The library's settings are read once a process, so a module of such tests has a process of its own.
 
 use std::ffi::CStr;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
 pub use cl_headers::server::*;
 
+use crate::frames::fake_driver;
 pub use crate::frames::opencl::*;
 
 /// No step of a test takes longer.
@@ -67,16 +68,7 @@ impl Daemon {
         flags: &[&str],
     ) -> Daemon {
         let folder = tempfile::tempdir().expect("a folder");
-        let control = folder.path().join("fake.toml");
-        std::fs::write(&control, settings).expect("written");
-        // Cargo puts it beside this test, as the library of a development dependency.
-        let tests = std::env::current_exe().expect("a path");
-        let driver = tests.with_file_name("libfake_opencl.so");
-        assert!(driver.exists(), "{}", driver.display());
-        let vendors = folder.path().join("vendors");
-        std::fs::create_dir(&vendors).expect("made");
-        std::fs::write(vendors.join("fake.icd"), format!("{}\n", driver.display()))
-            .expect("written");
+        fake_driver::put(folder.path(), settings);
         let (child, address) = run(folder.path(), listen, environment, flags);
         Daemon {
             child,
@@ -129,18 +121,10 @@ fn run(
     environment: &[(&str, &str)],
     flags: &[&str],
 ) -> (Child, SocketAddr) {
-    let mut child = Command::new(programs_of(&["causewayd"]).join("causewayd"))
-        .args(["--listen", listen])
+    let mut child = fake_driver::used_by(&mut causewayd(listen), folder)
         .args(flags)
-        .env("OCL_ICD_VENDORS", folder.join("vendors"))
-        .env("FAKE_OPENCL_CONFIG", folder.join("fake.toml"))
         .env("CAUSEWAYD_SANDBOX_READ", folder)
-        .env("STATE_DIRECTORY", folder)
-        .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
-        .env_remove("OCL_ICD_FILENAMES")
         .envs(environment.iter().copied())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
         .stderr(std::fs::File::create(folder.join("log")).expect("made"))
         .spawn()
         .expect("causewayd starts");
@@ -150,15 +134,6 @@ fn run(
 
 fn texts(flags: &[String]) -> Vec<&str> {
     flags.iter().map(String::as_str).collect()
-}
-
-/// Sets what the library reads when it is asked first.
-pub fn configure(servers: &str) {
-    // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
-    unsafe {
-        std::env::remove_var("CAUSEWAY_CONFIG");
-        std::env::set_var("CAUSEWAY_SERVERS", servers);
-    }
 }
 
 /// Asks until there is an answer.
@@ -175,19 +150,13 @@ pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 
 // ---- OpenCL ------------------------------------------------------------------
 
-pub fn platform() -> cl_platform_id {
-    let mut platform = null_mut();
-    ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));
-    platform
-}
-
 pub fn devices() -> Vec<cl_device_id> {
-    let mut devices = [null_mut(); 16];
+    let mut devices = [null_mut(); 64];
     let mut count = 0;
     let code = code!(clGetDeviceIDs(
         platform(),
         CL_DEVICE_TYPE_ALL,
-        16,
+        64,
         devices.as_mut_ptr(),
         &raw mut count
     ));
@@ -294,18 +263,8 @@ pub fn try_out(device: cl_device_id) -> cl_int {
 
 // ---- the extension -----------------------------------------------------------
 
-fn function(name: &CStr) -> *mut c_void {
-    // SAFETY: a live platform and a C string.
-    let found =
-        unsafe { (cl().clGetExtensionFunctionAddressForPlatform)(platform(), name.as_ptr()) };
-    assert!(!found.is_null(), "{name:?}");
-    found
-}
-
 pub fn connect_raw(url: *const c_char) -> Result<cl_server_WWU, cl_int> {
-    // SAFETY: the header's signature.
-    let connect: clConnectServerWWU_fn =
-        unsafe { std::mem::transmute(function(c"clConnectServerWWU")) };
+    let connect: clConnectServerWWU_fn = function(c"clConnectServerWWU");
     let mut code = 77;
     // SAFETY: the caller's argument is a C string or NULL.
     let server = unsafe { connect(url, &raw mut code) };
@@ -323,9 +282,7 @@ pub fn connect(url: &str) -> Result<cl_server_WWU, cl_int> {
 }
 
 pub fn disconnect(server: cl_server_WWU) -> cl_int {
-    // SAFETY: the header's signature.
-    let disconnect: clDisconnectServerWWU_fn =
-        unsafe { std::mem::transmute(function(c"clDisconnectServerWWU")) };
+    let disconnect: clDisconnectServerWWU_fn = function(c"clDisconnectServerWWU");
     // SAFETY: a handle, or what must be refused.
     unsafe { disconnect(server) }
 }
@@ -337,9 +294,7 @@ pub fn server_info_code(
     value: *mut c_void,
     ret: *mut usize,
 ) -> cl_int {
-    // SAFETY: the header's signature.
-    let ask: clGetServerInfoWWU_fn =
-        unsafe { std::mem::transmute(function(c"clGetServerInfoWWU")) };
+    let ask: clGetServerInfoWWU_fn = function(c"clGetServerInfoWWU");
     // SAFETY: the caller's arguments are as the header wants them.
     unsafe { ask(server, name, size, value, ret) }
 }

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::frames::nodes::*;
 use crate::frames::opencl::*;
+use crate::frames::programs::{build, program_in};
 
 /// For what must come soon.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -81,22 +82,8 @@ fn several_over(
     let queue = |device: &cl_device_id| {
         make!(clCreateCommandQueue(context, *device, properties)).expect("a queue")
     };
-    let (mut text, length) = (KERNELS.as_ptr().cast(), KERNELS.len());
-    let program = make!(clCreateProgramWithSource(
-        context,
-        1,
-        &raw mut text,
-        &raw const length
-    ))
-    .expect("a program");
-    ok!(clBuildProgram(
-        program,
-        0,
-        null(),
-        c"".as_ptr(),
-        None,
-        null_mut()
-    ));
+    let program = program_in(context, KERNELS);
+    assert_eq!(build(program, ""), CL_SUCCESS);
     Several {
         nodes,
         queues: devices.iter().map(queue).collect(),
@@ -434,20 +421,6 @@ pub fn bytes(numbers: &[u32]) -> Vec<u8> {
         .iter()
         .flat_map(|number| number.to_ne_bytes())
         .collect()
-}
-
-/// Waits for an event and releases it; its status.
-pub fn finish(event: cl_event) -> cl_int {
-    let waited = code!(clWaitForEvents(1, &raw const event));
-    let status = status_of(event);
-    let expected = if status < 0 {
-        CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
-    } else {
-        CL_SUCCESS
-    };
-    assert_eq!(waited, expected, "a wait for an event with status {status}");
-    release(&[event]);
-    status
 }
 
 pub fn release(events: &[cl_event]) {

@@ -145,16 +145,3 @@ pub fn payload(semaphore: cl_semaphore_khr) -> u64 {
 pub fn let_go(semaphore: cl_semaphore_khr) {
     assert_eq!(call!(release(semaphore)), CL_SUCCESS);
 }
-
-/// Waits for an event's end and releases it; its status.
-pub fn end_of(event: cl_event) -> cl_int {
-    let waited = code!(clWaitForEvents(1, &raw const event));
-    let status = status_of(event);
-    assert_eq!(
-        waited == CL_SUCCESS,
-        status == CL_COMPLETE,
-        "{waited}, {status}"
-    );
-    ok!(clReleaseEvent(event));
-    status
-}

@@ -1,7 +1,7 @@
 //! A session inside a process that forks, is stopped, exits, and handles signals.
 //!
-//! One test after the other, since each looks at or stops the whole process: this file has its own
-//! `main`-like single test that runs them.
+//! One after the other, in a process of their own, because each looks at or stops the whole process: a single test runs
+//! them.
 
 use std::io::Read;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Sending allocates nothing once the buffers have grown, and costs what it should.
 //!
-//! One test: it counts what the whole process allocates.
+//! The program's allocator counts what the calling thread asks for.
 
 use causeway::config::Carrier;
 

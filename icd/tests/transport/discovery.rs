@@ -1,6 +1,6 @@
 //! Asking nodes what they have: all at once, within a second, leaving nothing behind.
 //!
-//! One test, since it counts the process's threads and sockets.
+//! In a process of its own, because it counts the process's threads and sockets.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};

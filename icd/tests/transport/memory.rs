@@ -1,6 +1,6 @@
 //! A bulk transfer needs no memory beyond the application's own.
 //!
-//! One test: it measures the whole process, the fake node included.
+//! In a process of its own, because it measures the whole process, the fake node included.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

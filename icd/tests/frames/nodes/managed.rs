@@ -3,17 +3,13 @@
 //! What a test sees differently: the lease has its nodes in an order of its own, which is put right here.
 
 use std::path::Path;
-use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 use causeway_cluster::Manager;
-use cl_headers::server::{
-    CL_DEVICE_SERVER_WWU, CL_SERVER_ADDRESS_WWU, cl_server_WWU, clGetServerInfoWWU_fn,
-};
 use parking_lot::Mutex;
 
 use super::Node;
-use crate::frames::opencl::*;
+use crate::frames::servers::*;
 
 /// Asks for it, in every test program with several nodes.
 pub const VARIABLE: &str = "CAUSEWAY_TEST_MANAGED";
@@ -74,7 +70,8 @@ pub fn configure(nodes: &[Node], folder: &Path) {
 pub fn in_order(mut devices: Vec<cl_device_id>) -> Vec<cl_device_id> {
     if let Some(order) = ORDER.get() {
         devices.sort_by_key(|device| {
-            let address = address_of_server(*device);
+            let server = server_of(*device);
+            let address = text(&server_info(server, CL_SERVER_ADDRESS_WWU));
             order
                 .iter()
                 .position(|of| *of == address)
@@ -82,42 +79,6 @@ pub fn in_order(mut devices: Vec<cl_device_id>) -> Vec<cl_device_id> {
         });
     }
     devices
-}
-
-fn address_of_server(device: cl_device_id) -> String {
-    let mut server: cl_server_WWU = null_mut();
-    let size = size_of::<cl_server_WWU>();
-    let at = (&raw mut server).cast();
-    ok!(clGetDeviceInfo(
-        device,
-        CL_DEVICE_SERVER_WWU,
-        size,
-        at,
-        null_mut()
-    ));
-    let mut platform = null_mut();
-    ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));
-    // SAFETY: a live platform and a C string; the function has the header's signature.
-    let ask: clGetServerInfoWWU_fn = unsafe {
-        let name = c"clGetServerInfoWWU".as_ptr();
-        std::mem::transmute((cl().clGetExtensionFunctionAddressForPlatform)(
-            platform, name,
-        ))
-    };
-    let mut text = [0u8; 256];
-    let mut length = 0;
-    // SAFETY: a server's handle, and room for the answer.
-    let code = unsafe {
-        ask(
-            server,
-            CL_SERVER_ADDRESS_WWU,
-            text.len(),
-            text.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    assert_eq!(code, CL_SUCCESS);
-    String::from_utf8_lossy(&text[..length - 1]).into_owned()
 }
 
 /// The manager ends, with all that it has written.

@@ -1,21 +1,22 @@
 //! Several real daemons, each with drivers of its own, for contexts that span them; on top of `opencl`.
 //!
-//! A test program names its nodes once ([`start`]); they end with the process. With `CAUSEWAY_TEST_MANAGED` they are a
+//! A process names its nodes once ([`start`]); they end with the process. With `CAUSEWAY_TEST_MANAGED` they are a
 //! device manager's, with TLS ([`managed`]).
 
 pub mod managed;
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::frames::fake_driver;
 use crate::frames::opencl::*;
+use crate::frames::servers;
 
 /// What a node has.
 pub enum Drivers {
@@ -48,60 +49,45 @@ extern "C" fn end_daemons() {
 /// Starts the nodes, once, and points the library to them, in this order.
 pub fn start(nodes: &[Drivers]) -> &'static [Node] {
     NODES.get_or_init(|| {
-        let programs = programs_of(&["causewayd", "fake-driver"]);
         // SAFETY: a function of this program, which is never unloaded.
         unsafe { libc::atexit(end_daemons) };
         let numbered = nodes.iter().enumerate();
         let nodes: Vec<Node> = numbered
-            .map(|(number, drivers)| Node::start(&programs, number, drivers))
+            .map(|(number, drivers)| Node::start(number, drivers))
             .collect();
         if managed::is_wanted() {
             managed::configure(&nodes, nodes[0].dir.parent().expect("its folder"));
             return nodes;
         }
         let addresses: Vec<&str> = nodes.iter().map(|node| &node.address[..]).collect();
-        // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
-        unsafe { std::env::set_var("CAUSEWAY_SERVERS", addresses.join(",")) };
+        configure(&addresses.join(","));
         nodes
     })
 }
 
 impl Node {
-    fn start(programs: &Path, number: usize, drivers: &Drivers) -> Node {
+    fn start(number: usize, drivers: &Drivers) -> Node {
         let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
             .join(format!("nodes-{}", std::process::id()))
             .join(number.to_string());
         std::fs::create_dir_all(&dir).expect("a folder");
-        let mut command = Command::new(programs.join("causewayd"));
+        let mut command = causewayd("127.0.0.1:0");
         command
-            .args(["--listen", "127.0.0.1:0"])
             .args(if managed::is_wanted() {
                 managed::arguments()
             } else {
                 secured::arguments()
             })
             // Where it keeps who it is.
-            .env("STATE_DIRECTORY", &dir)
-            .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0");
+            .env("STATE_DIRECTORY", &dir);
         if let Drivers::Fake(settings) = drivers {
-            let driver = programs.join("libfake_opencl.so");
-            // Nothing else there: a folder that changes makes the daemon list its drivers anew.
-            let vendors = dir.join("vendors");
-            std::fs::create_dir_all(&vendors)
-                .and_then(|()| {
-                    std::fs::write(vendors.join("fake.icd"), driver.as_os_str().as_bytes())
-                })
-                .and_then(|()| std::fs::write(dir.join("settings.toml"), settings))
-                .expect("written");
-            command
-                .env("OCL_ICD_VENDORS", format!("{}/", vendors.display()))
-                .env("FAKE_OPENCL_CONFIG", dir.join("settings.toml"))
+            fake_driver::put(&dir, settings);
+            fake_driver::used_by(&mut command, &dir)
                 .env("FAKE_OPENCL_LOG", dir.join("calls-%p"))
                 // Where nodes meet, too.
                 .env("CAUSEWAYD_SANDBOX_WRITE", dir.parent().unwrap_or(&dir));
         }
         let mut child = command
-            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("causewayd starts");
@@ -144,10 +130,7 @@ impl Node {
     }
 
     fn set(&self, rules: &str) {
-        let next = self.dir.join("settings.next");
-        std::fs::write(&next, format!("{}\n{rules}", self.devices))
-            .and_then(|()| std::fs::rename(next, self.dir.join("settings.toml")))
-            .expect("written");
+        fake_driver::set(&self.dir, &format!("{}\n{rules}", self.devices));
     }
 
     /// Ends the daemon, and its workers with it.
@@ -212,7 +195,7 @@ pub fn await_meeting(folder: &Path, calls: usize) {
 pub fn devices(expected: usize) -> Vec<cl_device_id> {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
-        let devices = devices_now();
+        let devices = servers::devices();
         if devices.len() == expected {
             return managed::in_order(devices);
         }
@@ -220,22 +203,6 @@ pub fn devices(expected: usize) -> Vec<cl_device_id> {
         assert!(Instant::now() < end, "{found} of {expected} devices");
         std::thread::sleep(Duration::from_millis(50));
     }
-}
-
-fn devices_now() -> Vec<cl_device_id> {
-    let mut platform = null_mut();
-    ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));
-    let (mut devices, mut count) = (vec![null_mut(); 64], 0);
-    let to = devices.as_mut_ptr();
-    let all = CL_DEVICE_TYPE_ALL;
-    match code!(clGetDeviceIDs(platform, all, 64, to, &raw mut count)) {
-        CL_SUCCESS => devices.truncate(count as usize),
-        code => {
-            assert_eq!(code, CL_DEVICE_NOT_FOUND);
-            devices.clear();
-        }
-    }
-    devices
 }
 
 /// A context over devices.

@@ -1,5 +1,5 @@
 //! Calls the C API as a program would, through the dispatch table, on a real daemon over the node's
-//! own OpenCL. One daemon a test program, on a free loopback port, ended with the process.
+//! own OpenCL. One daemon a process, on a free loopback port, ended with it.
 
 pub mod secured;
 
@@ -98,6 +98,19 @@ pub fn programs_of(packages: &[&str]) -> PathBuf {
     path
 }
 
+/// A daemon that keeps no builds; it prints where it listens.
+pub fn causewayd(listen: &str) -> Command {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| programs_of(&["causewayd"]).join("causewayd"));
+    let mut command = Command::new(program);
+    command
+        .args(["--listen", listen])
+        .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    command
+}
+
 /// What a daemon says first: where it listens.
 pub fn address_of(child: &mut Child) -> String {
     let mut line = String::new();
@@ -125,11 +138,8 @@ fn settings(address: &str, carrier: &str) -> String {
 pub fn daemon() -> &'static str {
     static ADDRESS: OnceLock<String> = OnceLock::new();
     ADDRESS.get_or_init(|| {
-        let mut child = Command::new(programs_of(&["causewayd"]).join("causewayd"))
-            .args(["--listen", "127.0.0.1:0"])
+        let mut child = causewayd("127.0.0.1:0")
             .args(secured::arguments())
-            .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
-            .stdout(Stdio::piped())
             .spawn()
             .expect("causewayd starts");
         DAEMON.store(child.id() as i32, Ordering::Release);
@@ -144,6 +154,15 @@ pub fn daemon() -> &'static str {
         unsafe { std::env::set_var(name, value) };
         address
     })
+}
+
+/// Points the library to these servers. To be called before it is asked anything.
+pub fn configure(servers: &str) {
+    // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
+    unsafe {
+        std::env::remove_var("CAUSEWAY_CONFIG");
+        std::env::set_var("CAUSEWAY_SERVERS", servers);
+    }
 }
 
 /// The platform.
@@ -172,6 +191,11 @@ pub fn function<T>(name: &CStr) -> T {
 /// The device of the node.
 pub fn device() -> cl_device_id {
     daemon();
+    first_device()
+}
+
+/// The first device of whatever nodes the library was pointed to.
+pub fn first_device() -> cl_device_id {
     let mut device = null_mut();
     ok!(clGetDeviceIDs(
         platform(),
@@ -314,6 +338,20 @@ pub fn status_of(event: cl_event) -> cl_int {
         to,
         null_mut()
     ));
+    status
+}
+
+/// Waits for an event and releases it; its status.
+pub fn finish(event: cl_event) -> cl_int {
+    let waited = code!(clWaitForEvents(1, &raw const event));
+    let status = status_of(event);
+    let expected = if status < 0 {
+        CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
+    } else {
+        CL_SUCCESS
+    };
+    assert_eq!(waited, expected, "a wait for an event with status {status}");
+    ok!(clReleaseEvent(event));
     status
 }
 
