@@ -362,7 +362,7 @@ fn a_cut_between_the_nodes_is_noticed_in_time() {
     let inner = Command::new("unshare")
         .arg("-n")
         .arg(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "cut_inside_a_namespace"])
+        .args(["--ignored", "--exact", "links::cut_inside_a_namespace"])
         .env(INSIDE, "1")
         .output()
         .unwrap();

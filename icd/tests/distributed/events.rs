@@ -9,6 +9,7 @@ use crate::frames::several::*;
 
 #[test]
 fn a_command_waits_for_those_of_other_nodes() {
+    own_process!();
     for properties in [0, OUT_OF_ORDER] {
         let cl = several_with(properties);
         // Nothing but events ties them together: each has a buffer of its own.
@@ -33,6 +34,7 @@ fn a_command_waits_for_those_of_other_nodes() {
 
 #[test]
 fn one_wait_is_for_events_of_all_nodes() {
+    own_process!();
     let cl = several();
     let buffers = ALL.map(|_| cl.buffer(0, 1 << 16));
     let events = ALL.map(|site| cl.fill(site, buffers[site], 1, (0, 1 << 16), &[]));
@@ -59,6 +61,7 @@ fn one_wait_is_for_events_of_all_nodes() {
 
 #[test]
 fn markers_and_barriers_keep_order_over_nodes() {
+    own_process!();
     for properties in [0, OUT_OF_ORDER] {
         let cl = several_with(properties);
         let buffer = cl.buffer_of(0, &[0; 4096]);
@@ -83,6 +86,7 @@ fn markers_and_barriers_keep_order_over_nodes() {
 
 #[test]
 fn a_marker_without_a_list_comes_after_parts_at_other_nodes() {
+    own_process!();
     let cl = several_with(OUT_OF_ORDER);
     let size = 1 << 20;
     let buffer = cl.buffer(0, size);
@@ -124,6 +128,7 @@ unsafe extern "C" fn tell(event: cl_event, status: cl_int, to: *mut c_void) {
 
 #[test]
 fn commands_of_several_parts_have_times_and_callbacks() {
+    own_process!();
     for more in [0, OUT_OF_ORDER] {
         let cl = several_with(CL_QUEUE_PROFILING_ENABLE | more);
         let size = 1 << 16;
@@ -183,6 +188,7 @@ fn commands_of_several_parts_have_times_and_callbacks() {
 
 #[test]
 fn a_failure_reaches_dependants_on_all_nodes_and_nobody_else() {
+    own_process!();
     let cl = several();
     let buffers = ALL.map(|_| cl.buffer(0, 64));
     let user = cl.user_event();
@@ -220,6 +226,7 @@ fn a_failure_reaches_dependants_on_all_nodes_and_nobody_else() {
 
 #[test]
 fn a_command_that_fails_on_its_node_fails_those_behind_it_elsewhere() {
+    own_process!();
     let cl = several();
     let buffers = ALL.map(|_| cl.buffer(0, 64));
     let rules = "[kernel.nothing]\nfail = -5";
@@ -252,6 +259,7 @@ fn a_command_that_fails_on_its_node_fails_those_behind_it_elsewhere() {
 
 #[test]
 fn a_failure_that_a_blocking_call_has_told_is_not_told_again() {
+    own_process!();
     let cl = several();
     let buffer = cl.buffer(0, 64);
     cl.write(DELTA, buffer, 0, &[1; 64]);
@@ -272,6 +280,7 @@ fn a_failure_that_a_blocking_call_has_told_is_not_told_again() {
 
 #[test]
 fn objects_may_be_released_right_behind_their_last_use() {
+    own_process!();
     let cl = several();
     for round in 0..50u32 {
         let context = cl.context;
