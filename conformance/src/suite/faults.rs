@@ -6,7 +6,7 @@
 //! the end. It fails if the result differs from the specification or from Causeway's documented behaviour,
 //! or comes too late. It also fails if a process is left over, or if another program is disturbed.
 //!
-//! Other tests cover what one process can show (`icd/tests/transport_loss.rs`, `daemon/tests/`) and what
+//! Other tests cover what one process can show (`icd/tests/transport/loss.rs`, `daemon/tests/`) and what
 //! is no fault (`api`, `threads`). `CONFORMANCE_FAULTS_LONG=1` stops clients for 30 s instead of 12.
 
 mod deaths;

@@ -1,0 +1,327 @@
+//! The build cache over the real wire: what is served from it, what is not, and what is done about
+//! entries that are of no use.
+
+use std::time::Instant;
+
+use causeway_proto::command::{command::Kind, *};
+use prost::bytes::Bytes;
+
+use crate::common::cached::{ON, Place, SOURCE, build, count, end, entries, entry_in, told, until};
+use crate::common::{Daemon, LIMIT, launch, memory, plain};
+
+#[test]
+fn a_second_build_comes_from_the_cache_and_says_the_same() {
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    let (first, cached) = build(&place, &daemon, SOURCE, "-DX=1");
+    assert!(!cached);
+    place.until_entries(1);
+    let (second, cached) = build(&place, &daemon, SOURCE, "-DX=1");
+    assert!(cached);
+    assert_eq!(first, second);
+    assert_eq!(first.kernels.len(), 2);
+    // A daemon that is started anew has it still.
+    drop(daemon);
+    let (third, cached) = build(&place, &place.daemon(ON, &[]), SOURCE, "-DX=1");
+    assert!(cached);
+    assert_eq!(first, third);
+}
+
+#[test]
+fn another_text_options_or_settings_are_another_build() {
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    let others = [
+        (SOURCE.to_owned(), "-DX=2"),
+        (SOURCE.to_owned(), "-DX=1 "),
+        (format!("{SOURCE} "), "-DX=1"),
+    ];
+    build(&place, &daemon, SOURCE, "-DX=1");
+    place.until_entries(1);
+    for (number, (text, options)) in others.iter().enumerate() {
+        assert!(!build(&place, &daemon, text, options).1, "{options:?}");
+        place.until_entries(2 + number);
+    }
+    drop(daemon);
+    // How the drivers are told to compile counts as well.
+    let daemon = place.daemon(ON, &[("POCL_WORK_GROUP_METHOD", "loops")]);
+    assert!(!build(&place, &daemon, SOURCE, "-DX=1").1);
+}
+
+#[test]
+fn a_replaced_driver_gets_no_entry_of_the_one_before() {
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    build(&place, &daemon, SOURCE, "");
+    place.until_entries(1);
+    // The same version by what it says; a new file, as a package brings it.
+    let driver = place.path("libfake_opencl.so");
+    let new = place.path("new.so");
+    std::fs::copy(&driver, &new).unwrap();
+    std::fs::rename(&new, &driver).unwrap();
+    assert!(!build(&place, &daemon, SOURCE, "").1);
+    place.until_entries(2);
+    assert!(build(&place, &daemon, SOURCE, "").1);
+}
+
+#[test]
+fn a_spoilt_entry_is_a_build() {
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    let (first, _) = build(&place, &daemon, SOURCE, "");
+    place.until_entries(1);
+    let entry = &place.entries()[0];
+    let whole = std::fs::read(entry).unwrap();
+    let mut spoilt = whole.clone();
+    *spoilt.last_mut().unwrap() ^= 1;
+    for bytes in [&spoilt[..], &whole[..whole.len() / 2], b""] {
+        std::fs::write(entry, bytes).unwrap();
+        // It goes, and does not come back to this daemon. A worker that is not answered in time does not
+        // see it.
+        let until = Instant::now() + LIMIT;
+        while !place.entries().is_empty() {
+            assert!(Instant::now() < until, "it stays");
+            let (again, cached) = build(&place, &daemon, SOURCE, "");
+            assert_eq!((again, cached), (first.clone(), false));
+        }
+    }
+}
+
+/// An entry that is whole, of this very build, and which the driver does not take.
+#[test]
+fn a_binary_that_the_driver_refuses_is_a_build() {
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    let (first, _) = build(&place, &daemon, SOURCE, "");
+    place.until_entries(1);
+    place.alter_the_entry(|entry| entry.binary = b"another driver's".to_vec());
+    let (again, tried) = build(&place, &daemon, SOURCE, "");
+    assert!(tried);
+    assert_eq!(again, first);
+    place.until_entries(0);
+}
+
+#[test]
+fn an_entry_with_other_kernels_is_a_build() {
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    let (first, _) = build(&place, &daemon, SOURCE, "");
+    place.until_entries(1);
+    place.alter_the_entry(|entry| drop(entry.answer.kernels.pop()));
+    assert_eq!(build(&place, &daemon, SOURCE, "").0, first);
+    place.until_entries(0);
+}
+
+#[test]
+fn what_is_switched_off_leaves_no_trace() {
+    let place = Place::new();
+    let daemon = place.daemon("0", &[]);
+    for _ in 0..2 {
+        assert!(!build(&place, &daemon, SOURCE, "").1);
+    }
+    assert!(!place.path("cache").exists());
+}
+
+#[test]
+fn only_builds_that_repeat_and_succeed_are_kept() {
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    for name in ["__DATE__", "__FILE__"] {
+        let text = format!("constant char t[] = {name}; kernel void f() {{ }}");
+        build(&place, &daemon, &text, "");
+    }
+    let mut session = daemon.session();
+    let context = session.context();
+    let (_, answer) = session.build(context, "#error no\n", "");
+    assert!(answer.status < 0);
+    end(session);
+    // Builds are learned in order: with the third one here, the others will not come.
+    build(&place, &daemon, SOURCE, "");
+    place.until_entries(1);
+    assert!(build(&place, &daemon, SOURCE, "").1);
+}
+
+#[test]
+fn what_waits_to_be_learned_waits_once() {
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    let mut session = daemon.session();
+    let context = session.context();
+    for text in ["a", "b", "a", "b", "a", "b"] {
+        told(
+            session
+                .build(context, &format!("{SOURCE}// {text}\n"), "")
+                .1,
+        );
+    }
+    end(session);
+    // Builds are learned in order: with this one here, the others will not come.
+    build(&place, &daemon, SOURCE, "");
+    place.until_entries(3);
+    assert_eq!(place.compiled(), 3);
+}
+
+#[test]
+fn a_daemon_that_is_told_to_end_leaves_no_scratch_folder() {
+    let place = Place::new();
+    assert!(place.daemon_that_compiles().terminate());
+    assert_eq!(
+        (count(place.path("cache")), count(place.path("tmp"))),
+        (0, 0)
+    );
+}
+
+#[test]
+fn what_a_killed_daemon_left_goes_with_the_next_start() {
+    let place = Place::new();
+    let daemon = place.daemon_that_compiles();
+    drop(daemon);
+    let left = |place: &Place| {
+        let mut folder = std::fs::read_dir(place.path("tmp")).unwrap();
+        folder.next().unwrap().unwrap().path()
+    };
+    let before = left(&place);
+    let temporary = place.path("tmp");
+    let _daemon = place.daemon(ON, &[("TMPDIR", temporary.to_str().unwrap())]);
+    assert_eq!(
+        (count(place.path("cache")), count(&temporary)),
+        (0, 1),
+        "the folder of this one's processes"
+    );
+    assert_ne!(left(&place), before);
+}
+
+#[test]
+fn the_least_recently_used_entry_goes_first() {
+    let place = Place::new();
+    let text = |n: u32| format!("{SOURCE}// {n}\n");
+    let size = {
+        let daemon = place.daemon(ON, &[]);
+        build(&place, &daemon, &text(0), "");
+        place.until_entries(1);
+        place.entries()[0].metadata().unwrap().len()
+    };
+    let daemon = place.daemon(&(2 * size + size / 2).to_string(), &[]);
+    build(&place, &daemon, &text(1), "");
+    place.until_entries(2);
+    assert!(build(&place, &daemon, &text(0), "").1);
+    build(&place, &daemon, &text(2), "");
+    let until = Instant::now() + LIMIT;
+    while !build(&place, &daemon, &text(2), "").1 {
+        assert!(Instant::now() < until);
+    }
+    assert_eq!(place.entries().len(), 2);
+    assert!(build(&place, &daemon, &text(0), "").1);
+    assert!(!build(&place, &daemon, &text(1), "").1);
+}
+
+/// A folder that cannot be written to costs the cache, not the build.
+#[test]
+fn a_folder_that_is_gone_costs_the_cache_alone() {
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    std::fs::remove_dir_all(place.path("cache")).unwrap();
+    for _ in 0..2 {
+        assert!(!build(&place, &daemon, SOURCE, "").1);
+    }
+}
+
+/// The program is the application's to build again as it likes, whatever its last build came from.
+#[test]
+fn a_program_from_the_cache_can_be_built_otherwise() {
+    let place = Place::new();
+    let daemon = place.daemon(ON, &[]);
+    build(&place, &daemon, SOURCE, "");
+    place.until_entries(1);
+    let mut session = daemon.session();
+    let context = session.context();
+    let (program, answer) = session.build(context, SOURCE, "");
+    told(answer);
+    assert!(place.calls(&session).contains("clCreateProgramWithBinary"));
+    for options in ["-DX=3", ""] {
+        let request = session.new_id();
+        session.send(vec![Kind::BuildProgram(BuildProgram {
+            request,
+            program,
+            options: options.into(),
+            ..BuildProgram::default()
+        })]);
+        let answer = told(session.answer(request));
+        assert_eq!(answer.kernels.len(), 2);
+    }
+    // As a header it is its text.
+    let user = session.new_id();
+    let request = session.new_id();
+    session.send(vec![
+        Kind::CreateProgram(CreateProgram {
+            program: user,
+            context,
+            from: Some(create_program::From::Source(Bytes::from_static(
+                b"#include \"it.h\"\n",
+            ))),
+            request: 0,
+        }),
+        Kind::CompileProgram(CompileProgram {
+            request,
+            program: user,
+            headers: vec![Header {
+                include_name: "it.h".into(),
+                program,
+                ..Header::default()
+            }],
+            ..CompileProgram::default()
+        }),
+    ]);
+    told(session.answer(request));
+}
+
+/// The real driver: what was built before runs, prints and warns.
+#[test]
+fn a_program_from_the_cache_does_what_it_did() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let scratch = folder.path().join("pocl");
+    let daemon = Daemon::with(&[
+        ("CAUSEWAYD_BUILD_CACHE_DIR", cache.to_str().unwrap()),
+        ("CAUSEWAYD_BUILD_CACHE_SIZE", "100000000"),
+        ("CAUSEWAYD_LOG", "debug"),
+        ("POCL_CACHE_DIR", scratch.to_str().unwrap()),
+    ]);
+    let text = "#warning mind\n__attribute__((reqd_work_group_size(4, 1, 1)))\n\
+        kernel void f(global int *x, int by) { x[get_global_id(0)] *= by; }";
+    let mut answers = Vec::new();
+    for _ in 0..2 {
+        let mut session = daemon.session();
+        let context = session.context();
+        let queue = session.queue(context, 0);
+        let (program, answer) = session.build(context, text, "-cl-mad-enable");
+        answers.push(told(answer));
+        let kernel = session.kernel(program, "f");
+        let buffer = session.buffer(context, 16, &[1, 0, 0, 0].repeat(4));
+        let args = vec![memory(buffer), plain(&7i32.to_le_bytes())];
+        session.enqueue(queue, &[], launch(kernel, args, &[4], &[4]));
+        let bytes = session.bytes(queue, buffer, 0, 16);
+        assert_eq!(&bytes[..], [7, 0, 0, 0].repeat(4));
+        end(session);
+        until("an entry", || !entries(&cache).is_empty());
+        // What the driver has made is gone with the process that built; an entry that named it would be outdated.
+        let (_, entry) = entry_in(&entries(&cache)[0]);
+        for file in &entry.answer.loaded {
+            assert!(std::path::Path::new(&file.path).exists(), "{}", file.path);
+        }
+    }
+    for answer in &mut answers {
+        // PoCL's compiler reads the text from a file that has another name each time; where it lies is
+        // told by both alike.
+        let log = &mut answer.devices[0].log;
+        assert!(log.contains("mind"), "{log}");
+        let temporary = format!("{}/tempfile_", scratch.display());
+        while let Some(at) = log.find(&temporary) {
+            let name = &log[at..];
+            let length = name.find(".cl").expect("a source file");
+            log.replace_range(at..at + length, "it");
+        }
+    }
+    assert_eq!(answers[0], answers[1]);
+    assert!(answers[0].devices[0].log.contains(" it.cl:1:2: mind"));
+}

@@ -1,0 +1,31 @@
+//! Behaviour of the daemon's workers, and of what they share, over real drivers and the fake one: with real processes
+//! and sockets. One module per behaviour.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod accounting;
+mod build_cache;
+mod build_cache_compilers;
+mod builds;
+mod builds_again;
+mod bulk_transfer;
+mod compressed;
+mod dropped_links;
+mod eager_writes;
+mod ended_events;
+mod faults;
+mod held_commands;
+mod launch;
+mod links;
+mod mirror_graphs;
+mod mirrors;
+mod no_callbacks;
+mod no_room;
+mod peer_loss;
+mod peer_transfer;
+mod rate;
+mod samples;
+mod sandbox;
+mod shared_memory;
+mod unobserved;

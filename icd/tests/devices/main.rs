@@ -1,0 +1,17 @@
+//! Devices and the servers that have them: what is shown, connected, divided, restarted and secured.
+#![allow(unsafe_code, missing_docs)]
+
+#[macro_use]
+#[path = "../frames/mod.rs"]
+mod frames;
+
+mod clocks;
+mod poor;
+mod secured_nodes;
+mod secured_refusals;
+mod secured_session;
+mod server_connection;
+mod server_header;
+mod server_restart;
+mod shown;
+mod sub_devices;

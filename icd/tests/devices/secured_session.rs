@@ -1,0 +1,59 @@
+//! A program on a node that speaks TLS and asks for a token: the same results as in the clear, over either carrier
+//! (`CAUSEWAY_TEST_CARRIER=grpc`), for small commands and large transfers.
+
+use std::ptr::{null, null_mut};
+
+use crate::frames::opencl::*;
+
+fn round_trip(cl: &Fixture, length: usize) {
+    let bytes = pattern(7, length);
+    let buffer = cl.buffer_of(&vec![0; length]);
+    ok!(clEnqueueWriteBuffer(
+        cl.queue,
+        buffer,
+        CL_TRUE,
+        0,
+        length,
+        bytes.as_ptr().cast(),
+        0,
+        null(),
+        null_mut()
+    ));
+    let mut got = vec![0u8; length];
+    ok!(clEnqueueReadBuffer(
+        cl.queue,
+        buffer,
+        CL_TRUE,
+        0,
+        length,
+        got.as_mut_ptr().cast(),
+        0,
+        null(),
+        null_mut()
+    ));
+    assert!(got == bytes, "{length} bytes");
+    ok!(clReleaseMemObject(buffer));
+}
+
+#[test]
+fn what_goes_over_tls_arrives_as_it_was_sent() {
+    own_process!();
+    secured::secure();
+    let cl = Fixture::new();
+    for length in [1, 100, 16_000, 33_000, 1 << 20, (9 << 20) + 5] {
+        round_trip(&cl, length);
+    }
+    // Nothing went another way.
+    assert_eq!(causeway_lane::carried_bytes(), 0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let cl = Fixture::new();
+                for _ in 0..50 {
+                    round_trip(&cl, 40_000);
+                    round_trip(&cl, 64);
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,27 @@
+//! Contexts of several nodes.
+#![allow(unsafe_code, missing_docs, unreachable_pub)]
+
+#[macro_use]
+#[path = "../frames/mod.rs"]
+mod frames;
+
+mod client_copy;
+mod command_buffers;
+mod events;
+mod gates;
+mod growth;
+mod images;
+mod kernels;
+mod landing;
+mod loss;
+mod maps;
+mod memory;
+mod no_path;
+mod own_queues;
+mod printf;
+mod programs;
+mod semaphores;
+mod stage;
+mod sub_devices;
+mod svm;
+mod times;

@@ -1,0 +1,428 @@
+//! A fake node that speaks the real wire and does what the test says.
+//!
+//! The supervisor's side (gRPC, preamble, proof) runs by itself, with faults to choose from
+//! [`Faults`]; every connection that has been proved waits for the test in [`FakeNode::next`]. The
+//! worker's side is the test itself: it reads commands and sends events as it likes. Every wait here
+//! is bounded by [`PATIENCE`].
+
+pub mod bulk;
+pub mod upper;
+mod worker;
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use bytes::Bytes;
+use causeway::config::{Carrier, ServerSettings};
+use causeway::transport::{Node, Session, discover};
+use causeway_lane::Place;
+use causeway_proto::command::worker_server::WorkerServer;
+use causeway_proto::control::node_server::{Node as NodeService, NodeServer};
+use causeway_proto::control::*;
+use causeway_proto::id::SessionSecret;
+use causeway_proto::preamble::{
+    CLIENT_PROOF, Greeting, Introduction, PREAMBLE, Preamble, Purpose, Verdict, WORKER_PROOF,
+    check_client_proof,
+};
+use causeway_proto::version::WireVersion;
+use cl_headers::types::{
+    CL_DEVICE_MAX_MEM_ALLOC_SIZE, CL_DEVICE_QUEUE_ON_HOST_PROPERTIES, CL_DEVICE_TYPE,
+    CL_DEVICE_TYPE_GPU, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE,
+};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Request, Response, Status};
+
+use self::upper::Upper;
+use self::worker::{Bridge, Link};
+
+pub use self::worker::FakeWorker;
+
+/// No step of a test takes longer.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the fake does wrong by itself.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    pub uuid: [u8; 16],
+    /// Does not say who it is.
+    pub nameless: bool,
+    pub wire_version: u32,
+    pub heartbeat_interval_ms: u32,
+    pub heartbeat_limit_ms: u32,
+    /// Refuses sessions.
+    pub refuse: bool,
+    /// Answers every preamble with this verdict.
+    pub verdict: Verdict,
+    /// Proves another secret than it gave out.
+    pub impostor: bool,
+    /// The heartbeat connection is opened and then silent.
+    pub silent: bool,
+    pub bulk_connections: u32,
+    /// So many bulk connections, the first ones, are closed unanswered.
+    pub closed_lanes: usize,
+    /// It takes memory that is shared, over a Unix socket: such lanes come first.
+    pub shares_memory: bool,
+}
+
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults {
+            uuid: *b"0123456789abcdef",
+            nameless: false,
+            wire_version: u32::from(WireVersion::CURRENT.number()),
+            heartbeat_interval_ms: 50,
+            heartbeat_limit_ms: 10_000,
+            refuse: false,
+            verdict: Verdict::Welcome,
+            impostor: false,
+            silent: false,
+            bulk_connections: 8,
+            closed_lanes: 0,
+            shares_memory: false,
+        }
+    }
+}
+
+const SECRET: [u8; 32] = [9; 32];
+
+pub struct FakeNode {
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+    proved: Mutex<Receiver<(Introduction, TcpStream)>>,
+    runtime: tokio::runtime::Runtime,
+}
+
+struct Shared {
+    faults: Faults,
+    place: Option<Place>,
+    proved: Sender<(Introduction, TcpStream)>,
+    heartbeats: AtomicBool,
+    sessions: AtomicUsize,
+    lanes_asked: AtomicUsize,
+}
+
+impl FakeNode {
+    pub fn start(faults: Faults) -> FakeNode {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, receiver) = mpsc::channel();
+        let shared = Arc::new(Shared {
+            heartbeats: AtomicBool::new(!faults.silent),
+            place: Place::here(salt(address)),
+            faults,
+            proved: sender,
+            sessions: AtomicUsize::new(0),
+            lanes_asked: AtomicUsize::new(0),
+        });
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let (control, accepted) =
+            tokio::sync::mpsc::unbounded_channel::<io::Result<tokio::net::TcpStream>>();
+        let service = NodeServer::new(Supervisor(Arc::clone(&shared)));
+        runtime.spawn(
+            tonic::transport::Server::builder()
+                .add_service(service)
+                .serve_with_incoming(UnboundedReceiverStream::new(accepted)),
+        );
+        let (acceptor, handle) = (Arc::clone(&shared), runtime.handle().clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (stream, shared) = (stream.unwrap(), Arc::clone(&acceptor));
+                let (control, handle) = (control.clone(), handle.clone());
+                std::thread::spawn(move || route(stream, &shared, &control, &handle));
+            }
+        });
+        if shared.faults.shares_memory {
+            share(&shared);
+        }
+        FakeNode {
+            address,
+            shared,
+            proved: Mutex::new(receiver),
+            runtime,
+        }
+    }
+
+    pub fn settings(&self) -> ServerSettings {
+        ServerSettings::at(self.address.to_string().parse().unwrap())
+    }
+
+    /// The node as the client sees it.
+    pub fn node(&self, carrier: Carrier) -> Arc<Node> {
+        let settings = ServerSettings {
+            carrier,
+            ..self.settings()
+        };
+        let found = discover(&[settings]).pop().unwrap();
+        found.inventory.unwrap();
+        found.node
+    }
+
+    /// A session on it, and its worker's end.
+    pub fn open(
+        &self,
+        carrier: Carrier,
+        upper: &Arc<Upper>,
+    ) -> (Arc<Node>, Arc<Session>, FakeWorker) {
+        let node = self.node(carrier);
+        let session = node.session(upper.clone()).unwrap();
+        let worker = self.worker();
+        (node, session, worker)
+    }
+
+    /// The worker's end of the session that has just been opened.
+    pub fn worker(&self) -> FakeWorker {
+        let (preamble, stream) = self.next();
+        FakeWorker(match preamble.purpose {
+            Purpose::Commands => Link::Direct(stream),
+            Purpose::CommandsGrpc => self.serve_grpc(stream),
+            other => panic!("{other:?} before the commands"),
+        })
+    }
+
+    /// The next connection that was proved, but for pulses.
+    pub fn next(&self) -> (Introduction, TcpStream) {
+        let (preamble, stream) = self
+            .proved
+            .lock()
+            .unwrap()
+            .recv_timeout(PATIENCE)
+            .expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        (preamble, stream)
+    }
+
+    /// The next bulk lane.
+    pub fn lane(&self) -> TcpStream {
+        let (preamble, stream) = self.next();
+        assert_eq!(preamble.purpose, Purpose::Bulk);
+        stream
+    }
+
+    /// Lets the heart stand still.
+    pub fn stop_pulses(&self) {
+        self.shared.heartbeats.store(false, Ordering::SeqCst);
+    }
+
+    /// Bulk connections that have come so far.
+    pub fn lanes_asked(&self) -> usize {
+        self.shared.lanes_asked.load(Ordering::SeqCst)
+    }
+
+    pub fn sessions_opened(&self) -> usize {
+        self.shared.sessions.load(Ordering::SeqCst)
+    }
+
+    fn serve_grpc(&self, stream: TcpStream) -> Link {
+        let (batches, received) = mpsc::channel();
+        let (events, outgoing) = tokio::sync::mpsc::unbounded_channel();
+        let bridge = Bridge {
+            batches: Mutex::new(batches),
+            events: Mutex::new(Some(outgoing)),
+        };
+        let killer = stream.try_clone().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        self.runtime.spawn(async move {
+            let stream = tokio::net::TcpStream::from_std(stream);
+            tonic::transport::Server::builder()
+                .add_service(WorkerServer::new(bridge).max_decoding_message_size(64 << 20))
+                .serve_with_incoming(tokio_stream::iter([stream]))
+                .await
+        });
+        Link::Grpc {
+            received,
+            events,
+            killer,
+        }
+    }
+}
+
+// Unlike any other fake's on this host.
+fn salt(address: SocketAddr) -> [u8; 16] {
+    let numbers = u64::from(std::process::id()) << 16 | u64::from(address.port());
+    (u128::from(numbers)).to_le_bytes()
+}
+
+// Hears who comes with memory; such a connection is proved like another.
+fn share(shared: &Arc<Shared>) {
+    let listener = shared.place.unwrap().listen().unwrap();
+    let shared = Arc::clone(shared);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = TcpStream::from(OwnedFd::from(stream.unwrap()));
+            let shared = Arc::clone(&shared);
+            std::thread::spawn(move || greet(stream, &shared));
+        }
+    });
+}
+
+fn route(
+    stream: TcpStream,
+    shared: &Arc<Shared>,
+    control: &tokio::sync::mpsc::UnboundedSender<io::Result<tokio::net::TcpStream>>,
+    handle: &tokio::runtime::Handle,
+) {
+    let mut first = [0];
+    if !matches!(stream.peek(&mut first), Ok(1)) {
+        return;
+    }
+    if first == *b"P" {
+        stream.set_nonblocking(true).unwrap();
+        let _inside = handle.enter();
+        let _ = control.send(tokio::net::TcpStream::from_std(stream));
+        return;
+    }
+    greet(stream, shared);
+}
+
+fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
+    let mut bytes = [0; PREAMBLE];
+    stream.read_exact(&mut bytes).unwrap();
+    let preamble = Preamble::decode(&bytes).unwrap();
+    if shared.faults.verdict != Verdict::Welcome {
+        stream
+            .write_all(&Greeting::refusal(shared.faults.verdict).encode())
+            .unwrap();
+        return;
+    }
+    if preamble.purpose == Purpose::Bulk {
+        let before = shared.lanes_asked.fetch_add(1, Ordering::SeqCst);
+        if before < shared.faults.closed_lanes {
+            return;
+        }
+    }
+    let greeting = Greeting::welcome();
+    stream.write_all(&greeting.encode()).unwrap();
+    let mut client = [0; CLIENT_PROOF];
+    stream.read_exact(&mut client).unwrap();
+    let proof = check_client_proof(&SessionSecret(SECRET), &bytes, &greeting.nonce, &client);
+    let proof = proof.expect("the client knows the secret");
+    let proof = if shared.faults.impostor {
+        [0; WORKER_PROOF]
+    } else {
+        proof
+    };
+    stream.write_all(&proof).unwrap();
+    if preamble.purpose == Purpose::Heartbeat {
+        beat(stream, shared);
+    } else {
+        let _ = shared.proved.send((preamble, stream));
+    }
+}
+
+fn beat(mut stream: TcpStream, shared: &Shared) {
+    // Ends when the client closes.
+    let interval = Duration::from_millis(u64::from(shared.faults.heartbeat_interval_ms));
+    stream.set_read_timeout(Some(interval)).unwrap();
+    loop {
+        if shared.heartbeats.load(Ordering::SeqCst) && stream.write_all(&[0]).is_err() {
+            return;
+        }
+        match stream.read(&mut [0]) {
+            Ok(0) => return,
+            // The test may have been stopped meanwhile.
+            Err(error)
+                if !matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                return;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The least that contexts, queues and buffers ask of a device.
+fn device() -> Device {
+    let answer = |name: u32, value: u64| InfoAnswer {
+        name,
+        value: Bytes::copy_from_slice(&value.to_le_bytes()),
+        status: 0,
+    };
+    let queues = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE;
+    Device {
+        info: vec![
+            answer(CL_DEVICE_TYPE, CL_DEVICE_TYPE_GPU),
+            answer(CL_DEVICE_QUEUE_ON_HOST_PROPERTIES, queues),
+            answer(CL_DEVICE_MAX_MEM_ALLOC_SIZE, 1 << 30),
+        ],
+        ..Device::default()
+    }
+}
+
+struct Supervisor(Arc<Shared>);
+
+#[tonic::async_trait]
+impl NodeService for Supervisor {
+    async fn get_inventory(
+        &self,
+        _: Request<GetInventoryRequest>,
+    ) -> Result<Response<Inventory>, Status> {
+        Ok(Response::new(Inventory {
+            wire_version: self.0.faults.wire_version,
+            node_uuid: if self.0.faults.nameless {
+                Bytes::new()
+            } else {
+                Bytes::copy_from_slice(&self.0.faults.uuid)
+            },
+            generation: 7,
+            platforms: vec![Platform {
+                info: Vec::new(),
+                devices: vec![device()],
+            }],
+            ..Inventory::default()
+        }))
+    }
+
+    async fn open_session(
+        &self,
+        request: Request<OpenSessionRequest>,
+    ) -> Result<Response<OpenSessionReply>, Status> {
+        assert_eq!(request.get_ref().inventory_generation, 7);
+        if self.0.faults.refuse {
+            return Err(Status::resource_exhausted("the house is full"));
+        }
+        self.0.sessions.fetch_add(1, Ordering::SeqCst);
+        Ok(Response::new(OpenSessionReply {
+            session_id: Bytes::from_static(&[5; 16]),
+            session_secret: Bytes::from_static(&SECRET),
+            heartbeat_interval_ms: self.0.faults.heartbeat_interval_ms,
+            heartbeat_limit_ms: self.0.faults.heartbeat_limit_ms,
+            bulk_connections: self.0.faults.bulk_connections,
+            // Here, where mostly nobody listens: then lanes come over TCP.
+            shared_memory: self
+                .0
+                .place
+                .map(|place| Bytes::copy_from_slice(&place.tell()))
+                .unwrap_or_default(),
+            ..OpenSessionReply::default()
+        }))
+    }
+
+    async fn close_session(
+        &self,
+        _: Request<CloseSessionRequest>,
+    ) -> Result<Response<CloseSessionReply>, Status> {
+        Ok(Response::new(CloseSessionReply {}))
+    }
+
+    async fn get_status(
+        &self,
+        _: Request<GetStatusRequest>,
+    ) -> Result<Response<NodeStatus>, Status> {
+        Ok(Response::new(NodeStatus {
+            sessions: 3,
+            ..NodeStatus::default()
+        }))
+    }
+}

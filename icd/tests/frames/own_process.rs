@@ -1,0 +1,134 @@
+//! Modules of tests that need a process of their own: the library reads its settings once a process, and some tests
+//! count what a process has.
+//!
+//! Each test of such a module begins with `own_process!()`. The first one starts this test program again, for all tests
+//! of the module that were asked for. Every test here then reports what came of it there. One such process runs at a
+//! time.
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use parking_lot::Mutex;
+
+/// Names the module that a process is for.
+const MODULE: &str = "CAUSEWAY_TEST_MODULE";
+/// Names the folder where its tests leave a file each when they have passed.
+const PASSED: &str = "CAUSEWAY_TEST_PASSED";
+
+/// Runs the calling test in a process that is for its module alone.
+macro_rules! own_process {
+    () => {
+        let Some(_passed) = crate::frames::own_process::enter() else {
+            return;
+        };
+    };
+}
+
+/// Reports that a test has passed, to the process that asked for it: when it is dropped at the test's end.
+pub struct Passed(Option<PathBuf>);
+
+impl Drop for Passed {
+    fn drop(&mut self) {
+        if let Some(file) = &self.0
+            && !std::thread::panicking()
+        {
+            std::fs::write(file, []).expect("written");
+        }
+    }
+}
+
+/// How the process of a module has ended.
+struct Run {
+    output: Output,
+    passed: tempfile::TempDir,
+}
+
+/// In the process of the test's module: what to keep until the test's end. Elsewhere: `None`, once the test has
+/// passed there.
+pub fn enter() -> Option<Passed> {
+    static RUNS: Mutex<BTreeMap<String, Run>> = Mutex::new(BTreeMap::new());
+    let test = this_test();
+    let (module, _) = test.split_once("::").expect("a test of a module");
+    if std::env::var(MODULE).is_ok_and(|of| of == module) {
+        let folder = std::env::var_os(PASSED);
+        return Some(Passed(folder.map(|folder| Path::new(&folder).join(&test))));
+    }
+    let mut runs = RUNS.lock();
+    let run = runs
+        .entry(module.to_owned())
+        .or_insert_with(|| Run::of(module));
+    let output = &run.output;
+    // 101: other tests of the module have failed.
+    let has_ended = output.status.success() || output.status.code() == Some(101);
+    assert!(
+        has_ended && run.passed.path().join(&test).exists(),
+        "{}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout)
+    );
+    None
+}
+
+impl Run {
+    fn of(module: &str) -> Run {
+        let passed = tempfile::tempdir().expect("a folder");
+        let arguments = || std::env::args_os().skip(1);
+        let threads: Vec<_> = arguments()
+            .skip_while(|of| of != "--test-threads")
+            .take(2)
+            .collect();
+        let output = this_program()
+            .args(asked_for(module))
+            .args(["--exact", "--include-ignored"])
+            .args(threads)
+            .env(MODULE, module)
+            .env(PASSED, passed.path())
+            .stderr(Stdio::inherit())
+            .output()
+            .expect("it runs");
+        Run { output, passed }
+    }
+}
+
+/// The tests of a module that this process was asked for.
+fn asked_for(module: &str) -> Vec<String> {
+    let list = this_program()
+        .args(std::env::args_os().skip(1))
+        .arg("--list")
+        .output()
+        .expect("it runs");
+    let list = String::from_utf8(list.stdout).expect("text");
+    let tests = list.lines().filter_map(|line| line.strip_suffix(": test"));
+    let of_module = |test: &&str| test.split("::").next() == Some(module);
+    tests.filter(of_module).map(str::to_owned).collect()
+}
+
+/// The name of the test that the calling thread runs.
+pub fn this_test() -> String {
+    std::thread::current().name().expect("a test").to_owned()
+}
+
+/// This program, to be run once more, with the environment that it was started with.
+fn this_program() -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("a path"));
+    let environment = std::fs::read("/proc/self/environ").expect("procfs");
+    let variables = environment.split(|byte| *byte == 0).filter_map(|variable| {
+        let at = variable.iter().position(|byte| *byte == b'=')?;
+        let (name, value) = (&variable[..at], &variable[at + 1..]);
+        Some((
+            std::ffi::OsString::from_vec(name.to_vec()),
+            std::ffi::OsString::from_vec(value.to_vec()),
+        ))
+    });
+    command.env_clear().envs(variables);
+    command
+}
+
+/// Has a command for this program run the calling test alone, in a part of its own, and show what it prints.
+pub fn run_this_test(command: &mut Command) -> &mut Command {
+    command
+        .args(["--exact", &this_test(), "--nocapture"])
+        .env_remove(PASSED)
+}

@@ -1,0 +1,12 @@
+//! Images and samplers: reads, writes, copies, maps, kernels, and what is refused.
+#![allow(unsafe_code, missing_docs)]
+
+#[macro_use]
+#[path = "../frames/mod.rs"]
+mod frames;
+
+mod copies_refused;
+mod errors;
+mod kernels;
+mod map;
+mod transfer;

@@ -1,0 +1,20 @@
+//! Programs and kernels: builds, arguments, launches, and what only some drivers have.
+#![allow(unsafe_code, missing_docs)]
+
+#[macro_use]
+#[path = "../frames/mod.rs"]
+mod frames;
+
+mod allocation;
+mod arguments;
+mod build;
+mod capture;
+mod device_queues;
+mod il;
+mod launch;
+mod pipes;
+mod release_callback;
+mod suggested_local_size;
+
+#[global_allocator]
+static ALLOCATOR: frames::counting::Counting = frames::counting::Counting;

@@ -1,0 +1,97 @@
+//! What a program has of a device manager is given back: at its end, by the children of `fork` not, and when its last
+//! server is disconnected; and not before it has done all that it does at its end.
+
+use crate::cluster::{Cluster, LeaseState, Program, played};
+use crate::frames::servers::*;
+
+const ONE: &str = "[[device]]\nname = \"A\"";
+
+#[test]
+fn what_a_program_has_is_given_back() {
+    if played() {
+        return;
+    }
+    let cluster = Cluster::start("");
+    let _node = cluster.node(ONE);
+
+    // ---- who only looks leaves nothing behind
+    let mut looking = cluster.program("1");
+    eventually("a device", || (looking.ask("devices") == "A").then_some(()));
+    assert_eq!(cluster.states(), [LeaseState::Reserved]);
+    looking.end();
+    assert_eq!(cluster.states(), []);
+
+    // ---- nothing is free: no device, and no failure
+    let working = cluster.using("1");
+    assert_eq!(cluster.states(), [LeaseState::Active]);
+    let mut idle = cluster.program("1");
+    assert_eq!(idle.ask("devices"), "");
+    idle.end();
+    working.end();
+    assert_eq!(cluster.states(), []);
+
+    // ---- one behind the other: what is just being given back is worth a moment
+    for _ in 0..5 {
+        cluster.using("1").end();
+    }
+
+    // ---- a child that ends has nothing to give back
+    let mut forking = cluster.using("1");
+    assert_eq!(forking.ask("fork"), "0");
+    assert_eq!(cluster.states(), [LeaseState::Active]);
+    assert_eq!(forking.code("round"), CL_SUCCESS);
+    forking.end();
+    assert_eq!(cluster.states(), []);
+
+    // ---- disconnected
+    let mut leaving = cluster.using("1");
+    assert_eq!(leaving.code("disconnect"), CL_SUCCESS);
+    assert_eq!(leaving.ask("devices"), "");
+    assert_eq!(cluster.states(), []);
+    leaving.end();
+
+    // ---- somebody else's is used, and stays
+    let lease = cluster.user.lease("1").expect("it is free");
+    let id: String = lease
+        .lease_id
+        .iter()
+        .map(|of| format!("{of:02x}"))
+        .collect();
+    let mut guest = cluster.program_with("1", &[("CAUSEWAY_LEASE", &id)]);
+    eventually("a device", || {
+        (guest.code("use") == CL_SUCCESS).then_some(())
+    });
+    guest.end();
+    let leases = cluster.user.leases().expect("a list");
+    assert_eq!(leases[0].lease_id, lease.lease_id);
+    assert!(cluster.user.lease("1").is_err());
+}
+
+#[test]
+fn who_has_ended_is_not_told_that_his_lease_has() {
+    if played() {
+        return;
+    }
+    let cluster = Cluster::start("");
+    let _nodes = [cluster.node(ONE), cluster.node(ONE)];
+    for _ in 0..20 {
+        // It releases nothing, and says it if its context is told anything after that.
+        cluster.using("2").end();
+    }
+}
+
+#[test]
+fn what_was_registered_for_the_end_before_all_else_still_has_its_device() {
+    if played() {
+        return;
+    }
+    let cluster = Cluster::start("");
+    let _node = cluster.node(ONE);
+    let mut late = Program::start_late(&cluster, "1");
+    eventually("a device", || {
+        (late.code("use") == CL_SUCCESS).then_some(())
+    });
+    let (said, status) = late.end_with();
+    assert_eq!((said, status.code()), (vec!["late 0".to_owned()], Some(0)));
+    assert_eq!(cluster.states(), []);
+}

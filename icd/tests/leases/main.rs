@@ -1,0 +1,18 @@
+//! Devices of a device manager: leases that are reserved, given, lost and given back.
+#![allow(unsafe_code, missing_docs, unreachable_pub)]
+
+#[macro_use]
+#[path = "../frames/mod.rs"]
+mod frames;
+
+mod cluster;
+mod cut_off;
+mod ended;
+mod given_back;
+mod of_lost_clients;
+mod of_lost_nodes;
+mod of_several_nodes;
+mod refused;
+mod reserved;
+mod under_strangers;
+mod without_the_manager;

@@ -1,0 +1,105 @@
+//! A worker that dies in a transfer ends it with an error, soon; a new context works.
+
+use std::ptr::{null, null_mut};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use crate::frames::opencl::*;
+
+// What a lost node may cost at most.
+const SOON: Duration = Duration::from_secs(5);
+const SIZE: usize = 8 << 20;
+
+/// Transfers until one fails, which must be soon after the workers are killed; the code.
+fn until_failure(mut transfer: impl FnMut() -> cl_int) -> cl_int {
+    let (go, going) = channel();
+    let killer = std::thread::spawn(move || {
+        going.recv().expect("transfers run");
+        kill_workers();
+    });
+    let begin = Instant::now();
+    for _ in 0..2 {
+        assert_eq!(transfer(), CL_SUCCESS);
+    }
+    // From here on in the middle of one or another.
+    go.send(()).expect("the killer waits");
+    let code = loop {
+        let code = transfer();
+        if code != CL_SUCCESS {
+            break code;
+        }
+        assert!(begin.elapsed() < SOON, "no transfer failed");
+    };
+    assert!(begin.elapsed() < SOON);
+    killer.join().expect("workers are killed");
+    code
+}
+
+#[test]
+fn a_lost_worker_fails_its_transfers_and_is_replaced() {
+    own_process!();
+    let mut host = pattern(1, SIZE);
+    for way in ["write", "read", "map"] {
+        // Each round has a session of its own, since the last one was lost.
+        let cl = Fixture::new();
+        let buffer = cl.buffer_of(&pattern(2, SIZE));
+        let at: *mut c_void = host.as_mut_ptr().cast();
+        let code = until_failure(|| match way {
+            "write" => code!(clEnqueueWriteBuffer(
+                cl.queue,
+                buffer,
+                CL_TRUE,
+                0,
+                SIZE,
+                at,
+                0,
+                null(),
+                null_mut()
+            )),
+            "read" => code!(clEnqueueReadBuffer(
+                cl.queue,
+                buffer,
+                CL_TRUE,
+                0,
+                SIZE,
+                at,
+                0,
+                null(),
+                null_mut()
+            )),
+            _ => {
+                let mapped = make!(clEnqueueMapBuffer(
+                    cl.queue,
+                    buffer,
+                    CL_TRUE,
+                    CL_MAP_READ,
+                    0,
+                    SIZE,
+                    0,
+                    null(),
+                    null_mut()
+                ));
+                match mapped {
+                    Ok(at) => code!(clEnqueueUnmapMemObject(
+                        cl.queue,
+                        buffer,
+                        at,
+                        0,
+                        null(),
+                        null_mut()
+                    )),
+                    Err(code) => code,
+                }
+            }
+        });
+        assert_eq!(code, CL_DEVICE_NOT_AVAILABLE, "{way}");
+        // Nobody touches the memory any more, and everything can be let go.
+        host.copy_from_slice(&pattern(3, SIZE));
+        ok!(clReleaseMemObject(buffer));
+        assert!(host == pattern(3, SIZE));
+    }
+    let cl = Fixture::new();
+    let buffer = cl.buffer_of(&pattern(4, 100));
+    assert!(cl.read(buffer, 0, 100) == pattern(4, 100));
+    ok!(clReleaseMemObject(buffer));
+}

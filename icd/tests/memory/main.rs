@@ -1,0 +1,21 @@
+//! Buffers and shared virtual memory: what moves, in which order, what is refused, and what it costs.
+#![allow(unsafe_code, missing_docs, unreachable_pub)]
+
+#[macro_use]
+#[path = "../frames/mod.rs"]
+mod frames;
+
+mod allocations;
+mod errors;
+mod errors_of_moves;
+mod footprint;
+mod life;
+mod loss;
+mod map;
+mod order;
+mod order_gated;
+mod shared;
+mod svm;
+mod svm_free;
+mod transfer;
+mod unshared;

@@ -1,0 +1,150 @@
+//! Asking nodes what they have: all at once, within a second, leaving nothing behind.
+//!
+//! In a process of its own, because it counts the process's threads and sockets.
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use causeway::config::ServerSettings;
+use causeway::transport::{WireError, discover, node_status};
+
+use crate::frames::fake_node;
+use crate::frames::fake_node::{FakeNode, Faults};
+
+fn at(address: SocketAddr) -> ServerSettings {
+    ServerSettings::at(address.to_string().parse().unwrap())
+}
+
+fn sockets() -> usize {
+    let links = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links
+        .filter(|link| link.to_string_lossy().starts_with("socket:"))
+        .count()
+}
+
+fn threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("cw-")).collect()
+}
+
+#[test]
+fn all_nodes_are_asked_at_once_and_nothing_stays() {
+    own_process!();
+    let first = FakeNode::start(Faults::default());
+    let second = FakeNode::start(Faults {
+        uuid: [2; 16],
+        ..Faults::default()
+    });
+    let newer = FakeNode::start(Faults {
+        uuid: [3; 16],
+        wire_version: 99,
+        ..Faults::default()
+    });
+    let nameless = [(); 2].map(|()| {
+        FakeNode::start(Faults {
+            nameless: true,
+            ..Faults::default()
+        })
+    });
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let localhost = ServerSettings::at(
+        format!("localhost:{}", first.address.port())
+            .parse()
+            .unwrap(),
+    );
+    let unknown = ServerSettings::at("no-such-host.invalid:7079".parse().unwrap());
+    // It accepts connections, as the system does for a process that is stopped, and never answers.
+    let silent_at = ServerSettings {
+        answer_limit: Duration::from_secs(1),
+        ..at(silent.local_addr().unwrap())
+    };
+    let servers = [
+        silent_at,
+        second.settings(),
+        at(closed),
+        first.settings(),
+        localhost,
+        newer.settings(),
+        unknown,
+        nameless[0].settings(),
+        nameless[1].settings(),
+    ];
+
+    let before = sockets();
+    let begun = Instant::now();
+    let found = discover(&servers);
+    let took = begun.elapsed();
+    assert!(took < Duration::from_millis(1500), "took {took:?}");
+    assert_eq!(threads(), Vec::<String>::new());
+
+    // The order of the settings; the second way to the first node is no node of its own.
+    let addresses: Vec<&str> = found.iter().map(|found| found.node.address()).collect();
+    let mut expected: Vec<&str> = servers
+        .iter()
+        .map(|server| server.address.as_str())
+        .collect();
+    expected.remove(4);
+    assert_eq!(addresses, expected);
+    assert_eq!(found[3].also_at, [servers[4].address.to_string()]);
+
+    assert!(
+        matches!(found[0].inventory, Err(WireError::Unreachable { .. })),
+        "{:?}",
+        found[0]
+    );
+    assert!(found[0].round_trip.is_some(), "it was reached, after all");
+    assert_eq!(found[1].inventory.as_ref().unwrap().node_uuid[..], [2; 16]);
+    assert!(found[1].node.is_available() && found[1].node.inventory().is_some());
+    assert!(
+        matches!(found[2].inventory, Err(WireError::Unreachable { .. })),
+        "{:?}",
+        found[2]
+    );
+    assert!(found[2].round_trip.is_none() && !found[2].node.is_available());
+    assert!(found[3].inventory.is_ok());
+    let version = found[4].inventory.as_ref().unwrap_err();
+    assert!(
+        matches!(version, WireError::Protocol { reason, .. } if reason.contains("upgrade this side")),
+        "{version:?}"
+    );
+    assert!(
+        matches!(found[5].inventory, Err(WireError::Unreachable { .. })),
+        "{:?}",
+        found[5]
+    );
+    // Two that do not say who they are, are not one.
+    for refused in &found[6..8] {
+        let who = refused.inventory.as_ref().unwrap_err();
+        assert!(
+            matches!(who, WireError::Protocol { reason, .. } if reason.contains("no valid uuid")),
+            "{who:?}"
+        );
+    }
+    assert_eq!(first.sessions_opened(), 0);
+
+    assert_eq!(
+        node_status(&first.settings(), Duration::from_secs(1))
+            .unwrap()
+            .sessions,
+        3
+    );
+    drop(silent);
+    // The fakes' ends close when they hear of it; ours must be gone.
+    let deadline = Instant::now() + fake_node::PATIENCE;
+    while sockets() > before {
+        assert!(
+            Instant::now() < deadline,
+            "{} sockets, {before} before",
+            sockets()
+        );
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,24 @@
+//! Sessions on a fake node: what goes over the wire, when, and how peers fail.
+#![allow(unsafe_code, missing_docs)]
+
+#[macro_use]
+#[path = "../frames/mod.rs"]
+mod frames;
+
+mod allocation;
+mod bulk;
+mod bulk_lanes;
+mod busy;
+mod compressed;
+mod discovery;
+mod eager;
+mod loss;
+mod memory;
+mod peer_links;
+mod relay;
+mod session;
+mod shared_lanes;
+mod waiters;
+
+#[global_allocator]
+static ALLOCATOR: frames::counting::Counting = frames::counting::Counting;

@@ -1,0 +1,85 @@
+//! Lanes through shared memory, of a worker that gives up: before it has the memory it is TCP's turn, after
+//! that the lane's end is the session's.
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use causeway::config::Carrier;
+use causeway::transport::{HostRegion, Session};
+use causeway_lane::{Stream, accept};
+use causeway_proto::bulk::{HEADER, Header, Kind};
+use causeway_proto::id::EventId;
+use causeway_proto::preamble::Purpose;
+use causeway_proto::region::Region;
+
+use crate::frames::fake_node::upper::Upper;
+use crate::frames::fake_node::{FakeNode, Faults, PATIENCE};
+
+const EVENT: EventId = EventId(77);
+
+fn node() -> FakeNode {
+    FakeNode::start(Faults {
+        bulk_connections: 1,
+        shares_memory: true,
+        ..Faults::default()
+    })
+}
+
+fn upload(session: &Session, bytes: &Arc<Vec<u8>>) {
+    let region = Region::linear(0, bytes.len() as u64).unwrap();
+    // SAFETY: the transfer keeps them.
+    let source = unsafe { HostRegion::new(bytes.as_ptr().cast_mut(), region) };
+    session.upload(EVENT, source, bytes.clone(), None).unwrap();
+}
+
+fn shared_lane(fake: &FakeNode) -> OwnedFd {
+    let (preamble, socket) = fake.next();
+    assert_eq!(preamble.purpose, Purpose::SharedBulk);
+    socket.into()
+}
+
+fn take(mut lane: impl Read + Write, length: usize) -> Vec<u8> {
+    let credit = Header {
+        kind: Kind::Credit,
+        transfer: EVENT,
+        offset: length as u64,
+        length: 0,
+    };
+    lane.write_all(&credit.encode()).unwrap();
+    let mut header = [0; HEADER];
+    lane.read_exact(&mut header).unwrap();
+    assert_eq!(Header::decode(&header).unwrap().kind, Kind::Data);
+    let mut bytes = vec![0; length];
+    lane.read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn a_worker_that_does_not_take_the_memory_is_reached_over_tcp() {
+    let fake = node();
+    let (_node, session, _worker) = fake.open(Carrier::Direct, &Upper::new());
+    let bytes = Arc::new(vec![7; 1000]);
+    upload(&session, &bytes);
+    drop(shared_lane(&fake));
+    // Its end would be the session's.
+    let mut lane = fake.lane();
+    assert!(take(&mut lane, 1000) == *bytes);
+    assert_eq!(session.is_lost(), None);
+}
+
+#[test]
+fn a_shared_lane_that_ends_is_the_sessions_end() {
+    let fake = node();
+    let upper = Upper::new();
+    let (_node, session, _worker) = fake.open(Carrier::Direct, &upper);
+    let bytes = Arc::new(vec![7; 1000]);
+    upload(&session, &bytes);
+    let socket = shared_lane(&fake);
+    let lane = Stream::Shared(accept(socket, Instant::now() + PATIENCE).unwrap());
+    assert!(take(&lane, 1000) == *bytes);
+    drop(lane);
+    let error = upper.loss().to_string();
+    assert!(error.contains("bulk"), "{error}");
+}
