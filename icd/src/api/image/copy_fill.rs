@@ -113,9 +113,7 @@ pub(in crate::api) unsafe fn images(
 /// The direction of a copy between an image and a buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::api) enum Way {
-    /// To the buffer.
     ToBuffer,
-    /// To the image.
     ToImage,
 }
 

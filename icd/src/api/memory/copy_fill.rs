@@ -110,8 +110,6 @@ pub(in crate::api) struct CopyRectangle {
 }
 
 impl CopyRectangle {
-    /// Checks the copy.
-    ///
     /// # Errors
     /// As `clEnqueueCopyBufferRect`, except for the wait list.
     pub(in crate::api) fn copy(

@@ -38,12 +38,10 @@ pub(in crate::api) struct How {
     pub(in crate::api) command: cl_command_type,
 }
 
-/// The direction of a transfer.
+/// The direction of a transfer, seen from the host.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::api) enum Way {
-    /// Buffer to host.
     Read,
-    /// Host to buffer.
     Write,
 }
 
