@@ -14,8 +14,6 @@
 //! - [`config`]: `servers.toml` and the environment.
 //!
 //! Without configuration the library opens no socket, starts no thread and reports no platform.
-// `entry_points!` is recursive: it takes one function per step.
-#![recursion_limit = "512"]
 #![deny(unsafe_code)]
 
 pub mod api;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cl_headers::types::*;
 
 use super::device::devices_of_type;
-use super::entry::entry_points;
+use super::entry::entry_point;
 use super::handle;
 use super::info::{Answered, Info, list};
 use super::properties::PropertyList;
@@ -94,88 +94,104 @@ fn some_are_gone(devices: &[Arc<Device>]) -> bool {
     (1..devices.len()).contains(&gone.count())
 }
 
-entry_points! {
-    fn clCreateContext(
-        properties: *const cl_context_properties, num_devices: cl_uint, devices: *const cl_device_id,
-        pfn_notify: ContextCallback, user_data: *mut c_void; errcode_ret
-    ) -> cl_context {
-        let properties = properties_of(properties)?;
-        // clCreateContext: CL_INVALID_VALUE when devices is NULL or num_devices is 0.
-        require(!devices.is_null() && num_devices > 0, CL_INVALID_VALUE)?;
-        let notify = notify_of(pfn_notify, user_data)?;
-        // SAFETY: not NULL, and the caller gives `num_devices` handles.
-        let handles = unsafe { list(devices, num_devices as usize) };
-        let mut chosen: Vec<Arc<Device>> = Vec::new();
-        for &raw in handles {
-            // clCreateContext: CL_INVALID_DEVICE when an entry of devices is not a valid device.
-            let device = handle::resolve::<Device>(raw)?;
-            // clCreateContext ignores a device that appears twice.
-            if !chosen.iter().any(|known| Arc::ptr_eq(known, &device)) {
-                chosen.push(device);
-            }
-        }
-        create(chosen, properties, notify)
-    }
-
-    fn clCreateContextFromType(
-        properties: *const cl_context_properties, device_type: cl_device_type,
-        pfn_notify: ContextCallback, user_data: *mut c_void; errcode_ret
-    ) -> cl_context {
-        let properties = properties_of(properties)?;
-        let notify = notify_of(pfn_notify, user_data)?;
-        let platform = super::device::platform_of(std::ptr::null_mut())?;
-        let mut chosen = devices_of_type(&platform, device_type)?;
-        // clCreateContextFromType: CL_DEVICE_NOT_FOUND when no device has the type.
-        require(!chosen.is_empty(), CL_DEVICE_NOT_FOUND)?;
-        loop {
-            // Devices of unavailable nodes are left out as long as one node is available. If all are
-            // unavailable, they are all tried: a lost node may be back.
-            if chosen.iter().any(|device| device.is_available()) {
-                chosen.retain(|device| device.is_available());
-            }
-            match create(chosen.clone(), properties.clone(), notify.clone()) {
-                // The failed attempt has marked the nodes that it could not reach, so the next round leaves
-                // them out.
-                Err(Status::DEVICE_NOT_AVAILABLE) if some_are_gone(&chosen) => {}
-                made => return made,
-            }
+#[entry_point]
+pub(crate) fn clCreateContext(
+    properties: *const cl_context_properties,
+    num_devices: cl_uint,
+    devices: *const cl_device_id,
+    pfn_notify: ContextCallback,
+    user_data: *mut c_void,
+) -> ClResult<cl_context> {
+    let properties = properties_of(properties)?;
+    // clCreateContext: CL_INVALID_VALUE when devices is NULL or num_devices is 0.
+    require(!devices.is_null() && num_devices > 0, CL_INVALID_VALUE)?;
+    let notify = notify_of(pfn_notify, user_data)?;
+    // SAFETY: not NULL, and the caller gives `num_devices` handles.
+    let handles = unsafe { list(devices, num_devices as usize) };
+    let mut chosen: Vec<Arc<Device>> = Vec::new();
+    for &raw in handles {
+        // clCreateContext: CL_INVALID_DEVICE when an entry of devices is not a valid device.
+        let device = handle::resolve::<Device>(raw)?;
+        // clCreateContext ignores a device that appears twice.
+        if !chosen.iter().any(|known| Arc::ptr_eq(known, &device)) {
+            chosen.push(device);
         }
     }
+    create(chosen, properties, notify)
+}
 
-    fn clRetainContext(context: cl_context) {
-        handle::retain::<Context>(context)
+#[entry_point]
+pub(crate) fn clCreateContextFromType(
+    properties: *const cl_context_properties,
+    device_type: cl_device_type,
+    pfn_notify: ContextCallback,
+    user_data: *mut c_void,
+) -> ClResult<cl_context> {
+    let properties = properties_of(properties)?;
+    let notify = notify_of(pfn_notify, user_data)?;
+    let platform = super::device::platform_of(std::ptr::null_mut())?;
+    let mut chosen = devices_of_type(&platform, device_type)?;
+    // clCreateContextFromType: CL_DEVICE_NOT_FOUND when no device has the type.
+    require(!chosen.is_empty(), CL_DEVICE_NOT_FOUND)?;
+    loop {
+        // Devices of unavailable nodes are left out as long as one node is available. If all are
+        // unavailable, they are all tried: a lost node may be back.
+        if chosen.iter().any(|device| device.is_available()) {
+            chosen.retain(|device| device.is_available());
+        }
+        match create(chosen.clone(), properties.clone(), notify.clone()) {
+            // The failed attempt has marked the nodes that it could not reach, so the next round leaves
+            // them out.
+            Err(Status::DEVICE_NOT_AVAILABLE) if some_are_gone(&chosen) => {}
+            made => return made,
+        }
     }
+}
 
-    fn clReleaseContext(context: cl_context) {
-        handle::release::<Context>(context)
-    }
+#[entry_point]
+pub(crate) fn clRetainContext(context: cl_context) -> ClResult {
+    handle::retain::<Context>(context)
+}
 
-    fn clGetContextInfo(
-        context: cl_context, param_name: cl_context_info, param_value_size: size_t,
-        param_value: *mut c_void, param_value_size_ret: *mut size_t,
-    ) {
-        let stub = handle::resolve::<Context>(context)?;
-        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-        // given size.
-        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        answer(context, &stub, param_name, info).map(drop)
-    }
+#[entry_point]
+pub(crate) fn clReleaseContext(context: cl_context) -> ClResult {
+    handle::release::<Context>(context)
+}
 
-    fn clSetContextDestructorCallback(
-        context: cl_context, pfn_notify: ContextDestructorCallback, user_data: *mut c_void,
-    ) {
-        let stub = handle::resolve::<Context>(context)?;
-        // clSetContextDestructorCallback: CL_INVALID_VALUE when pfn_notify is NULL.
-        let Some(callback) = pfn_notify else { return fail(CL_INVALID_VALUE) };
-        let (address, user_data) = (context.expose_provenance(), UserData(user_data));
-        stub.on_destroyed(Box::new(move || {
-            let user_data = user_data;
-            let context = std::ptr::with_exposed_provenance_mut(address);
-            // SAFETY: the application gave this callback and this data for exactly this call.
-            unsafe { callback(context, user_data.0) };
-        }));
-        Ok(())
-    }
+#[entry_point]
+pub(crate) fn clGetContextInfo(
+    context: cl_context,
+    param_name: cl_context_info,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> ClResult {
+    let stub = handle::resolve::<Context>(context)?;
+    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+    // given size.
+    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+    answer(context, &stub, param_name, info).map(drop)
+}
+
+#[entry_point]
+pub(crate) fn clSetContextDestructorCallback(
+    context: cl_context,
+    pfn_notify: ContextDestructorCallback,
+    user_data: *mut c_void,
+) -> ClResult {
+    let stub = handle::resolve::<Context>(context)?;
+    // clSetContextDestructorCallback: CL_INVALID_VALUE when pfn_notify is NULL.
+    let Some(callback) = pfn_notify else {
+        return fail(CL_INVALID_VALUE);
+    };
+    let (address, user_data) = (context.expose_provenance(), UserData(user_data));
+    stub.on_destroyed(Box::new(move || {
+        let user_data = user_data;
+        let context = std::ptr::with_exposed_provenance_mut(address);
+        // SAFETY: the application gave this callback and this data for exactly this call.
+        unsafe { callback(context, user_data.0) };
+    }));
+    Ok(())
 }
 
 fn answer(

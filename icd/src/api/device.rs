@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cl_headers::types::*;
 
-use super::entry::entry_points;
+use super::entry::entry_point;
 use super::handle::{self, Object};
 use super::info::{Answered, Info};
 use super::{command_buffer, loader, semaphore, server};
@@ -67,43 +67,52 @@ pub(super) fn publish_once<T: Object>(stub: &Arc<T>) {
     }
 }
 
-entry_points! {
-    fn clGetDeviceIDs(
-        platform: cl_platform_id, device_type: cl_device_type, num_entries: cl_uint,
-        devices: *mut cl_device_id, num_devices: *mut cl_uint,
-    ) {
-        let platform = platform_of(platform)?;
-        // clGetDeviceIDs: CL_INVALID_VALUE when devices is not NULL and num_entries is 0.
-        require(devices.is_null() || num_entries > 0, CL_INVALID_VALUE)?;
-        // clGetDeviceIDs: CL_INVALID_VALUE when both devices and num_devices are NULL.
-        require(!(devices.is_null() && num_devices.is_null()), CL_INVALID_VALUE)?;
-        let found = devices_of_type(&platform, device_type)?;
-        // clGetDeviceIDs: CL_DEVICE_NOT_FOUND when no device has the type.
-        require(!found.is_empty(), CL_DEVICE_NOT_FOUND)?;
-        if !num_devices.is_null() {
-            // SAFETY: not NULL, so there is room for a number.
-            unsafe { num_devices.write(found.len() as cl_uint) };
-        }
-        if !devices.is_null() {
-            for (place, device) in found.iter().take(num_entries as usize).enumerate() {
-                // SAFETY: `devices` has room for `num_entries` handles.
-                unsafe { devices.add(place).write(handle::raw_of(device)) };
-            }
-        }
-        Ok(())
+#[entry_point]
+pub(crate) fn clGetDeviceIDs(
+    platform: cl_platform_id,
+    device_type: cl_device_type,
+    num_entries: cl_uint,
+    devices: *mut cl_device_id,
+    num_devices: *mut cl_uint,
+) -> ClResult {
+    let platform = platform_of(platform)?;
+    // clGetDeviceIDs: CL_INVALID_VALUE when devices is not NULL and num_entries is 0.
+    require(devices.is_null() || num_entries > 0, CL_INVALID_VALUE)?;
+    // clGetDeviceIDs: CL_INVALID_VALUE when both devices and num_devices are NULL.
+    require(
+        !(devices.is_null() && num_devices.is_null()),
+        CL_INVALID_VALUE,
+    )?;
+    let found = devices_of_type(&platform, device_type)?;
+    // clGetDeviceIDs: CL_DEVICE_NOT_FOUND when no device has the type.
+    require(!found.is_empty(), CL_DEVICE_NOT_FOUND)?;
+    if !num_devices.is_null() {
+        // SAFETY: not NULL, so there is room for a number.
+        unsafe { num_devices.write(found.len() as cl_uint) };
     }
+    if !devices.is_null() {
+        for (place, device) in found.iter().take(num_entries as usize).enumerate() {
+            // SAFETY: `devices` has room for `num_entries` handles.
+            unsafe { devices.add(place).write(handle::raw_of(device)) };
+        }
+    }
+    Ok(())
+}
 
-    fn clGetDeviceInfo(
-        device: cl_device_id, param_name: cl_device_info, param_value_size: size_t,
-        param_value: *mut c_void, param_value_size_ret: *mut size_t,
-    ) {
-        let raw = device;
-        let device = handle::resolve::<Device>(raw)?;
-        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-        // given size.
-        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        answer(raw, &device, param_name, info).map(drop)
-    }
+#[entry_point]
+pub(crate) fn clGetDeviceInfo(
+    device: cl_device_id,
+    param_name: cl_device_info,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> ClResult {
+    let raw = device;
+    let device = handle::resolve::<Device>(raw)?;
+    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+    // given size.
+    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+    answer(raw, &device, param_name, info).map(drop)
 }
 
 fn answer(

@@ -1,28 +1,20 @@
 //! The wrapper around every entry point: it catches panics, turns the result into an error code and traces
 //! the call.
 //!
-//! [`entry_points!`] turns functions that return [`ClResult`] into C functions. The wrapper checks no
-//! argument: each body does that, in the order handles, same context, object state, values, wait list,
-//! access flags.
+//! [`entry_point`] makes a C function from a function that returns [`ClResult`]. The C function calls this
+//! module. Nothing here checks an argument: each body does that, in the order handles, same context, object
+//! state, values, wait list, access flags.
 //!
 //! Invariant: no unwinding crosses the C ABI, and `errcode_ret` is always written when it is not NULL.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
 
+pub(crate) use causeway_entry_point::entry_point;
 use cl_headers::types::*;
 
 use crate::error::{ClResult, Status};
 use crate::transport;
-
-/// The C result of a failed call that also returns a code: NULL.
-pub(crate) trait NullResult {
-    /// NULL of this type.
-    const NULL: Self;
-}
-
-impl<T> NullResult for *mut T {
-    const NULL: Self = std::ptr::null_mut();
-}
 
 /// Runs a body whose C function returns a code.
 pub(crate) fn code(name: &'static str, body: impl FnOnce() -> ClResult) -> cl_int {
@@ -36,14 +28,14 @@ pub(crate) fn code(name: &'static str, body: impl FnOnce() -> ClResult) -> cl_in
 ///
 /// # Safety
 /// `errcode_ret` is NULL or writable.
-pub(crate) unsafe fn object<T: NullResult>(
+pub(crate) unsafe fn object<T>(
     name: &'static str,
     errcode_ret: *mut cl_int,
-    body: impl FnOnce() -> ClResult<T>,
-) -> T {
+    body: impl FnOnce() -> ClResult<*mut T>,
+) -> *mut T {
     let (result, code) = match run(name, body) {
         Ok(result) => (result, CL_SUCCESS),
-        Err(status) => (T::NULL, status.0),
+        Err(status) => (ptr::null_mut(), status.0),
     };
     if !errcode_ret.is_null() {
         // SAFETY: the caller promises that a pointer other than NULL is writable.
@@ -53,8 +45,8 @@ pub(crate) unsafe fn object<T: NullResult>(
 }
 
 /// Runs a body whose C function returns NULL on failure and has no place for a code.
-pub(crate) fn pointer<T: NullResult>(name: &'static str, body: impl FnOnce() -> ClResult<T>) -> T {
-    run(name, body).unwrap_or(T::NULL)
+pub(crate) fn pointer<T>(name: &'static str, body: impl FnOnce() -> ClResult<*mut T>) -> *mut T {
+    run(name, body).unwrap_or(ptr::null_mut())
 }
 
 fn run<T>(name: &'static str, body: impl FnOnce() -> ClResult<T>) -> ClResult<T> {
@@ -81,43 +73,3 @@ pub(crate) fn trace_failure(name: &'static str, status: Status) {
         status.0
     );
 }
-
-/// Defines entry points. The body returns [`ClResult`]. There are three forms; they differ in how the C
-/// function reports an error:
-///
-/// ```text
-/// fn clFlush(command_queue: cl_command_queue) { … ClResult<()> … }
-/// fn clCreateBuffer(context: cl_context, …; errcode_ret) -> cl_mem { … ClResult<cl_mem> … }
-/// fn clSVMAlloc(context: cl_context, …; null) -> *mut c_void { … ClResult<*mut c_void> … }
-/// ```
-macro_rules! entry_points {
-    () => {};
-    ($(#[$meta:meta])* fn $name:ident($($p:ident: $t:ty),* $(,)?) $body:block $($rest:tt)*) => {
-        $(#[$meta])*
-        #[allow(non_snake_case, reason = "OpenCL's name")]
-        pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> cl_int {
-            $crate::api::entry::code(stringify!($name), || $body)
-        }
-        $crate::api::entry::entry_points! { $($rest)* }
-    };
-    ($(#[$meta:meta])* fn $name:ident($($p:ident: $t:ty),* $(,)?; errcode_ret) -> $ret:ty $body:block $($rest:tt)*) => {
-        $(#[$meta])*
-        #[allow(non_snake_case, reason = "OpenCL's name")]
-        pub(crate) unsafe extern "C" fn $name($($p: $t,)* errcode_ret: *mut cl_int) -> $ret {
-            let body = || $body;
-            // SAFETY: the specification lets the caller pass NULL or a writable cl_int.
-            unsafe { $crate::api::entry::object(stringify!($name), errcode_ret, body) }
-        }
-        $crate::api::entry::entry_points! { $($rest)* }
-    };
-    ($(#[$meta:meta])* fn $name:ident($($p:ident: $t:ty),* $(,)?; null) -> $ret:ty $body:block $($rest:tt)*) => {
-        $(#[$meta])*
-        #[allow(non_snake_case, reason = "OpenCL's name")]
-        pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> $ret {
-            $crate::api::entry::pointer(stringify!($name), || $body)
-        }
-        $crate::api::entry::entry_points! { $($rest)* }
-    };
-}
-
-pub(crate) use entry_points;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cl_headers::types::*;
 
-use super::entry::entry_points;
+use super::entry::entry_point;
 use super::handle;
 use super::info::{Answered, Info, list};
 use crate::error::{ClResult, fail, require};
@@ -83,149 +83,218 @@ fn synchronise(
     Ok(())
 }
 
-entry_points! {
-    fn clWaitForEvents(num_events: cl_uint, event_list: *const cl_event) {
-        // clWaitForEvents: CL_INVALID_VALUE when num_events is 0 or event_list is NULL.
-        require(num_events > 0 && !event_list.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: not NULL, with `num_events` handles.
-        let handles = unsafe { list(event_list, num_events as usize) };
-        // clWaitForEvents: CL_INVALID_EVENT when an element is not a valid event.
-        let events = handles.iter().map(|&raw| handle::resolve::<Event>(raw)).collect::<ClResult<Vec<_>>>()?;
-        let same = events.iter().all(|event| Arc::ptr_eq(event.context(), events[0].context()));
-        // clWaitForEvents: CL_INVALID_CONTEXT when the events are not all of one context.
-        require(same, CL_INVALID_CONTEXT)?;
-        // The call waits for all events, even after one has failed. The first error is the result.
-        let mut result = Ok(());
-        for event in &events {
-            result = result.and(event.wait());
+#[entry_point]
+pub(crate) fn clWaitForEvents(num_events: cl_uint, event_list: *const cl_event) -> ClResult {
+    // clWaitForEvents: CL_INVALID_VALUE when num_events is 0 or event_list is NULL.
+    require(num_events > 0 && !event_list.is_null(), CL_INVALID_VALUE)?;
+    // SAFETY: not NULL, with `num_events` handles.
+    let handles = unsafe { list(event_list, num_events as usize) };
+    // clWaitForEvents: CL_INVALID_EVENT when an element is not a valid event.
+    let events = handles
+        .iter()
+        .map(|&raw| handle::resolve::<Event>(raw))
+        .collect::<ClResult<Vec<_>>>()?;
+    let same = events
+        .iter()
+        .all(|event| Arc::ptr_eq(event.context(), events[0].context()));
+    // clWaitForEvents: CL_INVALID_CONTEXT when the events are not all of one context.
+    require(same, CL_INVALID_CONTEXT)?;
+    // The call waits for all events, even after one has failed. The first error is the result.
+    let mut result = Ok(());
+    for event in &events {
+        result = result.and(event.wait());
+    }
+    result
+}
+
+#[entry_point]
+pub(crate) fn clGetEventInfo(
+    event: cl_event,
+    param_name: cl_event_info,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> ClResult {
+    let stub = handle::resolve::<Event>(event)?;
+    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+    // given size.
+    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+    answer(event, &stub, param_name, info).map(drop)
+}
+
+#[entry_point]
+pub(crate) fn clGetEventProfilingInfo(
+    event: cl_event,
+    param_name: cl_profiling_info,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> ClResult {
+    let stub = handle::resolve::<Event>(event)?;
+    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+    // given size.
+    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+    let profiled = stub
+        .queue()
+        .is_some_and(|queue| queue.properties() & CL_QUEUE_PROFILING_ENABLE != 0);
+    // clGetEventProfilingInfo: CL_PROFILING_INFO_NOT_AVAILABLE for a user event, and when the queue was
+    // created without profiling.
+    require(profiled, CL_PROFILING_INFO_NOT_AVAILABLE)?;
+    let place = match param_name {
+        CL_PROFILING_COMMAND_QUEUED => 0,
+        CL_PROFILING_COMMAND_SUBMIT => 1,
+        CL_PROFILING_COMMAND_START => 2,
+        CL_PROFILING_COMMAND_END => 3,
+        // Includes the commands that this command has enqueued on its device.
+        CL_PROFILING_COMMAND_COMPLETE => 4,
+        // clGetEventProfilingInfo: CL_INVALID_VALUE when param_name is not a known query.
+        _ => return fail(CL_INVALID_VALUE),
+    };
+    match stub.times() {
+        Some(times) => info.give(times[place]).map(drop),
+        // clGetEventProfilingInfo: CL_PROFILING_INFO_NOT_AVAILABLE when the command is not complete.
+        None => fail(CL_PROFILING_INFO_NOT_AVAILABLE),
+    }
+}
+
+#[entry_point]
+pub(crate) fn clRetainEvent(event: cl_event) -> ClResult {
+    handle::retain::<Event>(event)
+}
+
+#[entry_point]
+pub(crate) fn clReleaseEvent(event: cl_event) -> ClResult {
+    handle::release::<Event>(event)
+}
+
+#[entry_point]
+pub(crate) fn clCreateUserEvent(context: cl_context) -> ClResult<cl_event> {
+    let context = handle::resolve::<Context>(context)?;
+    Ok(handle::publish(Event::user(&context)?))
+}
+
+#[entry_point]
+pub(crate) fn clSetUserEventStatus(event: cl_event, execution_status: cl_int) -> ClResult {
+    let stub = handle::resolve::<Event>(event)?;
+    // clSetUserEventStatus: CL_INVALID_EVENT when the event is not a user event.
+    require(stub.is_user(), CL_INVALID_EVENT)?;
+    // clSetUserEventStatus: CL_INVALID_VALUE when the status is neither CL_COMPLETE nor negative.
+    require(
+        execution_status == CL_COMPLETE || execution_status < 0,
+        CL_INVALID_VALUE,
+    )?;
+    stub.set_user_status(execution_status)
+}
+
+#[entry_point]
+pub(crate) fn clSetEventCallback(
+    event: cl_event,
+    command_exec_callback_type: cl_int,
+    pfn_notify: EventCallback,
+    user_data: *mut c_void,
+) -> ClResult {
+    let stub = handle::resolve::<Event>(event)?;
+    // clSetEventCallback: CL_INVALID_VALUE when pfn_notify is NULL.
+    let Some(callback) = pfn_notify else {
+        return fail(CL_INVALID_VALUE);
+    };
+    let known = matches!(
+        command_exec_callback_type,
+        CL_SUBMITTED | CL_RUNNING | CL_COMPLETE
+    );
+    // clSetEventCallback: CL_INVALID_VALUE when the type is not CL_SUBMITTED, CL_RUNNING or
+    // CL_COMPLETE.
+    require(known, CL_INVALID_VALUE)?;
+    let user_data = user_data.expose_provenance();
+    stub.on_status(
+        command_exec_callback_type,
+        Box::new(move |event, status| {
+            let user_data = std::ptr::with_exposed_provenance_mut(user_data);
+            // SAFETY: the application gave this callback and this data for exactly this call, from any
+            // thread.
+            unsafe { callback(handle::raw_of(event), status, user_data) };
+        }),
+    );
+    Ok(())
+}
+
+#[entry_point]
+pub(crate) fn clEnqueueMarkerWithWaitList(
+    command_queue: cl_command_queue,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    synchronise(
+        command_queue,
+        num_events_in_wait_list,
+        event_wait_list,
+        event,
+        CL_COMMAND_MARKER,
+    )
+}
+
+#[entry_point]
+pub(crate) fn clEnqueueBarrierWithWaitList(
+    command_queue: cl_command_queue,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    synchronise(
+        command_queue,
+        num_events_in_wait_list,
+        event_wait_list,
+        event,
+        CL_COMMAND_BARRIER,
+    )
+}
+
+#[entry_point]
+pub(crate) fn clEnqueueMarker(command_queue: cl_command_queue, event: *mut cl_event) -> ClResult {
+    handle::resolve::<Queue>(command_queue)?;
+    // clEnqueueMarker: CL_INVALID_VALUE when event is NULL.
+    require(!event.is_null(), CL_INVALID_VALUE)?;
+    synchronise(command_queue, 0, std::ptr::null(), event, CL_COMMAND_MARKER)
+}
+
+#[entry_point]
+pub(crate) fn clEnqueueBarrier(command_queue: cl_command_queue) -> ClResult {
+    synchronise(
+        command_queue,
+        0,
+        std::ptr::null(),
+        std::ptr::null_mut(),
+        CL_COMMAND_BARRIER,
+    )
+}
+
+#[entry_point]
+pub(crate) fn clEnqueueWaitForEvents(
+    command_queue: cl_command_queue,
+    num_events: cl_uint,
+    event_list: *const cl_event,
+) -> ClResult {
+    handle::resolve::<Queue>(command_queue)?;
+    // clEnqueueWaitForEvents: CL_INVALID_VALUE when num_events is 0 or event_list is NULL.
+    require(num_events > 0 && !event_list.is_null(), CL_INVALID_VALUE)?;
+    let wrong_list = |status: crate::error::Status| {
+        // clEnqueueWaitForEvents: CL_INVALID_EVENT, not the wait list's code, when an element is not a
+        // valid event.
+        if status.0 == CL_INVALID_EVENT_WAIT_LIST {
+            crate::error::Status(CL_INVALID_EVENT)
+        } else {
+            status
         }
-        result
-    }
-
-    fn clGetEventInfo(
-        event: cl_event, param_name: cl_event_info, param_value_size: size_t,
-        param_value: *mut c_void, param_value_size_ret: *mut size_t,
-    ) {
-        let stub = handle::resolve::<Event>(event)?;
-        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the given size.
-        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        answer(event, &stub, param_name, info).map(drop)
-    }
-
-    fn clGetEventProfilingInfo(
-        event: cl_event, param_name: cl_profiling_info, param_value_size: size_t,
-        param_value: *mut c_void, param_value_size_ret: *mut size_t,
-    ) {
-        let stub = handle::resolve::<Event>(event)?;
-        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the given size.
-        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        let profiled =
-            stub.queue().is_some_and(|queue| queue.properties() & CL_QUEUE_PROFILING_ENABLE != 0);
-        // clGetEventProfilingInfo: CL_PROFILING_INFO_NOT_AVAILABLE for a user event, and when the queue was
-        // created without profiling.
-        require(profiled, CL_PROFILING_INFO_NOT_AVAILABLE)?;
-        let place = match param_name {
-            CL_PROFILING_COMMAND_QUEUED => 0,
-            CL_PROFILING_COMMAND_SUBMIT => 1,
-            CL_PROFILING_COMMAND_START => 2,
-            CL_PROFILING_COMMAND_END => 3,
-            // Includes the commands that this command has enqueued on its device.
-            CL_PROFILING_COMMAND_COMPLETE => 4,
-            // clGetEventProfilingInfo: CL_INVALID_VALUE when param_name is not a known query.
-            _ => return fail(CL_INVALID_VALUE),
-        };
-        match stub.times() {
-            Some(times) => info.give(times[place]).map(drop),
-            // clGetEventProfilingInfo: CL_PROFILING_INFO_NOT_AVAILABLE when the command is not complete.
-            None => fail(CL_PROFILING_INFO_NOT_AVAILABLE),
-        }
-    }
-
-    fn clRetainEvent(event: cl_event) {
-        handle::retain::<Event>(event)
-    }
-
-    fn clReleaseEvent(event: cl_event) {
-        handle::release::<Event>(event)
-    }
-
-    fn clCreateUserEvent(context: cl_context; errcode_ret) -> cl_event {
-        let context = handle::resolve::<Context>(context)?;
-        Ok(handle::publish(Event::user(&context)?))
-    }
-
-    fn clSetUserEventStatus(event: cl_event, execution_status: cl_int) {
-        let stub = handle::resolve::<Event>(event)?;
-        // clSetUserEventStatus: CL_INVALID_EVENT when the event is not a user event.
-        require(stub.is_user(), CL_INVALID_EVENT)?;
-        // clSetUserEventStatus: CL_INVALID_VALUE when the status is neither CL_COMPLETE nor negative.
-        require(execution_status == CL_COMPLETE || execution_status < 0, CL_INVALID_VALUE)?;
-        stub.set_user_status(execution_status)
-    }
-
-    fn clSetEventCallback(
-        event: cl_event, command_exec_callback_type: cl_int, pfn_notify: EventCallback,
-        user_data: *mut c_void,
-    ) {
-        let stub = handle::resolve::<Event>(event)?;
-        // clSetEventCallback: CL_INVALID_VALUE when pfn_notify is NULL.
-        let Some(callback) = pfn_notify else { return fail(CL_INVALID_VALUE) };
-        let known = matches!(command_exec_callback_type, CL_SUBMITTED | CL_RUNNING | CL_COMPLETE);
-        // clSetEventCallback: CL_INVALID_VALUE when the type is not CL_SUBMITTED, CL_RUNNING or
-        // CL_COMPLETE.
-        require(known, CL_INVALID_VALUE)?;
-        let user_data = user_data.expose_provenance();
-        stub.on_status(
-            command_exec_callback_type,
-            Box::new(move |event, status| {
-                let user_data = std::ptr::with_exposed_provenance_mut(user_data);
-                // SAFETY: the application gave this callback and this data for exactly this call, from any
-                // thread.
-                unsafe { callback(handle::raw_of(event), status, user_data) };
-            }),
-        );
-        Ok(())
-    }
-
-    fn clEnqueueMarkerWithWaitList(
-        command_queue: cl_command_queue, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        synchronise(command_queue, num_events_in_wait_list, event_wait_list, event, CL_COMMAND_MARKER)
-    }
-
-    fn clEnqueueBarrierWithWaitList(
-        command_queue: cl_command_queue, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        synchronise(command_queue, num_events_in_wait_list, event_wait_list, event, CL_COMMAND_BARRIER)
-    }
-
-    fn clEnqueueMarker(command_queue: cl_command_queue, event: *mut cl_event) {
-        handle::resolve::<Queue>(command_queue)?;
-        // clEnqueueMarker: CL_INVALID_VALUE when event is NULL.
-        require(!event.is_null(), CL_INVALID_VALUE)?;
-        synchronise(command_queue, 0, std::ptr::null(), event, CL_COMMAND_MARKER)
-    }
-
-    fn clEnqueueBarrier(command_queue: cl_command_queue) {
-        synchronise(command_queue, 0, std::ptr::null(), std::ptr::null_mut(), CL_COMMAND_BARRIER)
-    }
-
-    fn clEnqueueWaitForEvents(
-        command_queue: cl_command_queue, num_events: cl_uint, event_list: *const cl_event,
-    ) {
-        handle::resolve::<Queue>(command_queue)?;
-        // clEnqueueWaitForEvents: CL_INVALID_VALUE when num_events is 0 or event_list is NULL.
-        require(num_events > 0 && !event_list.is_null(), CL_INVALID_VALUE)?;
-        let wrong_list = |status: crate::error::Status| {
-            // clEnqueueWaitForEvents: CL_INVALID_EVENT, not the wait list's code, when an element is not a
-            // valid event.
-            if status.0 == CL_INVALID_EVENT_WAIT_LIST { crate::error::Status(CL_INVALID_EVENT) } else { status }
-        };
-        synchronise(command_queue, num_events, event_list, std::ptr::null_mut(), CL_COMMAND_BARRIER)
-            .map_err(wrong_list)
-    }
+    };
+    synchronise(
+        command_queue,
+        num_events,
+        event_list,
+        std::ptr::null_mut(),
+        CL_COMMAND_BARRIER,
+    )
+    .map_err(wrong_list)
 }
 
 fn answer(

@@ -54,11 +54,9 @@ pub(crate) enum Kind {
 
 /// A stub to which the application has a handle.
 pub(crate) trait Object: Send + Sync + Sized + 'static {
-    /// The kind of the handle.
     const KIND: Kind;
     /// The error code for a handle that is not a live one of this kind.
     const INVALID: cl_int;
-    /// The C handle type.
     type Raw: Copy;
     /// The stub's link to its handle.
     fn binding(&self) -> &Binding;

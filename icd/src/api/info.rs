@@ -55,8 +55,6 @@ impl Info {
         }
     }
 
-    /// Answers with raw bytes.
-    ///
     /// # Errors
     /// `CL_INVALID_VALUE` when the bytes do not fit.
     pub(crate) fn give_bytes(self, bytes: &[u8]) -> ClResult<Answered> {
@@ -85,8 +83,6 @@ impl Info {
         Ok(Answered(()))
     }
 
-    /// Answers with one value.
-    ///
     /// # Errors
     /// As [`Info::give_bytes`].
     pub(crate) fn give<T: Plain>(self, value: T) -> ClResult<Answered> {
@@ -105,8 +101,6 @@ impl Info {
         self.give_bytes(bytes)
     }
 
-    /// Answers with `cl_bool`.
-    ///
     /// # Errors
     /// As [`Info::give_bytes`].
     pub(crate) fn give_bool(self, value: bool) -> ClResult<Answered> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cl_headers::types::*;
 
-use super::entry::entry_points;
+use super::entry::entry_point;
 use super::event::{give_event, wait_list};
 use super::handle;
 use super::info::list;
@@ -107,50 +107,73 @@ pub(super) unsafe fn read_range(
     })
 }
 
-entry_points! {
-    fn clEnqueueNDRangeKernel(
-        command_queue: cl_command_queue, kernel: cl_kernel, work_dim: cl_uint,
-        global_work_offset: *const size_t, global_work_size: *const size_t,
-        local_work_size: *const size_t, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let call = Enqueue {
-            queue: command_queue,
-            kernel,
-            command: CL_COMMAND_NDRANGE_KERNEL,
-            wait_count: num_events_in_wait_list,
-            wait: event_wait_list,
-            event,
-        };
-        let lists = [global_work_offset, global_work_size, local_work_size];
-        // SAFETY: the specification demands that each list is NULL or has `work_dim` sizes.
-        launch(&call, || unsafe { read_range(work_dim, lists) })
-    }
+#[entry_point]
+pub(crate) fn clEnqueueNDRangeKernel(
+    command_queue: cl_command_queue,
+    kernel: cl_kernel,
+    work_dim: cl_uint,
+    global_work_offset: *const size_t,
+    global_work_size: *const size_t,
+    local_work_size: *const size_t,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let call = Enqueue {
+        queue: command_queue,
+        kernel,
+        command: CL_COMMAND_NDRANGE_KERNEL,
+        wait_count: num_events_in_wait_list,
+        wait: event_wait_list,
+        event,
+    };
+    let lists = [global_work_offset, global_work_size, local_work_size];
+    // SAFETY: the specification demands that each list is NULL or has `work_dim` sizes.
+    launch(&call, || unsafe { read_range(work_dim, lists) })
+}
 
-    fn clEnqueueTask(
-        command_queue: cl_command_queue, kernel: cl_kernel, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let call = Enqueue {
-            queue: command_queue,
-            kernel,
-            command: CL_COMMAND_TASK,
-            wait_count: num_events_in_wait_list,
-            wait: event_wait_list,
-            event,
-        };
-        // clEnqueueTask: the launch of a single work-item.
-        launch(&call, || Ok(Range { dimensions: 1, global: [1; 3], offset: None, local: Some([1; 3]) }))
-    }
+#[entry_point]
+pub(crate) fn clEnqueueTask(
+    command_queue: cl_command_queue,
+    kernel: cl_kernel,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let call = Enqueue {
+        queue: command_queue,
+        kernel,
+        command: CL_COMMAND_TASK,
+        wait_count: num_events_in_wait_list,
+        wait: event_wait_list,
+        event,
+    };
+    // clEnqueueTask: the launch of a single work-item.
+    launch(&call, || {
+        Ok(Range {
+            dimensions: 1,
+            global: [1; 3],
+            offset: None,
+            local: Some([1; 3]),
+        })
+    })
+}
 
-    fn clEnqueueNativeKernel(
-        command_queue: cl_command_queue, _user_func: NativeKernel, _args: *mut c_void, _cb_args: size_t,
-        _num_mem_objects: cl_uint, _mem_list: *const cl_mem, _args_mem_loc: *mut *const c_void,
-        _num_events_in_wait_list: cl_uint, _event_wait_list: *const cl_event, _event: *mut cl_event,
-    ) {
-        handle::resolve::<Queue>(command_queue)?;
-        // clEnqueueNativeKernel: CL_INVALID_OPERATION when the device cannot run native kernels; the node
-        // does not have the application's function, so no device reports it.
-        fail(CL_INVALID_OPERATION)
-    }
+#[entry_point]
+pub(crate) fn clEnqueueNativeKernel(
+    command_queue: cl_command_queue,
+    _user_func: NativeKernel,
+    _args: *mut c_void,
+    _cb_args: size_t,
+    _num_mem_objects: cl_uint,
+    _mem_list: *const cl_mem,
+    _args_mem_loc: *mut *const c_void,
+    _num_events_in_wait_list: cl_uint,
+    _event_wait_list: *const cl_event,
+    _event: *mut cl_event,
+) -> ClResult {
+    handle::resolve::<Queue>(command_queue)?;
+    // clEnqueueNativeKernel: CL_INVALID_OPERATION when the device cannot run native kernels; the node
+    // does not have the application's function, so no device reports it.
+    fail(CL_INVALID_OPERATION)
 }

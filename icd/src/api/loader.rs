@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use cl_headers::types::*;
 use cl_headers::{Icd2Dispatch, ObjectHead};
 
-use super::entry::{code, entry_points, pointer};
+use super::entry::entry_point;
 use super::handle;
 use crate::error::{ClResult, fail, require};
 use crate::stub::Platform;
@@ -84,48 +84,39 @@ pub(super) fn platform_ids(
 }
 
 /// Specification: `cl_khr_icd`. Returns this driver's platforms.
+#[entry_point]
 #[unsafe(no_mangle)]
-#[allow(non_snake_case, reason = "OpenCL's name")]
-pub(super) unsafe extern "C" fn clIcdGetPlatformIDsKHR(
+pub(super) fn clIcdGetPlatformIDsKHR(
     num_entries: cl_uint,
     platforms: *mut cl_platform_id,
     num_platforms: *mut cl_uint,
-) -> cl_int {
-    code("clIcdGetPlatformIDsKHR", || {
-        platform_ids(num_entries, platforms, num_platforms)
-    })
+) -> ClResult {
+    platform_ids(num_entries, platforms, num_platforms)
 }
 
 /// Specification: `cl_khr_icd` 2. Returns any function by name, core functions included.
-#[allow(non_snake_case, reason = "OpenCL's name")]
-unsafe extern "C" fn clIcdGetFunctionAddressForPlatformKHR(
+#[entry_point(no_code)]
+fn clIcdGetFunctionAddressForPlatformKHR(
     platform: cl_platform_id,
     func_name: *const c_char,
-) -> *mut c_void {
-    pointer("clIcdGetFunctionAddressForPlatformKHR", || {
-        handle::resolve::<Platform>(platform)?;
-        // clIcdGetFunctionAddressForPlatformKHR returns NULL when it finds no function; a NULL name finds
-        // none.
-        require(!func_name.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: not NULL, so by the specification a C string.
-        let name = unsafe { CStr::from_ptr(func_name) };
-        Ok(super::dispatch()
-            .function(name)
-            .map_or(std::ptr::null_mut(), <*const c_void>::cast_mut))
-    })
+) -> ClResult<*mut c_void> {
+    handle::resolve::<Platform>(platform)?;
+    // clIcdGetFunctionAddressForPlatformKHR returns NULL when it finds no function; a NULL name finds
+    // none.
+    require(!func_name.is_null(), CL_INVALID_VALUE)?;
+    // SAFETY: not NULL, so by the specification a C string.
+    let name = unsafe { CStr::from_ptr(func_name) };
+    Ok(super::dispatch()
+        .function(name)
+        .map_or(std::ptr::null_mut(), <*const c_void>::cast_mut))
 }
 
 /// Specification: `cl_khr_icd` 2. Sets the loader's word, which every object of the platform carries.
-#[allow(non_snake_case, reason = "OpenCL's name")]
-unsafe extern "C" fn clIcdSetPlatformDispatchDataKHR(
-    platform: cl_platform_id,
-    data: *mut c_void,
-) -> cl_int {
-    code("clIcdSetPlatformDispatchDataKHR", || {
-        handle::set_dispatch_data::<Platform>(platform, data)?;
-        DISPATCH_DATA.store(data, Ordering::Release);
-        Ok(())
-    })
+#[entry_point]
+fn clIcdSetPlatformDispatchDataKHR(platform: cl_platform_id, data: *mut c_void) -> ClResult {
+    handle::set_dispatch_data::<Platform>(platform, data)?;
+    DISPATCH_DATA.store(data, Ordering::Release);
+    Ok(())
 }
 
 /// Returns an extension function by name. The specification promises no core functions here, so none is
@@ -170,30 +161,26 @@ pub fn answer_names_by(names: fn(&CStr) -> Option<*const c_void>) {
 }
 
 /// Specification: "Obtaining extension function pointers" (1.1). Loaders call this function first.
+#[entry_point(no_code)]
 #[unsafe(no_mangle)]
-#[allow(non_snake_case, reason = "OpenCL's name")]
-pub(super) unsafe extern "C" fn clGetExtensionFunctionAddress(
-    func_name: *const c_char,
-) -> *mut c_void {
-    pointer("clGetExtensionFunctionAddress", || {
-        // clGetExtensionFunctionAddress returns NULL when it finds no function; a NULL name finds none.
-        require(!func_name.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: not NULL, so by the specification a C string.
-        let name = unsafe { CStr::from_ptr(func_name) };
-        let loader = LOADER_NAMES.get().and_then(|names| names(name));
-        Ok(loader.map_or_else(|| extension_function(name), <*const c_void>::cast_mut))
-    })
+pub(super) fn clGetExtensionFunctionAddress(func_name: *const c_char) -> ClResult<*mut c_void> {
+    // clGetExtensionFunctionAddress returns NULL when it finds no function; a NULL name finds none.
+    require(!func_name.is_null(), CL_INVALID_VALUE)?;
+    // SAFETY: not NULL, so by the specification a C string.
+    let name = unsafe { CStr::from_ptr(func_name) };
+    let loader = LOADER_NAMES.get().and_then(|names| names(name));
+    Ok(loader.map_or_else(|| extension_function(name), <*const c_void>::cast_mut))
 }
 
-entry_points! {
-    fn clGetExtensionFunctionAddressForPlatform(
-        platform: cl_platform_id, func_name: *const c_char; null
-    ) -> *mut c_void {
-        handle::resolve::<Platform>(platform)?;
-        // clGetExtensionFunctionAddressForPlatform returns NULL when it finds no function; a NULL name
-        // finds none.
-        require(!func_name.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: not NULL, so by the specification a C string.
-        Ok(extension_function(unsafe { CStr::from_ptr(func_name) }))
-    }
+#[entry_point(no_code)]
+pub(crate) fn clGetExtensionFunctionAddressForPlatform(
+    platform: cl_platform_id,
+    func_name: *const c_char,
+) -> ClResult<*mut c_void> {
+    handle::resolve::<Platform>(platform)?;
+    // clGetExtensionFunctionAddressForPlatform returns NULL when it finds no function; a NULL name
+    // finds none.
+    require(!func_name.is_null(), CL_INVALID_VALUE)?;
+    // SAFETY: not NULL, so by the specification a C string.
+    Ok(extension_function(unsafe { CStr::from_ptr(func_name) }))
 }

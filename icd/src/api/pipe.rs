@@ -2,7 +2,7 @@
 
 use cl_headers::types::*;
 
-use super::entry::entry_points;
+use super::entry::entry_point;
 use super::handle;
 use super::info::Info;
 use super::memory::Noun;
@@ -23,45 +23,53 @@ fn check_size(context: &Context, packet_size: cl_uint, max_packets: cl_uint) -> 
     )
 }
 
-entry_points! {
-    fn clCreatePipe(
-        context: cl_context, flags: cl_mem_flags, pipe_packet_size: cl_uint, pipe_max_packets: cl_uint,
-        properties: *const cl_pipe_properties; errcode_ret
-    ) -> cl_mem {
-        let context = handle::resolve::<Context>(context)?;
-        // clCreatePipe: CL_INVALID_OPERATION when no device of the context has pipes.
-        let pipes = context.devices().iter().any(|device| has_pipes(device));
-        require(pipes, CL_INVALID_OPERATION)?;
-        // clCreatePipe: CL_INVALID_VALUE when flags contains anything but the two that suit a pipe; 0 means
-        // both of them.
-        let default = CL_MEM_READ_WRITE | CL_MEM_HOST_NO_ACCESS;
-        require(flags & !default == 0, CL_INVALID_VALUE)?;
-        // clCreatePipe: CL_INVALID_VALUE when properties is not NULL.
-        require(properties.is_null(), CL_INVALID_VALUE)?;
-        check_size(&context, pipe_packet_size, pipe_max_packets)?;
-        let flags = if flags == 0 { default } else { flags };
-        let pipe = Pipe::new(pipe_packet_size, pipe_max_packets);
-        Ok(handle::publish(Buffer::of_pipe(context, flags, pipe)?))
-    }
+#[entry_point]
+pub(crate) fn clCreatePipe(
+    context: cl_context,
+    flags: cl_mem_flags,
+    pipe_packet_size: cl_uint,
+    pipe_max_packets: cl_uint,
+    properties: *const cl_pipe_properties,
+) -> ClResult<cl_mem> {
+    let context = handle::resolve::<Context>(context)?;
+    // clCreatePipe: CL_INVALID_OPERATION when no device of the context has pipes.
+    let pipes = context.devices().iter().any(|device| has_pipes(device));
+    require(pipes, CL_INVALID_OPERATION)?;
+    // clCreatePipe: CL_INVALID_VALUE when flags contains anything but the two that suit a pipe; 0 means
+    // both of them.
+    let default = CL_MEM_READ_WRITE | CL_MEM_HOST_NO_ACCESS;
+    require(flags & !default == 0, CL_INVALID_VALUE)?;
+    // clCreatePipe: CL_INVALID_VALUE when properties is not NULL.
+    require(properties.is_null(), CL_INVALID_VALUE)?;
+    check_size(&context, pipe_packet_size, pipe_max_packets)?;
+    let flags = if flags == 0 { default } else { flags };
+    let pipe = Pipe::new(pipe_packet_size, pipe_max_packets);
+    Ok(handle::publish(Buffer::of_pipe(context, flags, pipe)?))
+}
 
-    fn clGetPipeInfo(
-        pipe: cl_mem, param_name: cl_pipe_info, param_value_size: size_t, param_value: *mut c_void,
-        param_value_size_ret: *mut size_t,
-    ) {
-        let memory = Noun::Pipe.resolve(pipe)?;
-        // clGetPipeInfo: CL_INVALID_MEM_OBJECT when the memory object is not a pipe.
-        let Some(pipe) = memory.pipe() else { return fail(CL_INVALID_MEM_OBJECT) };
-        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-        // given size.
-        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        match param_name {
-            CL_PIPE_PACKET_SIZE => info.give(pipe.packet_size()),
-            CL_PIPE_MAX_PACKETS => info.give(pipe.max_packets()),
-            // No properties exist yet, so the pipe was created with NULL.
-            CL_PIPE_PROPERTIES => info.give_slice::<cl_pipe_properties>(&[]),
-            // clGetPipeInfo: CL_INVALID_VALUE when param_name is not a known query.
-            _ => fail(CL_INVALID_VALUE),
-        }
-        .map(drop)
+#[entry_point]
+pub(crate) fn clGetPipeInfo(
+    pipe: cl_mem,
+    param_name: cl_pipe_info,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> ClResult {
+    let memory = Noun::Pipe.resolve(pipe)?;
+    // clGetPipeInfo: CL_INVALID_MEM_OBJECT when the memory object is not a pipe.
+    let Some(pipe) = memory.pipe() else {
+        return fail(CL_INVALID_MEM_OBJECT);
+    };
+    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+    // given size.
+    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+    match param_name {
+        CL_PIPE_PACKET_SIZE => info.give(pipe.packet_size()),
+        CL_PIPE_MAX_PACKETS => info.give(pipe.max_packets()),
+        // No properties exist yet, so the pipe was created with NULL.
+        CL_PIPE_PROPERTIES => info.give_slice::<cl_pipe_properties>(&[]),
+        // clGetPipeInfo: CL_INVALID_VALUE when param_name is not a known query.
+        _ => fail(CL_INVALID_VALUE),
     }
+    .map(drop)
 }

@@ -3,41 +3,42 @@
 use cl_headers::server::CL_WWU_SERVER_EXTENSION_NAME;
 use cl_headers::types::*;
 
-use super::entry::{code, entry_points};
+use super::entry::entry_point;
 use super::handle;
 use super::info::{Answered, Info};
 use super::{loader, semaphore, server};
 use crate::error::{ClResult, fail};
 use crate::stub::{Platform, device::timer};
 
-entry_points! {
-    fn clGetPlatformIDs(num_entries: cl_uint, platforms: *mut cl_platform_id, num_platforms: *mut cl_uint) {
-        loader::platform_ids(num_entries, platforms, num_platforms)
-    }
+#[entry_point]
+pub(crate) fn clGetPlatformIDs(
+    num_entries: cl_uint,
+    platforms: *mut cl_platform_id,
+    num_platforms: *mut cl_uint,
+) -> ClResult {
+    loader::platform_ids(num_entries, platforms, num_platforms)
 }
 
 /// Specification: "Querying Platform Info". The symbol is exported, because a loader calls it before it has
 /// a table.
+#[entry_point]
 #[unsafe(no_mangle)]
-#[allow(non_snake_case, reason = "OpenCL's name")]
-pub(super) unsafe extern "C" fn clGetPlatformInfo(
+pub(super) fn clGetPlatformInfo(
     platform: cl_platform_id,
     param_name: cl_platform_info,
     param_value_size: size_t,
     param_value: *mut c_void,
     param_value_size_ret: *mut size_t,
-) -> cl_int {
-    code("clGetPlatformInfo", || {
-        // clGetPlatformInfo: CL_INVALID_PLATFORM when platform is not valid; NULL is
-        // implementation-defined, and means the only platform here.
-        if !platform.is_null() || loader::platform_handle().is_none() {
-            handle::resolve::<Platform>(platform)?;
-        }
-        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-        // given size.
-        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        answer(param_name, info).map(drop)
-    })
+) -> ClResult {
+    // clGetPlatformInfo: CL_INVALID_PLATFORM when platform is not valid; NULL is
+    // implementation-defined, and means the only platform here.
+    if !platform.is_null() || loader::platform_handle().is_none() {
+        handle::resolve::<Platform>(platform)?;
+    }
+    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+    // given size.
+    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+    answer(param_name, info).map(drop)
 }
 
 fn answer(name: cl_platform_info, info: Info) -> ClResult<Answered> {

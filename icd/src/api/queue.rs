@@ -5,7 +5,7 @@ use std::sync::Arc;
 use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::*;
 
-use super::entry::entry_points;
+use super::entry::entry_point;
 use super::handle;
 use super::info::{Answered, Info};
 use crate::error::{ClResult, fail, require};
@@ -161,93 +161,113 @@ fn read_list(device: &Device, properties: *const cl_queue_properties) -> ClResul
     }
 }
 
-entry_points! {
-    fn clCreateCommandQueue(
-        context: cl_context, device: cl_device_id, properties: cl_command_queue_properties; errcode_ret
-    ) -> cl_command_queue {
-        create(context, device, |device| {
-            let host = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE;
-            // clCreateCommandQueue: CL_INVALID_VALUE when properties contains anything but the two bits of
-            // host queues.
-            require(properties & !host == 0, CL_INVALID_VALUE)?;
-            check_bits(device, properties)?;
-            Ok(Wanted { bits: properties, ..Wanted::default() })
+#[entry_point]
+pub(crate) fn clCreateCommandQueue(
+    context: cl_context,
+    device: cl_device_id,
+    properties: cl_command_queue_properties,
+) -> ClResult<cl_command_queue> {
+    create(context, device, |device| {
+        let host = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE;
+        // clCreateCommandQueue: CL_INVALID_VALUE when properties contains anything but the two bits of
+        // host queues.
+        require(properties & !host == 0, CL_INVALID_VALUE)?;
+        check_bits(device, properties)?;
+        Ok(Wanted {
+            bits: properties,
+            ..Wanted::default()
         })
-    }
+    })
+}
 
-    fn clCreateCommandQueueWithProperties(
-        context: cl_context, device: cl_device_id, properties: *const cl_queue_properties; errcode_ret
-    ) -> cl_command_queue {
-        create(context, device, |device| read_list(device, properties))
-    }
+#[entry_point]
+pub(crate) fn clCreateCommandQueueWithProperties(
+    context: cl_context,
+    device: cl_device_id,
+    properties: *const cl_queue_properties,
+) -> ClResult<cl_command_queue> {
+    create(context, device, |device| read_list(device, properties))
+}
 
-    fn clSetCommandQueueProperty(
-        command_queue: cl_command_queue, _properties: cl_command_queue_properties, _enable: cl_bool,
-        _old_properties: *mut cl_command_queue_properties,
-    ) {
-        // clSetCommandQueueProperty: CL_INVALID_OPERATION when the implementation cannot change a queue;
-        // this function is deprecated since 1.1.
-        if handle::resolve::<DeviceQueue>(command_queue).is_err() {
-            handle::resolve::<Queue>(command_queue)?;
-        }
-        fail(CL_INVALID_OPERATION)
+#[entry_point]
+pub(crate) fn clSetCommandQueueProperty(
+    command_queue: cl_command_queue,
+    _properties: cl_command_queue_properties,
+    _enable: cl_bool,
+    _old_properties: *mut cl_command_queue_properties,
+) -> ClResult {
+    // clSetCommandQueueProperty: CL_INVALID_OPERATION when the implementation cannot change a queue;
+    // this function is deprecated since 1.1.
+    if handle::resolve::<DeviceQueue>(command_queue).is_err() {
+        handle::resolve::<Queue>(command_queue)?;
     }
+    fail(CL_INVALID_OPERATION)
+}
 
-    fn clSetDefaultDeviceCommandQueue(
-        context: cl_context, device: cl_device_id, command_queue: cl_command_queue,
-    ) {
-        let context = handle::resolve::<Context>(context)?;
-        let device = handle::resolve::<Device>(device)?;
-        // clSetDefaultDeviceCommandQueue: CL_INVALID_DEVICE when the device is not one of the context.
-        require(context.has_device(&device), CL_INVALID_DEVICE)?;
-        // clSetDefaultDeviceCommandQueue: CL_INVALID_OPERATION when the device's default queue cannot be
-        // replaced.
-        require(has_replaceable_default(&device), CL_INVALID_OPERATION)?;
-        // clSetDefaultDeviceCommandQueue: CL_INVALID_COMMAND_QUEUE when the queue is not an on-device queue
-        // of this device.
-        let queue = handle::resolve::<DeviceQueue>(command_queue)?;
-        let own = Arc::ptr_eq(queue.context(), &context) && Arc::ptr_eq(queue.device(), &device);
-        require(own, CL_INVALID_COMMAND_QUEUE)?;
-        queue.make_default()
-    }
+#[entry_point]
+pub(crate) fn clSetDefaultDeviceCommandQueue(
+    context: cl_context,
+    device: cl_device_id,
+    command_queue: cl_command_queue,
+) -> ClResult {
+    let context = handle::resolve::<Context>(context)?;
+    let device = handle::resolve::<Device>(device)?;
+    // clSetDefaultDeviceCommandQueue: CL_INVALID_DEVICE when the device is not one of the context.
+    require(context.has_device(&device), CL_INVALID_DEVICE)?;
+    // clSetDefaultDeviceCommandQueue: CL_INVALID_OPERATION when the device's default queue cannot be
+    // replaced.
+    require(has_replaceable_default(&device), CL_INVALID_OPERATION)?;
+    // clSetDefaultDeviceCommandQueue: CL_INVALID_COMMAND_QUEUE when the queue is not an on-device queue
+    // of this device.
+    let queue = handle::resolve::<DeviceQueue>(command_queue)?;
+    let own = Arc::ptr_eq(queue.context(), &context) && Arc::ptr_eq(queue.device(), &device);
+    require(own, CL_INVALID_COMMAND_QUEUE)?;
+    queue.make_default()
+}
 
-    fn clRetainCommandQueue(command_queue: cl_command_queue) {
-        handle::retain::<Queue>(command_queue)
-            .or_else(|_| handle::retain::<DeviceQueue>(command_queue))
-    }
+#[entry_point]
+pub(crate) fn clRetainCommandQueue(command_queue: cl_command_queue) -> ClResult {
+    handle::retain::<Queue>(command_queue).or_else(|_| handle::retain::<DeviceQueue>(command_queue))
+}
 
-    fn clReleaseCommandQueue(command_queue: cl_command_queue) {
-        let Ok(queue) = handle::resolve::<Queue>(command_queue) else {
-            return handle::release::<DeviceQueue>(command_queue);
-        };
-        handle::release::<Queue>(command_queue)?;
-        // clReleaseCommandQueue implies a flush. In a lost session there is nothing to flush, so the result
-        // is ignored.
-        let _ = queue.flush();
-        Ok(())
-    }
+#[entry_point]
+pub(crate) fn clReleaseCommandQueue(command_queue: cl_command_queue) -> ClResult {
+    let Ok(queue) = handle::resolve::<Queue>(command_queue) else {
+        return handle::release::<DeviceQueue>(command_queue);
+    };
+    handle::release::<Queue>(command_queue)?;
+    // clReleaseCommandQueue implies a flush. In a lost session there is nothing to flush, so the result
+    // is ignored.
+    let _ = queue.flush();
+    Ok(())
+}
 
-    fn clGetCommandQueueInfo(
-        command_queue: cl_command_queue, param_name: cl_command_queue_info, param_value_size: size_t,
-        param_value: *mut c_void, param_value_size_ret: *mut size_t,
-    ) {
-        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-        // given size.
-        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        if let Ok(queue) = handle::resolve::<DeviceQueue>(command_queue) {
-            return answer_on_device(command_queue, &queue, param_name, info).map(drop);
-        }
-        let queue = handle::resolve::<Queue>(command_queue)?;
-        answer(command_queue, &queue, param_name, info).map(drop)
+#[entry_point]
+pub(crate) fn clGetCommandQueueInfo(
+    command_queue: cl_command_queue,
+    param_name: cl_command_queue_info,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> ClResult {
+    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+    // given size.
+    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+    if let Ok(queue) = handle::resolve::<DeviceQueue>(command_queue) {
+        return answer_on_device(command_queue, &queue, param_name, info).map(drop);
     }
+    let queue = handle::resolve::<Queue>(command_queue)?;
+    answer(command_queue, &queue, param_name, info).map(drop)
+}
 
-    fn clFlush(command_queue: cl_command_queue) {
-        handle::resolve::<Queue>(command_queue)?.flush()
-    }
+#[entry_point]
+pub(crate) fn clFlush(command_queue: cl_command_queue) -> ClResult {
+    handle::resolve::<Queue>(command_queue)?.flush()
+}
 
-    fn clFinish(command_queue: cl_command_queue) {
-        handle::resolve::<Queue>(command_queue)?.finish()
-    }
+#[entry_point]
+pub(crate) fn clFinish(command_queue: cl_command_queue) -> ClResult {
+    handle::resolve::<Queue>(command_queue)?.finish()
 }
 
 fn answer(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cl_headers::types::*;
 
-use super::entry::entry_points;
+use super::entry::entry_point;
 use super::handle;
 use super::info::{Answered, Info};
 use super::properties::PropertyList;
@@ -73,47 +73,56 @@ unsafe fn read_properties(properties: *const cl_sampler_properties) -> ClResult<
     Ok(spec)
 }
 
-entry_points! {
-    fn clCreateSampler(
-        context: cl_context, normalized_coords: cl_bool, addressing_mode: cl_addressing_mode,
-        filter_mode: cl_filter_mode; errcode_ret
-    ) -> cl_sampler {
-        let spec = SamplerSpec {
-            normalized_coords: normalized_coords != CL_FALSE,
-            addressing_mode,
-            filter_mode,
-            properties: Vec::new(),
-        };
-        create(context, spec)
-    }
+#[entry_point]
+pub(crate) fn clCreateSampler(
+    context: cl_context,
+    normalized_coords: cl_bool,
+    addressing_mode: cl_addressing_mode,
+    filter_mode: cl_filter_mode,
+) -> ClResult<cl_sampler> {
+    let spec = SamplerSpec {
+        normalized_coords: normalized_coords != CL_FALSE,
+        addressing_mode,
+        filter_mode,
+        properties: Vec::new(),
+    };
+    create(context, spec)
+}
 
-    fn clCreateSamplerWithProperties(
-        context: cl_context, sampler_properties: *const cl_sampler_properties; errcode_ret
-    ) -> cl_sampler {
-        // The context comes before the list, as the order of checks demands. `create` resolves it again.
-        handle::resolve::<Context>(context)?;
-        // SAFETY: the specification demands NULL or a list of pairs that a name of 0 ends.
-        create(context, unsafe { read_properties(sampler_properties)? })
-    }
+#[entry_point]
+pub(crate) fn clCreateSamplerWithProperties(
+    context: cl_context,
+    sampler_properties: *const cl_sampler_properties,
+) -> ClResult<cl_sampler> {
+    // The context comes before the list, as the order of checks demands. `create` resolves it again.
+    handle::resolve::<Context>(context)?;
+    // SAFETY: the specification demands NULL or a list of pairs that a name of 0 ends.
+    create(context, unsafe { read_properties(sampler_properties)? })
+}
 
-    fn clRetainSampler(sampler: cl_sampler) {
-        handle::retain::<Sampler>(sampler)
-    }
+#[entry_point]
+pub(crate) fn clRetainSampler(sampler: cl_sampler) -> ClResult {
+    handle::retain::<Sampler>(sampler)
+}
 
-    fn clReleaseSampler(sampler: cl_sampler) {
-        handle::release::<Sampler>(sampler)
-    }
+#[entry_point]
+pub(crate) fn clReleaseSampler(sampler: cl_sampler) -> ClResult {
+    handle::release::<Sampler>(sampler)
+}
 
-    fn clGetSamplerInfo(
-        sampler: cl_sampler, param_name: cl_sampler_info, param_value_size: size_t,
-        param_value: *mut c_void, param_value_size_ret: *mut size_t,
-    ) {
-        let stub = handle::resolve::<Sampler>(sampler)?;
-        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-        // given size.
-        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        answer(sampler, &stub, param_name, info).map(drop)
-    }
+#[entry_point]
+pub(crate) fn clGetSamplerInfo(
+    sampler: cl_sampler,
+    param_name: cl_sampler_info,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> ClResult {
+    let stub = handle::resolve::<Sampler>(sampler)?;
+    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+    // given size.
+    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+    answer(sampler, &stub, param_name, info).map(drop)
 }
 
 fn answer(

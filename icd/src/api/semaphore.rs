@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use cl_headers::types::*;
 
-use super::entry::entry_points;
+use super::entry::entry_point;
 use super::event::{give_event, wait_list};
 use super::handle;
 use super::info::{Answered, Info, list};
@@ -154,71 +154,101 @@ fn enqueue(arguments: Arguments, enqueue: Enqueue) -> ClResult {
     Ok(())
 }
 
-entry_points! {
-    fn clCreateSemaphoreWithPropertiesKHR(
-        context: cl_context, sema_props: *const cl_semaphore_properties_khr; errcode_ret
-    ) -> cl_semaphore_khr {
-        let context = handle::resolve::<Context>(context)?;
-        // SAFETY: the specification demands NULL or a list of pairs that a name of 0 ends.
-        let (properties, device) = unsafe { read_properties(&context, sema_props)? };
-        Ok(handle::publish(Semaphore::new(context, device, properties)))
-    }
+#[entry_point]
+pub(crate) fn clCreateSemaphoreWithPropertiesKHR(
+    context: cl_context,
+    sema_props: *const cl_semaphore_properties_khr,
+) -> ClResult<cl_semaphore_khr> {
+    let context = handle::resolve::<Context>(context)?;
+    // SAFETY: the specification demands NULL or a list of pairs that a name of 0 ends.
+    let (properties, device) = unsafe { read_properties(&context, sema_props)? };
+    Ok(handle::publish(Semaphore::new(context, device, properties)))
+}
 
-    fn clEnqueueWaitSemaphoresKHR(
-        command_queue: cl_command_queue, num_sema_objects: cl_uint,
-        sema_objects: *const cl_semaphore_khr, _sema_payload_list: *const cl_semaphore_payload_khr,
-        num_events_in_wait_list: cl_uint, event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let arguments = Arguments {
-            command_queue, num_sema_objects, sema_objects, num_events_in_wait_list, event_wait_list, event,
-        };
-        enqueue(arguments, semaphore::wait_for)
-    }
+#[entry_point]
+pub(crate) fn clEnqueueWaitSemaphoresKHR(
+    command_queue: cl_command_queue,
+    num_sema_objects: cl_uint,
+    sema_objects: *const cl_semaphore_khr,
+    _sema_payload_list: *const cl_semaphore_payload_khr,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let arguments = Arguments {
+        command_queue,
+        num_sema_objects,
+        sema_objects,
+        num_events_in_wait_list,
+        event_wait_list,
+        event,
+    };
+    enqueue(arguments, semaphore::wait_for)
+}
 
-    fn clEnqueueSignalSemaphoresKHR(
-        command_queue: cl_command_queue, num_sema_objects: cl_uint,
-        sema_objects: *const cl_semaphore_khr, _sema_payload_list: *const cl_semaphore_payload_khr,
-        num_events_in_wait_list: cl_uint, event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let arguments = Arguments {
-            command_queue, num_sema_objects, sema_objects, num_events_in_wait_list, event_wait_list, event,
-        };
-        enqueue(arguments, semaphore::signal)
-    }
+#[entry_point]
+pub(crate) fn clEnqueueSignalSemaphoresKHR(
+    command_queue: cl_command_queue,
+    num_sema_objects: cl_uint,
+    sema_objects: *const cl_semaphore_khr,
+    _sema_payload_list: *const cl_semaphore_payload_khr,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let arguments = Arguments {
+        command_queue,
+        num_sema_objects,
+        sema_objects,
+        num_events_in_wait_list,
+        event_wait_list,
+        event,
+    };
+    enqueue(arguments, semaphore::signal)
+}
 
-    fn clRetainSemaphoreKHR(sema_object: cl_semaphore_khr) {
-        handle::retain::<Semaphore>(sema_object)
-    }
+#[entry_point]
+pub(crate) fn clRetainSemaphoreKHR(sema_object: cl_semaphore_khr) -> ClResult {
+    handle::retain::<Semaphore>(sema_object)
+}
 
-    fn clReleaseSemaphoreKHR(sema_object: cl_semaphore_khr) {
-        handle::release::<Semaphore>(sema_object)
-    }
+#[entry_point]
+pub(crate) fn clReleaseSemaphoreKHR(sema_object: cl_semaphore_khr) -> ClResult {
+    handle::release::<Semaphore>(sema_object)
+}
 
-    fn clGetSemaphoreHandleForTypeKHR(
-        sema_object: cl_semaphore_khr, device: cl_device_id,
-        _handle_type: cl_external_semaphore_handle_type_khr, _handle_size: size_t,
-        _handle_ptr: *mut c_void, _handle_size_ret: *mut size_t,
-    ) {
-        let semaphore = handle::resolve::<Semaphore>(sema_object)?;
-        let device = handle::resolve::<Device>(device)?;
-        // clGetSemaphoreHandleForTypeKHR: CL_INVALID_DEVICE when the semaphore was created for another
-        // device.
-        require(Arc::ptr_eq(semaphore.device(), &device), CL_INVALID_DEVICE)?;
-        // clGetSemaphoreHandleForTypeKHR: CL_INVALID_VALUE when the semaphore was created without this
-        // handle type; no handle type is offered at creation.
-        fail(CL_INVALID_VALUE)
-    }
+#[entry_point]
+pub(crate) fn clGetSemaphoreHandleForTypeKHR(
+    sema_object: cl_semaphore_khr,
+    device: cl_device_id,
+    _handle_type: cl_external_semaphore_handle_type_khr,
+    _handle_size: size_t,
+    _handle_ptr: *mut c_void,
+    _handle_size_ret: *mut size_t,
+) -> ClResult {
+    let semaphore = handle::resolve::<Semaphore>(sema_object)?;
+    let device = handle::resolve::<Device>(device)?;
+    // clGetSemaphoreHandleForTypeKHR: CL_INVALID_DEVICE when the semaphore was created for another
+    // device.
+    require(Arc::ptr_eq(semaphore.device(), &device), CL_INVALID_DEVICE)?;
+    // clGetSemaphoreHandleForTypeKHR: CL_INVALID_VALUE when the semaphore was created without this
+    // handle type; no handle type is offered at creation.
+    fail(CL_INVALID_VALUE)
+}
 
-    fn clGetSemaphoreInfoKHR(
-        sema_object: cl_semaphore_khr, param_name: cl_semaphore_info_khr, param_value_size: size_t,
-        param_value: *mut c_void, param_value_size_ret: *mut size_t,
-    ) {
-        let stub = handle::resolve::<Semaphore>(sema_object)?;
-        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-        // given size.
-        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        answer(sema_object, &stub, param_name, info).map(drop)
-    }
+#[entry_point]
+pub(crate) fn clGetSemaphoreInfoKHR(
+    sema_object: cl_semaphore_khr,
+    param_name: cl_semaphore_info_khr,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> ClResult {
+    let stub = handle::resolve::<Semaphore>(sema_object)?;
+    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+    // given size.
+    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+    answer(sema_object, &stub, param_name, info).map(drop)
 }
 
 fn answer(

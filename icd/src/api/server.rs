@@ -9,7 +9,7 @@ use cl_headers::server::*;
 use cl_headers::types::*;
 
 use super::device::publish_once;
-use super::entry::entry_points;
+use super::entry::entry_point;
 use super::handle;
 use super::info::{Answered, Info, c_str};
 use super::loader;
@@ -46,28 +46,32 @@ fn raw_of(server: &Arc<Server>) -> cl_server_WWU {
     handle::raw_of(server)
 }
 
-entry_points! {
-    fn clConnectServerWWU(url: *const c_char; errcode_ret) -> cl_server_WWU {
-        // clConnectServerWWU: CL_INVALID_VALUE when url is NULL or is not UTF-8.
-        // SAFETY: by the header, `url` is NULL or a C string.
-        let url = unsafe { c_str(url, CL_INVALID_VALUE)? };
-        Ok(raw_of(&the_platform()?.connect(url)?))
-    }
+#[entry_point]
+pub(crate) fn clConnectServerWWU(url: *const c_char) -> ClResult<cl_server_WWU> {
+    // clConnectServerWWU: CL_INVALID_VALUE when url is NULL or is not UTF-8.
+    // SAFETY: by the header, `url` is NULL or a C string.
+    let url = unsafe { c_str(url, CL_INVALID_VALUE)? };
+    Ok(raw_of(&the_platform()?.connect(url)?))
+}
 
-    fn clDisconnectServerWWU(server: cl_server_WWU) {
-        let server = handle::resolve::<Server>(server)?;
-        the_platform()?.disconnect(&server)
-    }
+#[entry_point]
+pub(crate) fn clDisconnectServerWWU(server: cl_server_WWU) -> ClResult {
+    let server = handle::resolve::<Server>(server)?;
+    the_platform()?.disconnect(&server)
+}
 
-    fn clGetServerInfoWWU(
-        server: cl_server_WWU, param_name: cl_server_info, param_value_size: size_t,
-        param_value: *mut c_void, param_value_size_ret: *mut size_t,
-    ) {
-        let server = handle::resolve::<Server>(server)?;
-        // SAFETY: the header demands that both pointers are NULL or writable, with room for the given size.
-        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        answer(&server, param_name, info).map(drop)
-    }
+#[entry_point]
+pub(crate) fn clGetServerInfoWWU(
+    server: cl_server_WWU,
+    param_name: cl_server_info,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> ClResult {
+    let server = handle::resolve::<Server>(server)?;
+    // SAFETY: the header demands that both pointers are NULL or writable, with room for the given size.
+    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+    answer(&server, param_name, info).map(drop)
 }
 
 fn answer(server: &Arc<Server>, name: cl_server_info, info: Info) -> ClResult<Answered> {

@@ -9,7 +9,7 @@ use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::*;
 
 use super::context::make_ready;
-use super::entry::entry_points;
+use super::entry::entry_point;
 use super::handle;
 use crate::error::{ClResult, fail, require};
 use crate::stub::Device;
@@ -83,52 +83,69 @@ fn release(device: cl_device_id) -> ClResult {
     }
 }
 
-entry_points! {
-    fn clCreateSubDevices(
-        in_device: cl_device_id, properties: *const cl_device_partition_property, num_devices: cl_uint,
-        out_devices: *mut cl_device_id, num_devices_ret: *mut cl_uint,
-    ) {
-        let device = handle::resolve::<Device>(in_device)?;
-        let properties = read(properties)?;
-        check_way(&device, properties[0])?;
-        // clCreateSubDevices: CL_INVALID_VALUE when out_devices is not NULL and num_devices is 0, which no
-        // result can fit.
-        require(out_devices.is_null() || num_devices > 0, CL_INVALID_VALUE)?;
-        make_ready(std::slice::from_ref(&device))?;
-        let room = if out_devices.is_null() { 0 } else { num_devices };
-        let (count, parts) = device.divide(properties, room)?;
-        if !num_devices_ret.is_null() {
-            // SAFETY: not NULL, so there is room for a number.
-            unsafe { num_devices_ret.write(count) };
-        }
-        for (place, part) in parts.into_iter().enumerate() {
-            // SAFETY: `out_devices` is not NULL where there are parts, and `divide` returns at most
-            // `num_devices` of them.
-            unsafe { out_devices.add(place).write(handle::publish(part)) };
-        }
-        Ok(())
+#[entry_point]
+pub(crate) fn clCreateSubDevices(
+    in_device: cl_device_id,
+    properties: *const cl_device_partition_property,
+    num_devices: cl_uint,
+    out_devices: *mut cl_device_id,
+    num_devices_ret: *mut cl_uint,
+) -> ClResult {
+    let device = handle::resolve::<Device>(in_device)?;
+    let properties = read(properties)?;
+    check_way(&device, properties[0])?;
+    // clCreateSubDevices: CL_INVALID_VALUE when out_devices is not NULL and num_devices is 0, which no
+    // result can fit.
+    require(out_devices.is_null() || num_devices > 0, CL_INVALID_VALUE)?;
+    make_ready(std::slice::from_ref(&device))?;
+    let room = if out_devices.is_null() {
+        0
+    } else {
+        num_devices
+    };
+    let (count, parts) = device.divide(properties, room)?;
+    if !num_devices_ret.is_null() {
+        // SAFETY: not NULL, so there is room for a number.
+        unsafe { num_devices_ret.write(count) };
     }
+    for (place, part) in parts.into_iter().enumerate() {
+        // SAFETY: `out_devices` is not NULL where there are parts, and `divide` returns at most
+        // `num_devices` of them.
+        unsafe { out_devices.add(place).write(handle::publish(part)) };
+    }
+    Ok(())
+}
 
-    fn clRetainDevice(device: cl_device_id) {
-        retain(device)
-    }
+#[entry_point]
+pub(crate) fn clRetainDevice(device: cl_device_id) -> ClResult {
+    retain(device)
+}
 
-    fn clReleaseDevice(device: cl_device_id) {
-        release(device)
-    }
+#[entry_point]
+pub(crate) fn clReleaseDevice(device: cl_device_id) -> ClResult {
+    release(device)
+}
 
-    fn clRetainDeviceEXT(device: cl_device_id) {
-        retain(device)
-    }
+#[entry_point]
+pub(crate) fn clRetainDeviceEXT(device: cl_device_id) -> ClResult {
+    retain(device)
+}
 
-    fn clReleaseDeviceEXT(device: cl_device_id) {
-        release(device)
-    }
+#[entry_point]
+pub(crate) fn clReleaseDeviceEXT(device: cl_device_id) -> ClResult {
+    release(device)
+}
 
-    fn clCreateSubDevicesEXT(in_device: cl_device_id, _properties: *const cl_device_partition_property_ext, _num_entries: cl_uint, _out_devices: *mut cl_device_id, _num_devices: *mut cl_uint) {
-        handle::resolve::<Device>(in_device)?;
-        // cl_ext_device_fission is not reported; its clCreateSubDevicesEXT answers CL_INVALID_VALUE, as for
-        // a property that no device supports.
-        fail(CL_INVALID_VALUE)
-    }
+#[entry_point]
+pub(crate) fn clCreateSubDevicesEXT(
+    in_device: cl_device_id,
+    _properties: *const cl_device_partition_property_ext,
+    _num_entries: cl_uint,
+    _out_devices: *mut cl_device_id,
+    _num_devices: *mut cl_uint,
+) -> ClResult {
+    handle::resolve::<Device>(in_device)?;
+    // cl_ext_device_fission is not reported; its clCreateSubDevicesEXT answers CL_INVALID_VALUE, as for
+    // a property that no device supports.
+    fail(CL_INVALID_VALUE)
 }

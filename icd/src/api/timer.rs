@@ -5,30 +5,37 @@
 
 use cl_headers::types::*;
 
-use super::entry::entry_points;
+use super::entry::entry_point;
 use super::handle;
-use crate::error::require;
+use crate::error::{ClResult, require};
 use crate::stub::{Device, device::timer};
 
-entry_points! {
-    fn clGetDeviceAndHostTimer(device: cl_device_id, device_timestamp: *mut cl_ulong, host_timestamp: *mut cl_ulong) {
-        let device = handle::resolve::<Device>(device)?;
-        // clGetDeviceAndHostTimer: CL_INVALID_VALUE when either pointer is NULL.
-        require(!device_timestamp.is_null() && !host_timestamp.is_null(), CL_INVALID_VALUE)?;
-        let (device_ns, host_ns) = timer::device_and_host(&device)?;
-        // SAFETY: not NULL, so the specification demands room for a number.
-        unsafe { device_timestamp.write(device_ns) };
-        // SAFETY: as for the device's time.
-        unsafe { host_timestamp.write(host_ns) };
-        Ok(())
-    }
+#[entry_point]
+pub(crate) fn clGetDeviceAndHostTimer(
+    device: cl_device_id,
+    device_timestamp: *mut cl_ulong,
+    host_timestamp: *mut cl_ulong,
+) -> ClResult {
+    let device = handle::resolve::<Device>(device)?;
+    // clGetDeviceAndHostTimer: CL_INVALID_VALUE when either pointer is NULL.
+    require(
+        !device_timestamp.is_null() && !host_timestamp.is_null(),
+        CL_INVALID_VALUE,
+    )?;
+    let (device_ns, host_ns) = timer::device_and_host(&device)?;
+    // SAFETY: not NULL, so the specification demands room for a number.
+    unsafe { device_timestamp.write(device_ns) };
+    // SAFETY: as for the device's time.
+    unsafe { host_timestamp.write(host_ns) };
+    Ok(())
+}
 
-    fn clGetHostTimer(device: cl_device_id, host_timestamp: *mut cl_ulong) {
-        handle::resolve::<Device>(device)?;
-        // clGetHostTimer: CL_INVALID_VALUE when host_timestamp is NULL.
-        require(!host_timestamp.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: not NULL, so the specification demands room for a number.
-        unsafe { host_timestamp.write(timer::host_ns()) };
-        Ok(())
-    }
+#[entry_point]
+pub(crate) fn clGetHostTimer(device: cl_device_id, host_timestamp: *mut cl_ulong) -> ClResult {
+    handle::resolve::<Device>(device)?;
+    // clGetHostTimer: CL_INVALID_VALUE when host_timestamp is NULL.
+    require(!host_timestamp.is_null(), CL_INVALID_VALUE)?;
+    // SAFETY: not NULL, so the specification demands room for a number.
+    unsafe { host_timestamp.write(timer::host_ns()) };
+    Ok(())
 }

@@ -17,7 +17,7 @@ use cl_headers::types::*;
 
 use self::mutable::*;
 use self::record::*;
-use super::entry::entry_points;
+use super::entry::entry_point;
 use super::event::{give_event, wait_list};
 use super::handle;
 use super::info::{Answered, Info, list};
@@ -139,66 +139,81 @@ unsafe fn creation_properties(
     })
 }
 
-entry_points! {
-    fn clCreateCommandBufferKHR(
-        num_queues: cl_uint, queues: *const cl_command_queue,
-        properties: *const cl_command_buffer_properties_khr; errcode_ret
-    ) -> cl_command_buffer_khr {
-        // clCreateCommandBufferKHR: CL_INVALID_VALUE when queues is NULL or num_queues is not 1; more need
-        // cl_khr_command_buffer_multi_device.
-        require(num_queues == 1 && !queues.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: not NULL, and of one handle.
-        let queue = handle::resolve::<Queue>(unsafe { queues.read() })?;
-        // SAFETY: the specification demands NULL or a list of pairs that a name of 0 ends.
-        let properties = unsafe { creation_properties(properties)? };
-        Ok(handle::publish(CommandBuffer::new(queue, properties)?))
-    }
+#[entry_point]
+pub(crate) fn clCreateCommandBufferKHR(
+    num_queues: cl_uint,
+    queues: *const cl_command_queue,
+    properties: *const cl_command_buffer_properties_khr,
+) -> ClResult<cl_command_buffer_khr> {
+    // clCreateCommandBufferKHR: CL_INVALID_VALUE when queues is NULL or num_queues is not 1; more need
+    // cl_khr_command_buffer_multi_device.
+    require(num_queues == 1 && !queues.is_null(), CL_INVALID_VALUE)?;
+    // SAFETY: not NULL, and of one handle.
+    let queue = handle::resolve::<Queue>(unsafe { queues.read() })?;
+    // SAFETY: the specification demands NULL or a list of pairs that a name of 0 ends.
+    let properties = unsafe { creation_properties(properties)? };
+    Ok(handle::publish(CommandBuffer::new(queue, properties)?))
+}
 
-    fn clRetainCommandBufferKHR(command_buffer: cl_command_buffer_khr) {
-        handle::retain::<CommandBuffer>(command_buffer)
-    }
+#[entry_point]
+pub(crate) fn clRetainCommandBufferKHR(command_buffer: cl_command_buffer_khr) -> ClResult {
+    handle::retain::<CommandBuffer>(command_buffer)
+}
 
-    fn clReleaseCommandBufferKHR(command_buffer: cl_command_buffer_khr) {
-        handle::release::<CommandBuffer>(command_buffer)
-    }
+#[entry_point]
+pub(crate) fn clReleaseCommandBufferKHR(command_buffer: cl_command_buffer_khr) -> ClResult {
+    handle::release::<CommandBuffer>(command_buffer)
+}
 
-    fn clFinalizeCommandBufferKHR(command_buffer: cl_command_buffer_khr) {
-        handle::resolve::<CommandBuffer>(command_buffer)?.finalize()
-    }
+#[entry_point]
+pub(crate) fn clFinalizeCommandBufferKHR(command_buffer: cl_command_buffer_khr) -> ClResult {
+    handle::resolve::<CommandBuffer>(command_buffer)?.finalize()
+}
 
-    fn clEnqueueCommandBufferKHR(
-        num_queues: cl_uint, queues: *mut cl_command_queue, command_buffer: cl_command_buffer_khr,
-        num_events_in_wait_list: cl_uint, event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let stub = handle::resolve::<CommandBuffer>(command_buffer)?;
-        // clEnqueueCommandBufferKHR: CL_INVALID_OPERATION when the command buffer is not executable.
-        require(stub.phase() == Phase::Executable, CL_INVALID_OPERATION)?;
-        // clEnqueueCommandBufferKHR: CL_INVALID_VALUE when queues and num_queues contradict each other, or
-        // name more queues than the command buffer has.
-        require(queues.is_null() == (num_queues == 0) && num_queues <= 1, CL_INVALID_VALUE)?;
-        // SAFETY: NULL or of `num_queues` handles.
-        let queue = match unsafe { list(queues.cast_const(), num_queues as usize) } {
-            [] => stub.queue().clone(),
-            [other, ..] => substitute(&stub, *other)?,
-        };
-        // SAFETY: the specification demands NULL or as many handles as the count says.
-        let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
-        let enqueued = stub.enqueue(&queue, wait, !event.is_null())?;
-        // SAFETY: the specification lets `event` be NULL or writable.
-        unsafe { give_event(event, enqueued) };
-        Ok(())
-    }
+#[entry_point]
+pub(crate) fn clEnqueueCommandBufferKHR(
+    num_queues: cl_uint,
+    queues: *mut cl_command_queue,
+    command_buffer: cl_command_buffer_khr,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let stub = handle::resolve::<CommandBuffer>(command_buffer)?;
+    // clEnqueueCommandBufferKHR: CL_INVALID_OPERATION when the command buffer is not executable.
+    require(stub.phase() == Phase::Executable, CL_INVALID_OPERATION)?;
+    // clEnqueueCommandBufferKHR: CL_INVALID_VALUE when queues and num_queues contradict each other, or
+    // name more queues than the command buffer has.
+    require(
+        queues.is_null() == (num_queues == 0) && num_queues <= 1,
+        CL_INVALID_VALUE,
+    )?;
+    // SAFETY: NULL or of `num_queues` handles.
+    let queue = match unsafe { list(queues.cast_const(), num_queues as usize) } {
+        [] => stub.queue().clone(),
+        [other, ..] => substitute(&stub, *other)?,
+    };
+    // SAFETY: the specification demands NULL or as many handles as the count says.
+    let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
+    let enqueued = stub.enqueue(&queue, wait, !event.is_null())?;
+    // SAFETY: the specification lets `event` be NULL or writable.
+    unsafe { give_event(event, enqueued) };
+    Ok(())
+}
 
-    fn clGetCommandBufferInfoKHR(
-        command_buffer: cl_command_buffer_khr, param_name: cl_command_buffer_info_khr,
-        param_value_size: size_t, param_value: *mut c_void, param_value_size_ret: *mut size_t,
-    ) {
-        let stub = handle::resolve::<CommandBuffer>(command_buffer)?;
-        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-        // given size.
-        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        answer(command_buffer, &stub, param_name, info).map(drop)
-    }
+#[entry_point]
+pub(crate) fn clGetCommandBufferInfoKHR(
+    command_buffer: cl_command_buffer_khr,
+    param_name: cl_command_buffer_info_khr,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> ClResult {
+    let stub = handle::resolve::<CommandBuffer>(command_buffer)?;
+    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+    // given size.
+    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+    answer(command_buffer, &stub, param_name, info).map(drop)
 }
 
 /// Resolves the queue that replaces the one for which the commands were recorded. It must be of the same

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use cl_headers::types::*;
 
-use super::super::entry::entry_points;
+use super::super::entry::entry_point;
 use super::super::handle;
 use super::super::info::{Answered, Info, list};
 use super::super::kernel::{exec_info, read_arg, svm_pointer};
@@ -260,38 +260,43 @@ unsafe fn read_argument(
     Ok((index, value))
 }
 
-entry_points! {
-    fn clUpdateMutableCommandsKHR(
-        command_buffer: cl_command_buffer_khr, num_configs: cl_uint,
-        config_types: *const cl_command_buffer_update_type_khr, configs: *mut *const c_void,
-    ) {
-        let stub = handle::resolve::<CommandBuffer>(command_buffer)?;
-        // clUpdateMutableCommandsKHR: CL_INVALID_OPERATION when the command buffer is not finalized.
-        require(stub.phase() != Phase::Recording, CL_INVALID_OPERATION)?;
-        let is_mutable = stub.properties().flags & CL_COMMAND_BUFFER_MUTABLE_KHR != 0;
-        // clUpdateMutableCommandsKHR: CL_INVALID_OPERATION when the command buffer was created without
-        // CL_COMMAND_BUFFER_MUTABLE_KHR.
-        require(is_mutable, CL_INVALID_OPERATION)?;
-        // SAFETY: the specification demands that each list is NULL or has as many elements as the count
-        // says.
-        let changes = unsafe { read_changes(&stub, num_configs, config_types, configs)? };
-        stub.update(changes)
-    }
+#[entry_point]
+pub(crate) fn clUpdateMutableCommandsKHR(
+    command_buffer: cl_command_buffer_khr,
+    num_configs: cl_uint,
+    config_types: *const cl_command_buffer_update_type_khr,
+    configs: *mut *const c_void,
+) -> ClResult {
+    let stub = handle::resolve::<CommandBuffer>(command_buffer)?;
+    // clUpdateMutableCommandsKHR: CL_INVALID_OPERATION when the command buffer is not finalized.
+    require(stub.phase() != Phase::Recording, CL_INVALID_OPERATION)?;
+    let is_mutable = stub.properties().flags & CL_COMMAND_BUFFER_MUTABLE_KHR != 0;
+    // clUpdateMutableCommandsKHR: CL_INVALID_OPERATION when the command buffer was created without
+    // CL_COMMAND_BUFFER_MUTABLE_KHR.
+    require(is_mutable, CL_INVALID_OPERATION)?;
+    // SAFETY: the specification demands that each list is NULL or has as many elements as the count
+    // says.
+    let changes = unsafe { read_changes(&stub, num_configs, config_types, configs)? };
+    stub.update(changes)
+}
 
-    fn clGetMutableCommandInfoKHR(
-        command: cl_mutable_command_khr, param_name: cl_mutable_command_info_khr,
-        param_value_size: size_t, param_value: *mut c_void, param_value_size_ret: *mut size_t,
-    ) {
-        let (command, command_buffer) = resolve(command)?;
-        let dispatch = command_buffer.dispatch(&command);
-        // clGetMutableCommandInfoKHR: CL_INVALID_MUTABLE_COMMAND_KHR when the handle is not a valid mutable
-        // command.
-        let dispatch = dispatch.ok_or(Status(CL_INVALID_MUTABLE_COMMAND_KHR))?;
-        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-        // given size.
-        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        answer((&command, &command_buffer), &dispatch, param_name, info).map(drop)
-    }
+#[entry_point]
+pub(crate) fn clGetMutableCommandInfoKHR(
+    command: cl_mutable_command_khr,
+    param_name: cl_mutable_command_info_khr,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> ClResult {
+    let (command, command_buffer) = resolve(command)?;
+    let dispatch = command_buffer.dispatch(&command);
+    // clGetMutableCommandInfoKHR: CL_INVALID_MUTABLE_COMMAND_KHR when the handle is not a valid mutable
+    // command.
+    let dispatch = dispatch.ok_or(Status(CL_INVALID_MUTABLE_COMMAND_KHR))?;
+    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+    // given size.
+    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+    answer((&command, &command_buffer), &dispatch, param_name, info).map(drop)
 }
 
 fn answer(

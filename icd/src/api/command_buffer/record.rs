@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cl_headers::types::*;
 
-use super::super::entry::entry_points;
+use super::super::entry::entry_point;
 use super::super::handle;
 use super::super::image::copy_fill::{self as image, Way};
 use super::super::info::list;
@@ -21,12 +21,12 @@ use crate::stub::{
 /// The arguments that every command of a command buffer has.
 struct Call {
     command_buffer: cl_command_buffer_khr,
-    queue: cl_command_queue,
+    command_queue: cl_command_queue,
     properties: *const cl_command_properties_khr,
-    count: cl_uint,
-    wait: *const cl_sync_point_khr,
+    num_sync_points_in_wait_list: cl_uint,
+    sync_point_wait_list: *const cl_sync_point_khr,
     sync_point: *mut cl_sync_point_khr,
-    handle: *mut cl_mutable_command_khr,
+    mutable_handle: *mut cl_mutable_command_khr,
 }
 
 impl Call {
@@ -35,7 +35,7 @@ impl Call {
         let stub = self.recording()?;
         // clCommand*KHR: CL_INVALID_VALUE when mutable_handle is not NULL for a command that cannot be
         // changed.
-        require(self.handle.is_null(), CL_INVALID_VALUE)?;
+        require(self.mutable_handle.is_null(), CL_INVALID_VALUE)?;
         // SAFETY: the specification demands NULL or a list with at least the 0 that ends it.
         let is_empty = self.properties.is_null() || unsafe { self.properties.read() } == 0;
         // clCommand*KHR: CL_INVALID_VALUE when properties names a property; these commands have none.
@@ -49,7 +49,7 @@ impl Call {
         let stub = handle::resolve::<CommandBuffer>(self.command_buffer)?;
         // clCommand*KHR: CL_INVALID_COMMAND_QUEUE when command_queue is not NULL, which only
         // cl_khr_command_buffer_multi_device allows.
-        require(self.queue.is_null(), CL_INVALID_COMMAND_QUEUE)?;
+        require(self.command_queue.is_null(), CL_INVALID_COMMAND_QUEUE)?;
         // clCommand*KHR: CL_INVALID_OPERATION when the command buffer is finalized.
         require(stub.phase() == Phase::Recording, CL_INVALID_OPERATION)?;
         Ok(stub)
@@ -61,12 +61,13 @@ impl Call {
         stub: &Arc<CommandBuffer>,
         command: Recorded,
     ) -> ClResult<Option<Arc<MutableCommand>>> {
-        let is_list = self.wait.is_null() == (self.count == 0);
+        let (count, wait) = (self.num_sync_points_in_wait_list, self.sync_point_wait_list);
+        let is_list = wait.is_null() == (count == 0);
         // clCommand*KHR: CL_INVALID_SYNC_POINT_WAIT_LIST_KHR when the list is NULL and its count is not 0,
         // or the reverse.
         require(is_list, CL_INVALID_SYNC_POINT_WAIT_LIST_KHR)?;
         // SAFETY: NULL or of `count` sync points.
-        let wait = unsafe { list(self.wait, self.count as usize) };
+        let wait = unsafe { list(wait, count as usize) };
         let (point, handle) = stub.record(command, wait)?;
         if !self.sync_point.is_null() {
             // SAFETY: the specification lets `sync_point` be NULL or writable.
@@ -93,7 +94,7 @@ impl Call {
             given = Some(range);
             Ok(range)
         };
-        let deferred = properties.defers_arguments(&stub, !self.handle.is_null());
+        let deferred = properties.defers_arguments(&stub, !self.mutable_handle.is_null());
         let begun = launch::begun(&kernel, stub.queue(), deferred)?;
         let (launch, range) = launch::checked(begun, range)?;
         // clCommandNDRangeKernelKHR: CL_INVALID_VALUE when the program asserts that there will be no
@@ -102,7 +103,7 @@ impl Call {
         require(!asserted || !sizes[2].is_null(), CL_INVALID_VALUE)?;
         // Updates and queries start from the sizes as the application gave them, not from those that the
         // checks completed.
-        let mutable = (!self.handle.is_null()).then(|| Mutable {
+        let mutable = (!self.mutable_handle.is_null()).then(|| Mutable {
             dispatch: launch.dispatch(&given.unwrap_or(range)),
             fields: properties.fields,
             properties: properties.list,
@@ -114,7 +115,10 @@ impl Call {
         };
         if let Some(command) = self.append(&stub, command)? {
             // SAFETY: not NULL, because there is a handle. So the specification demands room for one.
-            unsafe { self.handle.write(handle::publish_permanent(&command)) };
+            unsafe {
+                self.mutable_handle
+                    .write(handle::publish_permanent(&command))
+            };
         }
         Ok(())
     }
@@ -129,69 +133,118 @@ fn copying(copy: Copy) -> Recorded {
     work(copy.work(), copy.hold())
 }
 
-/// Defines the entry points of all commands except launches. The macro adds the parameters that all share,
-/// before and after the command's own. The body gets the queue and returns [`ClResult<Recorded>`].
-macro_rules! commands {
-    ($(fn $name:ident($($p:ident: $t:ty),* $(,)?) |$queue:pat_param| $body:block)*) => {
-        entry_points! {$(
-            fn $name(
-                command_buffer: cl_command_buffer_khr, command_queue: cl_command_queue,
-                properties: *const cl_command_properties_khr, $($p: $t,)*
-                num_sync_points_in_wait_list: cl_uint, sync_point_wait_list: *const cl_sync_point_khr,
-                sync_point: *mut cl_sync_point_khr, mutable_handle: *mut cl_mutable_command_khr,
-            ) {
-                Call {
-                    command_buffer,
-                    queue: command_queue,
-                    properties,
-                    count: num_sync_points_in_wait_list,
-                    wait: sync_point_wait_list,
-                    sync_point,
-                    handle: mutable_handle,
-                }
-                .record(|$queue| $body)
-            }
-        )*}
+#[entry_point]
+pub(crate) fn clCommandNDRangeKernelKHR(
+    command_buffer: cl_command_buffer_khr,
+    command_queue: cl_command_queue,
+    properties: *const cl_command_properties_khr,
+    kernel: cl_kernel,
+    work_dim: cl_uint,
+    global_work_offset: *const size_t,
+    global_work_size: *const size_t,
+    local_work_size: *const size_t,
+    num_sync_points_in_wait_list: cl_uint,
+    sync_point_wait_list: *const cl_sync_point_khr,
+    sync_point: *mut cl_sync_point_khr,
+    mutable_handle: *mut cl_mutable_command_khr,
+) -> ClResult {
+    let call = Call {
+        command_buffer,
+        command_queue,
+        properties,
+        num_sync_points_in_wait_list,
+        sync_point_wait_list,
+        sync_point,
+        mutable_handle,
     };
+    call.launch(
+        kernel,
+        work_dim,
+        [global_work_offset, global_work_size, local_work_size],
+    )
 }
 
-entry_points! {
-    fn clCommandNDRangeKernelKHR(
-        command_buffer: cl_command_buffer_khr, command_queue: cl_command_queue,
-        properties: *const cl_command_properties_khr, kernel: cl_kernel, work_dim: cl_uint,
-        global_work_offset: *const size_t, global_work_size: *const size_t,
-        local_work_size: *const size_t, num_sync_points_in_wait_list: cl_uint,
-        sync_point_wait_list: *const cl_sync_point_khr, sync_point: *mut cl_sync_point_khr,
-        mutable_handle: *mut cl_mutable_command_khr,
-    ) {
-        let call = Call {
-            command_buffer,
-            queue: command_queue,
-            properties,
-            count: num_sync_points_in_wait_list,
-            wait: sync_point_wait_list,
-            sync_point,
-            handle: mutable_handle,
-        };
-        call.launch(kernel, work_dim, [global_work_offset, global_work_size, local_work_size])
-    }
+#[entry_point]
+pub(crate) fn clCommandBarrierWithWaitListKHR(
+    command_buffer: cl_command_buffer_khr,
+    command_queue: cl_command_queue,
+    properties: *const cl_command_properties_khr,
+    num_sync_points_in_wait_list: cl_uint,
+    sync_point_wait_list: *const cl_sync_point_khr,
+    sync_point: *mut cl_sync_point_khr,
+    mutable_handle: *mut cl_mutable_command_khr,
+) -> ClResult {
+    let call = Call {
+        command_buffer,
+        command_queue,
+        properties,
+        num_sync_points_in_wait_list,
+        sync_point_wait_list,
+        sync_point,
+        mutable_handle,
+    };
+    call.record(|_| Ok(Recorded::Barrier))
 }
 
-commands! {
-    fn clCommandBarrierWithWaitListKHR() |_| { Ok(Recorded::Barrier) }
-
-    fn clCommandCopyBufferKHR(
-        src_buffer: cl_mem, dst_buffer: cl_mem, src_offset: size_t, dst_offset: size_t, size: size_t,
-    ) |queue| {
+#[entry_point]
+pub(crate) fn clCommandCopyBufferKHR(
+    command_buffer: cl_command_buffer_khr,
+    command_queue: cl_command_queue,
+    properties: *const cl_command_properties_khr,
+    src_buffer: cl_mem,
+    dst_buffer: cl_mem,
+    src_offset: size_t,
+    dst_offset: size_t,
+    size: size_t,
+    num_sync_points_in_wait_list: cl_uint,
+    sync_point_wait_list: *const cl_sync_point_khr,
+    sync_point: *mut cl_sync_point_khr,
+    mutable_handle: *mut cl_mutable_command_khr,
+) -> ClResult {
+    let call = Call {
+        command_buffer,
+        command_queue,
+        properties,
+        num_sync_points_in_wait_list,
+        sync_point_wait_list,
+        sync_point,
+        mutable_handle,
+    };
+    call.record(|queue| {
         let offsets = (src_offset, dst_offset, size);
         buffer::bytes(queue, (src_buffer, dst_buffer), offsets).map(copying)
-    }
+    })
+}
 
-    fn clCommandCopyBufferRectKHR(
-        src_buffer: cl_mem, dst_buffer: cl_mem, src_origin: *const size_t, dst_origin: *const size_t,
-        region: *const size_t, src_row_pitch: size_t, src_slice_pitch: size_t, dst_row_pitch: size_t,
-        dst_slice_pitch: size_t,
-    ) |queue| {
+#[entry_point]
+pub(crate) fn clCommandCopyBufferRectKHR(
+    command_buffer: cl_command_buffer_khr,
+    command_queue: cl_command_queue,
+    properties: *const cl_command_properties_khr,
+    src_buffer: cl_mem,
+    dst_buffer: cl_mem,
+    src_origin: *const size_t,
+    dst_origin: *const size_t,
+    region: *const size_t,
+    src_row_pitch: size_t,
+    src_slice_pitch: size_t,
+    dst_row_pitch: size_t,
+    dst_slice_pitch: size_t,
+    num_sync_points_in_wait_list: cl_uint,
+    sync_point_wait_list: *const cl_sync_point_khr,
+    sync_point: *mut cl_sync_point_khr,
+    mutable_handle: *mut cl_mutable_command_khr,
+) -> ClResult {
+    let call = Call {
+        command_buffer,
+        command_queue,
+        properties,
+        num_sync_points_in_wait_list,
+        sync_point_wait_list,
+        sync_point,
+        mutable_handle,
+    };
+    call.record(|queue| {
         let rectangle = CopyRectangle {
             source_origin: src_origin,
             destination_origin: dst_origin,
@@ -200,63 +253,226 @@ commands! {
             destination_pitches: (dst_row_pitch, dst_slice_pitch),
         };
         rectangle.copy(queue, src_buffer, dst_buffer).map(copying)
-    }
+    })
+}
 
-    fn clCommandCopyBufferToImageKHR(
-        src_buffer: cl_mem, dst_image: cl_mem, src_offset: size_t, dst_origin: *const size_t,
-        region: *const size_t,
-    ) |queue| {
+#[entry_point]
+pub(crate) fn clCommandCopyBufferToImageKHR(
+    command_buffer: cl_command_buffer_khr,
+    command_queue: cl_command_queue,
+    properties: *const cl_command_properties_khr,
+    src_buffer: cl_mem,
+    dst_image: cl_mem,
+    src_offset: size_t,
+    dst_origin: *const size_t,
+    region: *const size_t,
+    num_sync_points_in_wait_list: cl_uint,
+    sync_point_wait_list: *const cl_sync_point_khr,
+    sync_point: *mut cl_sync_point_khr,
+    mutable_handle: *mut cl_mutable_command_khr,
+) -> ClResult {
+    let call = Call {
+        command_buffer,
+        command_queue,
+        properties,
+        num_sync_points_in_wait_list,
+        sync_point_wait_list,
+        sync_point,
+        mutable_handle,
+    };
+    call.record(|queue| {
         let (image, buffer) = ((dst_image, dst_origin, region), (src_buffer, src_offset));
         // SAFETY: the specification demands arrays that are NULL or of three numbers.
         unsafe { image::with_buffer(queue, Way::ToImage, image, buffer) }.map(copying)
-    }
+    })
+}
 
-    fn clCommandCopyImageKHR(
-        src_image: cl_mem, dst_image: cl_mem, src_origin: *const size_t, dst_origin: *const size_t,
-        region: *const size_t,
-    ) |queue| {
+#[entry_point]
+pub(crate) fn clCommandCopyImageKHR(
+    command_buffer: cl_command_buffer_khr,
+    command_queue: cl_command_queue,
+    properties: *const cl_command_properties_khr,
+    src_image: cl_mem,
+    dst_image: cl_mem,
+    src_origin: *const size_t,
+    dst_origin: *const size_t,
+    region: *const size_t,
+    num_sync_points_in_wait_list: cl_uint,
+    sync_point_wait_list: *const cl_sync_point_khr,
+    sync_point: *mut cl_sync_point_khr,
+    mutable_handle: *mut cl_mutable_command_khr,
+) -> ClResult {
+    let call = Call {
+        command_buffer,
+        command_queue,
+        properties,
+        num_sync_points_in_wait_list,
+        sync_point_wait_list,
+        sync_point,
+        mutable_handle,
+    };
+    call.record(|queue| {
         let (images, origins) = ((src_image, dst_image), (src_origin, dst_origin));
         // SAFETY: the specification demands arrays that are NULL or of three numbers.
         unsafe { image::images(queue, images, origins, region) }.map(copying)
-    }
+    })
+}
 
-    fn clCommandCopyImageToBufferKHR(
-        src_image: cl_mem, dst_buffer: cl_mem, src_origin: *const size_t, region: *const size_t,
-        dst_offset: size_t,
-    ) |queue| {
+#[entry_point]
+pub(crate) fn clCommandCopyImageToBufferKHR(
+    command_buffer: cl_command_buffer_khr,
+    command_queue: cl_command_queue,
+    properties: *const cl_command_properties_khr,
+    src_image: cl_mem,
+    dst_buffer: cl_mem,
+    src_origin: *const size_t,
+    region: *const size_t,
+    dst_offset: size_t,
+    num_sync_points_in_wait_list: cl_uint,
+    sync_point_wait_list: *const cl_sync_point_khr,
+    sync_point: *mut cl_sync_point_khr,
+    mutable_handle: *mut cl_mutable_command_khr,
+) -> ClResult {
+    let call = Call {
+        command_buffer,
+        command_queue,
+        properties,
+        num_sync_points_in_wait_list,
+        sync_point_wait_list,
+        sync_point,
+        mutable_handle,
+    };
+    call.record(|queue| {
         let (image, buffer) = ((src_image, src_origin, region), (dst_buffer, dst_offset));
         // SAFETY: the specification demands arrays that are NULL or of three numbers.
         unsafe { image::with_buffer(queue, Way::ToBuffer, image, buffer) }.map(copying)
-    }
+    })
+}
 
-    fn clCommandFillBufferKHR(
-        buffer: cl_mem, pattern: *const c_void, pattern_size: size_t, offset: size_t, size: size_t,
-    ) |queue| {
-        let fill = Fill { buffer, pattern, pattern_size, offset, size };
+#[entry_point]
+pub(crate) fn clCommandFillBufferKHR(
+    command_buffer: cl_command_buffer_khr,
+    command_queue: cl_command_queue,
+    properties: *const cl_command_properties_khr,
+    buffer: cl_mem,
+    pattern: *const c_void,
+    pattern_size: size_t,
+    offset: size_t,
+    size: size_t,
+    num_sync_points_in_wait_list: cl_uint,
+    sync_point_wait_list: *const cl_sync_point_khr,
+    sync_point: *mut cl_sync_point_khr,
+    mutable_handle: *mut cl_mutable_command_khr,
+) -> ClResult {
+    let call = Call {
+        command_buffer,
+        command_queue,
+        properties,
+        num_sync_points_in_wait_list,
+        sync_point_wait_list,
+        sync_point,
+        mutable_handle,
+    };
+    call.record(|queue| {
+        let fill = Fill {
+            buffer,
+            pattern,
+            pattern_size,
+            offset,
+            size,
+        };
         // SAFETY: the specification demands NULL or `pattern_size` bytes.
         let (filled, memory) = unsafe { fill.work(queue)? };
         Ok(work(filled, memory))
-    }
+    })
+}
 
-    fn clCommandFillImageKHR(
-        image: cl_mem, fill_color: *const c_void, origin: *const size_t, region: *const size_t,
-    ) |queue| {
+#[entry_point]
+pub(crate) fn clCommandFillImageKHR(
+    command_buffer: cl_command_buffer_khr,
+    command_queue: cl_command_queue,
+    properties: *const cl_command_properties_khr,
+    image: cl_mem,
+    fill_color: *const c_void,
+    origin: *const size_t,
+    region: *const size_t,
+    num_sync_points_in_wait_list: cl_uint,
+    sync_point_wait_list: *const cl_sync_point_khr,
+    sync_point: *mut cl_sync_point_khr,
+    mutable_handle: *mut cl_mutable_command_khr,
+) -> ClResult {
+    let call = Call {
+        command_buffer,
+        command_queue,
+        properties,
+        num_sync_points_in_wait_list,
+        sync_point_wait_list,
+        sync_point,
+        mutable_handle,
+    };
+    call.record(|queue| {
         // SAFETY: the specification demands a colour, and arrays that are NULL or of three numbers.
-        let (filled, memory) = unsafe { image::filling(queue, image, fill_color, (origin, region))? };
+        let (filled, memory) =
+            unsafe { image::filling(queue, image, fill_color, (origin, region))? };
         Ok(work(Some(filled), memory))
-    }
+    })
+}
 
-    fn clCommandSVMMemcpyKHR(dst_ptr: *mut c_void, src_ptr: *const c_void, size: size_t) |queue| {
+#[entry_point]
+pub(crate) fn clCommandSVMMemcpyKHR(
+    command_buffer: cl_command_buffer_khr,
+    command_queue: cl_command_queue,
+    properties: *const cl_command_properties_khr,
+    dst_ptr: *mut c_void,
+    src_ptr: *const c_void,
+    size: size_t,
+    num_sync_points_in_wait_list: cl_uint,
+    sync_point_wait_list: *const cl_sync_point_khr,
+    sync_point: *mut cl_sync_point_khr,
+    mutable_handle: *mut cl_mutable_command_khr,
+) -> ClResult {
+    let call = Call {
+        command_buffer,
+        command_queue,
+        properties,
+        num_sync_points_in_wait_list,
+        sync_point_wait_list,
+        sync_point,
+        mutable_handle,
+    };
+    call.record(|queue| {
         let (copied, memory) = svm::copying(queue, dst_ptr, src_ptr, size)?;
         Ok(work(copied, memory))
-    }
+    })
+}
 
-    fn clCommandSVMMemFillKHR(
-        svm_ptr: *mut c_void, pattern: *const c_void, pattern_size: size_t, size: size_t,
-    ) |queue| {
+#[entry_point]
+pub(crate) fn clCommandSVMMemFillKHR(
+    command_buffer: cl_command_buffer_khr,
+    command_queue: cl_command_queue,
+    properties: *const cl_command_properties_khr,
+    svm_ptr: *mut c_void,
+    pattern: *const c_void,
+    pattern_size: size_t,
+    size: size_t,
+    num_sync_points_in_wait_list: cl_uint,
+    sync_point_wait_list: *const cl_sync_point_khr,
+    sync_point: *mut cl_sync_point_khr,
+    mutable_handle: *mut cl_mutable_command_khr,
+) -> ClResult {
+    let call = Call {
+        command_buffer,
+        command_queue,
+        properties,
+        num_sync_points_in_wait_list,
+        sync_point_wait_list,
+        sync_point,
+        mutable_handle,
+    };
+    call.record(|queue| {
         let pattern = (pattern, pattern_size);
         // SAFETY: the specification demands NULL or `pattern_size` bytes.
         let (filled, memory) = unsafe { svm::filling(queue, svm_ptr, pattern, size)? };
         Ok(work(filled, memory))
-    }
+    })
 }

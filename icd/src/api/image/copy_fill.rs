@@ -7,7 +7,7 @@ use causeway_proto::region::Region;
 use cl_headers::types::*;
 use smallvec::smallvec;
 
-use super::super::entry::entry_points;
+use super::super::entry::entry_point;
 use super::super::event::wait_list;
 use super::super::handle;
 use super::super::memory::copy_fill::{Copy, enqueue};
@@ -113,9 +113,7 @@ pub(in crate::api) unsafe fn images(
 /// The direction of a copy between an image and a buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::api) enum Way {
-    /// To the buffer.
     ToBuffer,
-    /// To the image.
     ToImage,
 }
 
@@ -168,66 +166,125 @@ pub(in crate::api) unsafe fn filling(
     Ok((work, smallvec![image]))
 }
 
-entry_points! {
-    fn clEnqueueCopyImage(
-        command_queue: cl_command_queue, src_image: cl_mem, dst_image: cl_mem, src_origin: *const size_t,
-        dst_origin: *const size_t, region: *const size_t, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let queue = handle::resolve::<Queue>(command_queue)?;
-        // SAFETY: the specification demands arrays that are NULL or of three numbers, and a wait list as
-        // its count says.
-        let (copy, wait) = unsafe {(
-            images(&queue, (src_image, dst_image), (src_origin, dst_origin), region)?,
+#[entry_point]
+pub(crate) fn clEnqueueCopyImage(
+    command_queue: cl_command_queue,
+    src_image: cl_mem,
+    dst_image: cl_mem,
+    src_origin: *const size_t,
+    dst_origin: *const size_t,
+    region: *const size_t,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let queue = handle::resolve::<Queue>(command_queue)?;
+    // SAFETY: the specification demands arrays that are NULL or of three numbers, and a wait list as
+    // its count says.
+    let (copy, wait) = unsafe {
+        (
+            images(
+                &queue,
+                (src_image, dst_image),
+                (src_origin, dst_origin),
+                region,
+            )?,
             wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,
-        )};
-        enqueue(&queue, copy.work(), CL_COMMAND_COPY_IMAGE, wait, copy.hold(), event)
-    }
+        )
+    };
+    enqueue(
+        &queue,
+        copy.work(),
+        CL_COMMAND_COPY_IMAGE,
+        wait,
+        copy.hold(),
+        event,
+    )
+}
 
-    fn clEnqueueCopyImageToBuffer(
-        command_queue: cl_command_queue, src_image: cl_mem, dst_buffer: cl_mem, src_origin: *const size_t,
-        region: *const size_t, dst_offset: size_t, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let queue = handle::resolve::<Queue>(command_queue)?;
-        let (image, buffer) = ((src_image, src_origin, region), (dst_buffer, dst_offset));
-        // SAFETY: the specification demands arrays that are NULL or of three numbers, and a wait list as
-        // its count says.
-        let (copy, wait) = unsafe {(
+#[entry_point]
+pub(crate) fn clEnqueueCopyImageToBuffer(
+    command_queue: cl_command_queue,
+    src_image: cl_mem,
+    dst_buffer: cl_mem,
+    src_origin: *const size_t,
+    region: *const size_t,
+    dst_offset: size_t,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let queue = handle::resolve::<Queue>(command_queue)?;
+    let (image, buffer) = ((src_image, src_origin, region), (dst_buffer, dst_offset));
+    // SAFETY: the specification demands arrays that are NULL or of three numbers, and a wait list as
+    // its count says.
+    let (copy, wait) = unsafe {
+        (
             with_buffer(&queue, Way::ToBuffer, image, buffer)?,
             wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,
-        )};
-        enqueue(&queue, copy.work(), CL_COMMAND_COPY_IMAGE_TO_BUFFER, wait, copy.hold(), event)
-    }
+        )
+    };
+    enqueue(
+        &queue,
+        copy.work(),
+        CL_COMMAND_COPY_IMAGE_TO_BUFFER,
+        wait,
+        copy.hold(),
+        event,
+    )
+}
 
-    fn clEnqueueCopyBufferToImage(
-        command_queue: cl_command_queue, src_buffer: cl_mem, dst_image: cl_mem, src_offset: size_t,
-        dst_origin: *const size_t, region: *const size_t, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let queue = handle::resolve::<Queue>(command_queue)?;
-        let (image, buffer) = ((dst_image, dst_origin, region), (src_buffer, src_offset));
-        // SAFETY: the specification demands arrays that are NULL or of three numbers, and a wait list as
-        // its count says.
-        let (copy, wait) = unsafe {(
+#[entry_point]
+pub(crate) fn clEnqueueCopyBufferToImage(
+    command_queue: cl_command_queue,
+    src_buffer: cl_mem,
+    dst_image: cl_mem,
+    src_offset: size_t,
+    dst_origin: *const size_t,
+    region: *const size_t,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let queue = handle::resolve::<Queue>(command_queue)?;
+    let (image, buffer) = ((dst_image, dst_origin, region), (src_buffer, src_offset));
+    // SAFETY: the specification demands arrays that are NULL or of three numbers, and a wait list as
+    // its count says.
+    let (copy, wait) = unsafe {
+        (
             with_buffer(&queue, Way::ToImage, image, buffer)?,
             wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,
-        )};
-        enqueue(&queue, copy.work(), CL_COMMAND_COPY_BUFFER_TO_IMAGE, wait, copy.hold(), event)
-    }
+        )
+    };
+    enqueue(
+        &queue,
+        copy.work(),
+        CL_COMMAND_COPY_BUFFER_TO_IMAGE,
+        wait,
+        copy.hold(),
+        event,
+    )
+}
 
-    fn clEnqueueFillImage(
-        command_queue: cl_command_queue, image: cl_mem, fill_color: *const c_void, origin: *const size_t,
-        region: *const size_t, num_events_in_wait_list: cl_uint, event_wait_list: *const cl_event,
-        event: *mut cl_event,
-    ) {
-        let queue = handle::resolve::<Queue>(command_queue)?;
-        // SAFETY: the specification demands a colour, arrays that are NULL or of three numbers, and a wait
-        // list as its count says.
-        let ((work, hold), wait) = unsafe {(
+#[entry_point]
+pub(crate) fn clEnqueueFillImage(
+    command_queue: cl_command_queue,
+    image: cl_mem,
+    fill_color: *const c_void,
+    origin: *const size_t,
+    region: *const size_t,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let queue = handle::resolve::<Queue>(command_queue)?;
+    // SAFETY: the specification demands a colour, arrays that are NULL or of three numbers, and a wait
+    // list as its count says.
+    let ((work, hold), wait) = unsafe {
+        (
             filling(&queue, image, fill_color, (origin, region))?,
             wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,
-        )};
-        enqueue(&queue, Some(work), CL_COMMAND_FILL_IMAGE, wait, hold, event)
-    }
+        )
+    };
+    enqueue(&queue, Some(work), CL_COMMAND_FILL_IMAGE, wait, hold, event)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use causeway_proto::image_format::ImageFormat;
 use cl_headers::types::*;
 
-use super::super::entry::entry_points;
+use super::super::entry::entry_point;
 use super::super::handle;
 use super::super::info::{Answered, Info};
 use super::super::memory::Noun;
@@ -43,49 +43,56 @@ fn asked_access(flags: cl_mem_flags) -> ClResult<cl_mem_flags> {
     Ok(access_of(flags))
 }
 
-entry_points! {
-    fn clGetSupportedImageFormats(
-        context: cl_context, flags: cl_mem_flags, image_type: cl_mem_object_type, num_entries: cl_uint,
-        image_formats: *mut cl_image_format, num_image_formats: *mut cl_uint,
-    ) {
-        let context = handle::resolve::<Context>(context)?;
-        let access = asked_access(flags)?;
-        let image = CL_MEM_OBJECT_IMAGE2D..=CL_MEM_OBJECT_IMAGE1D_BUFFER;
-        // clGetSupportedImageFormats: CL_INVALID_VALUE when image_type is not an image type.
-        require(image.contains(&image_type), CL_INVALID_VALUE)?;
-        // clGetSupportedImageFormats: CL_INVALID_VALUE when num_entries is 0 and image_formats is not NULL.
-        require(image_formats.is_null() || num_entries > 0, CL_INVALID_VALUE)?;
-        let formats = supported(&context, access, image_type);
-        if !image_formats.is_null() {
-            for (place, format) in formats.iter().take(num_entries as usize).enumerate() {
-                let format = cl_image_format {
-                    image_channel_order: format.order,
-                    image_channel_data_type: format.channel_type,
-                };
-                // SAFETY: the specification demands room for `num_entries` formats.
-                unsafe { image_formats.add(place).write(format) };
-            }
+#[entry_point]
+pub(crate) fn clGetSupportedImageFormats(
+    context: cl_context,
+    flags: cl_mem_flags,
+    image_type: cl_mem_object_type,
+    num_entries: cl_uint,
+    image_formats: *mut cl_image_format,
+    num_image_formats: *mut cl_uint,
+) -> ClResult {
+    let context = handle::resolve::<Context>(context)?;
+    let access = asked_access(flags)?;
+    let image = CL_MEM_OBJECT_IMAGE2D..=CL_MEM_OBJECT_IMAGE1D_BUFFER;
+    // clGetSupportedImageFormats: CL_INVALID_VALUE when image_type is not an image type.
+    require(image.contains(&image_type), CL_INVALID_VALUE)?;
+    // clGetSupportedImageFormats: CL_INVALID_VALUE when num_entries is 0 and image_formats is not NULL.
+    require(image_formats.is_null() || num_entries > 0, CL_INVALID_VALUE)?;
+    let formats = supported(&context, access, image_type);
+    if !image_formats.is_null() {
+        for (place, format) in formats.iter().take(num_entries as usize).enumerate() {
+            let format = cl_image_format {
+                image_channel_order: format.order,
+                image_channel_data_type: format.channel_type,
+            };
+            // SAFETY: the specification demands room for `num_entries` formats.
+            unsafe { image_formats.add(place).write(format) };
         }
-        if !num_image_formats.is_null() {
-            // SAFETY: not NULL, so the specification demands room for a number.
-            unsafe { num_image_formats.write(formats.len() as cl_uint) };
-        }
-        Ok(())
     }
+    if !num_image_formats.is_null() {
+        // SAFETY: not NULL, so the specification demands room for a number.
+        unsafe { num_image_formats.write(formats.len() as cl_uint) };
+    }
+    Ok(())
+}
 
-    fn clGetImageInfo(
-        image: cl_mem, param_name: cl_image_info, param_value_size: size_t, param_value: *mut c_void,
-        param_value_size_ret: *mut size_t,
-    ) {
-        let memory = Noun::Image.resolve(image)?;
-        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-        // given size.
-        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        match memory.image() {
-            Some(image) => answer(&memory, image, param_name, info).map(drop),
-            // clGetImageInfo: CL_INVALID_MEM_OBJECT when the memory object is not an image.
-            None => fail(CL_INVALID_MEM_OBJECT),
-        }
+#[entry_point]
+pub(crate) fn clGetImageInfo(
+    image: cl_mem,
+    param_name: cl_image_info,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> ClResult {
+    let memory = Noun::Image.resolve(image)?;
+    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+    // given size.
+    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+    match memory.image() {
+        Some(image) => answer(&memory, image, param_name, info).map(drop),
+        // clGetImageInfo: CL_INVALID_MEM_OBJECT when the memory object is not an image.
+        None => fail(CL_INVALID_MEM_OBJECT),
     }
 }
 

@@ -14,7 +14,7 @@ use causeway_proto::image_format::ImageFormat;
 use causeway_proto::raster::Raster;
 use cl_headers::types::*;
 
-use super::entry::entry_points;
+use super::entry::entry_point;
 use super::handle;
 use super::memory::buffer::{check_flags, inherited_flags, properties_of};
 use super::memory::host_region;
@@ -333,50 +333,94 @@ fn older_code(status: Status) -> Status {
     }
 }
 
-entry_points! {
-    fn clCreateImage(
-        context: cl_context, flags: cl_mem_flags, image_format: *const cl_image_format,
-        image_desc: *const cl_image_desc, host_ptr: *mut c_void; errcode_ret
-    ) -> cl_mem {
-        let properties = std::ptr::null();
-        let creation = Creation { context, properties, flags, format: image_format, host: host_ptr };
-        // SAFETY: the specification demands NULL or a description.
-        creation.make(&unsafe { read_desc(image_desc)? })
-    }
+#[entry_point]
+pub(crate) fn clCreateImage(
+    context: cl_context,
+    flags: cl_mem_flags,
+    image_format: *const cl_image_format,
+    image_desc: *const cl_image_desc,
+    host_ptr: *mut c_void,
+) -> ClResult<cl_mem> {
+    let properties = std::ptr::null();
+    let creation = Creation {
+        context,
+        properties,
+        flags,
+        format: image_format,
+        host: host_ptr,
+    };
+    // SAFETY: the specification demands NULL or a description.
+    creation.make(&unsafe { read_desc(image_desc)? })
+}
 
-    fn clCreateImageWithProperties(
-        context: cl_context, properties: *const cl_mem_properties, flags: cl_mem_flags,
-        image_format: *const cl_image_format, image_desc: *const cl_image_desc, host_ptr: *mut c_void;
-        errcode_ret
-    ) -> cl_mem {
-        let creation = Creation { context, properties, flags, format: image_format, host: host_ptr };
-        // SAFETY: the specification demands NULL or a description.
-        creation.make(&unsafe { read_desc(image_desc)? })
-    }
+#[entry_point]
+pub(crate) fn clCreateImageWithProperties(
+    context: cl_context,
+    properties: *const cl_mem_properties,
+    flags: cl_mem_flags,
+    image_format: *const cl_image_format,
+    image_desc: *const cl_image_desc,
+    host_ptr: *mut c_void,
+) -> ClResult<cl_mem> {
+    let creation = Creation {
+        context,
+        properties,
+        flags,
+        format: image_format,
+        host: host_ptr,
+    };
+    // SAFETY: the specification demands NULL or a description.
+    creation.make(&unsafe { read_desc(image_desc)? })
+}
 
-    fn clCreateImage2D(
-        context: cl_context, flags: cl_mem_flags, image_format: *const cl_image_format,
-        image_width: size_t, image_height: size_t, image_row_pitch: size_t, host_ptr: *mut c_void;
-        errcode_ret
-    ) -> cl_mem {
-        let properties = std::ptr::null();
-        let creation = Creation { context, properties, flags, format: image_format, host: host_ptr };
-        let size = [image_width, image_height, 0];
-        let desc = older(CL_MEM_OBJECT_IMAGE2D, size, [image_row_pitch, 0]);
-        creation.make(&desc).map_err(older_code)
-    }
+#[entry_point]
+pub(crate) fn clCreateImage2D(
+    context: cl_context,
+    flags: cl_mem_flags,
+    image_format: *const cl_image_format,
+    image_width: size_t,
+    image_height: size_t,
+    image_row_pitch: size_t,
+    host_ptr: *mut c_void,
+) -> ClResult<cl_mem> {
+    let properties = std::ptr::null();
+    let creation = Creation {
+        context,
+        properties,
+        flags,
+        format: image_format,
+        host: host_ptr,
+    };
+    let size = [image_width, image_height, 0];
+    let desc = older(CL_MEM_OBJECT_IMAGE2D, size, [image_row_pitch, 0]);
+    creation.make(&desc).map_err(older_code)
+}
 
-    fn clCreateImage3D(
-        context: cl_context, flags: cl_mem_flags, image_format: *const cl_image_format,
-        image_width: size_t, image_height: size_t, image_depth: size_t, image_row_pitch: size_t,
-        image_slice_pitch: size_t, host_ptr: *mut c_void; errcode_ret
-    ) -> cl_mem {
-        let properties = std::ptr::null();
-        let creation = Creation { context, properties, flags, format: image_format, host: host_ptr };
-        let size = [image_width, image_height, image_depth];
-        let pitches = [image_row_pitch, image_slice_pitch];
-        creation.make(&older(CL_MEM_OBJECT_IMAGE3D, size, pitches)).map_err(older_code)
-    }
+#[entry_point]
+pub(crate) fn clCreateImage3D(
+    context: cl_context,
+    flags: cl_mem_flags,
+    image_format: *const cl_image_format,
+    image_width: size_t,
+    image_height: size_t,
+    image_depth: size_t,
+    image_row_pitch: size_t,
+    image_slice_pitch: size_t,
+    host_ptr: *mut c_void,
+) -> ClResult<cl_mem> {
+    let properties = std::ptr::null();
+    let creation = Creation {
+        context,
+        properties,
+        flags,
+        format: image_format,
+        host: host_ptr,
+    };
+    let size = [image_width, image_height, image_depth];
+    let pitches = [image_row_pitch, image_slice_pitch];
+    creation
+        .make(&older(CL_MEM_OBJECT_IMAGE3D, size, pitches))
+        .map_err(older_code)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use causeway_proto::region::Region;
 use cl_headers::types::*;
 
-use super::super::entry::entry_points;
+use super::super::entry::entry_point;
 use super::super::memory::Noun;
 use super::super::memory::map::{HowToMap, MapArguments, map};
 use super::super::memory::rect::{Triple, triple};
@@ -89,89 +89,121 @@ impl Boxed {
     }
 }
 
-entry_points! {
-    fn clEnqueueReadImage(
-        command_queue: cl_command_queue, image: cl_mem, blocking_read: cl_bool, origin: *const size_t,
-        region: *const size_t, row_pitch: size_t, slice_pitch: size_t, ptr: *mut c_void,
-        num_events_in_wait_list: cl_uint, event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let arguments = Arguments {
-            queue: command_queue,
-            noun: Noun::Image,
-            buffer: image,
-            how: How {
-                blocking: blocking_read != CL_FALSE,
-                host: ptr.expose_provenance(),
-                wait: (num_events_in_wait_list, event_wait_list),
-                event,
-                command: CL_COMMAND_READ_IMAGE,
-            },
-        };
-        let boxed = Boxed { origin, region, pitches: (row_pitch, slice_pitch) };
-        enqueue(arguments, Way::Read, |memory| boxed.regions(memory))
-    }
+#[entry_point]
+pub(crate) fn clEnqueueReadImage(
+    command_queue: cl_command_queue,
+    image: cl_mem,
+    blocking_read: cl_bool,
+    origin: *const size_t,
+    region: *const size_t,
+    row_pitch: size_t,
+    slice_pitch: size_t,
+    ptr: *mut c_void,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let arguments = Arguments {
+        queue: command_queue,
+        noun: Noun::Image,
+        buffer: image,
+        how: How {
+            blocking: blocking_read != CL_FALSE,
+            host: ptr.expose_provenance(),
+            wait: (num_events_in_wait_list, event_wait_list),
+            event,
+            command: CL_COMMAND_READ_IMAGE,
+        },
+    };
+    let boxed = Boxed {
+        origin,
+        region,
+        pitches: (row_pitch, slice_pitch),
+    };
+    enqueue(arguments, Way::Read, |memory| boxed.regions(memory))
+}
 
-    fn clEnqueueWriteImage(
-        command_queue: cl_command_queue, image: cl_mem, blocking_write: cl_bool, origin: *const size_t,
-        region: *const size_t, input_row_pitch: size_t, input_slice_pitch: size_t, ptr: *const c_void,
-        num_events_in_wait_list: cl_uint, event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let arguments = Arguments {
-            queue: command_queue,
-            noun: Noun::Image,
-            buffer: image,
-            how: How {
-                blocking: blocking_write != CL_FALSE,
-                host: ptr.expose_provenance(),
-                wait: (num_events_in_wait_list, event_wait_list),
-                event,
-                command: CL_COMMAND_WRITE_IMAGE,
-            },
-        };
-        let boxed = Boxed { origin, region, pitches: (input_row_pitch, input_slice_pitch) };
-        enqueue(arguments, Way::Write, |memory| boxed.regions(memory))
-    }
+#[entry_point]
+pub(crate) fn clEnqueueWriteImage(
+    command_queue: cl_command_queue,
+    image: cl_mem,
+    blocking_write: cl_bool,
+    origin: *const size_t,
+    region: *const size_t,
+    input_row_pitch: size_t,
+    input_slice_pitch: size_t,
+    ptr: *const c_void,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let arguments = Arguments {
+        queue: command_queue,
+        noun: Noun::Image,
+        buffer: image,
+        how: How {
+            blocking: blocking_write != CL_FALSE,
+            host: ptr.expose_provenance(),
+            wait: (num_events_in_wait_list, event_wait_list),
+            event,
+            command: CL_COMMAND_WRITE_IMAGE,
+        },
+    };
+    let boxed = Boxed {
+        origin,
+        region,
+        pitches: (input_row_pitch, input_slice_pitch),
+    };
+    enqueue(arguments, Way::Write, |memory| boxed.regions(memory))
+}
 
-    fn clEnqueueMapImage(
-        command_queue: cl_command_queue, image: cl_mem, blocking_map: cl_bool, map_flags: cl_map_flags,
-        origin: *const size_t, region: *const size_t, image_row_pitch: *mut size_t,
-        image_slice_pitch: *mut size_t, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event; errcode_ret
-    ) -> *mut c_void {
-        let arguments = MapArguments {
-            queue: command_queue,
-            noun: Noun::Image,
-            memory: image,
-            how: HowToMap {
-                blocking: blocking_map != CL_FALSE,
-                flags: map_flags,
-                wait: (num_events_in_wait_list, event_wait_list),
-                event,
-                command: CL_COMMAND_MAP_IMAGE,
-            },
-        };
-        let (address, memory) = map(&arguments, |memory| {
-            let image = image_of(memory)?;
-            // SAFETY: the specification demands that each is NULL or points to three numbers.
-            let (origin, size) = unsafe { read_box(origin, region)? };
-            // clEnqueueMapImage: CL_INVALID_VALUE when the region leaves the image or is empty.
-            let region = image.region(origin, size)?;
-            // clEnqueueMapImage: CL_INVALID_VALUE when image_row_pitch is NULL.
-            require(!image_row_pitch.is_null(), CL_INVALID_VALUE)?;
-            let has_place = !image.has_slices() || !image_slice_pitch.is_null();
-            // clEnqueueMapImage: CL_INVALID_VALUE when image_slice_pitch is NULL and the image has slices.
-            require(has_place, CL_INVALID_VALUE)?;
-            Ok(region)
-        })?;
-        let (row, slice) = memory.map_pitches();
-        // SAFETY: not NULL, so the specification demands room for a number.
-        unsafe { image_row_pitch.write(row as size_t) };
-        if !image_slice_pitch.is_null() {
-            // SAFETY: as for the row pitch.
-            unsafe { image_slice_pitch.write(slice as size_t) };
-        }
-        Ok(address)
+#[entry_point]
+pub(crate) fn clEnqueueMapImage(
+    command_queue: cl_command_queue,
+    image: cl_mem,
+    blocking_map: cl_bool,
+    map_flags: cl_map_flags,
+    origin: *const size_t,
+    region: *const size_t,
+    image_row_pitch: *mut size_t,
+    image_slice_pitch: *mut size_t,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult<*mut c_void> {
+    let arguments = MapArguments {
+        queue: command_queue,
+        noun: Noun::Image,
+        memory: image,
+        how: HowToMap {
+            blocking: blocking_map != CL_FALSE,
+            flags: map_flags,
+            wait: (num_events_in_wait_list, event_wait_list),
+            event,
+            command: CL_COMMAND_MAP_IMAGE,
+        },
+    };
+    let (address, memory) = map(&arguments, |memory| {
+        let image = image_of(memory)?;
+        // SAFETY: the specification demands that each is NULL or points to three numbers.
+        let (origin, size) = unsafe { read_box(origin, region)? };
+        // clEnqueueMapImage: CL_INVALID_VALUE when the region leaves the image or is empty.
+        let region = image.region(origin, size)?;
+        // clEnqueueMapImage: CL_INVALID_VALUE when image_row_pitch is NULL.
+        require(!image_row_pitch.is_null(), CL_INVALID_VALUE)?;
+        let has_place = !image.has_slices() || !image_slice_pitch.is_null();
+        // clEnqueueMapImage: CL_INVALID_VALUE when image_slice_pitch is NULL and the image has slices.
+        require(has_place, CL_INVALID_VALUE)?;
+        Ok(region)
+    })?;
+    let (row, slice) = memory.map_pitches();
+    // SAFETY: not NULL, so the specification demands room for a number.
+    unsafe { image_row_pitch.write(row as size_t) };
+    if !image_slice_pitch.is_null() {
+        // SAFETY: as for the row pitch.
+        unsafe { image_slice_pitch.write(slice as size_t) };
     }
+    Ok(address)
 }
 
 #[cfg(test)]

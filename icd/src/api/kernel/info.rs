@@ -5,79 +5,117 @@ use std::sync::Arc;
 
 use cl_headers::types::*;
 
-use super::entry_points;
+use super::entry_point;
 use crate::api::handle;
 use crate::api::info::{Answered, Info, list};
 use crate::error::{ClResult, Status, fail, require};
 use crate::stub::kernel::OnDevice;
 use crate::stub::{Device, Kernel, Origin};
 
-entry_points! {
-    fn clGetKernelInfo(
-        kernel: cl_kernel, param_name: cl_kernel_info, param_value_size: size_t,
-        param_value: *mut c_void, param_value_size_ret: *mut size_t,
-    ) {
-        let stub = handle::resolve::<Kernel>(kernel)?;
-        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-        // given size.
-        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        answer(kernel, &stub, param_name, info).map(drop)
-    }
+#[entry_point]
+pub(crate) fn clGetKernelInfo(
+    kernel: cl_kernel,
+    param_name: cl_kernel_info,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> ClResult {
+    let stub = handle::resolve::<Kernel>(kernel)?;
+    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+    // given size.
+    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+    answer(kernel, &stub, param_name, info).map(drop)
+}
 
-    fn clGetKernelArgInfo(
-        kernel: cl_kernel, arg_index: cl_uint, param_name: cl_kernel_arg_info, param_value_size: size_t,
-        param_value: *mut c_void, param_value_size_ret: *mut size_t,
-    ) {
-        let kernel = handle::resolve::<Kernel>(kernel)?;
-        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-        // given size.
-        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        answer_arg(&kernel, arg_index, param_name, info).map(drop)
-    }
+#[entry_point]
+pub(crate) fn clGetKernelArgInfo(
+    kernel: cl_kernel,
+    arg_index: cl_uint,
+    param_name: cl_kernel_arg_info,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> ClResult {
+    let kernel = handle::resolve::<Kernel>(kernel)?;
+    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+    // given size.
+    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+    answer_arg(&kernel, arg_index, param_name, info).map(drop)
+}
 
-    fn clGetKernelWorkGroupInfo(
-        kernel: cl_kernel, device: cl_device_id, param_name: cl_kernel_work_group_info,
-        param_value_size: size_t, param_value: *mut c_void, param_value_size_ret: *mut size_t,
-    ) {
-        let kernel = handle::resolve::<Kernel>(kernel)?;
-        let device = if device.is_null() { None } else { Some(handle::resolve::<Device>(device)?) };
-        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-        // given size.
-        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        answer_work_group(&kernel, device.as_deref(), param_name, info).map(drop)
-    }
+#[entry_point]
+pub(crate) fn clGetKernelWorkGroupInfo(
+    kernel: cl_kernel,
+    device: cl_device_id,
+    param_name: cl_kernel_work_group_info,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> ClResult {
+    let kernel = handle::resolve::<Kernel>(kernel)?;
+    let device = if device.is_null() {
+        None
+    } else {
+        Some(handle::resolve::<Device>(device)?)
+    };
+    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+    // given size.
+    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+    answer_work_group(&kernel, device.as_deref(), param_name, info).map(drop)
+}
 
-    fn clGetKernelSubGroupInfo(
-        kernel: cl_kernel, device: cl_device_id, param_name: cl_kernel_sub_group_info,
-        input_value_size: size_t, input_value: *const c_void, param_value_size: size_t,
-        param_value: *mut c_void, param_value_size_ret: *mut size_t,
-    ) {
-        let kernel = handle::resolve::<Kernel>(kernel)?;
-        let device = if device.is_null() { None } else { Some(handle::resolve::<Device>(device)?) };
-        // SAFETY: the specification demands that the input is NULL or has as many readable bytes as its
-        // size says.
-        let input = unsafe { sub_group_input(param_name, input_value_size, input_value) };
-        // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-        // given size.
-        let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-        answer_sub_group(&kernel, device.as_deref(), param_name, input, info).map(drop)
-    }
+#[entry_point]
+pub(crate) fn clGetKernelSubGroupInfo(
+    kernel: cl_kernel,
+    device: cl_device_id,
+    param_name: cl_kernel_sub_group_info,
+    input_value_size: size_t,
+    input_value: *const c_void,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> ClResult {
+    let kernel = handle::resolve::<Kernel>(kernel)?;
+    let device = if device.is_null() {
+        None
+    } else {
+        Some(handle::resolve::<Device>(device)?)
+    };
+    // SAFETY: the specification demands that the input is NULL or has as many readable bytes as its
+    // size says.
+    let input = unsafe { sub_group_input(param_name, input_value_size, input_value) };
+    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
+    // given size.
+    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
+    answer_sub_group(&kernel, device.as_deref(), param_name, input, info).map(drop)
+}
 
-    fn clGetKernelSubGroupInfoKHR(
-        in_kernel: cl_kernel, in_device: cl_device_id, param_name: cl_kernel_sub_group_info,
-        input_value_size: size_t, input_value: *const c_void, param_value_size: size_t,
-        param_value: *mut c_void, param_value_size_ret: *mut size_t,
-    ) {
-        // SAFETY: the two functions have the same contract.
-        let code = unsafe {
-            clGetKernelSubGroupInfo(
-                in_kernel, in_device, param_name, input_value_size, input_value, param_value_size,
-                param_value, param_value_size_ret,
-            )
-        };
-        // clGetKernelSubGroupInfoKHR: the codes of clGetKernelSubGroupInfo, which has made all checks.
-        require(code == CL_SUCCESS, code)
-    }
+#[entry_point]
+pub(crate) fn clGetKernelSubGroupInfoKHR(
+    in_kernel: cl_kernel,
+    in_device: cl_device_id,
+    param_name: cl_kernel_sub_group_info,
+    input_value_size: size_t,
+    input_value: *const c_void,
+    param_value_size: size_t,
+    param_value: *mut c_void,
+    param_value_size_ret: *mut size_t,
+) -> ClResult {
+    // SAFETY: the two functions have the same contract.
+    let code = unsafe {
+        clGetKernelSubGroupInfo(
+            in_kernel,
+            in_device,
+            param_name,
+            input_value_size,
+            input_value,
+            param_value_size,
+            param_value,
+            param_value_size_ret,
+        )
+    };
+    // clGetKernelSubGroupInfoKHR: the codes of clGetKernelSubGroupInfo, which has made all checks.
+    require(code == CL_SUCCESS, code)
 }
 
 fn answer(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cl_headers::types::*;
 
-use crate::api::entry::entry_points;
+use crate::api::entry::entry_point;
 use crate::api::handle;
 use crate::api::launch::read_range;
 use crate::error::{ClResult, require};
@@ -41,37 +41,47 @@ fn suggested(
     launch.capture(&range)?.suggested_local_size(&queue)
 }
 
-entry_points! {
-    fn clGetKernelSuggestedLocalWorkSize(
-        command_queue: cl_command_queue, kernel: cl_kernel, work_dim: cl_uint,
-        global_work_offset: *const size_t, global_work_size: *const size_t,
-        suggested_local_work_size: *mut size_t,
-    ) {
-        let lists = [global_work_offset, global_work_size, std::ptr::null()];
-        // SAFETY: the specification demands that each list is NULL or has `work_dim` sizes.
-        let range = || unsafe { read_range(work_dim, lists) };
-        let has_room = !suggested_local_work_size.is_null();
-        let sizes = suggested((command_queue, kernel), range, has_room)?;
-        for (place, size) in sizes.into_iter().enumerate() {
-            // SAFETY: not NULL, and the specification demands room for `work_dim` sizes. There are as many.
-            unsafe { suggested_local_work_size.add(place).write(size as size_t) };
-        }
-        Ok(())
+#[entry_point]
+pub(crate) fn clGetKernelSuggestedLocalWorkSize(
+    command_queue: cl_command_queue,
+    kernel: cl_kernel,
+    work_dim: cl_uint,
+    global_work_offset: *const size_t,
+    global_work_size: *const size_t,
+    suggested_local_work_size: *mut size_t,
+) -> ClResult {
+    let lists = [global_work_offset, global_work_size, std::ptr::null()];
+    // SAFETY: the specification demands that each list is NULL or has `work_dim` sizes.
+    let range = || unsafe { read_range(work_dim, lists) };
+    let has_room = !suggested_local_work_size.is_null();
+    let sizes = suggested((command_queue, kernel), range, has_room)?;
+    for (place, size) in sizes.into_iter().enumerate() {
+        // SAFETY: not NULL, and the specification demands room for `work_dim` sizes. There are as many.
+        unsafe { suggested_local_work_size.add(place).write(size as size_t) };
     }
+    Ok(())
+}
 
-    fn clGetKernelSuggestedLocalWorkSizeKHR(
-        command_queue: cl_command_queue, kernel: cl_kernel, work_dim: cl_uint,
-        global_work_offset: *const size_t, global_work_size: *const size_t,
-        suggested_local_work_size: *mut size_t,
-    ) {
-        // SAFETY: the two functions have the same contract.
-        let code = unsafe {
-            clGetKernelSuggestedLocalWorkSize(
-                command_queue, kernel, work_dim, global_work_offset, global_work_size,
-                suggested_local_work_size,
-            )
-        };
-        // clGetKernelSuggestedLocalWorkSizeKHR: the codes of the core function, which has made all checks.
-        require(code == CL_SUCCESS, code)
-    }
+#[entry_point]
+pub(crate) fn clGetKernelSuggestedLocalWorkSizeKHR(
+    command_queue: cl_command_queue,
+    kernel: cl_kernel,
+    work_dim: cl_uint,
+    global_work_offset: *const size_t,
+    global_work_size: *const size_t,
+    suggested_local_work_size: *mut size_t,
+) -> ClResult {
+    // SAFETY: the two functions have the same contract.
+    let code = unsafe {
+        clGetKernelSuggestedLocalWorkSize(
+            command_queue,
+            kernel,
+            work_dim,
+            global_work_offset,
+            global_work_size,
+            suggested_local_work_size,
+        )
+    };
+    // clGetKernelSuggestedLocalWorkSizeKHR: the codes of the core function, which has made all checks.
+    require(code == CL_SUCCESS, code)
 }

@@ -6,7 +6,7 @@ use causeway_proto::command::ArgKind;
 use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::*;
 
-use crate::api::entry::entry_points;
+use crate::api::entry::entry_point;
 use crate::api::handle;
 use crate::api::info::list;
 use crate::error::{ClResult, Status, fail, require};
@@ -100,24 +100,30 @@ pub(in crate::api) unsafe fn exec_info(
     }
 }
 
-entry_points! {
-    fn clSetKernelArgSVMPointer(kernel: cl_kernel, arg_index: cl_uint, arg_value: *const c_void) {
-        let kernel = handle::resolve::<Kernel>(kernel)?;
-        let value = svm_pointer(&kernel, arg_index, arg_value.expose_provenance())?;
-        kernel.set_arg(arg_index as usize, value);
-        Ok(())
-    }
+#[entry_point]
+pub(crate) fn clSetKernelArgSVMPointer(
+    kernel: cl_kernel,
+    arg_index: cl_uint,
+    arg_value: *const c_void,
+) -> ClResult {
+    let kernel = handle::resolve::<Kernel>(kernel)?;
+    let value = svm_pointer(&kernel, arg_index, arg_value.expose_provenance())?;
+    kernel.set_arg(arg_index as usize, value);
+    Ok(())
+}
 
-    fn clSetKernelExecInfo(
-        kernel: cl_kernel, param_name: cl_kernel_exec_info, param_value_size: size_t,
-        param_value: *const c_void,
-    ) {
-        let kernel = handle::resolve::<Kernel>(kernel)?;
-        // SAFETY: the specification demands NULL or `param_value_size` readable bytes.
-        let reaches = unsafe { exec_info(&kernel, param_name, param_value_size, param_value)? };
-        if let Some(memory) = reaches {
-            kernel.set_reaches(memory);
-        }
-        Ok(())
+#[entry_point]
+pub(crate) fn clSetKernelExecInfo(
+    kernel: cl_kernel,
+    param_name: cl_kernel_exec_info,
+    param_value_size: size_t,
+    param_value: *const c_void,
+) -> ClResult {
+    let kernel = handle::resolve::<Kernel>(kernel)?;
+    // SAFETY: the specification demands NULL or `param_value_size` readable bytes.
+    let reaches = unsafe { exec_info(&kernel, param_name, param_value_size, param_value)? };
+    if let Some(memory) = reaches {
+        kernel.set_reaches(memory);
     }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use causeway_proto::region::Region;
 use cl_headers::types::*;
 
-use super::super::entry::entry_points;
+use super::super::entry::entry_point;
 use super::super::handle;
 use super::{Noun, host_region};
 use crate::error::{ClResult, fail, require};
@@ -179,60 +179,76 @@ fn create_sub_buffer(
     Ok(handle::publish(sub_buffer))
 }
 
-entry_points! {
-    fn clCreateBuffer(
-        context: cl_context, flags: cl_mem_flags, size: size_t, host_ptr: *mut c_void; errcode_ret
-    ) -> cl_mem {
-        create(context, std::ptr::null(), flags, size, host_ptr)
-    }
+#[entry_point]
+pub(crate) fn clCreateBuffer(
+    context: cl_context,
+    flags: cl_mem_flags,
+    size: size_t,
+    host_ptr: *mut c_void,
+) -> ClResult<cl_mem> {
+    create(context, std::ptr::null(), flags, size, host_ptr)
+}
 
-    fn clCreateBufferWithProperties(
-        context: cl_context, properties: *const cl_mem_properties, flags: cl_mem_flags, size: size_t,
-        host_ptr: *mut c_void; errcode_ret
-    ) -> cl_mem {
-        create(context, properties, flags, size, host_ptr)
-    }
+#[entry_point]
+pub(crate) fn clCreateBufferWithProperties(
+    context: cl_context,
+    properties: *const cl_mem_properties,
+    flags: cl_mem_flags,
+    size: size_t,
+    host_ptr: *mut c_void,
+) -> ClResult<cl_mem> {
+    create(context, properties, flags, size, host_ptr)
+}
 
-    fn clCreateSubBuffer(
-        buffer: cl_mem, flags: cl_mem_flags, buffer_create_type: cl_buffer_create_type,
-        buffer_create_info: *const c_void; errcode_ret
-    ) -> cl_mem {
-        create_sub_buffer(buffer, flags, buffer_create_type, buffer_create_info)
-    }
+#[entry_point]
+pub(crate) fn clCreateSubBuffer(
+    buffer: cl_mem,
+    flags: cl_mem_flags,
+    buffer_create_type: cl_buffer_create_type,
+    buffer_create_info: *const c_void,
+) -> ClResult<cl_mem> {
+    create_sub_buffer(buffer, flags, buffer_create_type, buffer_create_info)
+}
 
-    fn clRetainMemObject(memobj: cl_mem) {
-        handle::retain::<Buffer>(memobj)
-    }
+#[entry_point]
+pub(crate) fn clRetainMemObject(memobj: cl_mem) -> ClResult {
+    handle::retain::<Buffer>(memobj)
+}
 
-    fn clReleaseMemObject(memobj: cl_mem) {
-        let memory = handle::resolve::<Buffer>(memobj)?;
-        let was_last = handle::release_one::<Buffer>(memobj)?;
-        // Programs free the host memory after the last release, although only the destructor callback says
-        // that it is no longer used. So this call waits for unmaps that still read it. A sub-buffer's host
-        // memory belongs to its parent.
-        let is_whole = Arc::ptr_eq(memory.root(), &memory);
-        if was_last && is_whole && memory.host_address().is_some() {
-            memory.leave_host_memory();
-        }
-        Ok(())
+#[entry_point]
+pub(crate) fn clReleaseMemObject(memobj: cl_mem) -> ClResult {
+    let memory = handle::resolve::<Buffer>(memobj)?;
+    let was_last = handle::release_one::<Buffer>(memobj)?;
+    // Programs free the host memory after the last release, although only the destructor callback says
+    // that it is no longer used. So this call waits for unmaps that still read it. A sub-buffer's host
+    // memory belongs to its parent.
+    let is_whole = Arc::ptr_eq(memory.root(), &memory);
+    if was_last && is_whole && memory.host_address().is_some() {
+        memory.leave_host_memory();
     }
+    Ok(())
+}
 
-    fn clSetMemObjectDestructorCallback(
-        memobj: cl_mem, pfn_notify: MemCallback, user_data: *mut c_void,
-    ) {
-        let buffer = handle::resolve::<Buffer>(memobj)?;
-        // clSetMemObjectDestructorCallback: CL_INVALID_VALUE when pfn_notify is NULL.
-        let Some(callback) = pfn_notify else { return fail(CL_INVALID_VALUE) };
-        let (address, user_data) = (memobj.expose_provenance(), user_data.expose_provenance());
-        buffer.on_destroyed(Box::new(move || {
-            let memobj = std::ptr::with_exposed_provenance_mut(address);
-            let user_data = std::ptr::with_exposed_provenance_mut(user_data);
-            // SAFETY: the application gave this callback and this data for exactly this call, from any
-            // thread.
-            unsafe { callback(memobj, user_data) };
-        }));
-        Ok(())
-    }
+#[entry_point]
+pub(crate) fn clSetMemObjectDestructorCallback(
+    memobj: cl_mem,
+    pfn_notify: MemCallback,
+    user_data: *mut c_void,
+) -> ClResult {
+    let buffer = handle::resolve::<Buffer>(memobj)?;
+    // clSetMemObjectDestructorCallback: CL_INVALID_VALUE when pfn_notify is NULL.
+    let Some(callback) = pfn_notify else {
+        return fail(CL_INVALID_VALUE);
+    };
+    let (address, user_data) = (memobj.expose_provenance(), user_data.expose_provenance());
+    buffer.on_destroyed(Box::new(move || {
+        let memobj = std::ptr::with_exposed_provenance_mut(address);
+        let user_data = std::ptr::with_exposed_provenance_mut(user_data);
+        // SAFETY: the application gave this callback and this data for exactly this call, from any
+        // thread.
+        unsafe { callback(memobj, user_data) };
+    }));
+    Ok(())
 }
 
 #[cfg(test)]

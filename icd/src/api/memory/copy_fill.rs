@@ -7,7 +7,7 @@ use causeway_proto::region::Region;
 use cl_headers::types::*;
 use smallvec::smallvec;
 
-use super::super::entry::entry_points;
+use super::super::entry::entry_point;
 use super::super::event::{give_event, wait_list};
 use super::super::handle;
 use super::super::info::list;
@@ -106,8 +106,6 @@ pub(in crate::api) struct CopyRectangle {
 }
 
 impl CopyRectangle {
-    /// Checks the copy.
-    ///
     /// # Errors
     /// As `clEnqueueCopyBufferRect`, except for the wait list.
     pub(in crate::api) fn copy(
@@ -220,55 +218,102 @@ pub(in crate::api) fn check_pattern(
     )
 }
 
-entry_points! {
-    fn clEnqueueCopyBuffer(
-        command_queue: cl_command_queue, src_buffer: cl_mem, dst_buffer: cl_mem, src_offset: size_t,
-        dst_offset: size_t, size: size_t, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let queue = handle::resolve::<Queue>(command_queue)?;
-        let copy = bytes(&queue, (src_buffer, dst_buffer), (src_offset, dst_offset, size))?;
-        // SAFETY: the specification demands NULL or as many handles as the count says.
-        let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
-        enqueue(&queue, copy.work(), CL_COMMAND_COPY_BUFFER, wait, copy.hold(), event)
-    }
+#[entry_point]
+pub(crate) fn clEnqueueCopyBuffer(
+    command_queue: cl_command_queue,
+    src_buffer: cl_mem,
+    dst_buffer: cl_mem,
+    src_offset: size_t,
+    dst_offset: size_t,
+    size: size_t,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let queue = handle::resolve::<Queue>(command_queue)?;
+    let copy = bytes(
+        &queue,
+        (src_buffer, dst_buffer),
+        (src_offset, dst_offset, size),
+    )?;
+    // SAFETY: the specification demands NULL or as many handles as the count says.
+    let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
+    enqueue(
+        &queue,
+        copy.work(),
+        CL_COMMAND_COPY_BUFFER,
+        wait,
+        copy.hold(),
+        event,
+    )
+}
 
-    fn clEnqueueCopyBufferRect(
-        command_queue: cl_command_queue, src_buffer: cl_mem, dst_buffer: cl_mem,
-        src_origin: *const size_t, dst_origin: *const size_t, region: *const size_t,
-        src_row_pitch: size_t, src_slice_pitch: size_t, dst_row_pitch: size_t,
-        dst_slice_pitch: size_t, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let queue = handle::resolve::<Queue>(command_queue)?;
-        let rectangle = CopyRectangle {
-            source_origin: src_origin,
-            destination_origin: dst_origin,
-            region,
-            source_pitches: (src_row_pitch, src_slice_pitch),
-            destination_pitches: (dst_row_pitch, dst_slice_pitch),
-        };
-        let copy = rectangle.copy(&queue, src_buffer, dst_buffer)?;
-        // SAFETY: the specification demands NULL or as many handles as the count says.
-        let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
-        enqueue(&queue, copy.work(), CL_COMMAND_COPY_BUFFER_RECT, wait, copy.hold(), event)
-    }
+#[entry_point]
+pub(crate) fn clEnqueueCopyBufferRect(
+    command_queue: cl_command_queue,
+    src_buffer: cl_mem,
+    dst_buffer: cl_mem,
+    src_origin: *const size_t,
+    dst_origin: *const size_t,
+    region: *const size_t,
+    src_row_pitch: size_t,
+    src_slice_pitch: size_t,
+    dst_row_pitch: size_t,
+    dst_slice_pitch: size_t,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let queue = handle::resolve::<Queue>(command_queue)?;
+    let rectangle = CopyRectangle {
+        source_origin: src_origin,
+        destination_origin: dst_origin,
+        region,
+        source_pitches: (src_row_pitch, src_slice_pitch),
+        destination_pitches: (dst_row_pitch, dst_slice_pitch),
+    };
+    let copy = rectangle.copy(&queue, src_buffer, dst_buffer)?;
+    // SAFETY: the specification demands NULL or as many handles as the count says.
+    let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
+    enqueue(
+        &queue,
+        copy.work(),
+        CL_COMMAND_COPY_BUFFER_RECT,
+        wait,
+        copy.hold(),
+        event,
+    )
+}
 
-    fn clEnqueueFillBuffer(
-        command_queue: cl_command_queue, buffer: cl_mem, pattern: *const c_void,
-        pattern_size: size_t, offset: size_t, size: size_t, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let queue = handle::resolve::<Queue>(command_queue)?;
-        let fill = Fill { buffer, pattern, pattern_size, offset, size };
-        // SAFETY: the specification demands NULL or `pattern_size` bytes, and NULL or as many handles as
-        // the count says.
-        let ((work, hold), wait) = unsafe {(
+#[entry_point]
+pub(crate) fn clEnqueueFillBuffer(
+    command_queue: cl_command_queue,
+    buffer: cl_mem,
+    pattern: *const c_void,
+    pattern_size: size_t,
+    offset: size_t,
+    size: size_t,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let queue = handle::resolve::<Queue>(command_queue)?;
+    let fill = Fill {
+        buffer,
+        pattern,
+        pattern_size,
+        offset,
+        size,
+    };
+    // SAFETY: the specification demands NULL or `pattern_size` bytes, and NULL or as many handles as
+    // the count says.
+    let ((work, hold), wait) = unsafe {
+        (
             fill.work(&queue)?,
             wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,
-        )};
-        enqueue(&queue, work, CL_COMMAND_FILL_BUFFER, wait, hold, event)
-    }
+        )
+    };
+    enqueue(&queue, work, CL_COMMAND_FILL_BUFFER, wait, hold, event)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use causeway_proto::region::Region;
 use cl_headers::types::*;
 use smallvec::smallvec;
 
-use super::super::entry::entry_points;
+use super::super::entry::entry_point;
 use super::super::event::{give_event, wait_list};
 use super::super::handle;
 use super::transfer::{Way, check_host_access};
@@ -241,41 +241,57 @@ pub(in crate::api) fn unmap_on(
     Ok(())
 }
 
-entry_points! {
-    fn clEnqueueMapBuffer(
-        command_queue: cl_command_queue, buffer: cl_mem, blocking_map: cl_bool,
-        map_flags: cl_map_flags, offset: size_t, size: size_t, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event; errcode_ret
-    ) -> *mut c_void {
-        let arguments = MapArguments {
-            queue: command_queue,
-            noun: Noun::Buffer,
-            memory: buffer,
-            how: HowToMap {
-                blocking: blocking_map != CL_FALSE,
-                flags: map_flags,
-                wait: (num_events_in_wait_list, event_wait_list),
-                event,
-                command: CL_COMMAND_MAP_BUFFER,
-            },
-        };
-        let (address, _) = map(&arguments, |buffer| {
-            // clEnqueueMapBuffer: CL_INVALID_VALUE when the region leaves the buffer.
-            let region = buffer.range(offset as u64, size as u64)?;
-            // clEnqueueMapBuffer: CL_INVALID_VALUE when the size is 0.
-            require(size > 0, CL_INVALID_VALUE)?;
-            Ok(region)
-        })?;
-        Ok(address)
-    }
+#[entry_point]
+pub(crate) fn clEnqueueMapBuffer(
+    command_queue: cl_command_queue,
+    buffer: cl_mem,
+    blocking_map: cl_bool,
+    map_flags: cl_map_flags,
+    offset: size_t,
+    size: size_t,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult<*mut c_void> {
+    let arguments = MapArguments {
+        queue: command_queue,
+        noun: Noun::Buffer,
+        memory: buffer,
+        how: HowToMap {
+            blocking: blocking_map != CL_FALSE,
+            flags: map_flags,
+            wait: (num_events_in_wait_list, event_wait_list),
+            event,
+            command: CL_COMMAND_MAP_BUFFER,
+        },
+    };
+    let (address, _) = map(&arguments, |buffer| {
+        // clEnqueueMapBuffer: CL_INVALID_VALUE when the region leaves the buffer.
+        let region = buffer.range(offset as u64, size as u64)?;
+        // clEnqueueMapBuffer: CL_INVALID_VALUE when the size is 0.
+        require(size > 0, CL_INVALID_VALUE)?;
+        Ok(region)
+    })?;
+    Ok(address)
+}
 
-    fn clEnqueueUnmapMemObject(
-        command_queue: cl_command_queue, memobj: cl_mem, mapped_ptr: *mut c_void,
-        num_events_in_wait_list: cl_uint, event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let wait = (num_events_in_wait_list, event_wait_list);
-        unmap(command_queue, memobj, mapped_ptr.expose_provenance(), wait, event)
-    }
+#[entry_point]
+pub(crate) fn clEnqueueUnmapMemObject(
+    command_queue: cl_command_queue,
+    memobj: cl_mem,
+    mapped_ptr: *mut c_void,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let wait = (num_events_in_wait_list, event_wait_list);
+    unmap(
+        command_queue,
+        memobj,
+        mapped_ptr.expose_provenance(),
+        wait,
+        event,
+    )
 }
 
 #[cfg(test)]

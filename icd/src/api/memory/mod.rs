@@ -36,9 +36,7 @@ pub(super) use transfer::*;
 pub(super) enum Noun {
     /// A buffer or sub-buffer.
     Buffer,
-    /// An image.
     Image,
-    /// A pipe.
     Pipe,
 }
 

@@ -3,7 +3,7 @@
 use causeway_proto::region::Region;
 use cl_headers::types::*;
 
-use super::super::entry::entry_points;
+use super::super::entry::entry_point;
 use super::Noun;
 use super::transfer::{Arguments, How, Regions, Way, enqueue};
 use crate::error::{ClResult, fail, require};
@@ -99,64 +99,86 @@ impl Rectangle {
     }
 }
 
-entry_points! {
-    fn clEnqueueReadBufferRect(
-        command_queue: cl_command_queue, buffer: cl_mem, blocking_read: cl_bool,
-        buffer_origin: *const size_t, host_origin: *const size_t, region: *const size_t,
-        buffer_row_pitch: size_t, buffer_slice_pitch: size_t, host_row_pitch: size_t,
-        host_slice_pitch: size_t, ptr: *mut c_void, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let arguments = Arguments {
-            queue: command_queue,
-            noun: Noun::Buffer,
-            buffer,
-            how: How {
-                blocking: blocking_read != CL_FALSE,
-                host: ptr.expose_provenance(),
-                wait: (num_events_in_wait_list, event_wait_list),
-                event,
-                command: CL_COMMAND_READ_BUFFER_RECT,
-            },
-        };
-        let rectangle = Rectangle {
-            buffer_origin,
-            host_origin,
-            region,
-            buffer_pitches: (buffer_row_pitch, buffer_slice_pitch),
-            host_pitches: (host_row_pitch, host_slice_pitch),
-        };
-        enqueue(arguments, Way::Read, |buffer| rectangle.regions(buffer.size()))
-    }
+#[entry_point]
+pub(crate) fn clEnqueueReadBufferRect(
+    command_queue: cl_command_queue,
+    buffer: cl_mem,
+    blocking_read: cl_bool,
+    buffer_origin: *const size_t,
+    host_origin: *const size_t,
+    region: *const size_t,
+    buffer_row_pitch: size_t,
+    buffer_slice_pitch: size_t,
+    host_row_pitch: size_t,
+    host_slice_pitch: size_t,
+    ptr: *mut c_void,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let arguments = Arguments {
+        queue: command_queue,
+        noun: Noun::Buffer,
+        buffer,
+        how: How {
+            blocking: blocking_read != CL_FALSE,
+            host: ptr.expose_provenance(),
+            wait: (num_events_in_wait_list, event_wait_list),
+            event,
+            command: CL_COMMAND_READ_BUFFER_RECT,
+        },
+    };
+    let rectangle = Rectangle {
+        buffer_origin,
+        host_origin,
+        region,
+        buffer_pitches: (buffer_row_pitch, buffer_slice_pitch),
+        host_pitches: (host_row_pitch, host_slice_pitch),
+    };
+    enqueue(arguments, Way::Read, |buffer| {
+        rectangle.regions(buffer.size())
+    })
+}
 
-    fn clEnqueueWriteBufferRect(
-        command_queue: cl_command_queue, buffer: cl_mem, blocking_write: cl_bool,
-        buffer_origin: *const size_t, host_origin: *const size_t, region: *const size_t,
-        buffer_row_pitch: size_t, buffer_slice_pitch: size_t, host_row_pitch: size_t,
-        host_slice_pitch: size_t, ptr: *const c_void, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let arguments = Arguments {
-            queue: command_queue,
-            noun: Noun::Buffer,
-            buffer,
-            how: How {
-                blocking: blocking_write != CL_FALSE,
-                host: ptr.expose_provenance(),
-                wait: (num_events_in_wait_list, event_wait_list),
-                event,
-                command: CL_COMMAND_WRITE_BUFFER_RECT,
-            },
-        };
-        let rectangle = Rectangle {
-            buffer_origin,
-            host_origin,
-            region,
-            buffer_pitches: (buffer_row_pitch, buffer_slice_pitch),
-            host_pitches: (host_row_pitch, host_slice_pitch),
-        };
-        enqueue(arguments, Way::Write, |buffer| rectangle.regions(buffer.size()))
-    }
+#[entry_point]
+pub(crate) fn clEnqueueWriteBufferRect(
+    command_queue: cl_command_queue,
+    buffer: cl_mem,
+    blocking_write: cl_bool,
+    buffer_origin: *const size_t,
+    host_origin: *const size_t,
+    region: *const size_t,
+    buffer_row_pitch: size_t,
+    buffer_slice_pitch: size_t,
+    host_row_pitch: size_t,
+    host_slice_pitch: size_t,
+    ptr: *const c_void,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let arguments = Arguments {
+        queue: command_queue,
+        noun: Noun::Buffer,
+        buffer,
+        how: How {
+            blocking: blocking_write != CL_FALSE,
+            host: ptr.expose_provenance(),
+            wait: (num_events_in_wait_list, event_wait_list),
+            event,
+            command: CL_COMMAND_WRITE_BUFFER_RECT,
+        },
+    };
+    let rectangle = Rectangle {
+        buffer_origin,
+        host_origin,
+        region,
+        buffer_pitches: (buffer_row_pitch, buffer_slice_pitch),
+        host_pitches: (host_row_pitch, host_slice_pitch),
+    };
+    enqueue(arguments, Way::Write, |buffer| {
+        rectangle.regions(buffer.size())
+    })
 }
 
 #[cfg(test)]

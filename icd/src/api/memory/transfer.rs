@@ -7,7 +7,7 @@ use causeway_proto::region::Region;
 use cl_headers::types::*;
 use smallvec::smallvec;
 
-use super::super::entry::entry_points;
+use super::super::entry::entry_point;
 use super::super::event::{give_event, wait_list};
 use super::{Noun, host_region, on_queue};
 use crate::error::{ClResult, fail, require};
@@ -38,12 +38,10 @@ pub(in crate::api) struct How {
     pub(in crate::api) command: cl_command_type,
 }
 
-/// The direction of a transfer.
+/// The direction of a transfer, seen from the host.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::api) enum Way {
-    /// Buffer to host.
     Read,
-    /// Host to buffer.
     Write,
 }
 
@@ -148,44 +146,56 @@ fn linear(buffer: &Buffer, offset: size_t, size: size_t) -> ClResult<Regions> {
     })
 }
 
-entry_points! {
-    fn clEnqueueReadBuffer(
-        command_queue: cl_command_queue, buffer: cl_mem, blocking_read: cl_bool, offset: size_t,
-        size: size_t, ptr: *mut c_void, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let arguments = Arguments {
-            queue: command_queue,
-            noun: Noun::Buffer,
-            buffer,
-            how: How {
-                blocking: blocking_read != CL_FALSE,
-                host: ptr.expose_provenance(),
-                wait: (num_events_in_wait_list, event_wait_list),
-                event,
-                command: CL_COMMAND_READ_BUFFER,
-            },
-        };
-        enqueue(arguments, Way::Read, |buffer| linear(buffer, offset, size))
-    }
+#[entry_point]
+pub(crate) fn clEnqueueReadBuffer(
+    command_queue: cl_command_queue,
+    buffer: cl_mem,
+    blocking_read: cl_bool,
+    offset: size_t,
+    size: size_t,
+    ptr: *mut c_void,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let arguments = Arguments {
+        queue: command_queue,
+        noun: Noun::Buffer,
+        buffer,
+        how: How {
+            blocking: blocking_read != CL_FALSE,
+            host: ptr.expose_provenance(),
+            wait: (num_events_in_wait_list, event_wait_list),
+            event,
+            command: CL_COMMAND_READ_BUFFER,
+        },
+    };
+    enqueue(arguments, Way::Read, |buffer| linear(buffer, offset, size))
+}
 
-    fn clEnqueueWriteBuffer(
-        command_queue: cl_command_queue, buffer: cl_mem, blocking_write: cl_bool, offset: size_t,
-        size: size_t, ptr: *const c_void, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let arguments = Arguments {
-            queue: command_queue,
-            noun: Noun::Buffer,
-            buffer,
-            how: How {
-                blocking: blocking_write != CL_FALSE,
-                host: ptr.expose_provenance(),
-                wait: (num_events_in_wait_list, event_wait_list),
-                event,
-                command: CL_COMMAND_WRITE_BUFFER,
-            },
-        };
-        enqueue(arguments, Way::Write, |buffer| linear(buffer, offset, size))
-    }
+#[entry_point]
+pub(crate) fn clEnqueueWriteBuffer(
+    command_queue: cl_command_queue,
+    buffer: cl_mem,
+    blocking_write: cl_bool,
+    offset: size_t,
+    size: size_t,
+    ptr: *const c_void,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let arguments = Arguments {
+        queue: command_queue,
+        noun: Noun::Buffer,
+        buffer,
+        how: How {
+            blocking: blocking_write != CL_FALSE,
+            host: ptr.expose_provenance(),
+            wait: (num_events_in_wait_list, event_wait_list),
+            event,
+            command: CL_COMMAND_WRITE_BUFFER,
+        },
+    };
+    enqueue(arguments, Way::Write, |buffer| linear(buffer, offset, size))
 }

@@ -7,7 +7,7 @@ use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::*;
 use rustc_hash::FxHashSet;
 
-use super::{devices_among, entry_points, object};
+use super::{devices_among, entry_point, object};
 use crate::api::handle;
 use crate::api::info::{c_bytes, list};
 use crate::error::{ClResult, Status, fail, require};
@@ -116,66 +116,135 @@ fn linkable(devices: Vec<Arc<Device>>, inputs: &[Arc<Program>]) -> ClResult<Vec<
     Ok(chosen)
 }
 
-entry_points! {
-    fn clBuildProgram(
-        program: cl_program, num_devices: cl_uint, device_list: *const cl_device_id,
-        options: *const c_char, pfn_notify: ProgramCallback, user_data: *mut c_void,
-    ) {
-        let program = handle::resolve::<Program>(program)?;
-        // SAFETY: the specification demands NULL or as many handles as the count says.
-        let devices = unsafe { devices_among(program.devices(), num_devices, device_list)? };
-        let buildable = matches!(program.origin(), Origin::Source(_) | Origin::Il(_) | Origin::Binaries);
-        // clBuildProgram: CL_INVALID_OPERATION when the program has neither source, nor intermediate
-        // language, nor binaries.
-        require(buildable, CL_INVALID_OPERATION)?;
-        // clBuildProgram: CL_INVALID_OPERATION when an earlier build runs or kernels are attached.
-        program.check_idle()?;
-        let notify = notify_of(pfn_notify, user_data)?;
-        // SAFETY: the specification demands NULL or a C string.
-        let text = unsafe { options_of(options) };
-        if matches!(program.origin(), Origin::Source(_) | Origin::Il(_)) {
-            require_on_all(&devices, CL_DEVICE_COMPILER_AVAILABLE, CL_COMPILER_NOT_AVAILABLE)?;
-        }
-        let verb = Verb::Build { null_options: options.is_null() };
-        program.build(BuildRequest { verb, devices, options: text }, notify)
+#[entry_point]
+pub(crate) fn clBuildProgram(
+    program: cl_program,
+    num_devices: cl_uint,
+    device_list: *const cl_device_id,
+    options: *const c_char,
+    pfn_notify: ProgramCallback,
+    user_data: *mut c_void,
+) -> ClResult {
+    let program = handle::resolve::<Program>(program)?;
+    // SAFETY: the specification demands NULL or as many handles as the count says.
+    let devices = unsafe { devices_among(program.devices(), num_devices, device_list)? };
+    let buildable = matches!(
+        program.origin(),
+        Origin::Source(_) | Origin::Il(_) | Origin::Binaries
+    );
+    // clBuildProgram: CL_INVALID_OPERATION when the program has neither source, nor intermediate
+    // language, nor binaries.
+    require(buildable, CL_INVALID_OPERATION)?;
+    // clBuildProgram: CL_INVALID_OPERATION when an earlier build runs or kernels are attached.
+    program.check_idle()?;
+    let notify = notify_of(pfn_notify, user_data)?;
+    // SAFETY: the specification demands NULL or a C string.
+    let text = unsafe { options_of(options) };
+    if matches!(program.origin(), Origin::Source(_) | Origin::Il(_)) {
+        require_on_all(
+            &devices,
+            CL_DEVICE_COMPILER_AVAILABLE,
+            CL_COMPILER_NOT_AVAILABLE,
+        )?;
     }
+    let verb = Verb::Build {
+        null_options: options.is_null(),
+    };
+    program.build(
+        BuildRequest {
+            verb,
+            devices,
+            options: text,
+        },
+        notify,
+    )
+}
 
-    fn clCompileProgram(
-        program: cl_program, num_devices: cl_uint, device_list: *const cl_device_id,
-        options: *const c_char, num_input_headers: cl_uint, input_headers: *const cl_program,
-        header_include_names: *mut *const c_char, pfn_notify: ProgramCallback, user_data: *mut c_void,
-    ) {
-        let program = handle::resolve::<Program>(program)?;
-        // SAFETY: the specification demands NULL or as many handles as the count says.
-        let devices = unsafe { devices_among(program.devices(), num_devices, device_list)? };
-        // SAFETY: the specification demands that both arrays are NULL or have as many elements as the count
-        // says.
-        let headers = unsafe { headers_of(num_input_headers, input_headers, header_include_names)? };
-        let same = headers.iter().all(|(_, header)| Arc::ptr_eq(header.context(), program.context()));
-        // clCompileProgram: CL_INVALID_PROGRAM when a header is not a valid program of the same context.
-        require(same, CL_INVALID_PROGRAM)?;
-        let sources = headers.iter().all(|(_, header)| matches!(header.origin(), Origin::Source(_)));
-        // clCompileProgram: CL_INVALID_PROGRAM when a header was not created from source.
-        require(sources, CL_INVALID_PROGRAM)?;
-        let can_be_compiled = matches!(program.origin(), Origin::Source(_) | Origin::Il(_));
-        // clCompileProgram: CL_INVALID_OPERATION when the program has neither source nor intermediate
-        // language.
-        require(can_be_compiled, CL_INVALID_OPERATION)?;
-        // clCompileProgram: CL_INVALID_OPERATION when an earlier build runs or kernels are attached.
-        program.check_idle()?;
-        let notify = notify_of(pfn_notify, user_data)?;
-        // SAFETY: the specification demands NULL or a C string.
-        let options = unsafe { options_of(options) };
-        require_on_all(&devices, CL_DEVICE_COMPILER_AVAILABLE, CL_COMPILER_NOT_AVAILABLE)?;
-        let verb = Verb::Compile { headers: distinct(headers)? };
-        program.build(BuildRequest { verb, devices, options }, notify)
-    }
+#[entry_point]
+pub(crate) fn clCompileProgram(
+    program: cl_program,
+    num_devices: cl_uint,
+    device_list: *const cl_device_id,
+    options: *const c_char,
+    num_input_headers: cl_uint,
+    input_headers: *const cl_program,
+    header_include_names: *mut *const c_char,
+    pfn_notify: ProgramCallback,
+    user_data: *mut c_void,
+) -> ClResult {
+    let program = handle::resolve::<Program>(program)?;
+    // SAFETY: the specification demands NULL or as many handles as the count says.
+    let devices = unsafe { devices_among(program.devices(), num_devices, device_list)? };
+    // SAFETY: the specification demands that both arrays are NULL or have as many elements as the count
+    // says.
+    let headers = unsafe { headers_of(num_input_headers, input_headers, header_include_names)? };
+    let same = headers
+        .iter()
+        .all(|(_, header)| Arc::ptr_eq(header.context(), program.context()));
+    // clCompileProgram: CL_INVALID_PROGRAM when a header is not a valid program of the same context.
+    require(same, CL_INVALID_PROGRAM)?;
+    let sources = headers
+        .iter()
+        .all(|(_, header)| matches!(header.origin(), Origin::Source(_)));
+    // clCompileProgram: CL_INVALID_PROGRAM when a header was not created from source.
+    require(sources, CL_INVALID_PROGRAM)?;
+    let can_be_compiled = matches!(program.origin(), Origin::Source(_) | Origin::Il(_));
+    // clCompileProgram: CL_INVALID_OPERATION when the program has neither source nor intermediate
+    // language.
+    require(can_be_compiled, CL_INVALID_OPERATION)?;
+    // clCompileProgram: CL_INVALID_OPERATION when an earlier build runs or kernels are attached.
+    program.check_idle()?;
+    let notify = notify_of(pfn_notify, user_data)?;
+    // SAFETY: the specification demands NULL or a C string.
+    let options = unsafe { options_of(options) };
+    require_on_all(
+        &devices,
+        CL_DEVICE_COMPILER_AVAILABLE,
+        CL_COMPILER_NOT_AVAILABLE,
+    )?;
+    let verb = Verb::Compile {
+        headers: distinct(headers)?,
+    };
+    program.build(
+        BuildRequest {
+            verb,
+            devices,
+            options,
+        },
+        notify,
+    )
 }
 
 /// The result of `clLinkProgram`: it returns a program besides a code even when linking failed.
 struct Linked {
     program: cl_program,
     status: Status,
+}
+
+/// Reads the programs that are linked.
+///
+/// # Safety
+/// `programs` is NULL or has `count` elements.
+unsafe fn inputs_of(
+    context: &Arc<Context>,
+    count: cl_uint,
+    programs: *const cl_program,
+) -> ClResult<Vec<Arc<Program>>> {
+    // clLinkProgram: CL_INVALID_VALUE when num_input_programs is 0 or input_programs is NULL.
+    require(count > 0 && !programs.is_null(), CL_INVALID_VALUE)?;
+    // SAFETY: the caller upholds this function's contract.
+    let inputs = unsafe { list(programs, count as usize) };
+    // clLinkProgram: CL_INVALID_PROGRAM when an input is not a valid program.
+    let inputs = inputs
+        .iter()
+        .map(|&raw| handle::resolve::<Program>(raw))
+        .collect::<ClResult<Vec<_>>>()?;
+    let same = inputs
+        .iter()
+        .all(|input| Arc::ptr_eq(input.context(), context));
+    // clLinkProgram: CL_INVALID_PROGRAM when an input belongs to another context.
+    require(same, CL_INVALID_PROGRAM)?;
+    Ok(inputs)
 }
 
 #[allow(clippy::too_many_arguments, reason = "OpenCL's")]
@@ -192,23 +261,8 @@ fn link(
     let context = handle::resolve::<Context>(context)?;
     // SAFETY: the specification demands NULL or as many handles as the count says.
     let devices = unsafe { devices_among(context.devices(), num_devices, device_list)? };
-    // clLinkProgram: CL_INVALID_VALUE when num_input_programs is 0 or input_programs is NULL.
-    require(
-        num_input_programs > 0 && !input_programs.is_null(),
-        CL_INVALID_VALUE,
-    )?;
-    // SAFETY: not NULL, with `num_input_programs` handles.
-    let inputs = unsafe { list(input_programs, num_input_programs as usize) };
-    // clLinkProgram: CL_INVALID_PROGRAM when an input is not a valid program.
-    let inputs = inputs
-        .iter()
-        .map(|&raw| handle::resolve::<Program>(raw))
-        .collect::<ClResult<Vec<_>>>()?;
-    let same = inputs
-        .iter()
-        .all(|input| Arc::ptr_eq(input.context(), &context));
-    // clLinkProgram: CL_INVALID_PROGRAM when an input belongs to another context.
-    require(same, CL_INVALID_PROGRAM)?;
+    // SAFETY: the specification demands NULL or as many handles as the count says.
+    let inputs = unsafe { inputs_of(&context, num_input_programs, input_programs)? };
     // The check of the linker precedes that of the inputs: without a linker the inputs do not matter.
     require_on_all(
         &devices,
@@ -250,7 +304,7 @@ fn link(
     }
 }
 
-/// This entry point is not defined by `entry_points!`, because a failed link returns both a program and a
+/// This entry point is written without `#[entry_point]`, because a failed link returns both a program and a
 /// code.
 #[allow(non_snake_case, reason = "OpenCL's name")]
 pub(crate) unsafe extern "C" fn clLinkProgram(

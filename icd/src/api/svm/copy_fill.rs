@@ -6,7 +6,7 @@ use causeway_proto::region::Region;
 use cl_headers::types::*;
 use smallvec::smallvec;
 
-use super::super::entry::entry_points;
+use super::super::entry::entry_point;
 use super::super::event::{give_event, wait_list};
 use super::super::memory::copy_fill::{self, check_pattern, enqueue};
 use super::super::memory::host_region;
@@ -157,54 +157,66 @@ pub(in crate::api) unsafe fn filling(
     Ok(unsafe { copy_fill::filling(filled, pattern, pattern_size) })
 }
 
-entry_points! {
-    fn clEnqueueSVMMemcpy(
-        command_queue: cl_command_queue, blocking_copy: cl_bool, dst_ptr: *mut c_void,
-        src_ptr: *const c_void, size: size_t, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let queue = svm_queue(command_queue)?;
-        // clEnqueueSVMMemcpy: CL_INVALID_VALUE when dst_ptr or src_ptr is NULL.
-        require(!dst_ptr.is_null() && !src_ptr.is_null(), CL_INVALID_VALUE)?;
-        let (to, from) = (dst_ptr.expose_provenance(), src_ptr.expose_provenance());
-        check_overlap(to, from, size)?;
-        let copy = Copy {
-            queue: &queue,
-            size,
-            blocking: blocking_copy != CL_FALSE,
-            wait: (num_events_in_wait_list, event_wait_list),
-            event,
-        };
-        if size == 0 {
-            return copy.nothing();
-        }
-        // clEnqueueSVMMemcpy: CL_INVALID_VALUE when a range begins in an SVM allocation but leaves it.
-        let place = |address| {
-            let is_svm = svm::find(queue.context(), address).is_some();
-            is_svm.then(|| bytes_at(&queue, address, size)).transpose()
-        };
-        match (place(from)?, place(to)?) {
-            (Some(source), Some(destination)) => copy.inside(source, destination),
-            (Some(source), None) => copy.across(source, to, Way::Read),
-            (None, Some(destination)) => copy.across(destination, from, Way::Write),
-            (None, None) => copy.outside(from, to),
-        }
+#[entry_point]
+pub(crate) fn clEnqueueSVMMemcpy(
+    command_queue: cl_command_queue,
+    blocking_copy: cl_bool,
+    dst_ptr: *mut c_void,
+    src_ptr: *const c_void,
+    size: size_t,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let queue = svm_queue(command_queue)?;
+    // clEnqueueSVMMemcpy: CL_INVALID_VALUE when dst_ptr or src_ptr is NULL.
+    require(!dst_ptr.is_null() && !src_ptr.is_null(), CL_INVALID_VALUE)?;
+    let (to, from) = (dst_ptr.expose_provenance(), src_ptr.expose_provenance());
+    check_overlap(to, from, size)?;
+    let copy = Copy {
+        queue: &queue,
+        size,
+        blocking: blocking_copy != CL_FALSE,
+        wait: (num_events_in_wait_list, event_wait_list),
+        event,
+    };
+    if size == 0 {
+        return copy.nothing();
     }
+    // clEnqueueSVMMemcpy: CL_INVALID_VALUE when a range begins in an SVM allocation but leaves it.
+    let place = |address| {
+        let is_svm = svm::find(queue.context(), address).is_some();
+        is_svm.then(|| bytes_at(&queue, address, size)).transpose()
+    };
+    match (place(from)?, place(to)?) {
+        (Some(source), Some(destination)) => copy.inside(source, destination),
+        (Some(source), None) => copy.across(source, to, Way::Read),
+        (None, Some(destination)) => copy.across(destination, from, Way::Write),
+        (None, None) => copy.outside(from, to),
+    }
+}
 
-    fn clEnqueueSVMMemFill(
-        command_queue: cl_command_queue, svm_ptr: *mut c_void, pattern: *const c_void,
-        pattern_size: size_t, size: size_t, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let queue = svm_queue(command_queue)?;
-        // SAFETY: the specification demands NULL or `pattern_size` bytes, and NULL or as many handles as
-        // the count says.
-        let ((work, hold), wait) = unsafe {(
+#[entry_point]
+pub(crate) fn clEnqueueSVMMemFill(
+    command_queue: cl_command_queue,
+    svm_ptr: *mut c_void,
+    pattern: *const c_void,
+    pattern_size: size_t,
+    size: size_t,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let queue = svm_queue(command_queue)?;
+    // SAFETY: the specification demands NULL or `pattern_size` bytes, and NULL or as many handles as
+    // the count says.
+    let ((work, hold), wait) = unsafe {
+        (
             filling(&queue, svm_ptr, (pattern, pattern_size), size)?,
             wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,
-        )};
-        enqueue(&queue, work, CL_COMMAND_SVM_MEMFILL, wait, hold, event)
-    }
+        )
+    };
+    enqueue(&queue, work, CL_COMMAND_SVM_MEMFILL, wait, hold, event)
 }
 
 #[cfg(test)]

@@ -2,64 +2,73 @@
 
 use cl_headers::types::*;
 
-use super::super::entry::{code, entry_points};
+use super::super::entry::entry_point;
 use super::super::event::{give_event, wait_list};
 use super::super::handle;
 use super::super::info::list;
 use super::svm_queue;
-use crate::error::require;
+use crate::error::{ClResult, require};
 use crate::stub::{Context, memory::svm};
 
-/// Frees an allocation at once. Any other address is ignored.
-#[allow(non_snake_case, reason = "OpenCL's name")]
-pub(crate) unsafe extern "C" fn clSVMFree(context: cl_context, svm_pointer: *mut c_void) {
-    // clSVMFree has no return value, so an error appears only in the log.
-    let _ = code("clSVMFree", || {
-        let context = handle::resolve::<Context>(context)?;
-        svm::free(&context, svm_pointer.expose_provenance());
-        Ok(())
-    });
+/// Frees an allocation at once. Any other address is ignored. An error appears only in the log, because C
+/// gets no result.
+#[entry_point(no_code)]
+pub(crate) fn clSVMFree(context: cl_context, svm_pointer: *mut c_void) -> ClResult {
+    let context = handle::resolve::<Context>(context)?;
+    svm::free(&context, svm_pointer.expose_provenance());
+    Ok(())
 }
 
-entry_points! {
-    fn clEnqueueSVMFree(
-        command_queue: cl_command_queue, num_svm_pointers: cl_uint, svm_pointers: *mut *mut c_void,
-        pfn_free_func: SvmFreeCallback, user_data: *mut c_void, num_events_in_wait_list: cl_uint,
-        event_wait_list: *const cl_event, event: *mut cl_event,
-    ) {
-        let queue = svm_queue(command_queue)?;
-        // clEnqueueSVMFree: CL_INVALID_VALUE when num_svm_pointers is 0 and svm_pointers is not NULL, or
-        // the reverse.
-        require((num_svm_pointers == 0) == svm_pointers.is_null(), CL_INVALID_VALUE)?;
-        // SAFETY: NULL or `num_svm_pointers` pointers. They are copied here, because the application may
-        // reuse the list.
-        let pointers = unsafe { list(svm_pointers, num_svm_pointers as usize) };
-        let addresses: Vec<usize> = pointers.iter().map(|of| of.expose_provenance()).collect();
-        // SAFETY: the specification demands NULL or as many handles as the count says.
-        let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
-        let found = addresses.iter().filter_map(|of| svm::find(queue.context(), *of));
-        let hold = found.map(|(buffer, _)| buffer).collect();
-        let callback = pfn_free_func.map(|callback| -> Box<dyn FnOnce() + Send> {
-            let of_queue = command_queue.expose_provenance();
-            let (addresses, user_data) = (addresses.clone(), user_data.expose_provenance());
-            Box::new(move || {
-                let mut pointers: Vec<*mut c_void> =
-                    addresses.into_iter().map(std::ptr::with_exposed_provenance_mut).collect();
-                // SAFETY: the application gave this callback and this data for exactly this call, from any
-                // thread. The list has as many pointers as the count says.
-                unsafe {
-                    callback(
-                        std::ptr::with_exposed_provenance_mut(of_queue),
-                        num_svm_pointers,
-                        pointers.as_mut_ptr(),
-                        std::ptr::with_exposed_provenance_mut(user_data),
-                    )
-                };
-            })
-        });
-        let stub = svm::free_in_order(&queue, addresses, callback, wait, hold)?;
-        // SAFETY: the specification lets `event` be NULL or writable.
-        unsafe { give_event(event, stub) };
-        Ok(())
-    }
+#[entry_point]
+pub(crate) fn clEnqueueSVMFree(
+    command_queue: cl_command_queue,
+    num_svm_pointers: cl_uint,
+    svm_pointers: *mut *mut c_void,
+    pfn_free_func: SvmFreeCallback,
+    user_data: *mut c_void,
+    num_events_in_wait_list: cl_uint,
+    event_wait_list: *const cl_event,
+    event: *mut cl_event,
+) -> ClResult {
+    let queue = svm_queue(command_queue)?;
+    // clEnqueueSVMFree: CL_INVALID_VALUE when num_svm_pointers is 0 and svm_pointers is not NULL, or
+    // the reverse.
+    require(
+        (num_svm_pointers == 0) == svm_pointers.is_null(),
+        CL_INVALID_VALUE,
+    )?;
+    // SAFETY: NULL or `num_svm_pointers` pointers. They are copied here, because the application may
+    // reuse the list.
+    let pointers = unsafe { list(svm_pointers, num_svm_pointers as usize) };
+    let addresses: Vec<usize> = pointers.iter().map(|of| of.expose_provenance()).collect();
+    // SAFETY: the specification demands NULL or as many handles as the count says.
+    let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
+    let found = addresses
+        .iter()
+        .filter_map(|of| svm::find(queue.context(), *of));
+    let hold = found.map(|(buffer, _)| buffer).collect();
+    let callback = pfn_free_func.map(|callback| -> Box<dyn FnOnce() + Send> {
+        let of_queue = command_queue.expose_provenance();
+        let (addresses, user_data) = (addresses.clone(), user_data.expose_provenance());
+        Box::new(move || {
+            let mut pointers: Vec<*mut c_void> = addresses
+                .into_iter()
+                .map(std::ptr::with_exposed_provenance_mut)
+                .collect();
+            // SAFETY: the application gave this callback and this data for exactly this call, from any
+            // thread. The list has as many pointers as the count says.
+            unsafe {
+                callback(
+                    std::ptr::with_exposed_provenance_mut(of_queue),
+                    num_svm_pointers,
+                    pointers.as_mut_ptr(),
+                    std::ptr::with_exposed_provenance_mut(user_data),
+                )
+            };
+        })
+    });
+    let stub = svm::free_in_order(&queue, addresses, callback, wait, hold)?;
+    // SAFETY: the specification lets `event` be NULL or writable.
+    unsafe { give_event(event, stub) };
+    Ok(())
 }

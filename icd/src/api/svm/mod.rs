@@ -15,7 +15,7 @@ use std::sync::Arc;
 use causeway_proto::region::Region;
 use cl_headers::types::*;
 
-use super::entry::entry_points;
+use super::entry::entry_point;
 use super::handle;
 use super::memory::buffer::{KERNEL_ACCESS, at_most_one};
 use crate::error::{ClResult, Status, require};
@@ -88,8 +88,12 @@ fn allocate(
     Ok(std::ptr::with_exposed_provenance_mut(address))
 }
 
-entry_points! {
-    fn clSVMAlloc(context: cl_context, flags: cl_svm_mem_flags, size: size_t, alignment: cl_uint; null) -> *mut c_void {
-        allocate(context, flags, size, alignment)
-    }
+#[entry_point(no_code)]
+pub(crate) fn clSVMAlloc(
+    context: cl_context,
+    flags: cl_svm_mem_flags,
+    size: size_t,
+    alignment: cl_uint,
+) -> ClResult<*mut c_void> {
+    allocate(context, flags, size, alignment)
 }
