@@ -21,17 +21,17 @@ use causeway_proto::limits::{INLINE_CONTENTS, MAX_LIST, MAX_NAME};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use super::command::{Command, Kind};
 use super::enqueue::{Expects, Prepared, Task, link_of, prepare};
 use super::graph::Order;
-use super::objects::{Bound, Context, Kernel, Memory, Queue, add, find};
 use super::run::Runner;
-use super::unobserved::Unobserved;
 use super::{Core, Shared, Violation, command_buffers, device_queues, sub_devices};
-use crate::bulk::Path;
 use crate::runtime::buffer::Buffer;
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::queue::Queue as NativeQueue;
+use crate::worker::bulk::Path;
+use crate::worker::objects::command::{Command, Kind};
+use crate::worker::objects::unobserved::Unobserved;
+use crate::worker::objects::{Bound, Context, Kernel, Memory, Queue, add, find};
 
 /// Applies one command. `followed` means that the next command follows it in the same queue,
 /// and both are unobserved.

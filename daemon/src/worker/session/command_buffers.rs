@@ -22,13 +22,13 @@ use causeway_proto::status::Status;
 use parking_lot::Mutex;
 use prost::Message;
 
-use super::arguments::Arguments;
-use super::command::Kind;
 use super::enqueue::{Operation, Prepared, copy_buffer, fill_buffer, fill_image, shape_of};
-use super::objects::{Objects, Queue, add, find};
 use super::run::{Runner, launch_without_event};
 use super::{Core, Shared, Violation};
 use crate::runtime::event::{Event, WaitList};
+use crate::worker::objects::arguments::Arguments;
+use crate::worker::objects::command::Kind;
+use crate::worker::objects::{Objects, Queue, add, find};
 
 /// A command buffer. See the module.
 #[derive(Default)]

@@ -11,9 +11,9 @@ use causeway_proto::id::{ContextId, DeviceIndex, QueueId};
 use causeway_proto::limits::MAX_LIST;
 use causeway_proto::status::Status;
 
-use super::objects::{Context, add, find};
 use super::{Core, Shared, Violation};
 use crate::runtime::device_queue::DeviceQueue as NativeQueue;
+use crate::worker::objects::{Context, add, find};
 
 /// A device queue, working or broken.
 pub(crate) struct DeviceQueue {

@@ -19,13 +19,13 @@ use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 
 use super::Violation;
-use super::arguments::Arguments;
-use super::command::{Command, Kind};
 use super::command_buffers::{self, Recorded};
 use super::graph::Role;
-use super::objects::{Kernel, Memory, Objects, Queue, find};
-use crate::bulk::{Far, Part, Path};
 use crate::runtime::kernel::Shape;
+use crate::worker::bulk::{Far, Part, Path};
+use crate::worker::objects::arguments::Arguments;
+use crate::worker::objects::command::{Command, Kind};
+use crate::worker::objects::{Kernel, Memory, Objects, Queue, find};
 
 pub(crate) const INVALID_VALUE: Status = Status(-30);
 

@@ -22,12 +22,12 @@ use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::status::Status;
 use parking_lot::{Condvar, Mutex};
 
-use super::command::{Command, Kind, Tell, To};
 use super::enqueue::Task;
 use super::graph::Step;
 use super::links::Found;
 use super::run::Runner;
 use super::{Shared, Violation, spawn};
+use crate::worker::objects::command::{Command, Kind, Tell, To};
 
 /// Limit on messages for unknown mirrors. Most of these are late: the client has already ended and
 /// released the mirror. To drop an early one costs only time, because the client's message comes as well.

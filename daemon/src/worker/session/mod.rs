@@ -4,18 +4,16 @@
 //! [`apply`] looks up the objects. [`enqueue`] turns the command into a task, with its arguments as of
 //! this point of the stream. The [`graph`] decides whether the task may run. [`run`] sets the arguments
 //! that differ and enqueues the task natively on the same thread. At its end, the driver's thread makes a
-//! completion of the [`command`] and puts it into the [`outbox`], which sends it on that thread. No
+//! completion of the command and puts it into the outbox ([`objects`](crate::worker::objects)), which sends it on that thread. No
 //! thread has to wake up on the way. Small writes and reads carry their bytes inside command and
-//! completion. Large ones use [`crate::bulk`].
+//! completion. Large ones use [`crate::worker::bulk`].
 //!
-//! - [`objects`], [`arguments`], [`command`]: the objects behind the client's ids; [`leased`],
-//!   [`sub_devices`]: their devices and sub-devices;
+//! - [`sub_devices`]: the parts of devices;
 //! - [`graph`]: the order of commands, pure;
 //! - [`apply`], [`images`], [`pipes`], [`device_queues`], [`enqueue`], [`query`], [`program`]: applying
 //!   each kind of command; builds have threads of their own;
 //! - [`command_buffers`]: recorded commands that are enqueued repeatedly;
-//! - [`run`]: native enqueues; [`unobserved`]: the shorter path of unobserved commands; [`outbox`],
-//!   [`printed`]: sending to the client;
+//! - [`run`]: native enqueues;
 //! - [`links`], [`mirrors`]: the client's sessions on other nodes.
 //!
 //! Threads that call the driver: the reading thread, the builder's, the bulk threads, the `mirrors`
@@ -28,27 +26,19 @@
 #![forbid(unsafe_code)]
 
 mod apply;
-mod arguments;
-pub(crate) mod command;
-mod command_buffers;
-mod device_queues;
+pub(crate) mod command_buffers;
+pub(crate) mod device_queues;
 pub(crate) mod enqueue;
 mod graph;
-pub(crate) mod hash;
 mod images;
-mod leased;
 pub(crate) mod links;
-mod mirrors;
-pub(crate) mod objects;
-mod outbox;
+pub(crate) mod mirrors;
 mod pipes;
-mod printed;
-mod program;
+pub(crate) mod program;
 mod query;
 pub(crate) mod run;
 pub(crate) mod sub_devices;
 mod svm;
-mod unobserved;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -61,25 +51,25 @@ use causeway_proto::status::Status;
 use causeway_security::Line;
 use parking_lot::Mutex;
 
-use self::command::Command;
 use self::enqueue::Task;
 use self::graph::{Graph, Role};
-use self::leased::Part;
 use self::links::{Links, Place};
 use self::mirrors::{Early, Freed};
-use self::objects::Objects;
-use self::outbox::{Outbox, Spent};
-use self::printed::Printed;
 use self::program::builder::Builder;
 pub(super) use self::program::compile_for_cache;
 use self::run::Runner;
 use super::connection::{EventSink, SessionLimits, SessionStart};
 use crate::accounting::{Counter, Slot};
 use crate::build_cache;
-use crate::bulk::Engine;
 use crate::runtime::node::Node;
 use crate::runtime::stdout;
 use crate::runtime::watch::Enqueuing;
+use crate::worker::bulk::Engine;
+use crate::worker::objects::Objects;
+use crate::worker::objects::command::Command;
+use crate::worker::objects::leased::Part;
+use crate::worker::objects::outbox::{Outbox, Spent};
+use crate::worker::objects::printed::Printed;
 
 /// Number of objects beyond the limit that a client may name. The node does not make these;
 /// they are kept as failed.
@@ -361,9 +351,9 @@ impl Session {
         let enqueuing = Enqueuing::begin();
         let mut commands = batch.commands.drain(..).peekable();
         while let Some(command) = commands.next() {
-            let followed = commands
-                .peek()
-                .is_some_and(|behind| unobserved::follows(&command, behind));
+            let followed = commands.peek().is_some_and(|behind| {
+                crate::worker::objects::unobserved::follows(&command, behind)
+            });
             apply::apply(&self.shared, command, followed, &mut runner)?;
             *next += 1;
         }

@@ -10,12 +10,12 @@ use causeway_proto::command::{
 use causeway_proto::id::{DeviceIndex, KernelId, PlatformIndex, ProgramId, QueueId, RequestId};
 use causeway_proto::status::Status;
 
-use super::arguments::Arguments;
 use super::command_buffers::whole;
-use super::objects::{Kernel, find};
 use super::{Shared, Violation, run, sub_devices};
 use crate::runtime::clock;
 use crate::runtime::node::Device;
+use crate::worker::objects::arguments::Arguments;
+use crate::worker::objects::{Kernel, find};
 
 /// Answers a query: at once, or from the builder if the driver may take long.
 ///

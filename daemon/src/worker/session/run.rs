@@ -17,15 +17,15 @@ use causeway_proto::status::Status;
 
 use parking_lot::MutexGuard;
 
-use super::command::Command;
 use super::enqueue::{Operation, Task};
 use super::graph::Step;
-use super::objects::{Kernel, Queue};
-use super::{Core, Shared, command_buffers, unobserved};
-use crate::bulk;
+use super::{Core, Shared, command_buffers};
 use crate::runtime::event::{Event, Listener, WaitList, listen};
 use crate::runtime::host::Host;
 use crate::runtime::queue as native;
+use crate::worker::bulk;
+use crate::worker::objects::command::Command;
+use crate::worker::objects::{Kernel, Queue};
 
 const INVALID_GLOBAL_WORK_SIZE: Status = Status(-63);
 
@@ -163,7 +163,7 @@ impl<'a> Runner<'a> {
             Err(status) => self
                 .shared
                 .outbox
-                .complete(unobserved::ended(id, status), None),
+                .complete(crate::worker::objects::unobserved::ended(id, status), None),
         }
     }
 
@@ -469,6 +469,6 @@ pub(super) fn enqueue(
     }
 }
 
-fn bound(kernel: &Kernel) -> Result<&parking_lot::Mutex<super::objects::Bound>, Status> {
+fn bound(kernel: &Kernel) -> Result<&parking_lot::Mutex<crate::worker::objects::Bound>, Status> {
     kernel.native.as_ref().map_err(|s| *s)
 }

@@ -15,10 +15,10 @@ use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_proto::limits::MAX_LIST;
 use causeway_proto::status::Status;
 
-use super::objects::{Objects, add};
 use super::{Shared, Violation};
 use crate::runtime::node::{Device, Node};
 use crate::runtime::sub_device::SubDevice;
+use crate::worker::objects::{Objects, add};
 
 const INVALID_VALUE: Status = Status(-30);
 const PARTITION_FAILED: Status = Status(-18);

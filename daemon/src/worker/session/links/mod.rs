@@ -2,7 +2,7 @@
 //!
 //! The client gives both ends a link's id, a secret, and the addresses of the other end. One end dials;
 //! if it fails, the other end dials. Both report the result to the client. A link has one connection for
-//! events, and [`LINK_LANES`] connections for bulk data, which belong to [`crate::bulk`].
+//! events, and [`LINK_LANES`] connections for bulk data, which belong to [`crate::worker::bulk`].
 //!
 //! - [`link`]: one link, its connections and its states;
 //! - [`dial`]: making the connections from this end; [`incoming`]: accepting those of the other end;
@@ -38,7 +38,7 @@ use self::dial::Diallers;
 pub(crate) use self::link::{Link, Place};
 use super::hash::ById;
 use super::{Shared, Violation};
-use crate::bulk::Path;
+use crate::worker::bulk::Path;
 use crate::worker::socket;
 
 /// Longest address, in bytes.
@@ -114,7 +114,7 @@ impl Links {
     /// Takes a link down because one of its connections is lost or violated the protocol. The threads of
     /// its other connections then see theirs close. Only the first call for an `incarnation` has an effect.
     ///
-    /// Must not be called from within [`attach_peer`](crate::bulk::Engine::attach_peer).
+    /// Must not be called from within [`attach_peer`](crate::worker::bulk::Engine::attach_peer).
     pub(crate) fn lane_broke(
         &self,
         shared: &Arc<Shared>,

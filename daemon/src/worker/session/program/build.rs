@@ -17,8 +17,8 @@ use super::{
 use crate::accounting::Counter;
 use crate::runtime::node::Device;
 use crate::runtime::program::Program as NativeProgram;
-use crate::worker::session::objects::{add, find};
-use crate::worker::session::printed::Printed;
+use crate::worker::objects::printed::Printed;
+use crate::worker::objects::{add, find};
 use crate::worker::session::{Shared, Violation};
 
 /// Expects printed text if headers or options contain `printf`, even though the program's source may not.

@@ -20,8 +20,8 @@ use super::{
 };
 use crate::build_cache::MAX_TEXT;
 use crate::runtime::program::Program as NativeProgram;
-use crate::worker::session::objects::{Context, add, find};
-use crate::worker::session::printed::Printed;
+use crate::worker::objects::printed::Printed;
+use crate::worker::objects::{Context, add, find};
 use crate::worker::session::{Shared, Violation};
 
 /// Applies `CreateProgram`.

@@ -9,16 +9,16 @@ use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use super::Mapped;
-use crate::bulk::Transfer;
-use crate::bulk::allowance::Allowance;
-use crate::bulk::memory::Window;
-use crate::bulk::peers::{Running, Why, offer};
 use crate::runtime::event::{Event, Listener, WaitList};
 use crate::runtime::queue::Access;
+use crate::worker::bulk::Transfer;
+use crate::worker::bulk::allowance::Allowance;
+use crate::worker::bulk::memory::Window;
+use crate::worker::bulk::peers::{Running, Why, offer};
 use crate::worker::session::run::watch;
 
 /// A read through a mapping.
-pub(in crate::bulk) struct DirectRead {
+pub(in crate::worker::bulk) struct DirectRead {
     mapped: Arc<Mapped>,
     total: u64,
     state: Mutex<Sending>,
@@ -37,7 +37,10 @@ struct Sending {
 ///
 /// # Errors
 /// The driver's error for the map command.
-pub(in crate::bulk) fn read(transfer: Transfer, waits: &WaitList<'_>) -> Result<(), Status> {
+pub(in crate::worker::bulk) fn read(
+    transfer: Transfer,
+    waits: &WaitList<'_>,
+) -> Result<(), Status> {
     let total = transfer.region.packed_length();
     let read = Arc::new(DirectRead {
         mapped: Mapped::new(transfer, Access::Read, waits)?,
@@ -112,7 +115,9 @@ impl DirectRead {
     }
 
     /// Takes the next chunk for a lane. Also returns whether more chunks are available.
-    pub(in crate::bulk) fn take_chunk(read: &Arc<DirectRead>) -> (Option<MappedChunk>, bool) {
+    pub(in crate::worker::bulk) fn take_chunk(
+        read: &Arc<DirectRead>,
+    ) -> (Option<MappedChunk>, bool) {
         let mut state = read.state.lock();
         let taken = state.allowance.take(BULK_CHUNK as u64);
         state.queued = state.allowance.has_more();
@@ -128,7 +133,7 @@ impl DirectRead {
     }
 
     /// Notes that the read is in no queue any more.
-    pub(in crate::bulk) fn unqueued(&self) {
+    pub(in crate::worker::bulk) fn unqueued(&self) {
         self.state.lock().queued = false;
     }
 
@@ -174,7 +179,7 @@ impl Running for DirectRead {
 }
 
 /// Bytes of a mapped read that a lane has taken to send.
-pub(in crate::bulk) struct MappedChunk {
+pub(in crate::worker::bulk) struct MappedChunk {
     read: Arc<DirectRead>,
     offset: u64,
     length: u64,
@@ -183,27 +188,27 @@ pub(in crate::bulk) struct MappedChunk {
 
 impl MappedChunk {
     /// Id of the transfer that the bytes belong to.
-    pub(in crate::bulk) fn transfer(&self) -> EventId {
+    pub(in crate::worker::bulk) fn transfer(&self) -> EventId {
         self.read.mapped.transfer.name()
     }
 
     /// Packed offset of the chunk's first byte.
-    pub(in crate::bulk) fn offset(&self) -> u64 {
+    pub(in crate::worker::bulk) fn offset(&self) -> u64 {
         self.offset
     }
 
     /// Length of the chunk in bytes.
-    pub(in crate::bulk) fn length(&self) -> u32 {
+    pub(in crate::worker::bulk) fn length(&self) -> u32 {
         self.length as u32
     }
 
     /// The mapping of the whole read, not only of this chunk.
-    pub(in crate::bulk) fn window(&self) -> &Window {
+    pub(in crate::worker::bulk) fn window(&self) -> &Window {
         &self.read.mapped.window
     }
 
     /// Marks the bytes as handed to the socket.
-    pub(in crate::bulk) fn sent(mut self) {
+    pub(in crate::worker::bulk) fn sent(mut self) {
         self.sent = true;
     }
 }

@@ -34,8 +34,8 @@ use crate::runtime::context::Context;
 use crate::runtime::event::{Event, Listener};
 use crate::runtime::pinned::{Ring, Slot};
 use crate::runtime::queue::Queue as NativeQueue;
+use crate::worker::objects::Queue;
 use crate::worker::session::Shared;
-use crate::worker::session::objects::Queue;
 use crate::worker::session::run::Runner;
 
 const CHUNK: u64 = BULK_CHUNK as u64;

@@ -13,10 +13,10 @@ use causeway_proto::status::Status;
 
 use super::outgoing::{Outgoing, Unsent};
 use super::peers::{Far, Foreign, Heard, Origin, Running, Why, credit};
+use crate::worker::objects::command::Command;
+use crate::worker::objects::{Memory, Queue};
 use crate::worker::session::Shared;
-use crate::worker::session::command::Command;
 use crate::worker::session::enqueue::{Expects, Task};
-use crate::worker::session::objects::{Memory, Queue};
 use crate::worker::session::run::Runner;
 
 /// A bulk transfer of one command. See the module.

@@ -11,14 +11,14 @@ use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use super::{CHUNK, Piece, Pieces, Rings, Then, chunks, passed, slot_window};
-use crate::bulk::blocks::blocks;
-use crate::bulk::lane::{LaneError, discard};
-use crate::bulk::peers::{Foreign, Origin, Running, Why};
-use crate::bulk::received_ranges::ReceivedRanges;
-use crate::bulk::{Incoming, Transfer};
 use crate::runtime::context::Context;
 use crate::runtime::host::Host;
 use crate::runtime::pinned::Slot;
+use crate::worker::bulk::blocks::blocks;
+use crate::worker::bulk::lane::{LaneError, discard};
+use crate::worker::bulk::peers::{Foreign, Origin, Running, Why};
+use crate::worker::bulk::received_ranges::ReceivedRanges;
+use crate::worker::bulk::{Incoming, Transfer};
 use crate::worker::session::run::{Runner, native_waits, watch};
 
 /// A write through chunks.
@@ -38,7 +38,7 @@ struct Writing {
 }
 
 /// Starts a write.
-pub(in crate::bulk) fn write(transfer: Transfer) {
+pub(in crate::worker::bulk) fn write(transfer: Transfer) {
     let total = transfer.region.packed_length();
     let write = Arc::new(StagedWrite {
         transfer,

@@ -14,9 +14,9 @@ use causeway_proto::id::{MemoryId, QueueId, SamplerId};
 use causeway_proto::limits::{MAX_ARGUMENTS, MAX_LIST};
 use causeway_proto::status::Status;
 
-use super::Violation;
-use super::device_queues::DeviceQueue;
-use super::objects::{Bound, Memory, Objects, Sampler, find};
+use super::{Bound, Memory, Objects, Sampler, find};
+use crate::worker::session::Violation;
+use crate::worker::session::device_queues::DeviceQueue;
 
 const INVALID_KERNEL_ARGS: Status = Status(-52);
 

@@ -25,10 +25,10 @@ use super::memory::receive_into;
 use crate::runtime::block::Block;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
-use crate::worker::session::command::Command;
+use crate::worker::objects::command::Command;
+use crate::worker::objects::hash::ById;
+use crate::worker::objects::{Memory, Queue};
 use crate::worker::session::enqueue::{INVALID_VALUE, Task};
-use crate::worker::session::hash::ById;
-use crate::worker::session::objects::{Memory, Queue};
 use crate::worker::session::run::{Runner, native_waits};
 use crate::worker::session::{Shared, broken};
 

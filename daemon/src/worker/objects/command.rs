@@ -20,11 +20,11 @@ use causeway_proto::limits::MAX_LIST;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use super::links::Link;
 use super::outbox::Outbox;
 use super::unobserved::Earlier;
-use super::{Shared, mirrors};
 use crate::runtime::event::{Event, Listener, Times};
+use crate::worker::session::links::Link;
+use crate::worker::session::{Shared, mirrors};
 
 const OPEN: i32 = 1;
 

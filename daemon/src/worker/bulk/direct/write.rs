@@ -8,12 +8,12 @@ use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use super::Mapped;
-use crate::bulk::lane::{LaneError, discard};
-use crate::bulk::peers::{Foreign, Origin, Running, Why};
-use crate::bulk::received_ranges::ReceivedRanges;
-use crate::bulk::{Incoming, Transfer};
 use crate::runtime::event::{Event, Listener, WaitList};
 use crate::runtime::queue::Access;
+use crate::worker::bulk::lane::{LaneError, discard};
+use crate::worker::bulk::peers::{Foreign, Origin, Running, Why};
+use crate::worker::bulk::received_ranges::ReceivedRanges;
+use crate::worker::bulk::{Incoming, Transfer};
 use crate::worker::session::run::watch;
 
 /// A write through a mapping.
@@ -35,7 +35,10 @@ struct Receiving {
 ///
 /// # Errors
 /// The driver's error for the map command.
-pub(in crate::bulk) fn write(transfer: Transfer, waits: &WaitList<'_>) -> Result<(), Status> {
+pub(in crate::worker::bulk) fn write(
+    transfer: Transfer,
+    waits: &WaitList<'_>,
+) -> Result<(), Status> {
     let total = transfer.region.packed_length();
     let write = Arc::new(DirectWrite {
         mapped: Mapped::new(transfer, Access::Overwrite, waits)?,

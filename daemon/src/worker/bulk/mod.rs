@@ -68,9 +68,9 @@ use self::transfer::Transfer;
 use self::writer::{LaneWriter, LaneWriters, Message};
 use crate::runtime::block::Blocks;
 use crate::runtime::event::{Event, WaitList};
+use crate::worker::objects::Memory;
+use crate::worker::objects::hash::ById;
 use crate::worker::session::enqueue::{Expects, Task};
-use crate::worker::session::hash::ById;
-use crate::worker::session::objects::Memory;
 use crate::worker::session::{Shared, broken};
 
 /// How long a transfer waits for a link that is being made, and for a replacement of one that broke.

@@ -12,13 +12,13 @@ use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use super::{CHUNK, Piece, Pieces, Rings, Then, passed, slot_window};
-use crate::bulk::Transfer;
-use crate::bulk::blocks::blocks;
-use crate::bulk::memory::Window;
-use crate::bulk::peers::{Running, Why, offer};
 use crate::runtime::context::Context;
 use crate::runtime::host::Host;
 use crate::runtime::pinned::Slot;
+use crate::worker::bulk::Transfer;
+use crate::worker::bulk::blocks::blocks;
+use crate::worker::bulk::memory::Window;
+use crate::worker::bulk::peers::{Running, Why, offer};
 use crate::worker::session::run::{Runner, native_waits, watch};
 
 /// A read through chunks.
@@ -42,7 +42,7 @@ struct Reading {
 }
 
 /// Starts a read.
-pub(in crate::bulk) fn read(transfer: Transfer) {
+pub(in crate::worker::bulk) fn read(transfer: Transfer) {
     let total = transfer.region.packed_length();
     let credit = if transfer.far.is_some() { 0 } else { total };
     let read = Arc::new(StagedRead {
@@ -261,7 +261,7 @@ impl Filling {
 }
 
 /// A filled chunk on its way to a lane.
-pub(in crate::bulk) struct StagedChunk {
+pub(in crate::worker::bulk) struct StagedChunk {
     read: Arc<StagedRead>,
     slot: Arc<Slot>,
     offset: u64,
@@ -270,32 +270,32 @@ pub(in crate::bulk) struct StagedChunk {
 
 impl StagedChunk {
     /// Id of the transfer that the bytes belong to.
-    pub(in crate::bulk) fn transfer(&self) -> EventId {
+    pub(in crate::worker::bulk) fn transfer(&self) -> EventId {
         self.read.transfer.name()
     }
 
     /// Packed offset of the chunk's first byte.
-    pub(in crate::bulk) fn offset(&self) -> u64 {
+    pub(in crate::worker::bulk) fn offset(&self) -> u64 {
         self.offset
     }
 
     /// Length of the chunk in bytes.
-    pub(in crate::bulk) fn length(&self) -> u32 {
+    pub(in crate::worker::bulk) fn length(&self) -> u32 {
         self.length
     }
 
     /// The memory of the chunk.
-    pub(in crate::bulk) fn window(&self) -> Window {
+    pub(in crate::worker::bulk) fn window(&self) -> Window {
         slot_window(&self.slot, self.length.into())
     }
 
     /// Whether the transfer still wants these bytes sent.
-    pub(in crate::bulk) fn is_wanted(&self) -> bool {
+    pub(in crate::worker::bulk) fn is_wanted(&self) -> bool {
         !self.read.state.lock().stopped
     }
 
     /// Marks the bytes as handed to the socket.
-    pub(in crate::bulk) fn sent(self) {
+    pub(in crate::worker::bulk) fn sent(self) {
         let StagedChunk { read, slot, .. } = self;
         // The order matters: the callback for the freed chunk must see that this read no longer uses it.
         read.count_sent(self.length.into());

@@ -22,9 +22,9 @@ use causeway_proto::id::EventId;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use super::Shared;
 use super::outbox::Outbox;
 use crate::runtime::event::{Event, Listener};
+use crate::worker::session::Shared;
 
 /// Maximum number of commands in a group.
 const GROUP: usize = 64;

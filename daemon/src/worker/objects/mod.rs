@@ -6,6 +6,14 @@
 //! in the tables ends the session.
 #![forbid(unsafe_code)]
 
+pub(crate) mod arguments;
+pub(crate) mod command;
+pub(crate) mod hash;
+pub(crate) mod leased;
+pub(crate) mod outbox;
+pub(crate) mod printed;
+pub(crate) mod unobserved;
+
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::{Arc, OnceLock};
@@ -17,16 +25,10 @@ use causeway_proto::id::{
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use super::Violation;
-use super::arguments::Arguments;
-use super::command_buffers::CommandBuffer;
-use super::device_queues::DeviceQueue;
-use super::hash::ById;
-use super::leased::{Accounts, Charge};
-use super::program::Program;
-use super::sub_devices::Part;
-use super::unobserved::Unobserved;
-use crate::bulk::Rings;
+use self::arguments::Arguments;
+use self::hash::ById;
+use self::leased::{Accounts, Charge};
+use self::unobserved::Unobserved;
 use crate::runtime::buffer::{ALLOCATION_FAILURE, Buffer};
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::kernel::Kernel as NativeKernel;
@@ -34,6 +36,12 @@ use crate::runtime::node::Device;
 use crate::runtime::pinned::{PinnedPart, PinnedPool};
 use crate::runtime::queue::Queue as NativeQueue;
 use crate::runtime::sampler::Sampler as NativeSampler;
+use crate::worker::bulk::Rings;
+use crate::worker::session::Violation;
+use crate::worker::session::command_buffers::CommandBuffer;
+use crate::worker::session::device_queues::DeviceQueue;
+use crate::worker::session::program::Program;
+use crate::worker::session::sub_devices::Part;
 
 /// Limit on pinned memory for small transfers, per device and context, in MiB.
 const PINNED_SLABS: usize = 16;
