@@ -18,7 +18,7 @@ const PAUSES: [u64; 5] = [20, 40, 80, 160, 320];
 /// internal error.
 const PASSING: [Status; 5] = [
     Status::DEVICE_NOT_AVAILABLE,
-    Status(-4), // CL_MEM_OBJECT_ALLOCATION_FAILURE
+    Status::MEM_ALLOCATION_FAILURE,
     Status::OUT_OF_RESOURCES,
     Status::OUT_OF_HOST_MEMORY,
     Status(-9999),
@@ -83,11 +83,10 @@ impl Context {
     }
 
     pub(super) fn owns(&self, device: Device) -> Result<(), Status> {
-        const INVALID_DEVICE: Status = Status(-33);
         if self.devices.iter().any(|d| d.raw == device.raw) {
             Ok(())
         } else {
-            Err(INVALID_DEVICE)
+            Err(Status::INVALID_DEVICE)
         }
     }
 }

@@ -30,8 +30,6 @@ use super::kernel::{Kernel, Shape};
 use super::library::{check, cl};
 use super::node::Device;
 
-const INVALID_VALUE: Status = Status(-30);
-
 pub use map::Access;
 
 /// A native command queue; released when dropped.

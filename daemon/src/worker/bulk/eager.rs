@@ -28,7 +28,7 @@ use crate::runtime::host::Host;
 use crate::worker::objects::command::Command;
 use crate::worker::objects::hash::ById;
 use crate::worker::objects::{Memory, Queue};
-use crate::worker::session::enqueue::{INVALID_VALUE, Task};
+use crate::worker::session::enqueue::Task;
 use crate::worker::session::run::{Runner, native_waits};
 use crate::worker::session::{Shared, broken};
 
@@ -327,7 +327,7 @@ fn write(
     waits: &WaitList<'_>,
 ) -> Result<Event, Status> {
     if source.length() as u64 != region.packed_length() {
-        return Err(INVALID_VALUE);
+        return Err(Status::INVALID_VALUE);
     }
     queue
         .native()?

@@ -18,8 +18,6 @@ use super::{Bound, Memory, Objects, Sampler, find};
 use crate::worker::session::Violation;
 use crate::worker::session::device_queues::DeviceQueue;
 
-const INVALID_KERNEL_ARGS: Status = Status(-52);
-
 /// The arguments of a kernel as of some command.
 #[derive(Clone, Default)]
 pub(crate) struct Arguments {
@@ -124,7 +122,7 @@ impl Arguments {
         held.extend(self.reaches.memory());
         for slot in &self.slots {
             if let Value::Memory(memory) | Value::Svm(memory, _) = &slot.value {
-                let memory = memory.upgrade().ok_or(INVALID_KERNEL_ARGS)?;
+                let memory = memory.upgrade().ok_or(Status::INVALID_KERNEL_ARGS)?;
                 memory.native()?;
                 held.push(memory);
             }
@@ -210,11 +208,11 @@ impl Value {
                 .set_value(index, &bytes[..usize::from(*length)]),
             Value::Large(bytes) => bound.kernel.set_value(index, bytes),
             Value::Memory(memory) => {
-                let memory = memory.upgrade().ok_or(INVALID_KERNEL_ARGS)?;
+                let memory = memory.upgrade().ok_or(Status::INVALID_KERNEL_ARGS)?;
                 bound.kernel.set_buffer(index, Some(memory.native()?))
             }
             Value::Svm(memory, offset) => {
-                let memory = memory.upgrade().ok_or(INVALID_KERNEL_ARGS)?;
+                let memory = memory.upgrade().ok_or(Status::INVALID_KERNEL_ARGS)?;
                 bound.kernel.set_svm(index, memory.native()?, *offset)
             }
             Value::NullMemory => bound.kernel.set_buffer(index, None),

@@ -29,7 +29,7 @@ use self::arguments::Arguments;
 use self::hash::ById;
 use self::leased::{Accounts, Charge};
 use self::unobserved::Unobserved;
-use crate::runtime::buffer::{ALLOCATION_FAILURE, Buffer};
+use crate::runtime::buffer::Buffer;
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::kernel::Kernel as NativeKernel;
 use crate::runtime::node::Device;
@@ -164,7 +164,7 @@ impl Memory {
     ) -> Memory {
         let charge = context.accounts.charge(size);
         let native = match &charge {
-            None => Err(ALLOCATION_FAILURE),
+            None => Err(Status::MEM_ALLOCATION_FAILURE),
             Some(_) => context.native().and_then(make),
         };
         let _charge = charge.filter(|_| native.is_ok());

@@ -27,8 +27,6 @@ use crate::worker::objects::arguments::Arguments;
 use crate::worker::objects::command::{Command, Kind};
 use crate::worker::objects::{Kernel, Memory, Objects, Queue, find};
 
-pub(crate) const INVALID_VALUE: Status = Status(-30);
-
 /// A command that may run now or later.
 pub(crate) struct Task {
     pub(crate) command: Arc<Command>,
@@ -255,7 +253,7 @@ fn region_of(
         .map_err(|_| Violation::Malformed("a transfer's region overflows"))?;
     Ok(match memory.native() {
         Err(status) => Err(status),
-        Ok(buffer) if region.end() > buffer.size() => Err(INVALID_VALUE),
+        Ok(buffer) if region.end() > buffer.size() => Err(Status::INVALID_VALUE),
         Ok(_) => Ok(region),
     })
 }

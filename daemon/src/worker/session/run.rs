@@ -27,8 +27,6 @@ use crate::worker::bulk;
 use crate::worker::objects::command::Command;
 use crate::worker::objects::{Kernel, Queue};
 
-const INVALID_GLOBAL_WORK_SIZE: Status = Status(-63);
-
 /// Runs commands and remembers which queues to flush.
 pub(crate) struct Runner<'a> {
     shared: &'a Arc<Shared>,
@@ -385,7 +383,7 @@ pub(super) fn suggested_local_size(
         ..
     } = operation
     else {
-        return Err(INVALID_GLOBAL_WORK_SIZE);
+        return Err(Status::INVALID_GLOBAL_WORK_SIZE);
     };
     let _held = arguments.hold()?;
     let mut bound = bound(kernel)?.lock();

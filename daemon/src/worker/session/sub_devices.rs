@@ -20,9 +20,6 @@ use crate::runtime::node::{Device, Node};
 use crate::runtime::sub_device::SubDevice;
 use crate::worker::objects::{Objects, add};
 
-const INVALID_VALUE: Status = Status(-30);
-const PARTITION_FAILED: Status = Status(-18);
-
 /// A sub-device, working or broken.
 #[derive(Debug)]
 pub(crate) struct Part {
@@ -109,7 +106,7 @@ pub(crate) fn create(shared: &Arc<Shared>, create: &CreateSubDevices) -> Result<
     for index in create.first..create.first + promised {
         let next = parts
             .next()
-            .unwrap_or(Err(failed.unwrap_or(PARTITION_FAILED)));
+            .unwrap_or(Err(failed.unwrap_or(Status::DEVICE_PARTITION_FAILED)));
         let part = Part {
             device: next.as_ref().map_or(parent.device, SubDevice::device),
             native: next,
@@ -139,7 +136,7 @@ fn divide(parent: &Found, create: &CreateSubDevices) -> Made {
         return Ok((count, Vec::new()));
     }
     if count > create.room {
-        return Err(INVALID_VALUE);
+        return Err(Status::INVALID_VALUE);
     }
     Ok((count, device.parts(&create.properties, count)?))
 }

@@ -10,10 +10,7 @@ use causeway_proto::limits::MAX_LIST;
 use causeway_proto::source::contains;
 use causeway_proto::status::Status;
 
-use super::{
-    ARG_INFO, Answered, INVALID_BUILD_OPTIONS, INVALID_PROGRAM, INVALID_PROGRAM_EXECUTABLE,
-    INVALID_VALUE, Program, answer, natives, source, submit,
-};
+use super::{ARG_INFO, Answered, Program, answer, natives, source, submit};
 use crate::accounting::Counter;
 use crate::runtime::node::Device;
 use crate::runtime::program::Program as NativeProgram;
@@ -130,7 +127,7 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
                     let headers = given
                         .map(|(h, header)| {
                             let name = CString::new(&h.include_name[..]);
-                            let name = name.map_err(|_| INVALID_VALUE)?;
+                            let name = name.map_err(|_| Status::INVALID_VALUE)?;
                             Ok((name, header.as_header(&h.source, &names)?))
                         })
                         .collect::<Result<Vec<_>, Status>>()?;
@@ -153,7 +150,7 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
             });
             let plain = Arc::clone(&native);
             let plainly = move || {
-                let options = CString::new(options).map_err(|_| INVALID_BUILD_OPTIONS)?;
+                let options = CString::new(options).map_err(|_| Status::INVALID_BUILD_OPTIONS)?;
                 let result = compiled(&plain, &options);
                 plain.forbid_asking();
                 result
@@ -181,7 +178,7 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
             .iter()
             .map(|input| find(&core.objects.programs, ProgramId(*input)))
             .collect::<Result<Vec<_>, _>>()?;
-        let program = Program::new(id, context, Err(INVALID_PROGRAM_EXECUTABLE));
+        let program = Program::new(id, context, Err(Status::INVALID_PROGRAM_EXECUTABLE));
         add(&mut core.objects.programs, id, program)?;
         (find(&core.objects.programs, id)?, inputs, room)
     };
@@ -204,7 +201,7 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
                 Ok((
                     program.context.native()?,
                     compiled,
-                    options.map_err(|_| INVALID_VALUE)?,
+                    options.map_err(|_| Status::INVALID_VALUE)?,
                 ))
             };
             let (context, compiled, options) = match prepared() {
@@ -219,7 +216,7 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
             if result.is_err() && compile_plainly(&inputs) {
                 (linked, result) = link();
             }
-            let failed = result.err().unwrap_or(INVALID_PROGRAM);
+            let failed = result.err().unwrap_or(Status::INVALID_PROGRAM);
             program.set_native(linked.ok_or(failed));
             match program.native() {
                 Ok(native) => answer(&native, result, &devices),
@@ -246,10 +243,10 @@ pub(super) fn with_arg_info(
     from_source: bool,
     build: impl Fn(&CStr) -> Result<(), Status>,
 ) -> Result<bool, Status> {
-    let plain = CString::new(options).map_err(|_| INVALID_BUILD_OPTIONS)?;
+    let plain = CString::new(options).map_err(|_| Status::INVALID_BUILD_OPTIONS)?;
     if from_source && !contains(options, ARG_INFO.as_bytes()) {
         let added = CString::new(with_option(options));
-        match build(&added.map_err(|_| INVALID_BUILD_OPTIONS)?) {
+        match build(&added.map_err(|_| Status::INVALID_BUILD_OPTIONS)?) {
             Ok(()) => return Ok(true),
             Err(Status::INVALID_OPERATION) => return Err(Status::INVALID_OPERATION),
             Err(_) => {}

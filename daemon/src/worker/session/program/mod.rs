@@ -38,10 +38,6 @@ use super::{Shared, Violation};
 use crate::runtime::node::Device;
 use crate::runtime::program::Program as NativeProgram;
 
-const INVALID_VALUE: Status = Status(-30);
-const INVALID_PROGRAM: Status = Status(-44);
-const INVALID_PROGRAM_EXECUTABLE: Status = Status(-45);
-const INVALID_BUILD_OPTIONS: Status = Status(-43);
 const ARG_INFO: &str = "-cl-kernel-arg-info";
 /// Longest log in bytes; more is cut off. A log must fit into one batch with everything else.
 const MAX_LOG: usize = 4 << 20;
@@ -106,7 +102,7 @@ impl Program {
     pub(crate) fn settled(&self) -> Result<Arc<NativeProgram>, Status> {
         let state = self.state.lock();
         if state.jobs > 0 {
-            return Err(INVALID_PROGRAM_EXECUTABLE);
+            return Err(Status::INVALID_PROGRAM_EXECUTABLE);
         }
         state.native.clone()
     }
