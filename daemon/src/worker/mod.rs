@@ -5,8 +5,9 @@
 //! - [`session`]: applies commands and makes events;
 //! - [`service`]: owns the sockets and the carriers of commands and events.
 //!
-//! Each of the four may use those before it, and none after it. [`connection`] defines what passes between the last two. [`socket`] has the socket settings
-//! and timed reads that both need.
+//! Each of the four may use those before it, and none after it. [`connection`] defines what passes between
+//! the last two. [`socket`] has the socket settings and timed reads that both need. [`threads`] starts
+//! threads, and aborts.
 //!
 //! Two other kinds of worker are short-lived: [`probe`] asks the drivers for the inventory, and
 //! [`compile`] builds one program for the build cache. [`errand`] is their common part.
@@ -21,3 +22,4 @@ pub mod probe;
 pub mod service;
 pub mod session;
 mod socket;
+mod threads;

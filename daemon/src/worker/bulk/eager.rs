@@ -20,34 +20,21 @@ use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use super::lane::{LaneError, discard};
+use super::engine::Engine;
+use super::incoming::{LaneError, UploadError, discard};
 use super::memory::receive_into;
 use crate::runtime::block::Block;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
-use crate::worker::objects::command::Command;
+use crate::worker::objects::command::{Command, native_waits};
 use crate::worker::objects::hash::ById;
+use crate::worker::objects::task::Task;
 use crate::worker::objects::{Memory, Queue};
-use crate::worker::session::enqueue::Task;
-use crate::worker::session::run::{Runner, native_waits};
-use crate::worker::session::{Shared, broken};
+use crate::worker::threads::broken;
 
 /// Limit on writes that will not run and whose bytes have still to come. A client sends bytes before
 /// their command ends. So these bytes lie in socket buffers, which hold a gigabyte or two at most.
 const MOST_UNWANTED: usize = (2 << 30) / INLINE_PAYLOAD;
-
-/// Why eager bytes are refused: they exceed the standing credit, or break a rule for eager writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UploadError {
-    #[error("the client sent more bytes of eager writes than its credit allows")]
-    TooMany,
-    #[error("the client sent the bytes of eager write {0:?} twice or in parts")]
-    Twice(EventId),
-    #[error(
-        "the client sent {0:?} as an eager write, but its bytes are so few that they belong in the command"
-    )]
-    TooFew(EventId),
-}
 
 /// The eager writes of a session.
 #[derive(Default)]
@@ -174,7 +161,7 @@ impl EagerWrites {
     /// The driver's error for the native write.
     pub(super) fn begin(
         &self,
-        shared: &Arc<Shared>,
+        engine: &Arc<Engine>,
         task: &Task,
         memory: &Arc<Memory>,
         region: Region,
@@ -197,7 +184,7 @@ impl EagerWrites {
                 match source(&task.queue, block) {
                     Ok(source) => write(&task.queue, memory, region, source, waits).map(Some),
                     Err(block) => {
-                        waiting().enqueue_later(shared, block);
+                        waiting().enqueue_later(engine, block);
                         Ok(None)
                     }
                 }
@@ -216,7 +203,7 @@ impl EagerWrites {
     /// The stream's error, or [`UploadError`].
     pub(super) fn receive(
         &self,
-        shared: &Arc<Shared>,
+        engine: &Arc<Engine>,
         stream: &Stream,
         header: &Header,
         scratch: &mut Vec<u8>,
@@ -230,7 +217,7 @@ impl EagerWrites {
             return Ok(discard(stream, header.length, scratch)?);
         }
         // The lock is not held while the bytes arrive. Therefore the entry is looked up again afterwards.
-        let mut block = shared.bulk.blocks.take(length as usize);
+        let mut block = engine.blocks.take(length as usize);
         let received = receive_into(stream, block.as_mut());
         let mut state = self.state.lock();
         let counted = state.end_arrival(event);
@@ -253,7 +240,7 @@ impl EagerWrites {
         state.early -= counted;
         drop(state);
         match waiting {
-            Some(waiting) => waiting.arrived(shared, gone),
+            Some(waiting) => waiting.arrived(engine, gone),
             None => drop(gone),
         }
         Ok(())
@@ -262,21 +249,20 @@ impl EagerWrites {
 
 impl Waiting {
     /// Enqueues the native write now that the bytes are here. Calls the driver.
-    fn arrived(self, shared: &Arc<Shared>, block: Block) {
+    fn arrived(self, engine: &Arc<Engine>, block: Block) {
         match source(&self.queue, block) {
-            Ok(source) => self.enqueue(shared, source),
-            Err(block) => self.enqueue_later(shared, block),
+            Ok(source) => self.enqueue(engine, source),
+            Err(block) => self.enqueue_later(engine, block),
         }
     }
 
     /// Leaves the native write to the bulk thread, because it may block.
-    fn enqueue_later(self, shared: &Arc<Shared>, block: Block) {
-        let enqueue = move |shared: &_| self.enqueue(shared, Host::Block(block));
-        shared.bulk.later(shared, enqueue);
+    fn enqueue_later(self, engine: &Arc<Engine>, block: Block) {
+        engine.later(move |engine| self.enqueue(engine, Host::Block(block)));
     }
 
     /// Enqueues the command and runs the commands that follow it. Calls the driver.
-    fn enqueue(self, shared: &Arc<Shared>, source: Host) {
+    fn enqueue(self, engine: &Engine, source: Host) {
         let Waiting {
             command,
             queue,
@@ -284,19 +270,17 @@ impl Waiting {
             region,
             waits,
         } = self;
-        let mut runner = Runner::new(shared);
-        runner.touch(&queue);
         let enqueued =
             native_waits(&waits).and_then(|waits| write(&queue, &memory, region, source, &waits));
         match enqueued {
             Ok(event) => {
                 command.enqueued(event);
-                runner.watch_command(&command);
-                runner.passed(&command);
+                command.watch_end();
+                engine.report(|session| session.passed(&queue, &command));
             }
             Err(status) => {
                 command.finish(status, String::new());
-                runner.failed(&command);
+                engine.report(|session| session.failed(&command));
             }
         }
     }

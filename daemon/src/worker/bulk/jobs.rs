@@ -11,10 +11,10 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::Engine;
-use crate::worker::session::{Shared, spawn};
+use super::engine::Engine;
+use crate::worker::threads::spawn;
 
-type Job = Box<dyn FnOnce(&Arc<Shared>) + Send>;
+type Job = Box<dyn FnOnce(&Arc<Engine>) + Send>;
 
 /// The jobs of the bulk thread.
 #[derive(Default)]
@@ -32,48 +32,42 @@ struct Given {
 
 impl Engine {
     /// Has the bulk thread run a job that calls the driver.
-    pub(super) fn later(
-        &self,
-        shared: &Arc<Shared>,
-        work: impl FnOnce(&Arc<Shared>) + Send + 'static,
-    ) {
+    pub(super) fn later(self: &Arc<Self>, work: impl FnOnce(&Arc<Engine>) + Send + 'static) {
         let job = Box::new(work);
-        self.jobs.give(shared, |given| given.waiting.push_back(job));
+        self.jobs.give(self, |given| given.waiting.push_back(job));
     }
 
     /// Has the bulk thread run a job at a given time.
     pub(super) fn at(
-        &self,
-        shared: &Arc<Shared>,
+        self: &Arc<Self>,
         when: Instant,
-        work: impl FnOnce(&Arc<Shared>) + Send + 'static,
+        work: impl FnOnce(&Arc<Engine>) + Send + 'static,
     ) {
         let job = Box::new(work);
-        self.jobs
-            .give(shared, |given| given.timed.push((when, job)));
+        self.jobs.give(self, |given| given.timed.push((when, job)));
     }
 }
 
 impl Jobs {
-    fn give(&self, shared: &Arc<Shared>, add: impl FnOnce(&mut Given)) {
+    fn give(&self, engine: &Arc<Engine>, add: impl FnOnce(&mut Given)) {
         let mut given = self.given.lock();
         add(&mut given);
         if !std::mem::replace(&mut given.started, true) {
-            let shared = Arc::clone(shared);
-            spawn("bulk", move || shared.bulk.jobs.serve(&shared));
+            let engine = Arc::clone(engine);
+            spawn("bulk", move || engine.jobs.serve(&engine));
         }
         drop(given);
         self.wake.notify_one();
     }
 
-    fn serve(&self, shared: &Arc<Shared>) {
+    fn serve(&self, engine: &Arc<Engine>) {
         let mut given = self.given.lock();
         loop {
             let due = given.due();
             match due.or_else(|| given.waiting.pop_front()) {
                 Some(job) => {
                     drop(given);
-                    job(shared);
+                    job(engine);
                     given = self.given.lock();
                 }
                 None => match given.timed.iter().map(|(when, _)| *when).min() {

@@ -11,41 +11,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use causeway_lane::{Pace, Packer, Stream, Unpacker};
-use causeway_proto::bulk::{BadHeader, HEADER, Header, Kind};
-use causeway_proto::id::EventId;
+use causeway_proto::bulk::{HEADER, Header, Kind};
 use causeway_proto::socket::stays_inside;
 
-use super::OWN;
-use super::eager::UploadError;
-use super::memory::send_bytes;
+use super::engine::Engine;
+use super::incoming::{LaneError, discard};
 use super::outgoing::{Item, Outgoing};
-use super::path::Path;
+use super::path::{OWN, Path};
 use super::peers::{Foreign, Origin};
-use super::received_ranges::Refused;
 use super::writer::LaneWriter;
 use crate::accounting::Counter;
-use crate::worker::session::{Shared, broken, spawn};
-
-/// Why a lane ends.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum LaneError {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Header(#[from] BadHeader),
-    #[error(transparent)]
-    Refused(#[from] Refused),
-    #[error(transparent)]
-    UploadError(#[from] UploadError),
-    #[error(transparent)]
-    Foreign(#[from] Foreign),
-    #[error("the other end sent an event message on a data connection")]
-    Event,
-    #[error("the other worker sent a setting that only clients may send")]
-    Pace,
-    #[error("another worker sent a compressed chunk")]
-    Packed,
-}
+use crate::worker::threads::{broken, spawn};
 
 /// A connection: its peer, and the settings for sending on it.
 pub(super) struct Lane {
@@ -75,22 +51,22 @@ impl Lane {
         }
     }
 
-    fn count_received(&self, shared: &Shared, length: u32) {
+    fn count_received(&self, engine: &Engine, length: u32) {
         if let Some((received, _)) = self.counters() {
-            shared.account.add(received, length.into());
+            engine.account.add(received, length.into());
         }
     }
 
-    fn count_sent(&self, shared: &Shared, length: u32) {
+    fn count_sent(&self, engine: &Engine, length: u32) {
         if let Some((_, sent)) = self.counters() {
-            shared.account.add(sent, length.into());
+            engine.account.add(sent, length.into());
         }
     }
 
-    fn outgoing<'a>(&'a self, shared: &'a Shared) -> &'a Outgoing {
+    fn outgoing<'a>(&'a self, engine: &'a Engine) -> &'a Outgoing {
         match &self.path {
             Some((path, _)) => path.own(),
-            None => &shared.bulk.outgoing,
+            None => &engine.outgoing,
         }
     }
 
@@ -110,33 +86,33 @@ impl Lane {
 }
 
 /// Starts the two threads of a lane.
-pub(super) fn start(shared: &Arc<Shared>, lane: Lane, writer: Arc<LaneWriter>) {
+pub(super) fn start(engine: &Arc<Engine>, lane: Lane, writer: Arc<LaneWriter>) {
     let both = Arc::new((lane, writer));
     spawn(&both.0.name("in"), {
-        let (shared, both) = (Arc::clone(shared), Arc::clone(&both));
+        let (engine, both) = (Arc::clone(engine), Arc::clone(&both));
         move || {
             let (lane, writer) = &*both;
-            let ended = read(&shared, lane, writer);
-            end(&shared, lane, writer, ended);
+            let ended = read(&engine, lane, writer);
+            end(&engine, lane, writer, ended);
         }
     });
-    let shared = Arc::clone(shared);
+    let engine = Arc::clone(engine);
     spawn(&both.0.name("out"), move || {
         let (lane, writer) = &*both;
-        let ended = write(&shared, lane, writer);
-        end(&shared, lane, writer, ended);
+        let ended = write(&engine, lane, writer);
+        end(&engine, lane, writer, ended);
     });
 }
 
 // Both threads call this; the first of them closes the lane.
-fn end(shared: &Arc<Shared>, lane: &Lane, writer: &LaneWriter, ended: Result<(), LaneError>) {
+fn end(engine: &Arc<Engine>, lane: &Lane, writer: &LaneWriter, ended: Result<(), LaneError>) {
     if writer.end() {
         return;
     }
     writer.stream().shut_down();
-    shared.bulk.writers.remove(writer);
+    engine.writers.remove(writer);
     // Wakes the writing thread, which may be waiting for the queue.
-    lane.outgoing(shared).look();
+    lane.outgoing(engine).look();
     if let Some((path, incarnation)) = &lane.path {
         if path.is_present(*incarnation) {
             if path.id() == OWN {
@@ -147,9 +123,7 @@ fn end(shared: &Arc<Shared>, lane: &Lane, writer: &LaneWriter, ended: Result<(),
                 Err(error) => error.to_string(),
             };
             tracing::debug!(link = ?path.id(), reason, "a link's connection ended");
-            shared
-                .links
-                .lane_broke(shared, path.id(), *incarnation, reason);
+            engine.report(|session| session.lane_broke(path.id(), *incarnation, reason));
         }
         return;
     }
@@ -167,7 +141,7 @@ fn end(shared: &Arc<Shared>, lane: &Lane, writer: &LaneWriter, ended: Result<(),
     }
 }
 
-fn read(shared: &Arc<Shared>, lane: &Lane, writer: &LaneWriter) -> Result<(), LaneError> {
+fn read(engine: &Arc<Engine>, lane: &Lane, writer: &LaneWriter) -> Result<(), LaneError> {
     let mut stream = writer.stream();
     let mut scratch = Vec::new();
     let mut unpacker = Unpacker::default();
@@ -179,7 +153,7 @@ fn read(shared: &Arc<Shared>, lane: &Lane, writer: &LaneWriter) -> Result<(), La
         }
         match Header::decode_packed(&bytes)? {
             (header, None) => {
-                take(shared, lane, stream, &header, &mut scratch)?;
+                take(engine, lane, stream, &header, &mut scratch)?;
                 if matches!(header.kind, Kind::Pace | Kind::Compress) {
                     writer.leave_to_thread();
                 }
@@ -187,7 +161,7 @@ fn read(shared: &Arc<Shared>, lane: &Lane, writer: &LaneWriter) -> Result<(), La
             (_, Some(_)) if lane.origin() != Origin::Client => return Err(LaneError::Packed),
             (header, Some(packed)) => {
                 let stream = unpacker.receive(stream, packed, header.length)?;
-                take(shared, lane, stream, &header, &mut scratch)?;
+                take(engine, lane, stream, &header, &mut scratch)?;
             }
         }
     }
@@ -195,18 +169,18 @@ fn read(shared: &Arc<Shared>, lane: &Lane, writer: &LaneWriter) -> Result<(), La
 
 // Handles a header; its payload is still on the stream.
 fn take(
-    shared: &Arc<Shared>,
+    engine: &Arc<Engine>,
     lane: &Lane,
     stream: &Stream,
     header: &Header,
     scratch: &mut Vec<u8>,
 ) -> Result<(), LaneError> {
-    let (bulk, from) = (&shared.bulk, lane.origin());
+    let from = lane.origin();
     if matches!(header.kind, Kind::Data | Kind::Eager) {
-        lane.count_received(shared, header.length);
+        lane.count_received(engine, header.length);
     }
     match header.kind {
-        Kind::Data => match bulk.incoming(header.transfer) {
+        Kind::Data => match engine.incoming(header.transfer) {
             Some(incoming) => {
                 incoming.from(from)?;
                 incoming.receive(stream, header.offset, header.length, scratch)?;
@@ -214,19 +188,19 @@ fn take(
             None => discard(stream, header.length, scratch)?,
         },
         Kind::Eager if from == Origin::Client => {
-            bulk.eager.receive(shared, stream, header, scratch)?;
+            engine.eager.receive(engine, stream, header, scratch)?;
         }
         Kind::Eager => return Err(Foreign(header.transfer).into()),
         Kind::Credit | Kind::Offer => {
-            if let Some(answer) = bulk.peers.word(from, header)? {
-                lane.outgoing(shared).push(answer);
+            if let Some(answer) = engine.peers.message(from, header)? {
+                lane.outgoing(engine).push(answer);
             }
         }
-        Kind::Cancel => match bulk.incoming(header.transfer) {
+        Kind::Cancel => match engine.incoming(header.transfer) {
             Some(incoming) if from == Origin::Client && incoming.is_of_client() => {
                 incoming.cancelled();
             }
-            _ => bulk.peers.cancel(from, header)?,
+            _ => engine.peers.cancel(from, header)?,
         },
         Kind::Pace if from == Origin::Client => {
             lane.most.store(header.offset, Ordering::Relaxed);
@@ -240,60 +214,27 @@ fn take(
     Ok(())
 }
 
-/// Reads and drops bytes that no transfer wants any more.
-pub(super) fn discard(mut stream: &Stream, length: u32, scratch: &mut Vec<u8>) -> io::Result<()> {
-    const PIECE: usize = 64 << 10;
-    let mut left = length as usize;
-    while left > 0 {
-        let piece = left.min(PIECE);
-        scratch.resize(piece, 0);
-        stream.read_exact(scratch)?;
-        left -= piece;
-    }
-    Ok(())
-}
-
-fn write(shared: &Arc<Shared>, lane: &Lane, writer: &LaneWriter) -> Result<(), LaneError> {
+fn write(engine: &Arc<Engine>, lane: &Lane, writer: &LaneWriter) -> Result<(), LaneError> {
     let mut scratch = Vec::new();
     let mut packer = Packer::default();
-    let outgoing = lane.outgoing(shared);
+    let outgoing = lane.outgoing(engine);
     let mut pace = lane.pace(writer.stream());
     while let Some(item) = outgoing.next(|| writer.look()) {
         let most = lane.most.load(Ordering::Relaxed);
         pace.set_most((most > 0).then_some(most));
-        pace.before_chunk(writer.stream(), &shared.bulk.beside);
+        pace.before_chunk(writer.stream(), &engine.beside);
         let packer = lane.compress.load(Ordering::Relaxed).then_some(&mut packer);
         match item {
             Item::Own => writer.in_turn(|_| Ok(()))?,
             Item::Header(header) => {
                 writer.in_turn(|mut stream| stream.write_all(&header.encode()))?;
             }
-            Item::Mapped(chunk) => {
-                let header = data(chunk.transfer(), chunk.offset(), chunk.length());
-                let (window, from) = (chunk.window(), chunk.offset());
-                let length = chunk.length().into();
-                let put = |stream: &Stream, header: &[u8]| {
-                    window.send(stream, header, from, length, &mut scratch)
-                };
+            Item::Chunk(chunk) if !chunk.is_wanted() => {}
+            Item::Chunk(chunk) => {
+                let header = chunk.header();
+                let put = |stream: &Stream, header: &[u8]| chunk.put(stream, header, &mut scratch);
                 writer.in_turn(|stream| send(stream, packer, &header, put))?;
-                lane.count_sent(shared, header.length);
-                chunk.sent();
-            }
-            Item::Whole(read) => {
-                let header = read.header();
-                let put = |stream: &Stream, header: &[u8]| send_bytes(stream, header, &read.bytes);
-                writer.in_turn(|stream| send(stream, packer, &header, put))?;
-                lane.count_sent(shared, header.length);
-            }
-            Item::Staged(chunk) if !chunk.is_wanted() => {}
-            Item::Staged(chunk) => {
-                let header = data(chunk.transfer(), chunk.offset(), chunk.length());
-                let (window, length) = (chunk.window(), chunk.length().into());
-                let put = |stream: &Stream, header: &[u8]| {
-                    window.send(stream, header, 0, length, &mut scratch)
-                };
-                writer.in_turn(|stream| send(stream, packer, &header, put))?;
-                lane.count_sent(shared, header.length);
+                lane.count_sent(engine, header.length);
                 chunk.sent();
             }
         }
@@ -318,15 +259,5 @@ fn send(
             |raw| put(raw, &[]),
         ),
         None => put(stream, &header.encode()),
-    }
-}
-
-/// Returns the header of a data chunk of `length` bytes.
-pub(super) fn data(transfer: EventId, offset: u64, length: u32) -> Header {
-    Header {
-        kind: Kind::Data,
-        transfer,
-        offset,
-        length,
     }
 }

@@ -13,6 +13,8 @@
 //! connections if there is no link. If the other end or the link gives up, the reader's command still
 //! succeeds, because its buffer is no longer read. The writer's command reports the failure.
 //!
+//! - [`engine`]: what all transfers share, and [`Reports`], which tells the session what passed or failed;
+//! - [`transfer`], [`incoming`]: what every transfer holds, and what a lane asks of it;
 //! - [`lane`]: one connection with two threads; [`writer`]: the sending side of a lane; [`outgoing`]: a
 //!   queue that several lanes send from;
 //! - [`path`]: the lanes of a link; [`peers`]: the transfers with other workers and the messages about them;
@@ -21,13 +23,15 @@
 //! - [`jobs`]: the bulk thread and its jobs;
 //! - [`allowance`], [`received_ranges`], [`blocks`]: pure accounting and geometry.
 //!
-//! This module parses no command frames and makes no links. Invariant: bytes for which credit was granted
+//! This folder parses no command frames, makes no links and does not know the session. Invariant: bytes for which credit was granted
 //! can always be read off the network, so no transfer blocks another.
 
 mod allowance;
 mod blocks;
 mod direct;
 mod eager;
+mod engine;
+mod incoming;
 mod jobs;
 mod lane;
 mod memory;
@@ -40,210 +44,143 @@ mod staged;
 mod transfer;
 mod writer;
 
-use std::collections::HashMap;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use causeway_lane::{Beside, Stream};
+use causeway_lane::Stream;
 use causeway_proto::bulk::Header;
 use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
-use parking_lot::Mutex;
 
-use self::eager::EagerWrites;
-use self::jobs::Jobs;
-use self::lane::{Lane, LaneError};
-use self::outgoing::Outgoing;
-pub(crate) use self::path::Path;
-use self::path::RouteWait;
-pub(crate) use self::peers::{Far, Part};
-use self::peers::{Foreign, Origin, Peers, Why};
-pub(crate) use self::staged::Rings;
+pub(crate) use self::engine::{Engine, Reports};
+use self::lane::Lane;
+use self::path::{DROPPED, OWN, Path};
+use self::peers::Why;
 use self::transfer::Transfer;
-use self::writer::{LaneWriter, LaneWriters, Message};
-use crate::runtime::block::Blocks;
+use self::writer::LaneWriter;
 use crate::runtime::event::{Event, WaitList};
 use crate::worker::objects::Memory;
-use crate::worker::objects::hash::ById;
-use crate::worker::session::enqueue::{Expects, Task};
-use crate::worker::session::{Shared, broken};
-
-/// How long a transfer waits for a link that is being made, and for a replacement of one that broke.
-const MAKING: Duration = Duration::from_secs(60);
-const REPLACING: Duration = Duration::from_secs(10);
-
-/// The reason why nothing is sent on a link that the client has dropped.
-const DROPPED: &str = "the link's other worker is gone";
-
-/// The id of a worker's path to itself, for transfers between two platforms of a node.
-const OWN: LinkId = LinkId(0);
-
-/// A transfer whose bytes come from the client or another worker.
-trait Incoming: Send + Sync {
-    /// Checks that `origin` may send bytes of this transfer.
-    fn from(&self, origin: Origin) -> Result<(), Foreign>;
-
-    /// Whether the client, rather than another worker, sends the bytes.
-    fn is_of_client(&self) -> bool;
-
-    /// Reads `length` bytes off the stream. They belong at packed offset `offset`.
-    fn receive(
-        &self,
-        stream: &Stream,
-        offset: u64,
-        length: u32,
-        scratch: &mut Vec<u8>,
-    ) -> Result<(), LaneError>;
-
-    /// Handles a cancellation: the client will send no more bytes.
-    fn cancelled(self: Arc<Self>);
-}
-
-/// The bulk transfers of a session.
-#[derive(Default)]
-pub(crate) struct Engine {
-    // Queue to the client.
-    outgoing: Outgoing,
-    incoming: Mutex<HashMap<EventId, Arc<dyn Incoming>, ById>>,
-    eager: EagerWrites,
-    blocks: Blocks,
-    peers: Peers,
-    paths: Mutex<HashMap<LinkId, Arc<Path>, ById>>,
-    turns: direct::Turns,
-    jobs: Jobs,
-    // The lane writers of the client's lanes.
-    writers: LaneWriters,
-    // Measures whether small commands share the network with the client's lanes.
-    beside: Beside,
-}
-
-/// Starts a bulk write whose command may run. Returns the native event if the write is already enqueued.
-///
-/// # Errors
-/// The driver's error; the transfer then has not begun.
-pub(crate) fn write(
-    shared: &Arc<Shared>,
-    task: &Task,
-    memory: &Arc<Memory>,
-    region: Region,
-    waits: &WaitList<'_>,
-) -> Result<Option<Event>, Status> {
-    shared.bulk.beside.note_transfer();
-    if task.expects == Expects::Eagerly {
-        return shared.bulk.eager.begin(shared, task, memory, region, waits);
-    }
-    write_granted(shared, task, memory, region, waits).map(|()| None)
-}
-
-fn write_granted(
-    shared: &Arc<Shared>,
-    task: &Task,
-    memory: &Arc<Memory>,
-    region: Region,
-    waits: &WaitList<'_>,
-) -> Result<(), Status> {
-    let transfer = Transfer::new(shared, task, memory, region);
-    if goes_by_mapping(task, memory)? {
-        return direct::write(transfer, waits);
-    }
-    staged::write(transfer);
-    Ok(())
-}
-
-/// Starts a bulk read whose command may run. Returns whether the read is already complete in its native queue.
-///
-/// # Errors
-/// As [`write()`].
-pub(crate) fn read(
-    shared: &Arc<Shared>,
-    task: &Task,
-    memory: &Arc<Memory>,
-    region: Region,
-    waits: &WaitList<'_>,
-) -> Result<bool, Status> {
-    shared.bulk.beside.note_transfer();
-    let transfer = Transfer::new(shared, task, memory, region);
-    let sees_memory = task.queue.native()?.device().has_direct_memory();
-    if sees_memory
-        && transfer.far.is_none()
-        && let Some(room) = short::room(&shared.bulk.blocks, &region)
-    {
-        return short::read(transfer, room, waits).map(|()| true);
-    }
-    if !goes_by_mapping(task, memory)? {
-        staged::read(transfer);
-        return Ok(false);
-    }
-    direct::read(transfer, waits).map(|()| false)
-}
-
-/// Whether the transfer uses a mapping: the host sees the device's memory, and the bytes lie there as
-/// they are sent. A driver maps an image with gaps of its own. Images therefore go through chunks, which
-/// the native command packs.
-fn goes_by_mapping(task: &Task, memory: &Memory) -> Result<bool, Status> {
-    let sees_memory = task.queue.native()?.device().has_direct_memory();
-    Ok(sees_memory && memory.native()?.raster().is_none())
-}
-
-/// Starts a send to another worker. Returns false if the other end or the link has given the transfer up;
-/// then nothing is left to do.
-///
-/// # Errors
-/// As [`write()`].
-pub(crate) fn send(
-    shared: &Arc<Shared>,
-    task: &Task,
-    memory: &Arc<Memory>,
-    region: Region,
-    waits: &WaitList<'_>,
-) -> Result<bool, Status> {
-    if let Some(far) = &task.far
-        && let Some(why) = shared.bulk.over(far)
-    {
-        shared.bulk.end(far, Some(why.status));
-        return Ok(false);
-    }
-    read(shared, task, memory, region, waits)?;
-    shared.bulk.wait_for_path(shared, task.far.as_ref());
-    Ok(true)
-}
-
-/// Starts a receive from another worker.
-///
-/// # Errors
-/// As [`write()`]; also when the other end or the link has given the transfer up.
-pub(crate) fn receive(
-    shared: &Arc<Shared>,
-    task: &Task,
-    memory: &Arc<Memory>,
-    region: Region,
-    waits: &WaitList<'_>,
-) -> Result<(), Status> {
-    if let Some(far) = &task.far
-        && let Some(why) = shared.bulk.over(far)
-    {
-        // The command is finished here, because the returned status alone carries no message.
-        task.command.finish(why.status, why.message);
-        return Err(why.status);
-    }
-    write_granted(shared, task, memory, region, waits)?;
-    shared.bulk.wait_for_path(shared, task.far.as_ref());
-    Ok(())
-}
+use crate::worker::objects::task::{Expects, Far, Task};
+use crate::worker::threads::broken;
 
 impl Engine {
+    /// Starts a bulk write whose command may run. Returns the native event if the write is already enqueued.
+    ///
+    /// # Errors
+    /// The driver's error; the transfer then has not begun.
+    pub(crate) fn write(
+        self: &Arc<Self>,
+        task: &Task,
+        memory: &Arc<Memory>,
+        region: Region,
+        waits: &WaitList<'_>,
+    ) -> Result<Option<Event>, Status> {
+        self.beside.note_transfer();
+        if task.expects == Expects::Eagerly {
+            return self.eager.begin(self, task, memory, region, waits);
+        }
+        self.write_granted(task, memory, region, waits)
+            .map(|()| None)
+    }
+
+    fn write_granted(
+        self: &Arc<Self>,
+        task: &Task,
+        memory: &Arc<Memory>,
+        region: Region,
+        waits: &WaitList<'_>,
+    ) -> Result<(), Status> {
+        let transfer = Transfer::new(self, task, memory, region);
+        if goes_by_mapping(task, memory)? {
+            return direct::write(transfer, waits);
+        }
+        staged::write(transfer);
+        Ok(())
+    }
+
+    /// Starts a bulk read whose command may run. Returns whether the read is already complete in its native queue.
+    ///
+    /// # Errors
+    /// As [`write()`].
+    pub(crate) fn read(
+        self: &Arc<Self>,
+        task: &Task,
+        memory: &Arc<Memory>,
+        region: Region,
+        waits: &WaitList<'_>,
+    ) -> Result<bool, Status> {
+        self.beside.note_transfer();
+        let transfer = Transfer::new(self, task, memory, region);
+        let sees_memory = task.queue.native()?.device().has_direct_memory();
+        if sees_memory
+            && transfer.remote.is_none()
+            && let Some(room) = short::room(&self.blocks, &region)
+        {
+            return short::read(transfer, room, waits).map(|()| true);
+        }
+        if !goes_by_mapping(task, memory)? {
+            staged::read(transfer);
+            return Ok(false);
+        }
+        direct::read(transfer, waits).map(|()| false)
+    }
+
+    /// Starts a send to another worker. Returns false if the other end or the link has given the transfer up;
+    /// then nothing is left to do.
+    ///
+    /// # Errors
+    /// As [`write()`].
+    pub(crate) fn send(
+        self: &Arc<Self>,
+        task: &Task,
+        memory: &Arc<Memory>,
+        region: Region,
+        waits: &WaitList<'_>,
+    ) -> Result<bool, Status> {
+        if let Some(far) = &task.far
+            && let Some(why) = self.over(far)
+        {
+            self.end(far, Some(why.status));
+            return Ok(false);
+        }
+        self.read(task, memory, region, waits)?;
+        self.wait_for_far(task.far.as_ref());
+        Ok(true)
+    }
+
+    /// Starts a receive from another worker.
+    ///
+    /// # Errors
+    /// As [`write()`]; also when the other end or the link has given the transfer up.
+    pub(crate) fn receive(
+        self: &Arc<Self>,
+        task: &Task,
+        memory: &Arc<Memory>,
+        region: Region,
+        waits: &WaitList<'_>,
+    ) -> Result<(), Status> {
+        if let Some(far) = &task.far
+            && let Some(why) = self.over(far)
+        {
+            // The command is finished here, because the returned status alone carries no message.
+            task.command.finish(why.status, why.message);
+            return Err(why.status);
+        }
+        self.write_granted(task, memory, region, waits)?;
+        self.wait_for_far(task.far.as_ref());
+        Ok(())
+    }
+
     /// Notes that a batch of commands has come from the client.
     pub(crate) fn note_batch(&self) {
         self.beside.note_batch();
     }
 
     /// Takes over a bulk connection of the client.
-    pub(crate) fn attach(&self, shared: &Arc<Shared>, lane: u8, stream: Stream) {
+    pub(crate) fn attach(self: &Arc<Self>, lane: u8, stream: Stream) {
         let is_shared = stream.is_shared();
         tracing::debug!(lane, is_shared, "a bulk connection");
         let writer = Arc::new(LaneWriter::new(Arc::new(stream)));
@@ -254,19 +191,18 @@ impl Engine {
             most: AtomicU64::new(0),
             compress: AtomicBool::new(false),
         };
-        lane::start(shared, lane, writer);
+        lane::start(self, lane, writer);
     }
 
     /// Takes over a lane of a link that has come up.
     pub(crate) fn attach_peer(
-        &self,
-        shared: &Arc<Shared>,
+        self: &Arc<Self>,
         link: LinkId,
         incarnation: u64,
         lane: u8,
         stream: Stream,
     ) {
-        let path = self.path(shared, link);
+        let path = self.open_path(link);
         let stream = Arc::new(stream);
         let Some(again) = path.attached(incarnation, Arc::clone(&stream)) else {
             // The path no longer takes lanes. The other end sees the close, and learns of the
@@ -280,7 +216,7 @@ impl Engine {
             most: AtomicU64::new(0),
             compress: AtomicBool::new(false),
         };
-        lane::start(shared, lane, Arc::new(LaneWriter::new(stream)));
+        lane::start(self, lane, Arc::new(LaneWriter::new(stream)));
         if again {
             self.say_again(&path);
         }
@@ -288,8 +224,8 @@ impl Engine {
 
     /// Handles the break of a link that was up. Transfers in progress on it end; the others
     /// wait for another route.
-    pub(crate) fn link_failed(&self, shared: &Arc<Shared>, link: LinkId, reason: &str) {
-        let path = self.path(shared, link);
+    pub(crate) fn link_failed(self: &Arc<Self>, link: LinkId, reason: &str) {
+        let path = self.open_path(link);
         let Some(unsent) = path.broken() else { return };
         unsent.discard();
         let why = Why {
@@ -300,18 +236,17 @@ impl Engine {
             running.stop(why.clone());
         }
         path.own().unwanted().discard();
-        self.count(shared, &path);
+        self.wait_for_route(&path);
     }
 
     /// Sends a link's transfers over the client's connections from now on.
-    pub(crate) fn route_via_client(&self, shared: &Arc<Shared>, link: LinkId) {
+    pub(crate) fn route_via_client(self: &Arc<Self>, link: LinkId) {
         // The link may be up on this side only: the other end no longer uses it.
         self.link_failed(
-            shared,
             link,
             "the client routes the link's transfers through itself",
         );
-        let path = self.path(shared, link);
+        let path = self.open_path(link);
         if path.via_client(&self.outgoing) {
             self.say_again(&path);
         }
@@ -364,7 +299,7 @@ impl Engine {
     }
 
     /// Returns the path of a link that the client has added.
-    pub(crate) fn path(&self, shared: &Arc<Shared>, link: LinkId) -> Arc<Path> {
+    pub(crate) fn open_path(self: &Arc<Self>, link: LinkId) -> Arc<Path> {
         let mut paths = self.paths.lock();
         if let Some(path) = paths.get(&link) {
             return Arc::clone(path);
@@ -373,13 +308,13 @@ impl Engine {
         paths.insert(link, Arc::clone(&path));
         drop(paths);
         if link == OWN {
-            self.attach_own(shared);
+            self.attach_own();
         }
         path
     }
 
     /// Attaches the two ends of one socket pair, so that bytes sent on one arrive on the other.
-    fn attach_own(&self, shared: &Arc<Shared>) {
+    fn attach_own(self: &Arc<Self>) {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
         let pair = socketpair(
             AddressFamily::UNIX,
@@ -390,7 +325,7 @@ impl Engine {
         match pair {
             Ok((one, other)) => {
                 let attach = |lane, end: OwnedFd| {
-                    self.attach_peer(shared, OWN, 0, lane, TcpStream::from(end).into());
+                    self.attach_peer(OWN, 0, lane, TcpStream::from(end).into());
                 };
                 attach(0, one);
                 attach(1, other);
@@ -410,96 +345,24 @@ impl Engine {
         }
     }
 
-    /// Sends a message to the client if the queue is empty and a lane is free. Does not wait.
-    fn send_at_once(&self, message: Message) -> Result<(), Message> {
-        self.writers.send_at_once(&self.outgoing, message)
-    }
-
-    fn tell_client(&self, word: Header) {
-        let message = Message {
-            header: word,
-            bytes: Bytes::new(),
-        };
-        if self.send_at_once(message).is_err() && !self.outgoing.push(word) {
-            broken("the client reads nothing from its bulk connections");
-        }
-    }
-
-    fn tell_peer(&self, path: &Path, word: Header) {
-        if !path.send_header(&self.outgoing, word) {
-            tracing::warn!(link = ?path.id(), "the other worker reads no messages from the link");
-        }
-    }
-
     fn say_again(&self, path: &Path) {
-        for word in self.peers.again(path.id()) {
-            self.tell_peer(path, word);
+        for header in self.peers.again(path.id()) {
+            self.tell_peer(path, header);
         }
-    }
-
-    /// Ends this side of a transfer. If `early` is set, also cancels the transfer at the other end.
-    fn end(&self, far: &Far, early: Option<Status>) {
-        if self.peers.end(far, early)
-            && let Some(status) = early
-        {
-            self.tell_peer(&far.path, Header::cancel(far.transfer, status.0));
-        }
-    }
-
-    /// Returns why a registered transfer need not begin.
-    fn over(&self, far: &Far) -> Option<Why> {
-        self.peers.heard(far).over.or_else(|| self.lost(far))
-    }
-
-    fn lost(&self, far: &Far) -> Option<Why> {
-        far.path.lost().map(|message| Why {
-            status: Status::DEVICE_NOT_AVAILABLE,
-            message,
-        })
     }
 
     /// Starts the timeout for the path of a transfer that has begun.
-    fn wait_for_path(&self, shared: &Arc<Shared>, far: Option<&Far>) {
+    fn wait_for_far(self: &Arc<Self>, far: Option<&Far>) {
         if let Some(far) = far {
-            self.count(shared, &far.path);
+            self.wait_for_route(&self.path_of(far.link));
         }
     }
+}
 
-    fn count(&self, shared: &Arc<Shared>, path: &Arc<Path>) {
-        let Some((cause, turn)) = path.count() else {
-            return;
-        };
-        let limit = match cause {
-            RouteWait::Making => MAKING,
-            RouteWait::Broken => REPLACING,
-        };
-        let path = Arc::clone(path);
-        self.at(shared, Instant::now() + limit, move |shared| {
-            let Some(message) = path.give_up(turn) else {
-                return;
-            };
-            tracing::warn!(link = ?path.id(), message, "the transfers of this link fail");
-            let why = Why {
-                status: Status::DEVICE_NOT_AVAILABLE,
-                message,
-            };
-            for running in shared.bulk.peers.lost(path.id(), &why) {
-                running.stop(why.clone());
-            }
-            path.own().unwanted().discard();
-        });
-    }
-
-    fn incoming(&self, transfer: EventId) -> Option<Arc<dyn Incoming>> {
-        self.incoming.lock().get(&transfer).map(Arc::clone)
-    }
-
-    fn expect(&self, transfer: EventId, incoming: Arc<dyn Incoming>) {
-        self.incoming.lock().insert(transfer, incoming);
-    }
-
-    fn forget(&self, transfer: EventId) {
-        let gone = self.incoming.lock().remove(&transfer);
-        drop(gone);
-    }
+/// Whether the transfer uses a mapping: the host sees the device's memory, and the bytes lie there as
+/// they are sent. A driver maps an image with gaps of its own. Images therefore go through chunks, which
+/// the native command packs.
+fn goes_by_mapping(task: &Task, memory: &Memory) -> Result<bool, Status> {
+    let sees_memory = task.queue.native()?.device().has_direct_memory();
+    Ok(sees_memory && memory.native()?.raster().is_none())
 }

@@ -6,29 +6,53 @@
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 
+use causeway_lane::Stream;
 use causeway_proto::bulk::{Header, Kind};
+use causeway_proto::id::EventId;
 use parking_lot::{Condvar, Mutex};
-
-use super::direct::{DirectRead, MappedChunk};
-use super::short::Whole;
-use super::staged::StagedChunk;
 
 /// Limit on waiting control messages. Commands in progress need fewer, but a cancellation outlives its
 /// command. A peer that leaves so many unread is not a Causeway client or worker.
-const MOST_WORDS: usize = 1 << 20;
+const MOST_HEADERS: usize = 1 << 20;
+
+/// Bytes that a lane sends in one message.
+pub(super) trait Chunk: Send {
+    /// The header that precedes the bytes.
+    fn header(&self) -> Header;
+
+    /// Whether the transfer still wants these bytes sent.
+    fn is_wanted(&self) -> bool {
+        true
+    }
+
+    /// Writes `before`, then the bytes.
+    ///
+    /// # Errors
+    /// The stream's error.
+    fn put(&self, stream: &Stream, before: &[u8], scratch: &mut Vec<u8>) -> io::Result<()>;
+
+    /// Notes that the bytes were handed to the socket. A chunk that is dropped without was not sent.
+    fn sent(self: Box<Self>);
+}
+
+/// A read whose bytes are cut into chunks as lanes ask for them.
+pub(super) trait Divisible: Send + Sync {
+    /// Takes the next chunk for a lane. Also returns whether more chunks are available.
+    fn take_chunk(self: Arc<Self>) -> (Option<Box<dyn Chunk>>, bool);
+
+    /// Notes that the read is in no queue any more.
+    fn unqueued(&self);
+}
 
 /// One item for a lane to send.
 pub(super) enum Item {
     /// A header without payload.
     Header(Header),
-    /// The next chunk of a mapped read.
-    Mapped(MappedChunk),
-    /// A staged chunk of a read.
-    Staged(StagedChunk),
-    /// A short read, whole.
-    Whole(Whole),
+    /// The next chunk of a read.
+    Chunk(Box<dyn Chunk>),
     /// Nothing from the queue: the lane first sends the rest of its own message.
     Own,
 }
@@ -53,15 +77,14 @@ pub(super) struct Outgoing {
 
 #[derive(Default)]
 struct OutgoingState {
-    words: VecDeque<Header>,
+    headers: VecDeque<Header>,
     data: VecDeque<Data>,
     stopping: bool,
 }
 
 enum Data {
-    Mapped(Arc<DirectRead>),
-    Staged(StagedChunk),
-    Whole(Whole),
+    Read(Arc<dyn Divisible>),
+    Chunk(Box<dyn Chunk>),
 }
 
 /// Data that will not be sent. The caller drops it without holding a lock, because the drop frees chunks.
@@ -71,36 +94,28 @@ impl Outgoing {
     /// Queues a control message. Returns false if the queue is full.
     pub(super) fn push(&self, header: Header) -> bool {
         let mut state = self.state.lock();
-        if state.words.len() >= MOST_WORDS {
+        if state.headers.len() >= MOST_HEADERS {
             return false;
         }
-        state.words.push_back(header);
+        state.headers.push_back(header);
         drop(state);
         self.wake.notify_one();
         true
     }
 
-    /// Queues a mapped read, which is cut into chunks as lanes ask for them. Returns what will not be
-    /// sent because the lanes have ended; the caller discards it.
+    /// Queues a read, which is cut into chunks as lanes ask for them. Returns what will not be sent
+    /// because the lanes have ended; the caller discards it.
     #[must_use]
-    pub(super) fn mapped(&self, read: Arc<DirectRead>) -> Unsent {
-        let unsent = self.data(Data::Mapped(read));
+    pub(super) fn read(&self, read: Arc<dyn Divisible>) -> Unsent {
+        let unsent = self.data(Data::Read(read));
         self.wake.notify_all();
         unsent
     }
 
-    /// Queues a chunk that the device has filled. Returns as [`Outgoing::mapped`].
+    /// Queues a chunk. Returns as [`Outgoing::read`].
     #[must_use]
-    pub(super) fn staged(&self, chunk: StagedChunk) -> Unsent {
-        let unsent = self.data(Data::Staged(chunk));
-        self.wake.notify_one();
-        unsent
-    }
-
-    /// Queues the bytes of a short read. Returns as [`Outgoing::mapped`].
-    #[must_use]
-    pub(super) fn whole(&self, read: Whole) -> Unsent {
-        let unsent = self.data(Data::Whole(read));
+    pub(super) fn chunk(&self, chunk: Box<dyn Chunk>) -> Unsent {
+        let unsent = self.data(Data::Chunk(chunk));
         self.wake.notify_one();
         unsent
     }
@@ -123,15 +138,15 @@ impl Outgoing {
 
     /// Takes over everything that waits in `other`; its lanes get nothing any more.
     pub(super) fn take_over(&self, other: &Outgoing) {
-        let (words, data) = {
+        let (headers, data) = {
             let mut other = other.state.lock();
             (
-                std::mem::take(&mut other.words),
+                std::mem::take(&mut other.headers),
                 std::mem::take(&mut other.data),
             )
         };
         let mut state = self.state.lock();
-        state.words.extend(words);
+        state.headers.extend(headers);
         state.data.extend(data);
         drop(state);
         self.wake.notify_all();
@@ -140,7 +155,7 @@ impl Outgoing {
     /// Handles a break of the lanes. Their unsent messages are void, except for cancellations.
     pub(super) fn break_off(&self) -> Unsent {
         let mut state = self.state.lock();
-        state.words.retain(|word| word.kind == Kind::Cancel);
+        state.headers.retain(|header| header.kind == Kind::Cancel);
         Unsent(std::mem::take(&mut state.data))
     }
 
@@ -150,8 +165,8 @@ impl Outgoing {
         let (keep, unwanted) = std::mem::take(&mut state.data)
             .into_iter()
             .partition(|data| match data {
-                Data::Mapped(_) | Data::Whole(_) => true,
-                Data::Staged(chunk) => chunk.is_wanted(),
+                Data::Read(_) => true,
+                Data::Chunk(chunk) => chunk.is_wanted(),
             });
         state.data = keep;
         Unsent(unwanted)
@@ -160,7 +175,7 @@ impl Outgoing {
     /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
         let state = self.state.lock();
-        state.words.is_empty() && state.data.is_empty()
+        state.headers.is_empty() && state.data.is_empty()
     }
 
     /// Returns the next item to send, and waits for one. Returns `None` if the lane is closed
@@ -177,24 +192,23 @@ impl Outgoing {
             if look == Look::Own {
                 return Some(Item::Own);
             }
-            if let Some(header) = state.words.pop_front() {
+            if let Some(header) = state.headers.pop_front() {
                 return Some(Item::Header(header));
             }
             match state.data.pop_front() {
-                Some(Data::Mapped(read)) => {
-                    let (chunk, more) = DirectRead::take_chunk(&read);
+                Some(Data::Read(read)) => {
+                    let (chunk, more) = Arc::clone(&read).take_chunk();
                     if more {
                         // Other transfers have their turn before this one's next chunk.
-                        state.data.push_back(Data::Mapped(read));
+                        state.data.push_back(Data::Read(read));
                     } else {
                         spent.push(read);
                     }
                     if let Some(chunk) = chunk {
-                        return Some(Item::Mapped(chunk));
+                        return Some(Item::Chunk(chunk));
                     }
                 }
-                Some(Data::Staged(chunk)) => return Some(Item::Staged(chunk)),
-                Some(Data::Whole(read)) => return Some(Item::Whole(read)),
+                Some(Data::Chunk(chunk)) => return Some(Item::Chunk(chunk)),
                 None => self.wake.wait(&mut state),
             }
         }
@@ -209,13 +223,23 @@ impl Outgoing {
 }
 
 impl Unsent {
-    /// Notes in each mapped read that it is no longer queued.
+    /// Notes in each read that it is no longer queued.
     pub(super) fn discard(self) {
         for data in self.0 {
-            if let Data::Mapped(read) = data {
+            if let Data::Read(read) = data {
                 read.unqueued();
             }
         }
+    }
+}
+
+/// Returns the header of a data chunk of `length` bytes.
+pub(super) fn data(transfer: EventId, offset: u64, length: u32) -> Header {
+    Header {
+        kind: Kind::Data,
+        transfer,
+        offset,
+        length,
     }
 }
 
@@ -225,18 +249,18 @@ mod tests {
     use causeway_proto::id::EventId;
 
     #[test]
-    fn words_that_nobody_takes_are_bounded() {
+    fn messages_that_nobody_takes_are_bounded() {
         let outgoing = Outgoing::default();
-        let word = Header::cancel(EventId(1), 0);
-        for _ in 0..MOST_WORDS {
-            assert!(outgoing.push(word));
+        let header = Header::cancel(EventId(1), 0);
+        for _ in 0..MOST_HEADERS {
+            assert!(outgoing.push(header));
         }
-        assert!(!outgoing.push(word));
+        assert!(!outgoing.push(header));
         assert!(matches!(
             outgoing.next(|| Look::Free),
             Some(Item::Header(_))
         ));
-        assert!(outgoing.push(word));
+        assert!(outgoing.push(header));
     }
 
     #[test]
@@ -247,7 +271,9 @@ mod tests {
         assert!(own.push(credit) && own.push(cancel));
         own.break_off().discard();
         client.take_over(&own);
-        assert!(matches!(client.next(|| Look::Free), Some(Item::Header(word)) if word == cancel));
+        assert!(
+            matches!(client.next(|| Look::Free), Some(Item::Header(header)) if header == cancel)
+        );
         client.stop();
         assert!(client.next(|| Look::Free).is_none());
     }

@@ -13,6 +13,12 @@ use parking_lot::Mutex;
 
 use super::outgoing::{Outgoing, Unsent};
 
+/// The reason why nothing is sent on a link that the client has dropped.
+pub(super) const DROPPED: &str = "the link's other worker is gone";
+
+/// The id of a worker's path to itself, for transfers between two platforms of a node.
+pub(super) const OWN: LinkId = LinkId(0);
+
 /// The route of one link, as the bulk engine sees it.
 pub(crate) struct Path {
     id: LinkId,
@@ -66,7 +72,7 @@ impl Path {
     /// Makes the path of a link that the client has dropped.
     pub(crate) fn dropped(id: LinkId) -> Path {
         let path = Path::new(id);
-        drop(path.give_up_for_good(super::DROPPED));
+        drop(path.give_up_for_good(DROPPED));
         path
     }
 
@@ -199,8 +205,8 @@ impl Path {
     }
 
     /// Queues a control message on the present route. Returns false if the queue is full.
-    pub(super) fn send_header(&self, client: &Outgoing, word: Header) -> bool {
-        self.put(client, |queue| queue.push(word))
+    pub(super) fn send_header(&self, client: &Outgoing, header: Header) -> bool {
+        self.put(client, |queue| queue.push(header))
     }
 }
 

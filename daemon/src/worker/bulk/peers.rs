@@ -17,20 +17,12 @@ use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use super::path::Path;
+use super::path::OWN;
+use crate::worker::objects::task::{Direction, Far};
 
 /// Limits on early messages that are kept, and on ended transfers that are remembered.
 const MOST_EARLY: usize = 1 << 17;
 const MOST_ENDED: usize = 1 << 16;
-
-/// The role of this worker in a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Part {
-    /// This worker reads the buffer and sends.
-    Send,
-    /// This worker receives and writes the buffer.
-    Receive,
-}
 
 /// The party at the other end of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,20 +31,6 @@ pub(super) enum Origin {
     Client,
     /// The peer of this link, which may speak only for its own transfers.
     Peer(LinkId),
-}
-
-/// A transfer with a peer, as this worker names it.
-#[derive(Clone)]
-pub(crate) struct Far {
-    pub(crate) transfer: EventId,
-    pub(crate) part: Part,
-    pub(crate) path: Arc<Path>,
-}
-
-impl Far {
-    fn key(&self) -> Key {
-        (self.part, self.transfer)
-    }
 }
 
 /// Why a transfer ends early.
@@ -98,24 +76,28 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// The amount that the other end has sent to a worker in the role `part`.
-    pub(super) fn amount(&self, part: Part) -> Option<u64> {
-        match part {
-            Part::Send => self.credit,
-            Part::Receive => self.offer,
+    /// The amount that the other end has sent to a worker that sends or receives.
+    pub(super) fn amount(&self, direction: Direction) -> Option<u64> {
+        match direction {
+            Direction::Send => self.credit,
+            Direction::Receive => self.offer,
         }
     }
 
-    fn note(&mut self, part: Part, amount: u64) {
-        let place = match part {
-            Part::Send => &mut self.credit,
-            Part::Receive => &mut self.offer,
+    fn note(&mut self, direction: Direction, amount: u64) {
+        let place = match direction {
+            Direction::Send => &mut self.credit,
+            Direction::Receive => &mut self.offer,
         };
         *place = Some(place.unwrap_or(0).max(amount));
     }
 }
 
-type Key = (Part, EventId);
+type Key = (Direction, EventId);
+
+fn key(far: &Far) -> Key {
+    (far.direction, far.transfer)
+}
 
 struct End {
     far: Far,
@@ -155,39 +137,39 @@ impl Peers {
     /// Registers a transfer that a command names. Returns false if it was registered before.
     pub(super) fn register(&self, far: &Far, total: u64) -> bool {
         let mut state = self.0.lock();
-        if state.ends.contains_key(&far.key()) || state.ended.contains_key(&far.key()) {
+        if state.ends.contains_key(&key(far)) || state.ended.contains_key(&key(far)) {
             return false;
         }
         let mut heard = Heard::default();
-        for origin in [Origin::Client, Origin::Peer(far.path.id())] {
+        for origin in [Origin::Client, Origin::Peer(far.link)] {
             if let Some(early) = state.early.remove(&(origin, far.transfer)) {
-                if let Some(amount) = early.amount(far.part) {
-                    heard.note(far.part, amount);
+                if let Some(amount) = early.amount(far.direction) {
+                    heard.note(far.direction, amount);
                 }
                 heard.over = heard.over.or(early.over);
             }
         }
         let end = End {
-            far: far.clone(),
+            far: *far,
             total,
-            credited: far.part == Part::Send && heard.credit.is_some_and(|c| c > 0),
+            credited: far.direction == Direction::Send && heard.credit.is_some_and(|c| c > 0),
             heard,
             running: None,
         };
-        state.ends.insert(far.key(), end);
+        state.ends.insert(key(far), end);
         true
     }
 
     /// Returns the messages received so far for a registered transfer.
     pub(super) fn heard(&self, far: &Far) -> Heard {
         let state = self.0.lock();
-        let end = state.ends.get(&far.key());
+        let end = state.ends.get(&key(far));
         end.map(|end| end.heard.clone()).unwrap_or_default()
     }
 
     /// Notes that a transfer is in progress: `running` gets all later messages. Returns the earlier ones.
     pub(super) fn started(&self, far: &Far, running: Arc<dyn Running>) -> Heard {
-        match self.0.lock().ends.get_mut(&far.key()) {
+        match self.0.lock().ends.get_mut(&key(far)) {
             Some(end) => {
                 end.running = Some(running);
                 end.heard.clone()
@@ -198,7 +180,7 @@ impl Peers {
 
     /// Notes that this receiver has granted credit. From now on a break of the link may lose bytes.
     pub(super) fn credited(&self, far: &Far) {
-        if let Some(end) = self.0.lock().ends.get_mut(&far.key()) {
+        if let Some(end) = self.0.lock().ends.get_mut(&key(far)) {
             end.credited = true;
         }
     }
@@ -206,7 +188,7 @@ impl Peers {
     /// Ends a transfer here; `early` is the reason if it did not complete. Returns whether
     /// this is the first end.
     pub(super) fn end(&self, far: &Far, early: Option<Status>) -> bool {
-        let key = far.key();
+        let key = key(far);
         let mut state = self.0.lock();
         let gone = state.ends.remove(&key);
         let first = !state.ended.contains_key(&key);
@@ -230,22 +212,22 @@ impl Peers {
     ///
     /// # Errors
     /// [`Foreign`] if the message is not about the sender's own transfer.
-    pub(super) fn word(&self, from: Origin, word: &Header) -> Result<Option<Header>, Foreign> {
-        let part = match word.kind {
-            Kind::Credit => Part::Send,
-            _ => Part::Receive,
+    pub(super) fn message(&self, from: Origin, header: &Header) -> Result<Option<Header>, Foreign> {
+        let direction = match header.kind {
+            Kind::Credit => Direction::Send,
+            _ => Direction::Receive,
         };
-        let key = (part, word.transfer);
+        let key = (direction, header.transfer);
         let mut state = self.0.lock();
         if let Some(end) = state.ends.get_mut(&key) {
             end.far.speaks(from)?;
-            end.heard.note(part, word.offset);
-            end.credited |= part == Part::Send && word.offset > 0;
+            end.heard.note(direction, header.offset);
+            end.credited |= direction == Direction::Send && header.offset > 0;
             let running = end.running.clone();
             // Unlocked before the call, as the module's invariant demands.
             drop(state);
             if let Some(running) = running {
-                running.heard(word.offset);
+                running.heard(header.offset);
             }
             return Ok(None);
         }
@@ -253,14 +235,18 @@ impl Peers {
             let status = match *ended {
                 Ended::Early(status) => Some(status),
                 // The sender has more bytes, which no command will take.
-                Ended::Whole(total) if part == Part::Receive && word.offset != total => {
+                Ended::Whole(total)
+                    if direction == Direction::Receive && header.offset != total =>
+                {
                     Some(Why::mismatch().status)
                 }
                 Ended::Whole(_) => None,
             };
-            return Ok(status.map(|status| Header::cancel(word.transfer, status.0)));
+            return Ok(status.map(|status| Header::cancel(header.transfer, status.0)));
         }
-        state.early(from, word.transfer).note(part, word.offset);
+        state
+            .early(from, header.transfer)
+            .note(direction, header.offset);
         Ok(None)
     }
 
@@ -268,15 +254,16 @@ impl Peers {
     ///
     /// # Errors
     /// [`Foreign`] if the message is not about the sender's own transfer.
-    pub(super) fn cancel(&self, from: Origin, word: &Header) -> Result<(), Foreign> {
+    pub(super) fn cancel(&self, from: Origin, header: &Header) -> Result<(), Foreign> {
         let why = Why {
-            status: match word.status() {
+            status: match header.status() {
                 status if status < 0 => Status(status),
                 _ => Status::OUT_OF_RESOURCES,
             },
             message: "the other worker cancelled the transfer".into(),
         };
-        let keys = [Part::Receive, Part::Send].map(|part| (part, word.transfer));
+        let keys =
+            [Direction::Receive, Direction::Send].map(|direction| (direction, header.transfer));
         let mut state = self.0.lock();
         // In a transfer within one worker, the cancelling end is already gone from the table.
         if let Some(key) = keys.iter().find(|key| state.ends.contains_key(key))
@@ -293,13 +280,9 @@ impl Peers {
         }
         // A transfer within one worker has both of its ends in this table.
         let ended = keys.iter().filter(|key| state.ended.contains_key(key));
-        let ends_here = if from == Origin::Peer(LinkId(0)) {
-            2
-        } else {
-            1
-        };
+        let ends_here = if from == Origin::Peer(OWN) { 2 } else { 1 };
         if ended.count() < ends_here {
-            let early = state.early(from, word.transfer);
+            let early = state.early(from, header.transfer);
             early.over.get_or_insert(why);
         }
         Ok(())
@@ -327,13 +310,13 @@ impl Peers {
     pub(super) fn again(&self, link: LinkId) -> Vec<Header> {
         let state = self.0.lock();
         let ends = state.ends.values().filter(|end| {
-            end.far.path.id() == link && end.running.is_some() && end.heard.over.is_none()
+            end.far.link == link && end.running.is_some() && end.heard.over.is_none()
         });
-        let said = ends.map(|end| match end.far.part {
-            Part::Send => offer(end.far.transfer, end.total),
+        let said = ends.map(|end| match end.far.direction {
+            Direction::Send => offer(end.far.transfer, end.total),
             // Credit for 0 bytes asks whether the sender still exists: a sender that has ended early
             // replies with a cancellation.
-            Part::Receive => credit(end.far.transfer, 0),
+            Direction::Receive => credit(end.far.transfer, 0),
         });
         said.collect()
     }
@@ -364,7 +347,7 @@ impl PeersState {
         which: impl Fn(&End) -> bool,
     ) -> Vec<Arc<dyn Running>> {
         let ends = self.ends.values_mut();
-        let ends = ends.filter(|end| end.far.path.id() == link && which(end));
+        let ends = ends.filter(|end| end.far.link == link && which(end));
         let running = ends.filter_map(|end| {
             end.heard.over.get_or_insert_with(|| why.clone());
             end.running.clone()
@@ -377,7 +360,7 @@ impl Far {
     /// Checks that `from` may send messages about this transfer.
     pub(super) fn speaks(&self, from: Origin) -> Result<(), Foreign> {
         match from {
-            Origin::Peer(link) if link != self.path.id() => Err(Foreign(self.transfer)),
+            Origin::Peer(link) if link != self.link => Err(Foreign(self.transfer)),
             _ => Ok(()),
         }
     }
@@ -385,15 +368,15 @@ impl Far {
 
 /// Credit message: the receiver can take bytes up to `offset`.
 pub(super) fn credit(transfer: EventId, offset: u64) -> Header {
-    word(Kind::Credit, transfer, offset)
+    header(Kind::Credit, transfer, offset)
 }
 
 /// Offer message: the sender is ready and has `total` bytes.
 pub(super) fn offer(transfer: EventId, total: u64) -> Header {
-    word(Kind::Offer, transfer, total)
+    header(Kind::Offer, transfer, total)
 }
 
-fn word(kind: Kind, transfer: EventId, offset: u64) -> Header {
+fn header(kind: Kind, transfer: EventId, offset: u64) -> Header {
     Header {
         kind,
         transfer,

@@ -22,11 +22,11 @@ impl Running for Ear {
     }
 }
 
-fn far(part: Part, link: LinkId) -> Far {
+fn far(direction: Direction, link: LinkId) -> Far {
     Far {
         transfer: NAME,
-        part,
-        path: Arc::new(Path::new(link)),
+        direction,
+        link,
     }
 }
 
@@ -41,17 +41,20 @@ fn why() -> Why {
 fn what_comes_early_is_kept_whoever_said_it() {
     for from in [PEER, Origin::Client] {
         let peers = Peers::default();
-        let send = far(Part::Send, LINK);
+        let send = far(Direction::Send, LINK);
         // Messages on different lanes may overtake each other.
         for amount in [2, 9, 5] {
-            assert_eq!(peers.word(from, &credit(NAME, amount)), Ok(None));
+            assert_eq!(peers.message(from, &credit(NAME, amount)), Ok(None));
         }
         assert!(peers.register(&send, 10));
-        assert_eq!(peers.word(from, &credit(NAME, 10)), Ok(None));
+        assert_eq!(peers.message(from, &credit(NAME, 10)), Ok(None));
         let ear = Arc::new(Ear::default());
         let running: Arc<dyn Running> = Arc::<Ear>::clone(&ear);
-        assert_eq!(peers.started(&send, running).amount(Part::Send), Some(10));
-        assert_eq!(peers.word(from, &credit(NAME, 10)), Ok(None));
+        assert_eq!(
+            peers.started(&send, running).amount(Direction::Send),
+            Some(10)
+        );
+        assert_eq!(peers.message(from, &credit(NAME, 10)), Ok(None));
         assert_eq!(*ear.heard.lock(), [10]);
         peers.cancel(from, &Header::cancel(NAME, -14)).unwrap();
         assert_eq!(*ear.stopped.lock(), [Status(-14)]);
@@ -62,7 +65,7 @@ fn what_comes_early_is_kept_whoever_said_it() {
 fn an_early_cancellation_waits_for_its_command() {
     let peers = Peers::default();
     peers.cancel(PEER, &Header::cancel(NAME, 0)).unwrap();
-    let receive = far(Part::Receive, LINK);
+    let receive = far(Direction::Receive, LINK);
     assert!(peers.register(&receive, 1));
     let over = peers.heard(&receive).over.unwrap();
     assert_eq!(over.status, Status::OUT_OF_RESOURCES);
@@ -71,12 +74,12 @@ fn an_early_cancellation_waits_for_its_command() {
 #[test]
 fn late_words_are_answered_only_about_what_ended_before_its_time() {
     let peers = Peers::default();
-    let receive = far(Part::Receive, LINK);
+    let receive = far(Direction::Receive, LINK);
     assert!(peers.register(&receive, 1));
     assert!(!peers.register(&receive, 1));
     assert!(peers.end(&receive, Some(Status(-5))));
     assert!(!peers.end(&receive, None));
-    let answer = peers.word(PEER, &offer(NAME, 1)).unwrap();
+    let answer = peers.message(PEER, &offer(NAME, 1)).unwrap();
     assert_eq!(answer, Some(Header::cancel(NAME, -5)));
     let other = Far {
         transfer: EventId(4),
@@ -84,8 +87,8 @@ fn late_words_are_answered_only_about_what_ended_before_its_time() {
     };
     assert!(peers.register(&other, 1));
     assert!(peers.end(&other, None));
-    assert_eq!(peers.word(PEER, &offer(other.transfer, 1)), Ok(None));
-    let answer = peers.word(PEER, &offer(other.transfer, 2)).unwrap();
+    assert_eq!(peers.message(PEER, &offer(other.transfer, 1)), Ok(None));
+    let answer = peers.message(PEER, &offer(other.transfer, 2)).unwrap();
     assert_eq!(answer, Some(Header::cancel(other.transfer, -59)));
     peers
         .cancel(PEER, &Header::cancel(other.transfer, 0))
@@ -96,21 +99,27 @@ fn late_words_are_answered_only_about_what_ended_before_its_time() {
 #[test]
 fn a_peer_speaks_of_its_own_transfers_only() {
     let peers = Peers::default();
-    let send = far(Part::Send, LINK);
+    let send = far(Direction::Send, LINK);
     let stranger = Origin::Peer(LinkId(8));
     // An early message is kept under its sender, so this transfer does not get it.
-    assert_eq!(peers.word(stranger, &credit(NAME, 4)), Ok(None));
+    assert_eq!(peers.message(stranger, &credit(NAME, 4)), Ok(None));
     assert!(peers.register(&send, 10));
-    assert_eq!(peers.heard(&send).amount(Part::Send), None);
-    assert_eq!(peers.word(stranger, &credit(NAME, 4)), Err(Foreign(NAME)));
-    let word = Header::cancel(NAME, 0);
-    assert_eq!(peers.cancel(stranger, &word), Err(Foreign(NAME)));
+    assert_eq!(peers.heard(&send).amount(Direction::Send), None);
+    assert_eq!(
+        peers.message(stranger, &credit(NAME, 4)),
+        Err(Foreign(NAME))
+    );
+    let cancel = Header::cancel(NAME, 0);
+    assert_eq!(peers.cancel(stranger, &cancel), Err(Foreign(NAME)));
 }
 
 #[test]
 fn within_one_worker_a_cancellation_is_for_the_end_that_is_left() {
     let own = Origin::Peer(LinkId(0));
-    let (send, receive) = (far(Part::Send, LinkId(0)), far(Part::Receive, LinkId(0)));
+    let (send, receive) = (
+        far(Direction::Send, LinkId(0)),
+        far(Direction::Receive, LinkId(0)),
+    );
     let peers = Peers::default();
     assert!(peers.register(&send, 1));
     peers.end(&send, Some(Status(-14)));
@@ -130,9 +139,9 @@ fn a_break_ends_what_had_credit_and_the_rest_is_said_again() {
         transfer: EventId(name),
         ..far(
             if name % 2 == 0 {
-                Part::Send
+                Direction::Send
             } else {
-                Part::Receive
+                Direction::Receive
             },
             LINK,
         )
@@ -143,14 +152,14 @@ fn a_break_ends_what_had_credit_and_the_rest_is_said_again() {
         peers.started(end, Arc::<Ear>::clone(ear));
     }
     peers.credited(&ends[0]);
-    peers.word(PEER, &credit(EventId(2), 1)).unwrap();
+    peers.message(PEER, &credit(EventId(2), 1)).unwrap();
     for running in peers.broke(LINK, &why()) {
         running.stop(why());
     }
     let stopped = ears.each_ref().map(|ear| ear.stopped.lock().len());
     assert_eq!(stopped, [1, 1, 0, 0]);
     let mut again = peers.again(LINK);
-    again.sort_by_key(|word| word.transfer);
+    again.sort_by_key(|header| header.transfer);
     assert_eq!(again, [credit(EventId(3), 0), offer(EventId(4), 10)]);
     assert_eq!(peers.lost(LINK, &why()).len(), 4);
     assert!(peers.lost(LinkId(8), &why()).is_empty());
@@ -160,7 +169,7 @@ fn a_break_ends_what_had_credit_and_the_rest_is_said_again() {
 fn early_words_are_bounded() {
     let peers = Peers::default();
     for name in 0..=MOST_EARLY as u64 {
-        peers.word(PEER, &offer(EventId(name), 1)).unwrap();
+        peers.message(PEER, &offer(EventId(name), 1)).unwrap();
     }
     let state = peers.0.lock();
     assert_eq!(state.early.len(), MOST_EARLY);

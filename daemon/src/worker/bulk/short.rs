@@ -7,24 +7,27 @@
 //! a client to what its lanes can carry.
 #![forbid(unsafe_code)]
 
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use causeway_lane::Stream;
 use causeway_proto::bulk::Header;
 use causeway_proto::id::EventId;
 use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 
-use super::Transfer;
-use super::lane::data;
+use super::engine::Engine;
+use super::memory::send_bytes;
+use super::outgoing::{Chunk, data};
+use super::transfer::Transfer;
 use super::writer::Message;
 use crate::accounting::Counter;
 use crate::runtime::block::{Block, Blocks};
 use crate::runtime::event::{Event, Listener, WaitList};
 use crate::runtime::host::Host;
-use crate::worker::session::Shared;
-use crate::worker::session::run::watch;
+use crate::worker::objects::command::watch;
 
 /// Limit on the bytes of a session's short reads that have begun and are not sent.
 const MOST: usize = 16 << 20;
@@ -70,7 +73,7 @@ impl Listener for ShortRead {
             && !status.is_error()
         {
             let (transfer, bytes) = (transfer.name(), event.take_contents());
-            Whole { transfer, bytes }.leave(&self.0.shared);
+            Whole { transfer, bytes }.leave(&self.0.engine);
         }
         // The command ends only now, after its bytes were sent or queued: see the module's invariant.
         transfer.command.finish(status, String::new());
@@ -78,35 +81,41 @@ impl Listener for ShortRead {
 }
 
 /// All bytes of a short read.
-pub(super) struct Whole {
+struct Whole {
     /// Id of the transfer.
-    pub(super) transfer: EventId,
+    transfer: EventId,
     /// At most one chunk.
-    pub(super) bytes: Bytes,
+    bytes: Bytes,
 }
 
-impl Whole {
-    /// The header that precedes the bytes.
-    pub(super) fn header(&self) -> Header {
+impl Chunk for Whole {
+    fn header(&self) -> Header {
         data(self.transfer, 0, self.bytes.len() as u32)
     }
 
+    fn put(&self, stream: &Stream, before: &[u8], _: &mut Vec<u8>) -> io::Result<()> {
+        send_bytes(stream, before, &self.bytes)
+    }
+
+    fn sent(self: Box<Self>) {}
+}
+
+impl Whole {
     /// Sends the bytes, or queues them for a lane, without waiting. The calling thread sends only if no
     /// other short read is in progress. Otherwise the lanes' threads send while the driver fills the next.
-    fn leave(mut self, shared: &Shared) {
-        let bulk = &shared.bulk;
+    fn leave(mut self, engine: &Engine) {
         let length = self.bytes.len();
-        if length <= AT_ONCE && bulk.blocks.bounded() <= length {
+        if length <= AT_ONCE && engine.blocks.bounded() <= length {
             let header = self.header();
             let bytes = self.bytes;
-            match bulk.send_at_once(Message { header, bytes }) {
+            match engine.send_at_once(Message { header, bytes }) {
                 Ok(()) => {
-                    shared.account.add(Counter::ToClient, length as u64);
+                    engine.account.add(Counter::ToClient, length as u64);
                     return;
                 }
                 Err(back) => self.bytes = back.bytes,
             }
         }
-        bulk.outgoing.whole(self).discard();
+        engine.outgoing.chunk(Box::new(self)).discard();
     }
 }

@@ -9,14 +9,9 @@
 
 use std::sync::{Arc, Weak};
 
-use causeway_proto::command::{KernelArg, SvmPointers, kernel_arg};
-use causeway_proto::id::{MemoryId, QueueId, SamplerId};
-use causeway_proto::limits::{MAX_ARGUMENTS, MAX_LIST};
 use causeway_proto::status::Status;
 
-use super::{Bound, Memory, Objects, Sampler, find};
-use crate::worker::session::Violation;
-use crate::worker::session::device_queues::DeviceQueue;
+use super::{Bound, DeviceQueue, Memory, Sampler};
 
 /// The arguments of a kernel as of some command.
 #[derive(Clone, Default)]
@@ -40,12 +35,14 @@ struct Slot {
     value: Value,
 }
 
+/// The value of an argument.
 #[derive(Clone)]
-enum Value {
+pub(crate) enum Value {
+    /// Up to 16 bytes; the number says how many.
     Small(u8, [u8; 16]),
     Large(Box<[u8]>),
     Memory(Weak<Memory>),
-    // The memory, and the offset of the pointer in it.
+    /// The memory, and the offset of the pointer in it.
     Svm(Weak<Memory>, u64),
     NullMemory,
     Local(u64),
@@ -56,51 +53,21 @@ enum Value {
 }
 
 impl Arguments {
-    /// Applies the changes that a launch carries. `version` grows with every call in the session.
-    pub(crate) fn change(
-        &mut self,
-        changes: &[KernelArg],
-        objects: &Objects,
-        version: u64,
-    ) -> Result<(), Violation> {
-        for change in changes {
-            let index = change.index as usize;
-            if index >= MAX_ARGUMENTS {
-                return Err(Violation::Malformed(
-                    "a kernel argument's index is above the limit",
-                ));
-            }
-            if self.slots.len() <= index {
-                let empty = Slot {
-                    version: 0,
-                    value: Value::NullMemory,
-                };
-                self.slots.resize(index + 1, empty);
-            }
-            self.slots[index] = Slot {
-                version,
-                value: Value::from_wire(change, objects)?,
+    /// Sets an argument. `version` grows with every change in the session.
+    pub(crate) fn set(&mut self, index: usize, value: Value, version: u64) {
+        if self.slots.len() <= index {
+            let empty = Slot {
+                version: 0,
+                value: Value::NullMemory,
             };
+            self.slots.resize(index + 1, empty);
         }
-        Ok(())
+        self.slots[index] = Slot { version, value };
     }
 
-    /// Sets the memory that the launch's kernel reaches indirectly.
-    pub(crate) fn reach(
-        &mut self,
-        svm: &SvmPointers,
-        objects: &Objects,
-        version: u64,
-    ) -> Result<(), Violation> {
-        if svm.memory.len() > MAX_LIST {
-            return Err(Violation::Malformed("a list of memory objects is too long"));
-        }
-        let found = |id: &u64| find(&objects.memory, MemoryId(*id)).map(|of| Arc::downgrade(&of));
-        self.reaches = Reaches {
-            version,
-            memory: svm.memory.iter().map(found).collect::<Result<_, _>>()?,
-        };
-        Ok(())
+    /// Sets the memory that the kernel reaches indirectly.
+    pub(crate) fn set_reaches(&mut self, memory: Vec<Weak<Memory>>, version: u64) {
+        self.reaches = Reaches { version, memory };
     }
 
     /// Returns the memory that a launch with these arguments must keep alive until it is enqueued.
@@ -173,34 +140,6 @@ impl Reaches {
 }
 
 impl Value {
-    fn from_wire(argument: &KernelArg, objects: &Objects) -> Result<Value, Violation> {
-        Ok(match &argument.value {
-            Some(kernel_arg::Value::Plain(bytes)) if bytes.len() <= 16 => {
-                let mut small = [0; 16];
-                small[..bytes.len()].copy_from_slice(bytes);
-                Value::Small(bytes.len() as u8, small)
-            }
-            // Copied, because a slice would keep the whole batch alive.
-            Some(kernel_arg::Value::Plain(bytes)) => Value::Large(bytes.to_vec().into()),
-            Some(kernel_arg::Value::Memory(0)) => Value::NullMemory,
-            Some(kernel_arg::Value::Memory(id)) => {
-                Value::Memory(Arc::downgrade(&find(&objects.memory, MemoryId(*id))?))
-            }
-            Some(kernel_arg::Value::Svm(at)) => {
-                let memory = find(&objects.memory, MemoryId(at.memory))?;
-                Value::Svm(Arc::downgrade(&memory), at.offset)
-            }
-            Some(kernel_arg::Value::LocalSize(size)) => Value::Local(*size),
-            Some(kernel_arg::Value::Sampler(id)) => {
-                Value::Sampler(find(&objects.samplers, SamplerId(*id))?)
-            }
-            Some(kernel_arg::Value::DeviceQueue(id)) => {
-                Value::DeviceQueue(find(&objects.device_queues, QueueId(*id))?)
-            }
-            None => return Err(Violation::Malformed("a kernel argument has no value")),
-        })
-    }
-
     fn set(&self, bound: &mut Bound, index: u32) -> Result<(), Status> {
         match self {
             Value::Small(length, bytes) => bound

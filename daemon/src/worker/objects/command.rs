@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use causeway_proto::bulk::Header;
 use causeway_proto::command::Completion;
 use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::limits::MAX_LIST;
@@ -22,9 +21,8 @@ use parking_lot::Mutex;
 
 use super::outbox::Outbox;
 use super::unobserved::Earlier;
-use crate::runtime::event::{Event, Listener, Times};
-use crate::worker::session::links::Link;
-use crate::worker::session::{Shared, mirrors};
+use crate::runtime::event::{Event, Listener, Times, WaitList, listen};
+use crate::worker::threads::broken;
 
 const OPEN: i32 = 1;
 
@@ -56,12 +54,18 @@ pub(crate) struct Tell {
     pub(crate) order_only: bool,
 }
 
+/// A worker that has mirrors: this one, or the one at the other end of a link.
+pub(crate) trait MirrorHost: Send + Sync {
+    /// Ends a mirror. Neither blocks nor calls the driver.
+    fn end_mirror(self: Arc<Self>, mirror: EventId, status: Status);
+}
+
 /// The place of a mirror.
 pub(crate) enum To {
     /// In this worker.
-    Here(Arc<Shared>),
+    Here(Arc<dyn MirrorHost>),
     /// At the other end of a link.
-    Peer(Arc<Link>),
+    Peer(Arc<dyn MirrorHost>),
     /// At the other end of a link that was dropped. No notification is sent.
     Nobody,
 }
@@ -79,8 +83,7 @@ impl Tell {
             return;
         }
         match self.to {
-            To::Here(shared) => mirrors::resolve(&shared, self.mirror, status),
-            To::Peer(link) => link.say(Header::event(self.mirror, status.0)),
+            To::Here(host) | To::Peer(host) => host.end_mirror(self.mirror, status),
             To::Nobody => {}
         }
     }
@@ -209,6 +212,12 @@ impl Command {
         let _ = self.earlier.set(earlier);
     }
 
+    /// Has the command notified of its native end. The outbox then expects its completion.
+    pub(crate) fn watch_end(self: &Arc<Self>) {
+        self.outbox.begin(1);
+        watch(self);
+    }
+
     fn parts(&self) -> &[Event] {
         self.parts.get().map_or(&[], Vec::as_slice)
     }
@@ -300,8 +309,40 @@ impl Listener for Command {
         };
         self.outbox.end(1);
         if let Some(earlier) = self.earlier.get() {
-            self.outbox.gather(earlier.completions());
+            let completions = earlier.completions();
+            self.outbox.end_unobserved(completions.len());
+            self.outbox.gather(completions);
         }
         self.finish(status, String::new());
     }
+}
+
+/// Has `listener` notified of its native event's end. Ends the session if that is impossible.
+pub(crate) fn watch<L: Listener>(listener: &Arc<L>) {
+    if let Err(status) = listen(listener) {
+        broken(&format!(
+            "the driver refuses a callback for a command's end: {status:?}"
+        ));
+    }
+}
+
+/// Returns the native events that a command has to wait for. An event that has ended well is omitted.
+///
+/// # Errors
+/// [`Status::WAIT_LIST_FAILED`] when an event has failed.
+pub(crate) fn native_waits(waits: &[Arc<Command>]) -> Result<WaitList<'_>, Status> {
+    let mut list = WaitList::default();
+    for wait in waits {
+        match wait.status() {
+            Some(status) if status.is_error() => return Err(Status::WAIT_LIST_FAILED),
+            Some(_) => {}
+            None => match wait.native() {
+                Some(event) => list.push(event),
+                // A runnable command waits for no undecided event. So another thread has just cancelled
+                // this one, and is about to set its status.
+                None => return Err(Status::WAIT_LIST_FAILED),
+            },
+        }
+    }
+    Ok(list)
 }

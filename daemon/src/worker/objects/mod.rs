@@ -1,9 +1,17 @@
-//! The session's objects, by the ids that the client chose.
+//! A session's objects and commands: the ground on which bulk transfers and the session stand.
+//!
+//! - this file: contexts, queues, memory objects, samplers and kernels; [`arguments`]: what is set on a
+//!   kernel; [`leased`]: the share of the node that the session may use;
+//! - [`command`]: one command's event; [`task`]: what a command does; [`unobserved`]: commands whose
+//!   events nobody asked for;
+//! - [`outbox`], [`printed`]: how the ends of commands and the output of kernels reach the client.
 //!
 //! If the node cannot make an object, its id is kept as *broken with a status*. A command that uses it
 //! ends with that status. Objects are shared (`Arc`): a command keeps its objects alive after the client
-//! has released them. Invariant: handles reach the driver only through these objects. An id that is not
-//! in the tables ends the session.
+//! has released them.
+//!
+//! This folder knows no table of ids, decides no order and moves no bulk data. Invariant: handles reach
+//! the driver only through these objects.
 #![forbid(unsafe_code)]
 
 pub(crate) mod arguments;
@@ -12,36 +20,29 @@ pub(crate) mod hash;
 pub(crate) mod leased;
 pub(crate) mod outbox;
 pub(crate) mod printed;
+pub(crate) mod task;
 pub(crate) mod unobserved;
 
+use std::any::Any;
 use std::collections::HashMap;
-use std::hash::BuildHasher;
 use std::sync::{Arc, OnceLock};
 
-use causeway_proto::id::{
-    CommandBufferId, ContextId, DeviceIndex, KernelId, MemoryId, PlatformIndex, ProgramId, QueueId,
-    SamplerId,
-};
+use causeway_proto::id::{ContextId, DeviceIndex, QueueId};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use self::arguments::Arguments;
-use self::hash::ById;
 use self::leased::{Accounts, Charge};
 use self::unobserved::Unobserved;
 use crate::runtime::buffer::Buffer;
 use crate::runtime::context::Context as NativeContext;
+use crate::runtime::device_queue::DeviceQueue as NativeDeviceQueue;
 use crate::runtime::kernel::Kernel as NativeKernel;
 use crate::runtime::node::Device;
 use crate::runtime::pinned::{PinnedPart, PinnedPool};
 use crate::runtime::queue::Queue as NativeQueue;
 use crate::runtime::sampler::Sampler as NativeSampler;
-use crate::worker::bulk::Rings;
-use crate::worker::session::Violation;
-use crate::worker::session::command_buffers::CommandBuffer;
-use crate::worker::session::device_queues::DeviceQueue;
-use crate::worker::session::program::Program;
-use crate::worker::session::sub_devices::Part;
+use crate::runtime::sub_device::SubDevice as NativeSubDevice;
 
 /// Limit on pinned memory for small transfers, per device and context, in MiB.
 const PINNED_SLABS: usize = 16;
@@ -54,9 +55,11 @@ pub(crate) struct Context {
     /// The accounts that the context's buffers are charged to.
     pub(crate) accounts: Accounts,
     // The sub-devices among the devices, which live as long as the context.
-    _parts: Vec<Arc<Part>>,
+    _parts: Vec<Arc<SubDevice>>,
     pools: Mutex<HashMap<DeviceIndex, Arc<OnceLock<Option<PinnedPool>>>>>,
-    rings: Mutex<HashMap<DeviceIndex, Arc<Rings>>>,
+    // The staging memory of bulk transfers, which lives as long as the context. This folder does not know
+    // its type.
+    staging: Mutex<HashMap<DeviceIndex, Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Context {
@@ -66,7 +69,7 @@ impl Context {
         devices: Vec<(DeviceIndex, Device)>,
         native: Result<NativeContext, Status>,
         accounts: Accounts,
-        parts: Vec<Arc<Part>>,
+        parts: Vec<Arc<SubDevice>>,
     ) -> Context {
         Context {
             id,
@@ -75,7 +78,7 @@ impl Context {
             accounts,
             _parts: parts,
             pools: Mutex::default(),
-            rings: Mutex::default(),
+            staging: Mutex::default(),
         }
     }
 
@@ -102,21 +105,27 @@ impl Context {
             .take(native, length)
     }
 
-    /// Returns the staging rings of a device. The bulk thread makes them at their first use.
+    /// Returns the staging memory of a device, which `make` makes at its first use. All callers use one
+    /// type `T`.
     ///
     /// # Errors
     /// The error of `make`.
-    pub(crate) fn rings(
+    pub(crate) fn staging<T: Any + Send + Sync>(
         &self,
         device: DeviceIndex,
-        make: impl FnOnce() -> Result<Arc<Rings>, Status>,
-    ) -> Result<Arc<Rings>, Status> {
-        if let Some(rings) = self.rings.lock().get(&device) {
-            return Ok(Arc::clone(rings));
+        make: impl FnOnce() -> Result<Arc<T>, Status>,
+    ) -> Result<Arc<T>, Status> {
+        let known = self.staging.lock().get(&device).map(Arc::clone);
+        if let Some(Ok(known)) = known.map(Arc::downcast) {
+            return Ok(known);
         }
         // Made without the lock, because `make` calls the driver.
         let made = make()?;
-        Ok(Arc::clone(self.rings.lock().entry(device).or_insert(made)))
+        let mut staging = self.staging.lock();
+        let kept = staging
+            .entry(device)
+            .or_insert_with(|| Arc::<T>::clone(&made));
+        Ok(Arc::clone(kept).downcast().unwrap_or(made))
     }
 }
 
@@ -212,65 +221,27 @@ pub(crate) struct Bound {
     pub(crate) reaches: u64,
 }
 
-type Table<I, T> = HashMap<I, Arc<T>, ById>;
-
-/// All objects except events, which live in the graph.
-#[derive(Default)]
-pub(crate) struct Objects {
-    pub(crate) contexts: Table<ContextId, Context>,
-    pub(crate) queues: Table<QueueId, Queue>,
-    pub(crate) device_queues: Table<QueueId, DeviceQueue>,
-    /// Device queues that the client has released, while held-back commands may still enqueue into them.
-    pub(crate) lingering: Vec<Arc<DeviceQueue>>,
-    pub(crate) memory: Table<MemoryId, Memory>,
-    pub(crate) programs: Table<ProgramId, Program>,
-    pub(crate) kernels: Table<KernelId, Kernel>,
-    pub(crate) samplers: Table<SamplerId, Sampler>,
-    pub(crate) sub_devices: HashMap<(PlatformIndex, DeviceIndex), Arc<Part>>,
-    pub(crate) command_buffers: Table<CommandBufferId, CommandBuffer>,
-    /// The size of all command buffers: recorded commands and order entries.
-    pub(crate) recorded: usize,
+/// A device queue, working or broken.
+pub(crate) struct DeviceQueue {
+    pub(crate) context: Arc<Context>,
+    pub(crate) native: Result<NativeDeviceQueue, Status>,
 }
 
-impl Objects {
-    /// Number of objects that count against the session's limit.
-    pub(crate) fn count(&self) -> usize {
-        self.contexts.len()
-            + self.queues.len()
-            + self.device_queues.len()
-            + self.lingering.len()
-            + self.memory.len()
-            + self.programs.len()
-            + self.kernels.len()
-            + self.samplers.len()
-            + self.sub_devices.len()
-            + self.command_buffers.len()
-            + self.recorded
+impl DeviceQueue {
+    /// The native queue.
+    pub(crate) fn native(&self) -> Result<&NativeDeviceQueue, Status> {
+        self.native.as_ref().map_err(|status| *status)
     }
 }
 
-/// Finds an object by id. An unknown id violates the protocol.
-pub(crate) fn find<I: Copy + Eq + std::hash::Hash + std::fmt::Debug, T>(
-    table: &Table<I, T>,
-    id: I,
-) -> Result<Arc<T>, Violation> {
-    table
-        .get(&id)
-        .map(Arc::clone)
-        .ok_or_else(|| Violation::Unknown(format!("{id:?}")))
-}
-
-/// Adds an object under a new id. An id in use violates the protocol.
-pub(crate) fn add<I: Copy + Eq + std::hash::Hash + std::fmt::Debug, T, S: BuildHasher>(
-    table: &mut HashMap<I, Arc<T>, S>,
-    id: I,
-    object: T,
-) -> Result<(), Violation> {
-    match table.entry(id) {
-        std::collections::hash_map::Entry::Occupied(_) => Err(Violation::Taken(format!("{id:?}"))),
-        std::collections::hash_map::Entry::Vacant(place) => {
-            place.insert(Arc::new(object));
-            Ok(())
-        }
-    }
+/// A sub-device, working or broken.
+#[derive(Debug)]
+pub(crate) struct SubDevice {
+    pub(crate) native: Result<NativeSubDevice, Status>,
+    /// For a broken sub-device, its parent's device, which is then never used.
+    pub(crate) device: Device,
+    /// The root device, which decides permission and memory accounting.
+    pub(crate) root: DeviceIndex,
+    /// Keeps the parent alive.
+    pub(crate) _parent: Option<Arc<SubDevice>>,
 }

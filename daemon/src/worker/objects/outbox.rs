@@ -42,6 +42,8 @@ pub(crate) struct Outbox {
     applied: AtomicU64,
     // Commands whose completion is still to come: enqueued natively, or in a batch and not yet applied.
     under_way: AtomicUsize,
+    // Unobserved commands in native queues whose ends are not reported.
+    unobserved: AtomicUsize,
     state: Mutex<OutboxState>,
     flood: Condvar,
     // Signals that the sender has finished.
@@ -83,6 +85,7 @@ impl Outbox {
             printed,
             applied: AtomicU64::new(0),
             under_way: AtomicUsize::new(0),
+            unobserved: AtomicUsize::new(0),
             state: Mutex::default(),
             flood: Condvar::new(),
             free: Condvar::new(),
@@ -97,6 +100,21 @@ impl Outbox {
     /// Withdraws so many announced completions, because they come another way or not at all.
     pub(crate) fn end(&self, commands: usize) {
         self.under_way.fetch_sub(commands, Ordering::Relaxed);
+    }
+
+    /// Number of unobserved commands in native queues whose ends are not reported.
+    pub(crate) fn unobserved(&self) -> usize {
+        self.unobserved.load(Ordering::Relaxed)
+    }
+
+    /// Counts an unobserved command that is in its native queue.
+    pub(super) fn add_unobserved(&self) {
+        self.unobserved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Subtracts unobserved commands whose ends are about to be reported.
+    pub(super) fn end_unobserved(&self, commands: usize) {
+        self.unobserved.fetch_sub(commands, Ordering::Relaxed);
     }
 
     /// Adds the completion of a command that has ended.

@@ -14,7 +14,6 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use causeway_proto::command::command::Kind;
 use causeway_proto::command::{Command as WireCommand, Completion};
@@ -24,7 +23,6 @@ use parking_lot::Mutex;
 
 use super::outbox::Outbox;
 use crate::runtime::event::{Event, Listener};
-use crate::worker::session::Shared;
 
 /// Maximum number of commands in a group.
 const GROUP: usize = 64;
@@ -38,8 +36,8 @@ type Gathered = (EventId, Option<Event>);
 
 impl Unobserved {
     /// Adds a command that is in its native queue. Returns whether the group is full.
-    pub(crate) fn add(&self, shared: &Shared, id: EventId, event: Option<Event>) -> bool {
-        shared.unobserved.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn add(&self, outbox: &Outbox, id: EventId, event: Option<Event>) -> bool {
+        outbox.add_unobserved();
         let mut commands = self.0.lock();
         commands.push((id, event));
         commands.len() >= GROUP
@@ -54,7 +52,7 @@ impl Unobserved {
     /// makes one after it. If `marker` fails, the trailing commands without an event end with its error.
     pub(crate) fn close(
         &self,
-        shared: &Shared,
+        outbox: &Arc<Outbox>,
         marker: impl FnOnce() -> Result<Event, Status>,
     ) -> Option<Arc<Group>> {
         let mut commands = self.0.lock();
@@ -65,13 +63,12 @@ impl Unobserved {
         drop(commands);
         let (earlier, last) = match event.map_or_else(marker, Ok) {
             Ok(event) => (earlier, (last, event)),
-            Err(status) => give_up_tail(shared, earlier, last, status)?,
+            Err(status) => give_up_tail(outbox, earlier, last, status)?,
         };
         Some(Arc::new(Group {
             earlier,
             last,
-            outbox: Arc::clone(&shared.outbox),
-            count: Arc::clone(&shared.unobserved),
+            outbox: Arc::clone(outbox),
         }))
     }
 }
@@ -79,28 +76,20 @@ impl Unobserved {
 impl Unobserved {
     /// Takes the group for a command that the caller has just enqueued behind it and that has no waits.
     /// `None` if the group is empty or its last command has no event.
-    pub(crate) fn take(&self, shared: &Shared) -> Option<Earlier> {
+    pub(crate) fn take(&self) -> Option<Earlier> {
         let mut commands = self.0.lock();
         commands.last()?.1.as_ref()?;
-        Some(Earlier {
-            commands: std::mem::take(&mut *commands),
-            count: Arc::clone(&shared.unobserved),
-        })
+        Some(Earlier(std::mem::take(&mut *commands)))
     }
 }
 
 /// Commands of an in-order queue that have ended when the next observed command ends, which reports them.
-pub(crate) struct Earlier {
-    commands: Vec<Gathered>,
-    count: Arc<AtomicUsize>,
-}
+pub(crate) struct Earlier(Vec<Gathered>);
 
 impl Earlier {
     /// Returns the completions of these commands in order. Called when the command behind them has ended.
     pub(crate) fn completions(&self) -> Vec<Completion> {
-        let completions = told(&self.commands, Status::SUCCESS);
-        self.count.fetch_sub(completions.len(), Ordering::Relaxed);
-        completions
+        told(&self.0, Status::SUCCESS)
     }
 }
 
@@ -121,18 +110,16 @@ fn told(commands: &[Gathered], mut behind: Status) -> Vec<Completion> {
 // Ends `last` and the commands right before it that have no event, because no native event reports them.
 // The rest of the group ends with its last event.
 fn give_up_tail(
-    shared: &Shared,
+    outbox: &Outbox,
     mut earlier: Vec<Gathered>,
     last: EventId,
     status: Status,
 ) -> Option<(Vec<Gathered>, (EventId, Event))> {
     let told = earlier.iter().rposition(|(_, event)| event.is_some());
     let tail = earlier.split_off(told.map_or(0, |place| place + 1));
-    shared
-        .unobserved
-        .fetch_sub(tail.len() + 1, Ordering::Relaxed);
+    outbox.end_unobserved(tail.len() + 1);
     for id in tail.into_iter().map(|(id, _)| id).chain([last]) {
-        shared.outbox.complete(ended(id, status), None);
+        outbox.complete(ended(id, status), None);
     }
     let (id, event) = earlier.pop()?;
     Some((earlier, (id, event?)))
@@ -143,7 +130,6 @@ pub(crate) struct Group {
     earlier: Vec<Gathered>,
     last: (EventId, Event),
     outbox: Arc<Outbox>,
-    count: Arc<AtomicUsize>,
 }
 
 impl Listener for Group {
@@ -154,7 +140,7 @@ impl Listener for Group {
     fn ended(self: Arc<Self>, status: Status) {
         let mut completions = told(&self.earlier, status);
         completions.push(ended(self.last.0, status));
-        self.count.fetch_sub(completions.len(), Ordering::Relaxed);
+        self.outbox.end_unobserved(completions.len());
         self.outbox.end(1);
         let outbox = Arc::clone(&self.outbox);
         outbox.complete_all(completions, self);

@@ -11,11 +11,14 @@ use causeway_proto::id::{DeviceIndex, KernelId, PlatformIndex, ProgramId, QueueI
 use causeway_proto::status::Status;
 
 use super::command_buffers::whole;
-use super::{Shared, Violation, run, sub_devices};
+use super::shared::Shared;
+use super::tables::find;
+use super::violation::Violation;
+use super::{run, sub_devices};
 use crate::runtime::clock;
 use crate::runtime::node::Device;
+use crate::worker::objects::Kernel;
 use crate::worker::objects::arguments::Arguments;
-use crate::worker::objects::{Kernel, find};
 
 /// Answers a query: at once, or from the builder if the driver may take long.
 ///
@@ -27,7 +30,7 @@ pub(crate) fn answer(shared: &Arc<Shared>, query: Query) -> Result<(), Violation
         Some(query::Question::ProgramBinaries(ask)) => {
             let program = find(&shared.core.lock().objects.programs, ProgramId(ask.program))?;
             let request = RequestId(query.request);
-            super::program::binaries(shared, program, request, ask.sizes_only);
+            super::program::jobs::binaries(shared, program, request, ask.sizes_only);
             return Ok(());
         }
         Some(query::Question::KernelWorkGroup(ask)) => kernel_work_group(shared, &ask)?.map(Some),

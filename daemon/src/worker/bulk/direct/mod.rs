@@ -16,15 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_proto::status::Status;
 
-pub(super) use self::read::{DirectRead, MappedChunk, read};
+pub(super) use self::read::read;
 pub(super) use self::turns::Turns;
 use self::turns::{Turn, Work};
 pub(super) use self::write::write;
-use super::Transfer;
 use super::memory::Window;
+use super::transfer::Transfer;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::queue::Access;
-use crate::worker::session::run::Runner;
 
 /// A transfer and its mapping.
 struct Mapped {
@@ -44,7 +43,7 @@ impl Mapped {
         let queue = transfer.queue.native()?;
         let memory = transfer.memory.native()?;
         let region = transfer.region;
-        let turns = &transfer.shared.bulk.turns;
+        let turns = &transfer.engine.turns;
         let (event, pointer, turn) = turns.map(|| queue.map(memory, &region, access, waits))?;
         Ok(Arc::new(Mapped {
             // SAFETY: the mapping holds the region from its first byte on, until `give_back`.
@@ -58,9 +57,9 @@ impl Mapped {
 
     /// Handles the end of the map command. The driver's threads call this, so it must not call the driver.
     fn ended(&self, status: Status) {
-        let shared = &self.transfer.shared;
-        for unmapping in shared.bulk.turns.ended(self.turn, status.is_error()) {
-            shared.bulk.later(shared, move |_: &_| unmapping());
+        let engine = &self.transfer.engine;
+        for unmapping in engine.turns.ended(self.turn, status.is_error()) {
+            engine.later(move |_: &_| unmapping());
         }
     }
 
@@ -68,7 +67,7 @@ impl Mapped {
     fn in_turn(self: &Arc<Self>, work: impl FnOnce(&Mapped) + Send + 'static) {
         let mapped = Arc::clone(self);
         let work: Work = Box::new(move || work(&mapped));
-        if let Some(work) = self.transfer.shared.bulk.turns.unmap(self.turn, work) {
+        if let Some(work) = self.transfer.engine.turns.unmap(self.turn, work) {
             work();
         }
     }
@@ -103,18 +102,16 @@ impl Mapped {
 
     fn finish_now(&self) {
         let command = &self.transfer.command;
-        let mut runner = Runner::new(&self.transfer.shared);
-        runner.touch(&self.transfer.queue);
         match self.give_back() {
             Ok(event) => {
                 command.began(Arc::clone(&self.event));
                 command.enqueued(event);
-                runner.watch_command(command);
-                runner.passed(command);
+                command.watch_end();
+                self.transfer.passed();
             }
             Err(status) => {
-                command.finish(status, "unmapping failed".into());
-                runner.failed(command);
+                self.transfer
+                    .fail_command(status, "unmapping failed".into());
             }
         }
     }

@@ -1,9 +1,11 @@
 //! Sends from a mapping, to the client or to another worker. To a worker, sends only as far as its credit goes.
 #![forbid(unsafe_code)]
 
+use std::io;
 use std::sync::Arc;
 
-use causeway_proto::id::EventId;
+use causeway_lane::Stream;
+use causeway_proto::bulk::Header;
 use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
@@ -11,14 +13,14 @@ use parking_lot::Mutex;
 use super::Mapped;
 use crate::runtime::event::{Event, Listener, WaitList};
 use crate::runtime::queue::Access;
-use crate::worker::bulk::Transfer;
 use crate::worker::bulk::allowance::Allowance;
-use crate::worker::bulk::memory::Window;
+use crate::worker::bulk::outgoing::{Chunk, Divisible, data};
 use crate::worker::bulk::peers::{Running, Why, offer};
-use crate::worker::session::run::watch;
+use crate::worker::bulk::transfer::Transfer;
+use crate::worker::objects::command::watch;
 
 /// A read through a mapping.
-pub(in crate::worker::bulk) struct DirectRead {
+struct DirectRead {
     mapped: Arc<Mapped>,
     total: u64,
     state: Mutex<Sending>,
@@ -76,19 +78,19 @@ impl Listener for DirectRead {
 impl DirectRead {
     fn begin(self: &Arc<Self>) {
         let transfer = &self.mapped.transfer;
-        let Some(far) = &transfer.far else {
+        let Some(remote) = &transfer.remote else {
             // A read to the client needs no credit: the application's memory exists from the start.
             self.state.lock().allowance.grant(self.total);
             return;
         };
         let running: Arc<dyn Running> = Arc::<DirectRead>::clone(self);
-        let heard = transfer.start(far, running);
-        let credit = heard.amount(far.part).unwrap_or(0);
+        let heard = transfer.start(remote, running);
+        let credit = heard.amount(remote.far.direction).unwrap_or(0);
         if let Some(why) = heard.over {
             Arc::clone(self).stop(why);
         } else {
             if credit < self.total {
-                transfer.send_header(offer(far.transfer, self.total));
+                transfer.send_header(offer(remote.far.transfer, self.total));
             }
             Arc::clone(self).heard(credit);
         }
@@ -106,35 +108,12 @@ impl DirectRead {
             let transfer = &self.mapped.transfer;
             let end = move |_: &_| read.finish();
             // The driver's callback may be the caller, so the bulk thread makes the unmap.
-            transfer.shared.bulk.later(&transfer.shared, end);
+            transfer.engine.later(end);
         } else if state.allowance.has_more() && !std::mem::replace(&mut state.queued, true) {
             drop(state);
             let read = Arc::clone(self);
-            self.mapped.transfer.put(|queue| queue.mapped(read));
+            self.mapped.transfer.put(|queue| queue.read(read));
         }
-    }
-
-    /// Takes the next chunk for a lane. Also returns whether more chunks are available.
-    pub(in crate::worker::bulk) fn take_chunk(
-        read: &Arc<DirectRead>,
-    ) -> (Option<MappedChunk>, bool) {
-        let mut state = read.state.lock();
-        let taken = state.allowance.take(BULK_CHUNK as u64);
-        state.queued = state.allowance.has_more();
-        let more = state.queued;
-        drop(state);
-        let chunk = taken.map(|(offset, length)| MappedChunk {
-            read: Arc::clone(read),
-            offset,
-            length,
-            sent: false,
-        });
-        (chunk, more)
-    }
-
-    /// Notes that the read is in no queue any more.
-    pub(in crate::worker::bulk) fn unqueued(&self) {
-        self.state.lock().queued = false;
     }
 
     fn put_back(&self, sent: u64) {
@@ -154,6 +133,29 @@ impl DirectRead {
         let why = self.state.lock().why.take();
         self.mapped.transfer.settle(why.map(|why| why.status));
         self.mapped.finish();
+    }
+}
+
+impl Divisible for DirectRead {
+    fn take_chunk(self: Arc<Self>) -> (Option<Box<dyn Chunk>>, bool) {
+        let mut state = self.state.lock();
+        let taken = state.allowance.take(BULK_CHUNK as u64);
+        state.queued = state.allowance.has_more();
+        let more = state.queued;
+        drop(state);
+        let chunk = taken.map(|(offset, length)| -> Box<dyn Chunk> {
+            Box::new(MappedChunk {
+                read: self,
+                offset,
+                length,
+                sent: false,
+            })
+        });
+        (chunk, more)
+    }
+
+    fn unqueued(&self) {
+        self.state.lock().queued = false;
     }
 }
 
@@ -179,36 +181,29 @@ impl Running for DirectRead {
 }
 
 /// Bytes of a mapped read that a lane has taken to send.
-pub(in crate::worker::bulk) struct MappedChunk {
+struct MappedChunk {
     read: Arc<DirectRead>,
     offset: u64,
     length: u64,
     sent: bool,
 }
 
-impl MappedChunk {
-    /// Id of the transfer that the bytes belong to.
-    pub(in crate::worker::bulk) fn transfer(&self) -> EventId {
-        self.read.mapped.transfer.name()
+impl Chunk for MappedChunk {
+    fn header(&self) -> Header {
+        data(
+            self.read.mapped.transfer.name(),
+            self.offset,
+            self.length as u32,
+        )
     }
 
-    /// Packed offset of the chunk's first byte.
-    pub(in crate::worker::bulk) fn offset(&self) -> u64 {
-        self.offset
+    fn put(&self, stream: &Stream, before: &[u8], scratch: &mut Vec<u8>) -> io::Result<()> {
+        // The window is the mapping of the whole read, not only of this chunk.
+        let window = &self.read.mapped.window;
+        window.send(stream, before, self.offset, self.length, scratch)
     }
 
-    /// Length of the chunk in bytes.
-    pub(in crate::worker::bulk) fn length(&self) -> u32 {
-        self.length as u32
-    }
-
-    /// The mapping of the whole read, not only of this chunk.
-    pub(in crate::worker::bulk) fn window(&self) -> &Window {
-        &self.read.mapped.window
-    }
-
-    /// Marks the bytes as handed to the socket.
-    pub(in crate::worker::bulk) fn sent(mut self) {
+    fn sent(mut self: Box<Self>) {
         self.sent = true;
     }
 }

@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 use super::Mapped;
 use crate::runtime::event::{Event, Listener, WaitList};
 use crate::runtime::queue::Access;
-use crate::worker::bulk::lane::{LaneError, discard};
+use crate::worker::bulk::incoming::{Incoming, LaneError, discard};
 use crate::worker::bulk::peers::{Foreign, Origin, Running, Why};
 use crate::worker::bulk::received_ranges::ReceivedRanges;
-use crate::worker::bulk::{Incoming, Transfer};
-use crate::worker::session::run::watch;
+use crate::worker::bulk::transfer::Transfer;
+use crate::worker::objects::command::watch;
 
 /// A write through a mapping.
 struct DirectWrite {
@@ -86,12 +86,15 @@ impl Listener for DirectWrite {
 impl DirectWrite {
     fn begin(self: &Arc<Self>) {
         let transfer = &self.mapped.transfer;
-        let bulk = &transfer.shared.bulk;
-        bulk.expect(transfer.name(), Arc::<DirectWrite>::clone(self));
-        let Some(far) = &transfer.far else { return };
+        transfer
+            .engine
+            .expect(transfer.name(), Arc::<DirectWrite>::clone(self));
+        let Some(remote) = &transfer.remote else {
+            return;
+        };
         let running: Arc<dyn Running> = Arc::<DirectWrite>::clone(self);
-        let heard = transfer.start(far, running);
-        let offered = heard.amount(far.part);
+        let heard = transfer.start(remote, running);
+        let offered = heard.amount(remote.far.direction);
         if let Some(why) = heard.over {
             Arc::clone(self).stop(why);
         } else if let Some(offered) = offered {
@@ -113,7 +116,7 @@ impl DirectWrite {
         let write = Arc::clone(self);
         let transfer = &self.mapped.transfer;
         let abandon = move |_: &_| write.abandon();
-        transfer.shared.bulk.later(&transfer.shared, abandon);
+        transfer.engine.later(abandon);
     }
 }
 
@@ -123,7 +126,7 @@ impl Incoming for DirectWrite {
     }
 
     fn is_of_client(&self) -> bool {
-        self.mapped.transfer.far.is_none()
+        self.mapped.transfer.remote.is_none()
     }
 
     fn receive(
@@ -152,7 +155,7 @@ impl Incoming for DirectWrite {
         drop(state);
         if all {
             let transfer = &self.mapped.transfer;
-            transfer.shared.bulk.forget(transfer.name());
+            transfer.engine.forget(transfer.name());
             if self.mapped.first_to_end() {
                 transfer.settle(None);
                 self.mapped.finish();
@@ -177,7 +180,7 @@ impl Running for DirectWrite {
 
     fn stop(self: Arc<Self>, why: Why) {
         let transfer = &self.mapped.transfer;
-        transfer.shared.bulk.forget(transfer.name());
+        transfer.engine.forget(transfer.name());
         let mut state = self.state.lock();
         let first = state.cancelled.is_none();
         state.cancelled.get_or_insert(why);

@@ -24,26 +24,25 @@ use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
+pub(super) use self::read::read;
 use self::read::{Filling, StagedRead};
-pub(super) use self::read::{StagedChunk, read};
 use self::write::StagedWrite;
 pub(super) use self::write::write;
-use super::Transfer;
+use super::engine::Engine;
 use super::memory::Window;
+use super::transfer::Transfer;
 use crate::runtime::context::Context;
 use crate::runtime::event::{Event, Listener};
 use crate::runtime::pinned::{Ring, Slot};
 use crate::runtime::queue::Queue as NativeQueue;
 use crate::worker::objects::Queue;
-use crate::worker::session::Shared;
-use crate::worker::session::run::Runner;
 
 const CHUNK: u64 = BULK_CHUNK as u64;
 /// Maximum number of chunks in a ring: 16 MiB per direction, device and context.
 const SLOTS: usize = 16;
 
 /// The two rings of a device in a context, and the transfers that wait for chunks.
-pub(crate) struct Rings {
+struct Rings {
     up: Arc<Ring>,
     down: Arc<Ring>,
     writes: Mutex<VecDeque<Arc<StagedWrite>>>,
@@ -52,7 +51,7 @@ pub(crate) struct Rings {
 
 impl Rings {
     /// Makes two rings without chunks.
-    fn new(shared: &Arc<Shared>, queue: &Queue) -> Result<Arc<Rings>, Status> {
+    fn new(engine: &Arc<Engine>, queue: &Queue) -> Result<Arc<Rings>, Status> {
         let (context, device) = (queue.context.native()?, queue.native()?.device());
         let mapping = Arc::new(NativeQueue::new(context, device, &[])?);
         let up = Ring::new(Arc::clone(&mapping), SLOTS);
@@ -69,22 +68,22 @@ impl Rings {
                 rings.grant();
             }
         }));
-        let (weak, shared) = (Arc::downgrade(&rings), Arc::downgrade(shared));
+        let (weak, engine) = (Arc::downgrade(&rings), Arc::downgrade(engine));
         rings.down.when_freed(Box::new(move || {
-            if let (Some(rings), Some(shared)) = (Weak::upgrade(&weak), shared.upgrade()) {
+            if let (Some(rings), Some(engine)) = (Weak::upgrade(&weak), engine.upgrade()) {
                 // A native read needs the driver, but a chunk may be freed where the driver must not be called.
                 if !rings.reads.lock().is_empty() {
-                    shared.bulk.later(&shared, move |_| rings.fill());
+                    engine.later(move |_| rings.fill());
                 }
             }
         }));
         Ok(rings)
     }
 
-    fn of(shared: &Arc<Shared>, queue: &Queue) -> Result<Arc<Rings>, Status> {
+    fn of(engine: &Arc<Engine>, queue: &Queue) -> Result<Arc<Rings>, Status> {
         queue
             .context
-            .rings(queue.device, || Rings::new(shared, queue))
+            .staging(queue.device, || Rings::new(engine, queue))
     }
 
     /// Grants free chunks to the waiting writes, in order.
@@ -205,11 +204,10 @@ fn chunks(total: u64) -> u64 {
     total.div_ceil(CHUNK)
 }
 
-/// Handles that all pieces are in the native queue: a marker becomes the command's native event.
-fn passed(transfer: &Transfer, pieces: &Pieces) {
+/// Handles that all pieces are in the native queue: a marker becomes the command's native event. If
+/// `watched`, the end of the marker ends the command.
+fn passed(transfer: &Transfer, pieces: &Pieces, watched: bool) {
     let command = &transfer.command;
-    let mut runner = Runner::new(&transfer.shared);
-    runner.touch(&transfer.queue);
     // Drivers differ in how they treat a wait list with a failed event.
     let has_failed = |event: &Arc<Event>| event.has_ended() && !event.has_succeeded();
     let native = if pieces.events.iter().any(has_failed) {
@@ -226,12 +224,12 @@ fn passed(transfer: &Transfer, pieces: &Pieces) {
     match marker {
         Ok(event) => {
             command.enqueued(event);
-            runner.passed(command);
+            if watched {
+                command.watch_end();
+            }
+            transfer.passed();
         }
-        Err(status) => {
-            command.finish(status, String::new());
-            runner.failed(command);
-        }
+        Err(status) => transfer.fail_command(status, String::new()),
     }
 }
 

@@ -4,10 +4,12 @@
 //! natively only if it may be sent.
 #![forbid(unsafe_code)]
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use causeway_proto::id::EventId;
+use causeway_lane::Stream;
+use causeway_proto::bulk::Header;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
@@ -15,11 +17,11 @@ use super::{CHUNK, Piece, Pieces, Rings, Then, passed, slot_window};
 use crate::runtime::context::Context;
 use crate::runtime::host::Host;
 use crate::runtime::pinned::Slot;
-use crate::worker::bulk::Transfer;
 use crate::worker::bulk::blocks::blocks;
-use crate::worker::bulk::memory::Window;
+use crate::worker::bulk::outgoing::{Chunk, data};
 use crate::worker::bulk::peers::{Running, Why, offer};
-use crate::worker::session::run::{Runner, native_waits, watch};
+use crate::worker::bulk::transfer::Transfer;
+use crate::worker::objects::command::{native_waits, watch};
 
 /// A read through chunks.
 pub(super) struct StagedRead {
@@ -44,7 +46,7 @@ struct Reading {
 /// Starts a read.
 pub(in crate::worker::bulk) fn read(transfer: Transfer) {
     let total = transfer.region.packed_length();
-    let credit = if transfer.far.is_some() { 0 } else { total };
+    let credit = if transfer.remote.is_some() { 0 } else { total };
     let read = Arc::new(StagedRead {
         transfer,
         total,
@@ -59,17 +61,17 @@ pub(in crate::worker::bulk) fn read(transfer: Transfer) {
         sent: AtomicU64::new(0),
     });
     let transfer = &read.transfer;
-    let Some(far) = &transfer.far else {
+    let Some(remote) = &transfer.remote else {
         return read.go_on();
     };
     let running: Arc<dyn Running> = Arc::<StagedRead>::clone(&read);
-    let heard = transfer.start(far, running);
-    let credit = heard.amount(far.part).unwrap_or(0);
+    let heard = transfer.start(remote, running);
+    let credit = heard.amount(remote.far.direction).unwrap_or(0);
     if let Some(why) = heard.over {
         Arc::clone(&read).stop(why);
     } else {
         if credit < total {
-            transfer.send_header(offer(far.transfer, total));
+            transfer.send_header(offer(remote.far.transfer, total));
         }
         Arc::clone(&read).heard(credit);
     }
@@ -80,15 +82,15 @@ impl StagedRead {
     fn go_on(self: &Arc<Self>) {
         let read = Arc::clone(self);
         let transfer = &self.transfer;
-        transfer.shared.bulk.later(&transfer.shared, move |shared| {
-            match Rings::of(shared, &read.transfer.queue) {
+        transfer.engine.later(
+            move |engine| match Rings::of(engine, &read.transfer.queue) {
                 Ok(rings) => {
                     rings.line_up(&read);
                     rings.fill();
                 }
                 Err(status) => read.give_up(status),
-            }
-        });
+            },
+        );
     }
 
     pub(super) fn context(&self) -> Result<&Context, Status> {
@@ -155,7 +157,7 @@ impl StagedRead {
             state.closed = true;
             let all = std::mem::take(&mut state.pieces);
             drop(state);
-            passed(transfer, &all);
+            passed(transfer, &all, false);
             self.count_sent(0);
         }
         Ok(())
@@ -191,13 +193,9 @@ impl StagedRead {
         }
         if pieces.events.is_empty() {
             transfer.command.finish(Status::SUCCESS, String::new());
-            Runner::new(&transfer.shared).passed(&transfer.command);
-            return;
+            return transfer.passed();
         }
-        passed(transfer, &pieces);
-        if transfer.command.native().is_some() {
-            Runner::new(&transfer.shared).watch_command(&transfer.command);
-        }
+        passed(transfer, &pieces, true);
     }
 }
 
@@ -221,7 +219,7 @@ impl Running for StagedRead {
         transfer.log_stop(&why);
         self.state.lock().stopped = true;
         let stop = move |_: &_| read.stop_now(why.status);
-        transfer.shared.bulk.later(&transfer.shared, stop);
+        transfer.engine.later(stop);
     }
 }
 
@@ -249,56 +247,45 @@ impl Filling {
         if let Some(slot) = slot
             && !stopped
         {
-            let chunk = StagedChunk {
+            let chunk = Box::new(StagedChunk {
                 read: Arc::clone(&self.read),
                 slot,
                 offset: self.offset,
                 length: self.length,
-            };
-            self.read.transfer.put(|queue| queue.staged(chunk));
+            });
+            self.read.transfer.put(|queue| queue.chunk(chunk));
         }
     }
 }
 
 /// A filled chunk on its way to a lane.
-pub(in crate::worker::bulk) struct StagedChunk {
+struct StagedChunk {
     read: Arc<StagedRead>,
     slot: Arc<Slot>,
     offset: u64,
     length: u32,
 }
 
-impl StagedChunk {
-    /// Id of the transfer that the bytes belong to.
-    pub(in crate::worker::bulk) fn transfer(&self) -> EventId {
-        self.read.transfer.name()
+impl Chunk for StagedChunk {
+    fn header(&self) -> Header {
+        data(self.read.transfer.name(), self.offset, self.length)
     }
 
-    /// Packed offset of the chunk's first byte.
-    pub(in crate::worker::bulk) fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// Length of the chunk in bytes.
-    pub(in crate::worker::bulk) fn length(&self) -> u32 {
-        self.length
-    }
-
-    /// The memory of the chunk.
-    pub(in crate::worker::bulk) fn window(&self) -> Window {
-        slot_window(&self.slot, self.length.into())
-    }
-
-    /// Whether the transfer still wants these bytes sent.
-    pub(in crate::worker::bulk) fn is_wanted(&self) -> bool {
+    fn is_wanted(&self) -> bool {
         !self.read.state.lock().stopped
     }
 
-    /// Marks the bytes as handed to the socket.
-    pub(in crate::worker::bulk) fn sent(self) {
-        let StagedChunk { read, slot, .. } = self;
+    fn put(&self, stream: &Stream, before: &[u8], scratch: &mut Vec<u8>) -> io::Result<()> {
+        let window = slot_window(&self.slot, self.length.into());
+        window.send(stream, before, 0, self.length.into(), scratch)
+    }
+
+    fn sent(self: Box<Self>) {
+        let StagedChunk {
+            read, slot, length, ..
+        } = *self;
         // The order matters: the callback for the freed chunk must see that this read no longer uses it.
-        read.count_sent(self.length.into());
+        read.count_sent(length.into());
         drop(slot);
     }
 }

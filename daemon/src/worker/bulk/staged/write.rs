@@ -15,11 +15,11 @@ use crate::runtime::context::Context;
 use crate::runtime::host::Host;
 use crate::runtime::pinned::Slot;
 use crate::worker::bulk::blocks::blocks;
-use crate::worker::bulk::lane::{LaneError, discard};
+use crate::worker::bulk::incoming::{Incoming, LaneError, discard};
 use crate::worker::bulk::peers::{Foreign, Origin, Running, Why};
 use crate::worker::bulk::received_ranges::ReceivedRanges;
-use crate::worker::bulk::{Incoming, Transfer};
-use crate::worker::session::run::{Runner, native_waits, watch};
+use crate::worker::bulk::transfer::Transfer;
+use crate::worker::objects::command::{native_waits, watch};
 
 /// A write through chunks.
 pub(super) struct StagedWrite {
@@ -53,14 +53,15 @@ pub(in crate::worker::bulk) fn write(transfer: Transfer) {
         }),
     });
     let transfer = &write.transfer;
-    let bulk = &transfer.shared.bulk;
-    bulk.expect(transfer.name(), Arc::<StagedWrite>::clone(&write));
-    let Some(far) = &transfer.far else {
+    transfer
+        .engine
+        .expect(transfer.name(), Arc::<StagedWrite>::clone(&write));
+    let Some(remote) = &transfer.remote else {
         return write.line_up();
     };
     let running: Arc<dyn Running> = Arc::<StagedWrite>::clone(&write);
-    let heard = transfer.start(far, running);
-    let offered = heard.amount(far.part);
+    let heard = transfer.start(remote, running);
+    let offered = heard.amount(remote.far.direction);
     if let Some(why) = heard.over {
         Arc::clone(&write).stop(why);
     } else if let Some(offered) = offered {
@@ -76,15 +77,15 @@ impl StagedWrite {
         }
         let write = Arc::clone(self);
         let transfer = &self.transfer;
-        transfer.shared.bulk.later(&transfer.shared, move |shared| {
-            match Rings::of(shared, &write.transfer.queue) {
+        transfer.engine.later(
+            move |engine| match Rings::of(engine, &write.transfer.queue) {
                 Ok(rings) => {
                     rings.writes.lock().push_back(write);
                     rings.serve_writes();
                 }
                 Err(status) => write.give_up(status, String::new()),
-            }
-        });
+            },
+        );
     }
 
     pub(super) fn context(&self) -> Result<&Context, Status> {
@@ -136,12 +137,9 @@ impl StagedWrite {
             state.over = true;
             let pieces = std::mem::take(&mut state.pieces);
             drop(state);
-            transfer.shared.bulk.forget(transfer.name());
+            transfer.engine.forget(transfer.name());
             transfer.settle(None);
-            passed(transfer, &pieces);
-            if transfer.command.native().is_some() {
-                Runner::new(&transfer.shared).watch_command(&transfer.command);
-            }
+            passed(transfer, &pieces, true);
         }
         Ok(())
     }
@@ -156,7 +154,7 @@ impl StagedWrite {
         self.transfer.fail(status, message);
         drop(filling);
         // The next write in line may use the chunks that this one no longer wants.
-        if let Ok(rings) = Rings::of(&self.transfer.shared, &self.transfer.queue) {
+        if let Ok(rings) = Rings::of(&self.transfer.engine, &self.transfer.queue) {
             rings.grant();
         }
     }
@@ -168,7 +166,7 @@ impl Incoming for StagedWrite {
     }
 
     fn is_of_client(&self) -> bool {
-        self.transfer.far.is_none()
+        self.transfer.remote.is_none()
     }
 
     fn receive(
@@ -228,7 +226,7 @@ impl Running for StagedWrite {
         let write = Arc::clone(&self);
         let stop = move |_: &_| write.give_up(why.status, why.message);
         let transfer = &self.transfer;
-        transfer.shared.bulk.later(&transfer.shared, stop);
+        transfer.engine.later(stop);
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use causeway_proto::id::ProgramId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::worker::session::broken;
+use crate::worker::threads::broken;
 
 const THREADS: usize = 4;
 /// How long a thread polls for an expected job.

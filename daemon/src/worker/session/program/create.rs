@@ -14,12 +14,15 @@ use causeway_proto::command::{
 use causeway_proto::id::{ContextId, ProgramId, RequestId};
 use causeway_proto::status::Status;
 
-use super::{Answered, Program, build_of, builds_of, natives, signatures, source, submit};
+use super::jobs::submit;
+use super::{Answered, Program, build_of, builds_of, natives, signatures, source};
 use crate::build_cache::MAX_TEXT;
 use crate::runtime::program::Program as NativeProgram;
+use crate::worker::objects::Context;
 use crate::worker::objects::printed::Printed;
-use crate::worker::objects::{Context, add, find};
-use crate::worker::session::{Shared, Violation};
+use crate::worker::session::shared::Shared;
+use crate::worker::session::tables::{add, find};
+use crate::worker::session::violation::Violation;
 
 /// Applies `CreateProgram`.
 pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), Violation> {
