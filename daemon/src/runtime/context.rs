@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::time::Duration;
 
 use causeway_proto::status::Status;
-use opencl_sys::{CL_CONTEXT_PLATFORM, cl_context};
+use opencl_sys::{CL_CONTEXT_PLATFORM, CL_QUEUE_PROPERTIES, cl_command_queue, cl_context};
 
 use super::library::{check, cl};
 use super::node::{Device, Platform};
@@ -89,6 +89,48 @@ impl Context {
             Err(Status::INVALID_DEVICE)
         }
     }
+
+    /// Creates a native queue on the host or on the device, with the function that the driver supports.
+    pub(super) fn create_queue(
+        &self,
+        device: Device,
+        properties: &[u64],
+    ) -> Result<cl_command_queue, Status> {
+        self.owns(device)?;
+        let mut status = 0;
+        let raw = if device.is_modern() {
+            let list: Vec<u64> = properties.iter().copied().chain([0]).collect();
+            // SAFETY: the list ends in 0.
+            unsafe {
+                cl!(clCreateCommandQueueWithProperties(
+                    self.raw,
+                    device.raw,
+                    list.as_ptr(),
+                    &raw mut status
+                ))
+            }
+        } else {
+            // SAFETY: the context is live, and the device belongs to it.
+            unsafe {
+                cl!(clCreateCommandQueue(
+                    self.raw,
+                    device.raw,
+                    bits_of(properties),
+                    &raw mut status
+                ))
+            }
+        };
+        check(status)?;
+        Ok(raw)
+    }
+}
+
+/// Returns the value of `CL_QUEUE_PROPERTIES` in a property list.
+pub(super) fn bits_of(properties: &[u64]) -> u64 {
+    properties
+        .chunks_exact(2)
+        .find(|pair| pair[0] == u64::from(CL_QUEUE_PROPERTIES))
+        .map_or(0, |pair| pair[1])
 }
 
 /// Retries for about 0.6 s after errors that may be temporary: other processes allocate and free the
