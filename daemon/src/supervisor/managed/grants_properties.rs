@@ -58,7 +58,7 @@ impl World {
         for action in actions {
             match action {
                 Action::End(places, _) => self.told_to_end.extend(places),
-                Action::Report(id, epoch, Message::Withdrawn) => {
+                Action::Report(id, epoch, GrantReport::Withdrawn) => {
                     let held = self.grants.leases.get(&id);
                     assert!(held.is_none_or(|held| held.grant.epoch > epoch));
                     let mut places = self.places.iter();
@@ -80,7 +80,7 @@ impl World {
                 let held = self.grants.leases.get(&grant.lease);
                 let is_new = held.is_none_or(|held| held.grant.epoch != grant.epoch);
                 let actions = self.grants.grant(self.now, grant);
-                let acknowledged = report(n, epoch, Message::Acknowledged);
+                let acknowledged = report(n, epoch, GrantReport::Acknowledged);
                 if is_new && actions.contains(&acknowledged) {
                     for unit in units {
                         let before = self.acknowledged.insert(unit, Epoch(epoch));

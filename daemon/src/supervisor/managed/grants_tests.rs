@@ -68,24 +68,24 @@ pub(super) fn claim(n: u8, epoch: u64, units: &[Unit]) -> Claimed {
     }
 }
 
-pub(super) fn report(n: u8, epoch: u64, message: Message) -> Action {
+pub(super) fn report(n: u8, epoch: u64, message: GrantReport) -> Action {
     Action::Report(lease(n), Epoch(epoch), message)
 }
 
 fn refused(n: u8, epoch: u64, why: NotGranted) -> Vec<Action> {
-    vec![report(n, epoch, Message::Refused(why))]
+    vec![report(n, epoch, GrantReport::Refused(why))]
 }
 
 /// A table with lease 1 on device 0, with one open session.
 fn in_use() -> (Grants, PlaceNumber) {
     let mut grants = table();
     let taken = grants.grant(at(0), grant(1, 11, &[unit(0, 0)]));
-    assert_eq!(taken, [report(1, 11, Message::Acknowledged)]);
+    assert_eq!(taken, [report(1, 11, GrantReport::Acknowledged)]);
     let admitted = grants.admit(at(1), &claim(1, 11, &[unit(0, 0)])).unwrap();
     assert_eq!(admitted.devices, [(device(0), 0)].into());
     assert_eq!(
         grants.opened(admitted.place),
-        [report(1, 11, Message::Sessions(1))]
+        [report(1, 11, GrantReport::Sessions(1))]
     );
     (grants, admitted.place)
 }
@@ -97,7 +97,7 @@ fn a_grant_said_twice_begins_once() {
     first.limit = Some(Duration::from_secs(10));
     grants.grant(at(0), first.clone());
     let again = grants.grant(at(9), first);
-    assert_eq!(again, [report(1, 11, Message::Acknowledged)]);
+    assert_eq!(again, [report(1, 11, GrantReport::Acknowledged)]);
     assert_eq!(grants.next_deadline(), Some(at(10)), "its time runs on");
 }
 
@@ -141,7 +141,7 @@ fn what_is_not_there_or_makes_no_sense_is_refused() {
                 [Action::Report(
                     _,
                     _,
-                    Message::Refused(NotGranted::Malformed(_))
+                    GrantReport::Refused(NotGranted::Malformed(_))
                 )]
             ),
             "{said:?}"
@@ -152,7 +152,7 @@ fn what_is_not_there_or_makes_no_sense_is_refused() {
     assert_eq!(said, refused(1, 11, NotGranted::Draining));
     grants.drain(false);
     let said = grants.grant(at(0), grant(1, 11, &[unit(1, 0)]));
-    assert_eq!(said, [report(1, 11, Message::Acknowledged)]);
+    assert_eq!(said, [report(1, 11, GrantReport::Acknowledged)]);
     // A daemon that ends accepts no grant, whether or not the manager drains it.
     grants.stop();
     grants.drain(false);
@@ -169,19 +169,19 @@ fn late_grants_are_void() {
     grants.grant(at(0), grant(1, 15, &[unit(0, 0)]));
     assert_eq!(
         grants.withdraw(lease(1), Epoch(15), "over"),
-        [report(1, 15, Message::Withdrawn)]
+        [report(1, 15, GrantReport::Withdrawn)]
     );
     let said = grants.grant(at(0), grant(2, 14, &[unit(0, 0)]));
     assert_eq!(said, stale(2, 14), "older than the unit's newest");
     // The withdrawal arrives before its grant.
     assert_eq!(
         grants.withdraw(lease(3), Epoch(20), "over"),
-        [report(3, 20, Message::Withdrawn)]
+        [report(3, 20, GrantReport::Withdrawn)]
     );
     let said = grants.grant(at(0), grant(3, 20, &[unit(1, 0)]));
     assert_eq!(said, stale(3, 20));
     let said = grants.grant(at(0), grant(3, 21, &[unit(1, 0)]));
-    assert_eq!(said, [report(3, 21, Message::Acknowledged)]);
+    assert_eq!(said, [report(3, 21, GrantReport::Acknowledged)]);
 }
 
 fn withdrawn() -> Why {
@@ -218,8 +218,8 @@ fn a_withdrawn_lease_is_gone_when_its_last_session_is() {
     );
     let said = grants.left(place);
     let gone = [
-        report(1, 11, Message::Sessions(0)),
-        report(1, 12, Message::Withdrawn),
+        report(1, 11, GrantReport::Sessions(0)),
+        report(1, 12, GrantReport::Withdrawn),
     ];
     assert_eq!(said, gone);
     assert!(grants.running().is_empty() && grants.left(place).is_empty());
@@ -229,7 +229,7 @@ fn a_withdrawn_lease_is_gone_when_its_last_session_is() {
 fn a_withdrawal_of_an_earlier_grant_leaves_the_later_one() {
     let (mut grants, _) = in_use();
     let said = grants.withdraw(lease(1), Epoch(10), "over");
-    assert_eq!(said, [report(1, 10, Message::Withdrawn)]);
+    assert_eq!(said, [report(1, 10, GrantReport::Withdrawn)]);
     assert_eq!(grants.running()[0].sessions, 1);
 }
 
@@ -237,7 +237,7 @@ fn a_withdrawal_of_an_earlier_grant_leaves_the_later_one() {
 fn a_newer_grant_of_a_unit_ends_who_has_it_and_waits_for_that() {
     let (mut grants, place) = in_use();
     let said = grants.grant(at(1), grant(2, 12, &[unit(0, 0), unit(1, 0)]));
-    let in_the_way = report(2, 12, Message::Refused(NotGranted::InUse(lease(1))));
+    let in_the_way = report(2, 12, GrantReport::Refused(NotGranted::InUse(lease(1))));
     assert_eq!(
         said,
         [Action::End(vec![place], Some(Why::Fenced)), in_the_way]
@@ -248,12 +248,12 @@ fn a_newer_grant_of_a_unit_ends_who_has_it_and_waits_for_that() {
     );
     grants.left(place);
     let said = grants.grant(at(1), grant(2, 13, &[unit(0, 0), unit(1, 0)]));
-    assert_eq!(said, [report(2, 13, Message::Acknowledged)]);
+    assert_eq!(said, [report(2, 13, GrantReport::Acknowledged)]);
     // The lease has no session, so it ends at once.
     let said = grants.grant(at(1), grant(3, 14, &[unit(1, 0)]));
     let both = [
-        report(2, 13, Message::Withdrawn),
-        report(3, 14, Message::Acknowledged),
+        report(2, 13, GrantReport::Withdrawn),
+        report(3, 14, GrantReport::Acknowledged),
     ];
     assert_eq!(said, both);
 }
@@ -264,17 +264,20 @@ fn several_sessions_share_a_lease_and_its_end_is_told_when_the_last_has_left() {
     let second = grants.admit(at(1), &claim(1, 11, &[unit(0, 0)])).unwrap();
     assert_eq!(
         grants.opened(second.place),
-        [report(1, 11, Message::Sessions(2))]
+        [report(1, 11, GrantReport::Sessions(2))]
     );
     let failed = grants.admit(at(1), &claim(1, 11, &[unit(0, 0)])).unwrap();
     assert!(
         grants.left(failed.place).is_empty(),
         "one that was never open is not told"
     );
-    assert_eq!(grants.left(first), [report(1, 11, Message::Sessions(1))]);
+    assert_eq!(
+        grants.left(first),
+        [report(1, 11, GrantReport::Sessions(1))]
+    );
     assert_eq!(
         grants.left(second.place),
-        [report(1, 11, Message::Sessions(0))]
+        [report(1, 11, GrantReport::Sessions(0))]
     );
     assert_eq!(
         grants.running().len(),
@@ -299,7 +302,7 @@ fn a_session_that_opens_while_its_lease_ends_ends_too() {
     assert_eq!(
         said,
         [
-            report(1, 11, Message::Sessions(1)),
+            report(1, 11, GrantReport::Sessions(1)),
             Action::End(vec![place], Some(withdrawn()))
         ]
     );
@@ -321,13 +324,16 @@ fn time_ends_a_lease_and_so_does_silence() {
         Err(ended),
         "also when the clock is late to say so"
     );
-    assert_eq!(grants.tick(at(70)), [report(1, 11, Message::Withdrawn)]);
+    assert_eq!(grants.tick(at(70)), [report(1, 11, GrantReport::Withdrawn)]);
     assert_eq!(grants.next_deadline(), Some(at(600)));
     grants.heard(at(50));
     grants.heard(at(40));
     assert_eq!(grants.next_deadline(), Some(at(650)));
     assert!(grants.tick(at(649)).is_empty());
-    assert_eq!(grants.tick(at(650)), [report(2, 12, Message::Withdrawn)]);
+    assert_eq!(
+        grants.tick(at(650)),
+        [report(2, 12, GrantReport::Withdrawn)]
+    );
     assert_eq!(grants.next_deadline(), None);
 }
 
@@ -356,7 +362,7 @@ fn leases_of_devices_that_are_others_now_end() {
         said,
         [
             Action::End(vec![place], Some(Why::DevicesChanged)),
-            report(2, 12, Message::Withdrawn)
+            report(2, 12, GrantReport::Withdrawn)
         ]
     );
 }
