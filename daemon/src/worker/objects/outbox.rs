@@ -303,9 +303,9 @@ mod tests {
     use std::sync::Barrier;
 
     /// Stops each batch twice: when it arrives, and until the test releases it.
-    struct Gate(Barrier, Mutex<Vec<EventBatch>>);
+    struct StopSink(Barrier, Mutex<Vec<EventBatch>>);
 
-    impl EventSink for Gate {
+    impl EventSink for StopSink {
         fn send(&self, batch: EventBatch) {
             self.0.wait();
             self.0.wait();
@@ -319,23 +319,23 @@ mod tests {
             rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK,
         )
         .unwrap();
-        let gate = Arc::new(Gate(Barrier::new(2), Mutex::default()));
-        let sink: Arc<dyn EventSink> = Arc::<Gate>::clone(&gate);
+        let stops = Arc::new(StopSink(Barrier::new(2), Mutex::default()));
+        let sink: Arc<dyn EventSink> = Arc::<StopSink>::clone(&stops);
         let outbox = Outbox::new(sink, Printed::new(Some(read)));
         outbox.printed().expect();
         std::thread::scope(|scope| {
             scope.spawn(|| outbox.notice(Notice::default()));
-            gate.0.wait();
+            stops.0.wait();
             // The sender is inside the sink, so text printed now has to wait for it.
             rustix::io::write(&write, b"text").unwrap();
             let watcher = scope.spawn(|| outbox.text_waits());
             assert!(!watcher.is_finished());
-            gate.0.wait();
-            gate.0.wait();
-            gate.0.wait();
+            stops.0.wait();
+            stops.0.wait();
+            stops.0.wait();
             watcher.join().unwrap();
         });
-        let batches = gate.1.lock();
+        let batches = stops.1.lock();
         assert_eq!(batches.len(), 2);
         assert!(batches[0].printed.is_empty());
         assert_eq!(&batches[1].printed[0][..], b"text");

@@ -167,14 +167,14 @@ mod tests {
         // An expected job must not change the order.
         builder.expect();
         let (tell, told) = mpsc::channel();
-        let (open, gate) = mpsc::channel::<()>();
+        let (open, opened) = mpsc::channel::<()>();
         let say = |n: u32| {
             let tell = tell.clone();
             move || tell.send(n).unwrap()
         };
         let first = say(1);
         builder.submit(vec![ProgramId(1)], move || {
-            gate.recv_timeout(SOON).unwrap();
+            opened.recv_timeout(SOON).unwrap();
             first();
         });
         builder.submit(vec![ProgramId(1), ProgramId(2)], say(2));
