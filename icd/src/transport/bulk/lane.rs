@@ -341,7 +341,7 @@ pub(super) fn throw_away(stream: &Stream, length: u64) -> io::Result<()> {
 
 fn write(core: &Core, lane: &Lane) -> io::Result<()> {
     let mut stream = lane.stream();
-    say_wishes(core, lane)?;
+    send_settings(core, lane)?;
     while let Some(item) = core.bulk.wait_for_item() {
         let mut writing = lane.writing.lock();
         match item {
@@ -366,7 +366,7 @@ fn write(core: &Core, lane: &Lane) -> io::Result<()> {
 }
 
 // Tells the worker how to send on this lane.
-fn say_wishes(core: &Core, lane: &Lane) -> io::Result<()> {
+fn send_settings(core: &Core, lane: &Lane) -> io::Result<()> {
     let writing = lane.writing.lock();
     let mut stream = lane.stream();
     if let Some(most) = core.bulk.most_of_a_lane() {
