@@ -479,8 +479,5 @@ fn check(grant: &Grant) -> Result<(), NotGranted> {
 }
 
 #[cfg(test)]
-#[path = "grants_properties.rs"]
-mod properties;
-#[cfg(test)]
 #[path = "grants_tests.rs"]
 mod tests;

@@ -23,8 +23,8 @@
 //! - [`jobs`]: the bulk thread and its jobs;
 //! - [`allowance`], [`received_ranges`], [`blocks`]: pure accounting and geometry.
 //!
-//! This folder parses no command frames, makes no links and does not know the session. Invariant: bytes for which credit was granted
-//! can always be read off the network, so no transfer blocks another.
+//! This folder parses no command frames, makes no links and does not know the session. Invariant: bytes for
+//! which credit was granted can always be read off the network, so no transfer blocks another.
 
 mod allowance;
 mod blocks;

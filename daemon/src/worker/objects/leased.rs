@@ -15,7 +15,7 @@ use crate::handover::Leased;
 
 /// The session's share of the node.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct NodeShare {
     /// The account of the session for all devices together.
     whole: Arc<Account>,
     /// The session's devices, each with its memory account; `None` means all devices.
@@ -65,10 +65,10 @@ impl Account {
     }
 }
 
-impl Share {
+impl NodeShare {
     /// Makes the share of a session: `memory` bytes in all (0: no limit) on the `leased` devices (`None`:
     /// all). The limits of leased devices apply to all sessions with a slot in the same page.
-    pub(crate) fn new(memory: u64, leased: Option<&[Leased]>, slot: &Slot) -> Share {
+    pub(crate) fn new(memory: u64, leased: Option<&[Leased]>, slot: &Slot) -> NodeShare {
         let own = |limit| Account::Own {
             limit,
             used: AtomicU64::new(0),
@@ -87,7 +87,7 @@ impl Share {
         };
         // An assignment has at most so many devices, and a slot has as many places.
         let leased = leased.map(|leased| leased.iter().take(DEVICES).enumerate());
-        Share {
+        NodeShare {
             whole: Arc::new(own(memory)),
             devices: leased.map(|leased| leased.map(account).collect()),
         }
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn without_a_lease_everything_is_allowed_up_to_the_sessions_limit() {
         let ([slot], _entry) = slots();
-        let share = Share::new(10, None, &slot);
+        let share = NodeShare::new(10, None, &slot);
         assert!(share.allows(PlatformIndex(7), device(7)) && share.allows_platform(P));
         let accounts = share.accounts(P, [device(0)].into_iter());
         let charge = accounts.charge(7).unwrap();
@@ -200,7 +200,7 @@ mod tests {
         drop(charge);
         assert!(accounts.charge(10).is_some());
         assert!(
-            Share::new(0, None, &slot)
+            NodeShare::new(0, None, &slot)
                 .accounts(P, [].into_iter())
                 .charge(u64::MAX)
                 .is_some()
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_lease_has_its_devices_only_and_each_its_memory() {
         let ([slot], _entry) = slots();
-        let share = Share::new(0, Some(&[leased(0, 10), leased(2, 0)]), &slot);
+        let share = NodeShare::new(0, Some(&[leased(0, 10), leased(2, 0)]), &slot);
         assert!(share.allows(P, device(0)) && !share.allows(P, device(1)));
         assert!(!share.allows(PlatformIndex(1), device(0)));
         assert!(share.allows_platform(P) && !share.allows_platform(PlatformIndex(1)));
@@ -232,8 +232,8 @@ mod tests {
     fn sessions_of_a_lease_share_its_memory() {
         let ([one, other], _entries) = slots();
         let devices = [leased(2, 0), leased(0, 10)];
-        let [one, other] = [one, other].map(|slot| Share::new(0, Some(&devices), &slot));
-        let of = |share: &Share, n| share.accounts(P, [device(n)].into_iter());
+        let [one, other] = [one, other].map(|slot| NodeShare::new(0, Some(&devices), &slot));
+        let of = |share: &NodeShare, n| share.accounts(P, [device(n)].into_iter());
         let held = of(&one, 0).charge(6).unwrap();
         assert!(of(&other, 0).charge(5).is_none());
         assert!(of(&other, 2).charge(1 << 40).is_some(), "it has no limit");

@@ -3,8 +3,8 @@
 //! A mirror is a node of the session's graph, like a user event. Two parties may end it: the other site's
 //! worker and the client. For an event of another native context of this worker, this worker is the first
 //! party. The first message counts, whatever the order. A message may come before the command that
-//! creates the mirror, and is then kept ([`super::early`]). A mirror belongs to one link, or to none. The other
-//! ends of other links must not end it.
+//! creates the mirror, and is then kept ([`super::early`]). A mirror belongs to one link, or to none. The
+//! other ends of other links must not end it.
 //!
 //! The thread that ends a mirror may read a link or be a driver's callback, and must not make driver
 //! calls that might block. So [`hear`] only changes the graph, and leaves the released commands to the

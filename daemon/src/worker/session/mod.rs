@@ -1,20 +1,22 @@
-//! One session: its objects, its commands, its events.
+//! One session: applies the client's commands to its objects, and runs them in order.
 //!
 //! The path of a launch: the carrier's reading thread decodes a batch and calls [`Session::apply`].
 //! [`apply`] looks up the objects. [`enqueue`] turns the command into a task, with its arguments as of
 //! this point of the stream. The [`graph`] decides whether the task may run. [`run`] sets the arguments
 //! that differ and enqueues the task natively on the same thread. At its end, the driver's thread makes a
-//! completion of the command and puts it into the outbox ([`objects`](crate::worker::objects)), which sends it on that thread. No
-//! thread has to wake up on the way. Small writes and reads carry their bytes inside command and
-//! completion. Large ones use [`crate::worker::bulk`].
+//! completion of the command and puts it into the outbox, which sends it on that thread. No thread has to
+//! wake up on the way. Small writes and reads carry their bytes inside command and completion. Large ones
+//! use [`crate::worker::bulk`].
 //!
-//! - [`sub_devices`]: the parts of devices;
+//! - [`shared`]: what all threads of the session share; [`tables`]: objects by the client's ids;
+//!   [`violation`]: what ends a session;
 //! - [`graph`]: the order of commands, pure;
-//! - [`apply`], [`images`], [`pipes`], [`device_queues`], [`enqueue`], [`query`], [`program`]: applying
-//!   each kind of command; builds have threads of their own;
+//! - [`apply`], [`arguments`], [`sub_devices`], [`images`], [`pipes`], [`svm`], [`device_queues`],
+//!   [`enqueue`], [`query`], [`program`]: applying each kind of command; builds have threads of their own;
 //! - [`command_buffers`]: recorded commands that are enqueued repeatedly;
 //! - [`run`]: native enqueues;
-//! - [`links`], [`mirrors`]: the client's sessions on other nodes.
+//! - [`links`], [`mirrors`]: the client's sessions on other nodes; [`early`], [`freed`]: what waits for a
+//!   mirror, and what a mirror has released.
 //!
 //! Threads that call the driver: the reading thread, the builder's, the bulk threads, the `mirrors`
 //! thread and the keeper. The `mirrors` thread runs commands that other workers released; the keeper
@@ -63,7 +65,7 @@ use self::shared::Shared;
 pub use self::violation::Violation;
 use super::bulk::Engine;
 use super::connection::{EventSink, SessionStart};
-use super::objects::leased::Share;
+use super::objects::leased::NodeShare;
 use super::objects::outbox::Outbox;
 use super::objects::printed::Printed;
 use super::objects::unobserved;
@@ -116,7 +118,7 @@ impl Session {
                 links: Links::new(start.id, &bulk, &outbox, shared.clone()),
                 bulk,
                 freed: Freed::default(),
-                share: Share::new(
+                share: NodeShare::new(
                     start.limits.device_memory,
                     start.leased.as_deref(),
                     &start.account,

@@ -1,6 +1,6 @@
 //! What all threads of a session share: its parts, and its tables and graph behind one lock.
 //!
-//! Invariant: the lock is short. Nobody holds it while the driver may block or a message is sent.
+//! Invariant: no thread holds the lock while the driver may block or a message is sent.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::runtime::node::Node;
 use crate::worker::bulk::Engine;
 use crate::worker::connection::SessionLimits;
 use crate::worker::objects::command::Command;
-use crate::worker::objects::leased::Share;
+use crate::worker::objects::leased::NodeShare;
 use crate::worker::objects::outbox::{Outbox, Spent};
 use crate::worker::objects::task::Task;
 
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) bulk: Arc<Engine>,
     pub(crate) links: Arc<Links>,
     pub(crate) freed: Freed,
-    pub(crate) share: Share,
+    pub(crate) share: NodeShare,
     /// Where the session counts its usage.
     pub(crate) account: Slot,
     pub(crate) builds: Option<Arc<build_cache::Client>>,
