@@ -132,28 +132,7 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         processes.clone(),
         settings.security.tls.is_some(),
     );
-    let managed = settings.manager.clone().map(|manager| {
-        let shares = settings.shares.clone();
-        Managed::new(manager, shares, *uuid.as_bytes(), workers.clone())
-    });
-    let settings = Arc::new(settings);
-    let inventory = InventoryCache::new(settings.inventory, processes);
-    let node = Node {
-        readiness: Arc::new(Readiness::new(
-            &settings,
-            inventory,
-            &workers,
-            managed.as_ref(),
-        )),
-        description: Arc::new(Description {
-            settings: Arc::clone(&settings),
-            addresses,
-            uuid,
-        }),
-        settings,
-        workers,
-        managed,
-    };
+    let node = Node::new(settings, addresses, uuid, workers, processes);
     let listening = Listening {
         listeners,
         sockets,
@@ -161,17 +140,15 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         watchers,
     };
     node.serve(listening, place)?;
-    let Node {
-        settings,
-        readiness,
-        workers,
-        managed,
-        ..
-    } = node;
-    let drain_limit = settings.sessions.drain_limit;
-    stop.wait_and_drain(drain_limit, &workers, managed.as_ref(), &readiness)
-        .await;
-    listen::remove_sockets(&settings);
+    let drain_limit = node.settings.sessions.drain_limit;
+    stop.wait_and_drain(
+        drain_limit,
+        &node.workers,
+        node.managed.as_ref(),
+        &node.readiness,
+    )
+    .await;
+    listen::remove_sockets(&node.settings);
     if let Some(teacher) = teacher {
         teacher.end().await;
     }
@@ -199,6 +176,37 @@ struct Node {
 }
 
 impl Node {
+    fn new(
+        settings: Settings,
+        addresses: Vec<SocketAddr>,
+        uuid: uuid::Uuid,
+        workers: Workers,
+        processes: Processes,
+    ) -> Node {
+        let managed = settings.manager.clone().map(|manager| {
+            let shares = settings.shares.clone();
+            Managed::new(manager, shares, *uuid.as_bytes(), workers.clone())
+        });
+        let settings = Arc::new(settings);
+        let inventory = InventoryCache::new(settings.inventory, processes);
+        Node {
+            readiness: Arc::new(Readiness::new(
+                &settings,
+                inventory,
+                &workers,
+                managed.as_ref(),
+            )),
+            description: Arc::new(Description {
+                settings: Arc::clone(&settings),
+                addresses,
+                uuid,
+            }),
+            settings,
+            workers,
+            managed,
+        }
+    }
+
     /// Starts the tasks that accept and serve connections. `place` is the rendezvous for lanes through
     /// shared memory.
     fn serve(&self, listening: Listening, place: Option<Place>) -> Result<(), CannotStart> {

@@ -186,3 +186,41 @@ pub(super) fn lost(path: &Path) -> Option<Why> {
         message,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accounting::Ledger;
+    use crate::worker::objects::task::Direction;
+
+    struct Nobody;
+
+    impl Reports for Nobody {
+        fn passed(self: Arc<Self>, _: &Arc<Queue>, _: &Command) {}
+        fn failed(self: Arc<Self>, _: &Command) {}
+        fn lane_broke(self: Arc<Self>, _: LinkId, _: u64, _: String) {}
+    }
+
+    #[test]
+    fn a_transfer_over_a_dropped_link_need_not_begin() {
+        let ledger = Ledger::new(1).unwrap();
+        let entry = ledger.enter().unwrap();
+        let page = entry.page().try_clone_to_owned().unwrap();
+        let account = Slot::adopt(&page, entry.number()).unwrap();
+        let engine = Arc::new(Engine::new(Weak::<Nobody>::new(), account));
+        let far = Far {
+            transfer: EventId(1),
+            direction: Direction::Receive,
+            link: LinkId(3),
+        };
+        engine.open_path(far.link);
+        assert!(engine.register(&far, 10));
+        assert!(engine.over(&far).is_none());
+        // A transfer that has begun keeps its path, and learns of the drop from it.
+        let path = engine.path_of(far.link);
+        engine.drop_path(far.link);
+        assert!(lost(&path).is_some());
+        let why = engine.over(&far).unwrap();
+        assert_eq!(why.status, Status::DEVICE_NOT_AVAILABLE);
+    }
+}
