@@ -3,9 +3,8 @@
 //! - [`supervisor`]: listens, admits, passes connections to workers and monitors the workers. It never uses
 //!   OpenCL.
 //! - [`worker`]: one process per session. `service` receives the session's connections, `session` applies
-//!   its commands.
+//!   its commands, `bulk` moves bulk data, `objects` holds the session's objects.
 //! - [`runtime`]: the node's own OpenCL; the only module that knows the OpenCL library.
-//! - [`bulk`]: moves bulk data between sockets and devices.
 //! - [`accounting`]: counters of sessions, in memory that supervisor and workers share.
 //! - [`build_cache`]: cache of built programs.
 //! - [`config`]: command line and configuration file, validated.
@@ -14,7 +13,8 @@
 //! - [`handover`]: messages between supervisor and worker.
 //! - [`sys`]: the few system calls for which no safe wrapper exists.
 //!
-//! Invariant: dependencies point one way, supervisor | worker::service → worker::session → runtime.
+//! Invariant: dependencies point one way, supervisor | worker: service → session → bulk →
+//! objects → runtime.
 
 #![allow(
     rustdoc::private_intra_doc_links,
@@ -23,7 +23,6 @@
 
 pub mod accounting;
 pub mod build_cache;
-pub mod bulk;
 pub mod config;
 pub mod confinement;
 pub mod driver_files;

@@ -9,14 +9,40 @@ impl Status {
     pub const SUCCESS: Status = Status(0);
     /// `CL_DEVICE_NOT_AVAILABLE`: the node or its worker is gone.
     pub const DEVICE_NOT_AVAILABLE: Status = Status(-2);
+    /// `CL_MEM_OBJECT_ALLOCATION_FAILURE`.
+    pub const MEM_ALLOCATION_FAILURE: Status = Status(-4);
     /// `CL_OUT_OF_RESOURCES`.
     pub const OUT_OF_RESOURCES: Status = Status(-5);
     /// `CL_OUT_OF_HOST_MEMORY`.
     pub const OUT_OF_HOST_MEMORY: Status = Status(-6);
+    /// `CL_IMAGE_FORMAT_NOT_SUPPORTED`.
+    pub const IMAGE_FORMAT_NOT_SUPPORTED: Status = Status(-10);
     /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST`: an event in the wait list has failed.
     pub const WAIT_LIST_FAILED: Status = Status(-14);
+    /// `CL_DEVICE_PARTITION_FAILED`.
+    pub const DEVICE_PARTITION_FAILED: Status = Status(-18);
+    /// `CL_INVALID_VALUE`.
+    pub const INVALID_VALUE: Status = Status(-30);
+    /// `CL_INVALID_DEVICE`.
+    pub const INVALID_DEVICE: Status = Status(-33);
+    /// `CL_INVALID_IMAGE_SIZE`.
+    pub const INVALID_IMAGE_SIZE: Status = Status(-40);
+    /// `CL_INVALID_BUILD_OPTIONS`.
+    pub const INVALID_BUILD_OPTIONS: Status = Status(-43);
+    /// `CL_INVALID_PROGRAM`.
+    pub const INVALID_PROGRAM: Status = Status(-44);
+    /// `CL_INVALID_PROGRAM_EXECUTABLE`.
+    pub const INVALID_PROGRAM_EXECUTABLE: Status = Status(-45);
+    /// `CL_INVALID_KERNEL_NAME`.
+    pub const INVALID_KERNEL_NAME: Status = Status(-46);
+    /// `CL_INVALID_KERNEL_ARGS`.
+    pub const INVALID_KERNEL_ARGS: Status = Status(-52);
     /// `CL_INVALID_OPERATION`.
     pub const INVALID_OPERATION: Status = Status(-59);
+    /// `CL_INVALID_GLOBAL_WORK_SIZE`.
+    pub const INVALID_GLOBAL_WORK_SIZE: Status = Status(-63);
+    /// `CL_INVALID_IMAGE_DESCRIPTOR`.
+    pub const INVALID_IMAGE_DESCRIPTOR: Status = Status(-65);
 
     /// Whether the status is an error.
     #[must_use]

@@ -17,9 +17,6 @@ use super::context::Context;
 use super::library::{check, cl};
 use super::svm::Share;
 
-/// `CL_MEM_OBJECT_ALLOCATION_FAILURE`.
-pub const ALLOCATION_FAILURE: Status = Status(-4);
-
 pub(super) const KERNEL_ACCESS: u64 = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
 
 /// A native buffer, sub-buffer or image; released when dropped.
@@ -49,13 +46,12 @@ impl Buffer {
         size: u64,
         contents: &[u8],
     ) -> Result<Buffer, Status> {
-        const INVALID_VALUE: Status = Status(-30);
         let bytes = usize::try_from(size).map_err(|_| Status::OUT_OF_HOST_MEMORY)?;
         let mut flags = flags & KERNEL_ACCESS;
         let mut host = null_mut();
         if !contents.is_empty() {
             if contents.len() != bytes {
-                return Err(INVALID_VALUE);
+                return Err(Status::INVALID_VALUE);
             }
             flags |= CL_MEM_COPY_HOST_PTR;
             host = contents.as_ptr().cast_mut().cast();

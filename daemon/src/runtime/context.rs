@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::time::Duration;
 
 use causeway_proto::status::Status;
-use opencl_sys::{CL_CONTEXT_PLATFORM, cl_context};
+use opencl_sys::{CL_CONTEXT_PLATFORM, CL_QUEUE_PROPERTIES, cl_command_queue, cl_context};
 
 use super::library::{check, cl};
 use super::node::{Device, Platform};
@@ -18,7 +18,7 @@ const PAUSES: [u64; 5] = [20, 40, 80, 160, 320];
 /// internal error.
 const PASSING: [Status; 5] = [
     Status::DEVICE_NOT_AVAILABLE,
-    Status(-4), // CL_MEM_OBJECT_ALLOCATION_FAILURE
+    Status::MEM_ALLOCATION_FAILURE,
     Status::OUT_OF_RESOURCES,
     Status::OUT_OF_HOST_MEMORY,
     Status(-9999),
@@ -83,13 +83,54 @@ impl Context {
     }
 
     pub(super) fn owns(&self, device: Device) -> Result<(), Status> {
-        const INVALID_DEVICE: Status = Status(-33);
         if self.devices.iter().any(|d| d.raw == device.raw) {
             Ok(())
         } else {
-            Err(INVALID_DEVICE)
+            Err(Status::INVALID_DEVICE)
         }
     }
+
+    /// Creates a native queue on the host or on the device, with the function that the driver supports.
+    pub(super) fn create_queue(
+        &self,
+        device: Device,
+        properties: &[u64],
+    ) -> Result<cl_command_queue, Status> {
+        self.owns(device)?;
+        let mut status = 0;
+        let raw = if device.is_modern() {
+            let list: Vec<u64> = properties.iter().copied().chain([0]).collect();
+            // SAFETY: the list ends in 0.
+            unsafe {
+                cl!(clCreateCommandQueueWithProperties(
+                    self.raw,
+                    device.raw,
+                    list.as_ptr(),
+                    &raw mut status
+                ))
+            }
+        } else {
+            // SAFETY: the context is live, and the device belongs to it.
+            unsafe {
+                cl!(clCreateCommandQueue(
+                    self.raw,
+                    device.raw,
+                    bits_of(properties),
+                    &raw mut status
+                ))
+            }
+        };
+        check(status)?;
+        Ok(raw)
+    }
+}
+
+/// Returns the value of `CL_QUEUE_PROPERTIES` in a property list.
+pub(super) fn bits_of(properties: &[u64]) -> u64 {
+    properties
+        .chunks_exact(2)
+        .find(|pair| pair[0] == u64::from(CL_QUEUE_PROPERTIES))
+        .map_or(0, |pair| pair[1])
 }
 
 /// Retries for about 0.6 s after errors that may be temporary: other processes allocate and free the

@@ -6,7 +6,6 @@ use opencl_sys::cl_command_queue;
 use super::context::Context;
 use super::library::{check, cl};
 use super::node::Device;
-use super::queue;
 
 /// A native device queue; released when dropped.
 #[derive(Debug)]
@@ -31,7 +30,7 @@ impl DeviceQueue {
         device: Device,
         properties: &[u64],
     ) -> Result<DeviceQueue, Status> {
-        let raw = queue::create(context, device, properties)?;
+        let raw = context.create_queue(device, properties)?;
         Ok(DeviceQueue { raw, device })
     }
 

@@ -20,6 +20,7 @@ use opencl_sys::{
 use parking_lot::Mutex;
 
 use super::clock::DeviceClock;
+pub use super::clock::Times;
 use super::host::Host;
 use super::library::{check, cl};
 use super::watch::{self, QueueKey};
@@ -50,35 +51,6 @@ pub(super) struct Home {
 unsafe impl Send for Event {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Event {}
-
-/// Profiling times of a command in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
-    /// `CL_PROFILING_COMMAND_QUEUED`.
-    pub queued: u64,
-    /// `CL_PROFILING_COMMAND_SUBMIT`.
-    pub submitted: u64,
-    /// `CL_PROFILING_COMMAND_START`.
-    pub started: u64,
-    /// `CL_PROFILING_COMMAND_END`.
-    pub ended: u64,
-    /// `CL_PROFILING_COMMAND_COMPLETE`.
-    pub completed: u64,
-}
-
-impl Times {
-    /// Combines the times of two commands that count as one: the earliest starts and the latest ends.
-    #[must_use]
-    pub fn around(self, other: Times) -> Times {
-        Times {
-            queued: self.queued.min(other.queued),
-            submitted: self.submitted.min(other.submitted),
-            started: self.started.min(other.started),
-            ended: self.ended.max(other.ended),
-            completed: self.completed.max(other.completed),
-        }
-    }
-}
 
 /// Receives the end of a command.
 pub trait Listener: Send + Sync + 'static {

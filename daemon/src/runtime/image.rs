@@ -22,11 +22,6 @@ use super::info;
 use super::library::{check, cl};
 use super::node::{Device, Platform};
 
-const INVALID_VALUE: Status = Status(-30);
-const IMAGE_FORMAT_NOT_SUPPORTED: Status = Status(-10);
-const INVALID_IMAGE_SIZE: Status = Status(-40);
-const INVALID_IMAGE_DESCRIPTOR: Status = Status(-65);
-
 /// Maximum number of formats in one answer. Drivers report far fewer.
 const MOST_FORMATS: u32 = 4096;
 
@@ -50,8 +45,8 @@ impl ImageSpec {
     /// `CL_IMAGE_FORMAT_NOT_SUPPORTED` for a format that Causeway does not offer; `CL_INVALID_IMAGE_SIZE`.
     pub fn raster(&self) -> Result<Raster, Status> {
         let element = self.format.element_size();
-        let element = element.ok_or(IMAGE_FORMAT_NOT_SUPPORTED)?;
-        Raster::new(element, self.extent).map_err(|_| INVALID_IMAGE_SIZE)
+        let element = element.ok_or(Status::IMAGE_FORMAT_NOT_SUPPORTED)?;
+        Raster::new(element, self.extent).map_err(|_| Status::INVALID_IMAGE_SIZE)
     }
 
     fn description(&self, parent: Option<&Buffer>) -> Result<cl_image_desc, Status> {
@@ -65,7 +60,7 @@ impl ImageSpec {
             CL_MEM_OBJECT_IMAGE2D if slices == 1 => (rows, 0, 0),
             CL_MEM_OBJECT_IMAGE2D_ARRAY => (rows, 0, slices),
             CL_MEM_OBJECT_IMAGE3D => (rows, slices, 0),
-            _ => return Err(INVALID_IMAGE_DESCRIPTOR),
+            _ => return Err(Status::INVALID_IMAGE_DESCRIPTOR),
         };
         Ok(cl_image_desc {
             image_type: self.image_type,
@@ -105,7 +100,7 @@ impl Buffer {
         let mut host = null_mut();
         if !contents.is_empty() {
             if contents.len() as u64 != raster.size() || parent.is_some() {
-                return Err(INVALID_VALUE);
+                return Err(Status::INVALID_VALUE);
             }
             flags |= CL_MEM_COPY_HOST_PTR;
             host = contents.as_ptr().cast_mut().cast();

@@ -103,7 +103,7 @@ mod tests {
             let answer = short_bytes(|size, value, size_ret| {
                 calls += 1;
                 if !value.is_null() && size < length {
-                    return Err(Status(-30));
+                    return Err(Status::INVALID_VALUE);
                 }
                 // SAFETY: `value` is null or has room for `size` bytes; `size_ret` is null or valid.
                 unsafe {

@@ -338,7 +338,7 @@ impl Device {
     /// Returns the device's current time on the node's host clock, in nanoseconds.
     #[must_use]
     pub fn now(&self) -> u64 {
-        self.clock.now(*self)
+        self.clock.now(|| self.timers())
     }
 
     /// `clGetDeviceAndHostTimer`: device and host time in nanoseconds, on the driver's clocks.

@@ -129,7 +129,7 @@ mod tests {
     fn handles_never_leave_and_refusals_are_kept_only_where_specified() {
         let got = answers(DEVICE, |name| match name {
             0x1000 | 0x1031 | 0x4000 | 0x4054 => Ok(vec![1]),
-            _ => Err(Status(-30)),
+            _ => Err(Status::INVALID_VALUE),
         });
         let status = |name| got.iter().find(|a| a.name == name).map(|a| a.status);
         assert_eq!(status(0x1000), Some(0));

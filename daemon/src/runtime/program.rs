@@ -22,7 +22,6 @@ use super::library::{check, cl};
 use super::node::Device;
 use super::ptx;
 
-const INVALID_VALUE: Status = Status(-30);
 /// Maximum size of binaries that are read for the names of kernels, in bytes.
 const MOST_READ: usize = 1 << 30;
 
@@ -104,7 +103,7 @@ impl Program {
     ) -> (Result<Program, Status>, Vec<i32>) {
         let mut verdicts = vec![0i32; devices.len()];
         if devices.is_empty() || devices.len() != binaries.len() {
-            return (Err(INVALID_VALUE), verdicts);
+            return (Err(Status::INVALID_VALUE), verdicts);
         }
         let ids: Vec<_> = devices.iter().map(|d| d.raw).collect();
         let lengths: Vec<usize> = binaries.iter().map(|b| b.len()).collect();
@@ -115,7 +114,7 @@ impl Program {
             let raw = unsafe {
                 cl!(clCreateProgramWithBinary(
                     context.raw,
-                    u32::try_from(ids.len()).map_err(|_| INVALID_VALUE)?,
+                    u32::try_from(ids.len()).map_err(|_| Status::INVALID_VALUE)?,
                     ids.as_ptr(),
                     lengths.as_ptr(),
                     pointers.as_mut_ptr(),
@@ -143,7 +142,7 @@ impl Program {
         let raw = unsafe {
             cl!(clCreateProgramWithBuiltInKernels(
                 context.raw,
-                u32::try_from(ids.len()).map_err(|_| INVALID_VALUE)?,
+                u32::try_from(ids.len()).map_err(|_| Status::INVALID_VALUE)?,
                 ids.as_ptr(),
                 names.as_ptr(),
                 &raw mut status
@@ -418,8 +417,7 @@ impl Program {
     /// # Errors
     /// The driver's error.
     pub fn kernel(&self, name: &str) -> Result<Kernel, Status> {
-        const INVALID_KERNEL_NAME: Status = Status(-46);
-        let name = CString::new(name).map_err(|_| INVALID_KERNEL_NAME)?;
+        let name = CString::new(name).map_err(|_| Status::INVALID_KERNEL_NAME)?;
         let mut status = 0;
         // SAFETY: the name ends in NUL.
         let raw = unsafe { cl!(clCreateKernel(self.raw, name.as_ptr(), &raw mut status)) };
@@ -497,7 +495,7 @@ impl Drop for Program {
 
 /// Converts a slice to a C list: its length, and its pointer or null if it is empty.
 fn list<T>(items: &[T]) -> Result<(u32, *const T), Status> {
-    let count = u32::try_from(items.len()).map_err(|_| INVALID_VALUE)?;
+    let count = u32::try_from(items.len()).map_err(|_| Status::INVALID_VALUE)?;
     Ok((
         count,
         if items.is_empty() {

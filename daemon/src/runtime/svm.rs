@@ -15,12 +15,10 @@ use opencl_sys::{
     CL_TRUE, cl_bool, cl_context,
 };
 
-use super::buffer::{ALLOCATION_FAILURE, Buffer, KERNEL_ACCESS};
+use super::buffer::{Buffer, KERNEL_ACCESS};
 use super::context::Context;
 use super::kernel::Kernel;
 use super::library::{check, cl};
-
-const INVALID_VALUE: Status = Status(-30);
 
 /// Memory from `clSVMAlloc`; freed when dropped.
 #[derive(Debug)]
@@ -39,7 +37,7 @@ impl Memory {
     fn new(context: &Context, flags: u64, length: usize, alignment: u32) -> Result<Self, Status> {
         // SAFETY: the context is live; the result is null or memory that is owned here.
         let base = unsafe { cl!(clSVMAlloc(context.raw, flags, length, alignment)) };
-        let base = NonNull::new(base).ok_or(ALLOCATION_FAILURE)?;
+        let base = NonNull::new(base).ok_or(Status::MEM_ALLOCATION_FAILURE)?;
         // SAFETY: the context is live; this reference keeps it alive until the memory has been freed.
         let kept = check(unsafe { cl!(clRetainContext(context.raw)) });
         if let Err(status) = kept {
@@ -70,7 +68,7 @@ impl Memory {
             Some(made) => Ok(made),
             None => {
                 let more = length.checked_add(alignment as usize);
-                Memory::new(context, flags, more.ok_or(INVALID_VALUE)?, 0)
+                Memory::new(context, flags, more.ok_or(Status::INVALID_VALUE)?, 0)
             }
         }
     }
@@ -126,7 +124,7 @@ impl Allocation {
         })?;
         // A buffer that copies the memory would not share its contents with the kernels.
         if uses != CL_TRUE {
-            return Err(ALLOCATION_FAILURE);
+            return Err(Status::MEM_ALLOCATION_FAILURE);
         }
         Ok(Allocation { whole, memory })
     }
@@ -152,7 +150,7 @@ impl Share {
             let origin = self.origin.checked_add(offset)?;
             (origin.checked_add(size)? <= memory.length).then_some((origin, size))
         };
-        let (origin, size) = bounds().ok_or(INVALID_VALUE)?;
+        let (origin, size) = bounds().ok_or(Status::INVALID_VALUE)?;
         let sub_buffer = whole.native_part(flags, origin as u64, size as u64);
         // If no device accepts the sub-buffer, for example because of its alignment, a buffer over the
         // address is used.
@@ -181,11 +179,11 @@ impl Buffer {
         let step = u32::try_from(alignment)
             .ok()
             .filter(|step| step.is_power_of_two());
-        let step = step.ok_or(INVALID_VALUE)?;
+        let step = step.ok_or(Status::INVALID_VALUE)?;
         let length = usize::try_from(size)
             .ok()
             .and_then(|size| size.checked_next_multiple_of(step as usize));
-        let length = length.ok_or(INVALID_VALUE)?;
+        let length = length.ok_or(Status::INVALID_VALUE)?;
         let allocation = Allocation::new(Memory::aligned(context, flags, length, step)?)?;
         let base = allocation.memory.address();
         let share = Share {
@@ -209,7 +207,7 @@ impl Kernel {
     /// The driver's error; `CL_INVALID_VALUE` for memory without an address.
     pub fn set_svm(&mut self, index: u32, memory: &Buffer, offset: u64) -> Result<(), Status> {
         let address = memory.svm_address().filter(|_| offset < memory.size);
-        let address = address.ok_or(INVALID_VALUE)? + offset;
+        let address = address.ok_or(Status::INVALID_VALUE)? + offset;
         let pointer: *const c_void = std::ptr::with_exposed_provenance(address as usize);
         // SAFETY: the pointer refers to an allocation of the kernel's context; the driver only stores its
         // value.

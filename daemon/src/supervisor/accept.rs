@@ -16,16 +16,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use causeway_proto::preamble::{BadPreamble, Greeting, PREAMBLE, Preamble, Verdict};
 use causeway_security::{NotSecured, ServerTls, TLS_HANDSHAKE, secure};
-use causeway_serving::gate::{Connection, Full, Peer, Port, Standing};
+use causeway_serving::admission::{Admission, Permit};
+use causeway_serving::gate::{Connection, Full, Peer, Places, Port, Standing};
 use causeway_serving::refusal;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::Instant;
 
-use super::admission::Permit;
+use super::authentication;
+use super::counts::Reasons;
 use super::node_service::ControlConnections;
 use super::opening::{self, Opening};
-use super::{Supervisor, authentication};
+use super::workers::Workers;
+use crate::config::Settings;
 
 /// Labels of the reasons for which connections are refused.
 pub(super) const REASONS: [&str; 9] = [
@@ -43,109 +46,111 @@ const TOO_MANY: &str = "too_many";
 /// Pause after a failed accept. The usual cause is a lack of descriptors, and other tasks must close some
 /// first.
 const BREATHER: Duration = Duration::from_millis(100);
+/// Address under which connections over Unix sockets are admitted. Port 0 tells them from TCP.
+const THIS_HOST: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// What accepted connections are served with.
+pub(super) struct Acceptor {
+    pub(super) settings: Arc<Settings>,
+    /// Admission of connections that have not yet shown what they are.
+    pub(super) handshakes: Admission,
+    /// Limits on gRPC connections: one for callers that have not been identified, one for others.
+    pub(super) places: Places,
+    pub(super) workers: Workers,
+    /// Connections that were not served, by reason.
+    pub(super) refused: Arc<Reasons>,
+    pub(super) control: ControlConnections,
+}
+
+impl Acceptor {
+    /// Admits a new connection, if need be in the place of a silent one.
+    fn admit(&self, peer: IpAddr) -> Option<Permit> {
+        let permit = self.handshakes.admit(peer);
+        if permit.is_none() {
+            self.refused.count(TOO_MANY);
+            tracing::debug!(%peer, "a connection was closed: too many connections have sent nothing");
+        }
+        permit
+    }
+
+    /// Counts and logs a connection that was not served.
+    fn note(&self, peer: SocketAddr, served: Result<(), NotServed>) {
+        if let Err(error) = served {
+            self.refused.count(error.reason());
+            tracing::debug!(%peer, %error, "a connection was closed");
+        }
+    }
+
+    /// Serves an accepted connection in the background.
+    fn serve(self: &Arc<Self>, socket: TcpStream, peer: SocketAddr) {
+        let Some(permit) = self.admit(peer.ip()) else {
+            return;
+        };
+        let acceptor = Arc::clone(self);
+        tokio::spawn(async move {
+            let served = route(&acceptor, socket, peer, permit).await;
+            acceptor.note(peer, served);
+        });
+    }
+
+    /// As [`Acceptor::serve`], for a lane through shared memory.
+    fn serve_local(self: &Arc<Self>, socket: UnixStream) {
+        let Some(mut permit) = self.admit(THIS_HOST.ip()) else {
+            return;
+        };
+        let acceptor = Arc::clone(self);
+        tokio::spawn(async move {
+            let routed = tokio::select! {
+                routed = route_local(&acceptor, socket) => routed,
+                () = permit.displaced() => Err(NotServed::Displaced),
+            };
+            acceptor.note(THIS_HOST, routed);
+            drop(permit);
+        });
+    }
+}
 
 /// Accepts TCP connections forever.
-pub(super) async fn accept(
-    supervisor: Arc<Supervisor>,
-    listener: TcpListener,
-    control: ControlConnections,
-) {
+pub(super) async fn accept(acceptor: Arc<Acceptor>, listener: TcpListener) {
     loop {
         match listener.accept().await {
-            Ok((socket, peer)) => {
-                // Connections that are being served are counted elsewhere. A new one therefore always gets
-                // a place here, if need be that of a silent one.
-                let Some(permit) = supervisor.handshakes.admit(peer.ip()) else {
-                    continue;
-                };
-                let (supervisor, control) = (Arc::clone(&supervisor), control.clone());
-                tokio::spawn(async move {
-                    if let Err(error) = route(&supervisor, socket, peer, &control, permit).await {
-                        supervisor.refused.count(error.reason());
-                        tracing::debug!(%peer, %error, "a connection was closed");
-                    }
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection; retrying");
-                tokio::time::sleep(BREATHER).await;
-            }
+            Ok((socket, peer)) => acceptor.serve(socket, peer),
+            Err(error) => pause(error).await,
         }
     }
 }
 
 /// Accepts connections forever on a Unix socket that the settings name. They come from this host.
-pub(super) async fn accept_socket(
-    supervisor: Arc<Supervisor>,
-    listener: UnixListener,
-    control: ControlConnections,
-) {
-    let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+pub(super) async fn accept_socket(acceptor: Arc<Acceptor>, listener: UnixListener) {
     loop {
-        match listener
-            .accept()
-            .await
-            .and_then(|(socket, _)| as_stream(socket))
-        {
-            Ok(socket) => {
-                let Some(permit) = supervisor.handshakes.admit(peer.ip()) else {
-                    supervisor.refused.count(TOO_MANY);
-                    tracing::debug!(
-                        "a local connection was closed: too many local connections have sent nothing"
-                    );
-                    continue;
-                };
-                let (supervisor, control) = (Arc::clone(&supervisor), control.clone());
-                tokio::spawn(async move {
-                    if let Err(error) = route(&supervisor, socket, peer, &control, permit).await {
-                        supervisor.refused.count(error.reason());
-                        tracing::debug!(%error, "a local connection was closed");
-                    }
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection; retrying");
-                tokio::time::sleep(BREATHER).await;
-            }
+        let accepted = listener.accept().await;
+        match accepted.and_then(|(socket, _)| as_stream(socket)) {
+            Ok(socket) => acceptor.serve(socket, THIS_HOST),
+            Err(error) => pause(error).await,
         }
     }
+}
+
+/// Accepts lanes through shared memory forever. They come from this host, so they are admitted under its
+/// loopback address.
+pub(super) async fn accept_local(acceptor: Arc<Acceptor>, listener: UnixListener) {
+    loop {
+        match listener.accept().await {
+            Ok((socket, _)) => acceptor.serve_local(socket),
+            Err(error) => pause(error).await,
+        }
+    }
+}
+
+async fn pause(error: io::Error) {
+    tracing::warn!(%error, "cannot accept a connection; retrying");
+    tokio::time::sleep(BREATHER).await;
 }
 
 /// Converts to the type that all connections have here. `TcpStream` works because only stream socket
 /// operations are used.
 fn as_stream(socket: UnixStream) -> io::Result<TcpStream> {
     TcpStream::from_std(OwnedFd::from(socket.into_std()?).into())
-}
-
-/// Accepts lanes through shared memory forever. They come from this host, so they are admitted under its
-/// loopback address.
-pub(super) async fn accept_local(supervisor: Arc<Supervisor>, listener: UnixListener) {
-    let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    loop {
-        match listener.accept().await {
-            Ok((socket, _)) => {
-                let Some(mut permit) = supervisor.handshakes.admit(peer) else {
-                    continue;
-                };
-                let supervisor = Arc::clone(&supervisor);
-                tokio::spawn(async move {
-                    let routed = tokio::select! {
-                        routed = route_local(&supervisor, socket) => routed,
-                        () = permit.displaced() => Err(NotServed::Displaced),
-                    };
-                    if let Err(error) = routed {
-                        supervisor.refused.count(error.reason());
-                        tracing::debug!(%error, "a local connection was closed");
-                    }
-                    drop(permit);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection; retrying");
-                tokio::time::sleep(BREATHER).await;
-            }
-        }
-    }
 }
 
 /// A connection whose descriptor can be passed to a worker.
@@ -217,14 +222,13 @@ impl NotServed {
 }
 
 async fn route(
-    supervisor: &Supervisor,
+    acceptor: &Acceptor,
     socket: TcpStream,
     address: SocketAddr,
-    control: &ControlConnections,
     mut handshake: Permit,
 ) -> Result<(), NotServed> {
     let shown = AtomicBool::new(false);
-    let mut opened = pin!(open_port(supervisor, socket, &shown));
+    let mut opened = pin!(open_port(acceptor, socket, &shown));
     let opened = poll_fn(|cx| {
         if let Poll::Ready(opened) = opened.as_mut().poll(cx) {
             return Poll::Ready(opened);
@@ -240,10 +244,10 @@ async fn route(
     let Some((read, port)) = opened.await? else {
         return Ok(());
     };
-    let limit = supervisor.settings.handshakes.time_limit;
+    let limit = acceptor.settings.handshakes.time_limit;
     let certified = port.certified();
-    let is_known = authentication::knows(&supervisor.settings, certified.as_deref());
-    let standing = Arc::new(Standing::new(address, is_known, &supervisor.control)?);
+    let is_known = authentication::knows(&acceptor.settings, certified.as_deref());
+    let standing = Arc::new(Standing::new(address, is_known, &acceptor.places)?);
     drop(handshake);
     // TCP_NODELAY does not exist on Unix sockets. Connections from Unix sockets have port 0 here.
     if address.port() != 0 {
@@ -257,7 +261,7 @@ async fn route(
     // The caller gets the handshake time limit once more to present a credential.
     let connection = Connection::new(port, read, peer, limit);
     // The send fails only when the daemon is ending.
-    let _ = control.send(Ok(connection)).await;
+    let _ = acceptor.control.send(Ok(connection)).await;
     Ok(())
 }
 
@@ -265,13 +269,13 @@ async fn route(
 /// connection belongs to a session and was passed to its worker. Sets `shown` once the first bytes have
 /// arrived.
 async fn open_port(
-    supervisor: &Supervisor,
+    acceptor: &Acceptor,
     mut socket: TcpStream,
     shown: &AtomicBool,
 ) -> Result<Option<(Bytes, Port)>, NotServed> {
-    let deadline = Instant::now() + supervisor.settings.handshakes.time_limit;
-    let tls = &supervisor.settings.security.tls;
-    let opening = open(supervisor, &mut socket).await?;
+    let deadline = Instant::now() + acceptor.settings.handshakes.time_limit;
+    let tls = &acceptor.settings.security.tls;
+    let opening = open(acceptor, &mut socket).await?;
     shown.store(true, Ordering::Relaxed);
     match (opening, tls) {
         (Opening::Control(read), None) => Ok(Some((read, Port::Clear(socket)))),
@@ -282,7 +286,7 @@ async fn open_port(
         (Opening::Session(bytes), _) => {
             // No TLS here even if it is configured: a session's connections are secured in the worker, with
             // the session's own certificate.
-            hand_over(supervisor, socket, bytes).await?;
+            hand_over(acceptor, socket, bytes).await?;
             Ok(None)
         }
         (Opening::Control(_), Some(_)) => {
@@ -310,15 +314,15 @@ async fn shake_hands(
 }
 
 /// Routes a local connection. Only lanes of sessions are served here.
-async fn route_local(supervisor: &Supervisor, mut socket: UnixStream) -> Result<(), NotServed> {
-    match open(supervisor, &mut socket).await? {
-        Opening::Session(bytes) => hand_over(supervisor, socket, bytes).await,
+async fn route_local(acceptor: &Acceptor, mut socket: UnixStream) -> Result<(), NotServed> {
+    match open(acceptor, &mut socket).await? {
+        Opening::Session(bytes) => hand_over(acceptor, socket, bytes).await,
         Opening::Control(_) | Opening::Tls | Opening::Foreign => Err(NotServed::Foreign),
     }
 }
 
-async fn open(supervisor: &Supervisor, socket: &mut impl Passed) -> Result<Opening, NotServed> {
-    let limit = supervisor.settings.handshakes.time_limit;
+async fn open(acceptor: &Acceptor, socket: &mut impl Passed) -> Result<Opening, NotServed> {
+    let limit = acceptor.settings.handshakes.time_limit;
     let opening = tokio::time::timeout(limit, opening::read(socket)).await;
     Ok(opening.map_err(|_| NotServed::Silent)??)
 }
@@ -326,7 +330,7 @@ async fn open(supervisor: &Supervisor, socket: &mut impl Passed) -> Result<Openi
 /// Passes the socket to the worker of the session that the preamble names. Refuses the connection with a
 /// verdict if that fails.
 async fn hand_over<Socket: Passed>(
-    supervisor: &Supervisor,
+    acceptor: &Acceptor,
     socket: Socket,
     bytes: [u8; PREAMBLE],
 ) -> Result<(), NotServed> {
@@ -342,7 +346,7 @@ async fn hand_over<Socket: Passed>(
         }
     };
     let descriptor = socket.into_descriptor()?;
-    match supervisor.workers.pass(&preamble, bytes, descriptor) {
+    match acceptor.workers.pass(&preamble, bytes, descriptor) {
         Ok(()) => Ok(()),
         Err((descriptor, verdict)) => {
             let socket = Socket::from_descriptor(descriptor)?;

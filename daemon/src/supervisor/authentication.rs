@@ -12,7 +12,7 @@ use causeway_serving::gate::{Full, Judge, Peer};
 use tonic::codegen::http::{Extensions, HeaderMap};
 use tonic::{Request, Status};
 
-use super::{Supervisor, node_service};
+use super::counts::Refusals;
 use crate::config::{Security, Settings};
 
 /// Header that carries a token, and the prefix of the token in it.
@@ -35,7 +35,10 @@ pub(super) fn knows(settings: &Settings, certified: Option<&str>) -> bool {
 
 /// Authenticates the calls to the node's gRPC services.
 #[derive(Clone)]
-pub(super) struct ClientJudge(pub(super) Arc<Supervisor>);
+pub(super) struct ClientJudge {
+    pub(super) settings: Arc<Settings>,
+    pub(super) refusals: Arc<Refusals>,
+}
 
 impl Judge for ClientJudge {
     type Caller = User;
@@ -46,9 +49,9 @@ impl Judge for ClientJudge {
         headers: &HeaderMap,
         extensions: &Extensions,
     ) -> Result<User, Status> {
-        let user = judged(&self.0.settings.security, headers, extensions.get::<Peer>());
+        let user = judged(&self.settings.security, headers, extensions.get::<Peer>());
         if let Err(status) = &user {
-            node_service::count_refusal(&self.0, path, status);
+            self.refusals.count_call(path, status);
         }
         user
     }

@@ -6,8 +6,8 @@
 
 use std::net::IpAddr;
 
-use super::admission::{Full, Place, Tally, household};
 use crate::config::HolderLimits;
+use causeway_serving::admission::{Full, Place, Tally, household};
 
 /// The party to which a session is charged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -6,7 +6,6 @@
 //! [`STRANGERS`] bytes of an unknown caller's message are accepted, whatever length it announces.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use causeway_proto::control::node_server::{Node, NodeServer};
@@ -17,7 +16,6 @@ use tonic::codegen::http::{self, Extensions, HeaderMap};
 use tonic::codegen::{BoxFuture, Service};
 use tonic::server::NamedService;
 
-use super::Supervisor;
 use super::managed::Managed;
 
 /// Maximum length of a known caller's message, in bytes. Requests are small; their strings are shortened
@@ -29,16 +27,16 @@ const STRANGERS: usize = 4 << 10;
 
 /// A service that selects the maximum message length by the head of the call.
 pub(super) struct ByHead<N> {
-    supervisor: Arc<Supervisor>,
+    managed: Option<Managed>,
     long: NodeServer<N>,
     short: NodeServer<N>,
 }
 
 impl<N: Node> ByHead<N> {
-    pub(super) fn new(supervisor: &Arc<Supervisor>, node: N) -> ByHead<N> {
+    pub(super) fn new(managed: Option<Managed>, node: N) -> ByHead<N> {
         let node = NodeServer::new(node);
         ByHead {
-            supervisor: Arc::clone(supervisor),
+            managed,
             long: node.clone().max_decoding_message_size(LONG),
             short: node.max_decoding_message_size(STRANGERS),
         }
@@ -48,7 +46,7 @@ impl<N: Node> ByHead<N> {
 impl<N> Clone for ByHead<N> {
     fn clone(&self) -> ByHead<N> {
         ByHead {
-            supervisor: Arc::clone(&self.supervisor),
+            managed: self.managed.clone(),
             long: self.long.clone(),
             short: self.short.clone(),
         }
@@ -70,7 +68,7 @@ impl<N: Node> Service<http::Request<Body>> for ByHead<N> {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let managed = self.supervisor.managed.as_ref();
+        let managed = self.managed.as_ref();
         match may_be_long(managed, request.headers(), request.extensions()) {
             true => self.long.call(request),
             false => self.short.call(request),

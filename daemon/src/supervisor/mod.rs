@@ -15,6 +15,7 @@ mod builds;
 mod client;
 mod compiling;
 mod counts;
+mod description;
 mod drivers;
 mod endings;
 mod holders;
@@ -28,6 +29,7 @@ mod node_service;
 mod opening;
 mod peers;
 mod process;
+mod readiness;
 mod stop;
 mod watched;
 mod worker;
@@ -40,21 +42,22 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_lane::Place;
-use causeway_proto::control::Inventory;
-use causeway_serving::admission::{self, Admission};
+use causeway_serving::admission::Admission;
 use causeway_serving::gate::Places;
 use causeway_serving::services::NotReflected;
 use causeway_serving::watched::Listener;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::watch;
 
 use crate::config::{BadSettings, Settings};
-use crate::sys;
+use accept::Acceptor;
 use builds::Builds;
-use counts::Reasons;
+use counts::{Reasons, Refusals};
+use description::Description;
 use inventory::InventoryCache;
 use managed::Managed;
+use node_service::NodeService;
 use process::Processes;
+use readiness::Readiness;
 use watched::Watch;
 use worker_env::{WorkerEnvError, WorkerEnvs};
 use workers::Workers;
@@ -82,34 +85,6 @@ pub enum CannotStart {
     /// Another system call failed.
     #[error("{0}")]
     System(#[from] std::io::Error),
-}
-
-/// State that the supervisor's tasks share.
-struct Supervisor {
-    settings: Settings,
-    /// Addresses on which the daemon listens.
-    addresses: Vec<SocketAddr>,
-    /// Rendezvous for lanes through shared memory, if the daemon offers them.
-    place: Option<Place>,
-    /// Identity of the node. The uuid is random for each daemon start, because clones of a machine share
-    /// every stable identifier. If two nodes had one identity, clients would miss the devices of one of
-    /// them. A managed node keeps its uuid instead; see `managed::node_uuid`.
-    uuid: uuid::Uuid,
-    started: Instant,
-    /// Admission of connections that have not yet shown what they are.
-    handshakes: Admission,
-    /// Limits on gRPC connections: one for callers that have not been identified, one for others.
-    control: Places,
-    inventory: InventoryCache,
-    workers: Workers,
-    /// Managed mode; `None` without a device manager.
-    managed: Option<Managed>,
-    /// Connections that were not served, by reason.
-    refused: Reasons,
-    /// Sessions that were not opened, by reason.
-    not_opened: Reasons,
-    /// Why the node opens no new sessions; `None` if it does.
-    health: watch::Sender<Option<&'static str>>,
 }
 
 /// Serves until a signal ends the daemon.
@@ -157,134 +132,164 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         processes.clone(),
         settings.security.tls.is_some(),
     );
-    let managed = settings.manager.clone().map(|manager| {
-        let shares = settings.shares.clone();
-        Managed::new(manager, shares, *uuid.as_bytes(), workers.clone())
-    });
-    let supervisor = Arc::new(Supervisor {
-        addresses,
-        place,
-        uuid,
-        started: Instant::now(),
-        handshakes: Admission::new(settings.handshakes.limit, settings.handshakes.per_peer),
-        control: Places {
-            strangers: settings.handshakes.control(),
-            known: settings.handshakes.control(),
-        },
-        inventory: InventoryCache::new(settings.inventory, processes),
-        workers,
-        managed,
-        refused: Reasons::new(&accept::REASONS),
-        not_opened: Reasons::new(&node_service::REASONS),
-        health: watch::Sender::new(Some("the node is still listing its devices")),
-        settings,
-    });
-    serve(&supervisor, listeners, sockets, local, watchers)?;
-    stop.wait_and_drain(&supervisor).await;
-    listen::remove_sockets(&supervisor.settings);
+    let node = Node::new(settings, addresses, uuid, workers, processes);
+    let listening = Listening {
+        listeners,
+        sockets,
+        local,
+        watchers,
+    };
+    node.serve(listening, place)?;
+    let drain_limit = node.settings.sessions.drain_limit;
+    stop.wait_and_drain(
+        drain_limit,
+        &node.workers,
+        node.managed.as_ref(),
+        &node.readiness,
+    )
+    .await;
+    listen::remove_sockets(&node.settings);
     if let Some(teacher) = teacher {
         teacher.end().await;
     }
     Ok(())
 }
 
-fn serve(
-    supervisor: &Arc<Supervisor>,
+/// The sockets that the daemon accepts connections on.
+struct Listening {
     listeners: Vec<TcpListener>,
     sockets: Vec<UnixListener>,
+    /// For lanes through shared memory.
     local: Option<UnixListener>,
+    /// For metrics and health checks.
     watchers: Option<Listener>,
-) -> Result<(), CannotStart> {
-    let control = node_service::serve(supervisor)?;
-    for listener in listeners {
-        tokio::spawn(accept::accept(
-            Arc::clone(supervisor),
-            listener,
-            control.clone(),
-        ));
-    }
-    for socket in sockets {
-        tokio::spawn(accept::accept_socket(
-            Arc::clone(supervisor),
-            socket,
-            control.clone(),
-        ));
-    }
-    if let Some(local) = local {
-        tokio::spawn(accept::accept_local(Arc::clone(supervisor), local));
-    }
-    let watched_at = watchers.as_ref().map(Listener::address);
-    if let Some(watchers) = watchers {
-        tokio::spawn(watchers.serve(Watch(Arc::clone(supervisor))));
-    }
-    if let Some(certificate) = &supervisor.settings.security.certificate {
-        tokio::spawn(causeway_serving::watch_certificate(certificate.clone()));
-    }
-    // The spare workers and the inventory probe start in the background. Only the first inventory request
-    // waits for the probe, and only the first session may wait for a worker.
-    supervisor.workers.replenish();
-    tokio::spawn({
-        let supervisor = Arc::clone(supervisor);
-        async move {
-            let known = supervisor.current_inventory().await;
-            if supervisor.settings.private && supervisor.devices() == 0 {
-                listen::announce_nothing(&known.inventory.problems);
-            }
-            // The daemon announces itself only after the first probe. Drivers may take long to load, and a
-            // client waits only a second for a node's devices.
-            listen::announce(
-                &supervisor.addresses,
-                &supervisor.settings.sockets,
-                watched_at,
-            );
-            causeway_serving::notify("READY=1");
-            if let Some(managed) = &supervisor.managed {
-                tokio::spawn(managed.clone().watch());
-                tokio::spawn(managed::join(Arc::clone(&supervisor), managed.clone()));
-            }
-        }
-    });
-    Ok(())
 }
 
-impl Supervisor {
-    /// Returns whether callers from other machines can use the node without authentication.
-    fn is_exposed(&self) -> bool {
-        self.addresses.iter().any(|at| self.settings.exposes(at))
-    }
+/// The parts of the daemon, from which each task gets those that it needs.
+struct Node {
+    settings: Arc<Settings>,
+    description: Arc<Description>,
+    readiness: Arc<Readiness>,
+    workers: Workers,
+    /// Managed mode; `None` without a device manager.
+    managed: Option<Managed>,
+}
 
-    /// Returns the addresses at which other nodes may reach this one. They are computed on each call,
-    /// because interfaces come and go.
-    fn peer_addresses(&self) -> Vec<String> {
-        peers::addresses(&self.addresses, &self.settings.advertise, || {
-            sys::interface_addresses().unwrap_or_else(|error| {
-                tracing::warn!(%error, "cannot read the addresses of this machine's interfaces");
-                Vec::new()
-            })
-        })
-    }
-
-    /// Builds the complete inventory message of this node.
-    fn told(&self, known: &inventory::Known) -> Inventory {
-        Inventory {
-            node_uuid: self.uuid.as_bytes().to_vec().into(),
-            node_name: self.settings.name.clone(),
-            daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
-            peer_addresses: self.peer_addresses(),
-            remarks: node_service::remarks(self)
-                .chain(known.inventory.remarks.clone())
-                .collect(),
-            ..known.inventory.clone()
+impl Node {
+    fn new(
+        settings: Settings,
+        addresses: Vec<SocketAddr>,
+        uuid: uuid::Uuid,
+        workers: Workers,
+        processes: Processes,
+    ) -> Node {
+        let managed = settings.manager.clone().map(|manager| {
+            let shares = settings.shares.clone();
+            Managed::new(manager, shares, *uuid.as_bytes(), workers.clone())
+        });
+        let settings = Arc::new(settings);
+        let inventory = InventoryCache::new(settings.inventory, processes);
+        Node {
+            readiness: Arc::new(Readiness::new(
+                &settings,
+                inventory,
+                &workers,
+                managed.as_ref(),
+            )),
+            description: Arc::new(Description {
+                settings: Arc::clone(&settings),
+                addresses,
+                uuid,
+            }),
+            settings,
+            workers,
+            managed,
         }
     }
 
-    /// Returns the current inventory. Replaces the spare workers if the devices have changed.
-    async fn current_inventory(&self) -> Arc<inventory::Known> {
-        let (known, changed) = self.inventory.current().await;
-        if changed {
-            self.workers.retire_spares();
+    /// Starts the tasks that accept and serve connections. `place` is the rendezvous for lanes through
+    /// shared memory.
+    fn serve(&self, listening: Listening, place: Option<Place>) -> Result<(), CannotStart> {
+        let started = Instant::now();
+        let (refused, refusals) = (
+            Arc::new(Reasons::new(&accept::REASONS)),
+            Arc::new(Refusals::new()),
+        );
+        let handshakes = &self.settings.handshakes;
+        let acceptor = Arc::new(Acceptor {
+            settings: Arc::clone(&self.settings),
+            handshakes: Admission::new(handshakes.limit, handshakes.per_peer),
+            places: Places {
+                strangers: handshakes.control(),
+                known: handshakes.control(),
+            },
+            workers: self.workers.clone(),
+            refused: Arc::clone(&refused),
+            control: node_service::serve(NodeService {
+                settings: Arc::clone(&self.settings),
+                description: Arc::clone(&self.description),
+                readiness: Arc::clone(&self.readiness),
+                workers: self.workers.clone(),
+                managed: self.managed.clone(),
+                refusals: Arc::clone(&refusals),
+                place,
+                started,
+            })?,
+        });
+        for listener in listening.listeners {
+            tokio::spawn(accept::accept(Arc::clone(&acceptor), listener));
         }
-        self.look_at_health();
-        known
+        for socket in listening.sockets {
+            tokio::spawn(accept::accept_socket(Arc::clone(&acceptor), socket));
+        }
+        if let Some(local) = listening.local {
+            tokio::spawn(accept::accept_local(acceptor, local));
+        }
+        let watched_at = listening.watchers.as_ref().map(Listener::address);
+        if let Some(watchers) = listening.watchers {
+            tokio::spawn(watchers.serve(Watch {
+                readiness: Arc::clone(&self.readiness),
+                workers: self.workers.clone(),
+                managed: self.managed.clone(),
+                refused,
+                not_opened: refusals,
+                started,
+            }));
+        }
+        if let Some(certificate) = &self.settings.security.certificate {
+            tokio::spawn(causeway_serving::watch_certificate(certificate.clone()));
+        }
+        // The spare workers and the inventory probe start in the background. Only the first inventory
+        // request waits for the probe, and only the first session may wait for a worker.
+        self.workers.replenish();
+        tokio::spawn(announce(
+            Arc::clone(&self.description),
+            Arc::clone(&self.readiness),
+            self.managed.clone(),
+            watched_at,
+        ));
+        Ok(())
+    }
+}
+
+/// Announces the daemon when its devices are known, and joins its device manager.
+async fn announce(
+    description: Arc<Description>,
+    readiness: Arc<Readiness>,
+    managed: Option<Managed>,
+    watched_at: Option<SocketAddr>,
+) {
+    let known = readiness.current_inventory().await;
+    let settings = &description.settings;
+    if settings.private && readiness.devices() == 0 {
+        listen::announce_nothing(&known.inventory.problems);
+    }
+    // The daemon announces itself only after the first probe. Drivers may take long to load, and a client
+    // waits only a second for a node's devices.
+    listen::announce(&description.addresses, &settings.sockets, watched_at);
+    causeway_serving::notify("READY=1");
+    if let Some(managed) = managed {
+        tokio::spawn(managed.clone().watch());
+        tokio::spawn(managed::join(description, readiness, managed));
     }
 }

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use causeway_lane::Place as SharedPlace;
 use causeway_proto::control::node_server::Node;
 use causeway_proto::control::{
     Client, CloseSessionReply, CloseSessionRequest, GetInventoryRequest, GetStatusRequest,
@@ -17,14 +18,17 @@ use causeway_serving::services::{NotReflected, Services};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
-use super::Supervisor;
 use super::authentication::{self, ClientJudge, User, caller};
+use super::counts::Refusals;
+use super::description::Description;
 use super::holders::Holder;
 use super::long_messages::ByHead;
 use super::managed::{Managed, NoLease, Place};
-use super::workers::NotOpened;
+use super::readiness::Readiness;
+use super::workers::{NotOpened, Workers};
+use crate::config::Settings;
 use crate::handover::{Leased, MAX_USER, Owner};
 
 /// Sender for accepted connections that speak HTTP/2.
@@ -38,39 +42,23 @@ const MAX_AGE: Duration = Duration::from_secs(600);
 /// Time for a call's message to arrive and its answer to begin, in addition to the time in which drivers
 /// load.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// Remark shown by tools for a node that `--insecure` opens to everybody.
-const EXPOSED: &str = "INSECURE: everyone who can reach this node can use it and read the traffic, because --insecure \
-                       is set";
-/// Remark shown by tools for a node that is shutting down.
-const STOPPING: &str =
-    "STOPPING: this node opens no new sessions, and ends when its running sessions have ended";
-/// Path of the call that opens a session.
-const OPEN_SESSION: &str = "/causeway.control.v1.Node/OpenSession";
 /// Maximum number of simultaneous calls on one connection.
 const MAX_STREAMS: u32 = 16;
-/// Labels of the reasons for which sessions are not opened.
-pub(super) const REASONS: [&str; 6] = [
-    "unauthenticated",
-    "no_lease",
-    "full",
-    "unavailable",
-    "outdated",
-    "other",
-];
-
 /// Starts the service. It serves the connections that are sent to the returned channel.
 ///
 /// # Errors
 /// [`NotReflected`] if the service descriptions are invalid.
-pub(super) fn serve(supervisor: &Arc<Supervisor>) -> Result<ControlConnections, NotReflected> {
+pub(super) fn serve(service: NodeService) -> Result<ControlConnections, NotReflected> {
     let (connections, incoming) = mpsc::channel(64);
-    let judge = ClientJudge(Arc::clone(supervisor));
-    let node = NodeService(Arc::clone(supervisor));
-    let node = ByHead::new(supervisor, node);
-    let health = supervisor.health.subscribe();
+    let judge = ClientJudge {
+        settings: Arc::clone(&service.settings),
+        refusals: Arc::clone(&service.refusals),
+    };
+    let health = service.readiness.subscribe();
     // A request for devices may wait for another request's probes and then for its own. Each may take two
     // probes.
-    let probes = 4 * supervisor.settings.inventory.probe_time_limit;
+    let probes = 4 * service.settings.inventory.probe_time_limit;
+    let node = ByHead::new(service.managed.clone(), service);
     let services = Services::default()
         .within(probes + ANSWER_WITHIN)
         .with(Judged::new(&judge, node))
@@ -92,7 +80,19 @@ pub(super) fn serve(supervisor: &Arc<Supervisor>) -> Result<ControlConnections, 
     Ok(connections)
 }
 
-struct NodeService(Arc<Supervisor>);
+/// The service.
+pub(super) struct NodeService {
+    pub(super) settings: Arc<Settings>,
+    pub(super) description: Arc<Description>,
+    pub(super) readiness: Arc<Readiness>,
+    pub(super) workers: Workers,
+    pub(super) managed: Option<Managed>,
+    /// Sessions that were not opened, by reason.
+    pub(super) refusals: Arc<Refusals>,
+    /// Rendezvous for lanes through shared memory, if the daemon offers them.
+    pub(super) place: Option<SharedPlace>,
+    pub(super) started: Instant,
+}
 
 #[tonic::async_trait]
 impl Node for NodeService {
@@ -104,11 +104,12 @@ impl Node for NodeService {
         self.check_version(request.get_ref().wire_version)?;
         // No probe runs on behalf of an unknown caller, because it is shown no device.
         let known = match self.let_in(&request, &request.get_ref().credential, &user)? {
-            true => self.0.current_inventory().await,
-            false => self.0.inventory.latest(),
+            true => self.readiness.current_inventory().await,
+            false => self.readiness.latest_inventory(),
         };
-        let inventory = self.0.told(&known);
-        Ok(Response::new(match &self.0.managed {
+        let is_stopping = self.workers.counts().draining;
+        let inventory = self.description.inventory(&known, is_stopping);
+        Ok(Response::new(match &self.managed {
             None => inventory,
             Some(managed) => managed.shown(inventory, &request.get_ref().credential, &user),
         }))
@@ -120,7 +121,7 @@ impl Node for NodeService {
     ) -> Result<Response<OpenSessionReply>, Status> {
         let opened = self.open(request).await;
         if let Err(status) = &opened {
-            self.0.not_opened.count(reason(status.code()));
+            self.refusals.count(status);
         }
         opened.map(Response::new)
     }
@@ -137,7 +138,7 @@ impl Node for NodeService {
         let (id, secret) = named.ok_or_else(|| {
             Status::invalid_argument("the request has no valid session id and secret")
         })?;
-        match self.0.workers.close(SessionId(id), &SessionSecret(secret)) {
+        match self.workers.close(SessionId(id), &SessionSecret(secret)) {
             Ok(()) => Ok(Response::new(CloseSessionReply {})),
             Err(verdict @ Verdict::UnknownSession) => Err(Status::not_found(verdict.to_string())),
             Err(verdict) => Err(Status::permission_denied(verdict.to_string())),
@@ -150,18 +151,21 @@ impl Node for NodeService {
     ) -> Result<Response<NodeStatus>, Status> {
         caller(&request)?;
         self.check_version(request.get_ref().wire_version)?;
-        let counts = self.0.workers.counts();
-        let known = self.0.inventory.latest();
+        let counts = self.workers.counts();
+        let known = self.readiness.latest_inventory();
         let count = |n| u32::try_from(n).unwrap_or(u32::MAX);
         Ok(Response::new(NodeStatus {
-            node_name: self.0.settings.name.clone(),
+            node_name: self.settings.name.clone(),
             daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_ms: u64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             sessions: count(counts.sessions),
-            session_limit: self.0.settings.sessions.limit,
+            session_limit: self.settings.sessions.limit,
             spare_workers: count(counts.spares),
-            draining: counts.draining || self.0.managed.as_ref().is_some_and(Managed::is_draining),
-            problems: exposed(&self.0)
+            draining: counts.draining || self.managed.as_ref().is_some_and(Managed::is_draining),
+            problems: self
+                .description
+                .exposed()
+                .into_iter()
                 .chain(known.inventory.problems.clone())
                 .collect(),
         }))
@@ -178,13 +182,18 @@ impl NodeService {
         // Callers without a lease are refused before the next steps: on their account no probe runs, and no
         // other session is displaced. The place taken here is released again at once.
         drop(self.lease(&request.credential, &user)?);
-        let generation = self.0.current_inventory().await.inventory.generation;
+        let generation = self
+            .readiness
+            .current_inventory()
+            .await
+            .inventory
+            .generation;
         if request.inventory_generation != generation {
             return Err(Status::failed_precondition(
                 "the node's devices have changed since its inventory was read; read it again",
             ));
         }
-        let made = self.0.workers.make_room(&holder).await;
+        let made = self.workers.make_room(&holder).await;
         made.map_err(|error| Status::resource_exhausted(error.to_string()))?;
         // The credential is checked again, because the lease may have ended while this call waited.
         let lease = self.lease(&request.credential, &user)?;
@@ -192,7 +201,6 @@ impl NodeService {
             .as_ref()
             .map_or_else(|| owner(&user), |(place, _)| place.owner().clone());
         let opened = self
-            .0
             .workers
             .open(&holder, &owner, lease)
             .map_err(|error| match error {
@@ -201,12 +209,12 @@ impl NodeService {
                     Status::resource_exhausted(error.to_string())
                 }
             })?;
-        if let (Some(managed), Some(place)) = (&self.0.managed, opened.place) {
+        if let (Some(managed), Some(place)) = (&self.managed, opened.place) {
             managed.opened(place);
         }
         log_client(opened.id, &owner, request.client);
         let milliseconds = |d: Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
-        let heartbeat = self.0.settings.heartbeat;
+        let heartbeat = self.settings.heartbeat;
         Ok(OpenSessionReply {
             session_id: opened.id.0.to_vec().into(),
             session_secret: opened.secret.0.to_vec().into(),
@@ -216,8 +224,8 @@ impl NodeService {
                 .unwrap_or_default(),
             heartbeat_interval_ms: milliseconds(heartbeat.interval),
             heartbeat_limit_ms: milliseconds(heartbeat.limit),
-            bulk_connections: self.0.settings.sessions.bulk_connections,
-            shared_memory: match &self.0.place {
+            bulk_connections: self.settings.sessions.bulk_connections,
+            shared_memory: match &self.place {
                 Some(place) => place.tell().to_vec().into(),
                 None => Default::default(),
             },
@@ -236,7 +244,7 @@ impl NodeService {
             return Ok(false);
         };
         let is_leased = |managed: &Managed| managed.knows(credential, user);
-        if !peer.standing.is_known() && self.0.managed.as_ref().is_some_and(is_leased) {
+        if !peer.standing.is_known() && self.managed.as_ref().is_some_and(is_leased) {
             authentication::let_in(peer)?;
         }
         Ok(peer.standing.is_known())
@@ -248,7 +256,7 @@ impl NodeService {
         credential: &[u8],
         user: &User,
     ) -> Result<Option<(Place, Vec<Leased>)>, Status> {
-        let Some(managed) = &self.0.managed else {
+        let Some(managed) = &self.managed else {
             return Ok(None);
         };
         managed.admit(credential, user).map(Some).map_err(|error| {
@@ -263,21 +271,10 @@ impl NodeService {
 
     fn check_version(&self, theirs: u32) -> Result<(), Status> {
         version::check(theirs).map_err(|mismatch| {
-            let name = &self.0.settings.name;
+            let name = &self.settings.name;
             Status::failed_precondition(format!("causewayd on {name}: {mismatch}"))
         })
     }
-}
-
-/// Returns remarks for tools: the node is open to everybody, or it is shutting down.
-pub(super) fn remarks(supervisor: &Supervisor) -> impl Iterator<Item = String> + use<> {
-    let is_stopping = supervisor.workers.counts().draining;
-    exposed(supervisor).chain(is_stopping.then(|| STOPPING.to_owned()))
-}
-
-fn exposed(supervisor: &Supervisor) -> impl Iterator<Item = String> + use<> {
-    let exposed = supervisor.is_exposed();
-    exposed.then(|| EXPOSED.to_owned()).into_iter()
 }
 
 /// Returns the party to which the session is charged.
@@ -296,25 +293,6 @@ fn owner(User(user): &User) -> Owner {
         user: user
             .as_ref()
             .map(|user| user.chars().take(MAX_USER).collect()),
-    }
-}
-
-/// Counts a call that was refused before it reached the service.
-pub(super) fn count_refusal(supervisor: &Supervisor, path: &str, status: &Status) {
-    if path == OPEN_SESSION {
-        supervisor.not_opened.count(reason(status.code()));
-    }
-}
-
-/// Returns the label under which a refusal is counted, one of [`REASONS`].
-fn reason(code: Code) -> &'static str {
-    match code {
-        Code::Unauthenticated => "unauthenticated",
-        Code::PermissionDenied => "no_lease",
-        Code::ResourceExhausted => "full",
-        Code::Unavailable => "unavailable",
-        Code::FailedPrecondition => "outdated",
-        _ => "other",
     }
 }
 

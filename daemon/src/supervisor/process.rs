@@ -62,7 +62,7 @@ impl Processes {
             Role::Probe | Role::Trial => "--internal-probe",
             Role::Compiler => "--internal-compile",
         };
-        let worker_env = self.worker_envs.worker_env()?;
+        let worker_env = self.worker_envs.create()?;
         // This path refers to the running binary even if the file on disk was replaced.
         let mut command = Command::new("/proc/self/exe");
         command
@@ -71,7 +71,7 @@ impl Processes {
             .env_clear()
             .envs(inherited::of(
                 std::env::vars_os(),
-                self.worker_envs.variables(),
+                self.worker_envs.inherited(),
             ))
             // With this variable, Causeway's own driver reports no platform, so the daemon never forwards
             // to itself.
@@ -82,10 +82,7 @@ impl Processes {
             .stderr(log())
             .process_group(0)
             .kill_on_drop(true);
-        for (name, value) in worker_env
-            .environment(role)
-            .map_err(std::io::Error::other)?
-        {
+        for (name, value) in worker_env.variables(role).map_err(std::io::Error::other)? {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),

@@ -7,7 +7,8 @@ use causeway_serving::notify;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::Supervisor;
+use super::managed::Managed;
+use super::readiness::Readiness;
 use super::workers::Workers;
 
 /// Time for workers to leave by themselves before they are killed.
@@ -41,19 +42,23 @@ impl Signals {
     }
 
     /// Waits for a signal and then drains. No new session opens. Running sessions, including new
-    /// connections of them, continue up to the time limit. A second signal ends them at once.
-    pub(super) async fn wait_and_drain(mut self, supervisor: &Supervisor) {
+    /// connections of them, continue up to `limit`. A second signal ends them at once.
+    pub(super) async fn wait_and_drain(
+        mut self,
+        limit: Duration,
+        workers: &Workers,
+        managed: Option<&Managed>,
+        readiness: &Readiness,
+    ) {
         let name = self.next().await;
         notify("STOPPING=1");
-        let workers = &supervisor.workers;
         // The manager is informed first, so that it grants no device here for a session that would be
         // refused.
-        if let Some(managed) = &supervisor.managed {
+        if let Some(managed) = managed {
             managed.stop();
         }
         workers.drain();
-        supervisor.look_at_health();
-        let limit = supervisor.settings.sessions.drain_limit;
+        readiness.look_at_health();
         let sessions = workers.counts().sessions;
         tracing::info!(signal = name, sessions, "shutting down");
         // The only client of a private daemon has ended, so no session is worth waiting for.
@@ -74,13 +79,13 @@ impl Signals {
             }
         }
         // Leases end first: of several reasons for the end of a worker, its client learns the first.
-        if let Some(managed) = &supervisor.managed {
+        if let Some(managed) = managed {
             managed.end_all();
         }
         self.end_workers(workers).await;
         // This comes after the workers' end, because a lease's end is reported when its last worker has
         // been reaped.
-        if let Some(managed) = &supervisor.managed {
+        if let Some(managed) = managed {
             managed.leave(HEARD_WITHIN).await;
         }
     }

@@ -5,78 +5,57 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use causeway_serving::exposition::{Exposition, Kind};
 use causeway_serving::watched::Watched;
 
-use super::Supervisor;
+use super::counts::{Reasons, Refusals};
 use super::managed::Managed;
+use super::readiness::Readiness;
+use super::workers::Workers;
 
 /// Serves the health check and the metrics.
 #[derive(Clone)]
-pub(super) struct Watch(pub(super) Arc<Supervisor>);
+pub(super) struct Watch {
+    pub(super) readiness: Arc<Readiness>,
+    pub(super) workers: Workers,
+    pub(super) managed: Option<Managed>,
+    /// Connections that were not served, by reason.
+    pub(super) refused: Arc<Reasons>,
+    /// Sessions that were not opened, by reason.
+    pub(super) not_opened: Arc<Refusals>,
+    pub(super) started: Instant,
+}
 
 impl Watched for Watch {
     async fn problem(&self) -> Option<String> {
         // The drivers may have changed since the last probe.
-        drop(self.0.current_inventory().await);
-        self.0.look_at_health().map(str::to_owned)
+        drop(self.readiness.current_inventory().await);
+        self.readiness.look_at_health().map(str::to_owned)
     }
 
     async fn metrics(&self) -> Result<String, String> {
         let mut text = Exposition::new("causeway");
-        self.0.tell_state(&mut text);
-        self.0.tell_sessions(&mut text);
-        self.0.tell_figures(&mut text);
+        self.tell_state(&mut text);
+        self.tell_sessions(&mut text);
+        self.tell_figures(&mut text);
         Ok(text.finish())
     }
 }
 
-impl Supervisor {
-    /// Returns why the node opens no new sessions; `None` if it does. Notifies the subscribers of the
-    /// health state if it has changed.
-    pub(super) fn look_at_health(&self) -> Option<&'static str> {
-        let is_draining = self.managed.as_ref().is_some_and(Managed::is_draining);
-        let problem = if self.workers.counts().draining {
-            Some("the node is shutting down")
-        } else if is_draining {
-            Some("the device manager is draining this node, so it gets no new leases")
-        } else if self.settings.security.is_locked() {
-            Some("the node cannot read its list of tokens, so it accepts no token; see its log")
-        } else if self.devices() == 0 {
-            Some("the node has no OpenCL device that could be served")
-        } else {
-            None
-        };
-        self.health.send_if_modified(|health| {
-            let is_new = *health != problem;
-            *health = problem;
-            is_new
-        });
-        problem
-    }
-
-    pub(super) fn devices(&self) -> usize {
-        let known = self.inventory.latest();
-        known
-            .inventory
-            .platforms
-            .iter()
-            .map(|of| of.devices.len())
-            .sum()
-    }
-
+impl Watch {
     fn tell_state(&self, text: &mut Exposition) {
         text.family(Kind::Gauge, "info", "The daemon")
             .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
-        let serving = u64::from(self.look_at_health().is_none());
+        let serving = u64::from(self.readiness.look_at_health().is_none());
         text.gauge("serving", "Whether new sessions are served", serving);
         let uptime = self.started.elapsed().as_secs();
         text.gauge("uptime_seconds", "Seconds since the daemon started", uptime);
         text.gauge(
             "devices",
             "OpenCL devices of the node",
-            self.devices() as u64,
+            self.readiness.devices() as u64,
         );
         let mut refused = text.family(
             Kind::Counter,
@@ -106,7 +85,7 @@ impl Supervisor {
     fn tell_sessions(&self, text: &mut Exposition) {
         let counts = self.workers.counts();
         text.gauge("sessions", "Sessions that are open", counts.sessions as u64);
-        let limit = self.settings.sessions.limit;
+        let limit = self.workers.limit();
         text.gauge(
             "sessions_limit",
             "Maximum number of simultaneous sessions",

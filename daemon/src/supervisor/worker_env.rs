@@ -23,7 +23,7 @@ use crate::leftovers;
 use crate::scratch::{Folder, Scratch};
 use crate::sys;
 
-/// Variables that name drivers' compiler caches, in addition to those that [`WorkerEnv::environment`] sets.
+/// Variables that name drivers' compiler caches, in addition to those that [`WorkerEnv::variables`] sets.
 const OTHER_CACHES: [&str; 3] = [
     "AMD_COMGR_CACHE_DIR",
     "MESA_SHADER_CACHE_DIR",
@@ -104,7 +104,7 @@ pub(super) struct WorkerEnv {
 
 impl WorkerEnvs {
     /// Returns the names of further variables that workers inherit from the daemon.
-    pub(super) fn variables(&self) -> &[String] {
+    pub(super) fn inherited(&self) -> &[String] {
         &self.0.sandbox.environment
     }
 
@@ -150,7 +150,7 @@ impl WorkerEnvs {
     ///
     /// # Errors
     /// The system's error, or an error if no user id is free.
-    pub(super) fn worker_env(&self) -> io::Result<WorkerEnv> {
+    pub(super) fn create(&self) -> io::Result<WorkerEnv> {
         // The environment owns the user id from the start, so an error below makes the id free again.
         let mut worker_env = WorkerEnv {
             folder: None,
@@ -237,7 +237,7 @@ impl WorkerEnv {
     ///
     /// # Errors
     /// [`BadPlan`] if a path is not valid UTF-8.
-    pub(super) fn environment(
+    pub(super) fn variables(
         &self,
         role: Role,
     ) -> Result<Vec<(&'static str, Option<OsString>)>, BadPlan> {

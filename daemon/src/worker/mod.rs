@@ -1,17 +1,25 @@
 //! The worker process: serves exactly one session, then exits.
 //!
-//! [`service`] owns the sockets and the carriers of commands and events. [`session`] applies commands and
-//! makes events. [`connection`] defines what passes between the two. [`socket`] has the socket settings
-//! and timed reads that both need.
+//! - [`objects`]: the session's objects and commands, and how their ends reach the client;
+//! - [`bulk`]: moves bulk data between sockets and devices;
+//! - [`session`]: applies commands and makes events;
+//! - [`service`]: owns the sockets and the carriers of commands and events.
+//!
+//! Each of the four may use those before it, and none after it. [`connection`] defines what passes between
+//! the last two. [`socket`] has the socket settings and timed reads that both need. [`threads`] starts
+//! threads, and aborts.
 //!
 //! Two other kinds of worker are short-lived: [`probe`] asks the drivers for the inventory, and
 //! [`compile`] builds one program for the build cache. [`errand`] is their common part.
 
+pub(crate) mod bulk;
 pub mod compile;
 mod confine;
 pub mod connection;
 mod errand;
+pub(crate) mod objects;
 pub mod probe;
 pub mod service;
 pub mod session;
 mod socket;
+mod threads;

@@ -96,13 +96,17 @@ fn a_write_behind_a_user_event_gets_no_credit_and_blocks_no_other() {
         let bytes = pattern(length);
         let gated = session.buffer(context, length as u64, &[]);
         let free = session.buffer(context, length as u64, &[]);
-        let gate = session.user_event();
-        let late = session.enqueue(queue, &[gate], write(gated, linear(0, length as u64), None));
+        let user_event = session.user_event();
+        let late = session.enqueue(
+            queue,
+            &[user_event],
+            write(gated, linear(0, length as u64), None),
+        );
         let early = session.enqueue(other, &[], write(free, linear(0, length as u64), None));
         upload(&mut lanes, early, &bytes, false);
         assert_eq!(session.wait(early).status, 0);
         assert!(!session.heard.completions.contains_key(&late));
-        session.set(gate, 0);
+        session.set(user_event, 0);
         upload(&mut lanes, late, &bytes, false);
         assert_eq!(session.wait(late).status, 0);
     });
@@ -114,13 +118,13 @@ fn a_cancelled_write_is_called_off_and_its_late_bytes_are_thrown_away() {
         let (mut session, mut lanes, context, queue) = open(daemon);
         let length = 3 * BULK_CHUNK;
         let buffer = session.buffer(context, length as u64, &[]);
-        let gate = session.user_event();
+        let user_event = session.user_event();
         let doomed = session.enqueue(
             queue,
-            &[gate],
+            &[user_event],
             write(buffer, linear(0, length as u64), None),
         );
-        session.set(gate, -1);
+        session.set(user_event, -1);
         assert_eq!(session.wait(doomed).status, -14);
         let header = next_word(&mut lanes);
         assert_eq!((header.kind, header.transfer.0), (Bulk::Cancel, doomed));

@@ -83,27 +83,27 @@ fn a_held_write_keeps_its_bytes_and_one_that_fails_throws_them_away() {
         let bytes = pattern(100_000);
         let buffer = session.buffer(context, 100_000, &[]);
         let other = session.queue(context, 2);
-        let gate = session.user_event();
+        let user_event = session.user_event();
         let operation = eager_write(buffer, linear(0, 100_000));
-        let held = session.enqueue(queue, &[gate], operation);
+        let held = session.enqueue(queue, &[user_event], operation);
         send(&mut lane, held, 0, &bytes);
         // Meanwhile others go on.
         let free = session.write(other, &[], buffer, 0, b"free");
         assert_eq!(session.wait(free).status, 0);
         assert!(!session.heard.completions.contains_key(&held));
-        session.set(gate, 0);
+        session.set(user_event, 0);
         assert_eq!(session.wait(held).status, 0);
         assert!(session.bytes(queue, buffer, 0, 10)[..] == bytes[..10]);
 
         // More than the standing credit in all, so what is thrown away must be free again.
         for round in 0..2 * EAGER_BYTES / 100_000 {
-            let gate = session.user_event();
+            let user_event = session.user_event();
             let operation = eager_write(buffer, linear(0, 100_000));
-            let doomed = session.enqueue(queue, &[gate], operation);
+            let doomed = session.enqueue(queue, &[user_event], operation);
             if round % 2 == 0 {
                 send(&mut lane, doomed, 0, &bytes);
             }
-            session.set(gate, -1);
+            session.set(user_event, -1);
             assert_eq!(session.wait(doomed).status, -14);
             if round % 2 == 1 {
                 send(&mut lane, doomed, 0, &bytes);
@@ -151,9 +151,9 @@ fn bytes_of_a_cancelled_write_that_still_arrive_take_no_credit() {
     let full = EAGER_BYTES / BULK_CHUNK as u64;
     let whole = || eager_write(buffer, linear(0, BULK_CHUNK as u64));
 
-    let gate = session.user_event();
+    let user_event = session.user_event();
     let doomed: Vec<u64> = (0..full)
-        .map(|_| session.enqueue(queue, &[gate], whole()))
+        .map(|_| session.enqueue(queue, &[user_event], whole()))
         .collect();
     // The last one stops before its last byte.
     let (last, first) = doomed.split_last().unwrap();
@@ -171,19 +171,19 @@ fn bytes_of_a_cancelled_write_that_still_arrive_take_no_credit() {
     for _ in 0..10 {
         session.ping();
     }
-    session.set(gate, -1);
+    session.set(user_event, -1);
     for put in &doomed {
         assert_eq!(session.wait(*put).status, -14);
     }
 
-    let gate = session.user_event();
+    let user_event = session.user_event();
     let held: Vec<u64> = (0..full)
-        .map(|_| session.enqueue(queue, &[gate], whole()))
+        .map(|_| session.enqueue(queue, &[user_event], whole()))
         .collect();
     held.iter()
         .for_each(|put| send(&mut other, *put, 0, &bytes));
     lane.write_all(&bytes[..1]).unwrap();
-    session.set(gate, 0);
+    session.set(user_event, 0);
     for put in held {
         assert_eq!(session.wait(put).status, 0);
     }

@@ -65,13 +65,13 @@ fn a_marker_after_what_has_ended_waits_for_nothing_held() {
     let queue = session.queue(context, OUT_OF_ORDER);
     let ended = marker(&mut session, queue, &[]);
     assert_eq!(session.wait(ended).status, 0);
-    let gate = session.user_event();
-    let held = marker(&mut session, queue, &[gate]);
+    let user_event = session.user_event();
+    let held = marker(&mut session, queue, &[user_event]);
     session.ping();
     let free = marker(&mut session, queue, &[ended]);
     assert_eq!(session.wait(free).status, 0);
     assert!(!session.heard.completions.contains_key(&held));
-    session.set(gate, 0);
+    session.set(user_event, 0);
     assert_eq!(session.wait(held).status, 0);
 }
 

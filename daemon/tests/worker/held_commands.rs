@@ -23,7 +23,7 @@ fn releases_and_later_changes_do_not_touch_what_is_held() {
     let source = "kernel void put(global int *x, int i, int v) { x[i] = v; }";
     let (program, _) = session.build(context, source, "");
     let kernel = session.kernel(program, "put");
-    let gate = session.user_event();
+    let user_event = session.user_event();
     let put = |session: &mut Session, wait: &[u64], i: i32, v: i32| {
         let args = vec![
             memory(buffer),
@@ -32,7 +32,7 @@ fn releases_and_later_changes_do_not_touch_what_is_held() {
         ];
         session.enqueue(queue, wait, launch(kernel, args, &[1], &[]))
     };
-    let first = put(&mut session, &[gate], 0, 10);
+    let first = put(&mut session, &[user_event], 0, 10);
     let second = put(&mut session, &[], 1, 20);
     // The arguments move on while the launches are held.
     let third = put(&mut session, &[], 0, 30);
@@ -52,7 +52,7 @@ fn releases_and_later_changes_do_not_touch_what_is_held() {
     }
     session.ping();
     assert!(!session.heard.completions.contains_key(&first));
-    session.set(gate, 0);
+    session.set(user_event, 0);
     let done = session.wait(read);
     assert_eq!(done.status, 0, "{}", done.message);
     let values: Vec<i32> = done
@@ -68,11 +68,11 @@ fn releases_and_later_changes_do_not_touch_what_is_held() {
 fn a_failed_user_event_cancels_what_waits_for_it_and_nothing_else() {
     let daemon = Daemon::start();
     let (mut session, _, queue, buffer) = open(&daemon, 0);
-    let gate = session.user_event();
-    let doomed = session.write(queue, &[gate], buffer, 0, &[1; 4]);
+    let user_event = session.user_event();
+    let doomed = session.write(queue, &[user_event], buffer, 0, &[1; 4]);
     let behind = session.write(queue, &[doomed], buffer, 4, &[2; 4]);
     let successor = session.write(queue, &[], buffer, 8, &[3; 4]);
-    session.set(gate, -42);
+    session.set(user_event, -42);
     assert_eq!(session.wait(doomed).status, WAIT_LIST_FAILED);
     assert_eq!(session.wait(behind).status, WAIT_LIST_FAILED);
     assert_eq!(session.wait(successor).status, 0);
@@ -89,8 +89,8 @@ fn a_failed_user_event_cancels_what_waits_for_it_and_nothing_else() {
 fn markers_and_barriers_order_an_out_of_order_queue() {
     let daemon = Daemon::start();
     let (mut session, _, queue, buffer) = open(&daemon, OUT_OF_ORDER);
-    let gate = session.user_event();
-    let gated = session.write(queue, &[gate], buffer, 0, &[1; 4]);
+    let user_event = session.user_event();
+    let gated = session.write(queue, &[user_event], buffer, 0, &[1; 4]);
     let free = session.write(queue, &[], buffer, 4, &[2; 4]);
     assert_eq!(session.wait(free).status, 0);
     let all = session.enqueue(queue, &[], enqueue::Operation::Marker(Marker {}));
@@ -102,7 +102,7 @@ fn markers_and_barriers_order_an_out_of_order_queue() {
     for held in [gated, all, barrier, after] {
         assert!(!session.heard.completions.contains_key(&held));
     }
-    session.set(gate, 0);
+    session.set(user_event, 0);
     assert_eq!(session.wait(all).status, 0);
     assert_eq!(session.wait(barrier).status, 0);
     assert_eq!(&session.wait(after).contents[..], [1; 4]);
@@ -113,7 +113,7 @@ fn a_flood_behind_one_user_event_is_held_and_then_runs() {
     const COUNT: u64 = 100_000;
     let daemon = Daemon::start();
     let (mut session, _, queue, buffer) = open(&daemon, 0);
-    let gate = session.user_event();
+    let user_event = session.user_event();
     let first = session.new_id();
     let fill = |event, wait: Vec<u64>| {
         Kind::Enqueue(Enqueue {
@@ -129,7 +129,7 @@ fn a_flood_behind_one_user_event_is_held_and_then_runs() {
             })),
         })
     };
-    let mut commands = vec![fill(first, vec![gate])];
+    let mut commands = vec![fill(first, vec![user_event])];
     let mut last = first;
     for _ in 1..COUNT {
         last = session.new_id();
@@ -138,7 +138,7 @@ fn a_flood_behind_one_user_event_is_held_and_then_runs() {
     session.send(commands);
     session.ping();
     assert!(session.heard.completions.is_empty());
-    session.set(gate, 0);
+    session.set(user_event, 0);
     assert_eq!(session.wait(last).status, 0);
     assert_eq!(session.heard.completions.len() as u64, COUNT);
     assert_eq!(&session.bytes(queue, buffer, 0, 64)[..], [7; 64]);
@@ -150,17 +150,17 @@ fn a_command_beyond_the_number_of_objects_fails_and_may_still_be_named() {
     std::fs::write(limits.path(), "[sessions]\nobjects = 10\n").unwrap();
     let daemon = Daemon::with_arguments(&["--config", limits.path().to_str().unwrap()]);
     let (mut session, _, queue, _) = open(&daemon, 0);
-    let gate = session.user_event();
+    let user_event = session.user_event();
     let marker = || enqueue::Operation::Marker(Marker {});
     let held: Vec<u64> = (0..6)
-        .map(|_| session.enqueue(queue, &[gate], marker()))
+        .map(|_| session.enqueue(queue, &[user_event], marker()))
         .collect();
     let beyond = session.enqueue(queue, &[], marker());
     assert_eq!(session.wait(beyond).status, -6);
     for event in &held[4..] {
         session.release(ObjectKind::Event, *event);
     }
-    session.set(gate, 0);
+    session.set(user_event, 0);
     assert_eq!(session.wait(held[5]).status, 0);
     let after = session.enqueue(queue, &[beyond], marker());
     assert_eq!(session.wait(after).status, WAIT_LIST_FAILED);
@@ -173,13 +173,13 @@ fn too_much_held_ends_in_out_of_host_memory() {
     std::fs::write(limits.path(), "[sessions]\nheld_commands = 10\n").unwrap();
     let daemon = Daemon::with_arguments(&["--config", limits.path().to_str().unwrap()]);
     let (mut session, _, queue, buffer) = open(&daemon, 0);
-    let gate = session.user_event();
+    let user_event = session.user_event();
     let held: Vec<u64> = (0..12)
-        .map(|_| session.write(queue, &[gate], buffer, 0, &[5; 4]))
+        .map(|_| session.write(queue, &[user_event], buffer, 0, &[5; 4]))
         .collect();
     assert_eq!(session.wait(held[10]).status, -6);
     assert_eq!(session.wait(held[11]).status, -6);
-    session.set(gate, 0);
+    session.set(user_event, 0);
     for event in &held[..10] {
         assert_eq!(session.wait(*event).status, 0);
     }
@@ -189,9 +189,9 @@ fn too_much_held_ends_in_out_of_host_memory() {
 fn profiling_times_of_what_was_held_are_the_devices() {
     let daemon = Daemon::start();
     let (mut session, _, queue, buffer) = open(&daemon, 2);
-    let gate = session.user_event();
-    let event = session.write(queue, &[gate], buffer, 0, &[1; 4]);
-    session.set(gate, 0);
+    let user_event = session.user_event();
+    let event = session.write(queue, &[user_event], buffer, 0, &[1; 4]);
+    session.set(user_event, 0);
     let done = session.wait(event);
     assert!(0 < done.queued && done.queued <= done.submitted && done.submitted <= done.started);
     assert!(done.started <= done.ended);

@@ -32,7 +32,7 @@ struct Event {
     id: u64,
     /// How it must end.
     status: i32,
-    is_gate: bool,
+    is_user_event: bool,
 }
 
 struct Graph {
@@ -85,7 +85,7 @@ fn open(daemons: &[Daemon]) -> Vec<Site> {
 }
 
 impl Graph {
-    fn gate(&mut self, sites: &mut [Site]) {
+    fn user_event(&mut self, sites: &mut [Site]) {
         let site = self.rng.random_range(0..SITES);
         let event = sites[site].session.new_id();
         self.unsent[site].push(Kind::CreateUserEvent(CreateUserEvent { event }));
@@ -94,7 +94,7 @@ impl Graph {
             site,
             id: event,
             status,
-            is_gate: true,
+            is_user_event: true,
         });
     }
 
@@ -150,7 +150,7 @@ impl Graph {
             site,
             id: event,
             status: if failed { WAIT_LIST_FAILED } else { 0 },
-            is_gate: false,
+            is_user_event: false,
         });
     }
 
@@ -164,18 +164,21 @@ impl Graph {
         }
     }
 
-    /// Sets the gates; of some events the client tells the mirrors, too.
+    /// Sets the user_events; of some events the client tells the mirrors, too.
     fn let_go(&mut self, sites: &mut [Site]) {
-        let mut gates: Vec<usize> = (0..self.events.len())
-            .filter(|event| self.events[*event].is_gate)
+        let mut user_events: Vec<usize> = (0..self.events.len())
+            .filter(|event| self.events[*event].is_user_event)
             .collect();
-        gates.shuffle(&mut self.rng);
-        for gate in gates {
+        user_events.shuffle(&mut self.rng);
+        for user_event in user_events {
             let Event {
                 site, id, status, ..
-            } = self.events[gate];
+            } = self.events[user_event];
             if self.rng.random_bool(0.5) {
-                let mirrors = self.mirrors.iter().filter(|((event, _), _)| *event == gate);
+                let mirrors = self
+                    .mirrors
+                    .iter()
+                    .filter(|((event, _), _)| *event == user_event);
                 for ((_, on), mirror) in mirrors {
                     sites[*on].session.set(*mirror, status);
                 }
@@ -185,7 +188,7 @@ impl Graph {
     }
 
     fn ends_well(&self, sites: &mut [Site]) {
-        for event in self.events.iter().filter(|event| !event.is_gate) {
+        for event in self.events.iter().filter(|event| !event.is_user_event) {
             let ended = sites[event.site].session.wait(event.id);
             assert_eq!(ended.status, event.status, "{}", ended.message);
         }
@@ -220,7 +223,7 @@ fn every_graph_ends_as_it_should() {
         };
         for _ in 0..COMMANDS {
             if graph.rng.random_bool(0.15) {
-                graph.gate(&mut sites);
+                graph.user_event(&mut sites);
             } else {
                 graph.command(&mut sites);
             }

@@ -120,14 +120,14 @@ fn the_other_worker_ends_a_mirror_without_the_client() {
         _daemons,
     } = pair();
     // Told before the event's end.
-    let gate = a.session.user_event();
-    let event = a.command(&[gate]);
+    let user_event = a.session.user_event();
+    let event = a.command(&[user_event]);
     let mirror = b.mirror();
     a.tell(event, mirror, LINK);
     let dependent = b.command(&[mirror]);
     let successor = b.command(&[]);
     assert!(a.is_open(event) && b.is_open(dependent) && b.is_open(successor));
-    a.session.set(gate, 0);
+    a.session.set(user_event, 0);
     assert_eq!(b.status(dependent), 0);
     assert_eq!(b.status(successor), 0);
     // And after it.
@@ -137,12 +137,12 @@ fn the_other_worker_ends_a_mirror_without_the_client() {
     assert_eq!(b.status(dependent), 0);
     // User events and mirrors are events, too.
     let (there, back) = (b.mirror(), a.mirror());
-    let gate = a.session.user_event();
-    a.tell(gate, there, LINK);
+    let user_event = a.session.user_event();
+    a.tell(user_event, there, LINK);
     b.tell(there, back, LINK);
     let dependent = a.command(&[back]);
     assert!(a.is_open(dependent));
-    a.session.set(gate, 0);
+    a.session.set(user_event, 0);
     assert_eq!(a.status(dependent), 0);
 }
 
@@ -198,14 +198,14 @@ fn the_first_word_counts() {
         _daemons,
     } = pair();
     let (one, other) = (b.mirror(), b.mirror());
-    let gate = a.session.user_event();
-    a.tell(gate, one, LINK);
-    a.tell(gate, other, LINK);
+    let user_event = a.session.user_event();
+    a.tell(user_event, one, LINK);
+    a.tell(user_event, other, LINK);
     let (first, second) = (b.command(&[one]), b.command(&[other]));
     // The client before the worker.
     b.session.set(one, -7);
     assert_eq!(b.status(first), WAIT_LIST_FAILED);
-    a.session.set(gate, 0);
+    a.session.set(user_event, 0);
     assert_eq!(b.status(second), 0);
     // The client after the worker, and again.
     b.session.set(other, -7);
@@ -223,22 +223,22 @@ fn a_mirror_may_be_released_before_its_end() {
         mut b,
         _daemons,
     } = pair();
-    let gates = [a.session.user_event(), a.session.user_event()];
+    let user_events = [a.session.user_event(), a.session.user_event()];
     let mirrors = [b.mirror(), b.mirror()];
     let dependents = mirrors.map(|mirror| b.command(&[mirror]));
     for mirror in mirrors {
         b.session.release(ObjectKind::Event, mirror);
     }
-    for (gate, mirror) in gates.into_iter().zip(mirrors) {
-        a.tell(gate, mirror, LINK);
+    for (user_event, mirror) in user_events.into_iter().zip(mirrors) {
+        a.tell(user_event, mirror, LINK);
     }
-    a.session.set(gates[0], 0);
+    a.session.set(user_events[0], 0);
     assert_eq!(b.status(dependents[0]), 0);
     b.session.set(mirrors[1], 0);
     assert_eq!(b.status(dependents[1]), 0);
     // Both are gone; late words of either voice find nothing.
     b.session.set(mirrors[0], 0);
-    a.session.set(gates[1], -1);
+    a.session.set(user_events[1], -1);
     let (event, mirror) = (a.command(&[]), b.mirror());
     a.tell(event, mirror, LINK);
     let dependent = b.command(&[mirror]);
@@ -330,8 +330,8 @@ fn mirrors_of_mirrors_end_however_many_there_are() {
     let daemon = Daemon::fake(SETTINGS);
     let mut site = Site::new(&daemon);
     for status in [0, -3] {
-        let gate = site.session.user_event();
-        let mut last = gate;
+        let user_event = site.session.user_event();
+        let mut last = user_event;
         for _ in 0..CHAIN {
             let mirror = site.mirror();
             site.tell(last, mirror, 0);
@@ -339,7 +339,7 @@ fn mirrors_of_mirrors_end_however_many_there_are() {
         }
         let dependent = site.command(&[last]);
         assert!(site.is_open(dependent));
-        site.session.set(gate, status);
+        site.session.set(user_event, status);
         let expected = if status == 0 { 0 } else { WAIT_LIST_FAILED };
         assert_eq!(site.status(dependent), expected);
     }
@@ -352,9 +352,9 @@ fn a_broken_link_leaves_mirrors_to_the_client() {
         mut b,
         _daemons,
     } = pair();
-    let gate = a.session.user_event();
+    let user_event = a.session.user_event();
     let mirror = b.mirror();
-    a.tell(gate, mirror, LINK);
+    a.tell(user_event, mirror, LINK);
     let dependent = b.command(&[mirror]);
     b.session.ping();
     drop(a);
@@ -373,8 +373,8 @@ fn a_node_may_play_ball_with_another() {
         _daemons,
     } = pair();
     // Each command waits for the one before, on the other node; all are sent before the first may run.
-    let gate = a.session.user_event();
-    let mut before = a.command(&[gate]);
+    let user_event = a.session.user_event();
+    let mut before = a.command(&[user_event]);
     for turn in 0..TURNS {
         let (from, to) = if turn % 2 == 0 {
             (&mut a, &mut b)
@@ -386,7 +386,7 @@ fn a_node_may_play_ball_with_another() {
         before = to.command(&[mirror]);
     }
     let begun = Instant::now();
-    a.session.set(gate, 0);
+    a.session.set(user_event, 0);
     assert_eq!(a.status(before), 0);
     println!("{:?} a turn", begun.elapsed() / TURNS as u32);
 }

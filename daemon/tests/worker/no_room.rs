@@ -66,12 +66,12 @@ fn commands_beyond_the_limit_are_failures_without_end() {
     let mut session = daemon.session();
     let context = session.context();
     let queue = session.queue(context, 0);
-    let gate = session.user_event();
+    let user_event = session.user_event();
     let marker = |event| {
         Kind::Enqueue(Enqueue {
             event,
             queue,
-            wait: vec![gate],
+            wait: vec![user_event],
             operation: Some(enqueue::Operation::Marker(Marker {})),
             ..Enqueue::default()
         })
@@ -80,7 +80,7 @@ fn commands_beyond_the_limit_are_failures_without_end() {
     session.send(events.iter().map(|event| marker(*event)).collect());
     let last = *events.last().unwrap();
     assert_eq!(session.wait(last).status, OUT_OF_HOST_MEMORY);
-    session.set(gate, 0);
+    session.set(user_event, 0);
     assert_eq!(session.wait(events[0]).status, 0);
     session.ping();
 }

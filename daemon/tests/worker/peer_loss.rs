@@ -25,7 +25,7 @@ fn who_gives_a_transfer_up_tells_the_other_end() {
         let whole = linear(0, SIZE as u64);
         for send_first in [true, false] {
             // What the sender waits for fails, so the receiver and its dependants do.
-            let gate = a.session.user_event();
+            let user_event = a.session.user_event();
             let named = b.session.new_id();
             let target = (to, whole);
             let receive = |b: &mut Site| b.session.receive_as(named, b.queue, &[], target, link);
@@ -34,8 +34,8 @@ fn who_gives_a_transfer_up_tells_the_other_end() {
             }
             let sent = a
                 .session
-                .send_region(a.queue, &[gate], (from, whole), named, link);
-            a.session.set(gate, -7);
+                .send_region(a.queue, &[user_event], (from, whole), named, link);
+            a.session.set(user_event, -7);
             assert_eq!(a.session.wait(sent).status, -14);
             if send_first {
                 receive(&mut b);
@@ -45,14 +45,14 @@ fn who_gives_a_transfer_up_tells_the_other_end() {
             assert_eq!(done.status, -14, "{}", done.message);
             assert_eq!(b.session.wait(next).status, -14);
             // What the receiver waits for fails: the sender no longer reads, so nobody there fails.
-            let gate = b.session.user_event();
-            let received = b.session.receive(b.queue, &[gate], (to, whole), link);
+            let user_event = b.session.user_event();
+            let received = b.session.receive(b.queue, &[user_event], (to, whole), link);
             let send = |a: &mut Site| {
                 a.session
                     .send_region(a.queue, &[], (from, whole), received, link)
             };
             let early = send_first.then(|| send(&mut a));
-            b.session.set(gate, -7);
+            b.session.set(user_event, -7);
             assert_eq!(b.session.wait(received).status, -14);
             let sent = early.unwrap_or_else(|| send(&mut a));
             let next = a.session.write(a.queue, &[sent], from, 0, b"over");
@@ -280,9 +280,9 @@ fn where_there_is_no_path_the_client_forwards() {
         forward(&mut b.lanes, &mut a.lanes, SIZE);
         a.ended(received);
         b.ended(sent);
-        let gate = a.session.user_event();
-        let (sent, received) = transfer((&mut a, from, &[gate]), (&mut b, to), SIZE, link);
-        a.session.set(gate, -7);
+        let user_event = a.session.user_event();
+        let (sent, received) = transfer((&mut a, from, &[user_event]), (&mut b, to), SIZE, link);
+        a.session.set(user_event, -7);
         forward(&mut a.lanes, &mut b.lanes, SIZE);
         assert_eq!(a.session.wait(sent).status, -14);
         assert_eq!(b.session.wait(received).status, -14);

@@ -258,13 +258,13 @@ fn a_transfer_behind_a_mirror_waits_for_it() {
         let bytes = pattern(size);
         let (from, put) = a.filled(&bytes);
         let to = b.buffer(size);
-        let gate = b.session.user_event();
-        let mirror = a.session.mirror_of(gate, &mut b.session, link);
+        let user_event = b.session.user_event();
+        let mirror = a.session.mirror_of(user_event, &mut b.session, link);
         let (sent, received) = transfer((&mut a, from, &[put, mirror]), (&mut b, to), size, link);
         a.session.ping();
         b.session.ping();
         assert!(!b.session.heard.completions.contains_key(&received));
-        b.session.set(gate, 0);
+        b.session.set(user_event, 0);
         b.ended(received);
         a.ended(sent);
         assert!(b.contents(to, size, &[]) == bytes);

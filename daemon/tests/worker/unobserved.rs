@@ -189,8 +189,8 @@ fn one_that_fails_says_so_and_the_others_go_on() {
 fn behind_what_is_held_it_waits_its_turn() {
     let daemon = Daemon::start();
     let (mut session, queue, buffer) = open(&daemon, 0);
-    let gate = session.user_event();
-    let first = session.enqueue(queue, &[gate], fill(buffer, 1));
+    let user_event = session.user_event();
+    let first = session.enqueue(queue, &[user_event], fill(buffer, 1));
     let [second, third] = std::array::from_fn(|_| session.new_id());
     session.send(vec![
         unobserved(second, queue, &[], fill(buffer, 2)),
@@ -200,7 +200,7 @@ fn behind_what_is_held_it_waits_its_turn() {
     for event in [first, second, third] {
         assert!(!session.heard.completions.contains_key(&event));
     }
-    session.set(gate, 0);
+    session.set(user_event, 0);
     for event in [first, second, third] {
         assert_eq!(session.wait(event).status, 0);
     }
@@ -212,12 +212,17 @@ fn behind_what_is_held_it_waits_its_turn() {
 fn a_wait_list_is_waited_for_all_the_same() {
     let daemon = Daemon::start();
     let (mut session, queue, buffer) = open(&daemon, 0);
-    let gate = session.user_event();
+    let user_event = session.user_event();
     let event = session.new_id();
-    session.send(vec![unobserved(event, queue, &[gate], fill(buffer, 3))]);
+    session.send(vec![unobserved(
+        event,
+        queue,
+        &[user_event],
+        fill(buffer, 3),
+    )]);
     session.ping();
     assert!(!session.heard.completions.contains_key(&event));
-    session.set(gate, 0);
+    session.set(user_event, 0);
     assert_eq!(session.wait(event).status, 0);
     assert_eq!(&session.bytes(queue, buffer, 0, 4)[..], [3; 4]);
 }

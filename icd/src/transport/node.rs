@@ -14,7 +14,7 @@ use causeway_proto::status::WireError;
 use causeway_security::Fingerprint;
 use parking_lot::Mutex;
 
-use super::bulk::Wishes;
+use super::bulk::BulkSettings;
 use super::control::{self, Supervisor};
 use super::events::SessionEvents;
 use super::fork;
@@ -169,7 +169,7 @@ impl Node {
             dialer,
             carrier: self.settings.carrier,
             rhythm,
-            bulk: Wishes {
+            bulk: BulkSettings {
                 connections: self
                     .settings
                     .bulk_connections

@@ -18,7 +18,7 @@ use causeway_security::{Fingerprint, Line};
 use parking_lot::Mutex;
 
 use super::bulk::memory::HostRegion;
-use super::bulk::{Bulk, EagerGrant, Owner, Wishes, relay};
+use super::bulk::{Bulk, BulkSettings, EagerGrant, Owner, relay};
 use super::carrier::direct::Direct;
 use super::carrier::grpc::{self, Grpc};
 use super::clock::{self, NodeClock};
@@ -62,7 +62,7 @@ pub(super) struct Opening {
     pub(super) dialer: Dialer,
     pub(super) carrier: Carrier,
     pub(super) rhythm: Rhythm,
-    pub(super) bulk: Wishes,
+    pub(super) bulk: BulkSettings,
     pub(super) deadline: Instant,
     pub(super) gauge: Arc<Gauge>,
     pub(super) location: Location,

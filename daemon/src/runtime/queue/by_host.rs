@@ -13,10 +13,10 @@ use causeway_proto::raster::Part;
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 
+use super::Queue;
 use super::image::{Side, leave_to_driver};
 use super::rect::bounded;
 use super::transfer::Way;
-use super::{INVALID_VALUE, Queue};
 use crate::runtime::buffer::Buffer;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
@@ -52,7 +52,7 @@ impl Queue {
     /// memory.
     #[must_use]
     pub fn may_go_by_host(refusal: Status, source: &Buffer, destination: &Buffer) -> bool {
-        let is_odd = matches!(refusal, INVALID_VALUE | Status::INVALID_OPERATION);
+        let is_odd = matches!(refusal, Status::INVALID_VALUE | Status::INVALID_OPERATION);
         is_odd && (source.raster().is_some() || destination.raster().is_some())
     }
 
@@ -90,7 +90,7 @@ impl Queue {
             }
             _ => None,
         }
-        .ok_or(INVALID_VALUE)?;
+        .ok_or(Status::INVALID_VALUE)?;
         let length = size.iter().product::<u64>() * element;
         let mut host = Host::target(length.min(most.max(element)) as usize);
         let bytes = Way::ToHost.bytes(&mut host, 0)?;
@@ -118,7 +118,7 @@ impl Queue {
             }
         }
         // The last event ends after all others, so it keeps the memory.
-        let last = events.pop().ok_or(INVALID_VALUE)?;
+        let last = events.pop().ok_or(Status::INVALID_VALUE)?;
         last.keep(host);
         Ok(last)
     }

@@ -10,8 +10,8 @@ use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use opencl_sys::cl_event;
 
+use super::Queue;
 use super::transfer::Way;
-use super::{INVALID_VALUE, Queue};
 use crate::runtime::buffer::Buffer;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
@@ -48,7 +48,7 @@ fn pitches(raster: &Raster, size: [u64; 3]) -> (usize, usize) {
 fn only_box(raster: &Raster, region: &Region) -> Result<Part, Status> {
     match raster.boxes(region).as_deref() {
         Some([part]) => Ok(*part),
-        _ => Err(INVALID_VALUE),
+        _ => Err(Status::INVALID_VALUE),
     }
 }
 
@@ -65,7 +65,7 @@ impl Side<'_> {
         match memory.raster() {
             Some(raster) => Ok(Side::Image(memory, raster, only_box(raster, region)?)),
             None if region.is_linear() => Ok(Side::Buffer(memory, region.offset() as usize)),
-            None => Err(INVALID_VALUE),
+            None => Err(Status::INVALID_VALUE),
         }
     }
 }
@@ -176,7 +176,7 @@ impl Queue {
         wait: &WaitList<'_>,
     ) -> Result<Event, Status> {
         if from.packed_length() != to.packed_length() {
-            return Err(INVALID_VALUE);
+            return Err(Status::INVALID_VALUE);
         }
         let sides = (Side::of(source, from)?, Side::of(destination, to)?);
         self.copy_directly((&sides.0, &sides.1), wait)
@@ -191,7 +191,7 @@ impl Queue {
         let status = match sides {
             (Side::Image(source, _, part), Side::Image(destination, _, there)) => {
                 if part.size != there.size {
-                    return Err(INVALID_VALUE);
+                    return Err(Status::INVALID_VALUE);
                 }
                 let (a, b) = (Box3::of(part), Box3::of(there));
                 // SAFETY: both boxes lie within their images.
@@ -244,7 +244,7 @@ impl Queue {
                     ))
                 }
             }
-            (Side::Buffer(..), Side::Buffer(..)) => return Err(INVALID_VALUE),
+            (Side::Buffer(..), Side::Buffer(..)) => return Err(Status::INVALID_VALUE),
         };
         check(status)?;
         // SAFETY: the driver has just returned the event; no host memory is involved.
@@ -262,7 +262,7 @@ impl Queue {
         colour: [u8; 16],
         wait: &WaitList<'_>,
     ) -> Result<Event, Status> {
-        let raster = image.raster().ok_or(INVALID_VALUE)?;
+        let raster = image.raster().ok_or(Status::INVALID_VALUE)?;
         let part = Box3::of(&only_box(raster, region)?);
         let mut event: cl_event = null_mut();
         // SAFETY: the driver reads the colour, at most 16 bytes, before it returns; the box lies within the
@@ -300,5 +300,5 @@ fn checked(
     let needed = (skip as u64).checked_add(region.packed_length());
     let fits = region.packed_length() > 0 && needed.is_some_and(|needed| needed <= host as u64);
     let parts = raster.boxes(region).filter(|_| fits);
-    parts.ok_or(INVALID_VALUE)
+    parts.ok_or(Status::INVALID_VALUE)
 }

@@ -8,8 +8,8 @@ use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use opencl_sys::{CL_MAP_READ, CL_MAP_WRITE, cl_event};
 
+use super::Queue;
 use super::rect::bounded;
-use super::{INVALID_VALUE, Queue};
 use crate::runtime::buffer::Buffer;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::library::{check, cl};
@@ -40,7 +40,7 @@ impl Queue {
     ) -> Result<(Event, *mut u8), Status> {
         bounded(buffer, range)?;
         if buffer.raster().is_some() {
-            return Err(INVALID_VALUE);
+            return Err(Status::INVALID_VALUE);
         }
         let length = range.end() - range.offset();
         self.map_range(

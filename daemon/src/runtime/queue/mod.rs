@@ -2,7 +2,7 @@
 //!
 //! - `transfer`: between host and buffer, and between buffers; `map`: host pointers into buffers;
 //! - `image`: transfers of images; `by_host`: copies of images that the driver refuses;
-//! - `rect`: the shapes of native transfers, pure.
+//! - `rect`: the shapes of native transfers, pure; `calibration`: the clocks of devices.
 //!
 //! All functions that enqueue are non-blocking, except [`Queue::copy_by_host`]. They return an [`Event`],
 //! which owns the host memory of the command. Regions are checked against the buffer before the driver sees
@@ -10,6 +10,7 @@
 //! application.
 
 mod by_host;
+mod calibration;
 mod image;
 mod map;
 mod rect;
@@ -20,17 +21,15 @@ use std::ptr::{null, null_mut};
 
 use causeway_proto::status::Status;
 use opencl_sys::{
-    CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PROPERTIES,
-    cl_command_queue, cl_event, clGetKernelSuggestedLocalWorkSizeKHR_fn,
+    CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE, cl_command_queue, cl_event,
+    clGetKernelSuggestedLocalWorkSizeKHR_fn,
 };
 
-use super::context::Context;
+use super::context::{Context, bits_of};
 use super::event::{Event, Home, WaitList};
 use super::kernel::{Kernel, Shape};
 use super::library::{check, cl};
 use super::node::Device;
-
-const INVALID_VALUE: Status = Status(-30);
 
 pub use map::Access;
 
@@ -49,25 +48,9 @@ unsafe impl Send for Queue {}
 unsafe impl Sync for Queue {}
 
 impl Queue {
-    /// Creates a queue; `properties` are pairs of names and values without the terminating 0.
-    ///
-    /// # Errors
-    /// The driver's error.
-    pub fn new(context: &Context, device: Device, properties: &[u64]) -> Result<Queue, Status> {
-        let queue = Queue::unprepared(context, device, properties)?;
-        if queue.profiling {
-            device.clock().prepare(device, context);
-        }
-        Ok(queue)
-    }
-
     /// Creates a queue without measuring the device's clock.
-    pub(super) fn unprepared(
-        context: &Context,
-        device: Device,
-        properties: &[u64],
-    ) -> Result<Queue, Status> {
-        let raw = create(context, device, properties)?;
+    fn unprepared(context: &Context, device: Device, properties: &[u64]) -> Result<Queue, Status> {
+        let raw = context.create_queue(device, properties)?;
         let bits = bits_of(properties);
         Ok(Queue {
             raw,
@@ -261,46 +244,4 @@ impl Drop for Queue {
     fn drop(&mut self) {
         let _ = self.release();
     }
-}
-
-/// Returns the value of `CL_QUEUE_PROPERTIES` in a property list.
-fn bits_of(properties: &[u64]) -> u64 {
-    properties
-        .chunks_exact(2)
-        .find(|pair| pair[0] == u64::from(CL_QUEUE_PROPERTIES))
-        .map_or(0, |pair| pair[1])
-}
-
-/// Creates a native queue on the host or on the device, with the function that the driver supports.
-pub(super) fn create(
-    context: &Context,
-    device: Device,
-    properties: &[u64],
-) -> Result<cl_command_queue, Status> {
-    context.owns(device)?;
-    let mut status = 0;
-    let raw = if device.is_modern() {
-        let list: Vec<u64> = properties.iter().copied().chain([0]).collect();
-        // SAFETY: the list ends in 0.
-        unsafe {
-            cl!(clCreateCommandQueueWithProperties(
-                context.raw,
-                device.raw,
-                list.as_ptr(),
-                &raw mut status
-            ))
-        }
-    } else {
-        // SAFETY: the context is live, and the device belongs to it.
-        unsafe {
-            cl!(clCreateCommandQueue(
-                context.raw,
-                device.raw,
-                bits_of(properties),
-                &raw mut status
-            ))
-        }
-    };
-    check(status)?;
-    Ok(raw)
 }

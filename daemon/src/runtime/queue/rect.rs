@@ -3,7 +3,6 @@
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 
-use super::INVALID_VALUE;
 use crate::runtime::buffer::Buffer;
 
 /// A rectangle of a buffer in the form that the native commands take. All sizes are greater than 0.
@@ -18,7 +17,7 @@ pub(super) fn bounded(buffer: &Buffer, region: &Region) -> Result<(), Status> {
     if region.end() <= buffer.size() && region.packed_length() > 0 {
         Ok(())
     } else {
-        Err(INVALID_VALUE)
+        Err(Status::INVALID_VALUE)
     }
 }
 
@@ -33,7 +32,7 @@ pub(super) fn checked(
         .ok()
         .and_then(|s| s.checked_add(region.packed_length()));
     if needed.is_none_or(|needed| needed > host as u64) {
-        return Err(INVALID_VALUE);
+        return Err(Status::INVALID_VALUE);
     }
     Ok(Rect::of(region))
 }

@@ -10,8 +10,8 @@ use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use opencl_sys::cl_event;
 
+use super::Queue;
 use super::rect::{Rect, bounded, checked, common_shape};
-use super::{INVALID_VALUE, Queue};
 use crate::runtime::buffer::Buffer;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
@@ -32,7 +32,7 @@ impl Way {
             Way::ToHost => host.destination(),
         };
         match start.is_null() {
-            true => Err(INVALID_VALUE),
+            true => Err(Status::INVALID_VALUE),
             false => Ok(start.wrapping_add(skip)),
         }
     }
@@ -211,7 +211,7 @@ impl Queue {
         if source.raster().is_some() || destination.raster().is_some() {
             return self.copy_image((source, from), (destination, to), wait);
         }
-        let (a, b) = common_shape(from, to).ok_or(INVALID_VALUE)?;
+        let (a, b) = common_shape(from, to).ok_or(Status::INVALID_VALUE)?;
         let mut event: cl_event = null_mut();
         let status = if from.is_linear() && to.is_linear() {
             // SAFETY: both ranges lie within their buffers.
@@ -265,13 +265,13 @@ impl Queue {
         size: u64,
         wait: &WaitList<'_>,
     ) -> Result<Event, Status> {
-        let region = Region::linear(offset, size).map_err(|_| INVALID_VALUE)?;
+        let region = Region::linear(offset, size).map_err(|_| Status::INVALID_VALUE)?;
         bounded(buffer, &region)?;
         if buffer.raster().is_some() {
-            return Err(INVALID_VALUE);
+            return Err(Status::INVALID_VALUE);
         }
         if !pattern.len().is_power_of_two() || pattern.len() > 128 {
-            return Err(INVALID_VALUE);
+            return Err(Status::INVALID_VALUE);
         }
         let mut pieces = Vec::new();
         let mut done = 0;
@@ -327,7 +327,7 @@ impl Queue {
         wait: &WaitList<'_>,
     ) -> Result<Event, Status> {
         let list: Vec<_> = buffers.iter().map(|b| b.raw).collect();
-        let count = u32::try_from(list.len()).map_err(|_| INVALID_VALUE)?;
+        let count = u32::try_from(list.len()).map_err(|_| Status::INVALID_VALUE)?;
         let mut event: cl_event = null_mut();
         // SAFETY: the list contains `count` live buffers.
         check(unsafe {

@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::message::{
-    Action, Admitted, Claimed, Grant, Message, NotAdmitted, NotGranted, Offered, Running, Why,
+    Action, Admitted, Claimed, Grant, GrantReport, NotAdmitted, NotGranted, Offered, Running, Why,
 };
 use super::name::{DeviceAt, Epoch, GrantedUnit, LeaseId, PlaceNumber, Time, Unit};
 
@@ -151,12 +151,12 @@ impl Grants {
         let (lease, epoch) = (grant.lease, grant.epoch);
         let held = self.leases.get(&lease);
         if held.is_some_and(|held| held.grant.epoch == epoch && held.ending.is_none()) {
-            return vec![Action::Report(lease, epoch, Message::Acknowledged)];
+            return vec![Action::Report(lease, epoch, GrantReport::Acknowledged)];
         }
         let mut actions = Vec::new();
         let message = match self.take(now, grant, &mut actions) {
-            Ok(()) => Message::Acknowledged,
-            Err(refused) => Message::Refused(refused),
+            Ok(()) => GrantReport::Acknowledged,
+            Err(refused) => GrantReport::Refused(refused),
         };
         actions.push(Action::Report(lease, epoch, message));
         actions
@@ -243,7 +243,7 @@ impl Grants {
                 self.end(id, Why::Withdrawn(reason.unwrap_or(WITHDRAWN).into()))
             }
             // The withdrawal is about an earlier grant, which has already ended.
-            Some(_) | None => vec![Action::Report(id, epoch, Message::Withdrawn)],
+            Some(_) | None => vec![Action::Report(id, epoch, GrantReport::Withdrawn)],
         }
     }
 
@@ -283,7 +283,7 @@ impl Grants {
     fn finish(&mut self, id: LeaseId) -> Option<Action> {
         let lease = self.leases.remove(&id)?;
         let epoch = lease.withdrawal.unwrap_or(lease.grant.epoch);
-        Some(Action::Report(id, epoch, Message::Withdrawn))
+        Some(Action::Report(id, epoch, GrantReport::Withdrawn))
     }
 
     /// Gives a session a place in the lease that its client claims.
@@ -435,7 +435,7 @@ fn said(lease: &Lease) -> Action {
     Action::Report(
         lease.grant.lease,
         lease.grant.epoch,
-        Message::Sessions(lease.sessions()),
+        GrantReport::Sessions(lease.sessions()),
     )
 }
 
@@ -478,9 +478,6 @@ fn check(grant: &Grant) -> Result<(), NotGranted> {
     Ok(())
 }
 
-#[cfg(test)]
-#[path = "grants_properties.rs"]
-mod properties;
 #[cfg(test)]
 #[path = "grants_tests.rs"]
 mod tests;

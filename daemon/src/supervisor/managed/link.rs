@@ -25,11 +25,13 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Status, Streaming};
 
 use super::dial::{self, NotDialled};
-use super::message::{Grant, Message};
+use super::message::{Grant, GrantReport};
 use super::name::{DeviceAt, Epoch, GrantedUnit, LeaseId, Time, Unit};
 use super::{Managed, offer, reach};
 use crate::config::ManagerAddress;
-use crate::supervisor::Supervisor;
+use crate::supervisor::description::Description;
+use crate::supervisor::inventory::Known;
+use crate::supervisor::readiness::Readiness;
 
 /// Time limit for the manager's answer to a hello. The manager may wait for its disk.
 const WELCOME_WITHIN: Duration = Duration::from_secs(10);
@@ -48,19 +50,21 @@ const INTERVALS: (Duration, Duration) = (Duration::from_millis(20), Duration::fr
 pub(super) struct Outgoing(mpsc::UnboundedSender<Option<FromNode>>);
 
 impl Outgoing {
-    pub(super) fn report(&self, lease: LeaseId, epoch: Epoch, message: Message) {
+    pub(super) fn report(&self, lease: LeaseId, epoch: Epoch, report: GrantReport) {
         let (lease_id, epoch) = (lease.0.to_vec().into(), epoch.0);
-        self.push(match message {
-            Message::Acknowledged => {
+        self.push(match report {
+            GrantReport::Acknowledged => {
                 from_node::Message::Acknowledged(GrantAcknowledged { lease_id, epoch })
             }
-            Message::Refused(why) => from_node::Message::Refused(GrantRefused {
+            GrantReport::Refused(why) => from_node::Message::Refused(GrantRefused {
                 lease_id,
                 epoch,
                 reason: why.to_string(),
             }),
-            Message::Withdrawn => from_node::Message::Withdrawn(GrantWithdrawn { lease_id, epoch }),
-            Message::Sessions(sessions) => from_node::Message::Sessions(LeaseSessions {
+            GrantReport::Withdrawn => {
+                from_node::Message::Withdrawn(GrantWithdrawn { lease_id, epoch })
+            }
+            GrantReport::Sessions(sessions) => from_node::Message::Sessions(LeaseSessions {
                 lease_id,
                 epoch,
                 sessions,
@@ -116,13 +120,18 @@ impl Parted {
 }
 
 /// Joins the manager, and rejoins it forever. Tries the configured addresses in turn.
-pub(in crate::supervisor) async fn join(supervisor: Arc<Supervisor>, managed: Managed) {
+pub(in crate::supervisor) async fn join(
+    description: Arc<Description>,
+    readiness: Arc<Readiness>,
+    managed: Managed,
+) {
     let mut pause = PAUSE;
     let addresses = managed.0.settings.addresses.clone();
-    tell_reach(&supervisor, &addresses);
+    tell_reach(&description, &addresses);
     for address in addresses.iter().cycle() {
         let link = Link {
-            supervisor: &supervisor,
+            description: &description,
+            readiness: &readiness,
             managed: &managed,
             address,
         };
@@ -152,36 +161,37 @@ pub(in crate::supervisor) async fn join(supervisor: Arc<Supervisor>, managed: Ma
     }
 }
 
-fn node(supervisor: &Supervisor) -> reach::Node<'_> {
+fn node(description: &Description) -> reach::Node<'_> {
     reach::Node {
-        listening: &supervisor.addresses,
-        advertised: &supervisor.settings.advertise,
-        certificate: supervisor.settings.security.certificate.as_ref(),
+        listening: &description.addresses,
+        advertised: &description.settings.advertise,
+        certificate: description.settings.security.certificate.as_ref(),
     }
 }
 
 /// Returns the addresses at which the manager's users are currently told to reach this node.
-fn reached_at(supervisor: &Supervisor) -> Vec<String> {
-    reach::addresses(&node(supervisor), supervisor.peer_addresses())
+fn reached_at(description: &Description) -> Vec<String> {
+    reach::addresses(&node(description), description.peer_addresses())
 }
 
 /// Logs the addresses at which users are told to reach the node, and warns of problems with them. The
 /// manager leases a node even if nobody can reach it.
-fn tell_reach(supervisor: &Supervisor, managers: &[ManagerAddress]) {
-    let told = reached_at(supervisor);
+fn tell_reach(description: &Description, managers: &[ManagerAddress]) {
+    let told = reached_at(description);
     tracing::info!(
         addresses = told.join(", "),
         "addresses of this node for the device manager's users"
     );
     let is_near = managers.iter().all(ManagerAddress::is_loopback);
-    for hindrance in reach::hindrances(&node(supervisor), &told, is_near) {
+    for hindrance in reach::hindrances(&node(description), &told, is_near) {
         tracing::warn!(cure = hindrance.cure, "UNREACHABLE: {}", hindrance.problem);
     }
 }
 
 /// One connection to the manager.
 struct Link<'a> {
-    supervisor: &'a Supervisor,
+    description: &'a Description,
+    readiness: &'a Readiness,
     managed: &'a Managed,
     address: &'a ManagerAddress,
 }
@@ -193,12 +203,12 @@ impl Link<'_> {
     async fn stay(&self, welcomed: &mut bool) -> Result<Never, Parted> {
         let settings = &self.managed.0.settings;
         let channel = dial::dial(self.address, settings.tls.as_ref()).await?;
-        let known = self.supervisor.current_inventory().await;
-        let (outgoing, words) = mpsc::unbounded_channel();
+        let known = self.readiness.current_inventory().await;
+        let (outgoing, messages) = mpsc::unbounded_channel();
         let outgoing = Outgoing(outgoing);
-        let asked = self.hello(&outgoing, self.supervisor.told(&known));
-        let words = UnboundedReceiverStream::new(words).map_while(|message| message);
-        let mut request = tonic::Request::new(words);
+        let asked = self.hello(&outgoing, self.inventory(&known));
+        let messages = UnboundedReceiverStream::new(messages).map_while(|message| message);
+        let mut request = tonic::Request::new(messages);
         dial::authorize(&mut request, settings.token.as_ref());
         let mut client = NodesClient::new(channel);
         let (mut incoming, welcome) = tokio::time::timeout(WELCOME_WITHIN, async {
@@ -219,6 +229,11 @@ impl Link<'_> {
         }
     }
 
+    fn inventory(&self, known: &Known) -> Inventory {
+        let is_stopping = self.managed.0.workers.counts().draining;
+        self.description.inventory(known, is_stopping)
+    }
+
     /// Queues the hello, and directs all later reports to this connection. Returns the time of the hello.
     fn hello(&self, outgoing: &Outgoing, inventory: Inventory) -> Time {
         for share in offer::idle(&inventory, &self.managed.0.shares) {
@@ -232,12 +247,12 @@ impl Link<'_> {
         outgoing.push(from_node::Message::Hello(Hello {
             wire_version: WireVersion::CURRENT.number().into(),
             node_uuid: self.managed.0.node.to_vec().into(),
-            name: self.supervisor.settings.name.clone(),
-            addresses: reached_at(self.supervisor),
+            name: self.description.name().to_owned(),
+            addresses: reached_at(self.description),
             inventory: Some(inventory),
             shared: offer.shared,
             stopping: state.grants.is_stopping(),
-            insecure: self.supervisor.is_exposed(),
+            insecure: self.description.is_exposed(),
             leases: state
                 .grants
                 .running()
@@ -314,8 +329,8 @@ impl Link<'_> {
     }
 
     fn heartbeat(&self, number: u64) -> Heartbeat {
-        let counts = self.supervisor.workers.counts();
-        let figures = self.supervisor.workers.figures();
+        let counts = self.managed.0.workers.counts();
+        let figures = self.managed.0.workers.figures();
         let uses = self.managed.uses().into_iter().map(|of| LeaseLoad {
             lease_id: of.lease.0.to_vec().into(),
             bytes: of.figures.bytes(),
@@ -346,7 +361,7 @@ impl Link<'_> {
             }
             to_node::Message::Drain(drain) => {
                 self.managed.0.state.lock().grants.drain(drain.draining);
-                self.supervisor.look_at_health();
+                self.readiness.look_at_health();
             }
             to_node::Message::Welcome(_) => return Err(Parted::Nonsense("a second welcome")),
             to_node::Message::Alive(_) => {}
@@ -356,16 +371,16 @@ impl Link<'_> {
 
     /// Reports changes of the node's devices and addresses.
     async fn tell_changes(&self, outgoing: &Outgoing, mut generation: u64) -> Never {
-        let mut addresses = reached_at(self.supervisor);
+        let mut addresses = reached_at(self.description);
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            let known = self.supervisor.current_inventory().await;
-            let (now, reached_at) = (known.inventory.generation, reached_at(self.supervisor));
+            let known = self.readiness.current_inventory().await;
+            let (now, reached_at) = (known.inventory.generation, reached_at(self.description));
             if now == generation && reached_at == addresses {
                 continue;
             }
             (generation, addresses) = (now, reached_at);
-            let inventory = self.supervisor.told(&known);
+            let inventory = self.inventory(&known);
             let offer = self.managed.offer(&inventory);
             outgoing.push(from_node::Message::Inventory(InventoryChanged {
                 inventory: Some(inventory),

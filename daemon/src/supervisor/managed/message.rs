@@ -41,14 +41,14 @@ pub(crate) struct Offered {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Report to the manager, if there is a connection.
-    Report(LeaseId, Epoch, Message),
+    Report(LeaseId, Epoch, GrantReport),
     /// End the sessions with these places. The reason is reported to their clients.
     End(Vec<PlaceNumber>, Option<Why>),
 }
 
 /// A report to the manager about a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Message {
+pub(crate) enum GrantReport {
     Acknowledged,
     Refused(NotGranted),
     Withdrawn,

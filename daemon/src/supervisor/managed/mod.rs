@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use self::grants::Grants;
-use self::message::{Action, Claimed, Grant, Message, NotAdmitted};
+use self::message::{Action, Claimed, Grant, GrantReport, NotAdmitted};
 use self::name::{DeviceAt, Epoch, LeaseId, Time, Unit};
 use self::offer::Offer;
 use super::authentication::User;
@@ -403,17 +403,21 @@ fn claimed_of(verified: &VerifiedLease, node: &[u8; 16]) -> Option<Claimed> {
 }
 
 impl ManagedState {
-    fn log(&mut self, lease: LeaseId, epoch: Epoch, message: &Message) {
+    fn log(&mut self, lease: LeaseId, epoch: Epoch, message: &GrantReport) {
         let (user, epoch) = (self.users.get(&lease), epoch.0);
         match message {
-            Message::Acknowledged => tracing::info!(?lease, user, epoch, "a lease is served"),
-            Message::Refused(why) => {
+            GrantReport::Acknowledged => tracing::info!(?lease, user, epoch, "a lease is served"),
+            GrantReport::Refused(why) => {
                 tracing::warn!(?lease, user, epoch, %why, "a lease is refused");
             }
-            Message::Withdrawn => tracing::info!(?lease, user, epoch, "a lease has ended"),
-            Message::Sessions(count) => tracing::debug!(?lease, user, count, "sessions of a lease"),
+            GrantReport::Withdrawn => tracing::info!(?lease, user, epoch, "a lease has ended"),
+            GrantReport::Sessions(count) => {
+                tracing::debug!(?lease, user, count, "sessions of a lease")
+            }
         }
-        if matches!(message, Message::Refused(_) | Message::Withdrawn) && !self.grants.has(lease) {
+        if matches!(message, GrantReport::Refused(_) | GrantReport::Withdrawn)
+            && !self.grants.has(lease)
+        {
             self.users.remove(&lease);
         }
     }

@@ -39,10 +39,10 @@ use ending::{Ending, Endings};
 use stage::Stage;
 
 /// Time limit for the session to stop its transfers and links.
-const TIDY_UP: Duration = Duration::from_millis(500);
+const TIDY_UP: Duration = Duration::from_secs(1);
 
 /// Time for the client to read why its session ends.
-const CLOSE_REASON_LIMIT: Duration = Duration::from_millis(500);
+const CLOSE_REASON_LIMIT: Duration = Duration::from_secs(1);
 
 /// Runs a worker; the entry point of its process.
 #[must_use]
@@ -160,11 +160,11 @@ fn run_session(
 fn tidy_up(session: Arc<Session>) {
     let (done, wait) = mpsc::channel();
     let started = named("tidy-up", move || {
-        session.end(TIDY_UP);
+        session.end();
         let _ = done.send(());
     });
     if started.is_ok() {
-        let _ = wait.recv_timeout(2 * TIDY_UP);
+        let _ = wait.recv_timeout(TIDY_UP);
     }
 }
 

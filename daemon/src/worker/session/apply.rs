@@ -21,17 +21,20 @@ use causeway_proto::limits::{INLINE_CONTENTS, MAX_LIST, MAX_NAME};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use super::command::{Command, Kind};
-use super::enqueue::{Expects, Prepared, Task, link_of, prepare};
+use super::enqueue::{Prepared, link_of, prepare};
 use super::graph::Order;
-use super::objects::{Bound, Context, Kernel, Memory, Queue, add, find};
 use super::run::Runner;
-use super::unobserved::Unobserved;
-use super::{Core, Shared, Violation, command_buffers, device_queues, sub_devices};
-use crate::bulk::Path;
+use super::shared::{Core, Shared};
+use super::tables::{add, find};
+use super::violation::Violation;
+use super::{command_buffers, device_queues, sub_devices};
 use crate::runtime::buffer::Buffer;
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::queue::Queue as NativeQueue;
+use crate::worker::objects::command::{Command, Kind};
+use crate::worker::objects::task::{Expects, Task};
+use crate::worker::objects::unobserved::Unobserved;
+use crate::worker::objects::{Bound, Context, Kernel, Memory, Queue};
 
 /// Applies one command. `followed` means that the next command follows it in the same queue,
 /// and both are unobserved.
@@ -62,10 +65,10 @@ pub(crate) fn apply(
         Some(Wire::CreateSampler(create)) => super::images::create_sampler(shared, &create),
         Some(Wire::CreateCommandBuffer(create)) => command_buffers::create(shared, &create),
         Some(Wire::Record(record)) => command_buffers::record(shared, record),
-        Some(Wire::CreateProgram(create)) => super::program::create(shared, create),
-        Some(Wire::BuildProgram(build)) => super::program::build(shared, build),
-        Some(Wire::CompileProgram(compile)) => super::program::compile(shared, compile),
-        Some(Wire::LinkProgram(link)) => super::program::link(shared, link),
+        Some(Wire::CreateProgram(create)) => super::program::create::create(shared, create),
+        Some(Wire::BuildProgram(build)) => super::program::build::build(shared, build),
+        Some(Wire::CompileProgram(compile)) => super::program::build::compile(shared, compile),
+        Some(Wire::LinkProgram(link)) => super::program::build::link(shared, link),
         Some(Wire::CreateKernel(create)) => create_kernel(shared, &create),
         Some(Wire::CreateUserEvent(create)) => {
             let id = EventId(create.event);
@@ -78,10 +81,10 @@ pub(crate) fn apply(
         Some(Wire::SetUserEventStatus(set)) => set_user_event_status(shared, set, runner),
         Some(Wire::Query(query)) => super::query::answer(shared, query),
         Some(Wire::UnloadCompiler(unload)) => unload_compiler(shared, unload),
-        Some(Wire::AddLink(add)) => super::links::add(shared, add),
-        Some(Wire::DialLink(dial)) => super::links::dial(shared, &dial),
-        Some(Wire::RouteViaClient(route)) => super::links::route_via_client(shared, &route),
-        Some(Wire::DropLink(drop)) => super::links::drop_link(shared, &drop),
+        Some(Wire::AddLink(add)) => super::links::add(&shared.links, add),
+        Some(Wire::DialLink(dial)) => super::links::dial(&shared.links, &dial),
+        Some(Wire::RouteViaClient(route)) => super::links::route_via_client(&shared.links, &route),
+        Some(Wire::DropLink(drop)) => super::links::drop_link(&shared.links, &drop),
         Some(Wire::CreateMirror(create)) => super::mirrors::create(shared, &create),
         Some(Wire::TellEvent(tell)) => super::mirrors::tell(shared, &tell),
         None => Err(Violation::Malformed(
@@ -97,11 +100,13 @@ fn enqueue(
     runner: &mut Runner<'_>,
 ) -> Result<(), Violation> {
     let id = EventId(enqueue.event);
-    let path = path_of(shared, &enqueue)?;
+    if let Some(link) = link_of(&enqueue) {
+        super::links::open_path(&shared.links, link)?;
+    }
     let mut core = shared.core.lock();
     let queue = find(&core.objects.queues, QueueId(enqueue.queue))?;
     core.version += 1;
-    let prepared = prepare(&mut enqueue, &queue, &core.objects, core.version, path)?;
+    let prepared = prepare(&mut enqueue, &queue, &core.objects, core.version)?;
     let unobserved = enqueue.unobserved && enqueue.wait.is_empty() && prepared.kind == Kind::Plain;
     if unobserved && core.graph.is_clear(queue.id) {
         // The client never names an unobserved command again, so the graph need not keep it.
@@ -185,14 +190,6 @@ fn enqueue(
         runner.give_up(core, &command);
     }
     Ok(())
-}
-
-/// Returns the path of the link that a transfer with another worker names.
-fn path_of(shared: &Arc<Shared>, enqueue: &Enqueue) -> Result<Option<Arc<Path>>, Violation> {
-    let Some(link) = link_of(enqueue) else {
-        return Ok(None);
-    };
-    Ok(Some(super::links::path(shared, link)?))
 }
 
 fn waited_for(core: &Core, wait: &[u64]) -> Result<Vec<Arc<Command>>, Violation> {
@@ -333,7 +330,7 @@ fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Vi
     shared.tell_broken(ObjectKind::Context, id.0, native.as_ref().err(), id);
     // Sub-devices use their root device's memory, so that device's account is charged.
     let roots: BTreeSet<DeviceIndex> = found.iter().map(|(_, of)| of.root).collect();
-    let accounts = shared.part.accounts(index, roots.into_iter());
+    let accounts = shared.share.accounts(index, roots.into_iter());
     let devices = found.iter().map(|(index, of)| (*index, of.device));
     let devices = devices.collect();
     let parts = found.into_iter().filter_map(|(_, of)| of.part).collect();
@@ -439,7 +436,7 @@ fn create_kernel(shared: &Arc<Shared>, create: &CreateKernel) -> Result<(), Viol
 
 fn unload_compiler(shared: &Arc<Shared>, unload: UnloadCompiler) -> Result<(), Violation> {
     let index = PlatformIndex(unload.platform);
-    if shared.node.platform(index).is_none() || !shared.part.allows_platform(index) {
+    if shared.node.platform(index).is_none() || !shared.share.allows_platform(index) {
         return Err(Violation::Unknown(format!("{index:?}")));
     }
     let node = Arc::clone(&shared.node);

@@ -1,229 +1,83 @@
-//! A kernel's arguments, in the order of commands.
+//! Reads a launch's changes of its kernel's arguments.
 //!
-//! A launch carries only the arguments that changed since the kernel's previous launch. The table follows
-//! the commands as they are applied. A launch takes the table in its current state, shared until the next
-//! change. When the launch is enqueued, it sets the arguments that differ from those set natively. Each
-//! change has its own version number, so this is one comparison. Invariant: a table never keeps a buffer
-//! alive; a launch keeps all buffers of its own arguments alive.
+//! Invariant: every object that an argument names is looked up here, in the order of commands.
 #![forbid(unsafe_code)]
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use causeway_proto::command::{KernelArg, SvmPointers, kernel_arg};
 use causeway_proto::id::{MemoryId, QueueId, SamplerId};
 use causeway_proto::limits::{MAX_ARGUMENTS, MAX_LIST};
-use causeway_proto::status::Status;
 
-use super::Violation;
-use super::device_queues::DeviceQueue;
-use super::objects::{Bound, Memory, Objects, Sampler, find};
+use super::tables::{Objects, find};
+use super::violation::Violation;
+use crate::worker::objects::arguments::{Arguments, Value};
 
-const INVALID_KERNEL_ARGS: Status = Status(-52);
-
-/// The arguments of a kernel as of some command.
-#[derive(Clone, Default)]
-pub(crate) struct Arguments {
-    slots: Vec<Slot>,
-    reaches: Reaches,
-}
-
-/// The shared virtual memory that the kernel reaches indirectly, by pointers in memory.
-#[derive(Clone, Default)]
-struct Reaches {
-    // 0 means never set.
+/// Applies the changes that a launch carries. `version` grows with every call in the session.
+///
+/// # Errors
+/// [`Violation`] for a change that no Causeway client sends.
+pub(super) fn change(
+    arguments: &mut Arguments,
+    changes: &[KernelArg],
+    objects: &Objects,
     version: u64,
-    memory: Vec<Weak<Memory>>,
+) -> Result<(), Violation> {
+    for change in changes {
+        let index = change.index as usize;
+        if index >= MAX_ARGUMENTS {
+            return Err(Violation::Malformed(
+                "a kernel argument's index is above the limit",
+            ));
+        }
+        arguments.set(index, value(change, objects)?, version);
+    }
+    Ok(())
 }
 
-#[derive(Clone)]
-struct Slot {
-    // 0 means never set.
+/// Sets the memory that the launch's kernel reaches indirectly.
+///
+/// # Errors
+/// As [`change`].
+pub(super) fn reach(
+    arguments: &mut Arguments,
+    svm: &SvmPointers,
+    objects: &Objects,
     version: u64,
-    value: Value,
+) -> Result<(), Violation> {
+    if svm.memory.len() > MAX_LIST {
+        return Err(Violation::Malformed("a list of memory objects is too long"));
+    }
+    let found = |id: &u64| find(&objects.memory, MemoryId(*id)).map(|of| Arc::downgrade(&of));
+    let memory = svm.memory.iter().map(found).collect::<Result<_, _>>()?;
+    arguments.set_reaches(memory, version);
+    Ok(())
 }
 
-#[derive(Clone)]
-enum Value {
-    Small(u8, [u8; 16]),
-    Large(Box<[u8]>),
-    Memory(Weak<Memory>),
-    // The memory, and the offset of the pointer in it.
-    Svm(Weak<Memory>, u64),
-    NullMemory,
-    Local(u64),
-    // A strong reference, because no one notices a sampler's end, and enqueued launches still need it.
-    Sampler(Arc<Sampler>),
-    // A strong reference, for the same reason.
-    DeviceQueue(Arc<DeviceQueue>),
-}
-
-impl Arguments {
-    /// Applies the changes that a launch carries. `version` grows with every call in the session.
-    pub(crate) fn change(
-        &mut self,
-        changes: &[KernelArg],
-        objects: &Objects,
-        version: u64,
-    ) -> Result<(), Violation> {
-        for change in changes {
-            let index = change.index as usize;
-            if index >= MAX_ARGUMENTS {
-                return Err(Violation::Malformed(
-                    "a kernel argument's index is above the limit",
-                ));
-            }
-            if self.slots.len() <= index {
-                let empty = Slot {
-                    version: 0,
-                    value: Value::NullMemory,
-                };
-                self.slots.resize(index + 1, empty);
-            }
-            self.slots[index] = Slot {
-                version,
-                value: Value::from_wire(change, objects)?,
-            };
+fn value(argument: &KernelArg, objects: &Objects) -> Result<Value, Violation> {
+    Ok(match &argument.value {
+        Some(kernel_arg::Value::Plain(bytes)) if bytes.len() <= 16 => {
+            let mut small = [0; 16];
+            small[..bytes.len()].copy_from_slice(bytes);
+            Value::Small(bytes.len() as u8, small)
         }
-        Ok(())
-    }
-
-    /// Sets the memory that the launch's kernel reaches indirectly.
-    pub(crate) fn reach(
-        &mut self,
-        svm: &SvmPointers,
-        objects: &Objects,
-        version: u64,
-    ) -> Result<(), Violation> {
-        if svm.memory.len() > MAX_LIST {
-            return Err(Violation::Malformed("a list of memory objects is too long"));
+        // Copied, because a slice would keep the whole batch alive.
+        Some(kernel_arg::Value::Plain(bytes)) => Value::Large(bytes.to_vec().into()),
+        Some(kernel_arg::Value::Memory(0)) => Value::NullMemory,
+        Some(kernel_arg::Value::Memory(id)) => {
+            Value::Memory(Arc::downgrade(&find(&objects.memory, MemoryId(*id))?))
         }
-        let found = |id: &u64| find(&objects.memory, MemoryId(*id)).map(|of| Arc::downgrade(&of));
-        self.reaches = Reaches {
-            version,
-            memory: svm.memory.iter().map(found).collect::<Result<_, _>>()?,
-        };
-        Ok(())
-    }
-
-    /// Returns the memory that a launch with these arguments must keep alive until it is enqueued.
-    ///
-    /// # Errors
-    /// `CL_INVALID_KERNEL_ARGS` when a buffer is gone; a broken object's own status.
-    pub(crate) fn hold(&self) -> Result<Vec<Arc<Memory>>, Status> {
-        let mut held = Vec::new();
-        self.hold_in(&mut held)?;
-        Ok(held)
-    }
-
-    /// As [`Arguments::hold`], but appends to `held`.
-    ///
-    /// # Errors
-    /// As [`Arguments::hold`].
-    pub(crate) fn hold_in(&self, held: &mut Vec<Arc<Memory>>) -> Result<(), Status> {
-        // Released memory is omitted, because the kernel cannot reach it any more.
-        held.extend(self.reaches.memory());
-        for slot in &self.slots {
-            if let Value::Memory(memory) | Value::Svm(memory, _) = &slot.value {
-                let memory = memory.upgrade().ok_or(INVALID_KERNEL_ARGS)?;
-                memory.native()?;
-                held.push(memory);
-            }
-            if let Value::Sampler(sampler) = &slot.value {
-                sampler.native.as_ref().map_err(|status| *status)?;
-            }
-            if let Value::DeviceQueue(queue) = &slot.value {
-                queue.native()?;
-            }
+        Some(kernel_arg::Value::Svm(at)) => {
+            let memory = find(&objects.memory, MemoryId(at.memory))?;
+            Value::Svm(Arc::downgrade(&memory), at.offset)
         }
-        Ok(())
-    }
-
-    /// Sets the arguments natively that differ from those set on the kernel.
-    ///
-    /// # Errors
-    /// The driver's error.
-    pub(crate) fn bind(&self, bound: &mut Bound) -> Result<(), Status> {
-        if bound.set.len() < self.slots.len() {
-            bound.set.resize(self.slots.len(), 0);
+        Some(kernel_arg::Value::LocalSize(size)) => Value::Local(*size),
+        Some(kernel_arg::Value::Sampler(id)) => {
+            Value::Sampler(find(&objects.samplers, SamplerId(*id))?)
         }
-        for (index, slot) in self.slots.iter().enumerate() {
-            if bound.set[index] != slot.version {
-                // Reset first, because a failure may leave the old value or none.
-                bound.set[index] = 0;
-                slot.value.set(bound, index as u32)?;
-                bound.set[index] = slot.version;
-            }
+        Some(kernel_arg::Value::DeviceQueue(id)) => {
+            Value::DeviceQueue(find(&objects.device_queues, QueueId(*id))?)
         }
-        if bound.reaches != self.reaches.version {
-            bound.reaches = 0;
-            let addresses: Vec<u64> = self
-                .reaches
-                .memory()
-                .filter_map(|memory| memory.native().ok()?.svm_address())
-                .collect();
-            bound.kernel.set_reaches(&addresses)?;
-            bound.reaches = self.reaches.version;
-        }
-        Ok(())
-    }
-}
-
-impl Reaches {
-    fn memory(&self) -> impl Iterator<Item = Arc<Memory>> + '_ {
-        self.memory.iter().filter_map(Weak::upgrade)
-    }
-}
-
-impl Value {
-    fn from_wire(argument: &KernelArg, objects: &Objects) -> Result<Value, Violation> {
-        Ok(match &argument.value {
-            Some(kernel_arg::Value::Plain(bytes)) if bytes.len() <= 16 => {
-                let mut small = [0; 16];
-                small[..bytes.len()].copy_from_slice(bytes);
-                Value::Small(bytes.len() as u8, small)
-            }
-            // Copied, because a slice would keep the whole batch alive.
-            Some(kernel_arg::Value::Plain(bytes)) => Value::Large(bytes.to_vec().into()),
-            Some(kernel_arg::Value::Memory(0)) => Value::NullMemory,
-            Some(kernel_arg::Value::Memory(id)) => {
-                Value::Memory(Arc::downgrade(&find(&objects.memory, MemoryId(*id))?))
-            }
-            Some(kernel_arg::Value::Svm(at)) => {
-                let memory = find(&objects.memory, MemoryId(at.memory))?;
-                Value::Svm(Arc::downgrade(&memory), at.offset)
-            }
-            Some(kernel_arg::Value::LocalSize(size)) => Value::Local(*size),
-            Some(kernel_arg::Value::Sampler(id)) => {
-                Value::Sampler(find(&objects.samplers, SamplerId(*id))?)
-            }
-            Some(kernel_arg::Value::DeviceQueue(id)) => {
-                Value::DeviceQueue(find(&objects.device_queues, QueueId(*id))?)
-            }
-            None => return Err(Violation::Malformed("a kernel argument has no value")),
-        })
-    }
-
-    fn set(&self, bound: &mut Bound, index: u32) -> Result<(), Status> {
-        match self {
-            Value::Small(length, bytes) => bound
-                .kernel
-                .set_value(index, &bytes[..usize::from(*length)]),
-            Value::Large(bytes) => bound.kernel.set_value(index, bytes),
-            Value::Memory(memory) => {
-                let memory = memory.upgrade().ok_or(INVALID_KERNEL_ARGS)?;
-                bound.kernel.set_buffer(index, Some(memory.native()?))
-            }
-            Value::Svm(memory, offset) => {
-                let memory = memory.upgrade().ok_or(INVALID_KERNEL_ARGS)?;
-                bound.kernel.set_svm(index, memory.native()?, *offset)
-            }
-            Value::NullMemory => bound.kernel.set_buffer(index, None),
-            Value::Local(size) => bound.kernel.set_local(index, *size),
-            Value::Sampler(sampler) => {
-                let native = sampler.native.as_ref().map_err(|status| *status)?;
-                bound.kernel.set_sampler(index, native)
-            }
-            Value::DeviceQueue(queue) => bound.kernel.set_device_queue(index, queue.native()?),
-        }
-    }
+        None => return Err(Violation::Malformed("a kernel argument has no value")),
+    })
 }

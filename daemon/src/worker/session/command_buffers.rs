@@ -19,47 +19,19 @@ use causeway_proto::command::{
 use causeway_proto::id::{CommandBufferId, ContextId, KernelId};
 use causeway_proto::limits::MAX_RECORDED;
 use causeway_proto::status::Status;
-use parking_lot::Mutex;
 use prost::Message;
 
-use super::arguments::Arguments;
-use super::command::Kind;
-use super::enqueue::{Operation, Prepared, copy_buffer, fill_buffer, fill_image, shape_of};
-use super::objects::{Objects, Queue, add, find};
+use super::arguments;
+use super::enqueue::{Prepared, copy_buffer, fill_buffer, fill_image, shape_of};
 use super::run::{Runner, launch_without_event};
-use super::{Core, Shared, Violation};
+use super::shared::{Core, Shared};
+use super::tables::{Objects, add, find};
+use super::violation::Violation;
 use crate::runtime::event::{Event, WaitList};
-
-/// A command buffer. See the module.
-#[derive(Default)]
-pub(crate) struct CommandBuffer {
-    // Shared with the replays that were applied meanwhile.
-    commands: Mutex<Arc<Vec<Arc<Recorded>>>>,
-}
-
-/// A recorded command.
-pub(crate) struct Recorded {
-    operation: Result<Operation, Status>,
-    // Indices of the earlier commands that this one comes after.
-    after: Box<[u32]>,
-}
-
-impl Recorded {
-    // The number of objects that the command counts as, against the session's limit.
-    fn weight(&self) -> usize {
-        1 + self.after.len()
-    }
-
-    fn touches_nothing(&self) -> bool {
-        let operation = self.operation.as_ref();
-        operation.is_ok_and(|of| {
-            matches!(
-                of,
-                Operation::Marker | Operation::NdRange { shape: None, .. }
-            )
-        })
-    }
-}
+use crate::worker::objects::Queue;
+use crate::worker::objects::arguments::Arguments;
+use crate::worker::objects::command::Kind;
+use crate::worker::objects::task::{CommandBuffer, Operation, Recorded};
 
 /// Applies `CreateCommandBuffer`.
 pub(super) fn create(shared: &Arc<Shared>, create: &CreateCommandBuffer) -> Result<(), Violation> {
@@ -132,9 +104,9 @@ pub(super) fn whole(
     version: u64,
 ) -> Result<Result<Operation, Status>, Violation> {
     let kernel = find(&objects.kernels, KernelId(launch.kernel))?;
-    arguments.change(&launch.args, objects, version)?;
+    arguments::change(&mut arguments, &launch.args, objects, version)?;
     if let Some(reaches) = &launch.reaches {
-        arguments.reach(reaches, objects, version)?;
+        arguments::reach(&mut arguments, reaches, objects, version)?;
     }
     let shape = shape_of(launch)?;
     let native = kernel.native.as_ref().map(drop).map_err(|status| *status);

@@ -9,24 +9,12 @@ use std::sync::Arc;
 use causeway_proto::command::{CreateDeviceQueue, Notice, ObjectKind, SetDefaultDeviceQueue};
 use causeway_proto::id::{ContextId, DeviceIndex, QueueId};
 use causeway_proto::limits::MAX_LIST;
-use causeway_proto::status::Status;
 
-use super::objects::{Context, add, find};
-use super::{Core, Shared, Violation};
+use super::shared::{Core, Shared};
+use super::tables::{add, find};
+use super::violation::Violation;
 use crate::runtime::device_queue::DeviceQueue as NativeQueue;
-
-/// A device queue, working or broken.
-pub(crate) struct DeviceQueue {
-    context: Arc<Context>,
-    native: Result<NativeQueue, Status>,
-}
-
-impl DeviceQueue {
-    /// The native queue.
-    pub(crate) fn native(&self) -> Result<&NativeQueue, Status> {
-        self.native.as_ref().map_err(|status| *status)
-    }
-}
+use crate::worker::objects::DeviceQueue;
 
 /// Applies `CreateDeviceQueue`.
 ///

@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use causeway_proto::command::{
     CopyBuffer, Enqueue, FillBuffer, FillImage, Migrate, NdRange, ReadBuffer, Region as WireRegion,
     WriteBuffer, enqueue,
@@ -18,103 +17,14 @@ use causeway_proto::limits::{BULK_CHUNK, INLINE_PAYLOAD, MAX_LIST};
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 
-use super::Violation;
-use super::arguments::Arguments;
-use super::command::{Command, Kind};
-use super::command_buffers::{self, Recorded};
 use super::graph::Role;
-use super::objects::{Kernel, Memory, Objects, Queue, find};
-use crate::bulk::{Far, Part, Path};
+use super::tables::{Objects, find};
+use super::violation::Violation;
+use super::{arguments, command_buffers};
 use crate::runtime::kernel::Shape;
-
-pub(crate) const INVALID_VALUE: Status = Status(-30);
-
-/// A command that may run now or later.
-pub(crate) struct Task {
-    pub(crate) command: Arc<Command>,
-    pub(crate) queue: Arc<Queue>,
-    pub(crate) waits: Vec<Arc<Command>>,
-    pub(crate) operation: Result<Operation, Status>,
-    /// Bytes of memory that the task costs while it is held back.
-    pub(crate) bytes: usize,
-    /// How the client sends the task's bytes.
-    pub(crate) expects: Expects,
-    /// The other end of a transfer with another worker.
-    pub(crate) far: Option<Far>,
-}
-
-/// How the client sends data for a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Expects {
-    /// The client sends nothing besides the command.
-    Nothing,
-    /// The client sends a bulk write's bytes as it gets credit.
-    ByCredit,
-    /// The client sends a bulk write's bytes in one chunk, without a request.
-    Eagerly,
-}
-
-/// The operation of a task.
-pub(crate) enum Operation {
-    /// A launch, with its arguments as of its place in the stream.
-    NdRange {
-        kernel: Arc<Kernel>,
-        arguments: Arc<Arguments>,
-        /// Kept alive until the launch is enqueued.
-        _memory: Vec<Arc<Memory>>,
-        /// `None` if the launch has no work-items.
-        shape: Option<Shape>,
-    },
-    /// A write whose bytes came with the command.
-    Write {
-        memory: Arc<Memory>,
-        region: Region,
-        contents: Bytes,
-    },
-    /// A read whose bytes are sent in the completion.
-    Read { memory: Arc<Memory>, region: Region },
-    /// A write whose bytes come over bulk connections.
-    BulkWrite { memory: Arc<Memory>, region: Region },
-    /// A read whose bytes are sent over bulk connections.
-    BulkRead { memory: Arc<Memory>, region: Region },
-    /// A read whose bytes are sent to another worker.
-    Send { memory: Arc<Memory>, region: Region },
-    /// A write whose bytes come from another worker.
-    Receive { memory: Arc<Memory>, region: Region },
-    /// A copy on the device.
-    Copy {
-        source: (Arc<Memory>, Region),
-        destination: (Arc<Memory>, Region),
-    },
-    /// A fill.
-    Fill {
-        memory: Arc<Memory>,
-        pattern: Bytes,
-        offset: u64,
-        size: u64,
-    },
-    /// A fill with a colour.
-    FillImage {
-        memory: Arc<Memory>,
-        region: Region,
-        colour: [u8; 16],
-    },
-    /// A migration to the queue's device.
-    Migrate {
-        memory: Vec<Arc<Memory>>,
-        flags: u64,
-    },
-    /// All commands that a command buffer had recorded at this place in the stream.
-    Replay {
-        commands: Arc<Vec<Arc<Recorded>>>,
-        /// Kept alive until the commands are enqueued.
-        _memory: Vec<Arc<Memory>>,
-    },
-    /// A marker, or an operation that touches no byte.
-    Marker,
-    /// A barrier.
-    Barrier,
-}
+use crate::worker::objects::command::Kind;
+use crate::worker::objects::task::{Direction, Expects, Far, Operation};
+use crate::worker::objects::{Memory, Queue};
 
 /// A checked enqueue, with its effect on the graph and on the command's end.
 pub(crate) struct Prepared {
@@ -151,8 +61,8 @@ pub(crate) fn link_of(enqueue: &Enqueue) -> Option<LinkId> {
     }
 }
 
-/// Looks up and checks everything that an enqueue names. `version` is new with every call;
-/// `path` is that of [`link_of`].
+/// Looks up and checks everything that an enqueue names, except the link ([`link_of`]). `version` is new
+/// with every call.
 ///
 /// # Errors
 /// [`Violation`] for a message that no Causeway client sends.
@@ -161,7 +71,6 @@ pub(crate) fn prepare(
     queue: &Queue,
     objects: &Objects,
     version: u64,
-    path: Option<Arc<Path>>,
 ) -> Result<Prepared, Violation> {
     if enqueue.wait.len() > MAX_LIST {
         return Err(Violation::Malformed("a wait list is too long"));
@@ -179,11 +88,11 @@ pub(crate) fn prepare(
         enqueue::Operation::FillImage(fill) => fill_image(&fill, objects)?,
         enqueue::Operation::Migrate(migrate) => migration(&migrate, objects)?,
         enqueue::Operation::SendRegion(send) => {
-            let far = far(path, send.transfer, Part::Send)?;
+            let far = far(send.link, send.transfer, Direction::Send);
             with_peer(far, send.buffer, send.region.as_ref(), objects)?
         }
         enqueue::Operation::ReceiveRegion(receive) => {
-            let far = far(path, enqueue.event, Part::Receive)?;
+            let far = far(receive.link, enqueue.event, Direction::Receive);
             with_peer(far, receive.buffer, receive.region.as_ref(), objects)?
         }
         enqueue::Operation::Replay(replay) => command_buffers::replay(&replay, objects, version)?,
@@ -214,10 +123,10 @@ fn nd_range(launch: &NdRange, objects: &Objects, version: u64) -> Result<Prepare
         let mut table = kernel.arguments.lock();
         if !launch.args.is_empty() {
             // `make_mut` copies the table only while a held launch still shares its earlier state.
-            Arc::make_mut(&mut table).change(&launch.args, objects, version)?;
+            arguments::change(Arc::make_mut(&mut table), &launch.args, objects, version)?;
         }
         if let Some(reaches) = &launch.reaches {
-            Arc::make_mut(&mut table).reach(reaches, objects, version)?;
+            arguments::reach(Arc::make_mut(&mut table), reaches, objects, version)?;
         }
         Arc::clone(&table)
     };
@@ -255,7 +164,7 @@ fn region_of(
         .map_err(|_| Violation::Malformed("a transfer's region overflows"))?;
     Ok(match memory.native() {
         Err(status) => Err(status),
-        Ok(buffer) if region.end() > buffer.size() => Err(INVALID_VALUE),
+        Ok(buffer) if region.end() > buffer.size() => Err(Status::INVALID_VALUE),
         Ok(_) => Ok(region),
     })
 }
@@ -330,14 +239,12 @@ fn read_buffer(read: &ReadBuffer, objects: &Objects) -> Result<Prepared, Violati
     })
 }
 
-fn far(path: Option<Arc<Path>>, transfer: u64, part: Part) -> Result<Far, Violation> {
-    Ok(Far {
+fn far(link: u64, transfer: u64, direction: Direction) -> Far {
+    Far {
         transfer: EventId(transfer),
-        part,
-        path: path.ok_or(Violation::Malformed(
-            "a transfer between workers has no link",
-        ))?,
-    })
+        direction,
+        link: LinkId(link),
+    }
 }
 
 fn with_peer(
@@ -349,10 +256,10 @@ fn with_peer(
     let memory = find(&objects.memory, MemoryId(buffer))?;
     let region = region_of(&memory, region)?;
     let length = region.map_or(0, |region| region.packed_length());
-    let operation = region.map(|region| match (length, far.part) {
+    let operation = region.map(|region| match (length, far.direction) {
         (0, _) => Operation::Marker,
-        (_, Part::Send) => Operation::Send { memory, region },
-        (_, Part::Receive) => Operation::Receive { memory, region },
+        (_, Direction::Send) => Operation::Send { memory, region },
+        (_, Direction::Receive) => Operation::Receive { memory, region },
     });
     Ok(Prepared {
         kind: Kind::Bulk,

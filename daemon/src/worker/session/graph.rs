@@ -20,7 +20,7 @@ use std::collections::{HashMap, VecDeque};
 use causeway_proto::id::{EventId, QueueId};
 use causeway_proto::status::Status;
 
-use super::hash::ById;
+use crate::worker::objects::hash::ById;
 
 /// How a queue orders its commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -273,16 +273,16 @@ fn a_hundred_thousand_held_commands_go_in_order_and_quickly() {
     let mut graph: Graph<(), u64> = Graph::default();
     let queue = QueueId(1);
     graph.add_queue(queue, Order::InOrder);
-    let gate = EventId(1);
-    graph.add_user_event(gate, ()).unwrap();
+    let user_event = EventId(1);
+    graph.add_user_event(user_event, ()).unwrap();
     for i in 0..COUNT {
-        let waits: &[EventId] = if i == 0 { &[gate] } else { &[] };
+        let waits: &[EventId] = if i == 0 { &[user_event] } else { &[] };
         let run = graph.submit(EventId(10 + i), (), queue, waits, Role::ORDINARY, i);
         assert_eq!(run, Ok(None));
         graph.release(EventId(10 + i));
     }
     let mut steps = VecDeque::new();
-    graph.passed(gate, &mut steps);
+    graph.passed(user_event, &mut steps);
     let mut expected = 0;
     while let Some(Step::Run(event, command)) = steps.pop_front() {
         assert_eq!(command, expected);

@@ -9,11 +9,13 @@ use causeway_proto::image_format::ImageFormat;
 use causeway_proto::limits::INLINE_CONTENTS;
 use causeway_proto::status::Status;
 
-use super::objects::{Context, Memory, Sampler, add, find};
-use super::{Shared, Violation};
+use super::shared::Shared;
+use super::tables::{add, find};
+use super::violation::Violation;
 use crate::runtime::buffer::Buffer;
 use crate::runtime::image::ImageSpec;
 use crate::runtime::sampler::Sampler as NativeSampler;
+use crate::worker::objects::{Context, Memory, Sampler};
 
 /// Applies `CreateImage`.
 ///

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use causeway_proto::command::{CreatePipe, ObjectKind};
 use causeway_proto::id::{ContextId, MemoryId};
 
-use super::objects::{Memory, add, find};
-use super::{Shared, Violation};
+use super::shared::Shared;
+use super::tables::{add, find};
+use super::violation::Violation;
 use crate::runtime::buffer::Buffer;
+use crate::worker::objects::Memory;
 
 /// Applies `CreatePipe`.
 ///

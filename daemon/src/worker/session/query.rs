@@ -10,12 +10,15 @@ use causeway_proto::command::{
 use causeway_proto::id::{DeviceIndex, KernelId, PlatformIndex, ProgramId, QueueId, RequestId};
 use causeway_proto::status::Status;
 
-use super::arguments::Arguments;
 use super::command_buffers::whole;
-use super::objects::{Kernel, find};
-use super::{Shared, Violation, run, sub_devices};
+use super::shared::Shared;
+use super::tables::find;
+use super::violation::Violation;
+use super::{run, sub_devices};
 use crate::runtime::clock;
 use crate::runtime::node::Device;
+use crate::worker::objects::Kernel;
+use crate::worker::objects::arguments::Arguments;
 
 /// Answers a query: at once, or from the builder if the driver may take long.
 ///
@@ -27,7 +30,7 @@ pub(crate) fn answer(shared: &Arc<Shared>, query: Query) -> Result<(), Violation
         Some(query::Question::ProgramBinaries(ask)) => {
             let program = find(&shared.core.lock().objects.programs, ProgramId(ask.program))?;
             let request = RequestId(query.request);
-            super::program::binaries(shared, program, request, ask.sizes_only);
+            super::program::jobs::binaries(shared, program, request, ask.sizes_only);
             return Ok(());
         }
         Some(query::Question::KernelWorkGroup(ask)) => kernel_work_group(shared, &ask)?.map(Some),

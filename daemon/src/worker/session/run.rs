@@ -12,22 +12,21 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use causeway_proto::id::EventId;
+use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::status::Status;
 
 use parking_lot::MutexGuard;
 
-use super::command::Command;
-use super::enqueue::{Operation, Task};
+use super::command_buffers;
 use super::graph::Step;
-use super::objects::{Kernel, Queue};
-use super::{Core, Shared, command_buffers, unobserved};
-use crate::bulk;
-use crate::runtime::event::{Event, Listener, WaitList, listen};
+use super::shared::{Core, Shared};
+use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
 use crate::runtime::queue as native;
-
-const INVALID_GLOBAL_WORK_SIZE: Status = Status(-63);
+use crate::worker::bulk::Reports;
+use crate::worker::objects::command::{Command, native_waits, watch};
+use crate::worker::objects::task::{Operation, Task};
+use crate::worker::objects::{Bound, Kernel, Queue, unobserved};
 
 /// Runs commands and remembers which queues to flush.
 pub(crate) struct Runner<'a> {
@@ -156,7 +155,7 @@ impl<'a> Runner<'a> {
         });
         match enqueued {
             Ok(event) => {
-                if queue.unobserved.add(self.shared, id, event) {
+                if queue.unobserved.add(&self.shared.outbox, id, event) {
                     self.cover(queue);
                 }
             }
@@ -170,7 +169,7 @@ impl<'a> Runner<'a> {
     // Starts listening for the ends of the unobserved commands in this queue.
     fn cover(&mut self, queue: &Queue) {
         let marker = || queue.native()?.marker(&WaitList::new());
-        if let Some(group) = queue.unobserved.close(self.shared, marker) {
+        if let Some(group) = queue.unobserved.close(&self.shared.outbox, marker) {
             self.shared.outbox.begin(1);
             watch(&group);
         }
@@ -206,7 +205,7 @@ impl<'a> Runner<'a> {
                 );
                 if task.waits.is_empty()
                     && !is_long
-                    && let Some(earlier) = task.queue.unobserved.take(self.shared)
+                    && let Some(earlier) = task.queue.unobserved.take()
                 {
                     command.comes_after(earlier);
                 }
@@ -231,23 +230,23 @@ impl<'a> Runner<'a> {
         let waits = native_waits(&task.waits)?;
         match task.operation.as_ref().map_err(|s| *s)? {
             Operation::BulkWrite { memory, region } => {
-                if let Some(event) = bulk::write(self.shared, task, memory, *region, &waits)? {
+                if let Some(event) = self.shared.bulk.write(task, memory, *region, &waits)? {
                     return Ok(Started::Enqueued(event));
                 }
             }
             Operation::BulkRead { memory, region } => {
-                let whole = bulk::read(self.shared, task, memory, *region, &waits)?;
+                let whole = self.shared.bulk.read(task, memory, *region, &waits)?;
                 if whole {
                     return Ok(Started::Watched);
                 }
             }
             Operation::Send { memory, region } => {
-                if !bulk::send(self.shared, task, memory, *region, &waits)? {
+                if !self.shared.bulk.send(task, memory, *region, &waits)? {
                     return enqueue(&task.queue, &Operation::Marker, &waits).map(Started::Enqueued);
                 }
             }
             Operation::Receive { memory, region } => {
-                bulk::receive(self.shared, task, memory, *region, &waits)?;
+                self.shared.bulk.receive(task, memory, *region, &waits)?;
             }
             Operation::Replay { commands, .. } => {
                 let (parts, end) = command_buffers::enqueue(self, &task.queue, commands, &waits)?;
@@ -310,42 +309,28 @@ impl<'a> Runner<'a> {
     }
 }
 
+impl Reports for Shared {
+    fn passed(self: Arc<Self>, queue: &Arc<Queue>, command: &Command) {
+        let mut runner = Runner::new(&self);
+        runner.touch(queue);
+        runner.passed(command);
+    }
+
+    fn failed(self: Arc<Self>, command: &Command) {
+        Runner::new(&self).failed(command);
+    }
+
+    fn lane_broke(self: Arc<Self>, link: LinkId, incarnation: u64, reason: String) {
+        self.links.lane_broke(link, incarnation, reason);
+    }
+}
+
 impl Drop for Runner<'_> {
     fn drop(&mut self) {
         self.flush();
         self.shared.outbox.end(self.expected);
         self.shared.outbox.flush();
     }
-}
-
-/// Has `listener` notified of its native event's end. Ends the session if that is impossible.
-pub(crate) fn watch<L: Listener>(listener: &Arc<L>) {
-    if let Err(status) = listen(listener) {
-        super::broken(&format!(
-            "the driver refuses a callback for a command's end: {status:?}"
-        ));
-    }
-}
-
-/// Returns the native events that a command has to wait for. An event that has ended well is omitted.
-///
-/// # Errors
-/// [`Status::WAIT_LIST_FAILED`] when an event has failed.
-pub(crate) fn native_waits(waits: &[Arc<Command>]) -> Result<WaitList<'_>, Status> {
-    let mut list = WaitList::default();
-    for wait in waits {
-        match wait.status() {
-            Some(status) if status.is_error() => return Err(Status::WAIT_LIST_FAILED),
-            Some(_) => {}
-            None => match wait.native() {
-                Some(event) => list.push(event),
-                // A runnable command waits for no undecided event. So another thread has just cancelled
-                // this one, and is about to set its status.
-                None => return Err(Status::WAIT_LIST_FAILED),
-            },
-        }
-    }
-    Ok(list)
 }
 
 /// Launches without an event, on queues where events are expensive. `None` for any other operation or queue.
@@ -385,7 +370,7 @@ pub(super) fn suggested_local_size(
         ..
     } = operation
     else {
-        return Err(INVALID_GLOBAL_WORK_SIZE);
+        return Err(Status::INVALID_GLOBAL_WORK_SIZE);
     };
     let _held = arguments.hold()?;
     let mut bound = bound(kernel)?.lock();
@@ -469,6 +454,6 @@ pub(super) fn enqueue(
     }
 }
 
-fn bound(kernel: &Kernel) -> Result<&parking_lot::Mutex<super::objects::Bound>, Status> {
+fn bound(kernel: &Kernel) -> Result<&parking_lot::Mutex<Bound>, Status> {
     kernel.native.as_ref().map_err(|s| *s)
 }

@@ -15,25 +15,12 @@ use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_proto::limits::MAX_LIST;
 use causeway_proto::status::Status;
 
-use super::objects::{Objects, add};
-use super::{Shared, Violation};
+use super::shared::Shared;
+use super::tables::{Objects, add};
+use super::violation::Violation;
 use crate::runtime::node::{Device, Node};
-use crate::runtime::sub_device::SubDevice;
-
-const INVALID_VALUE: Status = Status(-30);
-const PARTITION_FAILED: Status = Status(-18);
-
-/// A sub-device, working or broken.
-#[derive(Debug)]
-pub(crate) struct Part {
-    native: Result<SubDevice, Status>,
-    // For a broken sub-device, its parent's device, which is then never used.
-    device: Device,
-    // The root device, which decides permission and memory accounting.
-    root: DeviceIndex,
-    // Keeps the parent alive.
-    _parent: Option<Arc<Part>>,
-}
+use crate::runtime::sub_device::SubDevice as NativeSubDevice;
+use crate::worker::objects::SubDevice;
 
 /// A device that an index names.
 #[derive(Clone, Debug)]
@@ -45,13 +32,13 @@ pub(crate) struct Found {
     /// The root device that this is, or is a part of.
     pub(crate) root: DeviceIndex,
     /// Keeps the sub-device alive while it is in use.
-    pub(crate) part: Option<Arc<Part>>,
+    pub(crate) part: Option<Arc<SubDevice>>,
 }
 
 /// Finds the device of an index; `None` if the session has no such device.
 pub(crate) fn find(shared: &Shared, platform: PlatformIndex, device: DeviceIndex) -> Option<Found> {
     if let Some(root) = shared.node.platform(platform)?.device(device) {
-        return shared.part.allows(platform, device).then_some(Found {
+        return shared.share.allows(platform, device).then_some(Found {
             device: root,
             status: Ok(()),
             root: device,
@@ -92,7 +79,7 @@ pub(crate) fn create(shared: &Arc<Shared>, create: &CreateSubDevices) -> Result<
     if create.request != 0 {
         shared.outbox.answer(told(create.request, &parent, &made));
     }
-    let parts: Vec<Result<SubDevice, Status>> = match made {
+    let parts: Vec<Result<NativeSubDevice, Status>> = match made {
         Ok((_, parts)) => parts.into_iter().map(Ok).collect(),
         Err(status) if create.request == 0 => vec![Err(status)],
         Err(_) => return Ok(()),
@@ -109,9 +96,9 @@ pub(crate) fn create(shared: &Arc<Shared>, create: &CreateSubDevices) -> Result<
     for index in create.first..create.first + promised {
         let next = parts
             .next()
-            .unwrap_or(Err(failed.unwrap_or(PARTITION_FAILED)));
-        let part = Part {
-            device: next.as_ref().map_or(parent.device, SubDevice::device),
+            .unwrap_or(Err(failed.unwrap_or(Status::DEVICE_PARTITION_FAILED)));
+        let part = SubDevice {
+            device: next.as_ref().map_or(parent.device, NativeSubDevice::device),
             native: next,
             root: parent.root,
             _parent: parent.part.clone(),
@@ -128,7 +115,7 @@ fn is_free(node: &Node, objects: &Objects, platform: PlatformIndex, index: u32) 
     index.0 as usize >= roots && !objects.sub_devices.contains_key(&(platform, index))
 }
 
-type Made = Result<(u32, Vec<SubDevice>), Status>;
+type Made = Result<(u32, Vec<NativeSubDevice>), Status>;
 
 // Counts the sub-devices. Makes them if they are wanted and there is room for all.
 fn divide(parent: &Found, create: &CreateSubDevices) -> Made {
@@ -139,7 +126,7 @@ fn divide(parent: &Found, create: &CreateSubDevices) -> Made {
         return Ok((count, Vec::new()));
     }
     if count > create.room {
-        return Err(INVALID_VALUE);
+        return Err(Status::INVALID_VALUE);
     }
     Ok((count, device.parts(&create.properties, count)?))
 }

@@ -10,9 +10,11 @@ use causeway_proto::command::{Answer, CreateSvm, answer};
 use causeway_proto::id::{ContextId, MemoryId};
 use causeway_proto::status::Status;
 
-use super::objects::{Memory, add, find};
-use super::{Shared, Violation};
+use super::shared::Shared;
+use super::tables::{add, find};
+use super::violation::Violation;
 use crate::runtime::buffer::Buffer;
+use crate::worker::objects::Memory;
 
 /// Applies `CreateSvm` and answers with the memory's address.
 ///

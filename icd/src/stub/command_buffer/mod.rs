@@ -52,7 +52,7 @@ pub struct CommandBuffer {
     id: CommandBufferId,
     queue: Arc<Queue>,
     properties: Properties,
-    state: Mutex<RecordingState>,
+    state: Mutex<CommandBufferState>,
     // The mutable launches as the worker knows them. In contexts of several sites, locked after the lock
     // that orders commands; in others, before that lock.
     told: Arc<Mutex<Launches>>,
@@ -80,7 +80,7 @@ pub enum Phase {
     Executable,
 }
 
-enum RecordingState {
+enum CommandBufferState {
     Recording(Recording),
     // Recording has ended.
     Executable(Executable),
@@ -165,7 +165,7 @@ impl CommandBuffer {
             id,
             queue,
             properties,
-            state: Mutex::new(RecordingState::Recording(recording)),
+            state: Mutex::new(CommandBufferState::Recording(recording)),
             told: Arc::default(),
         }))
     }
@@ -186,9 +186,11 @@ impl CommandBuffer {
     #[must_use]
     pub fn phase(&self) -> Phase {
         match &*self.state.lock() {
-            RecordingState::Recording(_) => Phase::Recording,
-            RecordingState::Executable(executable) if executable.has_arguments => Phase::Executable,
-            RecordingState::Executable(_) => Phase::Finalized,
+            CommandBufferState::Recording(_) => Phase::Recording,
+            CommandBufferState::Executable(executable) if executable.has_arguments => {
+                Phase::Executable
+            }
+            CommandBufferState::Executable(_) => Phase::Finalized,
         }
     }
 
@@ -205,7 +207,7 @@ impl CommandBuffer {
         sync_points: &[u32],
     ) -> ClResult<(u32, Option<Arc<MutableCommand>>)> {
         let mut state = self.state.lock();
-        let RecordingState::Recording(recording) = &mut *state else {
+        let CommandBufferState::Recording(recording) = &mut *state else {
             return fail(CL_INVALID_OPERATION);
         };
         let count = recording.order.count();
@@ -258,12 +260,12 @@ impl CommandBuffer {
     /// `CL_INVALID_OPERATION` when recording has ended already.
     pub fn finalize(&self) -> ClResult {
         let mut state = self.state.lock();
-        let RecordingState::Recording(recording) = &mut *state else {
+        let CommandBufferState::Recording(recording) = &mut *state else {
             return fail(CL_INVALID_OPERATION);
         };
         let mut executable = recording.finish();
         *self.told.lock() = executable.current().launches;
-        *state = RecordingState::Executable(executable);
+        *state = CommandBufferState::Executable(executable);
         Ok(())
     }
 
@@ -280,7 +282,7 @@ impl CommandBuffer {
     ) -> ClResult<Arc<Event>> {
         let (hold, replay) = {
             let mut state = self.state.lock();
-            let RecordingState::Executable(executable) = &mut *state else {
+            let CommandBufferState::Executable(executable) = &mut *state else {
                 return fail(CL_INVALID_OPERATION);
             };
             require(executable.has_arguments, CL_INVALID_OPERATION)?;

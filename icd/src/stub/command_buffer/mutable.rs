@@ -9,7 +9,7 @@ use cl_headers::types::CL_INVALID_OPERATION;
 use rustc_hash::FxHashMap;
 
 use super::replay::Needs;
-use super::{CommandBuffer, RecordingState};
+use super::{CommandBuffer, CommandBufferState};
 use crate::error::{ClResult, fail, require};
 use crate::stub::kernel::{ArgValue, Dispatch};
 use crate::stub::{Binding, Buffer};
@@ -121,8 +121,8 @@ impl CommandBuffer {
     pub fn dispatch(&self, command: &MutableCommand) -> Option<Arc<Dispatch>> {
         let state = self.state.lock();
         let launches = match &*state {
-            RecordingState::Recording(recording) => &recording.launches,
-            RecordingState::Executable(executable) => &executable.launches,
+            CommandBufferState::Recording(recording) => &recording.launches,
+            CommandBufferState::Executable(executable) => &executable.launches,
         };
         let slot = launches.get(command.index)?;
         std::ptr::eq(&*slot.handle, command).then(|| slot.dispatch.clone())
@@ -136,7 +136,7 @@ impl CommandBuffer {
     pub fn update(&self, changes: Vec<(Arc<MutableCommand>, Change)>) -> ClResult {
         let several = self.queue.context().is_distributed();
         let mut state = self.state.lock();
-        let RecordingState::Executable(executable) = &mut *state else {
+        let CommandBufferState::Executable(executable) = &mut *state else {
             return fail(CL_INVALID_OPERATION);
         };
         // Changes are applied to copies first, so that an error leaves all launches unchanged.

@@ -355,7 +355,7 @@ pub(super) fn throw_away(stream: &Stream, length: u64) -> io::Result<()> {
 
 fn write(owner: &dyn Owner, lane: &Lane) -> io::Result<()> {
     let mut stream = lane.stream();
-    say_wishes(owner, lane)?;
+    send_settings(owner, lane)?;
     while let Some(item) = owner.bulk().wait_for_item() {
         let mut writing = lane.writing.lock();
         match item {
@@ -383,7 +383,7 @@ fn write(owner: &dyn Owner, lane: &Lane) -> io::Result<()> {
 }
 
 // Tells the worker how to send on this lane.
-fn say_wishes(owner: &dyn Owner, lane: &Lane) -> io::Result<()> {
+fn send_settings(owner: &dyn Owner, lane: &Lane) -> io::Result<()> {
     let writing = lane.writing.lock();
     let mut stream = lane.stream();
     if let Some(most) = owner.bulk().most_of_a_lane() {

@@ -105,7 +105,7 @@ struct BulkState {
 
 /// Settings of a node's bulk connections.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wishes {
+pub(super) struct BulkSettings {
     /// Number of connections.
     pub(super) connections: u32,
     /// Limit in bytes per second over all connections, in each direction.
@@ -131,14 +131,14 @@ enum Item {
 }
 
 impl Bulk {
-    pub(super) fn new(dialer: Dialer, wishes: Wishes, gauge: Arc<Gauge>) -> Bulk {
-        let lane_count = wishes.connections;
+    pub(super) fn new(dialer: Dialer, settings: BulkSettings, gauge: Arc<Gauge>) -> Bulk {
+        let lane_count = settings.connections;
         Bulk {
             dialer,
             gauge,
             beside: Beside::default(),
-            most: wishes.pacing,
-            compression: wishes.compression,
+            most: settings.pacing,
+            compression: settings.compression,
             lane_count: lane_count.clamp(1, causeway_proto::limits::MAX_BULK_CONNECTIONS),
             standing: StandingCredit::default(),
             unsent: AtomicBool::new(false),

@@ -22,9 +22,9 @@ use causeway_proto::preamble::{
 
 use causeway_security::{Fingerprint, Line, NotSecured, TlsStream, complete, pinned};
 
+use super::Links;
 use super::incoming::Connections;
 use super::link::Link;
-use crate::worker::session::Shared;
 use crate::worker::socket::{self, read_within, write_within};
 
 /// Time limit for some address to answer.
@@ -84,15 +84,15 @@ fn plain(error: &io::Error) -> String {
 }
 
 /// Dials in the background, unless a thread does so already. The client gets the result.
-pub(super) fn start(shared: &Arc<Shared>, link: &Arc<Link>) {
+pub(super) fn start(links: &Arc<Links>, link: &Arc<Link>) {
     if !link.engage() {
         return;
     }
-    let failed = |reason| link.not_made(shared, Instant::now(), reason);
-    let Some(running) = shared.links.diallers.enter() else {
+    let failed = |reason| link.not_made(links, Instant::now(), reason);
+    let Some(running) = links.diallers.enter() else {
         return failed("this worker already dials too many links".to_owned());
     };
-    let (own, of) = (Arc::clone(shared), Arc::clone(link));
+    let (own, of) = (Arc::clone(links), Arc::clone(link));
     let started = std::thread::Builder::new()
         .name("link-dial".into())
         .spawn(move || run(&own, &of, &running));
@@ -101,14 +101,14 @@ pub(super) fn start(shared: &Arc<Shared>, link: &Arc<Link>) {
     }
 }
 
-fn run(shared: &Arc<Shared>, link: &Arc<Link>, running: &Running) {
+fn run(links: &Arc<Links>, link: &Arc<Link>, running: &Running) {
     let until = Instant::now() + LATE;
     if !link.begin_dial(until) {
         return;
     }
     match dial(link, running) {
-        Ok(connections) => link.dialled(shared, connections),
-        Err(reason) => link.not_made(shared, until, reason),
+        Ok(connections) => link.dialled(links, connections),
+        Err(reason) => link.not_made(links, until, reason),
     }
 }
 

@@ -16,15 +16,18 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::bulk::Header;
 use causeway_proto::command::LinkState;
-use causeway_proto::id::{LinkId, SessionId, SessionSecret};
+use causeway_proto::id::{EventId, LinkId, SessionId, SessionSecret};
 use causeway_proto::limits::LINK_LANES;
 use causeway_proto::preamble::Verdict;
+use causeway_proto::status::Status;
 use causeway_security::{Fingerprint, Line};
 use parking_lot::{Condvar, Mutex};
 
+use super::Links;
 use super::incoming::{Connections, Incoming, Seat};
 use super::messages::{self, Heard, Messages};
-use crate::worker::session::{Shared, spawn};
+use crate::worker::objects::command::MirrorHost;
+use crate::worker::threads::spawn;
 
 /// How often a waiting thread checks whether the peer has closed a connection that is not in use yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -43,14 +46,14 @@ pub(crate) struct Link {
     pub(super) addresses: Vec<String>,
     /// Whether this end's attempt wins when both ends dial.
     leads: bool,
-    state: Mutex<ConnectionState>,
+    state: Mutex<LinkConnections>,
     changed: Condvar,
     // Held from a change of the path until that change has been reported.
     turning: Mutex<()>,
 }
 
-struct ConnectionState {
-    path: Path,
+struct LinkConnections {
+    path: LinkPath,
     dialler: Dialler,
     incoming: Incoming,
     // Counts how often the link came up.
@@ -66,7 +69,7 @@ enum Dialler {
     Dials,
 }
 
-enum Path {
+enum LinkPath {
     /// The link is neither up nor given up. Messages wait here.
     Open(Vec<Header>),
     Up(Up),
@@ -79,6 +82,13 @@ enum Path {
 struct Up {
     messages: Arc<Messages>,
     handles: Vec<TcpStream>,
+}
+
+impl MirrorHost for Link {
+    /// Sends the end to the other worker.
+    fn end_mirror(self: Arc<Self>, mirror: EventId, status: Status) {
+        self.send(Header::event(mirror, status.0));
+    }
 }
 
 /// A seat that a connection has claimed. The seat is free again unless the connection takes it.
@@ -104,8 +114,8 @@ impl Link {
             fingerprint,
             addresses,
             leads: own.0 < peer.0,
-            state: Mutex::new(ConnectionState {
-                path: Path::Open(Vec::new()),
+            state: Mutex::new(LinkConnections {
+                path: LinkPath::Open(Vec::new()),
                 dialler: Dialler::Nobody,
                 incoming: Incoming::default(),
                 incarnation: 0,
@@ -128,9 +138,9 @@ impl Link {
     pub(crate) fn claim(self: &Arc<Self>, lane: u8) -> Result<Place, Verdict> {
         let mut state = self.state.lock();
         match state.path {
-            Path::Open(_) | Path::Down => {}
-            Path::Up(_) => return Err(Verdict::TooMany),
-            Path::ViaClient | Path::Dropped => return Err(Verdict::UnknownLink),
+            LinkPath::Open(_) | LinkPath::Down => {}
+            LinkPath::Up(_) => return Err(Verdict::TooMany),
+            LinkPath::ViaClient | LinkPath::Dropped => return Err(Verdict::UnknownLink),
         }
         if state.dialler == Dialler::Dials && self.leads {
             return Err(Verdict::TooMany);
@@ -144,18 +154,18 @@ impl Link {
     }
 
     /// Sends an event message to the other end, now or when the link is up. Never blocks.
-    pub(crate) fn say(&self, message: Header) {
+    fn send(&self, message: Header) {
         let messages = {
             let mut state = self.state.lock();
             match &mut state.path {
-                Path::Open(kept) => {
+                LinkPath::Open(kept) => {
                     if kept.len() < MAX_KEPT {
                         kept.push(message);
                     }
                     return;
                 }
-                Path::Up(up) => Arc::clone(&up.messages),
-                Path::Down | Path::ViaClient | Path::Dropped => return,
+                LinkPath::Up(up) => Arc::clone(&up.messages),
+                LinkPath::Down | LinkPath::ViaClient | LinkPath::Dropped => return,
             }
         };
         messages.put(message);
@@ -197,7 +207,7 @@ impl Link {
     }
 
     /// Handles a failed attempt of this end. Informs the client, unless the other end's attempt succeeds.
-    pub(super) fn not_made(&self, shared: &Shared, until: Instant, reason: String) {
+    pub(super) fn not_made(&self, links: &Links, until: Instant, reason: String) {
         let mut state = self.state.lock();
         state.dialler = Dialler::Waits;
         while state.incoming.is_alive() && !state.is_settled() && Instant::now() < until {
@@ -213,7 +223,7 @@ impl Link {
             if state.is_settled() {
                 return;
             }
-            state.path = Path::Down;
+            state.path = LinkPath::Down;
         }
         tracing::info!(
             link = ?self.id,
@@ -221,20 +231,20 @@ impl Link {
             reason,
             "the link cannot be made; its transfers go through the client"
         );
-        shared.outbox.link(self.told(false, reason));
+        links.outbox.link(self.told(false, reason));
     }
 
     /// Brings the link up with the connections that the dialing thread has made.
-    pub(super) fn dialled(self: &Arc<Self>, shared: &Arc<Shared>, connections: Connections) {
+    pub(super) fn dialled(self: &Arc<Self>, links: &Arc<Links>, connections: Connections) {
         // Cleared before the link is up. If the link breaks, a request to dial must not rely
         // on this thread, which ends.
         self.state.lock().dialler = Dialler::Nobody;
-        self.come_up(shared, connections);
+        self.come_up(links, connections);
     }
 
     /// Brings the link up, now that all connections are there. Drops them if the link is up
     /// already or no longer wanted.
-    fn come_up(self: &Arc<Self>, shared: &Arc<Shared>, connections: Connections) {
+    fn come_up(self: &Arc<Self>, links: &Arc<Links>, connections: Connections) {
         let _turning = self.turning.lock();
         let (messages, heard, kept, incarnation) = {
             let mut state = self.state.lock();
@@ -263,8 +273,8 @@ impl Link {
             };
             state.incarnation += 1;
             state.incoming.begin();
-            let kept = match std::mem::replace(&mut state.path, Path::Up(up)) {
-                Path::Open(kept) => kept,
+            let kept = match std::mem::replace(&mut state.path, LinkPath::Up(up)) {
+                LinkPath::Open(kept) => kept,
                 _ => Vec::new(),
             };
             (messages, heard, kept, state.incarnation)
@@ -274,33 +284,33 @@ impl Link {
             messages.put(message);
         }
         for (lane, line) in (0..LINK_LANES).zip(connections.lanes) {
-            shared
+            links
                 .bulk
-                .attach_peer(shared, self.id, incarnation, lane, line.into());
+                .attach_peer(self.id, incarnation, lane, line.into());
         }
-        self.serve(shared, messages, heard, incarnation);
+        self.serve(links, messages, heard, incarnation);
         tracing::info!(link = ?self.id, peer = ?self.peer, "a link is up");
-        shared.outbox.link(self.told(true, String::new()));
+        links.outbox.link(self.told(true, String::new()));
     }
 
     fn serve(
         self: &Arc<Self>,
-        shared: &Arc<Shared>,
+        links: &Arc<Links>,
         messages: Arc<Messages>,
         heard: Heard,
         incarnation: u64,
     ) {
         spawn("link-out", move || messages.write());
-        let (link, shared) = (Arc::clone(self), Arc::clone(shared));
+        let (link, links) = (Arc::clone(self), Arc::clone(links));
         spawn("link-in", move || {
-            let reason = messages::hear(heard, &shared, link.id);
-            link.come_down(&shared, incarnation, reason);
+            let reason = messages::hear(heard, &links.mirrors, link.id);
+            link.come_down(&links, incarnation, reason);
         });
     }
 
     /// Takes the link down because a connection of this incarnation is lost. Does nothing for
     /// an earlier incarnation.
-    pub(super) fn come_down(&self, shared: &Arc<Shared>, incarnation: u64, reason: String) {
+    pub(super) fn come_down(&self, links: &Arc<Links>, incarnation: u64, reason: String) {
         let _turning = self.turning.lock();
         let up = {
             let mut state = self.state.lock();
@@ -314,34 +324,34 @@ impl Link {
         };
         up.close();
         tracing::info!(link = ?self.id, peer = ?self.peer, reason, "a link has ended");
-        shared.bulk.link_failed(shared, self.id, &reason);
-        shared.outbox.link(self.told(false, reason));
+        links.bulk.link_failed(self.id, &reason);
+        links.outbox.link(self.told(false, reason));
     }
 
     /// Routes the link via the client from now on.
-    pub(super) fn go_via_client(&self, shared: &Arc<Shared>) {
+    pub(super) fn go_via_client(&self, links: &Arc<Links>) {
         let _turning = self.turning.lock();
-        let up = self.settle(Path::ViaClient);
+        let up = self.settle(LinkPath::ViaClient);
         if let Some(up) = up {
             up.close();
             let reason = "the client carries it from now on".to_owned();
-            shared.bulk.link_failed(shared, self.id, &reason);
-            shared.outbox.link(self.told(false, reason));
+            links.bulk.link_failed(self.id, &reason);
+            links.outbox.link(self.told(false, reason));
         }
-        shared.bulk.route_via_client(shared, self.id);
+        links.bulk.route_via_client(self.id);
     }
 
     /// Drops the link. The client wants no further reports about it.
-    pub(super) fn drop_it(&self, shared: &Arc<Shared>) {
+    pub(super) fn drop_it(&self, links: &Arc<Links>) {
         let _turning = self.turning.lock();
-        if let Some(up) = self.settle(Path::Dropped) {
+        if let Some(up) = self.settle(LinkPath::Dropped) {
             up.close();
         }
-        shared.bulk.drop_path(self.id);
+        links.bulk.drop_path(self.id);
     }
 
     /// Sets a final path. The link accepts no more connections.
-    fn settle(&self, path: Path) -> Option<Up> {
+    fn settle(&self, path: LinkPath) -> Option<Up> {
         let up = {
             let mut state = self.state.lock();
             state.incoming.begin();
@@ -355,7 +365,7 @@ impl Link {
 
     /// Ends every connection; the process is about to exit.
     pub(super) fn stop(&self) {
-        if let Path::Up(up) = &self.state.lock().path {
+        if let LinkPath::Up(up) = &self.state.lock().path {
             up.close();
         }
     }
@@ -369,15 +379,18 @@ impl Link {
     }
 }
 
-impl ConnectionState {
+impl LinkConnections {
     fn is_settled(&self) -> bool {
-        matches!(self.path, Path::Up(_) | Path::ViaClient | Path::Dropped)
+        matches!(
+            self.path,
+            LinkPath::Up(_) | LinkPath::ViaClient | LinkPath::Dropped
+        )
     }
 
     /// Takes the connections of a link that was up; the link is then down.
     fn take_up(&mut self) -> Option<Up> {
-        match std::mem::replace(&mut self.path, Path::Down) {
-            Path::Up(up) => Some(up),
+        match std::mem::replace(&mut self.path, LinkPath::Down) {
+            LinkPath::Up(up) => Some(up),
             other => {
                 self.path = other;
                 None
@@ -397,7 +410,7 @@ impl Up {
 
 impl Place {
     /// Hands over the connection, which is ready. The last connection of an attempt brings the link up.
-    pub(crate) fn take(self, shared: &Arc<Shared>, line: Line) {
+    pub(crate) fn take(self, links: &Arc<Links>, line: Line) {
         let complete = {
             let mut state = self.link.state.lock();
             if state.incoming.attempt != self.attempt {
@@ -409,7 +422,7 @@ impl Place {
             state.incoming.complete()
         };
         if let Some(connections) = complete {
-            self.link.come_up(shared, connections);
+            self.link.come_up(links, connections);
         }
     }
 }

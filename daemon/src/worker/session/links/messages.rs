@@ -12,7 +12,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use causeway_proto::bulk::{HEADER, Header, Kind};
 use causeway_proto::id::LinkId;
@@ -22,7 +22,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use crate::worker::session::{Shared, mirrors};
+use super::Mirrors;
 
 /// With so many bytes waiting, the link is closed: its peer reads nothing.
 const MAX_WAITING: usize = 8 << 20;
@@ -224,7 +224,7 @@ impl Read for Heard {
 }
 
 /// Reads event messages until the connection ends. Returns why it ended.
-pub(super) fn hear(mut heard: Heard, shared: &Arc<Shared>, link: LinkId) -> String {
+pub(super) fn hear(mut heard: Heard, mirrors: &Weak<dyn Mirrors>, link: LinkId) -> String {
     let mut bytes = [0; HEADER * READ_AT_ONCE];
     let mut filled = 0;
     loop {
@@ -239,7 +239,10 @@ pub(super) fn hear(mut heard: Heard, shared: &Arc<Shared>, link: LinkId) -> Stri
             match Header::decode(message) {
                 Ok(message) if message.kind == Kind::Event && message.status() <= 0 => {
                     let status = Status(message.status());
-                    if let Err(error) = mirrors::hear(shared, link, message.transfer, status) {
+                    let Some(mirrors) = mirrors.upgrade() else {
+                        return "the session has ended".to_owned();
+                    };
+                    if let Err(error) = mirrors.ended(link, message.transfer, status) {
                         return error.to_string();
                     }
                 }

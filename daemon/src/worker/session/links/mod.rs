@@ -2,7 +2,7 @@
 //!
 //! The client gives both ends a link's id, a secret, and the addresses of the other end. One end dials;
 //! if it fails, the other end dials. Both report the result to the client. A link has one connection for
-//! events, and [`LINK_LANES`] connections for bulk data, which belong to [`crate::bulk`].
+//! events, and [`LINK_LANES`] connections for bulk data, which belong to [`crate::worker::bulk`].
 //!
 //! - [`link`]: one link, its connections and its states;
 //! - [`dial`]: making the connections from this end; [`incoming`]: accepting those of the other end;
@@ -22,23 +22,25 @@ mod messages;
 use std::collections::HashMap;
 use std::io;
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use causeway_proto::command::{AddLink, DialLink, DropLink, RouteViaClient};
-use causeway_proto::id::{LinkId, SessionId, SessionSecret};
+use causeway_proto::id::{EventId, LinkId, SessionId, SessionSecret};
 #[cfg(doc)]
 use causeway_proto::limits::LINK_LANES;
 use causeway_proto::limits::{MAX_LINK_ADDRESSES, MAX_LINKS};
 use causeway_proto::preamble::EVENT_LANE;
+use causeway_proto::status::Status;
 use causeway_security::Fingerprint;
 use parking_lot::{Condvar, Mutex};
 
 use self::dial::Diallers;
 pub(crate) use self::link::{Link, Place};
-use super::hash::ById;
-use super::{Shared, Violation};
-use crate::bulk::Path;
+use super::violation::Violation;
+use crate::worker::bulk::Engine;
+use crate::worker::objects::hash::ById;
+use crate::worker::objects::outbox::Outbox;
 use crate::worker::socket;
 
 /// Longest address, in bytes.
@@ -46,9 +48,29 @@ const MAX_ADDRESS: usize = 512;
 /// The link is lost after the other end's machine has acknowledged nothing for so long.
 const SILENCE: Duration = Duration::from_secs(4);
 
+/// The mirrors of this worker, whose ends other workers report.
+pub(crate) trait Mirrors: Send + Sync {
+    /// Ends a mirror, because the other end of `link` has sent its status. Makes no driver call and does
+    /// not wait.
+    ///
+    /// # Errors
+    /// [`Foreign`] if the event is no mirror of the link; it is then unchanged.
+    fn ended(self: Arc<Self>, link: LinkId, mirror: EventId, status: Status)
+    -> Result<(), Foreign>;
+}
+
+/// The other end of a link named an event that is no mirror of that link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the other end named {0:?}, which is not a mirror event of this link")]
+pub(crate) struct Foreign(pub(super) EventId);
+
 /// The links of a session.
 pub(crate) struct Links {
     own: SessionId,
+    bulk: Arc<Engine>,
+    outbox: Arc<Outbox>,
+    // Weak, because the session owns its links.
+    mirrors: Weak<dyn Mirrors>,
     table: Mutex<Table>,
     added: Condvar,
     diallers: Diallers,
@@ -71,13 +93,21 @@ pub(crate) enum Found {
 
 impl Links {
     /// Makes an empty table.
-    pub(crate) fn new(own: SessionId) -> Links {
-        Links {
+    pub(crate) fn new(
+        own: SessionId,
+        bulk: &Arc<Engine>,
+        outbox: &Arc<Outbox>,
+        mirrors: Weak<dyn Mirrors>,
+    ) -> Arc<Links> {
+        Arc::new(Links {
             own,
+            bulk: Arc::clone(bulk),
+            outbox: Arc::clone(outbox),
+            mirrors,
             table: Mutex::default(),
             added: Condvar::new(),
             diallers: Diallers::default(),
-        }
+        })
     }
 
     /// Finds a link that the client has added.
@@ -114,16 +144,10 @@ impl Links {
     /// Takes a link down because one of its connections is lost or violated the protocol. The threads of
     /// its other connections then see theirs close. Only the first call for an `incarnation` has an effect.
     ///
-    /// Must not be called from within [`attach_peer`](crate::bulk::Engine::attach_peer).
-    pub(crate) fn lane_broke(
-        &self,
-        shared: &Arc<Shared>,
-        link: LinkId,
-        incarnation: u64,
-        reason: String,
-    ) {
+    /// Must not be called from within [`attach_peer`](crate::worker::bulk::Engine::attach_peer).
+    pub(crate) fn lane_broke(self: &Arc<Self>, link: LinkId, incarnation: u64, reason: String) {
         if let Some(link) = self.present(link) {
-            link.come_down(shared, incarnation, reason);
+            link.come_down(self, incarnation, reason);
         }
     }
 
@@ -155,7 +179,7 @@ impl Links {
 ///
 /// # Errors
 /// [`Violation`] for a message that no Causeway client sends.
-pub(crate) fn add(shared: &Arc<Shared>, add: AddLink) -> Result<(), Violation> {
+pub(crate) fn add(links: &Arc<Links>, add: AddLink) -> Result<(), Violation> {
     let peer = <[u8; 16]>::try_from(&add.session[..]).ok().map(SessionId);
     let secret = <[u8; 32]>::try_from(&add.secret[..])
         .ok()
@@ -169,7 +193,7 @@ pub(crate) fn add(shared: &Arc<Shared>, add: AddLink) -> Result<(), Violation> {
             "a link's certificate digest has the wrong length",
         ))?),
     };
-    if add.link == 0 || peer == shared.links.own {
+    if add.link == 0 || peer == links.own {
         return Err(Violation::Malformed("a link connects a worker with itself"));
     }
     let long = |address: &String| address.len() > MAX_ADDRESS;
@@ -179,18 +203,11 @@ pub(crate) fn add(shared: &Arc<Shared>, add: AddLink) -> Result<(), Violation> {
         ));
     }
     let id = LinkId(add.link);
-    let link = Link::new(
-        id,
-        shared.links.own,
-        peer,
-        secret,
-        fingerprint,
-        add.addresses,
-    );
+    let link = Link::new(id, links.own, peer, secret, fingerprint, add.addresses);
     let link = Arc::new(link);
-    shared.links.add(Arc::clone(&link))?;
+    links.add(Arc::clone(&link))?;
     if add.dial {
-        dial::start(shared, &link);
+        dial::start(links, &link);
     }
     Ok(())
 }
@@ -199,9 +216,9 @@ pub(crate) fn add(shared: &Arc<Shared>, add: AddLink) -> Result<(), Violation> {
 ///
 /// # Errors
 /// [`Violation::Unknown`] for a link that was never added.
-pub(crate) fn dial(shared: &Arc<Shared>, dial: &DialLink) -> Result<(), Violation> {
-    if let Found::Here(link) = shared.links.find(LinkId(dial.link))? {
-        dial::start(shared, &link);
+pub(crate) fn dial(links: &Arc<Links>, dial: &DialLink) -> Result<(), Violation> {
+    if let Found::Here(link) = links.find(LinkId(dial.link))? {
+        dial::start(links, &link);
     }
     Ok(())
 }
@@ -211,11 +228,11 @@ pub(crate) fn dial(shared: &Arc<Shared>, dial: &DialLink) -> Result<(), Violatio
 /// # Errors
 /// As [`dial()`].
 pub(crate) fn route_via_client(
-    shared: &Arc<Shared>,
+    links: &Arc<Links>,
     route: &RouteViaClient,
 ) -> Result<(), Violation> {
-    if let Found::Here(link) = shared.links.find(LinkId(route.link))? {
-        link.go_via_client(shared);
+    if let Found::Here(link) = links.find(LinkId(route.link))? {
+        link.go_via_client(links);
     }
     Ok(())
 }
@@ -224,29 +241,26 @@ pub(crate) fn route_via_client(
 ///
 /// # Errors
 /// As [`dial()`].
-pub(crate) fn drop_link(shared: &Arc<Shared>, drop: &DropLink) -> Result<(), Violation> {
+pub(crate) fn drop_link(links: &Arc<Links>, drop: &DropLink) -> Result<(), Violation> {
     let id = LinkId(drop.link);
     // The link leaves the table first. Otherwise a transfer could find it and make its path again.
-    let Found::Here(link) = shared.links.find(id)? else {
+    let Found::Here(link) = links.find(id)? else {
         return Ok(());
     };
-    shared.links.table.lock().links.remove(&id);
-    link.drop_it(shared);
+    links.table.lock().links.remove(&id);
+    link.drop_it(links);
     Ok(())
 }
 
-/// Returns the route of a link's transfers. If the link was dropped, the route is closed.
+/// Opens the route of a link's transfers. If the link was dropped, its route is closed.
 ///
 /// # Errors
 /// As [`dial()`].
-pub(crate) fn path(shared: &Arc<Shared>, link: LinkId) -> Result<Arc<Path>, Violation> {
-    if link.0 == 0 {
-        return Ok(shared.bulk.path(shared, link));
+pub(crate) fn open_path(links: &Links, link: LinkId) -> Result<(), Violation> {
+    if link.0 == 0 || matches!(links.find(link)?, Found::Here(_)) {
+        links.bulk.open_path(link);
     }
-    Ok(match shared.links.find(link)? {
-        Found::Here(_) => shared.bulk.path(shared, link),
-        Found::Dropped => Arc::new(Path::dropped(link)),
-    })
+    Ok(())
 }
 
 /// Sets the socket options of a new connection of a link.

@@ -7,19 +7,18 @@ use std::sync::Arc;
 use causeway_proto::command::{BuildProgram, CompileProgram, LinkProgram, SpecConstant};
 use causeway_proto::id::{ContextId, DeviceIndex, ProgramId, RequestId};
 use causeway_proto::limits::MAX_LIST;
-use causeway_proto::source::contains;
 use causeway_proto::status::Status;
 
-use super::{
-    ARG_INFO, Answered, INVALID_BUILD_OPTIONS, INVALID_PROGRAM, INVALID_PROGRAM_EXECUTABLE,
-    INVALID_VALUE, Program, answer, natives, source, submit,
-};
+use super::jobs::submit;
+use super::options::with_arg_info;
+use super::{Answered, Program, answer, natives, source};
 use crate::accounting::Counter;
 use crate::runtime::node::Device;
 use crate::runtime::program::Program as NativeProgram;
-use crate::worker::session::objects::{add, find};
-use crate::worker::session::printed::Printed;
-use crate::worker::session::{Shared, Violation};
+use crate::worker::objects::printed::Printed;
+use crate::worker::session::shared::Shared;
+use crate::worker::session::tables::{add, find};
+use crate::worker::session::violation::Violation;
 
 /// Expects printed text if headers or options contain `printf`, even though the program's source may not.
 fn expect_text<'a>(shared: &Shared, texts: impl IntoIterator<Item = &'a [u8]>) {
@@ -55,7 +54,15 @@ fn build_now(
     let options = source::without_paths(&build.options);
     // A build with other options is not cached.
     let text = std::str::from_utf8(&options).ok();
-    let cached = text.and_then(|text| program.cached(shared, &build.source, text, devices));
+    let cached = text.and_then(|text| {
+        program.cached(
+            &shared.node,
+            shared.builds.as_ref(),
+            &build.source,
+            text,
+            devices,
+        )
+    });
     if let Some(cached) = &cached
         && let Ok(context) = program.context.native()
         && let Some((native, body)) = cached.load(context)
@@ -130,7 +137,7 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
                     let headers = given
                         .map(|(h, header)| {
                             let name = CString::new(&h.include_name[..]);
-                            let name = name.map_err(|_| INVALID_VALUE)?;
+                            let name = name.map_err(|_| Status::INVALID_VALUE)?;
                             Ok((name, header.as_header(&h.source, &names)?))
                         })
                         .collect::<Result<Vec<_>, Status>>()?;
@@ -153,7 +160,7 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
             });
             let plain = Arc::clone(&native);
             let plainly = move || {
-                let options = CString::new(options).map_err(|_| INVALID_BUILD_OPTIONS)?;
+                let options = CString::new(options).map_err(|_| Status::INVALID_BUILD_OPTIONS)?;
                 let result = compiled(&plain, &options);
                 plain.forbid_asking();
                 result
@@ -181,7 +188,7 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
             .iter()
             .map(|input| find(&core.objects.programs, ProgramId(*input)))
             .collect::<Result<Vec<_>, _>>()?;
-        let program = Program::new(id, context, Err(INVALID_PROGRAM_EXECUTABLE));
+        let program = Program::new(id, context, Err(Status::INVALID_PROGRAM_EXECUTABLE));
         add(&mut core.objects.programs, id, program)?;
         (find(&core.objects.programs, id)?, inputs, room)
     };
@@ -204,7 +211,7 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
                 Ok((
                     program.context.native()?,
                     compiled,
-                    options.map_err(|_| INVALID_VALUE)?,
+                    options.map_err(|_| Status::INVALID_VALUE)?,
                 ))
             };
             let (context, compiled, options) = match prepared() {
@@ -219,7 +226,7 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
             if result.is_err() && compile_plainly(&inputs) {
                 (linked, result) = link();
             }
-            let failed = result.err().unwrap_or(INVALID_PROGRAM);
+            let failed = result.err().unwrap_or(Status::INVALID_PROGRAM);
             program.set_native(linked.ok_or(failed));
             match program.native() {
                 Ok(native) => answer(&native, result, &devices),
@@ -234,32 +241,4 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
 fn compile_plainly(programs: &[Arc<Program>]) -> bool {
     let compile = |any, program: &Arc<Program>| program.compile_plainly() || any;
     programs.iter().fold(false, compile)
-}
-
-/// Builds with argument info if the program is built from source. Returns whether the info is there. If
-/// that build fails, builds once more with the application's options. The driver may not know the added
-/// option, or fail because of it (NVIDIA's does for kernels without arguments). Besides, a log must refer
-/// to the application's options only. `CL_INVALID_OPERATION` is not retried: the driver refuses because
-/// it still holds the program's kernels.
-pub(super) fn with_arg_info(
-    options: &[u8],
-    from_source: bool,
-    build: impl Fn(&CStr) -> Result<(), Status>,
-) -> Result<bool, Status> {
-    let plain = CString::new(options).map_err(|_| INVALID_BUILD_OPTIONS)?;
-    if from_source && !contains(options, ARG_INFO.as_bytes()) {
-        let added = CString::new(with_option(options));
-        match build(&added.map_err(|_| INVALID_BUILD_OPTIONS)?) {
-            Ok(()) => return Ok(true),
-            Err(Status::INVALID_OPERATION) => return Err(Status::INVALID_OPERATION),
-            Err(_) => {}
-        }
-    }
-    build(&plain).map(|()| false)
-}
-
-/// Returns the options with the one that asks for argument info.
-pub(super) fn with_option(options: &[u8]) -> Vec<u8> {
-    let separator: &[u8] = if options.is_empty() { b"" } else { b" " };
-    [options, separator, ARG_INFO.as_bytes()].concat()
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use causeway_proto::id::ProgramId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::worker::session::broken;
+use crate::worker::threads::broken;
 
 const THREADS: usize = 4;
 /// How long a thread polls for an expected job.
@@ -167,14 +167,14 @@ mod tests {
         // An expected job must not change the order.
         builder.expect();
         let (tell, told) = mpsc::channel();
-        let (open, gate) = mpsc::channel::<()>();
+        let (open, opened) = mpsc::channel::<()>();
         let say = |n: u32| {
             let tell = tell.clone();
             move || tell.send(n).unwrap()
         };
         let first = say(1);
         builder.submit(vec![ProgramId(1)], move || {
-            gate.recv_timeout(SOON).unwrap();
+            opened.recv_timeout(SOON).unwrap();
             first();
         });
         builder.submit(vec![ProgramId(1), ProgramId(2)], say(2));

@@ -17,12 +17,12 @@ use std::sync::Arc;
 use causeway_proto::command::{DeviceBuild, KernelSignature, ProgramAnswer};
 use causeway_proto::id::DeviceIndex;
 
-use super::{build_of, is_executable, natives, signatures, source, with_arg_info, with_option};
+use super::options::{with_arg_info, with_option};
+use super::{build_of, is_executable, natives, signatures, source};
 use crate::build_cache::{Client, Entry, Job, Key, entry, job};
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::node::{Device, Node};
 use crate::runtime::program::Program as NativeProgram;
-use crate::worker::session::Shared;
 
 /// Largest binary that is kept, in bytes.
 const MAX_BINARY: usize = 64 << 20;
@@ -47,20 +47,21 @@ impl Cached {
     /// Describes the build of `text`, as the compiler gets it, for `devices`. `None` if the
     /// build cannot be cached.
     pub(super) fn of(
-        shared: &Shared,
+        node: &Node,
+        builds: Option<&Arc<Client>>,
         text: &[u8],
         options: &str,
         devices: &[(DeviceIndex, Device)],
     ) -> Option<Cached> {
-        let client = shared.builds.as_ref().filter(|client| client.is_on())?;
+        let client = builds.filter(|client| client.is_on())?;
         if !job::is_repeatable(text, options) {
             return None;
         }
         let part = |(index, device): &(DeviceIndex, Device)| {
-            let identity = shared.node.identity(*device)?;
+            let identity = node.identity(*device)?;
             Some(Part {
                 key: Key::of(&identity, text, options),
-                platform: shared.node.place_of(*device)?.0.0,
+                platform: node.place_of(*device)?.0.0,
                 index: *index,
                 device: *device,
             })

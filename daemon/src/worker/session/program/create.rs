@@ -14,15 +14,15 @@ use causeway_proto::command::{
 use causeway_proto::id::{ContextId, ProgramId, RequestId};
 use causeway_proto::status::Status;
 
-use super::{
-    Answered, INVALID_PROGRAM, INVALID_PROGRAM_EXECUTABLE, INVALID_VALUE, Program, build_of,
-    builds_of, natives, signatures, source, submit,
-};
+use super::jobs::submit;
+use super::{Answered, Program, build_of, builds_of, natives, signatures, source};
 use crate::build_cache::MAX_TEXT;
 use crate::runtime::program::Program as NativeProgram;
-use crate::worker::session::objects::{Context, add, find};
-use crate::worker::session::printed::Printed;
-use crate::worker::session::{Shared, Violation};
+use crate::worker::objects::Context;
+use crate::worker::objects::printed::Printed;
+use crate::worker::session::shared::Shared;
+use crate::worker::session::tables::{add, find};
+use crate::worker::session::violation::Violation;
 
 /// Applies `CreateProgram`.
 pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), Violation> {
@@ -64,7 +64,7 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
         }
         create_program::From::Binaries(list) => {
             binaries = Some(list.per_device);
-            Program::new(id, context, Err(INVALID_PROGRAM))
+            Program::new(id, context, Err(Status::INVALID_PROGRAM))
         }
     };
     if binaries.is_none() && create.request == 0 {
@@ -111,7 +111,7 @@ fn made(program: &Arc<Program>) -> Answered {
 
 fn from_built_in(id: ProgramId, context: Arc<Context>, names: String) -> Program {
     let native = CString::new(names)
-        .map_err(|_| INVALID_VALUE)
+        .map_err(|_| Status::INVALID_VALUE)
         .and_then(|names| {
             let devices = natives(&context.devices);
             NativeProgram::with_built_in_kernels(context.native()?, &devices, &names)
@@ -122,7 +122,7 @@ fn from_built_in(id: ProgramId, context: Arc<Context>, names: String) -> Program
 /// Makes a program from source. `known` means that the cache may have it.
 fn from_source(id: ProgramId, context: Arc<Context>, text: Bytes, known: bool) -> Program {
     if source::asks(&text) {
-        let mut program = Program::new(id, context, Err(INVALID_PROGRAM_EXECUTABLE));
+        let mut program = Program::new(id, context, Err(Status::INVALID_PROGRAM_EXECUTABLE));
         // Copied, because a slice would keep the whole batch alive.
         program.source = Some(Bytes::copy_from_slice(&text));
         program.has_source = true;

@@ -10,38 +10,33 @@
 //! program's build is answered is broken with `CL_INVALID_PROGRAM_EXECUTABLE`.
 #![forbid(unsafe_code)]
 
-mod build;
+pub(super) mod build;
 pub(crate) mod builder;
 mod cached;
-mod create;
+pub(super) mod create;
+pub(super) mod jobs;
+mod options;
 mod signature;
 mod source;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use causeway_proto::command::{
-    Answer, BinariesAnswer, DeviceBinary, DeviceBuild, KernelSignature, ProgramAnswer, answer,
-};
-use causeway_proto::id::{DeviceIndex, ProgramId, RequestId};
+use causeway_proto::command::{DeviceBuild, KernelSignature, ProgramAnswer, answer};
+use causeway_proto::id::{DeviceIndex, ProgramId};
 use causeway_proto::limits::{MAX_BATCH, MAX_LIST};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-pub(crate) use self::build::{build, compile, link};
-use self::build::{with_arg_info, with_option};
 use self::cached::Cached;
 pub(crate) use self::cached::compile as compile_for_cache;
-pub(crate) use self::create::create;
-use super::objects::Context;
-use super::{Shared, Violation};
-use crate::runtime::node::Device;
+use self::options::with_arg_info;
+use super::violation::Violation;
+use crate::build_cache::Client;
+use crate::runtime::node::{Device, Node};
 use crate::runtime::program::Program as NativeProgram;
+use crate::worker::objects::Context;
 
-const INVALID_VALUE: Status = Status(-30);
-const INVALID_PROGRAM: Status = Status(-44);
-const INVALID_PROGRAM_EXECUTABLE: Status = Status(-45);
-const INVALID_BUILD_OPTIONS: Status = Status(-43);
 const ARG_INFO: &str = "-cl-kernel-arg-info";
 /// Longest log in bytes; more is cut off. A log must fit into one batch with everything else.
 const MAX_LOG: usize = 4 << 20;
@@ -106,7 +101,7 @@ impl Program {
     pub(crate) fn settled(&self) -> Result<Arc<NativeProgram>, Status> {
         let state = self.state.lock();
         if state.jobs > 0 {
-            return Err(INVALID_PROGRAM_EXECUTABLE);
+            return Err(Status::INVALID_PROGRAM_EXECUTABLE);
         }
         state.native.clone()
     }
@@ -151,7 +146,8 @@ impl Program {
     /// Describes this build for the cache; `given` as in [`Program::to_build`].
     fn cached(
         &self,
-        shared: &Shared,
+        node: &Node,
+        builds: Option<&Arc<Client>>,
         given: &[u8],
         options: &str,
         devices: &[(DeviceIndex, Device)],
@@ -165,8 +161,8 @@ impl Program {
         }
         let given = (!given.is_empty()).then_some(given);
         match given.or(self.source.as_deref()) {
-            Some(text) => Cached::of(shared, &source::sealed(text, &[]), options, devices),
-            None => Cached::of(shared, self.text.as_deref()?, options, devices),
+            Some(text) => Cached::of(node, builds, &source::sealed(text, &[]), options, devices),
+            None => Cached::of(node, builds, self.text.as_deref()?, options, devices),
         }
     }
 
@@ -290,46 +286,6 @@ fn natives(devices: &[(DeviceIndex, Device)]) -> Vec<Device> {
     devices.iter().map(|(_, device)| *device).collect()
 }
 
-/// Queues a build command on `program` and answers it with the result of `work`.
-fn submit(
-    shared: &Arc<Shared>,
-    program: Arc<Program>,
-    others: Vec<ProgramId>,
-    request: RequestId,
-    work: impl FnOnce(&Arc<Program>) -> Answered + Send + 'static,
-) {
-    program.state.lock().jobs += 1;
-    ask(shared, program, others, request, move |program| {
-        let answer = work(program);
-        // Before the answer is sent, because the client may create kernels as soon as it has the answer.
-        program.state.lock().jobs -= 1;
-        answer
-    });
-}
-
-/// Queues a query about `program` behind the earlier commands on it. Kernels may be created meanwhile.
-fn ask(
-    shared: &Arc<Shared>,
-    program: Arc<Program>,
-    mut others: Vec<ProgramId>,
-    request: RequestId,
-    work: impl FnOnce(&Arc<Program>) -> Answered + Send + 'static,
-) {
-    others.push(program.id);
-    let outbox = Arc::clone(&shared.outbox);
-    shared.builder.submit(others, move || {
-        let (status, message, body) = work(&program);
-        if request.0 != 0 {
-            outbox.answer(Answer {
-                request: request.0,
-                status: status.0,
-                message,
-                body,
-            });
-        }
-    });
-}
-
 /// Makes the answer to a build, a compilation or a link.
 fn answer(
     native: &NativeProgram,
@@ -400,50 +356,4 @@ fn presented(mut log: String) -> String {
         log.truncate(cut);
     }
     log
-}
-
-/// Answers a query for a program's binaries.
-pub(crate) fn binaries(
-    shared: &Arc<Shared>,
-    program: Arc<Program>,
-    request: RequestId,
-    sizes_only: bool,
-) {
-    ask(
-        shared,
-        program,
-        Vec::new(),
-        request,
-        move |program| match binaries_of(program, sizes_only) {
-            Ok(body) => (
-                Status::SUCCESS,
-                String::new(),
-                Some(answer::Body::Binaries(body)),
-            ),
-            Err(status) => (status, String::new(), None),
-        },
-    );
-}
-
-fn binaries_of(program: &Program, sizes_only: bool) -> Result<BinariesAnswer, Status> {
-    let native = program.native()?;
-    let sizes = native.binary_sizes()?;
-    let binaries = if sizes_only {
-        vec![Vec::new(); sizes.len()]
-    } else {
-        native.binaries(MAX_BATCH / 2)?
-    };
-    let context = &program.context;
-    let order = native.devices(&natives(&context.devices))?;
-    let mut answer = BinariesAnswer::default();
-    for ((at, binary), size) in order.into_iter().zip(binaries).zip(sizes) {
-        if let Some((index, _)) = at.and_then(|at| context.devices.get(at)) {
-            answer.per_device.push(DeviceBinary {
-                device: index.0,
-                binary: binary.into(),
-            });
-            answer.sizes.push(size);
-        }
-    }
-    Ok(answer)
 }

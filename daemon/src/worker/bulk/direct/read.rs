@@ -1,0 +1,215 @@
+//! Sends from a mapping, to the client or to another worker. To a worker, sends only as far as its credit goes.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::sync::Arc;
+
+use causeway_lane::Stream;
+use causeway_proto::bulk::Header;
+use causeway_proto::limits::BULK_CHUNK;
+use causeway_proto::status::Status;
+use parking_lot::Mutex;
+
+use super::Mapped;
+use crate::runtime::event::{Event, Listener, WaitList};
+use crate::runtime::queue::Access;
+use crate::worker::bulk::allowance::Allowance;
+use crate::worker::bulk::outgoing::{Chunk, Divisible, data};
+use crate::worker::bulk::peers::{Running, Why, offer};
+use crate::worker::bulk::transfer::Transfer;
+use crate::worker::objects::command::watch;
+
+/// A read through a mapping.
+struct DirectRead {
+    mapped: Arc<Mapped>,
+    total: u64,
+    state: Mutex<Sending>,
+}
+
+struct Sending {
+    allowance: Allowance,
+    // Whether the map command has ended, so that bytes can be sent.
+    mapped: bool,
+    // Whether the read is in the queue of a lane group.
+    queued: bool,
+    why: Option<Why>,
+}
+
+/// Starts a read.
+///
+/// # Errors
+/// The driver's error for the map command.
+pub(in crate::worker::bulk) fn read(
+    transfer: Transfer,
+    waits: &WaitList<'_>,
+) -> Result<(), Status> {
+    let total = transfer.region.packed_length();
+    let read = Arc::new(DirectRead {
+        mapped: Mapped::new(transfer, Access::Read, waits)?,
+        total,
+        state: Mutex::new(Sending {
+            allowance: Allowance::new(total),
+            mapped: false,
+            queued: false,
+            why: None,
+        }),
+    });
+    read.begin();
+    watch(&read);
+    Ok(())
+}
+
+impl Listener for DirectRead {
+    fn event(&self) -> Option<&Event> {
+        Some(&self.mapped.event)
+    }
+
+    fn ended(self: Arc<Self>, status: Status) {
+        self.mapped.ended(status);
+        if status.is_error() {
+            self.mapped.transfer.fail_later(status, String::new());
+            return;
+        }
+        self.state.lock().mapped = true;
+        self.go_on();
+    }
+}
+
+impl DirectRead {
+    fn begin(self: &Arc<Self>) {
+        let transfer = &self.mapped.transfer;
+        let Some(remote) = &transfer.remote else {
+            // A read to the client needs no credit: the application's memory exists from the start.
+            self.state.lock().allowance.grant(self.total);
+            return;
+        };
+        let running: Arc<dyn Running> = Arc::<DirectRead>::clone(self);
+        let heard = transfer.start(remote, running);
+        let credit = heard.amount(remote.far.direction).unwrap_or(0);
+        if let Some(why) = heard.over {
+            Arc::clone(self).stop(why);
+        } else {
+            if credit < self.total {
+                transfer.send_header(offer(remote.far.transfer, self.total));
+            }
+            Arc::clone(self).heard(credit);
+        }
+    }
+
+    /// Queues the read while there are bytes to send. Ends it when no lane will touch the bytes any more.
+    fn go_on(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        if !state.mapped {
+            return;
+        }
+        if state.allowance.is_over() {
+            drop(state);
+            let read = Arc::clone(self);
+            let transfer = &self.mapped.transfer;
+            let end = move |_: &_| read.finish();
+            // The driver's callback may be the caller, so the bulk thread makes the unmap.
+            transfer.engine.later(end);
+        } else if state.allowance.has_more() && !std::mem::replace(&mut state.queued, true) {
+            drop(state);
+            let read = Arc::clone(self);
+            self.mapped.transfer.put(|queue| queue.read(read));
+        }
+    }
+
+    fn put_back(&self, sent: u64) {
+        let mut state = self.state.lock();
+        state.allowance.put_back(sent);
+        let over = state.allowance.is_over();
+        drop(state);
+        if over {
+            self.finish();
+        }
+    }
+
+    fn finish(&self) {
+        if !self.mapped.first_to_end() {
+            return;
+        }
+        let why = self.state.lock().why.take();
+        self.mapped.transfer.settle(why.map(|why| why.status));
+        self.mapped.finish();
+    }
+}
+
+impl Divisible for DirectRead {
+    fn take_chunk(self: Arc<Self>) -> (Option<Box<dyn Chunk>>, bool) {
+        let mut state = self.state.lock();
+        let taken = state.allowance.take(BULK_CHUNK as u64);
+        state.queued = state.allowance.has_more();
+        let more = state.queued;
+        drop(state);
+        let chunk = taken.map(|(offset, length)| -> Box<dyn Chunk> {
+            Box::new(MappedChunk {
+                read: self,
+                offset,
+                length,
+                sent: false,
+            })
+        });
+        (chunk, more)
+    }
+
+    fn unqueued(&self) {
+        self.state.lock().queued = false;
+    }
+}
+
+impl Running for DirectRead {
+    fn heard(self: Arc<Self>, credit: u64) {
+        if credit > self.total {
+            return self.stop(Why::mismatch());
+        }
+        self.state.lock().allowance.grant(credit);
+        self.go_on();
+    }
+
+    /// Stops sending. The command does not fail: later commands on this node only wait until
+    /// the buffer is no longer read.
+    fn stop(self: Arc<Self>, why: Why) {
+        self.mapped.transfer.log_stop(&why);
+        let mut state = self.state.lock();
+        state.allowance.stop();
+        state.why.get_or_insert(why);
+        drop(state);
+        self.go_on();
+    }
+}
+
+/// Bytes of a mapped read that a lane has taken to send.
+struct MappedChunk {
+    read: Arc<DirectRead>,
+    offset: u64,
+    length: u64,
+    sent: bool,
+}
+
+impl Chunk for MappedChunk {
+    fn header(&self) -> Header {
+        data(
+            self.read.mapped.transfer.name(),
+            self.offset,
+            self.length as u32,
+        )
+    }
+
+    fn put(&self, stream: &Stream, before: &[u8], scratch: &mut Vec<u8>) -> io::Result<()> {
+        // The window is the mapping of the whole read, not only of this chunk.
+        let window = &self.read.mapped.window;
+        window.send(stream, before, self.offset, self.length, scratch)
+    }
+
+    fn sent(mut self: Box<Self>) {
+        self.sent = true;
+    }
+}
+
+impl Drop for MappedChunk {
+    fn drop(&mut self) {
+        self.read.put_back(if self.sent { self.length } else { 0 });
+    }
+}

@@ -1,0 +1,194 @@
+//! Receives into a mapping, from the client or from another worker.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use causeway_lane::Stream;
+use causeway_proto::status::Status;
+use parking_lot::Mutex;
+
+use super::Mapped;
+use crate::runtime::event::{Event, Listener, WaitList};
+use crate::runtime::queue::Access;
+use crate::worker::bulk::incoming::{Incoming, LaneError, discard};
+use crate::worker::bulk::peers::{Foreign, Origin, Running, Why};
+use crate::worker::bulk::received_ranges::ReceivedRanges;
+use crate::worker::bulk::transfer::Transfer;
+use crate::worker::objects::command::watch;
+
+/// A write through a mapping.
+struct DirectWrite {
+    mapped: Arc<Mapped>,
+    total: u64,
+    state: Mutex<Receiving>,
+}
+
+struct Receiving {
+    received_ranges: ReceivedRanges,
+    // Number of lanes that are receiving into the mapping.
+    inside: usize,
+    mapped: bool,
+    cancelled: Option<Why>,
+}
+
+/// Starts a write.
+///
+/// # Errors
+/// The driver's error for the map command.
+pub(in crate::worker::bulk) fn write(
+    transfer: Transfer,
+    waits: &WaitList<'_>,
+) -> Result<(), Status> {
+    let total = transfer.region.packed_length();
+    let write = Arc::new(DirectWrite {
+        mapped: Mapped::new(transfer, Access::Overwrite, waits)?,
+        total,
+        state: Mutex::new(Receiving {
+            received_ranges: ReceivedRanges::new(total),
+            inside: 0,
+            mapped: false,
+            cancelled: None,
+        }),
+    });
+    write.begin();
+    watch(&write);
+    Ok(())
+}
+
+impl Listener for DirectWrite {
+    fn event(&self) -> Option<&Event> {
+        Some(&self.mapped.event)
+    }
+
+    fn ended(self: Arc<Self>, status: Status) {
+        self.mapped.ended(status);
+        if status.is_error() {
+            self.mapped.transfer.fail_later(status, String::new());
+            return;
+        }
+        // Only now may the peer send: before the map command has ended there is no memory to receive into.
+        let credit = {
+            let mut state = self.state.lock();
+            state.mapped = true;
+            state.received_ranges.grant(u64::MAX);
+            state
+                .cancelled
+                .is_none()
+                .then(|| state.received_ranges.credit())
+        };
+        match credit {
+            Some(credit) => self.mapped.transfer.grant(credit),
+            None => self.abandon_later(),
+        }
+    }
+}
+
+impl DirectWrite {
+    fn begin(self: &Arc<Self>) {
+        let transfer = &self.mapped.transfer;
+        transfer
+            .engine
+            .expect(transfer.name(), Arc::<DirectWrite>::clone(self));
+        let Some(remote) = &transfer.remote else {
+            return;
+        };
+        let running: Arc<dyn Running> = Arc::<DirectWrite>::clone(self);
+        let heard = transfer.start(remote, running);
+        let offered = heard.amount(remote.far.direction);
+        if let Some(why) = heard.over {
+            Arc::clone(self).stop(why);
+        } else if let Some(offered) = offered {
+            Arc::clone(self).heard(offered);
+        }
+    }
+
+    /// Ends a write that was cancelled, because its bytes will not come.
+    fn abandon(&self) {
+        let why = self.state.lock().cancelled.clone();
+        if let Some(why) = why
+            && self.mapped.first_to_end()
+        {
+            self.mapped.abandon(why.status, why.message);
+        }
+    }
+
+    fn abandon_later(self: &Arc<Self>) {
+        let write = Arc::clone(self);
+        let transfer = &self.mapped.transfer;
+        let abandon = move |_: &_| write.abandon();
+        transfer.engine.later(abandon);
+    }
+}
+
+impl Incoming for DirectWrite {
+    fn from(&self, origin: Origin) -> Result<(), Foreign> {
+        self.mapped.transfer.takes_from(origin)
+    }
+
+    fn is_of_client(&self) -> bool {
+        self.mapped.transfer.remote.is_none()
+    }
+
+    fn receive(
+        &self,
+        stream: &Stream,
+        offset: u64,
+        length: u32,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), LaneError> {
+        let bytes = u64::from(length);
+        {
+            let mut state = self.state.lock();
+            if state.cancelled.is_some() {
+                drop(state);
+                return Ok(discard(stream, length, scratch)?);
+            }
+            state.received_ranges.claim(offset, bytes)?;
+            state.inside += 1;
+        }
+        // The lock is not held while bytes arrive, so that other lanes can receive into the same mapping.
+        let received = self.mapped.window.receive(stream, offset, bytes, scratch);
+        let mut state = self.state.lock();
+        state.inside -= 1;
+        let all = received.is_ok() && state.received_ranges.arrive(bytes);
+        let abandoned = state.cancelled.is_some() && state.inside == 0;
+        drop(state);
+        if all {
+            let transfer = &self.mapped.transfer;
+            transfer.engine.forget(transfer.name());
+            if self.mapped.first_to_end() {
+                transfer.settle(None);
+                self.mapped.finish();
+            }
+        } else if abandoned {
+            self.abandon();
+        }
+        Ok(received?)
+    }
+
+    fn cancelled(self: Arc<Self>) {
+        self.stop(Why::client());
+    }
+}
+
+impl Running for DirectWrite {
+    fn heard(self: Arc<Self>, offered: u64) {
+        if offered != self.total {
+            self.stop(Why::mismatch());
+        }
+    }
+
+    fn stop(self: Arc<Self>, why: Why) {
+        let transfer = &self.mapped.transfer;
+        transfer.engine.forget(transfer.name());
+        let mut state = self.state.lock();
+        let first = state.cancelled.is_none();
+        state.cancelled.get_or_insert(why);
+        // While a lane is inside, that lane abandons the write when it leaves.
+        let now = first && state.mapped && state.inside == 0;
+        drop(state);
+        if now {
+            self.abandon_later();
+        }
+    }
+}

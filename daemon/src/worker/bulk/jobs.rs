@@ -1,0 +1,89 @@
+//! The bulk thread. It makes driver calls that callbacks must not make or that block, such as allocating
+//! a ring. It also runs jobs at a given time.
+//!
+//! There is one thread, started with the first job; this is not a pool. Invariant: untimed jobs run in
+//! the order in which they were given. No job runs under a lock.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::engine::Engine;
+use crate::worker::threads::spawn;
+
+type Job = Box<dyn FnOnce(&Arc<Engine>) + Send>;
+
+/// The jobs of the bulk thread.
+#[derive(Default)]
+pub(super) struct Jobs {
+    given: Mutex<Given>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Given {
+    waiting: VecDeque<Job>,
+    timed: Vec<(Instant, Job)>,
+    started: bool,
+}
+
+impl Engine {
+    /// Has the bulk thread run a job that calls the driver.
+    pub(super) fn later(self: &Arc<Self>, work: impl FnOnce(&Arc<Engine>) + Send + 'static) {
+        let job = Box::new(work);
+        self.jobs.give(self, |given| given.waiting.push_back(job));
+    }
+
+    /// Has the bulk thread run a job at a given time.
+    pub(super) fn at(
+        self: &Arc<Self>,
+        when: Instant,
+        work: impl FnOnce(&Arc<Engine>) + Send + 'static,
+    ) {
+        let job = Box::new(work);
+        self.jobs.give(self, |given| given.timed.push((when, job)));
+    }
+}
+
+impl Jobs {
+    fn give(&self, engine: &Arc<Engine>, add: impl FnOnce(&mut Given)) {
+        let mut given = self.given.lock();
+        add(&mut given);
+        if !std::mem::replace(&mut given.started, true) {
+            let engine = Arc::clone(engine);
+            spawn("bulk", move || engine.jobs.serve(&engine));
+        }
+        drop(given);
+        self.wake.notify_one();
+    }
+
+    fn serve(&self, engine: &Arc<Engine>) {
+        let mut given = self.given.lock();
+        loop {
+            let due = given.due();
+            match due.or_else(|| given.waiting.pop_front()) {
+                Some(job) => {
+                    drop(given);
+                    job(engine);
+                    given = self.given.lock();
+                }
+                None => match given.timed.iter().map(|(when, _)| *when).min() {
+                    Some(when) => drop(self.wake.wait_until(&mut given, when)),
+                    None => self.wake.wait(&mut given),
+                },
+            }
+        }
+    }
+}
+
+impl Given {
+    fn due(&mut self) -> Option<Job> {
+        // A linear search is enough: at most one timed job per link.
+        let now = Instant::now();
+        let due = self.timed.iter().position(|(when, _)| *when <= now)?;
+        Some(self.timed.swap_remove(due).1)
+    }
+}

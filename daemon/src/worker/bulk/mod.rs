@@ -1,0 +1,368 @@
+//! Moves bulk bytes between sockets and devices.
+//!
+//! A large write: the session reports that the command may run. The region is mapped, or gets chunks of a
+//! pinned ring ([`direct`], [`staged`]). When bytes can be received, the client gets credit. A [`lane`]
+//! receives each piece directly into its place. After the last piece is enqueued, the session releases
+//! the commands that follow. The driver's callback ends the command. A large read works in reverse,
+//! without credit: the application's memory exists from the start.
+//!
+//! A write of one chunk usually needs no credit: its bytes wait for the command in host memory ([`eager`]).
+//!
+//! A transfer between two workers is a read on one and a write on the other. The reader offers it when
+//! its command may run. The writer grants credit. The bytes use the link between the two, or the client's
+//! connections if there is no link. If the other end or the link gives up, the reader's command still
+//! succeeds, because its buffer is no longer read. The writer's command reports the failure.
+//!
+//! - [`engine`]: what all transfers share, and [`Reports`], which tells the session what passed or failed;
+//! - [`transfer`], [`incoming`]: what every transfer holds, and what a lane asks of it;
+//! - [`lane`]: one connection with two threads; [`writer`]: the sending side of a lane; [`outgoing`]: a
+//!   queue that several lanes send from;
+//! - [`path`]: the lanes of a link; [`peers`]: the transfers with other workers and the messages about them;
+//! - [`direct`], [`staged`]: the two ways through memory; [`memory`]: the raw bytes;
+//! - [`eager`], [`short`]: writes and reads of one chunk;
+//! - [`jobs`]: the bulk thread and its jobs;
+//! - [`allowance`], [`received_ranges`], [`blocks`]: pure accounting and geometry.
+//!
+//! This folder parses no command frames, makes no links and does not know the session. Invariant: bytes for
+//! which credit was granted can always be read off the network, so no transfer blocks another.
+
+mod allowance;
+mod blocks;
+mod direct;
+mod eager;
+mod engine;
+mod incoming;
+mod jobs;
+mod lane;
+mod memory;
+mod outgoing;
+mod path;
+mod peers;
+mod received_ranges;
+mod short;
+mod staged;
+mod transfer;
+mod writer;
+
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use causeway_lane::Stream;
+use causeway_proto::bulk::Header;
+use causeway_proto::id::{EventId, LinkId};
+use causeway_proto::region::Region;
+use causeway_proto::status::Status;
+
+pub(crate) use self::engine::{Engine, Reports};
+use self::lane::Lane;
+use self::path::{DROPPED, OWN, Path};
+use self::peers::Why;
+use self::transfer::Transfer;
+use self::writer::LaneWriter;
+use crate::runtime::event::{Event, WaitList};
+use crate::worker::objects::Memory;
+use crate::worker::objects::task::{Expects, Far, Task};
+use crate::worker::threads::broken;
+
+impl Engine {
+    /// Starts a bulk write whose command may run. Returns the native event if the write is already enqueued.
+    ///
+    /// # Errors
+    /// The driver's error; the transfer then has not begun.
+    pub(crate) fn write(
+        self: &Arc<Self>,
+        task: &Task,
+        memory: &Arc<Memory>,
+        region: Region,
+        waits: &WaitList<'_>,
+    ) -> Result<Option<Event>, Status> {
+        self.beside.note_transfer();
+        if task.expects == Expects::Eagerly {
+            return self.eager.begin(self, task, memory, region, waits);
+        }
+        self.write_granted(task, memory, region, waits)
+            .map(|()| None)
+    }
+
+    fn write_granted(
+        self: &Arc<Self>,
+        task: &Task,
+        memory: &Arc<Memory>,
+        region: Region,
+        waits: &WaitList<'_>,
+    ) -> Result<(), Status> {
+        let transfer = Transfer::new(self, task, memory, region);
+        if goes_by_mapping(task, memory)? {
+            return direct::write(transfer, waits);
+        }
+        staged::write(transfer);
+        Ok(())
+    }
+
+    /// Starts a bulk read whose command may run. Returns whether the read is already complete in its native queue.
+    ///
+    /// # Errors
+    /// As [`write()`].
+    pub(crate) fn read(
+        self: &Arc<Self>,
+        task: &Task,
+        memory: &Arc<Memory>,
+        region: Region,
+        waits: &WaitList<'_>,
+    ) -> Result<bool, Status> {
+        self.beside.note_transfer();
+        let transfer = Transfer::new(self, task, memory, region);
+        let sees_memory = task.queue.native()?.device().has_direct_memory();
+        if sees_memory
+            && transfer.remote.is_none()
+            && let Some(room) = short::room(&self.blocks, &region)
+        {
+            return short::read(transfer, room, waits).map(|()| true);
+        }
+        if !goes_by_mapping(task, memory)? {
+            staged::read(transfer);
+            return Ok(false);
+        }
+        direct::read(transfer, waits).map(|()| false)
+    }
+
+    /// Starts a send to another worker. Returns false if the other end or the link has given the transfer up;
+    /// then nothing is left to do.
+    ///
+    /// # Errors
+    /// As [`write()`].
+    pub(crate) fn send(
+        self: &Arc<Self>,
+        task: &Task,
+        memory: &Arc<Memory>,
+        region: Region,
+        waits: &WaitList<'_>,
+    ) -> Result<bool, Status> {
+        if let Some(far) = &task.far
+            && let Some(why) = self.over(far)
+        {
+            self.end(far, Some(why.status));
+            return Ok(false);
+        }
+        self.read(task, memory, region, waits)?;
+        self.wait_for_far(task.far.as_ref());
+        Ok(true)
+    }
+
+    /// Starts a receive from another worker.
+    ///
+    /// # Errors
+    /// As [`write()`]; also when the other end or the link has given the transfer up.
+    pub(crate) fn receive(
+        self: &Arc<Self>,
+        task: &Task,
+        memory: &Arc<Memory>,
+        region: Region,
+        waits: &WaitList<'_>,
+    ) -> Result<(), Status> {
+        if let Some(far) = &task.far
+            && let Some(why) = self.over(far)
+        {
+            // The command is finished here, because the returned status alone carries no message.
+            task.command.finish(why.status, why.message);
+            return Err(why.status);
+        }
+        self.write_granted(task, memory, region, waits)?;
+        self.wait_for_far(task.far.as_ref());
+        Ok(())
+    }
+
+    /// Notes that a batch of commands has come from the client.
+    pub(crate) fn note_batch(&self) {
+        self.beside.note_batch();
+    }
+
+    /// Takes over a bulk connection of the client.
+    pub(crate) fn attach(self: &Arc<Self>, lane: u8, stream: Stream) {
+        let is_shared = stream.is_shared();
+        tracing::debug!(lane, is_shared, "a bulk connection");
+        let writer = Arc::new(LaneWriter::new(Arc::new(stream)));
+        self.writers.add(Arc::clone(&writer));
+        let lane = Lane {
+            number: lane,
+            path: None,
+            most: AtomicU64::new(0),
+            compress: AtomicBool::new(false),
+        };
+        lane::start(self, lane, writer);
+    }
+
+    /// Takes over a lane of a link that has come up.
+    pub(crate) fn attach_peer(
+        self: &Arc<Self>,
+        link: LinkId,
+        incarnation: u64,
+        lane: u8,
+        stream: Stream,
+    ) {
+        let path = self.open_path(link);
+        let stream = Arc::new(stream);
+        let Some(again) = path.attached(incarnation, Arc::clone(&stream)) else {
+            // The path no longer takes lanes. The other end sees the close, and learns of the
+            // route that is used instead.
+            stream.shut_down();
+            return;
+        };
+        let lane = Lane {
+            number: lane,
+            path: Some((Arc::clone(&path), incarnation)),
+            most: AtomicU64::new(0),
+            compress: AtomicBool::new(false),
+        };
+        lane::start(self, lane, Arc::new(LaneWriter::new(stream)));
+        if again {
+            self.say_again(&path);
+        }
+    }
+
+    /// Handles the break of a link that was up. Transfers in progress on it end; the others
+    /// wait for another route.
+    pub(crate) fn link_failed(self: &Arc<Self>, link: LinkId, reason: &str) {
+        let path = self.open_path(link);
+        let Some(unsent) = path.broken() else { return };
+        unsent.discard();
+        let why = Why {
+            status: Status::DEVICE_NOT_AVAILABLE,
+            message: format!("link {} broke: {reason}", link.0),
+        };
+        for running in self.peers.broke(link, &why) {
+            running.stop(why.clone());
+        }
+        path.own().unwanted().discard();
+        self.wait_for_route(&path);
+    }
+
+    /// Sends a link's transfers over the client's connections from now on.
+    pub(crate) fn route_via_client(self: &Arc<Self>, link: LinkId) {
+        // The link may be up on this side only: the other end no longer uses it.
+        self.link_failed(
+            link,
+            "the client routes the link's transfers through itself",
+        );
+        let path = self.open_path(link);
+        if path.via_client(&self.outgoing) {
+            self.say_again(&path);
+        }
+    }
+
+    /// Drops a link at the client's request. Its transfers end, including those that have not begun.
+    pub(crate) fn drop_path(&self, link: LinkId) {
+        let Some(path) = self.paths.lock().remove(&link) else {
+            return;
+        };
+        let unsent = path.give_up_for_good(DROPPED);
+        let why = Why {
+            status: Status::DEVICE_NOT_AVAILABLE,
+            message: DROPPED.to_owned(),
+        };
+        for running in self.peers.lost(link, &why) {
+            running.stop(why.clone());
+        }
+        unsent.discard();
+    }
+
+    /// Gives up a command that will not run. Informs whichever end holds or expects its bytes.
+    pub(crate) fn give_up(&self, task: &Task, status: Status) {
+        match (&task.far, task.expects) {
+            (Some(far), _) => self.end(far, Some(status)),
+            (None, Expects::ByCredit) => self.tell_client(Header::cancel(task.command.id(), 0)),
+            (None, Expects::Eagerly) => self.eager.give_up(task.command.id()),
+            (None, Expects::Nothing) => {}
+        }
+    }
+
+    /// Registers a write whose bytes come eagerly. Returns false if the event id was registered before.
+    pub(crate) fn announce(&self, event: EventId) -> bool {
+        self.eager.announce(event)
+    }
+
+    /// Gives up an announced write that exceeded a limit.
+    pub(crate) fn renounce(&self, event: EventId) {
+        self.eager.give_up(event);
+    }
+
+    /// Gives up a transfer with another worker that exceeded a limit.
+    pub(crate) fn refuse(&self, far: &Far, status: Status) {
+        self.end(far, Some(status));
+    }
+
+    /// Registers a transfer with another worker. Returns false if it was registered before.
+    pub(crate) fn register(&self, far: &Far, total: u64) -> bool {
+        self.peers.register(far, total)
+    }
+
+    /// Returns the path of a link that the client has added.
+    pub(crate) fn open_path(self: &Arc<Self>, link: LinkId) -> Arc<Path> {
+        let mut paths = self.paths.lock();
+        if let Some(path) = paths.get(&link) {
+            return Arc::clone(path);
+        }
+        let path = Arc::new(Path::new(link));
+        paths.insert(link, Arc::clone(&path));
+        drop(paths);
+        if link == OWN {
+            self.attach_own();
+        }
+        path
+    }
+
+    /// Attaches the two ends of one socket pair, so that bytes sent on one arrive on the other.
+    fn attach_own(self: &Arc<Self>) {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+        let pair = socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        );
+        match pair {
+            Ok((one, other)) => {
+                let attach = |lane, end: OwnedFd| {
+                    self.attach_peer(OWN, 0, lane, TcpStream::from(end).into());
+                };
+                attach(0, one);
+                attach(1, other);
+            }
+            Err(error) => broken(&format!(
+                "cannot create a socket pair for transfers within the node: {error}"
+            )),
+        }
+    }
+
+    /// Ends all lanes.
+    pub(crate) fn stop(&self) {
+        self.outgoing.stop();
+        self.writers.shut_down();
+        for path in self.paths.lock().values() {
+            path.stop();
+        }
+    }
+
+    fn say_again(&self, path: &Path) {
+        for header in self.peers.again(path.id()) {
+            self.tell_peer(path, header);
+        }
+    }
+
+    /// Starts the timeout for the path of a transfer that has begun.
+    fn wait_for_far(self: &Arc<Self>, far: Option<&Far>) {
+        if let Some(far) = far {
+            self.wait_for_route(&self.path_of(far.link));
+        }
+    }
+}
+
+/// Whether the transfer uses a mapping: the host sees the device's memory, and the bytes lie there as
+/// they are sent. A driver maps an image with gaps of its own. Images therefore go through chunks, which
+/// the native command packs.
+fn goes_by_mapping(task: &Task, memory: &Memory) -> Result<bool, Status> {
+    let sees_memory = task.queue.native()?.device().has_direct_memory();
+    Ok(sees_memory && memory.native()?.raster().is_none())
+}

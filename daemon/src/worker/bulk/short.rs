@@ -1,0 +1,121 @@
+//! Reads of one chunk from devices whose memory the host sees. The native read goes into host memory; the
+//! thread that handles its end sends the bytes, or a lane does.
+//!
+//! A mapping saves that copy, but costs a second driver command after the sending. For one chunk, that
+//! costs more. Invariant: before the command ends, its bytes are sent or are in the lanes' queue. The
+//! driver's targets and the queued bytes are together at most [`MOST`] bytes, because nothing else limits
+//! a client to what its lanes can carry.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use causeway_lane::Stream;
+use causeway_proto::bulk::Header;
+use causeway_proto::id::EventId;
+use causeway_proto::limits::BULK_CHUNK;
+use causeway_proto::region::Region;
+use causeway_proto::status::Status;
+
+use super::engine::Engine;
+use super::memory::send_bytes;
+use super::outgoing::{Chunk, data};
+use super::transfer::Transfer;
+use super::writer::Message;
+use crate::accounting::Counter;
+use crate::runtime::block::{Block, Blocks};
+use crate::runtime::event::{Event, Listener, WaitList};
+use crate::runtime::host::Host;
+use crate::worker::objects::command::watch;
+
+/// Limit on the bytes of a session's short reads that have begun and are not sent.
+const MOST: usize = 16 << 20;
+
+/// Longest read that the driver's thread sends itself, in bytes. To copy more takes longer than to wake a
+/// lane's thread, and a socket seldom has room for it.
+const AT_ONCE: usize = 256 << 10;
+
+/// Takes memory for a short read to the client. Returns `None` if the read is too long or the limit is
+/// reached. The read then uses a mapping, which needs no such memory.
+pub(super) fn room(blocks: &Blocks, region: &Region) -> Option<Block> {
+    let length = region.packed_length();
+    if length > BULK_CHUNK as u64 {
+        return None;
+    }
+    blocks.take_within(MOST, length as usize)
+}
+
+/// Enqueues a read into `room`.
+///
+/// # Errors
+/// The driver's error.
+pub(super) fn read(transfer: Transfer, room: Block, waits: &WaitList<'_>) -> Result<(), Status> {
+    let target = Host::Block(room);
+    let queue = transfer.queue.native()?;
+    let memory = transfer.memory.native()?;
+    let event = queue.read(memory, &transfer.region, target, 0, waits)?;
+    transfer.command.enqueued(event);
+    watch(&Arc::new(ShortRead(transfer)));
+    Ok(())
+}
+
+struct ShortRead(Transfer);
+
+impl Listener for ShortRead {
+    fn event(&self) -> Option<&Event> {
+        self.0.command.native()
+    }
+
+    fn ended(self: Arc<Self>, status: Status) {
+        let transfer = &self.0;
+        if let Some(event) = self.event()
+            && !status.is_error()
+        {
+            let (transfer, bytes) = (transfer.name(), event.take_contents());
+            Whole { transfer, bytes }.leave(&self.0.engine);
+        }
+        // The command ends only now, after its bytes were sent or queued: see the module's invariant.
+        transfer.command.finish(status, String::new());
+    }
+}
+
+/// All bytes of a short read.
+struct Whole {
+    /// Id of the transfer.
+    transfer: EventId,
+    /// At most one chunk.
+    bytes: Bytes,
+}
+
+impl Chunk for Whole {
+    fn header(&self) -> Header {
+        data(self.transfer, 0, self.bytes.len() as u32)
+    }
+
+    fn put(&self, stream: &Stream, before: &[u8], _: &mut Vec<u8>) -> io::Result<()> {
+        send_bytes(stream, before, &self.bytes)
+    }
+
+    fn sent(self: Box<Self>) {}
+}
+
+impl Whole {
+    /// Sends the bytes, or queues them for a lane, without waiting. The calling thread sends only if no
+    /// other short read is in progress. Otherwise the lanes' threads send while the driver fills the next.
+    fn leave(mut self, engine: &Engine) {
+        let length = self.bytes.len();
+        if length <= AT_ONCE && engine.blocks.bounded() <= length {
+            let header = self.header();
+            let bytes = self.bytes;
+            match engine.send_at_once(Message { header, bytes }) {
+                Ok(()) => {
+                    engine.account.add(Counter::ToClient, length as u64);
+                    return;
+                }
+                Err(back) => self.bytes = back.bytes,
+            }
+        }
+        engine.outgoing.chunk(Box::new(self)).discard();
+    }
+}

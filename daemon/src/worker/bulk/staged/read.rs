@@ -1,0 +1,291 @@
+//! Reads through pinned chunks: native reads fill a chunk, which a lane then sends.
+//!
+//! Invariant: the command ends once, when all its bytes were handed to sockets, or early. A chunk is read
+//! natively only if it may be sent.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use causeway_lane::Stream;
+use causeway_proto::bulk::Header;
+use causeway_proto::status::Status;
+use parking_lot::Mutex;
+
+use super::{CHUNK, Piece, Pieces, Rings, Then, passed, slot_window};
+use crate::runtime::context::Context;
+use crate::runtime::host::Host;
+use crate::runtime::pinned::Slot;
+use crate::worker::bulk::blocks::blocks;
+use crate::worker::bulk::outgoing::{Chunk, data};
+use crate::worker::bulk::peers::{Running, Why, offer};
+use crate::worker::bulk::transfer::Transfer;
+use crate::worker::objects::command::{native_waits, watch};
+
+/// A read through chunks.
+pub(super) struct StagedRead {
+    transfer: Transfer,
+    total: u64,
+    state: Mutex<Reading>,
+    sent: AtomicU64,
+}
+
+struct Reading {
+    pieces: Pieces,
+    // Bytes before `enqueued` have native reads. Bytes before `credit` may be sent.
+    enqueued: u64,
+    credit: u64,
+    lined_up: bool,
+    // All pieces are enqueued, or no more will be.
+    closed: bool,
+    // The bytes that were read are no longer wanted.
+    stopped: bool,
+}
+
+/// Starts a read.
+pub(in crate::worker::bulk) fn read(transfer: Transfer) {
+    let total = transfer.region.packed_length();
+    let credit = if transfer.remote.is_some() { 0 } else { total };
+    let read = Arc::new(StagedRead {
+        transfer,
+        total,
+        state: Mutex::new(Reading {
+            pieces: Pieces::default(),
+            enqueued: 0,
+            credit,
+            lined_up: false,
+            closed: false,
+            stopped: false,
+        }),
+        sent: AtomicU64::new(0),
+    });
+    let transfer = &read.transfer;
+    let Some(remote) = &transfer.remote else {
+        return read.go_on();
+    };
+    let running: Arc<dyn Running> = Arc::<StagedRead>::clone(&read);
+    let heard = transfer.start(remote, running);
+    let credit = heard.amount(remote.far.direction).unwrap_or(0);
+    if let Some(why) = heard.over {
+        Arc::clone(&read).stop(why);
+    } else {
+        if credit < total {
+            transfer.send_header(offer(remote.far.transfer, total));
+        }
+        Arc::clone(&read).heard(credit);
+    }
+}
+
+impl StagedRead {
+    /// Has the bulk thread put the read into the line for chunks.
+    fn go_on(self: &Arc<Self>) {
+        let read = Arc::clone(self);
+        let transfer = &self.transfer;
+        transfer.engine.later(
+            move |engine| match Rings::of(engine, &read.transfer.queue) {
+                Ok(rings) => {
+                    rings.line_up(&read);
+                    rings.fill();
+                }
+                Err(status) => read.give_up(status),
+            },
+        );
+    }
+
+    pub(super) fn context(&self) -> Result<&Context, Status> {
+        super::context(&self.transfer)
+    }
+
+    pub(super) fn wants_slot(&self) -> bool {
+        let state = self.state.lock();
+        !state.closed && !state.stopped && state.enqueued < state.credit
+    }
+
+    /// Whether a chunk is being filled for this read, or holds unsent bytes of it.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.state.lock().enqueued > self.sent.load(Ordering::Acquire)
+    }
+
+    /// Sets whether the read is in the line. Returns the previous value.
+    pub(super) fn set_lined_up(&self, lined_up: bool) -> bool {
+        std::mem::replace(&mut self.state.lock().lined_up, lined_up)
+    }
+
+    pub(super) fn enqueue(self: &Arc<Self>, slot: Arc<Slot>) {
+        if let Err(status) = self.enqueue_chunk(slot) {
+            self.give_up(status);
+        }
+    }
+
+    fn enqueue_chunk(self: &Arc<Self>, slot: Arc<Slot>) -> Result<(), Status> {
+        let transfer = &self.transfer;
+        let (from, to) = {
+            let state = self.state.lock();
+            // A part of a chunk is sent too, because all granted credit must be usable: the grantor may
+            // reserve memory for it.
+            let to = (state.enqueued + CHUNK).min(state.credit);
+            (state.enqueued, to)
+        };
+        let queue = transfer.queue.native()?;
+        let waits = native_waits(&transfer.waits)?;
+        let found = blocks(&transfer.region, from, to);
+        let filling = Arc::new(Filling {
+            read: Arc::clone(self),
+            slot: Mutex::new(Some(Arc::clone(&slot))),
+            left: AtomicUsize::new(found.len()),
+            offset: from,
+            length: (to - from) as u32,
+        });
+        let mut events = Vec::new();
+        for block in found {
+            let host = Host::Chunk(Arc::clone(&slot));
+            let skip = (block.packed - from) as usize;
+            let event = queue.read(transfer.memory.native()?, &block.region, host, skip, &waits)?;
+            let event = Arc::new(event);
+            watch(&Arc::new(Piece {
+                event: Arc::clone(&event),
+                then: Then::Filled(Arc::clone(&filling)),
+            }));
+            events.push(event);
+        }
+        let _ = queue.flush();
+        let mut state = self.state.lock();
+        state.pieces.add(&mut events);
+        state.enqueued = to;
+        if to == self.total && !state.closed {
+            state.closed = true;
+            let all = std::mem::take(&mut state.pieces);
+            drop(state);
+            passed(transfer, &all, false);
+            self.count_sent(0);
+        }
+        Ok(())
+    }
+
+    /// Ends the read with an error, once.
+    pub(super) fn give_up(&self, status: Status) {
+        if !std::mem::replace(&mut self.state.lock().closed, true) {
+            self.transfer.fail(status, String::new());
+        }
+    }
+
+    /// Counts bytes that were handed to a socket. The last bytes end the command if its last piece is enqueued.
+    fn count_sent(&self, length: u64) {
+        let sent = self.sent.fetch_add(length, Ordering::AcqRel) + length;
+        if sent == self.total && self.transfer.command.native().is_some() {
+            self.transfer.settle(None);
+            self.transfer.command.finish(Status::SUCCESS, String::new());
+        }
+    }
+
+    /// Ends the read without its remaining bytes. Bulk thread only, as is everything that enqueues pieces.
+    fn stop_now(&self, status: Status) {
+        let mut state = self.state.lock();
+        let closed = std::mem::replace(&mut state.closed, true);
+        let pieces = std::mem::take(&mut state.pieces);
+        drop(state);
+        let transfer = &self.transfer;
+        transfer.settle(Some(status));
+        if closed {
+            // All pieces are in the native queue. Chunks that no lane sends end no command, so it ends here.
+            return transfer.command.finish(Status::SUCCESS, String::new());
+        }
+        if pieces.events.is_empty() {
+            transfer.command.finish(Status::SUCCESS, String::new());
+            return transfer.passed();
+        }
+        passed(transfer, &pieces, true);
+    }
+}
+
+impl Running for StagedRead {
+    fn heard(self: Arc<Self>, credit: u64) {
+        if credit > self.total {
+            return self.stop(Why::mismatch());
+        }
+        let mut state = self.state.lock();
+        let more = credit > state.credit;
+        state.credit = state.credit.max(credit);
+        drop(state);
+        if more {
+            self.go_on();
+        }
+    }
+
+    fn stop(self: Arc<Self>, why: Why) {
+        let read = Arc::clone(&self);
+        let transfer = &self.transfer;
+        transfer.log_stop(&why);
+        self.state.lock().stopped = true;
+        let stop = move |_: &_| read.stop_now(why.status);
+        transfer.engine.later(stop);
+    }
+}
+
+/// A chunk that native reads are filling.
+pub(super) struct Filling {
+    read: Arc<StagedRead>,
+    slot: Mutex<Option<Arc<Slot>>>,
+    left: AtomicUsize,
+    offset: u64,
+    length: u32,
+}
+
+impl Filling {
+    pub(super) fn ended(&self, status: Status) {
+        let last = self.left.fetch_sub(1, Ordering::AcqRel) == 1;
+        if status.is_error() {
+            self.read.state.lock().closed = true;
+            let slot = self.slot.lock().take();
+            drop(slot);
+            self.read.transfer.fail_later(status, String::new());
+            return;
+        }
+        let slot = self.slot.lock().take_if(|_| last);
+        let stopped = self.read.state.lock().stopped;
+        if let Some(slot) = slot
+            && !stopped
+        {
+            let chunk = Box::new(StagedChunk {
+                read: Arc::clone(&self.read),
+                slot,
+                offset: self.offset,
+                length: self.length,
+            });
+            self.read.transfer.put(|queue| queue.chunk(chunk));
+        }
+    }
+}
+
+/// A filled chunk on its way to a lane.
+struct StagedChunk {
+    read: Arc<StagedRead>,
+    slot: Arc<Slot>,
+    offset: u64,
+    length: u32,
+}
+
+impl Chunk for StagedChunk {
+    fn header(&self) -> Header {
+        data(self.read.transfer.name(), self.offset, self.length)
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.read.state.lock().stopped
+    }
+
+    fn put(&self, stream: &Stream, before: &[u8], scratch: &mut Vec<u8>) -> io::Result<()> {
+        let window = slot_window(&self.slot, self.length.into());
+        window.send(stream, before, 0, self.length.into(), scratch)
+    }
+
+    fn sent(self: Box<Self>) {
+        let StagedChunk {
+            read, slot, length, ..
+        } = *self;
+        // The order matters: the callback for the freed chunk must see that this read no longer uses it.
+        read.count_sent(length.into());
+        drop(slot);
+    }
+}

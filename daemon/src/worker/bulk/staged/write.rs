@@ -1,0 +1,256 @@
+//! Writes through pinned chunks: credit, then bytes into a chunk, then native writes from it.
+//!
+//! Invariant: a chunk's native writes are enqueued once, by the lane that received its last bytes.
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use causeway_lane::Stream;
+use causeway_proto::status::Status;
+use parking_lot::Mutex;
+
+use super::{CHUNK, Piece, Pieces, Rings, Then, chunks, passed, slot_window};
+use crate::runtime::context::Context;
+use crate::runtime::host::Host;
+use crate::runtime::pinned::Slot;
+use crate::worker::bulk::blocks::blocks;
+use crate::worker::bulk::incoming::{Incoming, LaneError, discard};
+use crate::worker::bulk::peers::{Foreign, Origin, Running, Why};
+use crate::worker::bulk::received_ranges::ReceivedRanges;
+use crate::worker::bulk::transfer::Transfer;
+use crate::worker::objects::command::{native_waits, watch};
+
+/// A write through chunks.
+pub(super) struct StagedWrite {
+    transfer: Transfer,
+    total: u64,
+    state: Mutex<Writing>,
+}
+
+struct Writing {
+    received_ranges: ReceivedRanges,
+    granted: u64,
+    filling: HashMap<u64, (Arc<Slot>, u64)>,
+    pieces: Pieces,
+    lined_up: bool,
+    over: bool,
+}
+
+/// Starts a write.
+pub(in crate::worker::bulk) fn write(transfer: Transfer) {
+    let total = transfer.region.packed_length();
+    let write = Arc::new(StagedWrite {
+        transfer,
+        total,
+        state: Mutex::new(Writing {
+            received_ranges: ReceivedRanges::new(total),
+            granted: 0,
+            filling: HashMap::new(),
+            pieces: Pieces::default(),
+            lined_up: false,
+            over: false,
+        }),
+    });
+    let transfer = &write.transfer;
+    transfer
+        .engine
+        .expect(transfer.name(), Arc::<StagedWrite>::clone(&write));
+    let Some(remote) = &transfer.remote else {
+        return write.line_up();
+    };
+    let running: Arc<dyn Running> = Arc::<StagedWrite>::clone(&write);
+    let heard = transfer.start(remote, running);
+    let offered = heard.amount(remote.far.direction);
+    if let Some(why) = heard.over {
+        Arc::clone(&write).stop(why);
+    } else if let Some(offered) = offered {
+        Arc::clone(&write).heard(offered);
+    }
+}
+
+impl StagedWrite {
+    /// Has the bulk thread put the write into the line for chunks, once.
+    fn line_up(self: &Arc<Self>) {
+        if std::mem::replace(&mut self.state.lock().lined_up, true) {
+            return;
+        }
+        let write = Arc::clone(self);
+        let transfer = &self.transfer;
+        transfer.engine.later(
+            move |engine| match Rings::of(engine, &write.transfer.queue) {
+                Ok(rings) => {
+                    rings.writes.lock().push_back(write);
+                    rings.serve_writes();
+                }
+                Err(status) => write.give_up(status, String::new()),
+            },
+        );
+    }
+
+    pub(super) fn context(&self) -> Result<&Context, Status> {
+        super::context(&self.transfer)
+    }
+
+    pub(super) fn wants_slot(&self) -> bool {
+        let state = self.state.lock();
+        !state.over && state.granted < chunks(self.total)
+    }
+
+    pub(super) fn grant(&self, slot: Slot) {
+        let mut state = self.state.lock();
+        let chunk = state.granted;
+        state.granted += 1;
+        state.filling.insert(chunk, (Arc::new(slot), 0));
+        let to = state.granted * CHUNK;
+        state.received_ranges.grant(to);
+        let credit = state.received_ranges.credit();
+        drop(state);
+        self.transfer.grant(credit);
+    }
+
+    /// Enqueues the native writes of a full chunk. After the last chunk, releases the
+    /// commands that follow in the queue.
+    fn enqueue(&self, chunk: u64, slot: Arc<Slot>) -> Result<(), Status> {
+        let transfer = &self.transfer;
+        let (from, to) = (chunk * CHUNK, ((chunk + 1) * CHUNK).min(self.total));
+        let queue = transfer.queue.native()?;
+        let waits = native_waits(&transfer.waits)?;
+        let mut events = Vec::new();
+        for block in blocks(&transfer.region, from, to) {
+            let host = Host::Chunk(Arc::clone(&slot));
+            let skip = (block.packed - from) as usize;
+            let event =
+                queue.write(transfer.memory.native()?, &block.region, host, skip, &waits)?;
+            let event = Arc::new(event);
+            watch(&Arc::new(Piece {
+                event: Arc::clone(&event),
+                then: Then::Nothing,
+            }));
+            events.push(event);
+        }
+        drop(slot);
+        let _ = queue.flush();
+        let mut state = self.state.lock();
+        state.pieces.add(&mut events);
+        if state.pieces.enqueued == chunks(self.total) && !state.over {
+            state.over = true;
+            let pieces = std::mem::take(&mut state.pieces);
+            drop(state);
+            transfer.engine.forget(transfer.name());
+            transfer.settle(None);
+            passed(transfer, &pieces, true);
+        }
+        Ok(())
+    }
+
+    pub(super) fn give_up(&self, status: Status, message: String) {
+        let mut state = self.state.lock();
+        if std::mem::replace(&mut state.over, true) {
+            return;
+        }
+        let filling = std::mem::take(&mut state.filling);
+        drop(state);
+        self.transfer.fail(status, message);
+        drop(filling);
+        // The next write in line may use the chunks that this one no longer wants.
+        if let Ok(rings) = Rings::of(&self.transfer.engine, &self.transfer.queue) {
+            rings.grant();
+        }
+    }
+}
+
+impl Incoming for StagedWrite {
+    fn from(&self, origin: Origin) -> Result<(), Foreign> {
+        self.transfer.takes_from(origin)
+    }
+
+    fn is_of_client(&self) -> bool {
+        self.transfer.remote.is_none()
+    }
+
+    fn receive(
+        &self,
+        stream: &Stream,
+        offset: u64,
+        length: u32,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), LaneError> {
+        {
+            let mut state = self.state.lock();
+            if state.over {
+                drop(state);
+                return Ok(discard(stream, length, scratch)?);
+            }
+            state.received_ranges.claim(offset, length.into())?;
+        }
+        let (mut at, end) = (offset, offset + u64::from(length));
+        while at < end {
+            let chunk = at / CHUNK;
+            let part = ((chunk + 1) * CHUNK).min(end) - at;
+            let slot = self
+                // The lock is not held while bytes arrive, so that other lanes can receive at the same time.
+                .state
+                .lock()
+                .filling
+                .get(&chunk)
+                .map(|(slot, _)| Arc::clone(slot));
+            let Some(slot) = slot else {
+                // The write was given up meanwhile.
+                discard(stream, (end - at) as u32, scratch)?;
+                return Ok(());
+            };
+            slot_window(&slot, CHUNK).receive(stream, at % CHUNK, part, scratch)?;
+            drop(slot);
+            self.arrived(chunk, part);
+            at += part;
+        }
+        Ok(())
+    }
+
+    fn cancelled(self: Arc<Self>) {
+        self.stop(Why::client());
+    }
+}
+
+impl Running for StagedWrite {
+    fn heard(self: Arc<Self>, offered: u64) {
+        if offered == self.total {
+            self.line_up();
+        } else {
+            self.stop(Why::mismatch());
+        }
+    }
+
+    fn stop(self: Arc<Self>, why: Why) {
+        let write = Arc::clone(&self);
+        let stop = move |_: &_| write.give_up(why.status, why.message);
+        let transfer = &self.transfer;
+        transfer.engine.later(stop);
+    }
+}
+
+impl StagedWrite {
+    fn arrived(&self, chunk: u64, part: u64) {
+        let full = {
+            let mut state = self.state.lock();
+            let whole = CHUNK.min(self.total - chunk * CHUNK);
+            match state.filling.get_mut(&chunk) {
+                Some((_, arrived)) => {
+                    *arrived += part;
+                    if *arrived == whole {
+                        state.filling.remove(&chunk)
+                    } else {
+                        None
+                    }
+                }
+                None => None,
+            }
+        };
+        if let Some((slot, _)) = full
+            && let Err(status) = self.enqueue(chunk, slot)
+        {
+            self.give_up(status, String::new());
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The data that every transfer holds, and how a transfer ends.
+//!
+//! Invariant: the side that ends a transfer informs the other end, unless that end has ended
+//! it or has all bytes.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use causeway_proto::bulk::Header;
+use causeway_proto::id::EventId;
+use causeway_proto::region::Region;
+use causeway_proto::status::Status;
+
+use super::engine::{Engine, Reports, lost};
+use super::outgoing::{Outgoing, Unsent};
+use super::path::Path;
+use super::peers::{Foreign, Heard, Origin, Running, Why, credit};
+use crate::worker::objects::command::Command;
+use crate::worker::objects::task::{Expects, Far, Task};
+use crate::worker::objects::{Memory, Queue};
+
+/// A bulk transfer of one command. See the module.
+#[derive(Clone)]
+pub(super) struct Transfer {
+    pub(super) engine: Arc<Engine>,
+    pub(super) command: Arc<Command>,
+    pub(super) queue: Arc<Queue>,
+    pub(super) memory: Arc<Memory>,
+    pub(super) region: Region,
+    pub(super) waits: Vec<Arc<Command>>,
+    /// The peer's end of the transfer; `None` if the client has the other end.
+    pub(super) remote: Option<Remote>,
+    expects: Expects,
+}
+
+/// The other worker's end of a transfer.
+#[derive(Clone)]
+pub(super) struct Remote {
+    pub(super) far: Far,
+    path: Arc<Path>,
+}
+
+impl Transfer {
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        task: &Task,
+        memory: &Arc<Memory>,
+        region: Region,
+    ) -> Transfer {
+        Transfer {
+            engine: Arc::clone(engine),
+            command: Arc::clone(&task.command),
+            queue: Arc::clone(&task.queue),
+            memory: Arc::clone(memory),
+            region,
+            waits: task.waits.clone(),
+            remote: task.far.map(|far| Remote {
+                path: engine.path_of(far.link),
+                far,
+            }),
+            expects: task.expects,
+        }
+    }
+
+    /// The id that names the transfer in messages.
+    pub(super) fn name(&self) -> EventId {
+        match &self.remote {
+            Some(remote) => remote.far.transfer,
+            None => self.command.id(),
+        }
+    }
+
+    /// Checks that `origin` may send bytes for this transfer.
+    pub(super) fn takes_from(&self, origin: Origin) -> Result<(), Foreign> {
+        match (&self.remote, origin) {
+            (Some(remote), _) => remote.far.speaks(origin),
+            (None, Origin::Client) => Ok(()),
+            (None, Origin::Peer(_)) => Err(Foreign(self.name())),
+        }
+    }
+
+    /// Passes later messages about this transfer to `running`. Returns the messages received so far.
+    pub(super) fn start(&self, remote: &Remote, running: Arc<dyn Running>) -> Heard {
+        let mut heard = self.engine.peers.started(&remote.far, running);
+        heard.over = heard.over.or_else(|| lost(&remote.path));
+        heard
+    }
+
+    /// Sends a control message to the other end.
+    pub(super) fn send_header(&self, header: Header) {
+        match &self.remote {
+            Some(remote) => self.engine.tell_peer(&remote.path, header),
+            None => self.engine.tell_client(header),
+        }
+    }
+
+    /// Calls `put` with the queue on which this transfer's bytes leave.
+    pub(super) fn put(&self, put: impl FnOnce(&Outgoing) -> Unsent) {
+        let client = &self.engine.outgoing;
+        let unsent = match &self.remote {
+            Some(remote) => remote.path.put(client, put),
+            None => put(client),
+        };
+        unsent.discard();
+    }
+
+    /// Allows the other end to send bytes up to `to`.
+    pub(super) fn grant(&self, to: u64) {
+        if let Some(remote) = &self.remote {
+            self.engine.peers.credited(&remote.far);
+        }
+        self.send_header(credit(self.name(), to));
+    }
+
+    /// Ends the exchange of messages about the transfer. `early` is the reason if it did not complete.
+    pub(super) fn settle(&self, early: Option<Status>) {
+        match (&self.remote, early) {
+            (Some(remote), _) => self.engine.end(&remote.far, early),
+            (None, Some(_)) if self.expects == Expects::ByCredit => {
+                self.send_header(Header::cancel(self.name(), 0))
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Fails the transfer: informs the other end and releases the commands that follow. Calls the driver.
+    pub(super) fn fail(&self, status: Status, message: String) {
+        self.engine.forget(self.name());
+        self.settle(Some(status));
+        self.fail_command(status, message);
+    }
+
+    /// Releases the commands that follow: the last native command is enqueued, and `command` has its
+    /// native event or has ended. Calls the driver.
+    pub(super) fn passed(&self) {
+        let tell = |session: Arc<dyn Reports>| session.passed(&self.queue, &self.command);
+        self.engine.report(tell);
+    }
+
+    /// Fails the command and releases the commands that follow. Calls the driver.
+    pub(super) fn fail_command(&self, status: Status, message: String) {
+        self.command.finish(status, message);
+        self.engine.report(|session| session.failed(&self.command));
+    }
+
+    /// Fails the transfer on the bulk thread, for callers that must not call the driver.
+    pub(super) fn fail_later(&self, status: Status, message: String) {
+        let transfer = self.clone();
+        let fail = move |_: &_| transfer.fail(status, message);
+        self.engine.later(fail);
+    }
+
+    /// Logs that the other end or the link gave up a send. The command itself does not fail,
+    /// so nothing else reports it.
+    pub(super) fn log_stop(&self, why: &Why) {
+        let (transfer, link) = (
+            self.name(),
+            self.remote.as_ref().map(|remote| remote.far.link),
+        );
+        tracing::info!(
+            ?transfer,
+            ?link,
+            status = ?why.status,
+            why.message,
+            "a transfer stopped before all bytes were sent"
+        );
+    }
+}

@@ -1,0 +1,247 @@
+//! A session's objects and commands: the ground on which bulk transfers and the session stand.
+//!
+//! - this file: contexts, queues, memory objects, samplers and kernels; [`arguments`]: what is set on a
+//!   kernel; [`leased`]: the share of the node that the session may use;
+//! - [`command`]: one command's event; [`task`]: what a command does; [`unobserved`]: commands whose
+//!   events nobody asked for;
+//! - [`outbox`], [`printed`]: how the ends of commands and the output of kernels reach the client.
+//!
+//! If the node cannot make an object, its id is kept as *broken with a status*. A command that uses it
+//! ends with that status. Objects are shared (`Arc`): a command keeps its objects alive after the client
+//! has released them.
+//!
+//! This folder knows no table of ids, decides no order and moves no bulk data. Invariant: handles reach
+//! the driver only through these objects.
+#![forbid(unsafe_code)]
+
+pub(crate) mod arguments;
+pub(crate) mod command;
+pub(crate) mod hash;
+pub(crate) mod leased;
+pub(crate) mod outbox;
+pub(crate) mod printed;
+pub(crate) mod task;
+pub(crate) mod unobserved;
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use causeway_proto::id::{ContextId, DeviceIndex, QueueId};
+use causeway_proto::status::Status;
+use parking_lot::Mutex;
+
+use self::arguments::Arguments;
+use self::leased::{Accounts, Charge};
+use self::unobserved::Unobserved;
+use crate::runtime::buffer::Buffer;
+use crate::runtime::context::Context as NativeContext;
+use crate::runtime::device_queue::DeviceQueue as NativeDeviceQueue;
+use crate::runtime::kernel::Kernel as NativeKernel;
+use crate::runtime::node::Device;
+use crate::runtime::pinned::{PinnedPart, PinnedPool};
+use crate::runtime::queue::Queue as NativeQueue;
+use crate::runtime::sampler::Sampler as NativeSampler;
+use crate::runtime::sub_device::SubDevice as NativeSubDevice;
+
+/// Limit on pinned memory for small transfers, per device and context, in MiB.
+const PINNED_SLABS: usize = 16;
+
+/// A context.
+pub(crate) struct Context {
+    pub(crate) id: ContextId,
+    pub(crate) devices: Vec<(DeviceIndex, Device)>,
+    pub(crate) native: Result<NativeContext, Status>,
+    /// The accounts that the context's buffers are charged to.
+    pub(crate) accounts: Accounts,
+    // The sub-devices among the devices, which live as long as the context.
+    _parts: Vec<Arc<SubDevice>>,
+    pools: Mutex<HashMap<DeviceIndex, Arc<OnceLock<Option<PinnedPool>>>>>,
+    // The staging memory of bulk transfers, which lives as long as the context. This folder does not know
+    // its type.
+    staging: Mutex<HashMap<DeviceIndex, Arc<dyn Any + Send + Sync>>>,
+}
+
+impl Context {
+    /// Makes a context object, working or broken.
+    pub(crate) fn new(
+        id: ContextId,
+        devices: Vec<(DeviceIndex, Device)>,
+        native: Result<NativeContext, Status>,
+        accounts: Accounts,
+        parts: Vec<Arc<SubDevice>>,
+    ) -> Context {
+        Context {
+            id,
+            devices,
+            native,
+            accounts,
+            _parts: parts,
+            pools: Mutex::default(),
+            staging: Mutex::default(),
+        }
+    }
+
+    /// The native context.
+    pub(crate) fn native(&self) -> Result<&NativeContext, Status> {
+        self.native.as_ref().map_err(|s| *s)
+    }
+
+    /// One of the context's devices.
+    pub(crate) fn device(&self, index: DeviceIndex) -> Option<Device> {
+        self.devices
+            .iter()
+            .find(|(i, _)| *i == index)
+            .map(|(_, d)| *d)
+    }
+
+    /// Takes pinned memory for a small transfer; `None` if none is available.
+    pub(crate) fn pinned(&self, device: DeviceIndex, length: usize) -> Option<PinnedPart> {
+        let pool = Arc::clone(self.pools.lock().entry(device).or_default());
+        let native = self.native().ok()?;
+        let found = self.device(device)?;
+        pool.get_or_init(|| PinnedPool::new(native, found, PINNED_SLABS).ok())
+            .as_ref()?
+            .take(native, length)
+    }
+
+    /// Returns the staging memory of a device, which `make` makes at its first use. All callers use one
+    /// type `T`.
+    ///
+    /// # Errors
+    /// The error of `make`.
+    pub(crate) fn staging<T: Any + Send + Sync>(
+        &self,
+        device: DeviceIndex,
+        make: impl FnOnce() -> Result<Arc<T>, Status>,
+    ) -> Result<Arc<T>, Status> {
+        let known = self.staging.lock().get(&device).map(Arc::clone);
+        if let Some(Ok(known)) = known.map(Arc::downcast) {
+            return Ok(known);
+        }
+        // Made without the lock, because `make` calls the driver.
+        let made = make()?;
+        let mut staging = self.staging.lock();
+        let kept = staging
+            .entry(device)
+            .or_insert_with(|| Arc::<T>::clone(&made));
+        Ok(Arc::clone(kept).downcast().unwrap_or(made))
+    }
+}
+
+/// A command queue.
+pub(crate) struct Queue {
+    pub(crate) id: QueueId,
+    pub(crate) context: Arc<Context>,
+    pub(crate) device: DeviceIndex,
+    pub(crate) native: Result<NativeQueue, Status>,
+    /// The queue's unobserved commands.
+    pub(crate) unobserved: Unobserved,
+}
+
+impl Queue {
+    /// The native queue.
+    pub(crate) fn native(&self) -> Result<&NativeQueue, Status> {
+        self.native.as_ref().map_err(|s| *s)
+    }
+
+    /// Takes pinned memory if the device needs it for non-blocking transfers.
+    pub(crate) fn stage(&self, length: usize) -> Option<PinnedPart> {
+        let native = self.native().ok()?;
+        if native.device().has_direct_memory() {
+            return None;
+        }
+        self.context.pinned(self.device, length)
+    }
+}
+
+/// A buffer, sub-buffer, image or pipe.
+pub(crate) struct Memory {
+    pub(crate) context: Arc<Context>,
+    pub(crate) native: Result<Buffer, Status>,
+    /// The memory charge, which ends with the object.
+    _charge: Option<Charge>,
+}
+
+impl Memory {
+    /// Makes an object with `size` bytes of its own. The bytes are charged before `make` asks
+    /// the driver for them.
+    pub(crate) fn whole(
+        context: Arc<Context>,
+        size: u64,
+        make: impl FnOnce(&NativeContext) -> Result<Buffer, Status>,
+    ) -> Memory {
+        let charge = context.accounts.charge(size);
+        let native = match &charge {
+            None => Err(Status::MEM_ALLOCATION_FAILURE),
+            Some(_) => context.native().and_then(make),
+        };
+        let _charge = charge.filter(|_| native.is_ok());
+        Memory {
+            context,
+            native,
+            _charge,
+        }
+    }
+
+    /// Makes an object that needs no charge: a sub-buffer, an image that shares another
+    /// object's bytes, or a broken object.
+    pub(crate) fn part(context: Arc<Context>, native: Result<Buffer, Status>) -> Memory {
+        Memory {
+            context,
+            native,
+            _charge: None,
+        }
+    }
+
+    /// The native object.
+    pub(crate) fn native(&self) -> Result<&Buffer, Status> {
+        self.native.as_ref().map_err(|s| *s)
+    }
+}
+
+/// A sampler, made or broken.
+pub(crate) struct Sampler {
+    pub(crate) native: Result<NativeSampler, Status>,
+}
+
+/// A kernel: its arguments as of the command stream, and the native kernel with the arguments
+/// that are set on it.
+pub(crate) struct Kernel {
+    pub(crate) context: Arc<Context>,
+    pub(crate) arguments: Mutex<Arc<Arguments>>,
+    pub(crate) native: Result<Mutex<Bound>, Status>,
+}
+
+/// A native kernel, and the version of each argument that is set on it.
+pub(crate) struct Bound {
+    pub(crate) kernel: NativeKernel,
+    pub(crate) set: Vec<u64>,
+    /// The version of the set of pointers that the kernel may reach indirectly.
+    pub(crate) reaches: u64,
+}
+
+/// A device queue, working or broken.
+pub(crate) struct DeviceQueue {
+    pub(crate) context: Arc<Context>,
+    pub(crate) native: Result<NativeDeviceQueue, Status>,
+}
+
+impl DeviceQueue {
+    /// The native queue.
+    pub(crate) fn native(&self) -> Result<&NativeDeviceQueue, Status> {
+        self.native.as_ref().map_err(|status| *status)
+    }
+}
+
+/// A sub-device, working or broken.
+#[derive(Debug)]
+pub(crate) struct SubDevice {
+    pub(crate) native: Result<NativeSubDevice, Status>,
+    /// For a broken sub-device, its parent's device, which is then never used.
+    pub(crate) device: Device,
+    /// The root device, which decides permission and memory accounting.
+    pub(crate) root: DeviceIndex,
+    /// Keeps the parent alive.
+    pub(crate) _parent: Option<Arc<SubDevice>>,
+}

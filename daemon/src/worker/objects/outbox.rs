@@ -1,0 +1,343 @@
+//! Collects the messages of a session and sends them to the client.
+//!
+//! Any thread puts messages in. If no thread is sending, that thread becomes the sender and continues
+//! until nothing is left. So messages that become ready together travel in one batch. In an idle session,
+//! the thread that learned of the completion sends it, and no other thread has to wake up.
+//!
+//! A flood of single completions in close succession would cost one system call each. So in a flood
+//! ([`FLOOD`]), a completion may wait for the next ones while commands are in progress. It waits until
+//! [`GATHERED`] completions wait or the flusher ticks. The last one in progress never waits.
+//!
+//! Kernels' printed text is drained before each batch is closed, so it travels no later than the
+//! completions that follow it.
+//!
+//! This module makes no driver calls. Invariant: only one thread at a time calls
+//! [`EventSink::send`], and without a lock.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use causeway_proto::command::{Answer, Completion, EventBatch, LinkState, Notice};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::command::Command;
+use super::printed::Printed;
+use crate::worker::connection::EventSink;
+
+/// Ended commands that the client has learned of or soon will. Their native events are released with them.
+#[derive(Default)]
+pub(crate) struct Spent {
+    /// Commands that the graph may still have.
+    pub(crate) commands: Vec<Arc<Command>>,
+    /// Commands that the graph does not have.
+    pub(crate) others: Vec<Arc<dyn Send + Sync>>,
+}
+
+/// Where all threads of a session put messages for the client.
+pub(crate) struct Outbox {
+    sink: Arc<dyn EventSink>,
+    printed: Printed,
+    applied: AtomicU64,
+    // Commands whose completion is still to come: enqueued natively, or in a batch and not yet applied.
+    under_way: AtomicUsize,
+    // Unobserved commands in native queues whose ends are not reported.
+    unobserved: AtomicUsize,
+    state: Mutex<OutboxState>,
+    flood: Condvar,
+    // Signals that the sender has finished.
+    free: Condvar,
+}
+
+#[derive(Default)]
+struct OutboxState {
+    batch: EventBatch,
+    // Kept for a thread that may call the driver, because their drop releases native events.
+    spent: Spent,
+    sending: bool,
+    // The value of `applied` in the last batch.
+    told: u64,
+    // Number of completions in quick succession, reset by each pause, and the time of the last one.
+    quick: u32,
+    last: Option<Instant>,
+    // Whether the flusher ticks.
+    ticking: bool,
+}
+
+/// After so many applied commands, the client is informed even without another message.
+const REPORT_EVERY: u64 = 4096;
+/// So many completions, each within [`QUICK`] of the one before, are a flood.
+const FLOOD: u32 = 16;
+const QUICK: Duration = Duration::from_micros(25);
+/// Number of completions that are sent together in a flood.
+const GATHERED: usize = 64;
+/// Longest wait of a completion in a flood, apart from the precision of the system's timers.
+const TICK: Duration = Duration::from_micros(100);
+/// Number of ticks without anything to send after which the flusher sleeps.
+const IDLE_TICKS: u32 = 20;
+
+impl Outbox {
+    /// Makes an outbox that drains `printed` before each batch.
+    pub(crate) fn new(sink: Arc<dyn EventSink>, printed: Printed) -> Outbox {
+        Outbox {
+            sink,
+            printed,
+            applied: AtomicU64::new(0),
+            under_way: AtomicUsize::new(0),
+            unobserved: AtomicUsize::new(0),
+            state: Mutex::default(),
+            flood: Condvar::new(),
+            free: Condvar::new(),
+        }
+    }
+
+    /// Announces `commands` more completions.
+    pub(crate) fn begin(&self, commands: usize) {
+        self.under_way.fetch_add(commands, Ordering::Relaxed);
+    }
+
+    /// Withdraws so many announced completions, because they come another way or not at all.
+    pub(crate) fn end(&self, commands: usize) {
+        self.under_way.fetch_sub(commands, Ordering::Relaxed);
+    }
+
+    /// Number of unobserved commands in native queues whose ends are not reported.
+    pub(crate) fn unobserved(&self) -> usize {
+        self.unobserved.load(Ordering::Relaxed)
+    }
+
+    /// Counts an unobserved command that is in its native queue.
+    pub(super) fn add_unobserved(&self) {
+        self.unobserved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Subtracts unobserved commands whose ends are about to be reported.
+    pub(super) fn end_unobserved(&self, commands: usize) {
+        self.unobserved.fetch_sub(commands, Ordering::Relaxed);
+    }
+
+    /// Adds the completion of a command that has ended.
+    pub(crate) fn complete(&self, completion: Completion, spent: Option<Arc<Command>>) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        state.batch.completions.push(completion);
+        state.spent.commands.extend(spent);
+        let quick = state
+            .last
+            .is_some_and(|last| now.duration_since(last) < QUICK);
+        state.quick = if quick {
+            state.quick.saturating_add(1)
+        } else {
+            0
+        };
+        state.last = Some(now);
+        let waits = state.quick >= FLOOD
+            && state.batch.completions.len() < GATHERED
+            && self.under_way.load(Ordering::Relaxed) > 0;
+        if !waits {
+            self.send(state);
+        } else if !state.sending && !state.ticking {
+            state.ticking = true;
+            self.flood.notify_one();
+        }
+    }
+
+    /// Adds completions without sending them. They leave with the completion that the caller adds next.
+    pub(crate) fn gather(&self, completions: Vec<Completion>) {
+        self.state.lock().batch.completions.extend(completions);
+    }
+
+    /// Adds and sends the completions of several commands.
+    pub(crate) fn complete_all(&self, completions: Vec<Completion>, spent: Arc<dyn Send + Sync>) {
+        let mut state = self.state.lock();
+        state.batch.completions.extend(completions);
+        state.spent.others.push(spent);
+        self.send(state);
+    }
+
+    /// Sends the completions that wait. The reading thread calls this after each batch.
+    pub(crate) fn flush(&self) {
+        let state = self.state.lock();
+        if !state.batch.completions.is_empty() {
+            self.send(state);
+        }
+    }
+
+    /// Sends, during a flood, the completions that wait for others which do not come. Never returns.
+    pub(crate) fn tick(&self) {
+        let mut idle = 0;
+        loop {
+            {
+                let mut state = self.state.lock();
+                if idle >= IDLE_TICKS {
+                    state.ticking = false;
+                }
+                while !state.ticking {
+                    idle = 0;
+                    self.flood.wait(&mut state);
+                }
+            }
+            std::thread::sleep(TICK);
+            let state = self.state.lock();
+            if state.batch.completions.is_empty() {
+                idle += 1;
+            } else {
+                idle = 0;
+                self.send(state);
+            }
+        }
+    }
+
+    /// Adds the answer to a query.
+    pub(crate) fn answer(&self, answer: Answer) {
+        self.put(|state| state.batch.answers.push(answer));
+    }
+
+    /// Adds a notice of a failure that no event reports.
+    pub(crate) fn notice(&self, notice: Notice) {
+        self.put(|state| state.batch.notices.push(notice));
+    }
+
+    /// Adds the news that a link is up or down.
+    pub(crate) fn link(&self, state: LinkState) {
+        self.put(|waiting| waiting.batch.links.push(state));
+    }
+
+    /// Adds the reason why the session ends.
+    pub(crate) fn close_reason(&self, reason: &str) {
+        self.put(|state| reason.clone_into(&mut state.batch.close_reason));
+    }
+
+    /// Notes that all commands up to `number` have been applied.
+    pub(crate) fn applied(&self, number: u64) {
+        self.applied.store(number, Ordering::Release);
+        let unreported = {
+            let state = self.state.lock();
+            number.saturating_sub(state.told) >= REPORT_EVERY
+        };
+        if unreported {
+            self.put(|_| {});
+        }
+    }
+
+    /// Takes ended commands, to be dropped by a thread that may call the driver. Every command whose end
+    /// the client knows has been among them, or is now.
+    pub(crate) fn take_spent(&self) -> Spent {
+        std::mem::take(&mut self.state.lock().spent)
+    }
+
+    /// Sends printed text; the thread that watches the capture calls this. Returns when this thread or
+    /// another sender has taken some of it. So the caller does not find the same text again.
+    pub(crate) fn text_waits(&self) {
+        let mut state = self.state.lock();
+        while state.sending {
+            self.free.wait(&mut state);
+        }
+        self.send(state);
+    }
+
+    /// The captured output of kernels.
+    pub(crate) fn printed(&self) -> &Printed {
+        &self.printed
+    }
+
+    fn put(&self, change: impl FnOnce(&mut OutboxState)) {
+        let mut state = self.state.lock();
+        change(&mut state);
+        self.send(state);
+    }
+
+    /// Sends everything that waits, unless another thread is sending.
+    fn send<'a>(&'a self, mut state: MutexGuard<'a, OutboxState>) {
+        if state.sending {
+            return;
+        }
+        state.sending = true;
+        loop {
+            let mut batch = std::mem::take(&mut state.batch);
+            let applied = self.applied.load(Ordering::Acquire);
+            let news = applied != std::mem::replace(&mut state.told, applied);
+            drop(state);
+            // Drained after the completions were taken, so that all output of their kernels is included.
+            batch.printed = self.printed.drain();
+            batch.applied = applied;
+            let sent = if news || batch.has_something() {
+                self.sink.send(batch);
+                Some(Instant::now())
+            } else {
+                None
+            };
+            state = self.state.lock();
+            // To send takes longer than `QUICK`. That must not make the next completion look slow.
+            state.last = sent.or(state.last);
+            // In the common case, one completion and nothing since, this avoids another drain.
+            if !state.batch.has_something() {
+                state.sending = false;
+                self.free.notify_one();
+                return;
+            }
+        }
+    }
+}
+
+trait Something {
+    /// Whether the batch contains anything that the client must get.
+    fn has_something(&self) -> bool;
+}
+
+impl Something for EventBatch {
+    fn has_something(&self) -> bool {
+        !(self.completions.is_empty()
+            && self.answers.is_empty()
+            && self.notices.is_empty()
+            && self.links.is_empty()
+            && self.close_reason.is_empty()
+            && self.printed.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    /// Stops each batch twice: when it arrives, and until the test releases it.
+    struct StopSink(Barrier, Mutex<Vec<EventBatch>>);
+
+    impl EventSink for StopSink {
+        fn send(&self, batch: EventBatch) {
+            self.0.wait();
+            self.0.wait();
+            self.1.lock().push(batch);
+        }
+    }
+
+    #[test]
+    fn text_waits_for_the_sender_and_goes_after_it() {
+        let (read, write) = rustix::pipe::pipe_with(
+            rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK,
+        )
+        .unwrap();
+        let stops = Arc::new(StopSink(Barrier::new(2), Mutex::default()));
+        let sink: Arc<dyn EventSink> = Arc::<StopSink>::clone(&stops);
+        let outbox = Outbox::new(sink, Printed::new(Some(read)));
+        outbox.printed().expect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| outbox.notice(Notice::default()));
+            stops.0.wait();
+            // The sender is inside the sink, so text printed now has to wait for it.
+            rustix::io::write(&write, b"text").unwrap();
+            let watcher = scope.spawn(|| outbox.text_waits());
+            assert!(!watcher.is_finished());
+            stops.0.wait();
+            stops.0.wait();
+            stops.0.wait();
+            watcher.join().unwrap();
+        });
+        let batches = stops.1.lock();
+        assert_eq!(batches.len(), 2);
+        assert!(batches[0].printed.is_empty());
+        assert_eq!(&batches[1].printed[0][..], b"text");
+    }
+}

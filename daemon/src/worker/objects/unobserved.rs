@@ -1,0 +1,168 @@
+//! Unobserved commands.
+//!
+//! Programs ask for no event for most commands. The ends of these matter only together, in `clFinish` and
+//! at the next observed command. The client marks them, and the worker handles them more cheaply. If
+//! nothing is before them in an in-order queue, they get no graph node and no driver callback each. They
+//! gather in their queue. A group has at most [`GROUP`] commands and ends with each batch. The driver is
+//! asked to call back for the last of a group. The callback then reports all of the group, each with its
+//! own status. An observed command without waits that follows them reports their ends as well
+//! ([`Earlier`]). Where driver events are expensive, because the worker must poll them, a launch that
+//! another follows has no event. It gets the status of the next command that has one.
+//!
+//! This module decides no order. Invariant: every added command is reported. The thread that adds to a
+//! queue closes its group before it does anything else.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use causeway_proto::command::command::Kind;
+use causeway_proto::command::{Command as WireCommand, Completion};
+use causeway_proto::id::EventId;
+use causeway_proto::status::Status;
+use parking_lot::Mutex;
+
+use super::outbox::Outbox;
+use crate::runtime::event::{Event, Listener};
+
+/// Maximum number of commands in a group.
+const GROUP: usize = 64;
+
+/// The unobserved commands of one queue that no callback covers yet, in order.
+#[derive(Default)]
+pub(crate) struct Unobserved(Mutex<Vec<Gathered>>);
+
+/// A command and its native event, if it has one.
+type Gathered = (EventId, Option<Event>);
+
+impl Unobserved {
+    /// Adds a command that is in its native queue. Returns whether the group is full.
+    pub(crate) fn add(&self, outbox: &Outbox, id: EventId, event: Option<Event>) -> bool {
+        outbox.add_unobserved();
+        let mut commands = self.0.lock();
+        commands.push((id, event));
+        commands.len() >= GROUP
+    }
+
+    /// Whether the next command would be the last of its group.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.0.lock().len() + 1 >= GROUP
+    }
+
+    /// Takes the group, for which the caller then listens. If the last command has no event, `marker`
+    /// makes one after it. If `marker` fails, the trailing commands without an event end with its error.
+    pub(crate) fn close(
+        &self,
+        outbox: &Arc<Outbox>,
+        marker: impl FnOnce() -> Result<Event, Status>,
+    ) -> Option<Arc<Group>> {
+        let mut commands = self.0.lock();
+        let (last, event) = commands.pop()?;
+        // The next group is likely to be as large.
+        let room = Vec::with_capacity(commands.capacity().min(commands.len() + 1));
+        let earlier = std::mem::replace(&mut *commands, room);
+        drop(commands);
+        let (earlier, last) = match event.map_or_else(marker, Ok) {
+            Ok(event) => (earlier, (last, event)),
+            Err(status) => give_up_tail(outbox, earlier, last, status)?,
+        };
+        Some(Arc::new(Group {
+            earlier,
+            last,
+            outbox: Arc::clone(outbox),
+        }))
+    }
+}
+
+impl Unobserved {
+    /// Takes the group for a command that the caller has just enqueued behind it and that has no waits.
+    /// `None` if the group is empty or its last command has no event.
+    pub(crate) fn take(&self) -> Option<Earlier> {
+        let mut commands = self.0.lock();
+        commands.last()?.1.as_ref()?;
+        Some(Earlier(std::mem::take(&mut *commands)))
+    }
+}
+
+/// Commands of an in-order queue that have ended when the next observed command ends, which reports them.
+pub(crate) struct Earlier(Vec<Gathered>);
+
+impl Earlier {
+    /// Returns the completions of these commands in order. Called when the command behind them has ended.
+    pub(crate) fn completions(&self) -> Vec<Completion> {
+        told(&self.0, Status::SUCCESS)
+    }
+}
+
+// Returns the completions of ended commands, in order. A command without an event gets the status of the
+// next command. `behind` is the status of the command after the last.
+fn told(commands: &[Gathered], mut behind: Status) -> Vec<Completion> {
+    let from_last = commands.iter().rev().map(|(id, event)| {
+        if let Some(event) = event {
+            behind = event.failure().unwrap_or(Status::SUCCESS);
+        }
+        ended(*id, behind)
+    });
+    let mut completions: Vec<Completion> = from_last.collect();
+    completions.reverse();
+    completions
+}
+
+// Ends `last` and the commands right before it that have no event, because no native event reports them.
+// The rest of the group ends with its last event.
+fn give_up_tail(
+    outbox: &Outbox,
+    mut earlier: Vec<Gathered>,
+    last: EventId,
+    status: Status,
+) -> Option<(Vec<Gathered>, (EventId, Event))> {
+    let told = earlier.iter().rposition(|(_, event)| event.is_some());
+    let tail = earlier.split_off(told.map_or(0, |place| place + 1));
+    outbox.end_unobserved(tail.len() + 1);
+    for id in tail.into_iter().map(|(id, _)| id).chain([last]) {
+        outbox.complete(ended(id, status), None);
+    }
+    let (id, event) = earlier.pop()?;
+    Some((earlier, (id, event?)))
+}
+
+/// Unobserved commands of one in-order queue that one callback reports.
+pub(crate) struct Group {
+    earlier: Vec<Gathered>,
+    last: (EventId, Event),
+    outbox: Arc<Outbox>,
+}
+
+impl Listener for Group {
+    fn event(&self) -> Option<&Event> {
+        Some(&self.last.1)
+    }
+
+    fn ended(self: Arc<Self>, status: Status) {
+        let mut completions = told(&self.earlier, status);
+        completions.push(ended(self.last.0, status));
+        self.outbox.end_unobserved(completions.len());
+        self.outbox.end(1);
+        let outbox = Arc::clone(&self.outbox);
+        outbox.complete_all(completions, self);
+    }
+}
+
+/// Whether `behind` follows `command` in the same queue, and both are unobserved.
+pub(crate) fn follows(command: &WireCommand, behind: &WireCommand) -> bool {
+    let unobserved = |command: &WireCommand| match &command.kind {
+        Some(Kind::Enqueue(enqueue)) if enqueue.unobserved && enqueue.wait.is_empty() => {
+            Some(enqueue.queue)
+        }
+        _ => None,
+    };
+    unobserved(command).is_some_and(|queue| unobserved(behind) == Some(queue))
+}
+
+/// Returns the completion of an unobserved command.
+pub(crate) fn ended(id: EventId, status: Status) -> Completion {
+    Completion {
+        event: id.0,
+        status: status.0,
+        ..Completion::default()
+    }
+}

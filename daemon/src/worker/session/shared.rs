@@ -1,0 +1,166 @@
+//! What all threads of a session share: its parts, and its tables and graph behind one lock.
+//!
+//! Invariant: no thread holds the lock while the driver may block or a message is sent.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use causeway_proto::id::{EventId, QueueId};
+use causeway_proto::status::Status;
+use parking_lot::Mutex;
+
+use super::early::Early;
+use super::freed::Freed;
+use super::graph::{self, Graph, Role};
+use super::links::Links;
+use super::program::builder::Builder;
+use super::tables::Objects;
+use super::violation::{BROKEN, Violation};
+use crate::accounting::Slot;
+use crate::build_cache;
+use crate::runtime::node::Node;
+use crate::worker::bulk::Engine;
+use crate::worker::connection::SessionLimits;
+use crate::worker::objects::command::Command;
+use crate::worker::objects::leased::NodeShare;
+use crate::worker::objects::outbox::{Outbox, Spent};
+use crate::worker::objects::task::Task;
+
+/// The data that all threads of a session share.
+pub(crate) struct Shared {
+    pub(crate) node: Arc<Node>,
+    pub(crate) limits: SessionLimits,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) builder: Builder,
+    pub(crate) bulk: Arc<Engine>,
+    pub(crate) links: Arc<Links>,
+    pub(crate) freed: Freed,
+    pub(crate) share: NodeShare,
+    /// Where the session counts its usage.
+    pub(crate) account: Slot,
+    pub(crate) builds: Option<Arc<build_cache::Client>>,
+    pub(crate) core: Mutex<Core>,
+}
+
+/// The session's tables and graph, behind one short lock.
+#[derive(Default)]
+pub(crate) struct Core {
+    pub(crate) objects: Objects,
+    pub(crate) graph: Graph<Arc<Command>, Task>,
+    pub(crate) held_bytes: usize,
+    // Grows with every enqueue; numbers the changes of arguments.
+    pub(crate) version: u64,
+    pub(crate) early: Early,
+    // The largest event id so far. An unknown event up to this id has ended.
+    newest_event: Option<EventId>,
+    // Ended commands that were forgotten where the driver must not be called. The next clean-up drops them.
+    parked: Vec<Spent>,
+}
+
+impl Core {
+    /// Checks whether one more object or event fits, before the driver is asked for it. If not, returns
+    /// the status with which the caller keeps the object as broken, because the client may name it.
+    ///
+    /// # Errors
+    /// [`Violation::TooMany`] when there are too many broken objects as well.
+    pub(crate) fn room(&mut self, shared: &Shared) -> Result<Result<(), Status>, Violation> {
+        let most = shared.limits.objects;
+        if self.count(shared) >= most {
+            // Ended commands that are not forgotten yet still count, so forget them first.
+            let spent = shared.outbox.take_spent();
+            self.forget(&spent);
+            self.parked.push(spent);
+        }
+        match self.count(shared) {
+            count if count < most => Ok(Ok(())),
+            count if count < most + BROKEN => Ok(Err(Status::OUT_OF_HOST_MEMORY)),
+            _ => Err(Violation::TooMany),
+        }
+    }
+
+    fn count(&self, shared: &Shared) -> usize {
+        let unobserved = shared.outbox.unobserved();
+        self.objects.count() + self.graph.events() + unobserved
+    }
+
+    /// Adds a user event or a mirror.
+    pub(crate) fn add_user_event(&mut self, event: &Arc<Command>) -> Result<(), graph::Unknown> {
+        self.newest_event = self.newest_event.max(Some(event.id()));
+        self.graph.add_user_event(event.id(), Arc::clone(event))
+    }
+
+    /// Adds a command to the graph. Returns its task if it may run now.
+    pub(crate) fn submit(
+        &mut self,
+        event: Arc<Command>,
+        queue: QueueId,
+        waits: &[EventId],
+        role: Role,
+        task: Task,
+    ) -> Result<Option<Task>, graph::Unknown> {
+        self.newest_event = self.newest_event.max(Some(event.id()));
+        let id = event.id();
+        self.graph.submit(id, event, queue, waits, role, task)
+    }
+
+    /// Finds an event that the client or another worker names. Returns `None` if it has ended
+    /// well and is forgotten.
+    ///
+    /// # Errors
+    /// [`Violation`] when the event never existed.
+    pub(crate) fn named(&self, event: EventId) -> Result<Option<Arc<Command>>, Violation> {
+        match self.graph.get(event) {
+            Some(found) => Ok(Some(Arc::clone(found))),
+            None if Some(event) <= self.newest_event => Ok(None),
+            None => Err(Violation::Unknown(format!("{event:?}"))),
+        }
+    }
+
+    /// Forgets a user event or mirror that has ended well.
+    pub(crate) fn forget_if_well(&mut self, event: EventId, status: Status) {
+        if !status.is_error() {
+            self.graph.release(event);
+        }
+    }
+
+    // Forgets commands that have ended well, whether the client has released them or not:
+    // wait lists just omit them. A failed command stays until the client releases it, because
+    // it fails the commands that wait for it.
+    fn forget(&mut self, spent: &Spent) {
+        for command in &spent.commands {
+            if command.status() == Some(Status::SUCCESS) {
+                self.graph.release(command.id());
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// As [`Core::room`].
+    ///
+    /// # Errors
+    /// As [`Core::room`].
+    pub(crate) fn room(&self) -> Result<Result<(), Status>, Violation> {
+        self.core.lock().room(self)
+    }
+
+    /// Forgets ended commands. The calling thread must be one that may call the driver.
+    pub(crate) fn clean_up(&self) {
+        let spent = self.outbox.take_spent();
+        let parked = {
+            let mut core = self.core.lock();
+            core.forget(&spent);
+            std::mem::take(&mut core.parked)
+        };
+        // Dropped outside the lock, because the drop calls the driver.
+        drop((spent, parked));
+    }
+
+    /// Subtracts the bytes of a command that is no longer held back.
+    pub(crate) fn let_go(&self, task: &Task) {
+        if task.bytes > 0 {
+            let mut core = self.core.lock();
+            core.held_bytes = core.held_bytes.saturating_sub(task.bytes);
+        }
+    }
+}
