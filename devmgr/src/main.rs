@@ -74,7 +74,7 @@ async fn serve(settings: &Settings) -> Result<(), CannotStart> {
     let name = tokio::select! {
         _ = terminate.recv() => "SIGTERM",
         _ = interrupt.recv() => "SIGINT",
-        () = running.failed() => return Err(CannotStart::Failed),
+        failure = running.failed() => return Err(failure),
     };
     tracing::info!(signal = name, "shutting down");
     notify("STOPPING=1");

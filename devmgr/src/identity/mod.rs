@@ -7,7 +7,6 @@
 //! authentication reveals which users exist.
 
 mod directory;
-mod revocation;
 
 pub use directory::{Directory, KEPT, MOST_TOKENS};
 

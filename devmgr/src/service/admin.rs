@@ -10,7 +10,7 @@ use causeway_security::Token;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
 use super::book::{Book, Sight};
 use super::gate::{Gate, as_admin, as_user, check_name, wall_now};
@@ -154,10 +154,9 @@ impl Admin for AdminService {
     ) -> Result<Response<pb::DeleteUserReply>, Status> {
         let admin = self.gate.admin(&request)?;
         let name = UserName::from(request.get_ref().name.as_str());
-        let deleted = self.identity(IdentityChange::DeleteUser(name.clone()));
-        counted(deleted.await, || {
-            tracing::info!(user = %name, by = %admin.user, "user deleted");
-        })?;
+        self.identity(IdentityChange::DeleteUser(name.clone()))
+            .await?;
+        tracing::info!(user = %name, by = %admin.user, "user deleted");
         Ok(Response::new(pb::DeleteUserReply {}))
     }
 
@@ -240,10 +239,9 @@ impl Admin for AdminService {
         let caller = self.gate.user(&request)?;
         let said = request.into_inner().token_id;
         let id = find_token(&self.gate.directory(), &caller, &said)?;
-        let revoked = self.identity(IdentityChange::DeleteToken(id.clone()));
-        counted(revoked.await, || {
-            tracing::info!(token_id = id.0, by = %caller.user, "token revoked");
-        })?;
+        self.identity(IdentityChange::DeleteToken(id.clone()))
+            .await?;
+        tracing::info!(token_id = id.0, by = %caller.user, "token revoked");
         Ok(Response::new(pb::RevokeTokenReply {}))
     }
 
@@ -322,15 +320,6 @@ impl AdminService {
             ChangeError::Node(not) => Status::failed_precondition(not.to_string()),
         })
     }
-}
-
-/// Logs a change that is in effect, whether or not it is stored yet.
-fn counted(done: Result<(), Status>, say: impl FnOnce()) -> Result<(), Status> {
-    let is_later = |status: &Status| status.code() == Code::DeadlineExceeded;
-    if done.as_ref().err().is_none_or(is_later) {
-        say();
-    }
-    done
 }
 
 fn may_see_all(visible: Visible, caller: Caller) -> Result<(), Status> {

@@ -57,7 +57,7 @@ pub use first_admin::renew_admin;
 use gate::Gate;
 use input::Input;
 pub use leases::LEASE_ENDED;
-use owner::{Beginning, Clock, Health, INBOX, Owner, Writer};
+use owner::{Beginning, Clock, Health, INBOX, Owner, StoreLost, Writer};
 use pace::Pace;
 use watching::{Counters, Watching};
 
@@ -112,7 +112,20 @@ pub enum CannotStart {
     /// No administrator exists, and none can be added.
     #[error("an administrator cannot be added: {0}")]
     NoAdmin(NotChanged),
-    /// The manager has failed while it was serving.
+    /// The store has failed for too long while the manager was serving.
+    #[error(
+        "the store {} could not be written for {seconds} s: {fault}. Free space or repair the disk, then start \
+         causeway-devmgr again: the store has the last state that was written", path.display()
+    )]
+    StoreFailed {
+        /// The store's path.
+        path: PathBuf,
+        /// The last fault.
+        fault: Arc<str>,
+        /// How long the store has failed.
+        seconds: u64,
+    },
+    /// The manager has panicked while it was serving.
     #[error("the device manager has failed (see the log above); restart it, the store is intact")]
     Failed,
     /// The gRPC reflection service cannot be built.
@@ -129,22 +142,30 @@ pub struct Running {
     pub addresses: Vec<SocketAddr>,
     /// The address of the separate listener for `/metrics` and `/healthz`, if there is one.
     pub watched_at: Option<SocketAddr>,
-    owner: tokio::task::JoinHandle<()>,
+    store: PathBuf,
+    owner: tokio::task::JoinHandle<Result<(), StoreLost>>,
     stop: watch::Sender<bool>,
 }
 
 impl Running {
-    /// Waits until the manager stops serving without being told to. The process should end then, so that
-    /// it is restarted from its store.
-    pub async fn failed(&mut self) {
-        // The panic has already reported the cause.
-        let _ = (&mut self.owner).await;
+    /// Waits until the manager stops serving without being told to, and returns why. The process should end
+    /// then, so that it is restarted from its store.
+    pub async fn failed(&mut self) -> CannotStart {
+        match (&mut self.owner).await {
+            Ok(Err(StoreLost { fault, lasted })) => CannotStart::StoreFailed {
+                path: self.store.clone(),
+                fault,
+                seconds: lasted.0 / 1000,
+            },
+            // The panic has already reported the cause.
+            Ok(Ok(())) | Err(_) => CannotStart::Failed,
+        }
     }
 
     /// Stops accepting input, writes what is not written yet, and returns.
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        // The owner ends with the last task that could send input. A panic was already reported.
+        // A panic, or a failure of the store, was already reported.
         let _ = self.owner.await;
     }
 }
@@ -194,6 +215,7 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
         heartbeat: (settings.heartbeat_interval, settings.heartbeat_limit),
         writer: Writer::start()?,
         store,
+        store_failure_limit: settings.store_failure_limit,
         health,
         counters: Arc::clone(&counters),
     });
@@ -224,6 +246,7 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
     Ok(Running {
         addresses,
         watched_at,
+        store: settings.store.clone(),
         owner,
         stop,
     })

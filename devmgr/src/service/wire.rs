@@ -232,10 +232,7 @@ pub(super) fn progress(news: News, lease: LeaseId) -> Result<Option<pb::Progress
         }),
         News::Granted(granted) => Step::Granted(granted),
         News::Refused(why) => Step::Refused(refused(&why)),
-        News::NotWritten(problem) => Step::Refused(pb::Refused {
-            code: pb::RefusalCode::Store.into(),
-            reason: problem.to_string(),
-        }),
+        News::NotWritten(refused) => return Err(unwritten(&refused)),
         News::NotKnown(not) => return Err(Status::unauthenticated(not.to_string())),
         News::Ended(reason) => Step::Ended(pb::Ended { reason }),
         News::Replaced => {
@@ -247,14 +244,9 @@ pub(super) fn progress(news: News, lease: LeaseId) -> Result<Option<pb::Progress
     Ok(Some(pb::Progress { step: Some(step) }))
 }
 
-/// The status of a change that cannot be stored now. A change that is decided gets `DEADLINE_EXCEEDED`,
-/// because it may well have happened.
+/// The status of a change that cannot be stored now.
 pub(super) fn unwritten(unwritten: &Unwritten) -> Status {
-    let text = unwritten.to_string();
-    match unwritten {
-        Unwritten::ChangeError(_) | Unwritten::Lost(_) => Status::unavailable(text),
-        Unwritten::Later(_) => Status::deadline_exceeded(text),
-    }
+    Status::unavailable(unwritten.to_string())
 }
 
 pub(super) fn refused(refused: &Refused) -> pb::Refused {

@@ -204,6 +204,28 @@ impl Client {
         Ok(Asked(stream.into_inner()))
     }
 
+    /// Makes a request that must be refused by a status.
+    pub(crate) async fn refused(&mut self, request: RequestDevices) -> Status {
+        let mut asked = match self.ask(request).await {
+            Ok(asked) => asked,
+            Err(status) => return status,
+        };
+        loop {
+            let next = tokio::time::timeout(AT_MOST, asked.0.message()).await;
+            match next.expect("an answer in time") {
+                Ok(Some(progress)) => {
+                    let step = progress.step;
+                    assert!(
+                        matches!(step, Some(progress::Step::Position(_))),
+                        "{step:?}"
+                    );
+                }
+                Ok(None) => panic!("the stream ended without an answer"),
+                Err(status) => return status,
+            }
+        }
+    }
+
     /// One that must be granted.
     pub(crate) async fn granted(&mut self, request: RequestDevices) -> Granted {
         match self.ask(request).await.unwrap().last().await {
@@ -242,11 +264,16 @@ impl Client {
         list.unwrap().into_inner().nodes
     }
 
-    /// No more leases of a node, or leases again.
+    /// Starts or ends the draining of a node.
     pub(crate) async fn drain(&mut self, node: &str, draining: bool) {
+        self.try_drain(node, draining).await.unwrap();
+    }
+
+    /// Like [`Client::drain`], which the manager may refuse.
+    pub(crate) async fn try_drain(&mut self, node: &str, draining: bool) -> Result<(), Status> {
         let node = node.to_owned();
         let request = self.who.request(DrainNodeRequest { node, draining });
-        self.admin.drain_node(request).await.unwrap();
+        self.admin.drain_node(request).await.map(drop)
     }
 
     /// What it would get.
