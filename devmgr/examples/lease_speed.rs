@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use causeway_devmgr::inventory::{DeviceId, NodeId, OfferedDevice, Shares, limits};
 use causeway_devmgr::lease::{
-    Action, Calendar, Event, GrantWord, Joined, LeaseId, Manager, NewRequest, Outcome, Rows, Span,
-    Step, Time, Wall,
+    Action, Event, GrantWord, Joined, LeaseId, Manager, NewRequest, Outcome, Rows, Step,
 };
 use causeway_devmgr::policy::Class;
+use causeway_devmgr::time::{Calendar, Span, Time, Wall};
 use causeway_proto::control::InfoAnswer;
 
 const NODES: u32 = 1_000;

@@ -14,8 +14,8 @@ use causeway_serving::{BadAddress, BadFile, is_loopback, parse_listen};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::lease::Span;
 use crate::policy::Policy;
+use crate::time::Span;
 
 /// Default path of the configuration file.
 pub const DEFAULT_PATH: &str = "/etc/causeway/manager.toml";

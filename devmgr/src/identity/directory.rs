@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use causeway_security::TokenHash;
 
 use super::{Caller, IdentityChange, NotChanged, NotKnown, Shown, TokenId, TokenRow, User};
-use crate::lease::{Span, Wall};
 use crate::policy::UserName;
+use crate::time::{Span, Wall};
 
 /// Maximum number of valid tokens of one user.
 pub const MOST_TOKENS: usize = 64;

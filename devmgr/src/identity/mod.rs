@@ -12,8 +12,8 @@ pub use directory::{Directory, KEPT, MOST_TOKENS};
 
 use serde::{Deserialize, Serialize};
 
-use crate::lease::Wall;
 use crate::policy::{GroupName, UserName};
+use crate::time::Wall;
 
 /// A user of the manager.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

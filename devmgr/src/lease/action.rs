@@ -6,9 +6,9 @@
 use super::change::Change;
 use super::id::{Epoch, LeaseId};
 use super::shortfall::{Detail, Shortfall};
-use super::time::{Span, Time};
 use crate::inventory::{NodeId, Unit};
 use crate::policy::UserName;
+use crate::time::{Span, Time};
 
 /// The result of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::id::Epoch;
-use super::time::Time;
 use crate::inventory::NodeId;
 use crate::policy::queue::Place;
+use crate::time::Time;
 
 /// The purpose of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -13,8 +13,8 @@ use super::grants::memory_of;
 use super::holding::{Demand, Holding, PartState, Phase, Queued};
 use super::id::Epoch;
 use super::manager::Manager;
-use super::time::{Span, Wall};
 use crate::inventory::NodeId;
+use crate::time::{Span, Wall};
 
 impl Manager {
     /// A node does not serve its part, and never will: the part's units become free.

@@ -6,9 +6,9 @@
 use causeway_proto::request::DeviceRequest;
 
 use super::id::{Epoch, LeaseId};
-use super::time::Span;
 use crate::inventory::{NodeId, OfferedDevice};
 use crate::policy::{Class, GroupName, Policy, Quota, Subject, UserName};
+use crate::time::Span;
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -18,11 +18,11 @@ use super::change::{Absence, Change};
 use super::id::Epoch;
 use super::manager::Manager;
 use super::nodes::Node;
-use super::time::Span;
 use crate::inventory::limits::TooMuch;
 use crate::inventory::{NodeId, OfferedDevice};
 use crate::policy::UserName;
 use crate::policy::queue::Place;
+use crate::time::Span;
 
 /// Longest and shortest interval between two looks at lost nodes.
 const LOOK_EVERY: (Span, Span) = (Span::seconds(3600), Span::seconds(1));

@@ -14,9 +14,9 @@ use super::event::GrantWord;
 use super::holding::{Demand, Holding, Part, PartState, Phase, Queued};
 use super::id::Epoch;
 use super::manager::{Manager, Standing};
-use super::time::{Span, Time};
 use crate::inventory::{Chosen, Level, Manner, NodeId, SelectionError};
 use crate::policy::ledger::{Exceeded, Room};
+use crate::time::{Span, Time};
 
 impl Manager {
     /// Offers free units to a request, or returns why not. On an error nothing has changed.

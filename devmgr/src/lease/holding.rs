@@ -18,11 +18,11 @@ use super::action::{EndReason, Granted, Outcome};
 use super::event::NewRequest;
 use super::id::{Epoch, LeaseId};
 use super::shortfall::Shortfall;
-use super::time::{Span, Time, Wall};
 use crate::inventory::{Chosen, NodeId};
 use crate::policy::Class;
 use crate::policy::ledger::Party;
 use crate::policy::queue::Place;
+use crate::time::{Span, Time, Wall};
 
 /// A request's content, shared by its queue entry and its grant.
 #[derive(Debug, PartialEq, Eq, Hash)]

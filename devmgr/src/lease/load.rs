@@ -17,10 +17,10 @@ use super::change::{LeaseRow, Rows, UnitRow, WaitingRow};
 use super::holding::{Demand, Holding, Part, PartState, Phase, Queued};
 use super::manager::{Manager, Over, Standing};
 use super::nodes::Node;
-use super::time::{Calendar, Span, Wall};
 use crate::inventory::{Chosen, Cluster, NodeId};
 use crate::policy::ledger::{Ledger, Party};
 use crate::policy::queue::Queue;
+use crate::time::{Calendar, Span, Wall};
 
 /// 2020-01-01: no device manager granted anything before.
 const FIRST_LEASE: Wall = Wall(1_577_836_800_000);

@@ -16,11 +16,11 @@ use super::holding::{Demand, Holding, Waiting};
 use super::id::{Epoch, LeaseId};
 use super::nodes::Node;
 use super::serving::Aside;
-use super::time::{Calendar, Span, Time, Wall};
 use crate::inventory::{Cluster, NodeId};
 use crate::policy::ledger::Ledger;
 use crate::policy::queue::{Place, Queue};
 use crate::policy::{Policy, UserName};
+use crate::time::{Calendar, Span, Time, Wall};
 
 /// How late an alarm may be handled. If it is later, the manager itself did not run: it was stopped, or
 /// the clock jumped. That time does not count, because nobody could renew anything in it.

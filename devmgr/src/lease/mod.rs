@@ -27,7 +27,6 @@ mod serving;
 mod shortfall;
 #[cfg(test)]
 mod simulation;
-pub mod time;
 mod view;
 mod waiting;
 
@@ -38,5 +37,4 @@ pub use forgetting::{MOST_NODES, NotForgotten};
 pub use id::{Epoch, LeaseId};
 pub use manager::Manager;
 pub use shortfall::{Detail, Shortfall};
-pub use time::{Calendar, Span, Time, Wall};
 pub use view::{LeaseState, LeaseView, NodeView, WaitingView};

@@ -17,9 +17,9 @@ use super::event::{GrantWord, Joined, Running};
 use super::holding::{PartState, Phase};
 use super::id::{Epoch, LeaseId};
 use super::manager::Manager;
-use super::time::{Time, Wall};
 use crate::inventory::{NodeId, OfferedDevice, Unit};
 use crate::policy::UserName;
+use crate::time::{Time, Wall};
 
 /// A node in the manager's memory.
 #[derive(Clone, Debug, Default, Hash)]

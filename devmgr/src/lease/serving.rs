@@ -20,9 +20,9 @@ use super::action::Refusal;
 use super::holding::{Queued, Waiting};
 use super::manager::{HeldBack, Manager};
 use super::nodes::Node;
-use super::time::Time;
 use crate::inventory::{Level, NodeId, Unit};
 use crate::policy::queue::Place;
+use crate::time::Time;
 
 /// Number of requests of different shape that are tried without success, before the rest waits for the
 /// next pass.

@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Class, GroupName, Quota, Subject, UserName};
-use crate::lease::change::{Hour, UseRow};
-use crate::lease::time::{Span, Wall};
+use crate::time::{Span, Wall};
 
 const HOUR: u64 = 3_600_000;
 
@@ -33,6 +34,23 @@ pub struct Holdings {
     pub memory: u64,
     /// Unit time that the subject's running leases may still use, in total.
     pub promised: Span,
+}
+
+/// An hour of the host's clock: hours since 1970.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Hour(pub u64);
+
+/// Unit time that a subject used in an hour.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct UseRow {
+    /// The subject; never `EveryUser`.
+    pub subject: Subject,
+    /// The hour.
+    pub hour: Hour,
+    /// The time used, summed over all units.
+    pub used: Span,
 }
 
 /// The user and groups that a lease counts for.

@@ -22,9 +22,10 @@ use crate::identity::{
     Caller, Directory, IdentityChange, NotChanged, Shown, TokenId, TokenRow, User,
 };
 use crate::inventory::NodeId;
-use crate::lease::{Event, NotForgotten, Wall};
+use crate::lease::{Event, NotForgotten};
 use crate::policy::UserName;
 use crate::settings::Visible;
+use crate::time::Wall;
 
 /// Maximum number of groups of one user.
 const MAX_GROUPS: usize = 32;

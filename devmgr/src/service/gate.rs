@@ -15,7 +15,7 @@ use tonic::codegen::http::{Extensions, HeaderMap};
 use tonic::{Request, Status};
 
 use crate::identity::{Caller, Directory, NotKnown};
-use crate::lease::Wall;
+use crate::time::Wall;
 
 /// The header with a token.
 const AUTHORIZATION: &str = "authorization";

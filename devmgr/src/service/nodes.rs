@@ -23,8 +23,9 @@ use super::input::{ConnectionId, Input, Load, NodeLink, NotJoined};
 use super::wire;
 use crate::identity::NotKnown;
 use crate::inventory::{NodeId, limits};
-use crate::lease::{Epoch, Event, GrantWord, Joined, Running, Wall};
+use crate::lease::{Epoch, Event, GrantWord, Joined, Running};
 use crate::policy::UserName;
+use crate::time::Wall;
 
 /// Length of a node's outbound queue: enough to grant and withdraw as many leases as a node can have.
 const OUTBOUND: usize = 2 * limits::NODE_UNITS + 64;

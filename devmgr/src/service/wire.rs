@@ -14,10 +14,9 @@ use super::input::{News, Unwritten, Use};
 use crate::inventory::limits::{self, TooMuch};
 use crate::inventory::{DeviceId, NodeId, OfferedDevice, Shares, Unit, offered};
 use crate::lease::change::{NodeRow, WaitingRow};
-use crate::lease::{
-    Epoch, Grant, Granted, LeaseId, LeaseState, LeaseView, Refusal, Refused, Span, Time,
-};
+use crate::lease::{Epoch, Grant, Granted, LeaseId, LeaseState, LeaseView, Refusal, Refused};
 use crate::policy::{Class, UserName};
+use crate::time::{Span, Time};
 
 /// Maximum number of shares of one device.
 const MAX_SHARES: u32 = 1024;

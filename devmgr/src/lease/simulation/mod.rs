@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::inventory::{NodeId, OfferedDevice};
 use crate::policy::UserName;
+use crate::time::{Calendar, Span, Time, Wall};
 use node::{SimNode, ToNode};
 use store::Store;
 

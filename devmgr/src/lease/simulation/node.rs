@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::super::*;
 use crate::inventory::{NodeId, OfferedDevice, Unit};
+use crate::time::{Span, Time};
 
 /// A message from the manager to a node.
 #[derive(Clone, Debug, Hash)]

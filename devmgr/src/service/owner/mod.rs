@@ -39,11 +39,9 @@ use super::wire;
 use crate::identity::{Caller, Directory, IdentityChange, User};
 use crate::inventory::NodeId;
 use crate::inventory::limits::TooMuch;
-use crate::lease::{
-    Action, Calendar, EndReason, Event, Joined, LeaseId, Manager, NewRequest, Outcome, Span, Step,
-    Time,
-};
+use crate::lease::{Action, EndReason, Event, Joined, LeaseId, Manager, NewRequest, Outcome, Step};
 use crate::store::{Store, Write};
+use crate::time::{Calendar, Span, Time};
 use revalidate::Revalidation;
 use revoked::Revoked;
 pub(crate) use store_health::StoreLost;

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use super::super::input::Problem;
-use crate::lease::{Span, Time};
+use crate::time::{Span, Time};
 
 /// Pause between two attempts to write to a failing store.
 const RETRY_AFTER: Span = Span::seconds(1);

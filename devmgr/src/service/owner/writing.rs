@@ -24,8 +24,9 @@ use super::work::{Concern, Effect, Work};
 use super::writer::{Writer, Written};
 use super::{AT_ONCE, Health, Owner};
 use crate::identity::IdentityChange;
-use crate::lease::{Change, Span, Time};
+use crate::lease::Change;
 use crate::store::{Store, Write};
+use crate::time::{Span, Time};
 
 /// The state of group commit. See the module.
 pub(super) struct Writing {
