@@ -15,6 +15,7 @@ mod alarm;
 pub mod change;
 mod ending;
 pub mod event;
+mod explanation;
 mod forgetting;
 mod grants;
 mod holding;

@@ -17,7 +17,8 @@ use super::gate::{Gate, as_admin, as_user, check_name, wall_now};
 use super::input::{ChangeError, Done, Input};
 use super::leases::{lease_list, queue_list};
 use super::quotas::{quota_list, quota_of};
-use super::{gone, read, wire};
+use super::reading::{gone, read};
+use super::wire;
 use crate::identity::{
     Caller, Directory, IdentityChange, NotChanged, Shown, TokenId, TokenRow, User,
 };

@@ -18,8 +18,8 @@ use causeway_serving::watched::{self, FIRST_BYTE, Listener};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-use super::CannotStart;
 use super::certified::Certified;
+use super::error::CannotStart;
 use super::gate::Gate;
 use super::watching::Watching;
 use crate::settings::Settings;

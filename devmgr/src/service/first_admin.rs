@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use causeway_security::Token;
 
-use super::CannotStart;
+use super::error::CannotStart;
 use super::gate::wall_now;
 use crate::identity::{Directory, IdentityChange, TokenId, TokenRow, User};
 use crate::store::{Store, Stored, Write};

@@ -6,6 +6,7 @@
 //!   connections by the name in their certificate, for removed users.
 //! - `gate`: authentication. `nodes`, `leases`, `admin`: the services. `wire`, `quotas`: conversions to
 //!   the wire.
+//! - `reading`: reads the owner's state; `error`: why the manager ends.
 //! - `watching`: `/healthz` and `/metrics`. `first_admin`: the administrator of a manager that has no
 //!   other.
 //!
@@ -16,6 +17,7 @@ mod admin;
 mod book;
 mod certified;
 mod connections;
+mod error;
 mod first_admin;
 mod gate;
 mod input;
@@ -24,6 +26,7 @@ mod nodes;
 mod owner;
 mod pace;
 mod quotas;
+mod reading;
 mod watching;
 mod wire;
 
@@ -35,7 +38,7 @@ use std::time::{Duration, Instant};
 use causeway_proto::manager::admin_server::AdminServer;
 use causeway_proto::manager::leases_server::LeasesServer;
 use causeway_proto::manager::nodes_server::NodesServer;
-use causeway_security::{BadKey, LeaseKey, OwnCertificate, Secret};
+use causeway_security::{LeaseKey, OwnCertificate, Secret};
 use causeway_serving::gate::Judged;
 use causeway_serving::services::{NotReflected, Services};
 use causeway_serving::watched::Listener;
@@ -43,16 +46,16 @@ use parking_lot::{Mutex, RwLock};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Status;
 use tonic::transport::Server;
 
-use crate::identity::{Directory, NotChanged};
+use crate::identity::Directory;
 use crate::lease::{Event, Manager};
 use crate::settings::Settings;
-use crate::store::{Store, StoreError, Write};
-use book::{Book, Sight};
+use crate::store::{Store, Write};
+use book::Book;
 use certified::Certified;
 use connections::{Connections, Incoming};
+pub use error::CannotStart;
 pub use first_admin::renew_admin;
 use gate::Gate;
 use input::Input;
@@ -72,69 +75,6 @@ const MAX_NODE_WORD: usize = 16 << 20;
 const MAX_WORD: usize = 16 << 10;
 /// Timeout for a call's message, and for the beginning of its answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-
-/// Why the manager cannot start, or cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum CannotStart {
-    /// The manager cannot listen on an address.
-    #[error("cannot listen on {address}: {error}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The cause.
-        error: std::io::Error,
-    },
-    /// A TLS file cannot be used.
-    #[error(transparent)]
-    Tls(#[from] causeway_security::BadFile),
-    /// The store cannot be opened.
-    #[error("{}: {error}", path.display())]
-    Opening {
-        /// The store's path.
-        path: PathBuf,
-        /// The cause.
-        error: StoreError,
-    },
-    /// The store cannot be used.
-    #[error("{0}")]
-    Store(#[from] StoreError),
-    /// The key that signs leases is unusable.
-    #[error("the key that signs leases cannot be used: {0}")]
-    Key(#[from] BadKey),
-    /// The file for the first administrator's token cannot be written.
-    #[error("cannot write the first administrator's token to {}: {error}", path.display())]
-    AdminToken {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        error: std::io::Error,
-    },
-    /// No administrator exists, and none can be added.
-    #[error("an administrator cannot be added: {0}")]
-    NoAdmin(NotChanged),
-    /// The store has failed for too long while the manager was serving.
-    #[error(
-        "the store {} could not be written for {seconds} s: {fault}. Free space or repair the disk, then start \
-         causeway-devmgr again: the store has the last state that was written", path.display()
-    )]
-    StoreFailed {
-        /// The store's path.
-        path: PathBuf,
-        /// The last fault.
-        fault: Arc<str>,
-        /// How long the store has failed.
-        seconds: u64,
-    },
-    /// The manager has panicked while it was serving.
-    #[error("the device manager has failed (see the log above); restart it, the store is intact")]
-    Failed,
-    /// The gRPC reflection service cannot be built.
-    #[error(transparent)]
-    Services(#[from] NotReflected),
-    /// An error of the operating system.
-    #[error("{0}")]
-    System(#[from] std::io::Error),
-}
 
 /// A manager that serves.
 pub struct Running {
@@ -339,20 +279,4 @@ async fn watch_over(watchers: Listener, watching: Watching, mut stopping: watch:
         () = watchers.serve(watching) => {}
         _ = stopping.wait_for(|&stop| stop) => {}
     }
-}
-
-/// Asks the owner to run `look` on its state, and returns the result.
-async fn read<T: Send + 'static>(
-    owner: &mpsc::Sender<Input>,
-    look: impl FnOnce(&Sight<'_>) -> T + Send + 'static,
-) -> Result<T, Status> {
-    let (show, shown) = oneshot::channel();
-    let look = Box::new(move |sight: &Sight<'_>| drop(show.send(look(sight))));
-    let sent = owner.send(Input::Read(look)).await;
-    sent.map_err(|_| gone())?;
-    shown.await.map_err(|_| gone())
-}
-
-fn gone() -> Status {
-    Status::unavailable("the device manager is stopping")
 }
