@@ -29,9 +29,6 @@ use crate::lease::{LeaseId, NewRequest, Outcome};
 use crate::policy::UserName;
 use crate::settings::Visible;
 
-/// The start of the error for an ended lease. The tool removes it, because its own text says the same.
-pub const LEASE_ENDED: &str = "the lease has ended: ";
-
 /// The `Leases` service.
 pub(super) struct LeasesService {
     pub(super) gate: Gate,
@@ -217,9 +214,8 @@ impl LeasesService {
     ) -> Result<Response<Granted>, Status> {
         match self.ask(call, lease, caller.user).await? {
             Answer::Granted(granted) => Ok(Response::new(granted)),
-            Answer::Over(reason) => Err(Status::failed_precondition(format!(
-                "{LEASE_ENDED}{reason}"
-            ))),
+            // The reason is a sentence of its own: clients say in their own words that the lease has ended.
+            Answer::Over(reason) => Err(Status::failed_precondition(reason)),
             Answer::Other(Outcome::Offered | Outcome::Waiting { .. }) => Err(
                 Status::failed_precondition("the lease has not been granted yet"),
             ),

@@ -59,7 +59,6 @@ pub use error::CannotStart;
 pub use first_admin::renew_admin;
 use gate::Gate;
 use input::Input;
-pub use leases::LEASE_ENDED;
 use owner::{Beginning, Clock, Health, INBOX, Owner, StoreLost, Writer};
 use pace::Pace;
 use watching::{Counters, Watching};

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use causeway::lease::renewal::{Losses, RETRY, Renewal};
 use causeway::transport::manager::is_word;
-use causeway_devmgr::service::LEASE_ENDED;
 use causeway_proto::manager::{
     self as pb, Granted, Progress as Word, ReleaseLease, RenewLease, RequestDevices, progress,
 };
@@ -266,7 +265,7 @@ impl<'a> LeaseGuard<'a> {
                 self.connection = Some(connection);
                 Ok(Ok(granted.into_inner()))
             }
-            Err(status) if is_word(&status) => Ok(Err(why_over(status.message()).to_owned())),
+            Err(status) if is_word(&status) => Ok(Err(status.message().to_owned())),
             Err(status) => Err(connection.failure(&status)),
         }
     }
@@ -331,11 +330,6 @@ async fn next(news: &mut Option<Streaming<Word>>) -> Option<progress::Step> {
         }
     }
     None
-}
-
-/// The reason from an error, without the prefix that the stream's message does not have.
-fn why_over(said: &str) -> &str {
-    said.strip_prefix(LEASE_ENDED).unwrap_or(said)
 }
 
 // Whether the connection failed, as opposed to an answer of the manager.
