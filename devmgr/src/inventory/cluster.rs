@@ -14,7 +14,7 @@ use super::id::{DeviceId, NodeId, Unit};
 use super::limits::{self, TooMuch};
 use super::offer::OfferedDevice;
 use super::select::{Manner, SelectionError, choose};
-use super::supply::{ClassId, NodeSlot, Place, Supply};
+use super::supply::{ClassId, DeviceSlot, NodeSlot, Supply};
 
 /// The inventory of a cluster. See the module.
 #[derive(Clone, Debug, Default, Hash)]
@@ -195,7 +195,7 @@ impl Cluster {
         let pattern = self.classes.pattern(request);
         let supply = self.supply(level);
         let places = self.places(supply, &pattern, manner)?;
-        let free_share = |at: &Place| match level {
+        let free_share = |at: &DeviceSlot| match level {
             Level::Free => self.device(*at).first_free(),
             _ => 0,
         };
@@ -217,7 +217,7 @@ impl Cluster {
         let pattern = self.classes.pattern(request);
         let attempt = |first: usize| {
             let mut supply = self.free.clone();
-            let mut freed: BTreeMap<Place, Vec<u16>> = BTreeMap::new();
+            let mut freed: BTreeMap<DeviceSlot, Vec<u16>> = BTreeMap::new();
             for (node, unit) in &later[..first] {
                 let Some(at) = self.place(*node, unit.device) else {
                     continue;
@@ -229,7 +229,7 @@ impl Cluster {
                 supply.set(device.class, at, before, before + 1);
             }
             let places = self.places(&supply, &pattern, manner).ok()?;
-            let share = |at: &Place| match self.device(*at).free() {
+            let share = |at: &DeviceSlot| match self.device(*at).free() {
                 0 => freed
                     .get(at)
                     .and_then(|of| of.first())
@@ -322,7 +322,7 @@ impl Cluster {
         supply: &Supply,
         pattern: &Pattern,
         manner: Manner,
-    ) -> Result<Vec<Place>, SelectionError> {
+    ) -> Result<Vec<DeviceSlot>, SelectionError> {
         if pattern.kinds.iter().all(|of| of.identity.is_empty()) {
             return choose(supply, pattern, manner);
         }
@@ -338,7 +338,7 @@ impl Cluster {
         for node in supply.all_nodes() {
             for (class, _) in supply.classes_on(node) {
                 for device in supply.devices_on(node, class) {
-                    let at = Place { node, device };
+                    let at = DeviceSlot { node, device };
                     let suits = |kind: &KindPattern| self.suits(kind, self.device(at));
                     let suits: Vec<bool> = pattern.kinds.iter().map(suits).collect();
                     let next = ClassId(classes.len() as u32);
@@ -363,7 +363,7 @@ impl Cluster {
         (apart, Pattern::of(kinds.collect()))
     }
 
-    fn chosen(&self, at: Place, share: u16) -> Chosen {
+    fn chosen(&self, at: DeviceSlot, share: u16) -> Chosen {
         let device = self.device(at);
         Chosen {
             node: self.nodes[at.node.0 as usize].node,
@@ -412,24 +412,24 @@ impl Cluster {
         slot
     }
 
-    fn place(&self, node: NodeId, device: DeviceId) -> Option<Place> {
+    fn place(&self, node: NodeId, device: DeviceId) -> Option<DeviceSlot> {
         let slot = *self.slots.get(&node)?;
         let devices = &self.nodes[slot.0 as usize].devices;
         let at = devices.binary_search_by_key(&device, |of| of.id).ok()?;
-        Some(Place {
+        Some(DeviceSlot {
             node: slot,
             device: at as u32,
         })
     }
 
-    fn device(&self, at: Place) -> &Device {
+    fn device(&self, at: DeviceSlot) -> &Device {
         &self.nodes[at.node.0 as usize].devices[at.device as usize]
     }
 
     /// Adds a node's units to a supply, or removes them.
     fn list(&mut self, slot: NodeSlot, level: Level, listed: bool) {
         for (device, of) in (0..).zip(&self.nodes[slot.0 as usize].devices) {
-            let at = Place { node: slot, device };
+            let at = DeviceSlot { node: slot, device };
             let supply = match level {
                 Level::Free => &mut self.free,
                 Level::Open => &mut self.open,

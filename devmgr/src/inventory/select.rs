@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::class::Pattern;
 use super::flow::{Group, assign};
-use super::supply::{ClassId, NodeSlot, Place, Supply};
+use super::supply::{ClassId, DeviceSlot, NodeSlot, Supply};
 
 /// Which of several suitable free units is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ pub(crate) fn choose(
     supply: &Supply,
     pattern: &Pattern,
     manner: Manner,
-) -> Result<Vec<Place>, SelectionError> {
+) -> Result<Vec<DeviceSlot>, SelectionError> {
     match manner.placement {
         Placement::Any => anywhere(supply, pattern, manner),
         Placement::SameNode => one_node(supply, pattern, manner),
@@ -95,7 +95,7 @@ fn anywhere(
     supply: &Supply,
     pattern: &Pattern,
     manner: Manner,
-) -> Result<Vec<Place>, SelectionError> {
+) -> Result<Vec<DeviceSlot>, SelectionError> {
     let groups = groups(pattern, |class| supply.devices(class));
     let shares = assign(&groups, &counts(pattern)).ok_or(SelectionError::Devices)?;
     within(&groups, &shares, manner.memory)?;
@@ -126,8 +126,8 @@ fn in_order<N: Copy>(
     pattern: &Pattern,
     groups: &[Group<N>],
     used: &[Vec<u32>],
-    mut next: impl FnMut(N) -> Option<Place>,
-) -> Vec<Place> {
+    mut next: impl FnMut(N) -> Option<DeviceSlot>,
+) -> Vec<DeviceSlot> {
     let mut chosen = Vec::with_capacity(pattern.count() as usize);
     for kind in 0..pattern.kinds.len() {
         for (group, used) in groups.iter().zip(used) {
@@ -138,7 +138,12 @@ fn in_order<N: Copy>(
 }
 
 /// Chooses `count` devices of a class that has at least as many.
-fn from_class(supply: &Supply, class: ClassId, count: u32, assignment: Assignment) -> Vec<Place> {
+fn from_class(
+    supply: &Supply,
+    class: ClassId,
+    count: u32,
+    assignment: Assignment,
+) -> Vec<DeviceSlot> {
     match assignment {
         Assignment::Pack => packed(supply, class, count),
         Assignment::Spread => evened(supply, class, count),
@@ -147,7 +152,7 @@ fn from_class(supply: &Supply, class: ClassId, count: u32, assignment: Assignmen
 
 /// Takes the smallest node that has enough devices. If none has, takes the largest, and the rest in the
 /// same way.
-fn packed(supply: &Supply, class: ClassId, count: u32) -> Vec<Place> {
+fn packed(supply: &Supply, class: ClassId, count: u32) -> Vec<DeviceSlot> {
     let mut chosen = Vec::with_capacity(count as usize);
     let mut largest = supply.nodes_of(class).rev();
     let mut left = count;
@@ -169,7 +174,7 @@ fn packed(supply: &Supply, class: ClassId, count: u32) -> Vec<Place> {
 }
 
 /// Takes devices one by one, each from the node that has the most left.
-fn evened(supply: &Supply, class: ClassId, count: u32) -> Vec<Place> {
+fn evened(supply: &Supply, class: ClassId, count: u32) -> Vec<DeviceSlot> {
     let fullest = supply.nodes_of(class).rev().take(count as usize);
     let mut heap: BinaryHeap<(u32, NodeSlot)> = fullest.collect();
     let mut taken: BTreeMap<NodeSlot, u32> = BTreeMap::new();
@@ -195,9 +200,9 @@ fn on_node(
     class: ClassId,
     count: u32,
     assignment: Assignment,
-) -> Vec<Place> {
+) -> Vec<DeviceSlot> {
     let devices = supply.devices_on(node, class);
-    let place = |device| Place { node, device };
+    let place = |device| DeviceSlot { node, device };
     match assignment {
         Assignment::Pack => devices.take(count as usize).map(place).collect(),
         Assignment::Spread => devices.rev().take(count as usize).map(place).collect(),
@@ -208,7 +213,7 @@ fn one_node(
     supply: &Supply,
     pattern: &Pattern,
     manner: Manner,
-) -> Result<Vec<Place>, SelectionError> {
+) -> Result<Vec<DeviceSlot>, SelectionError> {
     let mut why = SelectionError::Devices;
     // Looked up by class, so that the cost of a node depends only on its own devices.
     let accepted: BTreeMap<ClassId, (u64, Vec<bool>)> = accepted(pattern)
@@ -276,7 +281,11 @@ fn candidates(supply: &Supply, pattern: &Pattern, assignment: Assignment) -> Vec
     nodes.into_iter().map(|(node, _)| node).collect()
 }
 
-fn apart(supply: &Supply, pattern: &Pattern, manner: Manner) -> Result<Vec<Place>, SelectionError> {
+fn apart(
+    supply: &Supply,
+    pattern: &Pattern,
+    manner: Manner,
+) -> Result<Vec<DeviceSlot>, SelectionError> {
     let groups = kinds_of_nodes(supply, pattern, manner.assignment);
     let alike: Vec<_> = groups.iter().map(|of| of.group.clone()).collect();
     let used = assign(&alike, &counts(pattern)).ok_or(SelectionError::Devices)?;

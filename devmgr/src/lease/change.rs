@@ -109,7 +109,7 @@ pub struct UnitRow {
 pub struct WaitingRow {
     /// The request's id.
     pub lease: LeaseId,
-    /// Place in the queue: lower places came earlier.
+    /// QueuePlace in the queue: lower places came earlier.
     pub place: u64,
     /// The user.
     pub user: UserName,

@@ -21,7 +21,7 @@ use super::nodes::Node;
 use crate::inventory::limits::TooMuch;
 use crate::inventory::{NodeId, OfferedDevice};
 use crate::policy::UserName;
-use crate::policy::queue::Place;
+use crate::policy::queue::QueuePlace;
 use crate::time::Span;
 
 /// Longest and shortest interval between two looks at lost nodes.
@@ -92,7 +92,7 @@ impl Manager {
         self.cluster.forget(id);
         self.alarms.set(Alarm::Node(id), None);
         self.not_awaited(id);
-        self.judge(hopeful);
+        self.revalidate(hopeful);
     }
 
     /// Whether a node of this account can join: it is known, there is room, or another node can be
@@ -161,18 +161,18 @@ impl Manager {
     }
 
     /// Waiting requests that could be served as long as this node is known.
-    fn hopeful_by(&mut self, id: NodeId) -> Vec<Place> {
+    fn hopeful_by(&mut self, id: NodeId) -> Vec<QueuePlace> {
         // Nodes that have not joined yet may have devices for every request, so nothing is hopeless.
         if !self.awaited.is_empty() || self.cluster.devices(id).next().is_none() {
             return Vec::new();
         }
-        let all: Vec<Place> = self.queue.iter().map(|(place, _)| place).collect();
-        let hopeful = |place: &Place| !self.is_hopeless(*place);
+        let all: Vec<QueuePlace> = self.queue.iter().map(|(place, _)| place).collect();
+        let hopeful = |place: &QueuePlace| !self.is_hopeless(*place);
         all.into_iter().filter(hopeful).collect()
     }
 
     /// Whether no known device, free or in use, fits a waiting request.
-    fn is_hopeless(&mut self, place: Place) -> bool {
+    fn is_hopeless(&mut self, place: QueuePlace) -> bool {
         let Some(demand) = self.queue.get(place).map(|of| of.demand.clone()) else {
             return false;
         };
@@ -182,7 +182,7 @@ impl Manager {
     }
 
     /// The hopeless ones of `places`. Equal requests are searched for once.
-    fn in_vain(&mut self, mut places: BTreeSet<Place>) -> BTreeSet<Place> {
+    fn in_vain(&mut self, mut places: BTreeSet<QueuePlace>) -> BTreeSet<QueuePlace> {
         let mut looked_for = BTreeSet::new();
         places.retain(|place| {
             let Some(demand) = self.queue.get(*place).map(|of| of.demand.clone()) else {
@@ -198,7 +198,7 @@ impl Manager {
     }
 
     /// Refuses those of `places` that are hopeless.
-    fn judge(&mut self, places: impl IntoIterator<Item = Place>) {
+    fn revalidate(&mut self, places: impl IntoIterator<Item = QueuePlace>) {
         for place in places {
             if self.is_hopeless(place) {
                 self.refuse(place, Refusal::NothingFits);
@@ -208,7 +208,7 @@ impl Manager {
 
     /// Marks a waiting request that no known device fits. The request is refused unless such a device
     /// joins in time.
-    pub(super) fn hope(&mut self, place: Place) {
+    pub(super) fn hope(&mut self, place: QueuePlace) {
         let until = self.now.after(self.policy.timing.arrival);
         self.hopeless.insert(place, until);
         self.show(place);
@@ -217,7 +217,7 @@ impl Manager {
 
     /// Re-checks the requests that no known device fitted, after devices have joined.
     pub(super) fn look_for_hope(&mut self) {
-        let places: BTreeSet<Place> = self.hopeless.keys().copied().collect();
+        let places: BTreeSet<QueuePlace> = self.hopeless.keys().copied().collect();
         let in_vain = self.in_vain(places.clone());
         for place in places.difference(&in_vain).copied() {
             self.hopeless.remove(&place);
@@ -253,7 +253,7 @@ impl Manager {
         self.settling = false;
         self.alarms.set(Alarm::Settle, None);
         self.chance = true;
-        for place in std::mem::take(&mut self.unjudged) {
+        for place in std::mem::take(&mut self.unchecked) {
             if !self.is_hopeless(place) {
                 continue;
             }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::alarm::{Alarm, Alarms};
 use super::change::{LeaseRow, Rows, UnitRow, WaitingRow};
-use super::holding::{Demand, Holding, Part, PartState, Phase, Queued};
+use super::holding::{Demand, GrantPart, Holding, PartState, Phase, Queued};
 use super::manager::{Manager, Over, Standing};
 use super::nodes::Node;
 use crate::inventory::{Chosen, Cluster, NodeId};
@@ -50,7 +50,7 @@ impl Manager {
             aside: None,
             awaited: rows.nodes.iter().map(|row| row.node).collect(),
             settling: false,
-            unjudged: BTreeSet::new(),
+            unchecked: BTreeSet::new(),
             from_before: BTreeSet::new(),
             hopeless: BTreeMap::new(),
             held_back: BTreeMap::new(),
@@ -135,7 +135,7 @@ impl Manager {
             self.ledger
                 .add(&demand.party, units.len() as u32, memory, Span(promised));
             self.nodes.entry(node).or_default().grants.insert(row.epoch);
-            parts.push(Part {
+            parts.push(GrantPart {
                 node,
                 units,
                 state: PartState::Serving,
@@ -144,7 +144,7 @@ impl Manager {
                 promised: Span(promised),
             });
         }
-        parts.extend(row.lost.into_iter().map(|(node, units)| Part {
+        parts.extend(row.lost.into_iter().map(|(node, units)| GrantPart {
             node,
             units: chosen(node, units),
             state: PartState::Gone,

@@ -33,7 +33,7 @@ mod waiting;
 
 pub use action::{Action, EndReason, Grant, Granted, GrantedUnit, Outcome, Refusal, Refused, Step};
 pub use change::{Change, Rows};
-pub use event::{Event, GrantWord, Joined, NewRequest, Running};
+pub use event::{Event, GrantReport, Joined, NewRequest, ServedGrant};
 pub use forgetting::{MOST_NODES, NotForgotten};
 pub use id::{Epoch, LeaseId};
 pub use manager::Manager;

@@ -21,7 +21,7 @@ use super::holding::{Queued, Waiting};
 use super::manager::{HeldBack, Manager};
 use super::nodes::Node;
 use crate::inventory::{Level, NodeId, Unit};
-use crate::policy::queue::Place;
+use crate::policy::queue::QueuePlace;
 use crate::time::Time;
 
 /// Number of requests of different shape that are tried without success, before the rest waits for the
@@ -32,7 +32,7 @@ const TRIES: usize = 1000;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Aside {
     /// The head's place in the queue.
-    pub(super) place: Place,
+    pub(super) place: QueuePlace,
     units: BTreeMap<(NodeId, Unit), SetAside>,
 }
 
@@ -77,13 +77,13 @@ impl Manager {
     }
 
     /// Finds the head, and frees what is set aside for another request.
-    fn find_head(&mut self) -> Option<Place> {
+    fn find_head(&mut self) -> Option<QueuePlace> {
         if let Some(aside) = &self.aside
             && !self.is_eligible(aside.place)
         {
             self.drop_aside();
         }
-        let overdue: Vec<Place> = {
+        let overdue: Vec<QueuePlace> = {
             let late = |waiting: &Waiting| waiting.away.is_none() && waiting.overdue <= self.now;
             let queue = self.queue.iter();
             queue
@@ -101,7 +101,7 @@ impl Manager {
     }
 
     /// Whether a request could be served if all units of open nodes were free.
-    fn is_eligible(&mut self, place: Place) -> bool {
+    fn is_eligible(&mut self, place: QueuePlace) -> bool {
         let Some(waiting) = self.queue.get(place).filter(|of| of.away.is_none()) else {
             return false;
         };
@@ -116,7 +116,7 @@ impl Manager {
 
     /// Offers the head free units and those that are set aside for it. If that fails, makes sure that
     /// units are set aside.
-    fn try_head(&mut self, place: Place) -> bool {
+    fn try_head(&mut self, place: QueuePlace) -> bool {
         let ready = self.lend_aside();
         if self.offer_waiting(place).is_ok() {
             self.aside = None;
@@ -130,7 +130,7 @@ impl Manager {
     }
 
     /// Sets units aside for a request for several units.
-    fn set_aside(&mut self, place: Place) {
+    fn set_aside(&mut self, place: QueuePlace) {
         let Some(waiting) = self.queue.get(place) else {
             return;
         };
@@ -268,7 +268,7 @@ impl Manager {
     }
 
     /// Offers units that are set aside to a request that is certain to end before the head could start.
-    fn fill_aside(&mut self, place: Place) -> bool {
+    fn fill_aside(&mut self, place: QueuePlace) -> bool {
         let Some(start) = self.aside.as_ref().and_then(|of| of.start(self.now)) else {
             return false;
         };
@@ -290,7 +290,7 @@ impl Manager {
     }
 
     /// Makes an offer to a request in the queue. If that succeeds, the request leaves the queue.
-    fn offer_waiting(&mut self, place: Place) -> Result<(), Refusal> {
+    fn offer_waiting(&mut self, place: QueuePlace) -> Result<(), Refusal> {
         let Some(waiting) = self.queue.get(place) else {
             return Err(Refusal::NothingFree);
         };

@@ -15,7 +15,7 @@ use super::change::{Change, WaitingRow};
 use super::holding::{Demand, Queued, Waiting};
 use super::manager::{HeldBack, Manager, Standing};
 use super::shortfall::Shortfall;
-use crate::policy::queue::Place;
+use crate::policy::queue::QueuePlace;
 
 /// Number of waiting requests, from the oldest on, whose lack is computed.
 const LACKS: usize = 1000;
@@ -52,13 +52,13 @@ impl Manager {
 
     /// Keeps a request that does not wait in the queue for `Timing::hand_over`, and refuses it after
     /// that.
-    pub(super) fn hold_back(&mut self, place: Place, why: Refusal) {
+    pub(super) fn hold_back(&mut self, place: QueuePlace, why: Refusal) {
         let until = self.now.after(self.policy.timing.hand_over);
         self.held_back.insert(place, HeldBack { until, why });
         self.arm_waiting(place);
     }
 
-    pub(super) fn queued(&self, place: Place) -> Queued {
+    pub(super) fn queued(&self, place: QueuePlace) -> Queued {
         Queued {
             place,
             since: self.wall(),
@@ -112,7 +112,7 @@ impl Manager {
 
     /// Updates whether a request takes turns for its user: while its client is connected and some device
     /// may fit it.
-    pub(super) fn show(&mut self, place: Place) {
+    pub(super) fn show(&mut self, place: QueuePlace) {
         let Some(waiting) = self.queue.get(place) else {
             return;
         };
@@ -137,11 +137,11 @@ impl Manager {
     }
 
     /// Removes a request from the queue, with its alarm.
-    pub(super) fn dequeue(&mut self, place: Place) -> Option<Waiting> {
+    pub(super) fn dequeue(&mut self, place: QueuePlace) -> Option<Waiting> {
         let waiting = self.queue.remove(place)?;
         self.alarms.set(Alarm::Waiting(place), None);
         self.held_back.remove(&place);
-        self.unjudged.remove(&place);
+        self.unchecked.remove(&place);
         self.from_before.remove(&place);
         self.hopeless.remove(&place);
         self.refresh(&waiting.demand.party.user);
@@ -151,7 +151,7 @@ impl Manager {
         Some(waiting)
     }
 
-    pub(super) fn arm_waiting(&mut self, place: Place) {
+    pub(super) fn arm_waiting(&mut self, place: QueuePlace) {
         let Some(waiting) = self.queue.get(place) else {
             return;
         };
@@ -164,7 +164,7 @@ impl Manager {
         self.alarms.set(Alarm::Waiting(place), due);
     }
 
-    pub(super) fn waiting_due(&mut self, place: Place) {
+    pub(super) fn waiting_due(&mut self, place: QueuePlace) {
         let away = self.queue.get(place).and_then(|of| of.away);
         if away.is_some_and(|until| until <= self.now) {
             self.give_up(place, EndReason::Expired);
@@ -180,7 +180,7 @@ impl Manager {
     }
 
     /// Ends a waiting request that gets nothing.
-    pub(super) fn give_up(&mut self, place: Place, reason: EndReason) {
+    pub(super) fn give_up(&mut self, place: QueuePlace, reason: EndReason) {
         let Some(waiting) = self.dequeue(place) else {
             return;
         };
@@ -198,7 +198,7 @@ impl Manager {
     }
 
     /// Refuses a request in the queue.
-    pub(super) fn refuse(&mut self, place: Place, refusal: Refusal) {
+    pub(super) fn refuse(&mut self, place: QueuePlace, refusal: Refusal) {
         if let Some(waiting) = self.dequeue(place) {
             self.leases.remove(&waiting.demand.lease);
             if waiting.stored {
@@ -209,7 +209,7 @@ impl Manager {
         }
     }
 
-    pub(super) fn position(&mut self, place: Place) -> Outcome {
+    pub(super) fn position(&mut self, place: QueuePlace) -> Outcome {
         let demand = self.queue.get(place).map(|of| of.demand.clone());
         Outcome::Waiting {
             position: self.queue.before(place) as u32 + 1,

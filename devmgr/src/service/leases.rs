@@ -18,8 +18,8 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use super::authentication::Authenticator;
 use super::book::Sight;
-use super::gate::Gate;
 use super::input::{Answer, Ask, Input, LeaseCall, News, Watcher, WatcherId};
 use super::pace::{CONSIDERED, Pace, REFUSED};
 use super::reading::{gone, read};
@@ -31,7 +31,7 @@ use crate::settings::Visible;
 
 /// The `Leases` service.
 pub(super) struct LeasesService {
-    pub(super) gate: Gate,
+    pub(super) authenticator: Authenticator,
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) visible: Visible,
     /// Whether the manager serves other machines without both TLS and authentication.
@@ -51,7 +51,7 @@ impl Leases for LeasesService {
         &self,
         request: Request<RequestDevices>,
     ) -> Result<Response<Self::RequestStream>, Status> {
-        let caller = self.gate.user(&request)?;
+        let caller = self.authenticator.user(&request)?;
         let request = request.into_inner();
         check_version(&request)?;
         let (send, receive) = mpsc::channel(2);
@@ -96,7 +96,7 @@ impl Leases for LeasesService {
         &self,
         request: Request<RequestDevices>,
     ) -> Result<Response<Considered>, Status> {
-        let caller = self.gate.user(&request)?;
+        let caller = self.authenticator.user(&request)?;
         let request = request.into_inner();
         check_version(&request)?;
         if !self.pace.lock().may(&caller.user, self.started.elapsed()) {
@@ -132,13 +132,13 @@ impl Leases for LeasesService {
         &self,
         request: Request<ConfirmReservation>,
     ) -> Result<Response<Granted>, Status> {
-        let caller = self.gate.user(&request)?;
+        let caller = self.authenticator.user(&request)?;
         let lease = wire::lease_id(&request.get_ref().lease_id)?;
         self.granted(LeaseCall::Confirm, lease, caller).await
     }
 
     async fn renew(&self, request: Request<RenewLease>) -> Result<Response<Granted>, Status> {
-        let caller = self.gate.user(&request)?;
+        let caller = self.authenticator.user(&request)?;
         let lease = wire::lease_id(&request.get_ref().lease_id)?;
         self.granted(LeaseCall::Renew, lease, caller).await
     }
@@ -147,7 +147,7 @@ impl Leases for LeasesService {
         &self,
         request: Request<ReleaseLease>,
     ) -> Result<Response<ReleaseLeaseReply>, Status> {
-        let caller = self.gate.user(&request)?;
+        let caller = self.authenticator.user(&request)?;
         let lease = wire::lease_id(&request.get_ref().lease_id)?;
         match self.ask(LeaseCall::Release, lease, caller.user).await? {
             Answer::Granted(_) => Err(Status::internal(
@@ -162,7 +162,7 @@ impl Leases for LeasesService {
         &self,
         request: Request<ListLeasesRequest>,
     ) -> Result<Response<LeaseList>, Status> {
-        let whose = self.whose(self.gate.user(&request)?);
+        let whose = self.whose(self.authenticator.user(&request)?);
         let list = read(&self.owner, move |sight| lease_list(sight, whose.as_ref())).await?;
         Ok(Response::new(list))
     }
@@ -171,7 +171,7 @@ impl Leases for LeasesService {
         &self,
         request: Request<ListQueueRequest>,
     ) -> Result<Response<QueueList>, Status> {
-        let whose = self.whose(self.gate.user(&request)?);
+        let whose = self.whose(self.authenticator.user(&request)?);
         let list = read(&self.owner, move |sight| queue_list(sight, whose.as_ref())).await?;
         Ok(Response::new(list))
     }
@@ -180,7 +180,7 @@ impl Leases for LeasesService {
         &self,
         request: Request<ListKindsRequest>,
     ) -> Result<Response<KindList>, Status> {
-        self.gate.user(&request)?;
+        self.authenticator.user(&request)?;
         let insecure = self.insecure;
         let list = read(&self.owner, move |sight| KindList {
             kinds: wire::kinds(sight.book),

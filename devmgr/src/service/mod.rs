@@ -4,7 +4,7 @@
 //!   listings.
 //! - `connections`: from a listening socket to a gRPC connection, with or without TLS; `certified`:
 //!   connections by the name in their certificate, for removed users.
-//! - `gate`: authentication. `nodes`, `leases`, `admin`: the services. `wire`, `quotas`: conversions to
+//! - `authentication`: who is calling. `nodes`, `leases`, `admin`: the services. `wire`, `quotas`: conversions to
 //!   the wire.
 //! - `reading`: reads the owner's state; `error`: why the manager ends.
 //! - `watching`: `/healthz` and `/metrics`. `first_admin`: the administrator of a manager that has no
@@ -14,12 +14,12 @@
 //! state, and the owner never waits for another task.
 
 mod admin;
+mod authentication;
 mod book;
 mod certified;
 mod connections;
 mod error;
 mod first_admin;
-mod gate;
 mod input;
 mod leases;
 mod nodes;
@@ -52,12 +52,12 @@ use crate::identity::Directory;
 use crate::lease::{Event, Manager};
 use crate::settings::Settings;
 use crate::store::{Store, Write};
+use authentication::Authenticator;
 use book::Book;
 use certified::Certified;
 use connections::{Connections, Incoming};
 pub use error::CannotStart;
 pub use first_admin::renew_admin;
-use gate::Gate;
 use input::Input;
 use owner::{Beginning, Clock, Health, INBOX, Owner, StoreLost, Writer};
 use pace::Pace;
@@ -76,7 +76,7 @@ const MAX_WORD: usize = 16 << 10;
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// A manager that serves.
-pub struct Running {
+pub struct RunningManager {
     /// The addresses that it listens on.
     pub addresses: Vec<SocketAddr>,
     /// The address of the separate listener for `/metrics` and `/healthz`, if there is one.
@@ -86,7 +86,7 @@ pub struct Running {
     stop: watch::Sender<bool>,
 }
 
-impl Running {
+impl RunningManager {
     /// Waits until the manager stops serving without being told to, and returns why. The process should end
     /// then, so that it is restarted from its store.
     pub async fn failed(&mut self) -> CannotStart {
@@ -113,7 +113,10 @@ impl Running {
 ///
 /// # Errors
 /// [`CannotStart`]; nothing is served then.
-pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Running, CannotStart> {
+pub async fn start(
+    settings: &Settings,
+    mut store: Box<dyn Store>,
+) -> Result<RunningManager, CannotStart> {
     let tls = connections::tls(settings)?;
     if let Some(files) = &settings.tls {
         let own = OwnCertificate::load(&files.certificate)?;
@@ -168,8 +171,8 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
             .send(Input::Order(Event::PolicyChanged(policy), done))
             .await;
     }
-    let gate = Gate::new(settings.authenticate, shared_directory);
-    let connections = Connections::new(tls, gate.clone(), certified);
+    let authenticator = Authenticator::new(settings.authenticate, shared_directory);
+    let connections = Connections::new(tls, authenticator.clone(), certified);
     let watching = Watching {
         owner: inbox.clone(),
         health: healthy,
@@ -178,11 +181,17 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
     let watchers = connections.watchers(settings)?;
     let watched_at = watchers.as_ref().map(Listener::address);
     let incoming = connections.accept(listeners, watching.clone());
-    serve(settings, &gate, &watching, incoming, stopping.clone())?;
+    serve(
+        settings,
+        &authenticator,
+        &watching,
+        incoming,
+        stopping.clone(),
+    )?;
     if let Some(watchers) = watchers {
         tokio::spawn(watch_over(watchers, watching, stopping));
     }
-    Ok(Running {
+    Ok(RunningManager {
         addresses,
         watched_at,
         store: settings.store.clone(),
@@ -216,19 +225,19 @@ async fn listen(
 
 fn serve(
     settings: &Settings,
-    gate: &Gate,
+    authenticator: &Authenticator,
     watching: &Watching,
     incoming: Incoming,
     mut stopping: watch::Receiver<bool>,
 ) -> Result<(), NotReflected> {
     let owner = watching.owner.clone();
     let nodes = nodes::NodesService {
-        gate: gate.clone(),
+        authenticator: authenticator.clone(),
         owner: owner.clone(),
         silence_limit: settings.heartbeat_limit,
     };
     let leases = leases::LeasesService {
-        gate: gate.clone(),
+        authenticator: authenticator.clone(),
         owner: owner.clone(),
         visible: settings.visible,
         insecure: settings.exposed().is_some(),
@@ -237,7 +246,7 @@ fn serve(
         refusals: Arc::new(Mutex::new(Pace::new(pace::REFUSED))),
     };
     let admin = admin::AdminService {
-        gate: gate.clone(),
+        authenticator: authenticator.clone(),
         owner,
         visible: settings.visible,
         started: Instant::now(),
@@ -248,9 +257,9 @@ fn serve(
     let admin = AdminServer::new(admin).max_decoding_message_size(MAX_WORD);
     let services = Services::default()
         .within(ANSWER_WITHIN)
-        .with(Judged::new(gate, nodes))
-        .with(Judged::new(gate, leases))
-        .with(Judged::new(gate, admin))
+        .with(Judged::new(authenticator, nodes))
+        .with(Judged::new(authenticator, leases))
+        .with(Judged::new(authenticator, admin))
         .with_health(health, |health| health.problem.is_none())
         .with_reflection(causeway_proto::SERVICES)?;
     let serving = Server::builder()

@@ -17,7 +17,7 @@ use super::watching::get;
 
 #[tokio::test]
 async fn a_store_that_does_not_answer_is_noticed_and_recovers() {
-    let (running, gate) = start().await;
+    let (running, barrier) = start().await;
     let address = running.addresses[0];
     let node = FakeNode::start(address, 1, 3);
     let mut ann = Client::connect(address, Who::Name("ann".to_owned())).await;
@@ -27,7 +27,7 @@ async fn a_store_that_does_not_answer_is_noticed_and_recovers() {
         ann.granted(request("1")).await,
     );
 
-    gate.shut();
+    barrier.shut();
     // A request and an order are being written when the failure becomes known.
     let mut root = Client::connect(address, Who::Nobody).await;
     let begin = Instant::now();
@@ -52,7 +52,7 @@ async fn a_store_that_does_not_answer_is_noticed_and_recovers() {
     let within = std::time::Duration::from_secs(4);
     assert!(begin.elapsed() < within, "{:?}", begin.elapsed());
 
-    gate.open();
+    barrier.open();
     let begin = Instant::now();
     while get(address, "/healthz").await.starts_with("HTTP/1.1 503 ") {
         assert!(begin.elapsed() < AT_MOST, "the store does not recover");
@@ -79,15 +79,15 @@ async fn a_store_that_does_not_answer_is_noticed_and_recovers() {
 
 #[tokio::test]
 async fn a_store_that_does_not_answer_does_not_delay_the_end_of_the_process() {
-    let (running, gate) = start().await;
+    let (running, barrier) = start().await;
     let mut root = Client::connect(running.addresses[0], Who::Nobody).await;
-    gate.shut();
+    barrier.shut();
     let order = tokio::spawn(async move { root.put_user(named("bob")).await });
-    gate.see_waiting().await;
+    barrier.see_waiting().await;
     let stopped = tokio::time::timeout(AT_MOST, running.stop()).await;
     assert!(stopped.is_ok(), "the manager waits for the disk");
     order.await.unwrap().unwrap_err();
-    gate.open();
+    barrier.open();
 }
 
 /// A store that panics on request.

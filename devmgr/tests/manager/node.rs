@@ -37,7 +37,7 @@ struct Shared {
     uuid: [u8; 16],
     devices: u32,
     is_insecure: bool,
-    state: Mutex<State>,
+    state: Mutex<FakeNodeState>,
     /// Grows with everything that happens to `state`.
     changed: watch::Sender<u64>,
     speech: watch::Sender<Speech>,
@@ -51,7 +51,7 @@ pub(crate) struct Speech {
 }
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct FakeNodeState {
     pub(crate) served: Served,
     pub(crate) granted: Vec<Grant>,
     pub(crate) withdrawn: Vec<Withdraw>,
@@ -117,7 +117,7 @@ impl FakeNode {
     }
 
     /// Until the state is like this.
-    pub(crate) async fn see(&self, what: &str, mut is_so: impl FnMut(&State) -> bool) {
+    pub(crate) async fn see(&self, what: &str, mut is_so: impl FnMut(&FakeNodeState) -> bool) {
         let mut changed = self.shared.changed.subscribe();
         let wait = async {
             while !is_so(&self.shared.state.lock()) {
@@ -134,7 +134,7 @@ impl FakeNode {
         self.look(|state| state.refused.clone()).unwrap()
     }
 
-    pub(crate) fn look<T>(&self, at: impl FnOnce(&State) -> T) -> T {
+    pub(crate) fn look<T>(&self, at: impl FnOnce(&FakeNodeState) -> T) -> T {
         at(&self.shared.state.lock())
     }
 
@@ -246,7 +246,7 @@ impl Shared {
         }
     }
 
-    fn change<T>(&self, by: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, by: impl FnOnce(&mut FakeNodeState) -> T) -> T {
         let result = by(&mut self.state.lock());
         self.changed.send_modify(|n| *n += 1);
         result
@@ -346,7 +346,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl FakeNodeState {
     fn speak(&mut self, speech: Speech) {
         let Some(to_manager) = self.to_manager.clone() else {
             return;

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::node::FakeNode;
 use super::process::{Asked, Client, Manager, request};
 use super::real_node::Daemon;
-use super::tool::running::{Running, tool};
+use super::tool::running::{RunningTool, tool};
 
 /// A device of each of two nodes, and what becomes of them.
 async fn followed(client: &mut Client) -> (Asked, Granted) {
@@ -137,7 +137,7 @@ async fn the_tool_says_which_node_is_lost_and_the_program_goes_on() {
         "-c",
         "echo ready; cat",
     ];
-    let mut running = Running::start(&manager, "ann", &arguments);
+    let mut running = RunningTool::start(&manager, "ann", &arguments);
     assert_eq!(running.line(), "ready");
     // It gives back what it serves, and goes.
     leaves.signal(Signal::TERM);
@@ -182,7 +182,7 @@ async fn the_loss_is_an_event_of_its_own_for_programs_that_read_what_the_tool_sa
         "-c",
         "cat",
     ];
-    let mut running = Running::start(&manager, "ann", &arguments);
+    let mut running = RunningTool::start(&manager, "ann", &arguments);
     let event = |line: String| -> serde_json::Value { serde_json::from_str(&line).unwrap() };
     assert_eq!(event(running.error_line())["event"], "granted");
     let _other = forgets(&manager, &mut ann, other).await;

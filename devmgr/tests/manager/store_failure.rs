@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use causeway_devmgr::service::Running;
+use causeway_devmgr::service::RunningManager;
 use causeway_devmgr::settings::Flags;
 use causeway_devmgr::store::{Failing, MemoryStore};
 use causeway_proto::manager::progress;
@@ -20,7 +20,7 @@ use super::process::{AT_MOST, Client, Who, request, waiting};
 use super::watching::get;
 
 /// Starts a manager in this process, whose store can be made to fail.
-async fn start() -> (Running, Failing) {
+async fn start() -> (RunningManager, Failing) {
     let store = MemoryStore::default();
     let failing = store.failing();
     let running = serve(Box::new(store)).await;

@@ -1,7 +1,7 @@
 //! Administrators' orders while the store cannot be written: each is refused, and none is in effect. The
 //! order that is being written when the failure becomes known takes effect when it is durable.
 
-use causeway_devmgr::service::Running;
+use causeway_devmgr::service::RunningManager;
 use causeway_devmgr::settings::Flags;
 use causeway_devmgr::store::{Failing, MemoryStore};
 use causeway_proto::manager::{Quota, User, quota::Who as Whose};
@@ -19,7 +19,7 @@ struct Cluster {
     folder: tempfile::TempDir,
     store: MemoryStore,
     failing: Failing,
-    running: Running,
+    running: RunningManager,
 }
 
 impl Cluster {
@@ -55,7 +55,7 @@ impl Cluster {
     }
 }
 
-async fn serve(folder: &tempfile::TempDir, store: &MemoryStore) -> Running {
+async fn serve(folder: &tempfile::TempDir, store: &MemoryStore) -> RunningManager {
     let flags = Flags {
         store: Some(folder.path().join("store")),
         authenticate: true,

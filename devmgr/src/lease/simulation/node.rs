@@ -73,7 +73,7 @@ impl SimNode {
 
     pub(super) fn hello(&mut self) -> Joined {
         self.link = Some(Link::default());
-        let running = self.serving.iter().map(|(epoch, of)| Running {
+        let running = self.serving.iter().map(|(epoch, of)| ServedGrant {
             lease: of.lease,
             epoch: *epoch,
             sessions: of.sessions,
@@ -135,8 +135,8 @@ impl SimNode {
         }
     }
 
-    fn word(&self, lease: LeaseId, epoch: Epoch) -> GrantWord {
-        GrantWord {
+    fn word(&self, lease: LeaseId, epoch: Epoch) -> GrantReport {
+        GrantReport {
             node: self.id,
             lease,
             epoch,

@@ -27,9 +27,9 @@ use causeway_security::LeaseKey;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use super::authentication::{SharedDirectory, wall_now};
 use super::book::{Book, Now, Sight};
 use super::certified::Certified;
-use super::gate::{SharedDirectory, wall_now};
 use super::input::{
     Answer, Ask, ConnectionId, Done, Input, News, NodeLink, NotJoined, Problem, Reply, Watcher,
     WatcherId,
@@ -186,7 +186,7 @@ impl Owner {
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
             }
             // Before the inputs, so that none is handled with permissions that have ended.
-            self.judge_again();
+            self.revalidate();
             for input in inputs.drain(..) {
                 self.take(input);
             }

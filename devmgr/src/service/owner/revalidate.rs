@@ -7,7 +7,7 @@
 
 use std::mem::take;
 
-use super::super::gate::wall_now;
+use super::super::authentication::wall_now;
 use super::super::input::{News, Watcher, WatcherId};
 use super::Owner;
 use crate::identity::{Caller, Directory, IdentityChange, NotKnown};
@@ -65,7 +65,7 @@ impl Owner {
 
     /// Ends node connections, streams and leases of callers who are no longer allowed, if some caller may
     /// do less.
-    pub(super) fn judge_again(&mut self) {
+    pub(super) fn revalidate(&mut self) {
         for (lease, id) in take(&mut self.revalidation.gone) {
             self.request_lost(lease, id);
         }

@@ -21,7 +21,7 @@ use super::super::input::Problem;
 use super::super::watching::Counters;
 use super::store_health::{ANSWERS_WITHIN, StoreHealth, StoreLost};
 use super::work::{Concern, Effect, Work};
-use super::writer::{Writer, Written};
+use super::writer::{TransactionResult, Writer};
 use super::{AT_ONCE, Health, Owner};
 use crate::identity::IdentityChange;
 use crate::lease::Change;
@@ -33,7 +33,7 @@ pub(super) struct Writing {
     writer: Writer,
     /// The store, while no transaction runs.
     store: Option<Box<dyn Store>>,
-    under_way: Option<oneshot::Receiver<Written>>,
+    under_way: Option<oneshot::Receiver<TransactionResult>>,
     /// Works that wait for the running transaction.
     committing: Vec<PendingWork>,
     /// Changes for the next transaction.
@@ -221,7 +221,7 @@ impl Writing {
 }
 
 /// The end of a transaction.
-pub(super) struct TransactionEnd(Result<Written, RecvError>);
+pub(super) struct TransactionEnd(Result<TransactionResult, RecvError>);
 
 impl Owner {
     /// Carries out a work when its changes are durable and earlier works with its concerns are done.
@@ -250,7 +250,7 @@ impl Owner {
         let now = self.clock.now();
         let writing = &mut self.writing;
         let written = match ended.0 {
-            Ok(Written {
+            Ok(TransactionResult {
                 store,
                 writes,
                 result,

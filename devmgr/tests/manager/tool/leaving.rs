@@ -10,13 +10,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::process::AT_MOST;
 use super::run::{run_with, see_none, with_a_device};
-use super::running::{Running, runner};
+use super::running::{RunningTool, runner};
 use super::waiting::waiting;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standard_error_that_takes_nothing_ends_neither_the_wait_nor_the_program() {
     let (manager, _node, mut ann) = with_a_device("[policy.timing]\nposition = 50\n").await;
-    let mut holder = Running::start(&manager, "ann", &run_with(&["--request", "1"]));
+    let mut holder = RunningTool::start(&manager, "ann", &run_with(&["--request", "1"]));
     holder.line();
     let bob = runner(&manager, "bob");
     let mut waiter = bob
@@ -76,7 +76,7 @@ async fn the_warnings_of_batch_systems_reach_the_program() {
         let name = signal.as_raw().to_string();
         let script = format!("trap 'echo warned' {name}; echo ready; read line; exit 3");
         let arguments = ["run", "--wait", "--request", "1", "--", "sh", "-c", &script];
-        let mut tool = Running::start(&manager, "ann", &arguments);
+        let mut tool = RunningTool::start(&manager, "ann", &arguments);
         tool.line();
         tool.signal(signal);
         assert_eq!(tool.line(), "warned");
@@ -84,7 +84,7 @@ async fn the_warnings_of_batch_systems_reach_the_program() {
         assert_eq!(tool.end().code(), Some(3));
     }
     // Who does not listen ends by it, and so does the tool.
-    let tool = Running::start(&manager, "ann", &run_with(&["--wait", "--request", "1"]));
+    let tool = RunningTool::start(&manager, "ann", &run_with(&["--wait", "--request", "1"]));
     tool.line();
     tool.signal(Signal::USR1);
     assert_eq!(tool.end().signal(), Some(Signal::USR1.as_raw()));
@@ -96,7 +96,7 @@ async fn a_signal_ends_the_giving_back_to_a_manager_that_is_away() {
     let (mut manager, _node, _ann) = with_a_device("").await;
     let script = "trap '' INT; echo ready; cat; echo gone; exit 5";
     let arguments = ["run", "--request", "1", "--", "sh", "-c", script];
-    let mut tool = Running::start(&manager, "ann", &arguments);
+    let mut tool = RunningTool::start(&manager, "ann", &arguments);
     tool.line();
     manager.kill();
     tool.close();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::node::FakeNode;
 use super::super::process::{AT_MOST, Manager, hex, request, waiting};
 use super::super::real_node::library;
-use super::running::{Ended, run, tool};
+use super::running::{ToolEnd, run, tool};
 use super::{Secured, Tool};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,7 +115,7 @@ async fn a_node_that_is_drained_gets_no_lease_until_it_is_resumed() {
     let _node = FakeNode::start(manager.address, 1, 1);
     let mut ann = manager.user("ann").await;
     ann.see_nodes(1).await;
-    let node = |ended: Ended| ended.json()[0].clone();
+    let node = |ended: ToolEnd| ended.json()[0].clone();
     let listed = node(run(&manager, "root", &["nodes", "--json"]));
     assert_eq!(
         (&listed["name"], &listed["draining"]),

@@ -30,7 +30,7 @@ pub(crate) struct Tool {
 
 /// What came of a command.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct ToolOutput {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -74,7 +74,7 @@ impl Tool {
         command
     }
 
-    pub(crate) fn run(&self, arguments: &str) -> Said {
+    pub(crate) fn run(&self, arguments: &str) -> ToolOutput {
         said(self.command(arguments))
     }
 
@@ -100,9 +100,9 @@ impl Tool {
 }
 
 /// Runs a command to its end.
-pub(crate) fn said(mut command: Command) -> Said {
+pub(crate) fn said(mut command: Command) -> ToolOutput {
     let output = command.output().unwrap();
-    Said {
+    ToolOutput {
         code: output.status.code(),
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),

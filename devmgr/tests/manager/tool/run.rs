@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use super::super::node::FakeNode;
 use super::super::process::{AT_MOST, Client, Manager, hex, waiting};
 use super::super::real_node::Daemon;
-use super::running::{Running, run, tool};
+use super::running::{RunningTool, run, tool};
 use super::{Tool, said};
 
 /// Says its lease, and lives until its standard input ends.
@@ -58,7 +58,7 @@ async fn the_lease_lasts_as_long_as_the_program_and_its_end_is_the_tools() {
     // Without renewals it would soon be over.
     let (manager, _node, mut ann) = with_a_device("[policy.timing]\nlease = 2000\n").await;
     let mut bob = manager.user("bob").await;
-    let mut tool = Running::start(&manager, "ann", &run_with(&["--request", "1"]));
+    let mut tool = RunningTool::start(&manager, "ann", &run_with(&["--request", "1"]));
     let lease = tool.line();
     assert_eq!(lease.len(), 32, "{lease}");
     // Longer than the lease lasts by itself: another's request waits for it in vain.
@@ -82,7 +82,7 @@ async fn the_lease_lasts_as_long_as_the_program_and_its_end_is_the_tools() {
 async fn signals_reach_the_program_and_the_lease_is_given_back() {
     let (manager, node, mut ann) = with_a_device("").await;
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        let tool = Running::start(&manager, "ann", &run_with(&["--request", "1", "--wait"]));
+        let tool = RunningTool::start(&manager, "ann", &run_with(&["--request", "1", "--wait"]));
         tool.line();
         tool.signal(signal);
         let ended = tool.end();
@@ -101,7 +101,7 @@ async fn signals_reach_the_program_and_the_lease_is_given_back() {
         "-c",
         stubborn,
     ];
-    let mut tool = Running::start(&manager, "ann", &arguments);
+    let mut tool = RunningTool::start(&manager, "ann", &arguments);
     tool.line();
     tool.signal(Signal::TERM);
     assert_eq!(tool.line(), "no");
@@ -116,7 +116,7 @@ async fn signals_reach_the_program_and_the_lease_is_given_back() {
 async fn the_lease_of_a_tool_that_was_killed_runs_out() {
     let (manager, _node, mut ann) = with_a_device("[policy.timing]\nlease = 1000\n").await;
     let mut bob = manager.user("bob").await;
-    let mut tool = Running::start(&manager, "ann", &run_with(&["--request", "1"]));
+    let mut tool = RunningTool::start(&manager, "ann", &run_with(&["--request", "1"]));
     tool.line();
     tool.killed();
     see_none(&mut ann).await;
@@ -126,7 +126,7 @@ async fn the_lease_of_a_tool_that_was_killed_runs_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_free_is_refused_at_once_with_the_reason() {
     let (manager, _node, mut ann) = with_a_device("").await;
-    let mut holder = Running::start(&manager, "ann", &run_with(&["--request", "1"]));
+    let mut holder = RunningTool::start(&manager, "ann", &run_with(&["--request", "1"]));
     holder.line();
     for (asked, reason) in [
         ("1", "1 device is there, 0 of them are free"),
@@ -163,7 +163,7 @@ async fn a_program_outlives_its_lease_and_the_reason_is_told() {
     let _node = FakeNode::start(manager.address, 1, 1);
     let mut root = manager.user("root").await;
     root.see_nodes(1).await;
-    let mut tool = Running::start(&manager, "ann", &run_with(&["--request", "1"]));
+    let mut tool = RunningTool::start(&manager, "ann", &run_with(&["--request", "1"]));
     tool.line();
     let lease = root.list().await[0].lease_id.clone();
     root.revoke_lease(&lease, "maintenance").await.unwrap();
@@ -178,7 +178,7 @@ async fn the_manager_may_go_and_return_while_the_program_runs() {
     let mut manager = Manager::configured("[policy.timing]\nlease = 2000\n");
     let _node = FakeNode::start(manager.address, 1, 1);
     manager.user("ann").await.see_nodes(1).await;
-    let mut tool = Running::start(&manager, "ann", &run_with(&["--request", "1"]));
+    let mut tool = RunningTool::start(&manager, "ann", &run_with(&["--request", "1"]));
     let lease = tool.line();
     manager.kill_and_restart();
     let mut ann = manager.user("ann").await;
@@ -224,7 +224,7 @@ async fn the_lease_is_given_back_to_a_manager_that_was_away_for_a_moment() {
     let (mut manager, node, _) = with_a_device("").await;
     let script = "echo ready; cat; echo gone";
     let arguments = ["run", "--request", "1", "--", "sh", "-c", script];
-    let mut tool = Running::start(&manager, "ann", &arguments);
+    let mut tool = RunningTool::start(&manager, "ann", &arguments);
     tool.line();
     manager.kill();
     tool.close();
@@ -261,7 +261,7 @@ async fn terms_of_the_environment_and_of_files_hold_for_what_the_line_asks_for()
     urgent.does("request 1 --priority high");
     // The lease ends, the program goes on.
     for is_in_file in [true, false] {
-        let runner = Running::with(
+        let runner = RunningTool::with(
             |tool| match is_in_file {
                 true => {
                     let text = format!("[manager]\naddress = \"{address}\"\ntime_limit = \"1s\"\n");

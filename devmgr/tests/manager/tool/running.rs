@@ -15,7 +15,7 @@ use super::super::real_node::library;
 use super::Tool;
 
 /// See the module; killed when dropped.
-pub(crate) struct Running {
+pub(crate) struct RunningTool {
     child: Child,
     out: Receiver<String>,
     err: Receiver<String>,
@@ -24,14 +24,14 @@ pub(crate) struct Running {
 
 /// How a tool ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct ToolEnd {
     pub(crate) status: ExitStatus,
     /// What it had not been heard saying before.
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Ended {
+impl ToolEnd {
     /// The exit code.
     pub(crate) fn code(&self) -> Option<i32> {
         self.status.code()
@@ -59,10 +59,10 @@ pub(crate) fn runner(manager: &Manager, user: &str) -> Tool {
     tool(manager, user).with("CAUSEWAY_LIBRARY", LIBRARY.get_or_init(library))
 }
 
-impl Running {
+impl RunningTool {
     /// `causeway ARGUMENTS` of this user.
-    pub(crate) fn start(manager: &Manager, user: &str, arguments: &[&str]) -> Running {
-        Running::with(|tool| tool, manager, user, arguments)
+    pub(crate) fn start(manager: &Manager, user: &str, arguments: &[&str]) -> RunningTool {
+        RunningTool::with(|tool| tool, manager, user, arguments)
     }
 
     /// The same in another environment.
@@ -71,7 +71,7 @@ impl Running {
         manager: &Manager,
         user: &str,
         arguments: &[&str],
-    ) -> Running {
+    ) -> RunningTool {
         let tool = change(match arguments {
             ["run", ..] => runner(manager, user),
             _ => tool(manager, user),
@@ -86,7 +86,7 @@ impl Running {
             .unwrap();
         let out = lines(child.stdout.take().unwrap());
         let err = lines(child.stderr.take().unwrap());
-        Running {
+        RunningTool {
             child,
             out,
             err,
@@ -126,7 +126,7 @@ impl Running {
     }
 
     /// Until it has ended.
-    pub(crate) fn end(mut self) -> Ended {
+    pub(crate) fn end(mut self) -> ToolEnd {
         let rest = |lines: &Receiver<String>| {
             let mut text = String::new();
             loop {
@@ -139,11 +139,11 @@ impl Running {
         };
         let (out, err) = (rest(&self.out), rest(&self.err));
         let status = self.child.wait().unwrap();
-        Ended { status, out, err }
+        ToolEnd { status, out, err }
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningTool {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -151,8 +151,8 @@ impl Drop for Running {
 }
 
 /// The whole of what it says, of one that ends by itself.
-pub(crate) fn run(manager: &Manager, user: &str, arguments: &[&str]) -> Ended {
-    let mut running = Running::start(manager, user, arguments);
+pub(crate) fn run(manager: &Manager, user: &str, arguments: &[&str]) -> ToolEnd {
+    let mut running = RunningTool::start(manager, user, arguments);
     running.close();
     running.end()
 }

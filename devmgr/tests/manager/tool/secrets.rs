@@ -1,7 +1,7 @@
 //! Secrets are where they belong, and nowhere else: neither in what is printed, nor in logs, nor in what `ps` shows.
 
 use super::live::Terminal;
-use super::{Said, Secured};
+use super::{Secured, ToolOutput};
 
 /// What must not be seen: a token, and what is inside of keys.
 fn lines(text: &str) -> Vec<String> {
@@ -23,7 +23,7 @@ fn nothing_secret_is_shown_but_once_where_it_is_made() {
     let ann = secured.user("ann");
     let made = admin.run("tokens create ann");
     let from = secured.folder().to_str().unwrap();
-    let mut said: Vec<Said> = vec![admin.run(&format!("certs client ann --from {from}"))];
+    let mut said: Vec<ToolOutput> = vec![admin.run(&format!("certs client ann --from {from}"))];
     for arguments in [
         "users",
         "tokens list",
