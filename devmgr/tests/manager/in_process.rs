@@ -1,4 +1,4 @@
-//! A manager in this process, over a store that the test can look into.
+//! A manager in this process, over a store that the test can read.
 
 use causeway_devmgr::service::{self, RunningManager};
 use causeway_devmgr::settings::{ConfigFile, Flags, Settings};

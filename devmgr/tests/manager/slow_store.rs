@@ -1,4 +1,4 @@
-//! A store that takes its time: what is not durable is told to nobody, and nobody else waits for it.
+//! A slow store: nothing is reported before it is durable, and callers without changes do not wait.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use super::node::FakeNode;
 use super::orders::named;
 use super::process::{AT_MOST, Client, Who, request};
 
-/// One that writes only while it may.
+/// A store that waits at a barrier before each write.
 struct Slow {
     inner: MemoryStore,
     barrier: Arc<WriteBarrier>,
@@ -24,7 +24,7 @@ struct Slow {
 pub(crate) struct WriteBarrier {
     is_shut: Mutex<bool>,
     opened: Condvar,
-    /// Somebody has come to it while it was shut.
+    /// Notified when a write meets the closed barrier.
     met: tokio::sync::Notify,
 }
 
@@ -38,7 +38,7 @@ impl WriteBarrier {
         self.opened.notify_all();
     }
 
-    /// Until something is being written that does not end.
+    /// Waits until a write waits at the closed barrier.
     pub(crate) async fn see_waiting(&self) {
         let met = tokio::time::timeout(AT_MOST, self.met.notified()).await;
         assert!(met.is_ok(), "nothing is written");
@@ -61,7 +61,7 @@ impl Store for Slow {
     }
 }
 
-/// One whose store can be made to wait.
+/// Starts a manager whose writes can be held.
 pub(crate) async fn start() -> (RunningManager, Arc<WriteBarrier>) {
     let barrier = Arc::new(WriteBarrier::default());
     let store = Slow {
@@ -86,7 +86,7 @@ async fn while_something_is_written_others_go_on_and_nobody_hears_of_it() {
         asked.push(ann.ask(request("1")).await.unwrap());
         node.see("an offer", |state| state.granted.len() == grants)
             .await;
-        // With the first lease's own write waiting, too.
+        // Also while the first lease's own change waits.
         ann.renew(&held.lease_id).await.unwrap();
     }
     let mut bob = Client::connect(address, Who::Name("bob".to_owned())).await;
@@ -124,9 +124,9 @@ async fn what_was_for_an_earlier_connection_of_a_node_does_not_come_before_its_w
     barrier.shut();
     let mut admin = Client::connect(address, Who::Name("root".to_owned())).await;
     let drained = tokio::spawn(async move { admin.drain("node1", true).await });
-    // What is decided is seen before it is written: none of its devices is given out.
+    // Decisions count at once: no device of the drained node is offered.
     let begin = Instant::now();
-    // By many, because one may not ask so often.
+    // By many users, because the rate limit of one user is lower.
     for number in 0.. {
         let who = Who::Name(format!("user{number}"));
         let mut user = Client {
@@ -171,13 +171,13 @@ async fn a_token_made_while_its_user_goes_is_nobodys() {
         let name = "ann".to_owned();
         deletes.delete_user(DeleteUserRequest { name }).await
     });
-    // While nothing can be written yet, others are answered, and both orders come to the owner.
+    // Calls are answered while nothing can be written. Meanwhile both orders reach the owner.
     for _ in 0..100 {
         root.list().await;
     }
     barrier.open();
     deleted.await.unwrap().unwrap();
-    // Whichever came first.
+    // The two orders may arrive in either order.
     if let Err(status) = made.await.unwrap() {
         assert_eq!(status.code(), Code::NotFound, "{status}");
     }

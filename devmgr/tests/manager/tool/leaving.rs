@@ -1,5 +1,5 @@
-//! `causeway run` whose terminal, standard error or network is gone, and signals that are no Ctrl-C: the program and the lease
-//! are not abandoned.
+//! `causeway run` without its terminal, standard error or network, and with signals other than Ctrl-C. The
+//! tool abandons neither the program nor the lease.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -36,7 +36,7 @@ async fn a_standard_error_that_takes_nothing_ends_neither_the_wait_nor_the_progr
     assert_eq!(holder.end().code(), Some(0));
     assert_eq!(waiter.wait().unwrap().code(), Some(7));
     see_none(&mut ann).await;
-    // A failure, too, is told by the code alone.
+    // A failure is reported by the exit code alone.
     let mut nobody = bob.command("run --request 9 -- true");
     let full = File::options().write(true).open("/dev/full").unwrap();
     assert_eq!(nobody.stderr(full).status().unwrap().code(), Some(125));
@@ -50,7 +50,7 @@ async fn a_terminal_that_is_hung_up_ends_the_program_of_its_sessions_leader() {
         "exec {} run --request 1 -- sh -c 'echo in; exec sleep 600'",
         env!("CARGO_BIN_EXE_causeway")
     );
-    // It is the terminal: whom it starts leads a session of its own.
+    // `script` is the terminal. The process that it starts leads a session of its own.
     let mut terminal = tool
         .program("script")
         .args(["-qc", &line, "/dev/null"])
@@ -83,7 +83,7 @@ async fn the_warnings_of_batch_systems_reach_the_program() {
         tool.close();
         assert_eq!(tool.end().code(), Some(3));
     }
-    // Who does not listen ends by it, and so does the tool.
+    // A program without a handler ends by the signal, and so does the tool.
     let tool = RunningTool::start(&manager, "ann", &run_with(&["--wait", "--request", "1"]));
     tool.line();
     tool.signal(Signal::USR1);
@@ -102,7 +102,8 @@ async fn a_signal_ends_the_giving_back_to_a_manager_that_is_away() {
     tool.close();
     assert_eq!(tool.line(), "gone");
     let begin = Instant::now();
-    // The tool may not have seen the end yet: then the first few are the program's, which does not mind.
+    // The tool may not have noticed the program's end yet. Then the first signals go to the program, which
+    // ignores them.
     let told = loop {
         tool.signal(Signal::INT);
         if let Some(told) = tool.error_line_within(Duration::from_millis(100)) {
@@ -132,7 +133,7 @@ async fn a_hangup_that_was_ignored_at_the_start_stays_so() {
         .read_line(&mut said)
         .unwrap();
     assert_eq!(said.trim_end(), "in");
-    // By its number it is the tool, which nohup has become.
+    // `nohup` has replaced itself with the tool, so the process id is the tool's.
     kill_process(Pid::from_child(&kept), Signal::HUP).unwrap();
     drop(kept.stdin.take());
     assert_eq!(kept.wait().unwrap().code(), Some(4));

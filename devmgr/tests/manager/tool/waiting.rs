@@ -28,7 +28,7 @@ const WAIT: [&str; 8] = [
     "in",
 ];
 
-/// A manager with one device, which ann's program has.
+/// A manager with one device, which ann's program has leased.
 async fn taken() -> (Manager, FakeNode, RunningTool) {
     let manager = Manager::configured("[policy.timing]\nposition = 50\n");
     let node = FakeNode::start(manager.address, 1, 1);
