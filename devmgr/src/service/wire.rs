@@ -147,7 +147,9 @@ impl Signing<'_> {
             lease_id: lease_id.clone().into(),
             user: user.map(ToString::to_string).unwrap_or_default(),
             nodes: claimed.collect(),
-            not_after_unix_ms: super::authentication::wall_now().0.saturating_add(lifetime.0),
+            not_after_unix_ms: super::authentication::wall_now()
+                .0
+                .saturating_add(lifetime.0),
             ..pb::Claim::default()
         });
         pb::Granted {

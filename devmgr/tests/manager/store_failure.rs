@@ -106,7 +106,8 @@ async fn a_client_that_waits_in_the_queue_waits_for_the_store_too() {
 async fn a_failure_that_lasts_ends_the_manager() {
     let store = MemoryStore::default();
     let failing = store.failing();
-    let text = "store_failure_limit = 1";
+    // Longer than the pause between two attempts, so that the first failure can end in time.
+    let text = "store_failure_limit = 3";
     let mut running = serve_configured(text, Flags::default(), Box::new(store)).await;
     let mut root = Client::connect(running.addresses[0], Who::Nobody).await;
     // A failure that does not last is forgotten.
@@ -120,7 +121,7 @@ async fn a_failure_that_lasts_ends_the_manager() {
     root.put_user(named("carl")).await.unwrap_err();
     let failed = tokio::time::timeout(AT_MOST, running.failed()).await;
     let said = failed.expect("it goes on").to_string();
-    let says = ["could not be written for 1 s", "no storage space", "again"];
+    let says = ["could not be written for 3 s", "no storage space", "again"];
     assert!(says.iter().all(|words| said.contains(words)), "{said}");
 }
 

@@ -13,13 +13,10 @@ use std::mem::take;
 use super::super::input::{Input, LeaseCall, News, Problem, Unwritten};
 use super::Owner;
 use super::work::Effect;
+use crate::identity::Caller;
 use crate::inventory::NodeId;
 use crate::lease::change::{LeaseRow, UnitRow};
 use crate::lease::{Action, Event, Granted, LeaseId, Outcome};
-use crate::policy::UserName;
-
-/// A request to withdraw, because its client was told that it is refused.
-type Withdrawn = (LeaseId, UserName);
 
 impl Owner {
     /// Refuses an input that asks for a change, if the store fails. Returns all other inputs.
@@ -48,7 +45,8 @@ impl Owner {
         let Some(problem) = self.writing.problem() else {
             return;
         };
-        let mut withdrawn = Vec::new();
+        let mut withdrawn: Vec<(LeaseId, Caller)> = Vec::new();
+        // Taken out, because answering needs the owner as a whole.
         let mut pending = self.writing.take_pending();
         for effects in pending.effects() {
             let unanswered = take(effects).into_iter();
@@ -58,8 +56,13 @@ impl Owner {
         }
         // Before the events below, whose works must come after those.
         self.writing.put_back(pending);
-        for (lease, user) in withdrawn {
-            self.handle(Event::Cancel { lease, user });
+        for (lease, caller) in withdrawn {
+            let user = caller.user;
+            // A client that has asked again for what it has loses its stream only.
+            self.handle(match self.book.knows(&lease) {
+                true => Event::RequestLost { lease },
+                false => Event::Cancel { lease, user },
+            });
         }
     }
 
@@ -68,12 +71,12 @@ impl Owner {
         &mut self,
         effect: Effect,
         problem: &Problem,
-        withdrawn: &mut Vec<Withdrawn>,
+        withdrawn: &mut Vec<(LeaseId, Caller)>,
     ) -> Option<Effect> {
         match effect {
             Effect::Listen { lease, watcher } => {
                 watcher.tell(News::NotWritten(Unwritten::Refused(problem.clone())));
-                withdrawn.push((lease, watcher.caller.user));
+                withdrawn.push((lease, watcher.caller));
             }
             // A client that waits in the queue goes on waiting, for the store too.
             Effect::Act(Action::Tell {
@@ -82,7 +85,7 @@ impl Owner {
             }) if self.watchers.get(&lease).is_some_and(|of| !of.waits) => {
                 let watcher = self.watchers.remove(&lease)?;
                 watcher.tell(News::NotWritten(Unwritten::Refused(problem.clone())));
-                withdrawn.push((lease, watcher.caller.user));
+                withdrawn.push((lease, watcher.caller));
             }
             Effect::Answer(lease, answer, outcome) => {
                 let reply = match self.durable(lease, outcome) {
