@@ -51,7 +51,7 @@ pub struct TokenRow {
     pub expires: Option<Wall>,
 }
 
-/// A change of users or tokens. It is stored before callers are judged by it.
+/// A change of users or tokens. It is stored before callers are authenticated by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentityChange {
     /// Adds or replaces a user.

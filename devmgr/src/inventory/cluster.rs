@@ -78,6 +78,7 @@ impl Cluster {
         // The old devices leave the open and free supplies before they are replaced.
         self.set_open(node, false);
         let slot = self.slot(node);
+        // In the order of ids, because `place` searches the devices by bisection.
         let by_id: BTreeMap<DeviceId, &OfferedDevice> = devices
             .iter()
             .map(|offered| (offered.id, offered))
@@ -154,6 +155,7 @@ impl Cluster {
         let of_node = &mut self.nodes[at.node.0 as usize];
         let open = of_node.open;
         let device = &mut of_node.devices[at.device as usize];
+        // A lease from before the shares were changed may name a unit that no longer exists.
         if unit.share >= device.shares {
             return false;
         }
@@ -216,6 +218,7 @@ impl Cluster {
     ) -> Option<(usize, Vec<Chosen>)> {
         let pattern = self.classes.pattern(request);
         let attempt = |first: usize| {
+            // On a copy: this only asks what would be possible.
             let mut supply = self.free.clone();
             let mut freed: BTreeMap<DeviceSlot, Vec<u16>> = BTreeMap::new();
             for (node, unit) in &later[..first] {
@@ -240,6 +243,7 @@ impl Cluster {
             let chosen = places.iter().map(|at| self.chosen(*at, share(at)));
             Some(chosen.collect::<Vec<_>>())
         };
+        // If all of them together are not enough, the search below has no answer.
         attempt(later.len())?;
         // Binary search: a further free unit never makes a choice impossible.
         let needed = least(later.len(), |first| attempt(first).is_some());
@@ -323,6 +327,7 @@ impl Cluster {
         pattern: &Pattern,
         manner: Manner,
     ) -> Result<Vec<DeviceSlot>, SelectionError> {
+        // The usual case; telling devices apart goes over each device of the cluster.
         if pattern.kinds.iter().all(|of| of.identity.is_empty()) {
             return choose(supply, pattern, manner);
         }
@@ -341,6 +346,7 @@ impl Cluster {
                     let at = DeviceSlot { node, device };
                     let suits = |kind: &KindPattern| self.suits(kind, self.device(at));
                     let suits: Vec<bool> = pattern.kinds.iter().map(suits).collect();
+                    // These ids live as long as this choice, and are not those of `Classes`.
                     let next = ClassId(classes.len() as u32);
                     let class = *classes.entry((class, suits)).or_insert(next);
                     apart.set(class, at, 0, 1);
@@ -398,6 +404,7 @@ impl Cluster {
             open: false,
             devices: Vec::new(),
         };
+        // Slots are reused, so that nodes that come and go do not make the list grow.
         let slot = match self.vacant.pop_first() {
             Some(slot) => {
                 self.nodes[slot.0 as usize] = units;

@@ -98,6 +98,7 @@ fn anywhere(
 ) -> Result<Vec<DeviceSlot>, SelectionError> {
     let groups = groups(pattern, |class| supply.devices(class));
     let shares = assign(&groups, &counts(pattern)).ok_or(SelectionError::Devices)?;
+    // `assign` prefers classes with little memory, so no other assignment would fit either.
     within(&groups, &shares, manner.memory)?;
     let mut places = BTreeMap::new();
     for (group, used) in groups.iter().zip(&shares) {
@@ -154,6 +155,7 @@ fn from_class(
 /// same way.
 fn packed(supply: &Supply, class: ClassId, count: u32) -> Vec<DeviceSlot> {
     let mut chosen = Vec::with_capacity(count as usize);
+    // From the largest node on, so that the devices are spread over as few nodes as possible.
     let mut largest = supply.nodes_of(class).rev();
     let mut left = count;
     while left > 0 {
@@ -175,6 +177,7 @@ fn packed(supply: &Supply, class: ClassId, count: u32) -> Vec<DeviceSlot> {
 
 /// Takes devices one by one, each from the node that has the most left.
 fn evened(supply: &Supply, class: ClassId, count: u32) -> Vec<DeviceSlot> {
+    // No more than `count` nodes can be used, so the heap stays small.
     let fullest = supply.nodes_of(class).rev().take(count as usize);
     let mut heap: BinaryHeap<(u32, NodeSlot)> = fullest.collect();
     let mut taken: BTreeMap<NodeSlot, u32> = BTreeMap::new();
@@ -233,11 +236,13 @@ fn one_node(
                 })
             })
             .collect();
+        // `assign` expects the least memory first.
         groups.sort_by_key(|of| (of.cost, of.name));
         let Some(used) = assign(&groups, &counts(pattern)) else {
             continue;
         };
         if within(&groups, &used, manner.memory).is_err() {
+            // Another node may have devices with less memory.
             why = SelectionError::Memory;
             continue;
         }
@@ -287,6 +292,7 @@ fn apart(
     manner: Manner,
 ) -> Result<Vec<DeviceSlot>, SelectionError> {
     let groups = kinds_of_nodes(supply, pattern, manner.assignment);
+    // Nodes with the same classes are interchangeable, so few groups are assigned instead of many nodes.
     let alike: Vec<_> = groups.iter().map(|of| of.group.clone()).collect();
     let used = assign(&alike, &counts(pattern)).ok_or(SelectionError::Devices)?;
     let mut nodes: Vec<_> = groups.iter().map(|of| of.nodes.iter()).collect();
@@ -299,6 +305,7 @@ fn apart(
             else {
                 continue;
             };
+            // Each node is used once: the iterators are shared by all kinds.
             for node in nodes[group].by_ref().take(used[at] as usize) {
                 let place = on_node(supply, *node, *class, 1, manner.assignment);
                 memory += u128::from(*cost);

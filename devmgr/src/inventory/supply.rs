@@ -61,6 +61,7 @@ impl Supply {
             return;
         }
         let of_class = self.classes.entry(class).or_default();
+        // The set is ordered by the number of devices, so a node moves when its number changes.
         of_class.nodes.remove(&(had, at.node));
         if has > 0 {
             of_class.nodes.insert((has, at.node));

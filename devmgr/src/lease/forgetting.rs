@@ -65,6 +65,7 @@ impl Manager {
             return Err(NotForgotten::Connected);
         }
         match self.fenced_at(node) {
+            // Without the manager, the node serves its leases until its autonomy ends.
             Some(at) if !force => Err(NotForgotten::Leased {
                 leases: node.grants.len(),
                 seconds: at.since(self.now).0.div_ceil(1000),
@@ -116,6 +117,7 @@ impl Manager {
         devices: &[OfferedDevice],
     ) -> Result<(), TooMuch> {
         let others = self.of_account(account);
+        // Dispensable nodes do not count, because `make_room` forgets them if necessary.
         let others = others.filter(|(of, node)| **of != id && !node.is_dispensable());
         let others = others.map(|(of, _)| *of);
         self.cluster.check_account(others, devices)
@@ -154,6 +156,7 @@ impl Manager {
         let lost = self
             .of_account(account)
             .filter(|(_, node)| node.is_dispensable());
+        // A node without a known absence was connected a moment ago, and is not the first to go.
         let since = lost
             .filter(|(id, _)| **id != but)
             .filter_map(|(id, node)| Some((node.absent?, *id)));
@@ -188,6 +191,7 @@ impl Manager {
             let Some(demand) = self.queue.get(*place).map(|of| of.demand.clone()) else {
                 return false;
             };
+            // Each search goes over all known devices, and many waiting requests are equal.
             let in_vain = looked_for.contains(&demand.devices) || self.is_hopeless(*place);
             if in_vain {
                 looked_for.insert(demand.devices.clone());
@@ -237,6 +241,7 @@ impl Manager {
     /// Called when the devices of every known node are known: checks requests from before the start like
     /// new ones.
     pub(super) fn all_are_known(&mut self) {
+        // No node is awaited any more, so the start phase has nothing to wait for.
         if self.settling {
             self.settled();
         }
@@ -257,6 +262,8 @@ impl Manager {
             if !self.is_hopeless(place) {
                 continue;
             }
+            // Like new requests at this moment: those that wait may hope for a node that joins, the others
+            // may not.
             match self.queue.get(place).is_some_and(|of| of.demand.wait) {
                 true => self.hope(place),
                 false => self.refuse(place, Refusal::NothingFits),
@@ -279,6 +286,7 @@ impl Manager {
         let mut forgotten = Vec::new();
         let mut changes = Vec::new();
         for (id, node) in &mut self.nodes {
+            // Draining is an administrator's decision about this node, which must not be forgotten with it.
             let idle = !node.draining && node.grants.is_empty();
             match node.absent {
                 Some(since) if idle && forget.0 > 0 && wall.since(since) >= forget => {
@@ -295,6 +303,7 @@ impl Manager {
                 _ => {}
             }
         }
+        // After the loop, because the nodes are borrowed in it.
         changes.into_iter().for_each(|change| self.store(change));
         forgotten.into_iter().for_each(|id| self.forget_node(id));
         self.arm_absences();

@@ -254,7 +254,7 @@ impl Manager {
             return;
         };
         let due = match holding.phase {
-            Phase::Ending { .. } if self.unheard(epoch).is_empty() => None,
+            Phase::Ending { .. } if self.unacknowledged(epoch).is_empty() => None,
             Phase::Ending { .. } => Some(self.now.after(self.policy.timing.repeat)),
             _ => holding.until(),
         };

@@ -64,7 +64,7 @@ pub(super) struct Waiting {
     pub(super) away: Option<Time>,
     /// Whether the store has a row for this request.
     pub(super) stored: bool,
-    /// The position and the lack that its client was told last.
+    /// The position and the shortfall that were last reported to the client.
     pub(super) told: (u32, Option<Shortfall>),
 }
 

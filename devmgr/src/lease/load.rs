@@ -67,6 +67,8 @@ impl Manager {
         for row in rows.uses {
             manager.ledger.restore(row);
         }
+        // Quotas and uses before leases, and leases before requests: a request's fair share counts the
+        // user's leases.
         for row in rows.leases {
             manager.load_lease(row);
         }
@@ -134,6 +136,7 @@ impl Manager {
                 .fold(0, u64::saturating_add);
             self.ledger
                 .add(&demand.party, units.len() as u32, memory, Span(promised));
+            // The node may be missing from the rows; its lease must still be fenced.
             self.nodes.entry(node).or_default().grants.insert(row.epoch);
             parts.push(GrantPart {
                 node,
@@ -161,6 +164,7 @@ impl Manager {
             queued: None,
             phase: match row.confirmed {
                 true => Phase::Active {
+                    // The whole lifetime again: holders could not renew while the manager was away.
                     until: self.now.after(timing.lease),
                 },
                 false => Phase::Reserved {
@@ -185,6 +189,7 @@ impl Manager {
             place: row.place,
             since: row.since,
             overdue: self.now.after(patience),
+            // Its client has not reconnected to this process yet.
             away: Some(self.now.after(timing.place)),
             stored: true,
         };

@@ -90,6 +90,7 @@ impl Manager {
                 .take_while(|(_, waiting)| waiting.overdue <= self.now || waiting.away.is_some())
                 .filter(|(_, waiting)| late(waiting))
                 .map(|(place, _)| place)
+                // Bounds a pass where many overdue requests cannot be served.
                 .take(TRIES)
                 .collect()
         };
@@ -117,11 +118,13 @@ impl Manager {
     /// Offers the head free units and those that are set aside for it. If that fails, makes sure that
     /// units are set aside.
     fn try_head(&mut self, place: QueuePlace) -> bool {
+        // The choice below sees free units only, so those that are set aside become free for a moment.
         let ready = self.lend_aside();
         if self.offer_waiting(place).is_ok() {
             self.aside = None;
             return true;
         }
+        // The offer failed and has taken nothing, so all of them are free again.
         self.take_aside(&ready, None);
         if self.aside.is_none() {
             self.set_aside(place);
@@ -169,8 +172,10 @@ impl Manager {
     fn units_by_end(&self) -> Vec<(Time, (NodeId, Unit))> {
         let mut units = Vec::new();
         for holding in self.grants.values() {
+            // The units of an ending lease are being released, so they count as free now.
             let end = match holding.is_ending() {
                 true => self.now,
+                // A lease without a time limit comes last, because its end is unknown.
                 false => holding.ends.unwrap_or(Time(u64::MAX)),
             };
             for part in &holding.parts {
@@ -269,6 +274,7 @@ impl Manager {
 
     /// Offers units that are set aside to a request that is certain to end before the head could start.
     fn fill_aside(&mut self, place: QueuePlace) -> bool {
+        // If the start of the head is unknown, no other lease is certain to end before it.
         let Some(start) = self.aside.as_ref().and_then(|of| of.start(self.now)) else {
             return false;
         };
@@ -328,6 +334,7 @@ impl Manager {
     /// `exactly` at all.
     pub(super) fn update_totals(&mut self, exactly: bool) {
         let (now, before) = (self.cluster.totals(), self.totals);
+        // Small changes hardly move the order, and recomputing it looks at every user.
         let apart = |now: u64, before: u64| now.abs_diff(before) > before / 8;
         let enough = apart(now.0, before.0) || apart(now.1, before.1);
         if now == before || !(exactly || enough) {

@@ -52,6 +52,7 @@ impl<E> Queue<E> {
 
     /// Puts a request at its place, which must be free.
     pub fn insert(&mut self, place: QueuePlace, user: UserName, entry: E) {
+        // Places from the store come without `new_place`.
         self.next = self.next.max(place.saturating_add(1));
         *self.counts.entry(user.clone()).or_default() += 1;
         self.entries.insert(place, Slot { user, entry });
@@ -59,6 +60,7 @@ impl<E> Queue<E> {
 
     /// Removes a request.
     pub fn remove(&mut self, place: QueuePlace) -> Option<E> {
+        // While the slot still names the user.
         self.set_present(place, false);
         let slot = self.entries.remove(&place)?;
         if let Entry::Occupied(mut count) = self.counts.entry(slot.user) {
@@ -157,6 +159,7 @@ impl<E> Queue<E> {
     /// Updates a user's position in the fair order. `share` computes the share from the user's first
     /// request.
     pub fn refresh(&mut self, user: &UserName, share: impl FnOnce(&E) -> Share) {
+        // The order contains the share as of the last refresh, by which the old entry is found.
         if let Some((share, place)) = self.keys.remove(user) {
             self.order.remove(&(share, place, user.clone()));
         }

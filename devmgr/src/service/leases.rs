@@ -70,6 +70,7 @@ impl Leases for LeasesService {
                         REFUSED.each.as_millis()
                     )));
                 }
+                // The stream is watched before the owner gets the request, so that no report is lost.
                 let (watcher, heard) = Watcher::new(caller, new.wait);
                 let following = Following {
                     refusals,

@@ -97,6 +97,7 @@ impl Owner {
         if let Some(link) = self.links.get_mut(&node) {
             link.is_welcomed = true;
         }
+        // Marked as welcomed before, because `send` drops messages to nodes that are not.
         self.send(node, to_node::Message::Welcome(welcome));
     }
 

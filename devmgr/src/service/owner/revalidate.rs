@@ -72,6 +72,7 @@ impl Owner {
         if !take(&mut self.revalidation.is_due) {
             return;
         }
+        // Leases first, so that their ends are reported before the streams are closed.
         for user in take(&mut self.revalidation.deleted) {
             // The revocation is reported to the user's streams as well.
             for lease in self.of_user(&user) {
@@ -87,6 +88,7 @@ impl Owner {
         }
         let unheard = self.watchers.iter().filter_map(|(lease, watcher)| {
             let not = self.again(&watcher.caller).err()?;
+            // Streams of deleted users are told by the revocations above.
             (self.directory.user(&watcher.caller.user).is_some()).then_some((*lease, not))
         });
         for (lease, not) in unheard.collect::<Vec<_>>() {
