@@ -45,8 +45,7 @@ MODULES = [
     ("icd/src/config", ["crate::api", "crate::stub", "crate::lease", "crate::transport"]),
     ("devmgr/src/lease", ["crate::service", "crate::store", "crate::identity", "crate::settings", "tokio", "tonic",
                           "rand", "std::time", "std::net", "std::fs"]),
-    # It names the ledger's rows and the times of `lease`: an import loop that is still there.
-    ("devmgr/src/policy", ["crate::service", "crate::store", "crate::identity", "crate::settings", "tokio", "tonic"]),
+    ("devmgr/src/policy", ["crate::lease", "crate::service", "crate::store", "crate::identity", "crate::settings", "tokio", "tonic"]),
     ("devmgr/src/inventory", ["crate::lease", "crate::policy", "crate::service", "crate::store", "crate::identity",
                               "crate::settings", "tokio", "tonic"]),
     ("devmgr/src/store", ["crate::service", "crate::settings", "tokio", "tonic"]),

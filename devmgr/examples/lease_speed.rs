@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use causeway_devmgr::inventory::{DeviceId, NodeId, OfferedDevice, Shares, limits};
 use causeway_devmgr::lease::{
-    Action, Calendar, Event, GrantWord, Joined, LeaseId, Manager, NewRequest, Outcome, Rows, Span,
-    Step, Time, Wall,
+    Action, Event, GrantReport, Joined, LeaseId, Manager, NewRequest, Outcome, Rows, Step,
 };
 use causeway_devmgr::policy::Class;
+use causeway_devmgr::time::{Calendar, Span, Time, Wall};
 use causeway_proto::control::InfoAnswer;
 
 const NODES: u32 = 1_000;
@@ -36,14 +36,14 @@ impl Bench {
         let mut granted = 0;
         for action in step.actions {
             let next = match action {
-                Action::Grant(grant) => Event::GrantAcknowledged(GrantWord {
+                Action::Grant(grant) => Event::GrantAcknowledged(GrantReport {
                     node: grant.node,
                     lease: grant.lease,
                     epoch: grant.epoch,
                 }),
                 Action::Withdraw {
                     node, lease, epoch, ..
-                } => Event::Withdrawn(GrantWord { node, lease, epoch }),
+                } => Event::Withdrawn(GrantReport { node, lease, epoch }),
                 Action::Tell {
                     outcome: Outcome::Leased(_),
                     ..

@@ -1,6 +1,7 @@
 //! The device manager's crate: the parts of the manager, and the parts of its command-line tool
 //! `causeway`.
 //!
+//! - [`time`]: the clocks of the parts below.
 //! - [`lease`]: which lease holds which units until when; a pure state machine.
 //! - [`policy`]: settings, quotas and the fair order; pure.
 //! - [`inventory`]: nodes, devices, units, and which of them are available; pure.
@@ -27,3 +28,4 @@ pub mod report;
 pub mod service;
 pub mod settings;
 pub mod store;
+pub mod time;

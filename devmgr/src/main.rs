@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use causeway_devmgr::service::{self, CannotStart, Running};
+use causeway_devmgr::service::{self, CannotStart, RunningManager};
 use causeway_devmgr::settings::{Flags, Settings};
 use causeway_devmgr::store::RedbStore;
 use causeway_serving::{complain, is_loopback, notify, raise_descriptors};
@@ -74,7 +74,7 @@ async fn serve(settings: &Settings) -> Result<(), CannotStart> {
     let name = tokio::select! {
         _ = terminate.recv() => "SIGTERM",
         _ = interrupt.recv() => "SIGINT",
-        () = running.failed() => return Err(CannotStart::Failed),
+        failure = running.failed() => return Err(failure),
     };
     tracing::info!(signal = name, "shutting down");
     notify("STOPPING=1");
@@ -83,7 +83,7 @@ async fn serve(settings: &Settings) -> Result<(), CannotStart> {
 }
 
 /// Prints one line per listener to standard output, so that the parent process can read the chosen port.
-fn announce(running: &Running) {
+fn announce(running: &RunningManager) {
     let mut out = std::io::stdout().lock();
     for address in &running.addresses {
         tracing::info!(%address, "listening");

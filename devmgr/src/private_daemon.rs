@@ -56,7 +56,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct PrivateDaemon {
     child: Child,
-    said: Said,
+    said: Announcement,
     address: String,
     /// The folder of the socket.
     _folder: TempDir,
@@ -64,7 +64,7 @@ pub struct PrivateDaemon {
 
 /// The daemon's messages on its standard output: the address that it listens on, or why it does not
 /// listen. The channel disconnects when the daemon ends, because no other process has this output.
-type Said = Receiver<Result<String, String>>;
+type Announcement = Receiver<Result<String, String>>;
 
 impl PrivateDaemon {
     /// Starts the daemon at `path` for this machine's own OpenCL, and waits until it listens. The daemon
@@ -154,7 +154,7 @@ fn folder() -> std::io::Result<TempDir> {
 
 // Waits for the first message, with a timeout: a thread reads the output. The thread goes on reading
 // after that, so that the daemon never writes to a closed pipe.
-fn first_address(child: &mut Child) -> Result<(String, Said), StartError> {
+fn first_address(child: &mut Child) -> Result<(String, Announcement), StartError> {
     let Some(stdout) = child.stdout.take() else {
         return Err(StartError::Silent("no standard output".to_owned()));
     };

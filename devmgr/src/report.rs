@@ -5,6 +5,7 @@ use causeway::lease::{Enumeration, Lease};
 use causeway::transport::manager::NoLease;
 use causeway::transport::{Discovered, Reply, discover};
 use causeway_proto::control::{Device, InfoAnswer, Platform};
+use causeway_proto::status::WireError;
 use cl_headers::types::{
     CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_MAX_COMPUTE_UNITS, CL_DEVICE_NAME, CL_DEVICE_TYPE,
     CL_DEVICE_TYPE_ACCELERATOR, CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_GPU, CL_DEVICE_VERSION,
@@ -31,6 +32,12 @@ pub struct NodeReport {
     pub devices: Vec<DeviceReport>,
     /// The node's problems.
     pub problems: Vec<String>,
+    /// Why the node did not answer.
+    #[serde(skip)]
+    pub error: Option<Box<WireError>>,
+    /// Whether the node has devices that only holders of a lease see.
+    #[serde(skip)]
+    pub hides_devices: bool,
     /// Remarks about the node's security.
     pub remarks: Vec<String>,
 }
@@ -115,6 +122,8 @@ fn node_report(name: String, address: String, reply: Reply) -> NodeReport {
         lease: None,
         devices: Vec::new(),
         problems: Vec::new(),
+        error: None,
+        hides_devices: false,
         remarks: Vec::new(),
     };
     match reply.inventory {
@@ -122,6 +131,8 @@ fn node_report(name: String, address: String, reply: Reply) -> NodeReport {
             report.daemon_version = Some(inventory.daemon_version.clone());
             report.problems.clone_from(&inventory.problems);
             report.remarks.clone_from(&inventory.remarks);
+            let mut devices = inventory.platforms.iter().flat_map(|of| &of.devices);
+            report.hides_devices = devices.any(|device| device.info.is_empty());
             report.devices = inventory
                 .platforms
                 .iter()
@@ -136,7 +147,10 @@ fn node_report(name: String, address: String, reply: Reply) -> NodeReport {
                     .push("the node's own OpenCL has no device".to_owned());
             }
         }
-        Err(error) => report.problems.push(error.to_string()),
+        Err(error) => {
+            report.problems.push(error.to_string());
+            report.error = Some(Box::new(error));
+        }
     }
     report
 }

@@ -14,8 +14,8 @@ use causeway_serving::{BadAddress, BadFile, is_loopback, parse_listen};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::lease::Span;
 use crate::policy::Policy;
+use crate::time::Span;
 
 /// Default path of the configuration file.
 pub const DEFAULT_PATH: &str = "/etc/causeway/manager.toml";
@@ -89,6 +89,7 @@ pub struct Flags {
 pub struct Table {
     listen: Option<Vec<Spanned<String>>>,
     store: Option<PathBuf>,
+    store_failure_limit: Option<Spanned<u32>>,
     insecure: Option<bool>,
     authenticate: Option<bool>,
     log: Option<Spanned<String>>,
@@ -147,6 +148,8 @@ pub struct Settings {
     pub listen: Vec<SocketAddr>,
     /// The store's file.
     pub store: PathBuf,
+    /// How long the store may fail before the manager ends.
+    pub store_failure_limit: Span,
     /// Whether interfaces other than loopback may be served without both TLS and authentication.
     pub insecure: bool,
     /// Whether callers must show a token or a client certificate.
@@ -238,6 +241,7 @@ impl Settings {
         let settings = Settings {
             listen: listen(flags, file)?,
             store: store.cloned().unwrap_or_else(|| DEFAULT_STORE.into()),
+            store_failure_limit: store_failure_limit(file)?,
             insecure: flags.insecure || table.insecure.unwrap_or(false),
             authenticate: flags.authenticate || table.authenticate.unwrap_or(false),
             tls: tls(flags, &table.tls)?,
@@ -292,6 +296,18 @@ fn listen(flags: &Flags, file: &ConfigFile) -> Result<Vec<SocketAddr>, BadSettin
         return Ok(vec![SocketAddr::from(([127, 0, 0, 1], MANAGER_PORT))]);
     }
     Ok(listed)
+}
+
+fn store_failure_limit(file: &ConfigFile) -> Result<Span, BadSettings> {
+    let Some(limit) = &file.table.store_failure_limit else {
+        return Ok(Span::seconds(60));
+    };
+    let seconds = *limit.get_ref();
+    if !(1..=3600).contains(&seconds) {
+        let message = format!("store_failure_limit ({seconds}) must be from 1 to 3600 seconds");
+        return Err(file.wrong(limit, &message).into());
+    }
+    Ok(Span::seconds(u64::from(seconds)))
 }
 
 fn tls(flags: &Flags, table: &TlsTable) -> Result<Option<TlsFiles>, BadSettings> {
@@ -368,6 +384,7 @@ mod tests {
         assert_eq!(settings.listen, ["127.0.0.1:7078".parse().unwrap()]);
         assert!(!settings.insecure && !settings.authenticate && settings.tls.is_none());
         assert_eq!(settings.visible, Visible::Own);
+        assert_eq!(settings.store_failure_limit, Span::seconds(60));
     }
 
     #[test]
@@ -402,6 +419,10 @@ mod tests {
             (
                 "[privacy]\nvisible = \"none\"",
                 "manager.toml:2: unknown variant",
+            ),
+            (
+                "store_failure_limit = 0",
+                "manager.toml:1: store_failure_limit (0)",
             ),
             ("[tls]\nkey = \"k\"", "TLS needs both"),
             (

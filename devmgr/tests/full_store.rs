@@ -1,5 +1,6 @@
-//! A file that cannot grow any more, as on a full disk: an error, nothing lost, and it goes on when there is
-//! room again. Alone in its process, because the limit is the whole process's.
+//! A store's file that cannot grow, as on a full disk: each write is an error, nothing is lost, and writes
+//! succeed when there is room again. This test is alone in its process, because the size limit is the whole
+//! process's.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,7 +11,7 @@ use causeway_devmgr::lease::change::NodeRow;
 use causeway_devmgr::store::{RedbStore, Store, StoreError, Write};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Rows of half a megabyte, from this number on.
+/// Eight rows of 64 KiB, with numbers from `from` on.
 fn large_rows(from: u8) -> Vec<Write> {
     let row = |n| NodeRow {
         node: NodeId([n; 16]),
@@ -25,7 +26,7 @@ fn large_rows(from: u8) -> Vec<Write> {
 
 #[test]
 fn a_full_disk_loses_nothing_and_is_gone_when_there_is_room() {
-    // Without a handler the signal that comes with the error would end the process.
+    // Without a handler, the signal that comes with the error would end the process.
     let hit = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, hit).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -48,7 +49,7 @@ fn a_full_disk_loses_nothing_and_is_gone_when_there_is_room() {
         assert!(applied < 200, "the limit was not met");
     };
     assert!(matches!(error, StoreError::System(_)), "{error}");
-    // Not only the first time.
+    // The second attempt fails too.
     let again = store.apply(&large_rows(applied)).unwrap_err();
     assert!(matches!(again, StoreError::System(_)), "{again}");
 

@@ -133,6 +133,23 @@ const NAMES: [(i32, &str); 62] = [
     (-72, "CL_MAX_SIZE_RESTRICTION_EXCEEDED"),
 ];
 
+/// The cause of a TLS error, as far as the causes have different cures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsFault {
+    /// Another CA than the configured one has signed the peer's certificate.
+    OtherCa,
+    /// The peer's certificate is for another name.
+    OtherName,
+    /// The peer's certificate has expired or is not valid yet.
+    OtherTime,
+    /// The peer reports that the certificate of this side has expired.
+    OwnExpired,
+    /// The peer does not use TLS.
+    Missing,
+    /// Any other cause.
+    Other,
+}
+
 /// Errors between client and node, as the client reports them to the application.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
@@ -161,6 +178,16 @@ pub enum WireError {
         /// The violation.
         reason: String,
     },
+    /// TLS with the peer has failed.
+    #[error("{address} violated Causeway's protocol: {reason}")]
+    Tls {
+        /// The address of the node.
+        address: String,
+        /// The cause.
+        fault: TlsFault,
+        /// The cause, as a text.
+        reason: String,
+    },
     /// The peer closed the connection before it answered: it is overloaded, or shutting down.
     #[error(
         "{address} closed the connection before it answered: {reason}; the peer is overloaded, or it is not a Causeway server"
@@ -174,6 +201,14 @@ pub enum WireError {
     /// The node refused the request.
     #[error("{address} refused the request: {reason}")]
     Refused {
+        /// The address of the node.
+        address: String,
+        /// The node's reason.
+        reason: String,
+    },
+    /// The node refused the request, because the caller has no valid token or certificate.
+    #[error("{address} refused the request: {reason}")]
+    Unauthenticated {
         /// The address of the node.
         address: String,
         /// The node's reason.
@@ -215,10 +250,13 @@ impl WireError {
             WireError::Unreachable { .. }
             | WireError::Credentials { .. }
             | WireError::Protocol { .. }
+            | WireError::Tls { .. }
             | WireError::Closed { .. }
             | WireError::Lost { .. }
             | WireError::Disconnected { .. } => Status::DEVICE_NOT_AVAILABLE,
-            WireError::Refused { .. } | WireError::Forked => Status::OUT_OF_RESOURCES,
+            WireError::Refused { .. } | WireError::Unauthenticated { .. } | WireError::Forked => {
+                Status::OUT_OF_RESOURCES
+            }
             WireError::TooLarge(_) => Status::OUT_OF_HOST_MEMORY,
         }
     }

@@ -7,14 +7,13 @@
 //! authentication reveals which users exist.
 
 mod directory;
-mod revocation;
 
 pub use directory::{Directory, KEPT, MOST_TOKENS};
 
 use serde::{Deserialize, Serialize};
 
-use crate::lease::Wall;
 use crate::policy::{GroupName, UserName};
+use crate::time::Wall;
 
 /// A user of the manager.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +51,7 @@ pub struct TokenRow {
     pub expires: Option<Wall>,
 }
 
-/// A change of users or tokens. It is stored before callers are judged by it.
+/// A change of users or tokens. It is stored before callers are authenticated by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentityChange {
     /// Adds or replaces a user.

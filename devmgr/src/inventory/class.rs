@@ -81,7 +81,9 @@ impl Classes {
         }
         let id = self.next;
         self.next.0 += 1;
+        // Cached patterns do not know the new class.
         self.version += 1;
+        // Copied only for a new class; most devices join an existing one.
         let answers: Vec<_> = answers.iter().map(own).collect();
         let names = answers.iter().map(|of| (of.name, of.value.clone()));
         let key: ClassKey = (names.collect(), key.1, key.2);
@@ -154,6 +156,7 @@ impl Classes {
     fn remember(&mut self, request: &DeviceRequest, pattern: &Arc<Pattern>) {
         let classes = pattern.classes();
         if self.known.len() >= REMEMBERED || self.remembered + classes > REMEMBERED_CLASSES {
+            // Cleared as a whole: the cache holds the requests of the moment, and refills quickly.
             self.known.clear();
             self.remembered = 0;
         }
@@ -166,6 +169,7 @@ impl Classes {
         let (identity, common): (Vec<_>, Vec<_>) = wanted
             .conditions()
             .iter()
+            // Identities differ within a class, so they are checked for each device.
             .partition(|of| of.property().identity);
         let accepts = |of: &Class| {
             common

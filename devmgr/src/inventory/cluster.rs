@@ -14,7 +14,7 @@ use super::id::{DeviceId, NodeId, Unit};
 use super::limits::{self, TooMuch};
 use super::offer::OfferedDevice;
 use super::select::{Manner, SelectionError, choose};
-use super::supply::{ClassId, NodeSlot, Place, Supply};
+use super::supply::{ClassId, DeviceSlot, NodeSlot, Supply};
 
 /// The inventory of a cluster. See the module.
 #[derive(Clone, Debug, Default, Hash)]
@@ -78,6 +78,7 @@ impl Cluster {
         // The old devices leave the open and free supplies before they are replaced.
         self.set_open(node, false);
         let slot = self.slot(node);
+        // In the order of ids, because `place` searches the devices by bisection.
         let by_id: BTreeMap<DeviceId, &OfferedDevice> = devices
             .iter()
             .map(|offered| (offered.id, offered))
@@ -154,6 +155,7 @@ impl Cluster {
         let of_node = &mut self.nodes[at.node.0 as usize];
         let open = of_node.open;
         let device = &mut of_node.devices[at.device as usize];
+        // A lease from before the shares were changed may name a unit that no longer exists.
         if unit.share >= device.shares {
             return false;
         }
@@ -195,7 +197,7 @@ impl Cluster {
         let pattern = self.classes.pattern(request);
         let supply = self.supply(level);
         let places = self.places(supply, &pattern, manner)?;
-        let free_share = |at: &Place| match level {
+        let free_share = |at: &DeviceSlot| match level {
             Level::Free => self.device(*at).first_free(),
             _ => 0,
         };
@@ -216,8 +218,9 @@ impl Cluster {
     ) -> Option<(usize, Vec<Chosen>)> {
         let pattern = self.classes.pattern(request);
         let attempt = |first: usize| {
+            // On a copy: this only asks what would be possible.
             let mut supply = self.free.clone();
-            let mut freed: BTreeMap<Place, Vec<u16>> = BTreeMap::new();
+            let mut freed: BTreeMap<DeviceSlot, Vec<u16>> = BTreeMap::new();
             for (node, unit) in &later[..first] {
                 let Some(at) = self.place(*node, unit.device) else {
                     continue;
@@ -229,7 +232,7 @@ impl Cluster {
                 supply.set(device.class, at, before, before + 1);
             }
             let places = self.places(&supply, &pattern, manner).ok()?;
-            let share = |at: &Place| match self.device(*at).free() {
+            let share = |at: &DeviceSlot| match self.device(*at).free() {
                 0 => freed
                     .get(at)
                     .and_then(|of| of.first())
@@ -240,6 +243,7 @@ impl Cluster {
             let chosen = places.iter().map(|at| self.chosen(*at, share(at)));
             Some(chosen.collect::<Vec<_>>())
         };
+        // If all of them together are not enough, the search below has no answer.
         attempt(later.len())?;
         // Binary search: a further free unit never makes a choice impossible.
         let needed = least(later.len(), |first| attempt(first).is_some());
@@ -322,7 +326,8 @@ impl Cluster {
         supply: &Supply,
         pattern: &Pattern,
         manner: Manner,
-    ) -> Result<Vec<Place>, SelectionError> {
+    ) -> Result<Vec<DeviceSlot>, SelectionError> {
+        // The usual case; telling devices apart goes over each device of the cluster.
         if pattern.kinds.iter().all(|of| of.identity.is_empty()) {
             return choose(supply, pattern, manner);
         }
@@ -338,9 +343,10 @@ impl Cluster {
         for node in supply.all_nodes() {
             for (class, _) in supply.classes_on(node) {
                 for device in supply.devices_on(node, class) {
-                    let at = Place { node, device };
+                    let at = DeviceSlot { node, device };
                     let suits = |kind: &KindPattern| self.suits(kind, self.device(at));
                     let suits: Vec<bool> = pattern.kinds.iter().map(suits).collect();
+                    // These ids live as long as this choice, and are not those of `Classes`.
                     let next = ClassId(classes.len() as u32);
                     let class = *classes.entry((class, suits)).or_insert(next);
                     apart.set(class, at, 0, 1);
@@ -363,7 +369,7 @@ impl Cluster {
         (apart, Pattern::of(kinds.collect()))
     }
 
-    fn chosen(&self, at: Place, share: u16) -> Chosen {
+    fn chosen(&self, at: DeviceSlot, share: u16) -> Chosen {
         let device = self.device(at);
         Chosen {
             node: self.nodes[at.node.0 as usize].node,
@@ -398,6 +404,7 @@ impl Cluster {
             open: false,
             devices: Vec::new(),
         };
+        // Slots are reused, so that nodes that come and go do not make the list grow.
         let slot = match self.vacant.pop_first() {
             Some(slot) => {
                 self.nodes[slot.0 as usize] = units;
@@ -412,24 +419,24 @@ impl Cluster {
         slot
     }
 
-    fn place(&self, node: NodeId, device: DeviceId) -> Option<Place> {
+    fn place(&self, node: NodeId, device: DeviceId) -> Option<DeviceSlot> {
         let slot = *self.slots.get(&node)?;
         let devices = &self.nodes[slot.0 as usize].devices;
         let at = devices.binary_search_by_key(&device, |of| of.id).ok()?;
-        Some(Place {
+        Some(DeviceSlot {
             node: slot,
             device: at as u32,
         })
     }
 
-    fn device(&self, at: Place) -> &Device {
+    fn device(&self, at: DeviceSlot) -> &Device {
         &self.nodes[at.node.0 as usize].devices[at.device as usize]
     }
 
     /// Adds a node's units to a supply, or removes them.
     fn list(&mut self, slot: NodeSlot, level: Level, listed: bool) {
         for (device, of) in (0..).zip(&self.nodes[slot.0 as usize].devices) {
-            let at = Place { node: slot, device };
+            let at = DeviceSlot { node: slot, device };
             let supply = match level {
                 Level::Free => &mut self.free,
                 Level::Open => &mut self.open,

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::class::Pattern;
 use super::flow::{Group, assign};
-use super::supply::{ClassId, NodeSlot, Place, Supply};
+use super::supply::{ClassId, DeviceSlot, NodeSlot, Supply};
 
 /// Which of several suitable free units is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ pub(crate) fn choose(
     supply: &Supply,
     pattern: &Pattern,
     manner: Manner,
-) -> Result<Vec<Place>, SelectionError> {
+) -> Result<Vec<DeviceSlot>, SelectionError> {
     match manner.placement {
         Placement::Any => anywhere(supply, pattern, manner),
         Placement::SameNode => one_node(supply, pattern, manner),
@@ -95,9 +95,10 @@ fn anywhere(
     supply: &Supply,
     pattern: &Pattern,
     manner: Manner,
-) -> Result<Vec<Place>, SelectionError> {
+) -> Result<Vec<DeviceSlot>, SelectionError> {
     let groups = groups(pattern, |class| supply.devices(class));
     let shares = assign(&groups, &counts(pattern)).ok_or(SelectionError::Devices)?;
+    // `assign` prefers classes with little memory, so no other assignment would fit either.
     within(&groups, &shares, manner.memory)?;
     let mut places = BTreeMap::new();
     for (group, used) in groups.iter().zip(&shares) {
@@ -126,8 +127,8 @@ fn in_order<N: Copy>(
     pattern: &Pattern,
     groups: &[Group<N>],
     used: &[Vec<u32>],
-    mut next: impl FnMut(N) -> Option<Place>,
-) -> Vec<Place> {
+    mut next: impl FnMut(N) -> Option<DeviceSlot>,
+) -> Vec<DeviceSlot> {
     let mut chosen = Vec::with_capacity(pattern.count() as usize);
     for kind in 0..pattern.kinds.len() {
         for (group, used) in groups.iter().zip(used) {
@@ -138,7 +139,12 @@ fn in_order<N: Copy>(
 }
 
 /// Chooses `count` devices of a class that has at least as many.
-fn from_class(supply: &Supply, class: ClassId, count: u32, assignment: Assignment) -> Vec<Place> {
+fn from_class(
+    supply: &Supply,
+    class: ClassId,
+    count: u32,
+    assignment: Assignment,
+) -> Vec<DeviceSlot> {
     match assignment {
         Assignment::Pack => packed(supply, class, count),
         Assignment::Spread => evened(supply, class, count),
@@ -147,8 +153,9 @@ fn from_class(supply: &Supply, class: ClassId, count: u32, assignment: Assignmen
 
 /// Takes the smallest node that has enough devices. If none has, takes the largest, and the rest in the
 /// same way.
-fn packed(supply: &Supply, class: ClassId, count: u32) -> Vec<Place> {
+fn packed(supply: &Supply, class: ClassId, count: u32) -> Vec<DeviceSlot> {
     let mut chosen = Vec::with_capacity(count as usize);
+    // From the largest node on, so that the devices are spread over as few nodes as possible.
     let mut largest = supply.nodes_of(class).rev();
     let mut left = count;
     while left > 0 {
@@ -169,7 +176,8 @@ fn packed(supply: &Supply, class: ClassId, count: u32) -> Vec<Place> {
 }
 
 /// Takes devices one by one, each from the node that has the most left.
-fn evened(supply: &Supply, class: ClassId, count: u32) -> Vec<Place> {
+fn evened(supply: &Supply, class: ClassId, count: u32) -> Vec<DeviceSlot> {
+    // No more than `count` nodes can be used, so the heap stays small.
     let fullest = supply.nodes_of(class).rev().take(count as usize);
     let mut heap: BinaryHeap<(u32, NodeSlot)> = fullest.collect();
     let mut taken: BTreeMap<NodeSlot, u32> = BTreeMap::new();
@@ -195,9 +203,9 @@ fn on_node(
     class: ClassId,
     count: u32,
     assignment: Assignment,
-) -> Vec<Place> {
+) -> Vec<DeviceSlot> {
     let devices = supply.devices_on(node, class);
-    let place = |device| Place { node, device };
+    let place = |device| DeviceSlot { node, device };
     match assignment {
         Assignment::Pack => devices.take(count as usize).map(place).collect(),
         Assignment::Spread => devices.rev().take(count as usize).map(place).collect(),
@@ -208,7 +216,7 @@ fn one_node(
     supply: &Supply,
     pattern: &Pattern,
     manner: Manner,
-) -> Result<Vec<Place>, SelectionError> {
+) -> Result<Vec<DeviceSlot>, SelectionError> {
     let mut why = SelectionError::Devices;
     // Looked up by class, so that the cost of a node depends only on its own devices.
     let accepted: BTreeMap<ClassId, (u64, Vec<bool>)> = accepted(pattern)
@@ -228,11 +236,13 @@ fn one_node(
                 })
             })
             .collect();
+        // `assign` expects the least memory first.
         groups.sort_by_key(|of| (of.cost, of.name));
         let Some(used) = assign(&groups, &counts(pattern)) else {
             continue;
         };
         if within(&groups, &used, manner.memory).is_err() {
+            // Another node may have devices with less memory.
             why = SelectionError::Memory;
             continue;
         }
@@ -276,8 +286,13 @@ fn candidates(supply: &Supply, pattern: &Pattern, assignment: Assignment) -> Vec
     nodes.into_iter().map(|(node, _)| node).collect()
 }
 
-fn apart(supply: &Supply, pattern: &Pattern, manner: Manner) -> Result<Vec<Place>, SelectionError> {
+fn apart(
+    supply: &Supply,
+    pattern: &Pattern,
+    manner: Manner,
+) -> Result<Vec<DeviceSlot>, SelectionError> {
     let groups = kinds_of_nodes(supply, pattern, manner.assignment);
+    // Nodes with the same classes are interchangeable, so few groups are assigned instead of many nodes.
     let alike: Vec<_> = groups.iter().map(|of| of.group.clone()).collect();
     let used = assign(&alike, &counts(pattern)).ok_or(SelectionError::Devices)?;
     let mut nodes: Vec<_> = groups.iter().map(|of| of.nodes.iter()).collect();
@@ -290,6 +305,7 @@ fn apart(supply: &Supply, pattern: &Pattern, manner: Manner) -> Result<Vec<Place
             else {
                 continue;
             };
+            // Each node is used once: the iterators are shared by all kinds.
             for node in nodes[group].by_ref().take(used[at] as usize) {
                 let place = on_node(supply, *node, *class, 1, manner.assignment);
                 memory += u128::from(*cost);

@@ -16,7 +16,7 @@ pub(crate) struct ClassId(pub(crate) u32);
 
 /// A device: its node, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place {
+pub(crate) struct DeviceSlot {
     pub(crate) node: NodeSlot,
     pub(crate) device: u32,
 }
@@ -37,7 +37,7 @@ struct ClassSupply {
 
 impl Supply {
     /// Changes a device's number of available units from `before` to `after`.
-    pub(crate) fn set(&mut self, class: ClassId, at: Place, before: u16, after: u16) {
+    pub(crate) fn set(&mut self, class: ClassId, at: DeviceSlot, before: u16, after: u16) {
         if before == after {
             return;
         }
@@ -61,6 +61,7 @@ impl Supply {
             return;
         }
         let of_class = self.classes.entry(class).or_default();
+        // The set is ordered by the number of devices, so a node moves when its number changes.
         of_class.nodes.remove(&(had, at.node));
         if has > 0 {
             of_class.nodes.insert((has, at.node));

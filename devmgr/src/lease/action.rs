@@ -3,12 +3,14 @@
 //! Invariant: a [`Step`]'s changes are durable before any of its actions is carried out. Actions for one
 //! node or one lease are carried out in order.
 
+use std::fmt;
+
 use super::change::Change;
 use super::id::{Epoch, LeaseId};
 use super::shortfall::{Detail, Shortfall};
-use super::time::{Span, Time};
 use crate::inventory::{NodeId, Unit};
 use crate::policy::UserName;
+use crate::time::{Span, Time};
 
 /// The result of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -160,6 +162,23 @@ pub struct Refused {
     pub why: Refusal,
     /// The missing devices, or the quota that is exceeded.
     pub detail: Option<Detail>,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.why)?;
+        match &self.detail {
+            Some(Detail::Devices(shortfall)) => write!(f, ": {shortfall}")?,
+            Some(Detail::Quota(quota)) => write!(f, ": {quota}")?,
+            None => {}
+        }
+        match self.why {
+            Refusal::NothingFree => {
+                f.write_str("; ask again, or wait for them (causeway run --wait)")
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Why a request is refused.

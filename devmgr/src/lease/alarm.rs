@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::id::Epoch;
-use super::time::Time;
 use crate::inventory::NodeId;
-use crate::policy::queue::Place;
+use crate::policy::queue::QueuePlace;
+use crate::time::Time;
 
 /// The purpose of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,7 +18,7 @@ pub(super) enum Alarm {
     /// withdrawals.
     Node(NodeId),
     /// A waiting request: the end of its patience, of its client's absence, or of its hold-back.
-    Waiting(Place),
+    Waiting(QueuePlace),
     /// The end of the start phase, in which known nodes are expected to join.
     Settle,
     /// The next report of positions to waiting clients.

@@ -2,15 +2,16 @@
 //!
 //! A start reads the current rows ([`Rows`]); it does not replay a history. Nodes report everything else
 //! when they join: offers that no client knew of, and withdrawals in progress. Invariant: a row contains
-//! no [`Time`](super::time::Time), which means nothing in another process.
+//! no [`Time`](crate::time::Time), which means nothing in another process.
 
 use causeway_proto::request::DeviceRequest;
 use serde::{Deserialize, Serialize};
 
 use super::id::{Epoch, LeaseId};
-use super::time::{Span, Wall};
 use crate::inventory::{NodeId, Unit};
+use crate::policy::ledger::{Hour, UseRow};
 use crate::policy::{Class, GroupName, Policy, Quota, Subject, UserName};
+use crate::time::{Span, Wall};
 
 /// One change of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -108,7 +109,7 @@ pub struct UnitRow {
 pub struct WaitingRow {
     /// The request's id.
     pub lease: LeaseId,
-    /// Place in the queue: lower places came earlier.
+    /// QueuePlace in the queue: lower places came earlier.
     pub place: u64,
     /// The user.
     pub user: UserName,
@@ -150,23 +151,6 @@ pub struct Absence {
     pub node: NodeId,
     /// Start of the absence.
     pub since: Wall,
-}
-
-/// An hour of the host's clock: hours since 1970.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-pub struct Hour(pub u64);
-
-/// Unit time that a subject used in an hour.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct UseRow {
-    /// The subject; never `EveryUser`.
-    pub subject: Subject,
-    /// The hour.
-    pub hour: Hour,
-    /// The time used, summed over all units.
-    pub used: Span,
 }
 
 /// Stores a request in its one-line form.

@@ -13,8 +13,8 @@ use super::grants::memory_of;
 use super::holding::{Demand, Holding, PartState, Phase, Queued};
 use super::id::Epoch;
 use super::manager::Manager;
-use super::time::{Span, Wall};
 use crate::inventory::NodeId;
+use crate::time::{Span, Wall};
 
 impl Manager {
     /// A node does not serve its part, and never will: the part's units become free.
@@ -32,6 +32,7 @@ impl Manager {
         match phase {
             Phase::Offered { .. } => self.offer_failed(epoch),
             Phase::Ending { .. } => self.forget_if_gone(epoch),
+            // Without any node, the lease has nothing left to go on with.
             _ if gone => self.end(epoch, EndReason::NodeLost),
             _ => {
                 self.store_lease(epoch);
@@ -50,6 +51,7 @@ impl Manager {
         let Some(part) = self.grants.get_mut(&epoch).and_then(|of| of.part(node)) else {
             return;
         };
+        // A node may report the same withdrawal twice. Its units may be in another lease by then.
         if std::mem::replace(&mut part.state, PartState::Gone) == PartState::Gone {
             return;
         }
@@ -94,6 +96,7 @@ impl Manager {
         let most = holding
             .limit
             .map_or(u64::MAX, |limit| since.0.saturating_add(limit.0));
+        // The manager may learn of an end late. A lease never uses more than its time limit.
         let end = Wall(wall.0.min(most));
         let mut rows = Vec::new();
         for part in &mut holding.parts {
@@ -142,8 +145,10 @@ impl Manager {
         if !self.grants.get(&epoch).is_some_and(Holding::is_live) {
             return;
         }
+        // Before the phase changes: only live leases are charged.
         self.settle_time(epoch, None);
         let demand = self.grants[&epoch].demand.clone();
+        // From now on the user may request again, while the nodes still withdraw.
         self.leases.remove(&demand.lease);
         self.store(Change::DeleteLease(demand.lease));
         self.over
@@ -188,13 +193,13 @@ impl Manager {
             return;
         };
         let lease = holding.demand.lease;
-        for node in self.unheard(epoch) {
+        for node in self.unacknowledged(epoch) {
             self.withdraw(node, lease, epoch, reason);
         }
     }
 
     /// Connected nodes that have not acknowledged a grant's withdrawal.
-    pub(super) fn unheard(&self, epoch: Epoch) -> Vec<NodeId> {
+    pub(super) fn unacknowledged(&self, epoch: Epoch) -> Vec<NodeId> {
         let parts = self.grants.get(&epoch).into_iter().flat_map(|of| &of.parts);
         parts
             .filter(|part| part.state == PartState::Withdrawing)

@@ -6,9 +6,9 @@
 use causeway_proto::request::DeviceRequest;
 
 use super::id::{Epoch, LeaseId};
-use super::time::Span;
 use crate::inventory::{NodeId, OfferedDevice};
 use crate::policy::{Class, GroupName, Policy, Quota, Subject, UserName};
+use crate::time::Span;
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -95,15 +95,15 @@ pub enum Event {
         lease: LeaseId,
     },
     /// A node serves a grant.
-    GrantAcknowledged(GrantWord),
+    GrantAcknowledged(GrantReport),
     /// A node does not serve a grant, and never will.
-    GrantRefused(GrantWord),
+    GrantRefused(GrantReport),
     /// A node no longer serves a grant: the manager withdrew it, or its time was over.
-    Withdrawn(GrantWord),
+    Withdrawn(GrantReport),
     /// The number of a lease's sessions on a node has changed.
     Sessions {
         /// The grant.
-        of: GrantWord,
+        of: GrantReport,
         /// The number of sessions.
         count: u32,
     },
@@ -122,7 +122,7 @@ pub enum Event {
 
 /// A node's message about a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct GrantWord {
+pub struct GrantReport {
     /// The sending node.
     pub node: NodeId,
     /// The lease.
@@ -146,14 +146,14 @@ pub struct Joined {
     /// All devices of the node.
     pub devices: Vec<OfferedDevice>,
     /// The grants that the node still serves.
-    pub running: Vec<Running>,
+    pub running: Vec<ServedGrant>,
     /// Whether the node was told to shut down, as by [`Event::NodeStopping`].
     pub stopping: bool,
 }
 
 /// A grant that a node still serves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Running {
+pub struct ServedGrant {
     /// The lease.
     pub lease: LeaseId,
     /// The grant of that lease.

@@ -18,11 +18,11 @@ use super::change::{Absence, Change};
 use super::id::Epoch;
 use super::manager::Manager;
 use super::nodes::Node;
-use super::time::Span;
 use crate::inventory::limits::TooMuch;
 use crate::inventory::{NodeId, OfferedDevice};
 use crate::policy::UserName;
-use crate::policy::queue::Place;
+use crate::policy::queue::QueuePlace;
+use crate::time::Span;
 
 /// Longest and shortest interval between two looks at lost nodes.
 const LOOK_EVERY: (Span, Span) = (Span::seconds(3600), Span::seconds(1));
@@ -65,6 +65,7 @@ impl Manager {
             return Err(NotForgotten::Connected);
         }
         match self.fenced_at(node) {
+            // Without the manager, the node serves its leases until its autonomy ends.
             Some(at) if !force => Err(NotForgotten::Leased {
                 leases: node.grants.len(),
                 seconds: at.since(self.now).0.div_ceil(1000),
@@ -92,7 +93,7 @@ impl Manager {
         self.cluster.forget(id);
         self.alarms.set(Alarm::Node(id), None);
         self.not_awaited(id);
-        self.judge(hopeful);
+        self.revalidate(hopeful);
     }
 
     /// Whether a node of this account can join: it is known, there is room, or another node can be
@@ -116,6 +117,7 @@ impl Manager {
         devices: &[OfferedDevice],
     ) -> Result<(), TooMuch> {
         let others = self.of_account(account);
+        // Dispensable nodes do not count, because `make_room` forgets them if necessary.
         let others = others.filter(|(of, node)| **of != id && !node.is_dispensable());
         let others = others.map(|(of, _)| *of);
         self.cluster.check_account(others, devices)
@@ -154,6 +156,7 @@ impl Manager {
         let lost = self
             .of_account(account)
             .filter(|(_, node)| node.is_dispensable());
+        // A node without a known absence was connected a moment ago, and is not the first to go.
         let since = lost
             .filter(|(id, _)| **id != but)
             .filter_map(|(id, node)| Some((node.absent?, *id)));
@@ -161,18 +164,18 @@ impl Manager {
     }
 
     /// Waiting requests that could be served as long as this node is known.
-    fn hopeful_by(&mut self, id: NodeId) -> Vec<Place> {
+    fn hopeful_by(&mut self, id: NodeId) -> Vec<QueuePlace> {
         // Nodes that have not joined yet may have devices for every request, so nothing is hopeless.
         if !self.awaited.is_empty() || self.cluster.devices(id).next().is_none() {
             return Vec::new();
         }
-        let all: Vec<Place> = self.queue.iter().map(|(place, _)| place).collect();
-        let hopeful = |place: &Place| !self.is_hopeless(*place);
+        let all: Vec<QueuePlace> = self.queue.iter().map(|(place, _)| place).collect();
+        let hopeful = |place: &QueuePlace| !self.is_hopeless(*place);
         all.into_iter().filter(hopeful).collect()
     }
 
     /// Whether no known device, free or in use, fits a waiting request.
-    fn is_hopeless(&mut self, place: Place) -> bool {
+    fn is_hopeless(&mut self, place: QueuePlace) -> bool {
         let Some(demand) = self.queue.get(place).map(|of| of.demand.clone()) else {
             return false;
         };
@@ -182,12 +185,13 @@ impl Manager {
     }
 
     /// The hopeless ones of `places`. Equal requests are searched for once.
-    fn in_vain(&mut self, mut places: BTreeSet<Place>) -> BTreeSet<Place> {
+    fn in_vain(&mut self, mut places: BTreeSet<QueuePlace>) -> BTreeSet<QueuePlace> {
         let mut looked_for = BTreeSet::new();
         places.retain(|place| {
             let Some(demand) = self.queue.get(*place).map(|of| of.demand.clone()) else {
                 return false;
             };
+            // Each search goes over all known devices, and many waiting requests are equal.
             let in_vain = looked_for.contains(&demand.devices) || self.is_hopeless(*place);
             if in_vain {
                 looked_for.insert(demand.devices.clone());
@@ -198,7 +202,7 @@ impl Manager {
     }
 
     /// Refuses those of `places` that are hopeless.
-    fn judge(&mut self, places: impl IntoIterator<Item = Place>) {
+    fn revalidate(&mut self, places: impl IntoIterator<Item = QueuePlace>) {
         for place in places {
             if self.is_hopeless(place) {
                 self.refuse(place, Refusal::NothingFits);
@@ -208,7 +212,7 @@ impl Manager {
 
     /// Marks a waiting request that no known device fits. The request is refused unless such a device
     /// joins in time.
-    pub(super) fn hope(&mut self, place: Place) {
+    pub(super) fn hope(&mut self, place: QueuePlace) {
         let until = self.now.after(self.policy.timing.arrival);
         self.hopeless.insert(place, until);
         self.show(place);
@@ -217,7 +221,7 @@ impl Manager {
 
     /// Re-checks the requests that no known device fitted, after devices have joined.
     pub(super) fn look_for_hope(&mut self) {
-        let places: BTreeSet<Place> = self.hopeless.keys().copied().collect();
+        let places: BTreeSet<QueuePlace> = self.hopeless.keys().copied().collect();
         let in_vain = self.in_vain(places.clone());
         for place in places.difference(&in_vain).copied() {
             self.hopeless.remove(&place);
@@ -237,6 +241,7 @@ impl Manager {
     /// Called when the devices of every known node are known: checks requests from before the start like
     /// new ones.
     pub(super) fn all_are_known(&mut self) {
+        // No node is awaited any more, so the start phase has nothing to wait for.
         if self.settling {
             self.settled();
         }
@@ -253,10 +258,12 @@ impl Manager {
         self.settling = false;
         self.alarms.set(Alarm::Settle, None);
         self.chance = true;
-        for place in std::mem::take(&mut self.unjudged) {
+        for place in std::mem::take(&mut self.unchecked) {
             if !self.is_hopeless(place) {
                 continue;
             }
+            // Like new requests at this moment: those that wait may hope for a node that joins, the others
+            // may not.
             match self.queue.get(place).is_some_and(|of| of.demand.wait) {
                 true => self.hope(place),
                 false => self.refuse(place, Refusal::NothingFits),
@@ -279,6 +286,7 @@ impl Manager {
         let mut forgotten = Vec::new();
         let mut changes = Vec::new();
         for (id, node) in &mut self.nodes {
+            // Draining is an administrator's decision about this node, which must not be forgotten with it.
             let idle = !node.draining && node.grants.is_empty();
             match node.absent {
                 Some(since) if idle && forget.0 > 0 && wall.since(since) >= forget => {
@@ -295,6 +303,7 @@ impl Manager {
                 _ => {}
             }
         }
+        // After the loop, because the nodes are borrowed in it.
         changes.into_iter().for_each(|change| self.store(change));
         forgotten.into_iter().for_each(|id| self.forget_node(id));
         self.arm_absences();

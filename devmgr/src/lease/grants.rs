@@ -10,13 +10,13 @@ use causeway_proto::request::Placement;
 use super::action::{Action, EndReason, Grant, GrantedUnit, Refusal};
 use super::alarm::Alarm;
 use super::change::{Change, LeaseRow, UnitRow};
-use super::event::GrantWord;
-use super::holding::{Demand, Holding, Part, PartState, Phase, Queued};
+use super::event::GrantReport;
+use super::holding::{Demand, GrantPart, Holding, PartState, Phase, Queued};
 use super::id::Epoch;
 use super::manager::{Manager, Standing};
-use super::time::{Span, Time};
 use crate::inventory::{Chosen, Level, Manner, NodeId, SelectionError};
 use crate::policy::ledger::{Exceeded, Room};
+use crate::time::{Span, Time};
 
 impl Manager {
     /// Offers free units to a request, or returns why not. On an error nothing has changed.
@@ -109,7 +109,7 @@ impl Manager {
         node: NodeId,
         units: Vec<Chosen>,
         limit: Option<Span>,
-    ) -> Part {
+    ) -> GrantPart {
         let promised = Span(limit.map_or(0, |of| of.0.saturating_mul(units.len() as u64)));
         let memory = memory_of(&units);
         self.ledger
@@ -131,7 +131,7 @@ impl Manager {
             autonomy: self.policy.timing.autonomy,
         };
         self.act(Action::Grant(grant));
-        Part {
+        GrantPart {
             node,
             units,
             state: PartState::Asked,
@@ -141,7 +141,7 @@ impl Manager {
         }
     }
 
-    pub(super) fn acknowledged(&mut self, word: GrantWord) {
+    pub(super) fn acknowledged(&mut self, word: GrantReport) {
         if !self.knows(word.node, word.lease, word.epoch) {
             // The node serves a grant that is over or unknown here, so it must withdraw it.
             self.stray(word.node, word.lease, word.epoch);
@@ -204,7 +204,7 @@ impl Manager {
             unit: of.unit,
             memory: of.memory,
         };
-        let units = |of: &Part| (of.node, of.units.iter().map(row).collect());
+        let units = |of: &GrantPart| (of.node, of.units.iter().map(row).collect());
         let row = LeaseRow {
             lease: holding.demand.lease,
             epoch,
@@ -220,7 +220,7 @@ impl Manager {
         self.store(Change::PutLease(row));
     }
 
-    pub(super) fn refused(&mut self, word: GrantWord) {
+    pub(super) fn refused(&mut self, word: GrantReport) {
         if !self.knows(word.node, word.lease, word.epoch) {
             return;
         }
@@ -229,7 +229,7 @@ impl Manager {
         self.part_lost(word.epoch, word.node);
     }
 
-    pub(super) fn withdrawn(&mut self, word: GrantWord) {
+    pub(super) fn withdrawn(&mut self, word: GrantReport) {
         // The node is open again when its last unknown grant is withdrawn.
         if let Some(node) = self.nodes.get_mut(&word.node)
             && node.strays.remove(&(word.lease, word.epoch))
@@ -254,7 +254,7 @@ impl Manager {
             return;
         };
         let due = match holding.phase {
-            Phase::Ending { .. } if self.unheard(epoch).is_empty() => None,
+            Phase::Ending { .. } if self.unacknowledged(epoch).is_empty() => None,
             Phase::Ending { .. } => Some(self.now.after(self.policy.timing.repeat)),
             _ => holding.until(),
         };
@@ -310,7 +310,7 @@ impl Manager {
         self.arm_grant(epoch);
     }
 
-    pub(super) fn sessions(&mut self, of: GrantWord, count: u32) {
+    pub(super) fn sessions(&mut self, of: GrantReport, count: u32) {
         if !self.knows(of.node, of.lease, of.epoch) {
             return;
         }

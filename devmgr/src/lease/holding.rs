@@ -18,11 +18,11 @@ use super::action::{EndReason, Granted, Outcome};
 use super::event::NewRequest;
 use super::id::{Epoch, LeaseId};
 use super::shortfall::Shortfall;
-use super::time::{Span, Time, Wall};
 use crate::inventory::{Chosen, NodeId};
 use crate::policy::Class;
 use crate::policy::ledger::Party;
-use crate::policy::queue::Place;
+use crate::policy::queue::QueuePlace;
+use crate::time::{Span, Time, Wall};
 
 /// A request's content, shared by its queue entry and its grant.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -64,14 +64,14 @@ pub(super) struct Waiting {
     pub(super) away: Option<Time>,
     /// Whether the store has a row for this request.
     pub(super) stored: bool,
-    /// The position and the lack that its client was told last.
+    /// The position and the shortfall that were last reported to the client.
     pub(super) told: (u32, Option<Shortfall>),
 }
 
 /// A request's queue state, kept while the request has an offer.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Queued {
-    pub(super) place: Place,
+    pub(super) place: QueuePlace,
     pub(super) since: Wall,
     pub(super) overdue: Time,
     pub(super) away: Option<Time>,
@@ -86,7 +86,7 @@ pub(super) struct Holding {
     /// The queue state to return to if the offer fails.
     pub(super) queued: Option<Queued>,
     pub(super) phase: Phase,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<GrantPart>,
     /// Time limit of the lease.
     pub(super) limit: Option<Span>,
     /// When the time limit is over.
@@ -106,7 +106,7 @@ pub(super) enum Phase {
 
 /// A grant's part on one node.
 #[derive(Clone, Debug, Hash)]
-pub(super) struct Part {
+pub(super) struct GrantPart {
     pub(super) node: NodeId,
     pub(super) units: Vec<Chosen>,
     pub(super) state: PartState,
@@ -146,7 +146,7 @@ impl Holding {
         sessions.fold(0, u32::saturating_add)
     }
 
-    pub(super) fn part(&mut self, node: NodeId) -> Option<&mut Part> {
+    pub(super) fn part(&mut self, node: NodeId) -> Option<&mut GrantPart> {
         self.parts.iter_mut().find(|of| of.node == node)
     }
 
@@ -167,7 +167,7 @@ impl Holding {
     }
 
     /// The parts that a live lease has lost.
-    pub(super) fn lost(&self) -> impl Iterator<Item = &Part> {
+    pub(super) fn lost(&self) -> impl Iterator<Item = &GrantPart> {
         let is_live = self.is_live();
         let gone = self.parts.iter().filter(|of| of.state == PartState::Gone);
         gone.filter(move |_| is_live)
@@ -184,7 +184,7 @@ impl Holding {
     /// The grant as its client is told. `skew` converts the manager's time to the caller's clock.
     pub(super) fn granted(&self, skew: Span) -> Granted {
         let there = self.parts.iter().filter(|of| of.state != PartState::Gone);
-        let units = |of: &Part| of.units.iter().map(|of| of.unit).collect();
+        let units = |of: &GrantPart| of.units.iter().map(|of| of.unit).collect();
         Granted {
             epoch: self.epoch,
             units: there.map(|of| (of.node, units(of))).collect(),

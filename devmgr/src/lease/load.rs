@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use super::alarm::{Alarm, Alarms};
 use super::change::{LeaseRow, Rows, UnitRow, WaitingRow};
-use super::holding::{Demand, Holding, Part, PartState, Phase, Queued};
+use super::holding::{Demand, GrantPart, Holding, PartState, Phase, Queued};
 use super::manager::{Manager, Over, Standing};
 use super::nodes::Node;
-use super::time::{Calendar, Span, Wall};
 use crate::inventory::{Chosen, Cluster, NodeId};
 use crate::policy::ledger::{Ledger, Party};
 use crate::policy::queue::Queue;
+use crate::time::{Calendar, Span, Wall};
 
 /// 2020-01-01: no device manager granted anything before.
 const FIRST_LEASE: Wall = Wall(1_577_836_800_000);
@@ -50,7 +50,7 @@ impl Manager {
             aside: None,
             awaited: rows.nodes.iter().map(|row| row.node).collect(),
             settling: false,
-            unjudged: BTreeSet::new(),
+            unchecked: BTreeSet::new(),
             from_before: BTreeSet::new(),
             hopeless: BTreeMap::new(),
             held_back: BTreeMap::new(),
@@ -67,6 +67,8 @@ impl Manager {
         for row in rows.uses {
             manager.ledger.restore(row);
         }
+        // Quotas and uses before leases, and leases before requests: a request's fair share counts the
+        // user's leases.
         for row in rows.leases {
             manager.load_lease(row);
         }
@@ -134,8 +136,9 @@ impl Manager {
                 .fold(0, u64::saturating_add);
             self.ledger
                 .add(&demand.party, units.len() as u32, memory, Span(promised));
+            // The node may be missing from the rows; its lease must still be fenced.
             self.nodes.entry(node).or_default().grants.insert(row.epoch);
-            parts.push(Part {
+            parts.push(GrantPart {
                 node,
                 units,
                 state: PartState::Serving,
@@ -144,7 +147,7 @@ impl Manager {
                 promised: Span(promised),
             });
         }
-        parts.extend(row.lost.into_iter().map(|(node, units)| Part {
+        parts.extend(row.lost.into_iter().map(|(node, units)| GrantPart {
             node,
             units: chosen(node, units),
             state: PartState::Gone,
@@ -161,6 +164,7 @@ impl Manager {
             queued: None,
             phase: match row.confirmed {
                 true => Phase::Active {
+                    // The whole lifetime again: holders could not renew while the manager was away.
                     until: self.now.after(timing.lease),
                 },
                 false => Phase::Reserved {
@@ -185,6 +189,7 @@ impl Manager {
             place: row.place,
             since: row.since,
             overdue: self.now.after(patience),
+            // Its client has not reconnected to this process yet.
             away: Some(self.now.after(timing.place)),
             stored: true,
         };

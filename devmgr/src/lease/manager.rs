@@ -16,11 +16,11 @@ use super::holding::{Demand, Holding, Waiting};
 use super::id::{Epoch, LeaseId};
 use super::nodes::Node;
 use super::serving::Aside;
-use super::time::{Calendar, Span, Time, Wall};
 use crate::inventory::{Cluster, NodeId};
 use crate::policy::ledger::Ledger;
-use crate::policy::queue::{Place, Queue};
+use crate::policy::queue::{Queue, QueuePlace};
 use crate::policy::{Policy, UserName};
+use crate::time::{Calendar, Span, Time, Wall};
 
 /// How late an alarm may be handled. If it is later, the manager itself did not run: it was stopped, or
 /// the clock jumped. That time does not count, because nobody could renew anything in it.
@@ -54,14 +54,14 @@ pub struct Manager {
     pub(super) settling: bool,
     /// Queued requests that arrived in the start phase. Whether any known device fits them is not checked
     /// yet.
-    pub(super) unjudged: BTreeSet<Place>,
+    pub(super) unchecked: BTreeSet<QueuePlace>,
     /// Requests from before this start, until all known nodes have joined or are forgotten.
-    pub(super) from_before: BTreeSet<Place>,
+    pub(super) from_before: BTreeSet<QueuePlace>,
     /// Waiting requests that no known device fits, free or in use, with the time at which they are
     /// refused. Suitable devices may still join. Such requests take no turn for their user.
-    pub(super) hopeless: BTreeMap<Place, Time>,
+    pub(super) hopeless: BTreeMap<QueuePlace, Time>,
     /// Queued requests that do not wait, and are refused a little later.
-    pub(super) held_back: BTreeMap<Place, HeldBack>,
+    pub(super) held_back: BTreeMap<QueuePlace, HeldBack>,
     /// Leases that ended recently.
     pub(super) over: Over,
     /// Grants that have ended, with units that their nodes have not released yet.
@@ -124,7 +124,7 @@ impl Hash for Over {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Standing {
     /// In the queue, at this place.
-    Waiting(Place),
+    Waiting(QueuePlace),
     /// The request has a grant that is not ending.
     Granted(Epoch),
 }

@@ -15,6 +15,7 @@ mod alarm;
 pub mod change;
 mod ending;
 pub mod event;
+mod explanation;
 mod forgetting;
 mod grants;
 mod holding;
@@ -27,16 +28,14 @@ mod serving;
 mod shortfall;
 #[cfg(test)]
 mod simulation;
-pub mod time;
 mod view;
 mod waiting;
 
 pub use action::{Action, EndReason, Grant, Granted, GrantedUnit, Outcome, Refusal, Refused, Step};
 pub use change::{Change, Rows};
-pub use event::{Event, GrantWord, Joined, NewRequest, Running};
+pub use event::{Event, GrantReport, Joined, NewRequest, ServedGrant};
 pub use forgetting::{MOST_NODES, NotForgotten};
 pub use id::{Epoch, LeaseId};
 pub use manager::Manager;
 pub use shortfall::{Detail, Shortfall};
-pub use time::{Calendar, Span, Time, Wall};
 pub use view::{LeaseState, LeaseView, NodeView, WaitingView};

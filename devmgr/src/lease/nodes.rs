@@ -13,13 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::action::{Action, EndReason};
 use super::alarm::Alarm;
 use super::change::{Change, NodeRow};
-use super::event::{GrantWord, Joined, Running};
+use super::event::{GrantReport, Joined, ServedGrant};
 use super::holding::{PartState, Phase};
 use super::id::{Epoch, LeaseId};
 use super::manager::Manager;
-use super::time::{Time, Wall};
 use crate::inventory::{NodeId, OfferedDevice, Unit};
 use crate::policy::UserName;
+use crate::time::{Time, Wall};
 
 /// A node in the manager's memory.
 #[derive(Clone, Debug, Default, Hash)]
@@ -112,7 +112,7 @@ impl Manager {
     }
 
     /// Compares a node's grants with the manager's, by the rule of the module.
-    fn agree(&mut self, id: NodeId, running: &[Running]) {
+    fn agree(&mut self, id: NodeId, running: &[ServedGrant]) {
         let Some(node) = self.nodes.get(&id) else {
             return;
         };
@@ -140,14 +140,14 @@ impl Manager {
                     self.withdraw(id, lease, epoch, reason);
                     self.arm_grant(epoch);
                 }
-                _ => self.acknowledged(GrantWord {
+                _ => self.acknowledged(GrantReport {
                     node: id,
                     lease,
                     epoch,
                 }),
             }
             self.sessions(
-                GrantWord {
+                GrantReport {
                     node: id,
                     lease,
                     epoch,

@@ -104,7 +104,7 @@ impl Manager {
             self.hold_back(place, why);
         }
         if self.settling {
-            self.unjudged.insert(place);
+            self.unchecked.insert(place);
         }
         if may_come {
             self.hope(place);

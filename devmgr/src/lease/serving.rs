@@ -20,9 +20,9 @@ use super::action::Refusal;
 use super::holding::{Queued, Waiting};
 use super::manager::{HeldBack, Manager};
 use super::nodes::Node;
-use super::time::Time;
 use crate::inventory::{Level, NodeId, Unit};
-use crate::policy::queue::Place;
+use crate::policy::queue::QueuePlace;
+use crate::time::Time;
 
 /// Number of requests of different shape that are tried without success, before the rest waits for the
 /// next pass.
@@ -32,7 +32,7 @@ const TRIES: usize = 1000;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Aside {
     /// The head's place in the queue.
-    pub(super) place: Place,
+    pub(super) place: QueuePlace,
     units: BTreeMap<(NodeId, Unit), SetAside>,
 }
 
@@ -77,19 +77,20 @@ impl Manager {
     }
 
     /// Finds the head, and frees what is set aside for another request.
-    fn find_head(&mut self) -> Option<Place> {
+    fn find_head(&mut self) -> Option<QueuePlace> {
         if let Some(aside) = &self.aside
             && !self.is_eligible(aside.place)
         {
             self.drop_aside();
         }
-        let overdue: Vec<Place> = {
+        let overdue: Vec<QueuePlace> = {
             let late = |waiting: &Waiting| waiting.away.is_none() && waiting.overdue <= self.now;
             let queue = self.queue.iter();
             queue
                 .take_while(|(_, waiting)| waiting.overdue <= self.now || waiting.away.is_some())
                 .filter(|(_, waiting)| late(waiting))
                 .map(|(place, _)| place)
+                // Bounds a pass where many overdue requests cannot be served.
                 .take(TRIES)
                 .collect()
         };
@@ -101,7 +102,7 @@ impl Manager {
     }
 
     /// Whether a request could be served if all units of open nodes were free.
-    fn is_eligible(&mut self, place: Place) -> bool {
+    fn is_eligible(&mut self, place: QueuePlace) -> bool {
         let Some(waiting) = self.queue.get(place).filter(|of| of.away.is_none()) else {
             return false;
         };
@@ -116,12 +117,14 @@ impl Manager {
 
     /// Offers the head free units and those that are set aside for it. If that fails, makes sure that
     /// units are set aside.
-    fn try_head(&mut self, place: Place) -> bool {
+    fn try_head(&mut self, place: QueuePlace) -> bool {
+        // The choice below sees free units only, so those that are set aside become free for a moment.
         let ready = self.lend_aside();
         if self.offer_waiting(place).is_ok() {
             self.aside = None;
             return true;
         }
+        // The offer failed and has taken nothing, so all of them are free again.
         self.take_aside(&ready, None);
         if self.aside.is_none() {
             self.set_aside(place);
@@ -130,7 +133,7 @@ impl Manager {
     }
 
     /// Sets units aside for a request for several units.
-    fn set_aside(&mut self, place: Place) {
+    fn set_aside(&mut self, place: QueuePlace) {
         let Some(waiting) = self.queue.get(place) else {
             return;
         };
@@ -169,8 +172,10 @@ impl Manager {
     fn units_by_end(&self) -> Vec<(Time, (NodeId, Unit))> {
         let mut units = Vec::new();
         for holding in self.grants.values() {
+            // The units of an ending lease are being released, so they count as free now.
             let end = match holding.is_ending() {
                 true => self.now,
+                // A lease without a time limit comes last, because its end is unknown.
                 false => holding.ends.unwrap_or(Time(u64::MAX)),
             };
             for part in &holding.parts {
@@ -268,7 +273,8 @@ impl Manager {
     }
 
     /// Offers units that are set aside to a request that is certain to end before the head could start.
-    fn fill_aside(&mut self, place: Place) -> bool {
+    fn fill_aside(&mut self, place: QueuePlace) -> bool {
+        // If the start of the head is unknown, no other lease is certain to end before it.
         let Some(start) = self.aside.as_ref().and_then(|of| of.start(self.now)) else {
             return false;
         };
@@ -290,7 +296,7 @@ impl Manager {
     }
 
     /// Makes an offer to a request in the queue. If that succeeds, the request leaves the queue.
-    fn offer_waiting(&mut self, place: Place) -> Result<(), Refusal> {
+    fn offer_waiting(&mut self, place: QueuePlace) -> Result<(), Refusal> {
         let Some(waiting) = self.queue.get(place) else {
             return Err(Refusal::NothingFree);
         };
@@ -328,6 +334,7 @@ impl Manager {
     /// `exactly` at all.
     pub(super) fn update_totals(&mut self, exactly: bool) {
         let (now, before) = (self.cluster.totals(), self.totals);
+        // Small changes hardly move the order, and recomputing it looks at every user.
         let apart = |now: u64, before: u64| now.abs_diff(before) > before / 8;
         let enough = apart(now.0, before.0) || apart(now.1, before.1);
         if now == before || !(exactly || enough) {

@@ -6,10 +6,10 @@ use super::action::{EndReason, Granted};
 use super::holding::{Holding, PartState, Phase, Waiting};
 use super::id::{Epoch, LeaseId};
 use super::manager::{Manager, Standing};
-use super::time::{Time, Wall};
 use crate::inventory::{Cluster, NodeId};
 use crate::policy::ledger::Ledger;
 use crate::policy::{Class, Policy, UserName};
+use crate::time::{Time, Wall};
 
 /// A grant: an offer, a lease, or an ended lease whose units are not all free yet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,10 +15,10 @@ use super::change::{Change, WaitingRow};
 use super::holding::{Demand, Queued, Waiting};
 use super::manager::{HeldBack, Manager, Standing};
 use super::shortfall::Shortfall;
-use crate::policy::queue::Place;
+use crate::policy::queue::QueuePlace;
 
-/// Number of waiting requests, from the oldest on, whose lack is computed.
-const LACKS: usize = 1000;
+/// Number of waiting requests, from the oldest on, whose shortfall is computed.
+const MOST_SHORTFALLS: usize = 1000;
 /// Maximum number of a user's waiting requests that name single devices. Each of them is checked against
 /// all devices again and again; other requests are checked against the few classes of devices.
 const NAMING: usize = 16;
@@ -29,10 +29,12 @@ impl Manager {
         if self.queue.len() >= self.policy.longest_queue as usize {
             return Err(Refusal::QueueFull);
         }
+        // The limit of one user keeps a user from filling the queue for everyone.
         let own = self.queue.count_of(&demand.party.user);
         if own >= self.policy.longest_queue_per_user as usize {
             return Err(Refusal::QueueFullOfOwn);
         }
+        // Counted only for requests that name devices, because the count goes over the whole queue.
         let is_like = |of: &Waiting| {
             of.demand.party.user == demand.party.user && of.demand.devices.names_devices()
         };
@@ -52,13 +54,13 @@ impl Manager {
 
     /// Keeps a request that does not wait in the queue for `Timing::hand_over`, and refuses it after
     /// that.
-    pub(super) fn hold_back(&mut self, place: Place, why: Refusal) {
+    pub(super) fn hold_back(&mut self, place: QueuePlace, why: Refusal) {
         let until = self.now.after(self.policy.timing.hand_over);
         self.held_back.insert(place, HeldBack { until, why });
         self.arm_waiting(place);
     }
 
-    pub(super) fn queued(&self, place: Place) -> Queued {
+    pub(super) fn queued(&self, place: QueuePlace) -> Queued {
         Queued {
             place,
             since: self.wall(),
@@ -82,6 +84,7 @@ impl Manager {
 
     /// Puts a request at its place, durably if it is willing to wait.
     pub(super) fn enqueue(&mut self, demand: &Arc<Demand>, queued: Queued) {
+        // A request that does not wait is answered soon. After a crash, its client asks anew.
         if demand.wait && !queued.stored {
             self.store(Change::PutWaiting(WaitingRow {
                 lease: demand.lease,
@@ -102,6 +105,7 @@ impl Manager {
             overdue: queued.overdue,
             away: queued.away,
             stored: demand.wait,
+            // No client has position 0, so the first report is always a change.
             told: (0, None),
         };
         self.leases.insert(demand.lease, Standing::Waiting(place));
@@ -112,10 +116,11 @@ impl Manager {
 
     /// Updates whether a request takes turns for its user: while its client is connected and some device
     /// may fit it.
-    pub(super) fn show(&mut self, place: Place) {
+    pub(super) fn show(&mut self, place: QueuePlace) {
         let Some(waiting) = self.queue.get(place) else {
             return;
         };
+        // A request that cannot be served must not block its user's later requests.
         let present = waiting.away.is_none() && !self.hopeless.contains_key(&place);
         let user = waiting.demand.party.user.clone();
         self.queue.set_present(place, present);
@@ -137,13 +142,14 @@ impl Manager {
     }
 
     /// Removes a request from the queue, with its alarm.
-    pub(super) fn dequeue(&mut self, place: Place) -> Option<Waiting> {
+    pub(super) fn dequeue(&mut self, place: QueuePlace) -> Option<Waiting> {
         let waiting = self.queue.remove(place)?;
         self.alarms.set(Alarm::Waiting(place), None);
         self.held_back.remove(&place);
-        self.unjudged.remove(&place);
+        self.unchecked.remove(&place);
         self.from_before.remove(&place);
         self.hopeless.remove(&place);
+        // The user's next request takes its turn, so the user moves in the fair order.
         self.refresh(&waiting.demand.party.user);
         if self.aside.as_ref().is_some_and(|of| of.place == place) {
             self.drop_aside();
@@ -151,20 +157,22 @@ impl Manager {
         Some(waiting)
     }
 
-    pub(super) fn arm_waiting(&mut self, place: Place) {
+    pub(super) fn arm_waiting(&mut self, place: QueuePlace) {
         let Some(waiting) = self.queue.get(place) else {
             return;
         };
         let overdue = (waiting.overdue > self.now).then_some(waiting.overdue);
         let held_back = self.held_back.get(&place).map(|of| of.until);
         let held_back = held_back.filter(|until| *until > self.now);
+        // At most one of these matters: an absent client cannot be served, and a request that is held back
+        // is refused before it is overdue.
         let due = waiting.away.or(held_back).or(overdue);
         let hopeless = self.hopeless.get(&place).copied();
         let due = due.into_iter().chain(hopeless).min();
         self.alarms.set(Alarm::Waiting(place), due);
     }
 
-    pub(super) fn waiting_due(&mut self, place: Place) {
+    pub(super) fn waiting_due(&mut self, place: QueuePlace) {
         let away = self.queue.get(place).and_then(|of| of.away);
         if away.is_some_and(|until| until <= self.now) {
             self.give_up(place, EndReason::Expired);
@@ -175,12 +183,13 @@ impl Manager {
             self.refuse(place, Refusal::NothingFits);
             return;
         }
+        // The request has become overdue, so units may be set aside for it now.
         self.chance = true;
         self.arm_waiting(place);
     }
 
     /// Ends a waiting request that gets nothing.
-    pub(super) fn give_up(&mut self, place: Place, reason: EndReason) {
+    pub(super) fn give_up(&mut self, place: QueuePlace, reason: EndReason) {
         let Some(waiting) = self.dequeue(place) else {
             return;
         };
@@ -198,7 +207,7 @@ impl Manager {
     }
 
     /// Refuses a request in the queue.
-    pub(super) fn refuse(&mut self, place: Place, refusal: Refusal) {
+    pub(super) fn refuse(&mut self, place: QueuePlace, refusal: Refusal) {
         if let Some(waiting) = self.dequeue(place) {
             self.leases.remove(&waiting.demand.lease);
             if waiting.stored {
@@ -209,7 +218,7 @@ impl Manager {
         }
     }
 
-    pub(super) fn position(&mut self, place: Place) -> Outcome {
+    pub(super) fn position(&mut self, place: QueuePlace) -> Outcome {
         let demand = self.queue.get(place).map(|of| of.demand.clone());
         Outcome::Waiting {
             position: self.queue.before(place) as u32 + 1,
@@ -228,6 +237,7 @@ impl Manager {
             let shortfall = shortfalls.get(&waiting.demand.devices);
             if (waiting.told.0, waiting.told.1.as_ref()) != (position, shortfall) {
                 waiting.told = (position, shortfall.cloned());
+                // An absent client has no stream. It gets its position when it returns.
                 if waiting.away.is_none() {
                     told.push((waiting.demand.lease, waiting.told.clone()));
                 }
@@ -245,13 +255,15 @@ impl Manager {
         }
     }
 
-    /// The lack of waiting requests, by the devices requested.
+    /// The shortfalls of waiting requests, by the devices requested.
     fn shortfalls(&mut self) -> BTreeMap<DeviceRequest, Shortfall> {
         let asked = self.queue.iter().map(|(_, of)| of.demand.clone());
-        let asked: Vec<_> = asked.take(LACKS).collect();
+        // Each shortfall counts devices of the whole cluster. Clients further back get their position only.
+        let asked: Vec<_> = asked.take(MOST_SHORTFALLS).collect();
         let mut looked_at = BTreeSet::new();
         let mut shortfalls = BTreeMap::new();
         for demand in &asked {
+            // Many requests are alike, and their shortfall is computed once.
             if looked_at.insert(&demand.devices)
                 && let Some(shortfall) = self.shortfall_of_open(&demand.devices)
             {

@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Class, GroupName, Quota, Subject, UserName};
-use crate::lease::change::{Hour, UseRow};
-use crate::lease::time::{Span, Wall};
+use crate::time::{Span, Wall};
 
 const HOUR: u64 = 3_600_000;
 
@@ -33,6 +34,23 @@ pub struct Holdings {
     pub memory: u64,
     /// Unit time that the subject's running leases may still use, in total.
     pub promised: Span,
+}
+
+/// An hour of the host's clock: hours since 1970.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Hour(pub u64);
+
+/// Unit time that a subject used in an hour.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct UseRow {
+    /// The subject; never `EveryUser`.
+    pub subject: Subject,
+    /// The hour.
+    pub hour: Hour,
+    /// The time used, summed over all units.
+    pub used: Span,
 }
 
 /// The user and groups that a lease counts for.
@@ -144,6 +162,7 @@ impl Ledger {
             let Some(quota) = self.quota(&subject) else {
                 continue;
             };
+            // Without a limit, the request accepts the shortest lease that a quota may leave.
             let shortest = limit.unwrap_or(SHORTEST).0.saturating_mul(devices.into());
             if quota.class.is_some_and(|most| class > most) {
                 return Err(Exceeded::Class);
@@ -187,6 +206,8 @@ impl Ledger {
                 return Err(Exceeded::Devices);
             }
             if let Some(most) = quota.memory {
+                // How much memory the devices have is known only after the choice, so the rest is a bound
+                // for it.
                 if has.memory >= most {
                     return Err(Exceeded::Memory);
                 }
@@ -194,7 +215,9 @@ impl Ledger {
             }
             if let Some(most) = quota.device_time {
                 let used = self.used(&subject, now, window).0;
+                // Running leases count with their whole time limits, because they may use them.
                 let left = most.0.saturating_sub(used).saturating_sub(has.promised.0);
+                // All devices of the request use up the quota at the same time.
                 let each = Span(left / u64::from(devices.max(1)));
                 match limit {
                     Some(limit) if limit > each => return Err(Exceeded::Time),
@@ -317,6 +340,7 @@ impl Ledger {
         let (mut gone, mut rows) = (Vec::new(), Vec::new());
         let this = Hour(now.0 / HOUR);
         for (subject, hours) in &mut self.had {
+            // The clock was set back. These hours would otherwise count again when the clock reaches them.
             let to_come = hours.split_off(&Hour(this.0 + 1));
             if to_come.is_empty() {
                 continue;

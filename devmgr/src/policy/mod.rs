@@ -17,7 +17,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use crate::inventory::Assignment;
-use crate::lease::time::Span;
+use crate::time::Span;
 
 macro_rules! names {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(

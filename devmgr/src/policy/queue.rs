@@ -11,17 +11,17 @@ use super::UserName;
 use super::fairness::Share;
 
 /// A place in the order of arrival; lower places came earlier.
-pub type Place = u64;
+pub type QueuePlace = u64;
 
 /// Waiting requests, each with an entry `E` of the queue's owner.
 #[derive(Clone, Debug, Hash)]
 pub struct Queue<E> {
-    entries: BTreeMap<Place, Slot<E>>,
-    present: BTreeMap<UserName, BTreeSet<Place>>,
+    entries: BTreeMap<QueuePlace, Slot<E>>,
+    present: BTreeMap<UserName, BTreeSet<QueuePlace>>,
     counts: BTreeMap<UserName, usize>,
-    order: BTreeSet<(Share, Place, UserName)>,
-    keys: BTreeMap<UserName, (Share, Place)>,
-    next: Place,
+    order: BTreeSet<(Share, QueuePlace, UserName)>,
+    keys: BTreeMap<UserName, (Share, QueuePlace)>,
+    next: QueuePlace,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -45,20 +45,22 @@ impl<E> Default for Queue<E> {
 
 impl<E> Queue<E> {
     /// A place behind all places so far.
-    pub fn new_place(&mut self) -> Place {
+    pub fn new_place(&mut self) -> QueuePlace {
         self.next += 1;
         self.next - 1
     }
 
     /// Puts a request at its place, which must be free.
-    pub fn insert(&mut self, place: Place, user: UserName, entry: E) {
+    pub fn insert(&mut self, place: QueuePlace, user: UserName, entry: E) {
+        // Places from the store come without `new_place`.
         self.next = self.next.max(place.saturating_add(1));
         *self.counts.entry(user.clone()).or_default() += 1;
         self.entries.insert(place, Slot { user, entry });
     }
 
     /// Removes a request.
-    pub fn remove(&mut self, place: Place) -> Option<E> {
+    pub fn remove(&mut self, place: QueuePlace) -> Option<E> {
+        // While the slot still names the user.
         self.set_present(place, false);
         let slot = self.entries.remove(&place)?;
         if let Entry::Occupied(mut count) = self.counts.entry(slot.user) {
@@ -72,7 +74,7 @@ impl<E> Queue<E> {
 
     /// Sets whether a request takes part in the fair order. Call [`Self::refresh`] for its user
     /// afterwards.
-    pub fn set_present(&mut self, place: Place, is: bool) {
+    pub fn set_present(&mut self, place: QueuePlace, is: bool) {
         let Some(slot) = self.entries.get(&place) else {
             return;
         };
@@ -89,12 +91,12 @@ impl<E> Queue<E> {
 
     /// The entry at a place.
     #[must_use]
-    pub fn get(&self, place: Place) -> Option<&E> {
+    pub fn get(&self, place: QueuePlace) -> Option<&E> {
         self.entries.get(&place).map(|slot| &slot.entry)
     }
 
     /// The entry at a place, mutable.
-    pub fn get_mut(&mut self, place: Place) -> Option<&mut E> {
+    pub fn get_mut(&mut self, place: QueuePlace) -> Option<&mut E> {
         self.entries.get_mut(&place).map(|slot| &mut slot.entry)
     }
 
@@ -117,21 +119,21 @@ impl<E> Queue<E> {
     }
 
     /// All requests in the order of their arrival.
-    pub fn iter(&self) -> impl Iterator<Item = (Place, &E)> {
+    pub fn iter(&self) -> impl Iterator<Item = (QueuePlace, &E)> {
         self.entries
             .iter()
             .map(|(place, slot)| (*place, &slot.entry))
     }
 
     /// All requests in the order of their arrival, mutable.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Place, &mut E)> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (QueuePlace, &mut E)> {
         let entries = self.entries.iter_mut();
         entries.map(|(place, slot)| (*place, &mut slot.entry))
     }
 
     /// Number of requests that came before this place.
     #[must_use]
-    pub fn before(&self, place: Place) -> usize {
+    pub fn before(&self, place: QueuePlace) -> usize {
         // Fast path for the last place, because counting a range is linear.
         if self
             .entries
@@ -145,7 +147,7 @@ impl<E> Queue<E> {
 
     /// The first present request of a user.
     #[must_use]
-    pub fn first_of(&self, user: &UserName) -> Option<Place> {
+    pub fn first_of(&self, user: &UserName) -> Option<QueuePlace> {
         self.present.get(user)?.first().copied()
     }
 
@@ -157,6 +159,7 @@ impl<E> Queue<E> {
     /// Updates a user's position in the fair order. `share` computes the share from the user's first
     /// request.
     pub fn refresh(&mut self, user: &UserName, share: impl FnOnce(&E) -> Share) {
+        // The order contains the share as of the last refresh, by which the old entry is found.
         if let Some((share, place)) = self.keys.remove(user) {
             self.order.remove(&(share, place, user.clone()));
         }
@@ -172,8 +175,8 @@ impl<E> Queue<E> {
     #[must_use]
     pub fn next_user(
         &self,
-        after: Option<&(Share, Place, UserName)>,
-    ) -> Option<(Share, Place, UserName)> {
+        after: Option<&(Share, QueuePlace, UserName)>,
+    ) -> Option<(Share, QueuePlace, UserName)> {
         use std::ops::Bound::{Excluded, Unbounded};
         let start = after.map_or(Unbounded, Excluded);
         self.order.range((start, Unbounded)).next().cloned()

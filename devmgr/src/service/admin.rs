@@ -10,21 +10,23 @@ use causeway_security::Token;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
+use super::authentication::{Authenticator, as_admin, as_user, check_name, wall_now};
 use super::book::{Book, Sight};
-use super::gate::{Gate, as_admin, as_user, check_name, wall_now};
 use super::input::{ChangeError, Done, Input};
 use super::leases::{lease_list, queue_list};
 use super::quotas::{quota_list, quota_of};
-use super::{gone, read, wire};
+use super::reading::{gone, read};
+use super::wire;
 use crate::identity::{
     Caller, Directory, IdentityChange, NotChanged, Shown, TokenId, TokenRow, User,
 };
 use crate::inventory::NodeId;
-use crate::lease::{Event, NotForgotten, Wall};
+use crate::lease::{Event, NotForgotten};
 use crate::policy::UserName;
 use crate::settings::Visible;
+use crate::time::Wall;
 
 /// Maximum number of groups of one user.
 const MAX_GROUPS: usize = 32;
@@ -37,7 +39,7 @@ const WATCH_EVERY: u32 = 1_000;
 
 /// The `Admin` service.
 pub(super) struct AdminService {
-    pub(super) gate: Gate,
+    pub(super) authenticator: Authenticator,
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) visible: Visible,
     pub(super) started: Instant,
@@ -51,13 +53,13 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::GetManagerRequest>,
     ) -> Result<Response<pb::ManagerInfo>, Status> {
-        let caller = self.gate.caller(&request)?;
+        let caller = self.authenticator.caller(&request)?;
         Ok(Response::new(pb::ManagerInfo {
             wire_version: WireVersion::CURRENT.number().into(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             unix_ms: wall_now().0,
             uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            authenticates: self.gate.authenticates(),
+            authenticates: self.authenticator.authenticates(),
             user: caller.user.to_string(),
             groups: caller.groups.iter().map(ToString::to_string).collect(),
             admin: caller.admin,
@@ -70,7 +72,7 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::ListNodesRequest>,
     ) -> Result<Response<pb::NodeList>, Status> {
-        may_see_all(self.visible, self.gate.caller(&request)?)?;
+        may_see_all(self.visible, self.authenticator.caller(&request)?)?;
         let list = read(&self.owner, |sight| node_list(sight.book)).await?;
         Ok(Response::new(list))
     }
@@ -79,7 +81,7 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::DrainNodeRequest>,
     ) -> Result<Response<pb::DrainNodeReply>, Status> {
-        self.gate.admin(&request)?;
+        self.authenticator.admin(&request)?;
         let request = request.into_inner();
         let draining = request.draining;
         let found = read(&self.owner, move |sight| {
@@ -95,7 +97,7 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::RemoveNodeRequest>,
     ) -> Result<Response<pb::RemoveNodeReply>, Status> {
-        let admin = self.gate.admin(&request)?;
+        let admin = self.authenticator.admin(&request)?;
         let pb::RemoveNodeRequest { node, force } = request.into_inner();
         let node = read(&self.owner, move |sight| find_node(sight.book, &node)).await??;
         tracing::info!(?node, force, by = %admin.user, "remove a node");
@@ -107,7 +109,7 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::RevokeLeaseRequest>,
     ) -> Result<Response<pb::RevokeLeaseReply>, Status> {
-        let admin = self.gate.admin(&request)?;
+        let admin = self.authenticator.admin(&request)?;
         let lease = wire::lease_id(&request.get_ref().lease_id)?;
         let whose = read(&self.owner, move |sight| sight.book.whose(&lease).cloned()).await?;
         let Some(user) = whose else {
@@ -124,8 +126,8 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::ListUsersRequest>,
     ) -> Result<Response<pb::UserList>, Status> {
-        self.gate.admin(&request)?;
-        let directory = self.gate.directory();
+        self.authenticator.admin(&request)?;
+        let directory = self.authenticator.directory();
         let users = directory.users().map(|user| pb::User {
             name: user.name.to_string(),
             groups: user.groups.iter().map(ToString::to_string).collect(),
@@ -141,7 +143,7 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::User>,
     ) -> Result<Response<pb::PutUserReply>, Status> {
-        let admin = self.gate.admin(&request)?;
+        let admin = self.authenticator.admin(&request)?;
         let user = user_of(request.into_inner())?;
         tracing::info!(user = %user.name, admin = user.admin, node = user.node, by = %admin.user, "user put");
         self.identity(IdentityChange::PutUser(user)).await?;
@@ -152,12 +154,11 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::DeleteUserRequest>,
     ) -> Result<Response<pb::DeleteUserReply>, Status> {
-        let admin = self.gate.admin(&request)?;
+        let admin = self.authenticator.admin(&request)?;
         let name = UserName::from(request.get_ref().name.as_str());
-        let deleted = self.identity(IdentityChange::DeleteUser(name.clone()));
-        counted(deleted.await, || {
-            tracing::info!(user = %name, by = %admin.user, "user deleted");
-        })?;
+        self.identity(IdentityChange::DeleteUser(name.clone()))
+            .await?;
+        tracing::info!(user = %name, by = %admin.user, "user deleted");
         Ok(Response::new(pb::DeleteUserReply {}))
     }
 
@@ -165,7 +166,7 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::CreateTokenRequest>,
     ) -> Result<Response<pb::CreateTokenReply>, Status> {
-        let caller = self.gate.caller(&request)?;
+        let caller = self.authenticator.caller(&request)?;
         let request = request.into_inner();
         let user = UserName::from(request.user.as_str());
         // A node's key must not make keys of people, and no user makes another's token.
@@ -212,14 +213,14 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::ListTokensRequest>,
     ) -> Result<Response<pb::TokenList>, Status> {
-        let caller = self.gate.user(&request)?;
+        let caller = self.authenticator.user(&request)?;
         let wanted = &request.get_ref().user;
         if !caller.admin && *wanted != *caller.user.0 {
             return Err(Status::permission_denied(
                 "only administrators may list other users' tokens",
             ));
         }
-        let directory = self.gate.directory();
+        let directory = self.authenticator.directory();
         let rows = directory.tokens();
         let rows = rows.filter(|row| wanted.is_empty() || *row.user.0 == **wanted);
         let tokens = rows.map(|row| pb::Token {
@@ -237,13 +238,12 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::RevokeTokenRequest>,
     ) -> Result<Response<pb::RevokeTokenReply>, Status> {
-        let caller = self.gate.user(&request)?;
+        let caller = self.authenticator.user(&request)?;
         let said = request.into_inner().token_id;
-        let id = find_token(&self.gate.directory(), &caller, &said)?;
-        let revoked = self.identity(IdentityChange::DeleteToken(id.clone()));
-        counted(revoked.await, || {
-            tracing::info!(token_id = id.0, by = %caller.user, "token revoked");
-        })?;
+        let id = find_token(&self.authenticator.directory(), &caller, &said)?;
+        self.identity(IdentityChange::DeleteToken(id.clone()))
+            .await?;
+        tracing::info!(token_id = id.0, by = %caller.user, "token revoked");
         Ok(Response::new(pb::RevokeTokenReply {}))
     }
 
@@ -251,7 +251,7 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::ListQuotasRequest>,
     ) -> Result<Response<pb::QuotaList>, Status> {
-        let caller = self.gate.user(&request)?;
+        let caller = self.authenticator.user(&request)?;
         let list = read(&self.owner, move |sight| quota_list(sight, &caller)).await?;
         Ok(Response::new(list))
     }
@@ -260,7 +260,7 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::Quota>,
     ) -> Result<Response<pb::PutQuotaReply>, Status> {
-        self.gate.admin(&request)?;
+        self.authenticator.admin(&request)?;
         let (subject, quota) = quota_of(request.into_inner())?;
         self.order(Event::QuotaChanged { subject, quota }).await?;
         Ok(Response::new(pb::PutQuotaReply {}))
@@ -270,7 +270,7 @@ impl Admin for AdminService {
         &self,
         request: Request<pb::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let caller = self.gate.caller(&request)?;
+        let caller = self.authenticator.caller(&request)?;
         may_see_all(self.visible, caller.clone())?;
         let interval = match request.get_ref().interval_ms {
             0 => WATCH_EVERY,
@@ -278,14 +278,15 @@ impl Admin for AdminService {
             said => said.max(100),
         };
         let (send, receive) = mpsc::channel(1);
-        let (owner, gate, visible) = (self.owner.clone(), self.gate.clone(), self.visible);
+        let (owner, authenticator, visible) =
+            (self.owner.clone(), self.authenticator.clone(), self.visible);
         tokio::spawn(async move {
             let mut ticks = tokio::time::interval(Duration::from_millis(u64::from(interval)));
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
                 // The caller's permissions may change while the stream is open.
-                let caller = gate.again(&caller);
+                let caller = authenticator.again(&caller);
                 let snapshot = match caller.and_then(|caller| may_see_all(visible, caller)) {
                     Ok(()) => read(&owner, snapshot).await,
                     Err(status) => Err(status),
@@ -322,15 +323,6 @@ impl AdminService {
             ChangeError::Node(not) => Status::failed_precondition(not.to_string()),
         })
     }
-}
-
-/// Logs a change that is in effect, whether or not it is stored yet.
-fn counted(done: Result<(), Status>, say: impl FnOnce()) -> Result<(), Status> {
-    let is_later = |status: &Status| status.code() == Code::DeadlineExceeded;
-    if done.as_ref().err().is_none_or(is_later) {
-        say();
-    }
-    done
 }
 
 fn may_see_all(visible: Visible, caller: Caller) -> Result<(), Status> {

@@ -12,8 +12,9 @@ use causeway_proto::request::{answer_of, property};
 use super::input::{Load, NodeLink};
 use crate::inventory::{DeviceId, NodeId, OfferedDevice};
 use crate::lease::change::{LeaseRow, NodeRow, WaitingRow};
-use crate::lease::{Change, Event, Joined, LeaseId, Manager, Rows, Time, Wall};
+use crate::lease::{Change, Event, Joined, LeaseId, Manager, Rows};
 use crate::policy::{Policy, Quota, Subject, UserName};
+use crate::time::{Time, Wall};
 
 /// The durable state, and what connected nodes report. See the module.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! Connections by the name in their client certificate. When a user is removed, their connections count
 //! as strangers' again.
 //!
-//! This module authenticates nobody: the caller is judged at each call. Invariant: the number of closed
+//! This module authenticates nobody: the caller is authenticated at each call. Invariant: the number of closed
 //! connections that are remembered is bounded by the number of open ones.
 
 use std::collections::HashMap;

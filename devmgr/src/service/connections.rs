@@ -18,9 +18,9 @@ use causeway_serving::watched::{self, FIRST_BYTE, Listener};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-use super::CannotStart;
+use super::authentication::Authenticator;
 use super::certified::Certified;
-use super::gate::Gate;
+use super::error::CannotStart;
 use super::watching::Watching;
 use crate::settings::Settings;
 
@@ -42,7 +42,7 @@ const BREATHER: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(super) struct Connections {
     tls: Option<ServerTls>,
-    gate: Gate,
+    authenticator: Authenticator,
     certified: Certified,
     handshakes: Admission,
     places: Places,
@@ -86,10 +86,14 @@ pub(super) fn tls(settings: &Settings) -> Result<Option<ServerTls>, BadFile> {
 pub(super) type Incoming = mpsc::Receiver<io::Result<Connection>>;
 
 impl Connections {
-    pub(super) fn new(tls: Option<ServerTls>, gate: Gate, certified: Certified) -> Connections {
+    pub(super) fn new(
+        tls: Option<ServerTls>,
+        authenticator: Authenticator,
+        certified: Certified,
+    ) -> Connections {
         Connections {
             tls,
-            gate,
+            authenticator,
             certified,
             handshakes: Admission::new(HANDSHAKES.0, HANDSHAKES.1),
             places: Places {
@@ -153,12 +157,12 @@ impl Connections {
             None => Port::Clear(socket),
         };
         let certified = port.certified();
-        let is_known = self.gate.knows(certified.as_deref());
+        let is_known = self.authenticator.knows(certified.as_deref());
         let standing = Arc::new(Standing::new(address, is_known, &self.places)?);
         if let Some(name) = &certified {
             self.certified.add(name, &standing);
             // The user may have been removed before the connection was added.
-            if is_known && !self.gate.knows(certified.as_deref()) {
+            if is_known && !self.authenticator.knows(certified.as_deref()) {
                 standing.turn_out();
             }
         }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use causeway_security::Token;
 
-use super::CannotStart;
-use super::gate::wall_now;
+use super::authentication::wall_now;
+use super::error::CannotStart;
 use crate::identity::{Directory, IdentityChange, TokenId, TokenRow, User};
 use crate::store::{Store, Stored, Write};
 

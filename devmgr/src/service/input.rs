@@ -60,7 +60,7 @@ pub(crate) enum ChangeError {
     Node(#[from] NotForgotten),
 }
 
-/// An answer, or what the failing store means for the request.
+/// An answer, or why the failing store prevents one.
 pub(crate) type Reply<T> = Result<T, Unwritten>;
 
 /// Why the store cannot be used at the moment.
@@ -68,20 +68,17 @@ pub(crate) type Reply<T> = Result<T, Unwritten>;
 #[error("the device manager cannot write to its store ({0})")]
 pub(crate) struct Problem(pub(crate) Arc<str>);
 
-/// The effect of a request that cannot be stored now.
+/// Why a change is not made while the store fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unwritten {
-    /// The request has no effect, now or later.
+    /// The change has no effect, now or later.
     #[error("{0}; nothing was changed. Try again later")]
-    ChangeError(Problem),
-    /// The request is decided and in effect, as long as this process lives.
+    Refused(Problem),
+    /// The failure became known while the change was being written.
     #[error(
-        "{0}: the change is in effect and is stored as soon as possible; it is undone if the device manager ends before"
+        "{0}; the change is not in effect yet. It takes effect when the store works again, and is lost if the device manager ends before. Check later whether it was made"
     )]
-    Later(Problem),
-    /// The effect is unknown.
-    #[error("{0} and ends; check after its restart whether the change was made")]
-    Lost(Problem),
+    Unconfirmed(Problem),
 }
 
 /// Why a node is rejected.
@@ -263,7 +260,7 @@ pub(crate) enum News {
 pub(crate) struct Watcher {
     pub(crate) id: WatcherId,
     pub(crate) caller: Caller,
-    /// Whether the client is willing to wait, so that a failed write can be retried later.
+    /// Whether the client waits in the queue. Then it waits for a failing store too.
     pub(crate) waits: bool,
     news: watch::Sender<News>,
 }

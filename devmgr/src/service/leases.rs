@@ -18,22 +18,20 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use super::authentication::Authenticator;
 use super::book::Sight;
-use super::gate::Gate;
 use super::input::{Answer, Ask, Input, LeaseCall, News, Watcher, WatcherId};
 use super::pace::{CONSIDERED, Pace, REFUSED};
-use super::{gone, read, wire};
+use super::reading::{gone, read};
+use super::wire;
 use crate::identity::Caller;
 use crate::lease::{LeaseId, NewRequest, Outcome};
 use crate::policy::UserName;
 use crate::settings::Visible;
 
-/// The start of the error for an ended lease. The tool removes it, because its own text says the same.
-pub const LEASE_ENDED: &str = "the lease has ended: ";
-
 /// The `Leases` service.
 pub(super) struct LeasesService {
-    pub(super) gate: Gate,
+    pub(super) authenticator: Authenticator,
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) visible: Visible,
     /// Whether the manager serves other machines without both TLS and authentication.
@@ -53,7 +51,7 @@ impl Leases for LeasesService {
         &self,
         request: Request<RequestDevices>,
     ) -> Result<Response<Self::RequestStream>, Status> {
-        let caller = self.gate.user(&request)?;
+        let caller = self.authenticator.user(&request)?;
         let request = request.into_inner();
         check_version(&request)?;
         let (send, receive) = mpsc::channel(2);
@@ -72,6 +70,7 @@ impl Leases for LeasesService {
                         REFUSED.each.as_millis()
                     )));
                 }
+                // The stream is watched before the owner gets the request, so that no report is lost.
                 let (watcher, heard) = Watcher::new(caller, new.wait);
                 let following = Following {
                     refusals,
@@ -98,7 +97,7 @@ impl Leases for LeasesService {
         &self,
         request: Request<RequestDevices>,
     ) -> Result<Response<Considered>, Status> {
-        let caller = self.gate.user(&request)?;
+        let caller = self.authenticator.user(&request)?;
         let request = request.into_inner();
         check_version(&request)?;
         if !self.pace.lock().may(&caller.user, self.started.elapsed()) {
@@ -134,13 +133,13 @@ impl Leases for LeasesService {
         &self,
         request: Request<ConfirmReservation>,
     ) -> Result<Response<Granted>, Status> {
-        let caller = self.gate.user(&request)?;
+        let caller = self.authenticator.user(&request)?;
         let lease = wire::lease_id(&request.get_ref().lease_id)?;
         self.granted(LeaseCall::Confirm, lease, caller).await
     }
 
     async fn renew(&self, request: Request<RenewLease>) -> Result<Response<Granted>, Status> {
-        let caller = self.gate.user(&request)?;
+        let caller = self.authenticator.user(&request)?;
         let lease = wire::lease_id(&request.get_ref().lease_id)?;
         self.granted(LeaseCall::Renew, lease, caller).await
     }
@@ -149,7 +148,7 @@ impl Leases for LeasesService {
         &self,
         request: Request<ReleaseLease>,
     ) -> Result<Response<ReleaseLeaseReply>, Status> {
-        let caller = self.gate.user(&request)?;
+        let caller = self.authenticator.user(&request)?;
         let lease = wire::lease_id(&request.get_ref().lease_id)?;
         match self.ask(LeaseCall::Release, lease, caller.user).await? {
             Answer::Granted(_) => Err(Status::internal(
@@ -164,7 +163,7 @@ impl Leases for LeasesService {
         &self,
         request: Request<ListLeasesRequest>,
     ) -> Result<Response<LeaseList>, Status> {
-        let whose = self.whose(self.gate.user(&request)?);
+        let whose = self.whose(self.authenticator.user(&request)?);
         let list = read(&self.owner, move |sight| lease_list(sight, whose.as_ref())).await?;
         Ok(Response::new(list))
     }
@@ -173,7 +172,7 @@ impl Leases for LeasesService {
         &self,
         request: Request<ListQueueRequest>,
     ) -> Result<Response<QueueList>, Status> {
-        let whose = self.whose(self.gate.user(&request)?);
+        let whose = self.whose(self.authenticator.user(&request)?);
         let list = read(&self.owner, move |sight| queue_list(sight, whose.as_ref())).await?;
         Ok(Response::new(list))
     }
@@ -182,7 +181,7 @@ impl Leases for LeasesService {
         &self,
         request: Request<ListKindsRequest>,
     ) -> Result<Response<KindList>, Status> {
-        self.gate.user(&request)?;
+        self.authenticator.user(&request)?;
         let insecure = self.insecure;
         let list = read(&self.owner, move |sight| KindList {
             kinds: wire::kinds(sight.book),
@@ -216,9 +215,8 @@ impl LeasesService {
     ) -> Result<Response<Granted>, Status> {
         match self.ask(call, lease, caller.user).await? {
             Answer::Granted(granted) => Ok(Response::new(granted)),
-            Answer::Over(reason) => Err(Status::failed_precondition(format!(
-                "{LEASE_ENDED}{reason}"
-            ))),
+            // The reason is a sentence of its own: clients say in their own words that the lease has ended.
+            Answer::Over(reason) => Err(Status::failed_precondition(reason)),
             Answer::Other(Outcome::Offered | Outcome::Waiting { .. }) => Err(
                 Status::failed_precondition("the lease has not been granted yet"),
             ),

@@ -4,8 +4,9 @@
 //!   listings.
 //! - `connections`: from a listening socket to a gRPC connection, with or without TLS; `certified`:
 //!   connections by the name in their certificate, for removed users.
-//! - `gate`: authentication. `nodes`, `leases`, `admin`: the services. `wire`, `quotas`: conversions to
+//! - `authentication`: who is calling. `nodes`, `leases`, `admin`: the services. `wire`, `quotas`: conversions to
 //!   the wire.
+//! - `reading`: reads the owner's state; `error`: why the manager ends.
 //! - `watching`: `/healthz` and `/metrics`. `first_admin`: the administrator of a manager that has no
 //!   other.
 //!
@@ -13,17 +14,19 @@
 //! state, and the owner never waits for another task.
 
 mod admin;
+mod authentication;
 mod book;
 mod certified;
 mod connections;
+mod error;
 mod first_admin;
-mod gate;
 mod input;
 mod leases;
 mod nodes;
 mod owner;
 mod pace;
 mod quotas;
+mod reading;
 mod watching;
 mod wire;
 
@@ -35,7 +38,7 @@ use std::time::{Duration, Instant};
 use causeway_proto::manager::admin_server::AdminServer;
 use causeway_proto::manager::leases_server::LeasesServer;
 use causeway_proto::manager::nodes_server::NodesServer;
-use causeway_security::{BadKey, LeaseKey, OwnCertificate, Secret};
+use causeway_security::{LeaseKey, OwnCertificate, Secret};
 use causeway_serving::gate::Judged;
 use causeway_serving::services::{NotReflected, Services};
 use causeway_serving::watched::Listener;
@@ -43,21 +46,20 @@ use parking_lot::{Mutex, RwLock};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Status;
 use tonic::transport::Server;
 
-use crate::identity::{Directory, NotChanged};
+use crate::identity::Directory;
 use crate::lease::{Event, Manager};
 use crate::settings::Settings;
-use crate::store::{Store, StoreError, Write};
-use book::{Book, Sight};
+use crate::store::{Store, Write};
+use authentication::Authenticator;
+use book::Book;
 use certified::Certified;
 use connections::{Connections, Incoming};
+pub use error::CannotStart;
 pub use first_admin::renew_admin;
-use gate::Gate;
 use input::Input;
-pub use leases::LEASE_ENDED;
-use owner::{Beginning, Clock, Health, INBOX, Owner, Writer};
+use owner::{Beginning, Clock, Health, INBOX, Owner, StoreLost, Writer};
 use pace::Pace;
 use watching::{Counters, Watching};
 
@@ -73,78 +75,36 @@ const MAX_WORD: usize = 16 << 10;
 /// Timeout for a call's message, and for the beginning of its answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// Why the manager cannot start, or cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum CannotStart {
-    /// The manager cannot listen on an address.
-    #[error("cannot listen on {address}: {error}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The cause.
-        error: std::io::Error,
-    },
-    /// A TLS file cannot be used.
-    #[error(transparent)]
-    Tls(#[from] causeway_security::BadFile),
-    /// The store cannot be opened.
-    #[error("{}: {error}", path.display())]
-    Opening {
-        /// The store's path.
-        path: PathBuf,
-        /// The cause.
-        error: StoreError,
-    },
-    /// The store cannot be used.
-    #[error("{0}")]
-    Store(#[from] StoreError),
-    /// The key that signs leases is unusable.
-    #[error("the key that signs leases cannot be used: {0}")]
-    Key(#[from] BadKey),
-    /// The file for the first administrator's token cannot be written.
-    #[error("cannot write the first administrator's token to {}: {error}", path.display())]
-    AdminToken {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        error: std::io::Error,
-    },
-    /// No administrator exists, and none can be added.
-    #[error("an administrator cannot be added: {0}")]
-    NoAdmin(NotChanged),
-    /// The manager has failed while it was serving.
-    #[error("the device manager has failed (see the log above); restart it, the store is intact")]
-    Failed,
-    /// The gRPC reflection service cannot be built.
-    #[error(transparent)]
-    Services(#[from] NotReflected),
-    /// An error of the operating system.
-    #[error("{0}")]
-    System(#[from] std::io::Error),
-}
-
 /// A manager that serves.
-pub struct Running {
+pub struct RunningManager {
     /// The addresses that it listens on.
     pub addresses: Vec<SocketAddr>,
     /// The address of the separate listener for `/metrics` and `/healthz`, if there is one.
     pub watched_at: Option<SocketAddr>,
-    owner: tokio::task::JoinHandle<()>,
+    store: PathBuf,
+    owner: tokio::task::JoinHandle<Result<(), StoreLost>>,
     stop: watch::Sender<bool>,
 }
 
-impl Running {
-    /// Waits until the manager stops serving without being told to. The process should end then, so that
-    /// it is restarted from its store.
-    pub async fn failed(&mut self) {
-        // The panic has already reported the cause.
-        let _ = (&mut self.owner).await;
+impl RunningManager {
+    /// Waits until the manager stops serving without being told to, and returns why. The process should end
+    /// then, so that it is restarted from its store.
+    pub async fn failed(&mut self) -> CannotStart {
+        match (&mut self.owner).await {
+            Ok(Err(StoreLost { fault, lasted })) => CannotStart::StoreFailed {
+                path: self.store.clone(),
+                fault,
+                seconds: lasted.0 / 1000,
+            },
+            // The panic has already reported the cause.
+            Ok(Ok(())) | Err(_) => CannotStart::Failed,
+        }
     }
 
     /// Stops accepting input, writes what is not written yet, and returns.
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        // The owner ends with the last task that could send input. A panic was already reported.
+        // A panic, or a failure of the store, was already reported.
         let _ = self.owner.await;
     }
 }
@@ -153,7 +113,10 @@ impl Running {
 ///
 /// # Errors
 /// [`CannotStart`]; nothing is served then.
-pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Running, CannotStart> {
+pub async fn start(
+    settings: &Settings,
+    mut store: Box<dyn Store>,
+) -> Result<RunningManager, CannotStart> {
     let tls = connections::tls(settings)?;
     if let Some(files) = &settings.tls {
         let own = OwnCertificate::load(&files.certificate)?;
@@ -194,6 +157,7 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
         heartbeat: (settings.heartbeat_interval, settings.heartbeat_limit),
         writer: Writer::start()?,
         store,
+        store_failure_limit: settings.store_failure_limit,
         health,
         counters: Arc::clone(&counters),
     });
@@ -207,8 +171,8 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
             .send(Input::Order(Event::PolicyChanged(policy), done))
             .await;
     }
-    let gate = Gate::new(settings.authenticate, shared_directory);
-    let connections = Connections::new(tls, gate.clone(), certified);
+    let authenticator = Authenticator::new(settings.authenticate, shared_directory);
+    let connections = Connections::new(tls, authenticator.clone(), certified);
     let watching = Watching {
         owner: inbox.clone(),
         health: healthy,
@@ -217,13 +181,20 @@ pub async fn start(settings: &Settings, mut store: Box<dyn Store>) -> Result<Run
     let watchers = connections.watchers(settings)?;
     let watched_at = watchers.as_ref().map(Listener::address);
     let incoming = connections.accept(listeners, watching.clone());
-    serve(settings, &gate, &watching, incoming, stopping.clone())?;
+    serve(
+        settings,
+        &authenticator,
+        &watching,
+        incoming,
+        stopping.clone(),
+    )?;
     if let Some(watchers) = watchers {
         tokio::spawn(watch_over(watchers, watching, stopping));
     }
-    Ok(Running {
+    Ok(RunningManager {
         addresses,
         watched_at,
+        store: settings.store.clone(),
         owner,
         stop,
     })
@@ -254,19 +225,19 @@ async fn listen(
 
 fn serve(
     settings: &Settings,
-    gate: &Gate,
+    authenticator: &Authenticator,
     watching: &Watching,
     incoming: Incoming,
     mut stopping: watch::Receiver<bool>,
 ) -> Result<(), NotReflected> {
     let owner = watching.owner.clone();
     let nodes = nodes::NodesService {
-        gate: gate.clone(),
+        authenticator: authenticator.clone(),
         owner: owner.clone(),
         silence_limit: settings.heartbeat_limit,
     };
     let leases = leases::LeasesService {
-        gate: gate.clone(),
+        authenticator: authenticator.clone(),
         owner: owner.clone(),
         visible: settings.visible,
         insecure: settings.exposed().is_some(),
@@ -275,7 +246,7 @@ fn serve(
         refusals: Arc::new(Mutex::new(Pace::new(pace::REFUSED))),
     };
     let admin = admin::AdminService {
-        gate: gate.clone(),
+        authenticator: authenticator.clone(),
         owner,
         visible: settings.visible,
         started: Instant::now(),
@@ -286,9 +257,9 @@ fn serve(
     let admin = AdminServer::new(admin).max_decoding_message_size(MAX_WORD);
     let services = Services::default()
         .within(ANSWER_WITHIN)
-        .with(Judged::new(gate, nodes))
-        .with(Judged::new(gate, leases))
-        .with(Judged::new(gate, admin))
+        .with(Judged::new(authenticator, nodes))
+        .with(Judged::new(authenticator, leases))
+        .with(Judged::new(authenticator, admin))
         .with_health(health, |health| health.problem.is_none())
         .with_reflection(causeway_proto::SERVICES)?;
     let serving = Server::builder()
@@ -316,20 +287,4 @@ async fn watch_over(watchers: Listener, watching: Watching, mut stopping: watch:
         () = watchers.serve(watching) => {}
         _ = stopping.wait_for(|&stop| stop) => {}
     }
-}
-
-/// Asks the owner to run `look` on its state, and returns the result.
-async fn read<T: Send + 'static>(
-    owner: &mpsc::Sender<Input>,
-    look: impl FnOnce(&Sight<'_>) -> T + Send + 'static,
-) -> Result<T, Status> {
-    let (show, shown) = oneshot::channel();
-    let look = Box::new(move |sight: &Sight<'_>| drop(show.send(look(sight))));
-    let sent = owner.send(Input::Read(look)).await;
-    sent.map_err(|_| gone())?;
-    shown.await.map_err(|_| gone())
-}
-
-fn gone() -> Status {
-    Status::unavailable("the device manager is stopping")
 }

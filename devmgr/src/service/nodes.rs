@@ -17,14 +17,15 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::authentication::{Authenticator, check_name, wall_now};
 use super::book::Sight;
-use super::gate::{Gate, check_name, wall_now};
 use super::input::{ConnectionId, Input, Load, NodeLink, NotJoined};
 use super::wire;
 use crate::identity::NotKnown;
 use crate::inventory::{NodeId, limits};
-use crate::lease::{Epoch, Event, GrantWord, Joined, Running, Wall};
+use crate::lease::{Epoch, Event, GrantReport, Joined, ServedGrant};
 use crate::policy::UserName;
+use crate::time::Wall;
 
 /// Length of a node's outbound queue: enough to grant and withdraw as many leases as a node can have.
 const OUTBOUND: usize = 2 * limits::NODE_UNITS + 64;
@@ -35,7 +36,7 @@ const MAX_ADDRESS: usize = 260;
 
 /// The `Nodes` service.
 pub(super) struct NodesService {
-    pub(super) gate: Gate,
+    pub(super) authenticator: Authenticator,
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) silence_limit: Duration,
 }
@@ -48,7 +49,7 @@ impl Nodes for NodesService {
         &self,
         request: Request<Streaming<FromNode>>,
     ) -> Result<Response<Self::JoinStream>, Status> {
-        let caller = self.gate.caller(&request)?;
+        let caller = self.authenticator.caller(&request)?;
         if !caller.may_join() {
             let text = format!(
                 "{0} may not join as a node; an administrator can allow it: `causeway users add --node {0}`, or for an \
@@ -69,7 +70,10 @@ impl Nodes for NodesService {
             ));
         };
         let is_insecure = hello.insecure;
-        let account = self.gate.authenticates().then(|| caller.user.clone());
+        let account = self
+            .authenticator
+            .authenticates()
+            .then(|| caller.user.clone());
         let joined = joined(hello, account)?;
         tracing::info!(node = ?joined.node, name = joined.name, devices = joined.devices.len(),
             leases = joined.running.len(), user = %caller.user, ?from, "a node has joined");
@@ -120,7 +124,7 @@ fn joined(hello: Hello, account: Option<UserName>) -> Result<Joined, Status> {
     check_addresses(&hello.addresses)?;
     limits::check_leases(hello.leases.len()).map_err(wire::too_much)?;
     let running = hello.leases.iter().map(|of| {
-        Ok(Running {
+        Ok(ServedGrant {
             lease: wire::lease_id(&of.lease_id)?,
             epoch: Epoch(of.epoch),
             sessions: of.sessions,
@@ -199,7 +203,7 @@ impl Connection {
     }
 
     /// Logs a refusal before the owner handles it, while the owner still knows the lease's user.
-    async fn tell_of_refusal(&self, word: GrantWord, reason: String) {
+    async fn tell_of_refusal(&self, word: GrantReport, reason: String) {
         let tell = move |sight: &Sight<'_>| {
             let user = sight.manager.holder(word.epoch).map(|user| &*user.0);
             tracing::warn!(node = ?word.node, lease = ?word.lease, user, reason, "a grant was refused");
@@ -210,8 +214,8 @@ impl Connection {
 
     fn heard(&self, word: FromNode) -> Result<Option<Event>, Status> {
         use from_node::Message;
-        let grant = |lease: &[u8], epoch| -> Result<GrantWord, Status> {
-            Ok(GrantWord {
+        let grant = |lease: &[u8], epoch| -> Result<GrantReport, Status> {
+            Ok(GrantReport {
                 node: self.node,
                 lease: wire::lease_id(lease)?,
                 epoch: Epoch(epoch),

@@ -6,8 +6,8 @@
 use causeway_proto::manager as pb;
 use tonic::Status;
 
+use super::authentication::check_name;
 use super::book::Sight;
-use super::gate::check_name;
 use super::wire;
 use crate::identity::Caller;
 use crate::policy::{Quota, Subject};

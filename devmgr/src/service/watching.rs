@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use super::book::Book;
 use super::input::{Input, Use};
 use super::owner::Health;
-use super::read;
+use super::reading::read;
 
 /// Counters since the start.
 #[derive(Debug, Default)]

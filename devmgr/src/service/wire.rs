@@ -14,10 +14,9 @@ use super::input::{News, Unwritten, Use};
 use crate::inventory::limits::{self, TooMuch};
 use crate::inventory::{DeviceId, NodeId, OfferedDevice, Shares, Unit, offered};
 use crate::lease::change::{NodeRow, WaitingRow};
-use crate::lease::{
-    Epoch, Grant, Granted, LeaseId, LeaseState, LeaseView, Refusal, Refused, Span, Time,
-};
+use crate::lease::{Epoch, Grant, Granted, LeaseId, LeaseState, LeaseView, Refusal, Refused};
 use crate::policy::{Class, UserName};
+use crate::time::{Span, Time};
 
 /// Maximum number of shares of one device.
 const MAX_SHARES: u32 = 1024;
@@ -148,7 +147,9 @@ impl Signing<'_> {
             lease_id: lease_id.clone().into(),
             user: user.map(ToString::to_string).unwrap_or_default(),
             nodes: claimed.collect(),
-            not_after_unix_ms: super::gate::wall_now().0.saturating_add(lifetime.0),
+            not_after_unix_ms: super::authentication::wall_now()
+                .0
+                .saturating_add(lifetime.0),
             ..pb::Claim::default()
         });
         pb::Granted {
@@ -232,10 +233,7 @@ pub(super) fn progress(news: News, lease: LeaseId) -> Result<Option<pb::Progress
         }),
         News::Granted(granted) => Step::Granted(granted),
         News::Refused(why) => Step::Refused(refused(&why)),
-        News::NotWritten(problem) => Step::Refused(pb::Refused {
-            code: pb::RefusalCode::Store.into(),
-            reason: problem.to_string(),
-        }),
+        News::NotWritten(refused) => return Err(unwritten(&refused)),
         News::NotKnown(not) => return Err(Status::unauthenticated(not.to_string())),
         News::Ended(reason) => Step::Ended(pb::Ended { reason }),
         News::Replaced => {
@@ -247,14 +245,9 @@ pub(super) fn progress(news: News, lease: LeaseId) -> Result<Option<pb::Progress
     Ok(Some(pb::Progress { step: Some(step) }))
 }
 
-/// The status of a change that cannot be stored now. A change that is decided gets `DEADLINE_EXCEEDED`,
-/// because it may well have happened.
+/// The status of a change that cannot be stored now.
 pub(super) fn unwritten(unwritten: &Unwritten) -> Status {
-    let text = unwritten.to_string();
-    match unwritten {
-        Unwritten::ChangeError(_) | Unwritten::Lost(_) => Status::unavailable(text),
-        Unwritten::Later(_) => Status::deadline_exceeded(text),
-    }
+    Status::unavailable(unwritten.to_string())
 }
 
 pub(super) fn refused(refused: &Refused) -> pb::Refused {

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{StoreError, Stored, Write};
 use crate::identity::IdentityChange;
-use crate::lease::change::{Hour, UseRow};
 use crate::lease::{Change, Epoch};
+use crate::policy::ledger::{Hour, UseRow};
 use crate::policy::{Quota, Subject};
 
 /// The version of this schema. A store with another version is refused.

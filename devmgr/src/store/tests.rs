@@ -7,9 +7,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::identity::TokenId;
 use crate::inventory::{DeviceId, NodeId, Unit};
-use crate::lease::change::{Absence, Hour, LeaseRow, NodeRow, UnitRow, UseRow, WaitingRow};
-use crate::lease::{Epoch, LeaseId, Span, Wall};
+use crate::lease::change::{Absence, LeaseRow, NodeRow, UnitRow, WaitingRow};
+use crate::lease::{Epoch, LeaseId};
+use crate::policy::ledger::{Hour, UseRow};
 use crate::policy::{Class, Policy, Quota, Subject};
+use crate::time::{Span, Wall};
 
 fn lease(n: u8) -> LeaseRow {
     let unit = Unit {

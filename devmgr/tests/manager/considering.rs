@@ -1,4 +1,4 @@
-//! What would be granted is told without being taken.
+//! `consider` says what a request would get, and takes nothing.
 
 use causeway_proto::manager::{Quota, RefusalCode, progress, quota};
 
@@ -27,7 +27,7 @@ async fn what_would_be_granted_stays_free() {
     }
     assert_eq!(ann.list().await, []);
     node.look(|state| assert!(state.granted.is_empty()));
-    // So it is still there for another.
+    // The device was not taken, so another user gets it.
     bob.granted(request("2")).await;
 }
 
@@ -97,10 +97,10 @@ async fn who_is_refused_too_often_has_to_wait_or_to_ask_to() {
     };
     assert_eq!(too_often.code(), Code::ResourceExhausted);
     assert!(too_often.message().contains("--wait"), "{too_often}");
-    // Many programs may be started at once.
+    // A user may start many programs at once, so a burst of refusals is allowed.
     assert!(refused >= 240, "{refused}");
     ann.ask(waiting("2")).await.unwrap();
-    // Whoever is granted what he asks for may ask for as much as he likes.
+    // Requests that are granted do not count against the rate limit.
     for _ in 0..300 {
         let granted = bob.granted(request("1")).await;
         bob.release(&granted.lease_id).await.unwrap();

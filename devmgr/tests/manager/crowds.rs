@@ -1,4 +1,5 @@
-//! Connections of nobody: silent ones keep nobody out, and those that flood are closed.
+//! Connections without authentication: silent ones keep no other client out, and connections that flood the
+//! manager are closed.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,10 +11,10 @@ use rustix::net::{AddressFamily, SocketType};
 use super::process::{AT_MOST, Client, Manager};
 use super::strangers::admin;
 
-/// How an HTTP/2 client begins: with its preface, and settings of which there are none.
+/// The first bytes of an HTTP/2 client: the preface, and an empty SETTINGS frame.
 const BEGINNING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// A connection from another machine, as it were.
+/// A connection from another loopback address, which the manager treats as another machine.
 fn connect_from(machine: u8, address: SocketAddr) -> TcpStream {
     let from = SocketAddr::from(([127, 0, 1, machine], 0));
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -34,7 +35,7 @@ async fn silent_connections_keep_nobody_out() {
             .flat_map(|machine| [machine; 140])
             .map(|machine| {
                 let mut socket = connect_from(machine, manager.address);
-                // The first ones may be closed by now.
+                // The manager may have closed the first ones already.
                 let _ = socket.write_all(said);
                 socket
             })
@@ -72,7 +73,7 @@ async fn strangers_that_flood_slow_nobody_down_and_are_closed() {
             std::thread::spawn(move || {
                 let _ = socket.write_all(BEGINNING);
                 let _ = socket.write_all(&frames);
-                // Its end, or a reset.
+                // The connection ends or is reset.
                 match socket.read_to_end(&mut Vec::new()) {
                     Ok(_) => {}
                     Err(end) => assert_ne!(end.kind(), std::io::ErrorKind::WouldBlock),

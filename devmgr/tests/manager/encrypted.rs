@@ -1,4 +1,4 @@
-//! TLS: who shows a certificate needs no token, and who speaks in the clear is not heard.
+//! TLS: a client certificate replaces a token, and connections without TLS are refused.
 
 use std::fs;
 use std::io::{Error, ErrorKind};
@@ -20,7 +20,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::process::{AT_MOST, Asked, Manager, Who, request};
 
-/// A CA, and what it has signed, as files.
+/// A CA and the certificates that it has signed, as files.
 struct Certificates {
     folder: tempfile::TempDir,
     authority: Authority,
@@ -129,7 +129,7 @@ async fn another_cas_certificate_and_clear_words_get_nothing() {
     let (certificates, others) = (Certificates::new(), Certificates::new());
     others.user("ann");
     let manager = certificates.manager();
-    // With TLS 1.3 the client may think for a moment that it is connected.
+    // With TLS 1.3, the handshake succeeds for the client before the server has checked the certificate.
     if let Some(channel) = certificates.connect(manager.address, Some(&others)).await {
         let mut stranger = LeasesClient::new(channel);
         let list = stranger.list_leases(ListLeasesRequest {});

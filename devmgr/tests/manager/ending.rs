@@ -1,11 +1,11 @@
-//! The ends of a lease: given back, not renewed, revoked, its client or its node lost.
+//! The ends of a lease: released, not renewed, revoked, client lost, node lost.
 
 use causeway_proto::manager::{Granted, RequestDevices, progress};
 
 use super::node::FakeNode;
 use super::process::{Asked, Client, Manager, request};
 
-/// Granted, and told what becomes of it.
+/// Makes a request whose stream goes on after the grant.
 async fn followed(client: &mut Client) -> (Asked, Granted) {
     let request = RequestDevices {
         follow: true,
@@ -35,7 +35,7 @@ async fn a_released_device_is_free_when_its_node_says_so() {
     let (asked, granted) = followed(&mut ann).await;
     ann.release(&granted.lease_id).await.unwrap();
     ended(asked).await;
-    // Over for its user, but not free yet.
+    // The lease is over for its user, but the node has not withdrawn it yet.
     assert!(ann.renew(&granted.lease_id).await.is_err());
     let refused = ann.ask(request("1")).await.unwrap().last().await;
     assert!(matches!(refused, progress::Step::Refused(_)), "{refused:?}");
@@ -86,9 +86,9 @@ async fn an_administrator_revokes() {
     node.see("the end", |state| state.served.is_empty()).await;
     let withdrawn = node.look(|state| state.withdrawn[0].reason.clone());
     assert_eq!(withdrawn, why);
-    // Who asks later is told as well, and nobody else.
+    // The user gets the reason later too. Other users get none.
     let later = ann.renew(&granted.lease_id).await.unwrap_err();
-    assert_eq!(later.message(), format!("the lease has ended: {why}"));
+    assert_eq!(later.message(), why);
     let mut bob = manager.user("bob").await;
     let others = bob.renew(&granted.lease_id).await.unwrap_err();
     assert_eq!(others.code(), tonic::Code::NotFound);

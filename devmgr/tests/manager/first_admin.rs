@@ -1,4 +1,5 @@
-//! Who has lost the last administrator's token comes back by `--new-admin-token`; nothing else is changed by it.
+//! `--new-admin-token` makes a token after the last administrator's token was lost, and changes nothing
+//! else.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -13,7 +14,7 @@ use tonic::Code;
 use super::process::{Client, Manager, Who, request};
 use super::strangers::{AUTHENTICATE, admin, user};
 
-/// `causeway-devmgr --new-admin-token` over this store.
+/// Runs `causeway-devmgr --new-admin-token` over this store.
 fn new_token(store: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_causeway-devmgr"));
     command
@@ -51,7 +52,7 @@ async fn a_restart_makes_no_other_token_and_the_flag_does() {
         !file(&store).exists(),
         "who has the store need not be an administrator"
     );
-    // While a manager runs, its store is its own.
+    // A running manager locks its store.
     let refused = new_token(&store);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(
@@ -75,7 +76,7 @@ async fn a_restart_makes_no_other_token_and_the_flag_does() {
     );
     manager.kill_and_restart();
     assert!(may_administrate(&mut admin(&manager).await).await);
-    // Everybody else is who he was.
+    // All other users are unchanged.
     let mut ann = manager.client(Who::Token(ann)).await;
     ann.ask(request("1")).await.unwrap();
     assert!(!may_administrate(&mut ann).await);
@@ -91,7 +92,7 @@ async fn it_is_the_administrators_also_where_he_was_removed() {
         ..User::default()
     };
     first.admin.put_user(first.who.request(root)).await.unwrap();
-    // Without a token of his nobody could administrate any more.
+    // Without this token, no administrator would be left.
     let delete = || DeleteUserRequest {
         name: "admin".to_owned(),
     };
@@ -141,7 +142,7 @@ async fn the_last_administrators_last_token_cannot_be_revoked() {
         "{refused}"
     );
     assert!(may_administrate(&mut first).await);
-    // With another one it can.
+    // With another token, the first one can be revoked.
     let token = CreateTokenRequest {
         user: "admin".to_owned(),
         ..CreateTokenRequest::default()

@@ -1,4 +1,4 @@
-//! Nodes that do not come back are forgotten, for good.
+//! Nodes that do not come back are forgotten, also across restarts.
 
 use std::time::Instant;
 

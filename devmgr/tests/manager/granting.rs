@@ -38,7 +38,7 @@ async fn a_client_is_told_of_what_its_node_has_acknowledged() {
     assert_eq!((&grant.lease_id, &*grant.user), (&granted.lease_id, "ann"));
     assert!(granted.lifetime_ms > 0 && !granted.reserved);
 
-    // What the client holds is what the node believes by the key that it was told.
+    // The node accepts the client's signed lease by the public key that the manager sent in its welcome.
     let welcome = node.look(|state| state.welcome.clone().unwrap());
     let verifier = LeaseVerifier::from_public_key(&welcome.public_key).unwrap();
     let verified = verifier
@@ -53,7 +53,7 @@ async fn a_client_is_told_of_what_its_node_has_acknowledged() {
     node.assert_no_fault();
 }
 
-/// What has come by now, if anything.
+/// The next message, if it has arrived already.
 async fn told_already(asked: &mut Asked) -> Option<progress::Step> {
     tokio::select! {
         biased;
@@ -119,7 +119,7 @@ async fn a_node_that_does_not_answer_is_passed_over() {
         wait: true,
         ..request("1")
     };
-    // However often the silent one is asked first, in the end it is the other's.
+    // The manager may ask the silent node first several times. In the end the other node gets the lease.
     let granted = ann.granted(wait).await;
     assert_eq!(granted.nodes[0].name, "node2");
     silent.assert_no_fault();

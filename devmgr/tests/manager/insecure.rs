@@ -1,4 +1,4 @@
-//! What `--insecure` has opened is repeated to who looks at the cluster: of the manager, and of its nodes.
+//! Lists and `doctor` report what `--insecure` exposes: the manager, and its nodes.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::real_node::Daemon;
 use super::tool::Tool;
 use super::tool::running::{run, tool};
 
-/// What `causeway doctor` says that has this word in it: what was found, and what to do.
+/// The findings of `causeway doctor` that contain this word, each with its cure.
 fn examined(tool: &Tool, word: &str) -> Vec<(String, String)> {
     let findings = tool.json("doctor");
     let text = |of: &serde_json::Value| of.as_str().unwrap_or_default().to_owned();
@@ -17,7 +17,7 @@ fn examined(tool: &Tool, word: &str) -> Vec<(String, String)> {
     findings.filter(|(found, _)| found.contains(word)).collect()
 }
 
-/// Whether the manager is open to everybody, and how many of its nodes, as `--json` has it.
+/// Whether the manager is exposed, and how many of its nodes are, by `--json`.
 fn told(manager: &Manager) -> (Value, Value) {
     let devices = run(manager, "ann", &["devices", "--json"]).json()[0].clone();
     (
@@ -142,7 +142,7 @@ fn a_daemon_without_a_manager_says_so_too() {
     );
 }
 
-/// A folder for a daemon, and what its file says of the manager.
+/// A folder for a daemon, and the lines of its configuration about the manager.
 fn managed(manager: &Manager) -> (tempfile::TempDir, String) {
     let text = format!("[manager]\naddress = [\"{}\"]\n", manager.address);
     (tempfile::tempdir().unwrap(), text)

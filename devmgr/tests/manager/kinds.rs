@@ -1,5 +1,5 @@
-//! `ListKinds`: everyone who may have leases is told which kinds of devices there are and how many are free; nobody is told
-//! by it where they are, or who has them.
+//! `ListKinds`: every user who may have leases sees the kinds of devices, and how many are free. No answer
+//! says where the devices are, or who has leased them.
 
 use causeway_proto::manager::{DeviceKind, ListKindsRequest};
 use tonic::{Code, Status};
@@ -14,13 +14,13 @@ async fn kinds(client: &mut Client) -> Result<Vec<DeviceKind>, Status> {
     Ok(client.leases.list_kinds(list).await?.into_inner().kinds)
 }
 
-/// Of each kind: how many there are, and are free.
+/// The count of each kind, and how many are free.
 async fn counts(client: &mut Client) -> Vec<(u32, u32)> {
     let kinds = kinds(client).await.unwrap();
     kinds.iter().map(|of| (of.count, of.free)).collect()
 }
 
-/// Until the only kind has these counts.
+/// Waits until the only kind has these counts.
 async fn see(client: &mut Client, expected: (u32, u32)) {
     let begin = std::time::Instant::now();
     while counts(client).await != [expected] {
@@ -44,7 +44,7 @@ async fn devices_that_are_alike_are_counted_and_nothing_else_is_told() {
     let mut bob = manager.client(Who::Token(bob)).await;
     let lease = ann.granted(request("2")).await;
 
-    // The whole answer: who has the two, and on which of the nodes, is not in it.
+    // The whole answer contains neither the leases' users nor the nodes.
     let kind = |free| DeviceKind {
         name: "fake device".to_owned(),
         r#type: "GPU".to_owned(),
@@ -62,7 +62,7 @@ async fn devices_that_are_alike_are_counted_and_nothing_else_is_told() {
     first.die();
     see(&mut bob, (1, 0)).await;
 
-    // A node's key opens nothing of this, and a stranger's word neither.
+    // Neither a node's token nor a call without one gets an answer.
     let mut node = manager.client(who()).await;
     assert_eq!(
         kinds(&mut node).await.unwrap_err().code(),
@@ -85,7 +85,7 @@ async fn devices_that_are_alike_are_counted_and_nothing_else_is_told() {
 async fn a_share_counts_as_a_device() {
     let manager = Manager::start();
     let folder = tempfile::tempdir().unwrap();
-    // Two devices, the second of which is two.
+    // Two devices; the second is offered as two shares.
     let _daemon = Daemon::start(manager.address, folder.path());
     let mut ann = manager.user("ann").await;
     ann.see_nodes(1).await;

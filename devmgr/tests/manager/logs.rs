@@ -1,12 +1,12 @@
-//! What the logs say of leases: each line that names one names its user, so that what becomes of a user's leases is found
-//! by his name, on the manager and on the node.
+//! Each log line that names a lease names its user too. So a search for the user finds the history of their
+//! leases, on the manager and on the node.
 
 use std::time::Instant;
 
 use super::process::{AT_MOST, Client, Manager, hex, request};
 use super::real_node::Daemon;
 
-/// Until a log has lines of this lease with all these words; those lines.
+/// Waits until a log has a line of this lease with each of these words, and returns the lines.
 async fn see(
     client: &mut Client,
     log: impl Fn() -> String,
@@ -22,7 +22,7 @@ async fn see(
             None => return lines.iter().map(|&line| line.to_owned()).collect(),
             Some(word) => assert!(begin.elapsed() < AT_MOST, "no {word:?} in {lines:#?}"),
         }
-        // Meanwhile others are answered.
+        // Other calls are answered meanwhile.
         client.list().await;
     }
 }

@@ -1,10 +1,9 @@
-//! A store that does not answer, or is lost: nobody waits for it without end, and everybody is told.
+//! A store that does not answer, or is lost: no caller waits for it without end, and every caller is told.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_devmgr::store::{MemoryStore, Store, StoreError, Stored, Write};
-use causeway_proto::manager::{RefusalCode, progress};
 use parking_lot::Mutex;
 use tonic::Code;
 
@@ -13,11 +12,12 @@ use super::node::FakeNode;
 use super::orders::named;
 use super::process::{AT_MOST, Client, Who, request, waiting};
 use super::slow_store::start;
+use super::store_failure::{assert_refused, assert_unconfirmed};
 use super::watching::get;
 
 #[tokio::test]
-async fn one_that_does_not_answer_is_noticed_and_it_heals() {
-    let (running, gate) = start().await;
+async fn a_store_that_does_not_answer_is_noticed_and_recovers() {
+    let (running, barrier) = start().await;
     let address = running.addresses[0];
     let node = FakeNode::start(address, 1, 3);
     let mut ann = Client::connect(address, Who::Name("ann".to_owned())).await;
@@ -27,50 +27,44 @@ async fn one_that_does_not_answer_is_noticed_and_it_heals() {
         ann.granted(request("1")).await,
     );
 
-    gate.shut();
-    // Under way when it is noticed: a request, and an order.
-    let asked = ann.ask(request("1")).await.unwrap();
-    let begin = Instant::now();
+    barrier.shut();
+    // A request and an order are being written when the failure becomes known.
     let mut root = Client::connect(address, Who::Nobody).await;
-    let status = root.put_user(named("bob")).await.unwrap_err();
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-    match asked.last().await {
-        progress::Step::Refused(refused) => {
-            assert_eq!(refused.code(), RefusalCode::Store);
-            assert!(
-                refused.reason.contains("has taken longer than"),
-                "{refused:?}"
-            );
-        }
-        other => panic!("{other:?}"),
-    }
+    let begin = Instant::now();
+    let (refused, put) = tokio::join!(ann.refused(request("1")), root.put_user(named("bob")));
+    assert_refused(&refused);
+    assert!(
+        refused.message().contains("has taken longer than"),
+        "{refused}"
+    );
+    assert_unconfirmed(&put.unwrap_err());
     assert!(begin.elapsed() < AT_MOST / 2, "{:?}", begin.elapsed());
     let health = get(address, "/healthz").await;
     assert!(health.starts_with("HTTP/1.1 503 "), "{health}");
     assert!(health.contains("has taken longer than"), "{health}");
 
-    // What comes then waits for nothing.
+    // Later callers wait for nothing.
     let begin = Instant::now();
-    let status = root.put_user(named("carl")).await.unwrap_err();
-    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert_refused(&root.put_user(named("carl")).await.unwrap_err());
     ann.renew(&held.lease_id).await.unwrap();
-    let status = ann.release(&other.lease_id).await.unwrap_err();
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-    match ann.ask(request("1")).await.unwrap().last().await {
-        progress::Step::Refused(refused) => assert_eq!(refused.code(), RefusalCode::Store),
-        other => panic!("{other:?}"),
-    }
+    assert_refused(&ann.release(&other.lease_id).await.unwrap_err());
+    assert_refused(&ann.refused(request("1")).await);
     let within = std::time::Duration::from_secs(4);
     assert!(begin.elapsed() < within, "{:?}", begin.elapsed());
 
-    gate.open();
+    barrier.open();
     let begin = Instant::now();
     while get(address, "/healthz").await.starts_with("HTTP/1.1 503 ") {
-        assert!(begin.elapsed() < AT_MOST, "it does not heal");
+        assert!(begin.elapsed() < AT_MOST, "the store does not recover");
     }
-    // The order was done, the request was not, and the release is.
-    node.see("what was given up", |state| state.served.len() == 1)
-        .await;
+    // The order that was being written is done. The request that was being written is withdrawn, and the
+    // refused release is not done.
+    node.see("the withdrawal", |state| {
+        state.withdrawn.len() == 1 && state.served.len() == 2
+    })
+    .await;
+    ann.renew(&other.lease_id).await.unwrap();
+    ann.release(&other.lease_id).await.unwrap();
     root.put_user(named("carl")).await.unwrap();
     let users = root
         .admin
@@ -84,19 +78,19 @@ async fn one_that_does_not_answer_is_noticed_and_it_heals() {
 }
 
 #[tokio::test]
-async fn one_that_does_not_answer_does_not_keep_the_process() {
-    let (running, gate) = start().await;
+async fn a_store_that_does_not_answer_does_not_delay_the_end_of_the_process() {
+    let (running, barrier) = start().await;
     let mut root = Client::connect(running.addresses[0], Who::Nobody).await;
-    gate.shut();
+    barrier.shut();
     let order = tokio::spawn(async move { root.put_user(named("bob")).await });
-    gate.see_waiting().await;
+    barrier.see_waiting().await;
     let stopped = tokio::time::timeout(AT_MOST, running.stop()).await;
-    assert!(stopped.is_ok(), "it waits for the disk");
+    assert!(stopped.is_ok(), "the manager waits for the disk");
     order.await.unwrap().unwrap_err();
-    gate.open();
+    barrier.open();
 }
 
-/// One that panics when it is told to.
+/// A store that panics on request.
 struct Fragile {
     inner: MemoryStore,
     breaks: Arc<Mutex<bool>>,
@@ -108,7 +102,7 @@ impl Store for Fragile {
     }
 
     fn apply(&mut self, writes: &[Write]) -> Result<(), StoreError> {
-        assert!(!*self.breaks.lock(), "as it was told");
+        assert!(!*self.breaks.lock(), "the test asks for a panic");
         self.inner.apply(writes)
     }
 }
@@ -128,17 +122,13 @@ async fn a_manager_whose_store_panics_is_over_and_says_so() {
     ann.see_nodes(1).await;
     ann.put_user(named("before")).await.unwrap();
     *breaks.lock() = true;
-    let asked = ann.ask(request("1")).await.unwrap();
-    match asked.last().await {
-        progress::Step::Refused(refused) => {
-            assert_eq!(refused.code(), RefusalCode::Store);
-            assert!(refused.reason.contains("panicked"), "{refused:?}");
-        }
-        other => panic!("{other:?}"),
-    }
-    // Who waits for this ends the process with an error.
+    let refused = ann.refused(request("1")).await;
+    assert_refused(&refused);
+    assert!(refused.message().contains("panicked"), "{refused}");
+    // The process ends with this error at once, because no retry could succeed.
     let failed = tokio::time::timeout(AT_MOST, running.failed()).await;
-    assert!(failed.is_ok(), "it goes on");
+    let failed = failed.expect("it goes on").to_string();
+    assert!(failed.contains("panicked"), "{failed}");
     let status = ann.put_user(named("after")).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     let mut inner = inner;

@@ -1,6 +1,5 @@
-//! `causeway-devmgr` as others meet it: its process, its port, its store. Nodes are played by
-//! [`node::FakeNode`], which speaks the real wire and watches that nothing is granted twice. [`tool`]: what
-//! administrators and users do with it, by the tool.
+//! `causeway-devmgr` from outside: its process, its port, its store. [`node::FakeNode`] speaks the real
+//! wire, and checks that nothing is granted twice. [`tool`]: the commands of administrators and users.
 
 mod considering;
 mod crowds;

@@ -1,8 +1,8 @@
-//! A node that speaks the real wire, and can be told to hold its tongue.
+//! A fake node that speaks the real wire. Tests can suppress its answers.
 //!
-//! It serves what it is granted and comes back after every break with what it still serves. Invariant: a grant
-//! for a unit that it serves under another grant, or under an epoch that is not newer than what it has seen,
-//! is a fault of the manager and remembered.
+//! The node serves its grants. After each break it reconnects and lists the grants that it still serves.
+//! Invariant: the node records a fault of the manager if a grant names a unit of another grant, or if the
+//! grant's epoch is not newer than those before.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,10 +24,10 @@ use tonic::{Status, Streaming};
 
 use super::process::{AT_MOST, Who, channel};
 
-/// What a node serves: lease and epoch, and its units.
+/// The grants that a node serves: lease and epoch, with their units.
 pub(crate) type Served = BTreeMap<(Vec<u8>, u64), Vec<(u32, u32, u32)>>;
 
-/// See the module.
+/// The fake node. See the module.
 pub(crate) struct FakeNode {
     shared: Arc<Shared>,
     task: tokio::task::JoinHandle<()>,
@@ -37,13 +37,13 @@ struct Shared {
     uuid: [u8; 16],
     devices: u32,
     is_insecure: bool,
-    state: Mutex<State>,
-    /// Grows with everything that happens to `state`.
+    state: Mutex<FakeNodeState>,
+    /// Counts the changes of `state`.
     changed: watch::Sender<u64>,
     speech: watch::Sender<Speech>,
 }
 
-/// What the node answers.
+/// Which messages the node sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Speech {
     pub(crate) acknowledges: bool,
@@ -51,17 +51,17 @@ pub(crate) struct Speech {
 }
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct FakeNodeState {
     pub(crate) served: Served,
     pub(crate) granted: Vec<Grant>,
     pub(crate) withdrawn: Vec<Withdraw>,
-    /// Of this connection.
+    /// The welcome on the current connection.
     pub(crate) welcome: Option<Welcome>,
-    /// What it was told after that.
+    /// The last `Drain` on the current connection.
     pub(crate) draining: Option<bool>,
     pub(crate) faults: Vec<String>,
     pub(crate) refused: Option<Status>,
-    /// Bytes and commands, of the node and each of its leases.
+    /// Bytes and commands that heartbeats report, for the node and for each of its leases.
     used: (u64, u64),
     newest: BTreeMap<(u32, u32, u32), u64>,
     fence: u64,
@@ -70,13 +70,13 @@ pub(crate) struct State {
 }
 
 impl FakeNode {
-    /// One that answers everything.
+    /// A node that answers everything.
     pub(crate) fn start(manager: SocketAddr, number: u8, devices: u32) -> FakeNode {
         let who = Who::Name(format!("node{number}"));
         FakeNode::start_as(manager, number, devices, who)
     }
 
-    /// One that everybody can use, and that says so.
+    /// A node that reports itself as insecure.
     pub(crate) fn start_insecure(manager: SocketAddr, number: u8, devices: u32) -> FakeNode {
         let who = Who::Name(format!("node{number}"));
         FakeNode::start_with(manager, (number, devices, true), who)
@@ -107,7 +107,8 @@ impl FakeNode {
         FakeNode { shared, task }
     }
 
-    /// From now on; what it was silent about before, it says when it may.
+    /// Sets which messages the node sends from now on. Messages that were suppressed are sent once they are
+    /// allowed.
     pub(crate) fn say(&self, acknowledges: bool, withdraws: bool) {
         self.shared.speech.send_replace(Speech {
             acknowledges,
@@ -116,8 +117,8 @@ impl FakeNode {
         self.shared.speak();
     }
 
-    /// Until the state is like this.
-    pub(crate) async fn see(&self, what: &str, mut is_so: impl FnMut(&State) -> bool) {
+    /// Waits until the state meets a condition.
+    pub(crate) async fn see(&self, what: &str, mut is_so: impl FnMut(&FakeNodeState) -> bool) {
         let mut changed = self.shared.changed.subscribe();
         let wait = async {
             while !is_so(&self.shared.state.lock()) {
@@ -128,17 +129,17 @@ impl FakeNode {
         assert!(seen.is_ok(), "the node did not see {what}");
     }
 
-    /// Why the manager does not let it join.
+    /// Waits until the manager refuses the node, and returns the status.
     pub(crate) async fn refused(&self) -> Status {
         self.see("a refusal", |state| state.refused.is_some()).await;
         self.look(|state| state.refused.clone()).unwrap()
     }
 
-    pub(crate) fn look<T>(&self, at: impl FnOnce(&State) -> T) -> T {
+    pub(crate) fn look<T>(&self, at: impl FnOnce(&FakeNodeState) -> T) -> T {
         at(&self.shared.state.lock())
     }
 
-    /// The client of a lease has come or gone.
+    /// Reports the number of a lease's sessions.
     pub(crate) fn sessions(&self, lease: &[u8], epoch: u64, sessions: u32) {
         self.shared.say(from_node::Message::Sessions(LeaseSessions {
             lease_id: lease.to_vec().into(),
@@ -147,7 +148,7 @@ impl FakeNode {
         }));
     }
 
-    /// From now on it is reached elsewhere.
+    /// Reports another address of the node.
     pub(crate) fn moves_to(&self, address: &str) {
         let inventory = Some(self.shared.inventory());
         let changed = InventoryChanged {
@@ -158,12 +159,12 @@ impl FakeNode {
         self.shared.say(from_node::Message::Inventory(changed));
     }
 
-    /// So much has been moved and run by now, of each lease.
+    /// Sets the use that heartbeats report.
     pub(crate) fn uses(&self, bytes: u64, commands: u64) {
         self.shared.state.lock().used = (bytes, commands);
     }
 
-    /// It is gone, as by the end of power.
+    /// Ends the node without a message, as a power failure does.
     pub(crate) fn die(self) {
         self.task.abort();
     }
@@ -188,7 +189,7 @@ async fn live(shared: Arc<Shared>, manager: SocketAddr, who: Who) {
         let joined = client.join(who.request(ReceiverStream::new(words))).await;
         match joined {
             Ok(stream) => drop(listen(&shared, stream.into_inner(), send).await),
-            // What is not the manager's own word is a connection that broke.
+            // A status with a source comes from gRPC itself: the connection broke.
             Err(status)
                 if status.code() == tonic::Code::Unavailable
                     || std::error::Error::source(&status).is_some() => {}
@@ -246,7 +247,7 @@ impl Shared {
         }
     }
 
-    fn change<T>(&self, by: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, by: impl FnOnce(&mut FakeNodeState) -> T) -> T {
         let result = by(&mut self.state.lock());
         self.changed.send_modify(|n| *n += 1);
         result
@@ -326,7 +327,7 @@ impl Shared {
 
     fn expect_welcome(&self, word: &ToNode) {
         use to_node::Message::{Alive, Welcome};
-        // Unlike a daemon this node sends heartbeats at once, which are answered.
+        // Unlike a daemon, this node sends heartbeats before the welcome, and the manager answers them.
         if !matches!(word.message, Some(Welcome(_) | Alive(_))) {
             let fault = format!("{word:?} before the welcome");
             self.change(|state| state.faults.push(fault));
@@ -338,15 +339,15 @@ impl Shared {
         self.speak();
     }
 
-    /// Says what it may say.
+    /// Sends the messages that are allowed.
     fn speak(&self) {
         let speech = *self.speech.borrow();
-        // What is said is a change as well: who waits until nothing is served looks again.
+        // Sending changes `served`, so waiting tests have to check again.
         self.change(|state| state.speak(speech));
     }
 }
 
-impl State {
+impl FakeNodeState {
     fn speak(&mut self, speech: Speech) {
         let Some(to_manager) = self.to_manager.clone() else {
             return;

@@ -1,4 +1,4 @@
-//! What administrators order, and what they look at: one method for each.
+//! Calls of administrators, one method for each.
 
 use causeway_proto::manager::{
     CreateTokenRequest, DeleteUserRequest, ListQuotasRequest, ListTokensRequest, ListUsersRequest,
@@ -8,7 +8,7 @@ use tonic::Status;
 
 use super::process::Client;
 
-/// A user with nothing but a name.
+/// A user with a name, and no groups or rights.
 pub(crate) fn named(name: &str) -> User {
     User {
         name: name.to_owned(),
@@ -28,7 +28,7 @@ impl Client {
         self.admin.delete_user(request).await.map(drop)
     }
 
-    /// The token, and its id.
+    /// Creates a token; returns the token and its id.
     pub(crate) async fn create_token(&mut self, user: &str) -> Result<(String, String), Status> {
         let request = self.who.request(CreateTokenRequest {
             user: user.to_owned(),
@@ -68,7 +68,7 @@ impl Client {
         list.unwrap().into_inner().quotas
     }
 
-    /// How many tokens a user has.
+    /// The number of a user's tokens.
     pub(crate) async fn tokens_of(&mut self, user: &str) -> usize {
         let user = user.to_owned();
         let request = self.who.request(ListTokensRequest { user });

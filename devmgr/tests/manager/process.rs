@@ -17,7 +17,7 @@ use causeway_proto::version::WireVersion;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 
-/// No wait in these tests is longer: what has not come by then does not come.
+/// Timeout of every wait in these tests.
 pub(crate) const AT_MOST: Duration = Duration::from_secs(60);
 
 /// A running manager; killed when dropped.
@@ -32,20 +32,20 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// With a store of its own.
+    /// Starts a manager with a store of its own.
     pub(crate) fn start() -> Manager {
         Manager::configured("")
     }
 
-    /// With this in its file.
+    /// Starts a manager with this configuration file.
     pub(crate) fn configured(config: &str) -> Manager {
         Manager::started(config, &[])
     }
 
-    /// With this in its file, and these flags.
+    /// Starts a manager with this configuration file and these flags.
     pub(crate) fn started(config: &str, arguments: &[&str]) -> Manager {
         let arguments: Vec<_> = arguments.iter().map(|&flag| flag.to_owned()).collect();
-        // In memory: what is killed here is the manager, not the machine, and disks are slow to synchronise.
+        // In memory, because tests kill the manager and not the machine. Disks are slow to synchronise.
         let memory = Path::new("/dev/shm");
         let folder = if memory.is_dir() {
             tempfile::tempdir_in(memory).unwrap()
@@ -68,7 +68,7 @@ impl Manager {
         }
     }
 
-    /// As by the end of power; then started again at the same address.
+    /// Kills the manager with SIGKILL, and starts it again at the same address.
     pub(crate) fn kill_and_restart(&mut self) {
         self.kill();
         let listen = self.address.to_string();
@@ -85,17 +85,17 @@ impl Manager {
         &self.store
     }
 
-    /// All that it has said.
+    /// The manager's log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Its process.
+    /// The manager's process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Somebody who says that this is his name, or shows a token.
+    /// A client with these credentials.
     pub(crate) async fn client(&self, who: Who) -> Client {
         Client::connect(self.address, who).await
     }
@@ -145,7 +145,7 @@ fn spawn(
     (child, address.parse().unwrap())
 }
 
-/// As whom somebody calls.
+/// The credentials of a caller.
 #[derive(Clone)]
 pub(crate) enum Who {
     Name(String),
@@ -169,7 +169,7 @@ impl Who {
     }
 }
 
-/// A channel that is tried until the manager answers.
+/// Connects to the manager, and retries until the manager answers.
 pub(crate) async fn channel(address: SocketAddr) -> Channel {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
     let begin = std::time::Instant::now();
@@ -182,7 +182,7 @@ pub(crate) async fn channel(address: SocketAddr) -> Channel {
     }
 }
 
-/// What a user does.
+/// A user's connection, with one method for each call.
 pub(crate) struct Client {
     pub(crate) who: Who,
     pub(crate) leases: LeasesClient<Channel>,
@@ -204,7 +204,29 @@ impl Client {
         Ok(Asked(stream.into_inner()))
     }
 
-    /// One that must be granted.
+    /// Makes a request that must be refused by a status.
+    pub(crate) async fn refused(&mut self, request: RequestDevices) -> Status {
+        let mut asked = match self.ask(request).await {
+            Ok(asked) => asked,
+            Err(status) => return status,
+        };
+        loop {
+            let next = tokio::time::timeout(AT_MOST, asked.0.message()).await;
+            match next.expect("an answer in time") {
+                Ok(Some(progress)) => {
+                    let step = progress.step;
+                    assert!(
+                        matches!(step, Some(progress::Step::Position(_))),
+                        "{step:?}"
+                    );
+                }
+                Ok(None) => panic!("the stream ended without an answer"),
+                Err(status) => return status,
+            }
+        }
+    }
+
+    /// Makes a request that must be granted.
     pub(crate) async fn granted(&mut self, request: RequestDevices) -> Granted {
         match self.ask(request).await.unwrap().last().await {
             progress::Step::Granted(granted) => granted,
@@ -242,14 +264,19 @@ impl Client {
         list.unwrap().into_inner().nodes
     }
 
-    /// No more leases of a node, or leases again.
+    /// Starts or ends the draining of a node.
     pub(crate) async fn drain(&mut self, node: &str, draining: bool) {
-        let node = node.to_owned();
-        let request = self.who.request(DrainNodeRequest { node, draining });
-        self.admin.drain_node(request).await.unwrap();
+        self.try_drain(node, draining).await.unwrap();
     }
 
-    /// What it would get.
+    /// Like [`Client::drain`], which the manager may refuse.
+    pub(crate) async fn try_drain(&mut self, node: &str, draining: bool) -> Result<(), Status> {
+        let node = node.to_owned();
+        let request = self.who.request(DrainNodeRequest { node, draining });
+        self.admin.drain_node(request).await.map(drop)
+    }
+
+    /// Asks what a request would get.
     pub(crate) async fn considers(&mut self, request: RequestDevices) -> Result<Fitting, Refused> {
         let request = self.who.request(request);
         let considered = self.leases.consider(request).await.unwrap();
@@ -259,7 +286,7 @@ impl Client {
         }
     }
 
-    /// Until so many nodes are there.
+    /// Waits until this number of nodes is connected.
     pub(crate) async fn see_nodes(&mut self, count: usize) {
         let begin = std::time::Instant::now();
         while self
@@ -285,7 +312,7 @@ impl Asked {
         next.map(|progress| progress.step.expect("a step"))
     }
 
-    /// The first that is no position.
+    /// The first message that is not a position.
     pub(crate) async fn last(mut self) -> progress::Step {
         self.answer().await
     }
@@ -300,12 +327,12 @@ impl Asked {
     }
 }
 
-/// An id as people see it.
+/// An id in hexadecimal digits, as the tool prints it.
 pub(crate) fn hex(id: &[u8]) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Devices as people ask for them, at once.
+/// A request that does not wait.
 pub(crate) fn request(line: &str) -> RequestDevices {
     RequestDevices {
         wire_version: WireVersion::CURRENT.number().into(),
@@ -314,7 +341,7 @@ pub(crate) fn request(line: &str) -> RequestDevices {
     }
 }
 
-/// The same, waiting for them.
+/// A request that waits in the queue.
 pub(crate) fn waiting(line: &str) -> RequestDevices {
     RequestDevices {
         wait: true,

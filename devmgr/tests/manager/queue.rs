@@ -1,4 +1,4 @@
-//! Those who wait: in order, told where they are, and not forgotten when they are cut off.
+//! Waiting requests: their order, the reports of their positions, and their places after a disconnection.
 
 use causeway_proto::manager::{ListQueueRequest, Position, RequestDevices, progress};
 
@@ -30,7 +30,7 @@ async fn who_waits_is_told_the_position_and_gets_what_becomes_free() {
     let progress::Step::Granted(granted) = first.last().await else {
         panic!("the first is not granted");
     };
-    // A place is told again when there are fewer behind it.
+    // A position is reported again when only the length of the queue has changed.
     while position(&mut second).await.position != 1 {}
     bob.release(&granted.lease_id).await.unwrap();
     assert!(matches!(second.last().await, progress::Step::Granted(_)));
@@ -59,7 +59,7 @@ async fn who_was_cut_off_comes_back_to_his_place() {
         .unwrap();
     let again = position(&mut back).await;
     assert_eq!((again.position, &again.lease_id), (1, &place.lease_id));
-    // By another's id one asks as by an id that there is not.
+    // Another user's id is treated as an unknown id.
     let stolen = RequestDevices {
         lease_id: place.lease_id.clone(),
         ..waiting("1")

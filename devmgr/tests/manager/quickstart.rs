@@ -1,11 +1,11 @@
-//! `etc/quickstart` where standard error is no terminal: it says how far cargo is.
+//! `etc/quickstart` without a terminal on standard error: the script reports cargo's progress.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// A cargo that takes a few seconds, and fails, so that the script ends there.
+/// A fake cargo that takes a few seconds and fails, so that the script ends there.
 const CARGO: &str =
     "#!/bin/sh\necho '   Compiling alpha v1.0.0' >&2\nsleep 3\necho broken >&2\nexit 7\n";
 

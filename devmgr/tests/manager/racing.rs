@@ -6,7 +6,7 @@ use super::node::FakeNode;
 use super::process::{Client, Manager, Who, request};
 
 const ROUNDS: usize = 1000;
-/// One user may not be refused much more often at once.
+/// The rate limit of refusals allows little more for one user.
 const ROUNDS_OF_ONE: usize = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -38,7 +38,7 @@ async fn each_time_one_of_them_has_it() {
     let (ann, bob) = (run("ann"), run("bob"));
     let won = (ann.await.unwrap(), bob.await.unwrap());
     assert!(won.0 + won.1 > 0, "{won:?}");
-    // No two at a time, no epoch twice, and in the end nothing is left.
+    // At most one lease at a time, each epoch once, and no lease at the end.
     node.see("the last withdrawal", |state| state.served.is_empty())
         .await;
     node.assert_no_fault();

@@ -1,4 +1,4 @@
-//! What runs already is reached: nodes, streams and offers of those who may not have them any more.
+//! A loss of permissions reaches what runs already: nodes, streams, and offers.
 
 use causeway_proto::manager::{CreateTokenRequest, User, WatchRequest, progress};
 use tonic::{Code, Status, Streaming};
@@ -7,7 +7,7 @@ use super::node::FakeNode;
 use super::process::{AT_MOST, Manager, Who, request, waiting};
 use super::strangers::{AUTHENTICATE, admin, user};
 
-/// It is cut off, comes back, and is told this.
+/// The node is disconnected, connects again, and is refused with these words.
 async fn refused(node: &FakeNode, code: Code) {
     node.see("the refusal", |state| state.refused.is_some())
         .await;
@@ -15,7 +15,7 @@ async fn refused(node: &FakeNode, code: Code) {
     assert_eq!(status.code(), code, "{status}");
 }
 
-/// Why a stream ends, whatever it says before.
+/// The status that ends a stream; messages before it are skipped.
 async fn end<T>(stream: &mut Streaming<T>) -> Status {
     let end = async {
         loop {
@@ -53,7 +53,7 @@ async fn a_node_goes_with_its_token_its_account_and_its_part() {
     };
     admin.put_user(no_node).await.unwrap();
     refused(&nodes[2], Code::PermissionDenied).await;
-    // The others stay.
+    // The remaining node is not affected.
     admin.see_nodes(1).await;
     let granted = admin.granted(request("1")).await;
     assert_eq!(granted.nodes[0].name, "node4");
@@ -111,7 +111,7 @@ async fn with_a_token_goes_what_waits_by_it() {
     admin.revoke_token(&id).await.unwrap();
     let status = end(&mut waits.0).await;
     assert_eq!(status.code(), Code::Unauthenticated, "{status}");
-    // Nobody waits there: what becomes free is another's.
+    // The request no longer waits, so another user gets the device.
     admin.release(&granted.lease_id).await.unwrap();
     admin.granted(waiting("1")).await;
     node.assert_no_fault();

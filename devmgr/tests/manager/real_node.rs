@@ -32,7 +32,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// With two devices, of which the second is offered as two.
+    /// Starts a daemon with two devices; the second is offered as two shares.
     pub(crate) fn start(manager: SocketAddr, folder: &Path) -> Daemon {
         Daemon::configured(
             folder,
@@ -42,12 +42,12 @@ impl Daemon {
         )
     }
 
-    /// With two devices of the fake driver, and this in its file.
+    /// Starts a daemon with two devices of the fake driver and this configuration file.
     pub(crate) fn configured(folder: &Path, text: &str) -> Daemon {
         Daemon::listening(folder, text, &["--listen", "127.0.0.1:0"])
     }
 
-    /// The same, with the flags that say where it listens.
+    /// Starts a daemon as [`Daemon::configured`] does, with these flags for its addresses.
     pub(crate) fn listening(folder: &Path, text: &str, listen: &[&str]) -> Daemon {
         let programs = programs();
         let driver = programs.join("libfake_opencl.so");
@@ -88,27 +88,27 @@ impl Daemon {
         }
     }
 
-    /// Where it listens.
+    /// The address that the daemon listens on.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// All that it has said.
+    /// The daemon's log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// To the daemon itself.
+    /// Sends a signal to the daemon.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Whether it ends, and well.
+    /// Whether the daemon ends with success.
     pub(crate) fn ends_well(&mut self) -> bool {
         self.child.wait().unwrap().success()
     }
 
-    /// Until it says of itself, in each of its ways, whether it is being drained.
+    /// Waits until the daemon reports in each of its three ways whether it is being drained.
     async fn says_draining(&self, draining: bool) {
         let begin = Instant::now();
         while self.is_draining().await != [draining; 3] {
@@ -116,7 +116,7 @@ impl Daemon {
         }
     }
 
-    /// By its status, by `/healthz`, and by gRPC's health.
+    /// Whether the daemon is being drained, by its status, by `/healthz`, and by gRPC's health service.
     async fn is_draining(&self) -> [bool; 3] {
         let channel = channel(self.address).await;
         let mut node = NodeClient::new(channel.clone());
@@ -167,17 +167,17 @@ impl Drop for Daemon {
     }
 }
 
-/// Where the daemon and the fake driver are, built as this test was.
+/// The folder of the daemon and the fake driver, built with this test's profile.
 pub(crate) fn programs() -> PathBuf {
     build(&["causewayd", "fake-driver"])
 }
 
-/// The library of programs.
+/// The path of the client library.
 pub(crate) fn library() -> PathBuf {
     build(&["causeway-icd"]).join("libcauseway.so")
 }
 
-/// The folder in which these are then. `CAUSEWAY_BUILT` says that the whole workspace has just
+/// Builds the programs, and returns their folder. `CAUSEWAY_BUILT` says that the whole workspace has just
 /// been built.
 fn build(packages: &[&str]) -> PathBuf {
     let manager = PathBuf::from(env!("CARGO_BIN_EXE_causeway-devmgr"));
@@ -208,7 +208,7 @@ async fn what_the_manager_grants_the_daemon_serves_until_it_is_over() {
     let daemon = Daemon::start(manager.address, folder.path());
     let mut ann = manager.user("ann").await;
     ann.see_nodes(1).await;
-    // The whole device, and a share of the other.
+    // The whole device, and a share of the other one.
     let units = lease(&mut ann, request("2")).await;
     assert_eq!(units.nodes[0].units.len(), 2);
     let mut bob = manager.user("bob").await;
@@ -220,7 +220,7 @@ async fn what_the_manager_grants_the_daemon_serves_until_it_is_over() {
         Code::PermissionDenied
     );
     daemon.open(&units.signed_lease).await.unwrap();
-    // The manager forgets nothing by being killed, and the daemon nothing meanwhile.
+    // The lease survives the manager's restart, on both sides.
     manager.kill();
     daemon.open(&units.signed_lease).await.unwrap();
     manager.kill_and_restart();
@@ -279,7 +279,8 @@ async fn a_daemon_says_that_it_is_being_drained_for_as_long_as_it_is() {
     ann.drain(&node, true).await;
     daemon.says_draining(true).await;
 
-    // Whoever of both is started anew, and even if it was resumed while the manager could not say so.
+    // The state survives a restart of either side. A node that was resumed while it was away learns that
+    // when it joins.
     drop(daemon);
     ann.see_nodes(0).await;
     let daemon = Daemon::start(manager.address, folder.path());

@@ -1,4 +1,5 @@
-//! A lease of several nodes that loses the devices of one: it goes on with the others, and whoever has it is told.
+//! A lease of several nodes that loses the devices of one: the lease goes on with the others, and its
+//! holder is told.
 
 use causeway_proto::manager::{Granted, NodeShare, RequestDevices, progress};
 use rustix::process::Signal;
@@ -7,9 +8,9 @@ use serde_json::json;
 use super::node::FakeNode;
 use super::process::{Asked, Client, Manager, request};
 use super::real_node::Daemon;
-use super::tool::running::{Running, tool};
+use super::tool::running::{RunningTool, tool};
 
-/// A device of each of two nodes, and what becomes of them.
+/// A lease with a device of each of two nodes, and its stream.
 async fn followed(client: &mut Client) -> (Asked, Granted) {
     let request = RequestDevices {
         follow: true,
@@ -27,13 +28,13 @@ async fn next_granted(asked: &mut Asked) -> Granted {
     }
 }
 
-/// The nodes by their names, and how much of each.
+/// The nodes' names, with the number of units of each.
 fn named(shares: &[NodeShare]) -> Vec<(&str, usize)> {
     let shares = shares.iter();
     shares.map(|of| (&*of.name, of.units.len())).collect()
 }
 
-/// A node that has forgotten what it served comes back.
+/// Starts a node anew, which does not know its earlier grants.
 async fn forgets(manager: &Manager, client: &mut Client, node: FakeNode) -> FakeNode {
     node.die();
     client.see_nodes(1).await;
@@ -68,7 +69,7 @@ async fn who_follows_or_renews_a_lease_hears_what_it_has_lost() {
             (vec![("node1", 1)], vec![("node2", 1)])
         );
     }
-    // Another may have what it lost, and the manager knows of it after its own end too.
+    // Another user gets the lost device. The loss is durable: the manager knows it after a restart.
     let next = ann.granted(request("1")).await;
     assert_eq!(named(&next.nodes), [("node2", 1)]);
     manager.kill_and_restart();
@@ -137,9 +138,9 @@ async fn the_tool_says_which_node_is_lost_and_the_program_goes_on() {
         "-c",
         "echo ready; cat",
     ];
-    let mut running = Running::start(&manager, "ann", &arguments);
+    let mut running = RunningTool::start(&manager, "ann", &arguments);
     assert_eq!(running.line(), "ready");
-    // It gives back what it serves, and goes.
+    // The node withdraws its grants and disconnects.
     leaves.signal(Signal::TERM);
     let told = running.error_line();
     assert!(
@@ -182,7 +183,7 @@ async fn the_loss_is_an_event_of_its_own_for_programs_that_read_what_the_tool_sa
         "-c",
         "cat",
     ];
-    let mut running = Running::start(&manager, "ann", &arguments);
+    let mut running = RunningTool::start(&manager, "ann", &arguments);
     let event = |line: String| -> serde_json::Value { serde_json::from_str(&line).unwrap() };
     assert_eq!(event(running.error_line())["event"], "granted");
     let _other = forgets(&manager, &mut ann, other).await;

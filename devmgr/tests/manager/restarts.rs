@@ -1,4 +1,5 @@
-//! The manager is killed and started anew in every phase of a lease; nodes and clients find it as it was.
+//! The manager is killed and restarted in every phase of a lease. Nodes and clients find the same state
+//! afterwards.
 
 use std::time::Instant;
 
@@ -21,7 +22,7 @@ async fn a_lease_goes_on() {
     let renewed = ann.renew(&granted.lease_id).await.unwrap();
     assert_eq!(renewed.nodes, granted.nodes);
     assert_eq!(ann.list().await.len(), 1);
-    // The other device is still another's to have, this one is not.
+    // Another user can lease the other device, and not this one.
     let mut bob = manager.user("bob").await;
     let other = bob.granted(request("1")).await;
     assert_ne!(other.nodes[0].units, granted.nodes[0].units);
@@ -92,7 +93,7 @@ async fn the_queue_keeps_its_order() {
     let (mut ann, mut bob) = (manager.user("ann").await, manager.user("bob").await);
     ann.see_nodes(1).await;
     let mut back = Vec::new();
-    // In the wrong order: it is not the order of coming back that counts.
+    // The clients reconnect in the reverse order, which must not change their positions.
     for lease_id in places.iter().rev() {
         let request = RequestDevices {
             lease_id: lease_id.clone(),
@@ -165,7 +166,8 @@ async fn where_a_node_is_reached_now_is_told_and_kept() {
     }
     let after = ann.granted(request("1")).await;
     assert_eq!(after.nodes[0].addresses, ["198.51.100.1:7079"]);
-    // Leases from before as well; and without the node, who was told of it last.
+    // An earlier lease gets the new address too. After a restart without the node, the address is still
+    // known.
     let before = ann.renew(&before.lease_id).await.unwrap();
     assert_eq!(before.nodes[0].addresses, ["198.51.100.1:7079"]);
     node.die();

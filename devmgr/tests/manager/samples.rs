@@ -1,5 +1,5 @@
-//! `etc/manager.toml` says what holds without it, and what it has in comments is understood. Settings and stores that everybody can
-//! change are refused.
+//! `etc/manager.toml` shows the defaults, and its commented settings are valid. Settings and stores that
+//! other users can change are refused.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -51,7 +51,7 @@ fn files_that_everybody_can_change_or_replace_are_refused_with_their_names() {
     let manager = PathBuf::from(env!("CARGO_BIN_EXE_causeway-devmgr"));
     let daemon = programs().join("causewayd");
     let refuses = |program: &Path, code: i32, named: &Path| {
-        // One that is not refused would serve for ever.
+        // A manager that accepts the file would run until it is killed.
         let mut command = Command::new("timeout");
         command
             .arg("20")

@@ -1,9 +1,9 @@
-//! A store that takes its time: what is not durable is told to nobody, and nobody else waits for it.
+//! A slow store: nothing is reported before it is durable, and callers without changes do not wait.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_devmgr::service::Running;
+use causeway_devmgr::service::RunningManager;
 use causeway_devmgr::store::{MemoryStore, Store, StoreError, Stored, Write};
 use causeway_proto::manager::{CreateTokenRequest, DeleteUserRequest, progress};
 use parking_lot::{Condvar, Mutex};
@@ -14,21 +14,21 @@ use super::node::FakeNode;
 use super::orders::named;
 use super::process::{AT_MOST, Client, Who, request};
 
-/// One that writes only while it may.
+/// A store that waits at a barrier before each write.
 struct Slow {
     inner: MemoryStore,
-    gate: Arc<Gate>,
+    barrier: Arc<WriteBarrier>,
 }
 
 #[derive(Default)]
-pub(crate) struct Gate {
+pub(crate) struct WriteBarrier {
     is_shut: Mutex<bool>,
     opened: Condvar,
-    /// Somebody has come to it while it was shut.
+    /// Notified when a write meets the closed barrier.
     met: tokio::sync::Notify,
 }
 
-impl Gate {
+impl WriteBarrier {
     pub(crate) fn shut(&self) {
         *self.is_shut.lock() = true;
     }
@@ -38,7 +38,7 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    /// Until something is being written that does not end.
+    /// Waits until a write waits at the closed barrier.
     pub(crate) async fn see_waiting(&self) {
         let met = tokio::time::timeout(AT_MOST, self.met.notified()).await;
         assert!(met.is_ok(), "nothing is written");
@@ -51,42 +51,42 @@ impl Store for Slow {
     }
 
     fn apply(&mut self, writes: &[Write]) -> Result<(), StoreError> {
-        let mut is_shut = self.gate.is_shut.lock();
+        let mut is_shut = self.barrier.is_shut.lock();
         if *is_shut {
-            self.gate.met.notify_one();
+            self.barrier.met.notify_one();
         }
-        self.gate.opened.wait_while(&mut is_shut, |shut| *shut);
+        self.barrier.opened.wait_while(&mut is_shut, |shut| *shut);
         drop(is_shut);
         self.inner.apply(writes)
     }
 }
 
-/// One whose store can be made to wait.
-pub(crate) async fn start() -> (Running, Arc<Gate>) {
-    let gate = Arc::new(Gate::default());
+/// Starts a manager whose writes can be held.
+pub(crate) async fn start() -> (RunningManager, Arc<WriteBarrier>) {
+    let barrier = Arc::new(WriteBarrier::default());
     let store = Slow {
         inner: MemoryStore::default(),
-        gate: Arc::clone(&gate),
+        barrier: Arc::clone(&barrier),
     };
-    (serve(Box::new(store)).await, gate)
+    (serve(Box::new(store)).await, barrier)
 }
 
 #[tokio::test]
 async fn while_something_is_written_others_go_on_and_nobody_hears_of_it() {
-    let (running, gate) = start().await;
+    let (running, barrier) = start().await;
     let address = running.addresses[0];
     let node = FakeNode::start(address, 1, 4);
     let mut ann = Client::connect(address, Who::Name("ann".to_owned())).await;
     ann.see_nodes(1).await;
     let held = ann.granted(request("1")).await;
 
-    gate.shut();
+    barrier.shut();
     let mut asked = Vec::new();
     for grants in 2..=3 {
         asked.push(ann.ask(request("1")).await.unwrap());
         node.see("an offer", |state| state.granted.len() == grants)
             .await;
-        // With the first lease's own write waiting, too.
+        // Also while the first lease's own change waits.
         ann.renew(&held.lease_id).await.unwrap();
     }
     let mut bob = Client::connect(address, Who::Name("bob".to_owned())).await;
@@ -100,7 +100,7 @@ async fn while_something_is_written_others_go_on_and_nobody_hears_of_it() {
         }
     }
 
-    gate.open();
+    barrier.open();
     for asked in &mut asked {
         let step = asked.answer().await;
         assert!(matches!(step, progress::Step::Granted(_)), "{step:?}");
@@ -111,7 +111,7 @@ async fn while_something_is_written_others_go_on_and_nobody_hears_of_it() {
 
 #[tokio::test]
 async fn what_was_for_an_earlier_connection_of_a_node_does_not_come_before_its_welcome() {
-    let (running, gate) = start().await;
+    let (running, barrier) = start().await;
     let address = running.addresses[0];
     let node = FakeNode::start(address, 1, 1);
     let mut ann = Client::connect(address, Who::Name("ann".to_owned())).await;
@@ -121,12 +121,12 @@ async fn what_was_for_an_earlier_connection_of_a_node_does_not_come_before_its_w
     })
     .await;
 
-    gate.shut();
+    barrier.shut();
     let mut admin = Client::connect(address, Who::Name("root".to_owned())).await;
     let drained = tokio::spawn(async move { admin.drain("node1", true).await });
-    // What is decided is seen before it is written: none of its devices is given out.
+    // Decisions count at once: no device of the drained node is offered.
     let begin = Instant::now();
-    // By many, because one may not ask so often.
+    // By many users, because the rate limit of one user is lower.
     for number in 0.. {
         let who = Who::Name(format!("user{number}"));
         let mut user = Client {
@@ -144,7 +144,7 @@ async fn what_was_for_an_earlier_connection_of_a_node_does_not_come_before_its_w
     let node = FakeNode::start(address, 1, 1);
     ann.see_nodes(1).await;
 
-    gate.open();
+    barrier.open();
     drained.await.unwrap();
     node.see("that it is drained", |state| state.draining == Some(true))
         .await;
@@ -154,10 +154,10 @@ async fn what_was_for_an_earlier_connection_of_a_node_does_not_come_before_its_w
 
 #[tokio::test]
 async fn a_token_made_while_its_user_goes_is_nobodys() {
-    let (running, gate) = start().await;
+    let (running, barrier) = start().await;
     let mut root = Client::connect(running.addresses[0], Who::Nobody).await;
     root.put_user(named("ann")).await.unwrap();
-    gate.shut();
+    barrier.shut();
     let (mut makes, mut deletes) = (root.admin.clone(), root.admin.clone());
     let made = tokio::spawn(async move {
         let user = "ann".to_owned();
@@ -171,13 +171,13 @@ async fn a_token_made_while_its_user_goes_is_nobodys() {
         let name = "ann".to_owned();
         deletes.delete_user(DeleteUserRequest { name }).await
     });
-    // While nothing can be written yet, others are answered, and both orders come to the owner.
+    // Calls are answered while nothing can be written. Meanwhile both orders reach the owner.
     for _ in 0..100 {
         root.list().await;
     }
-    gate.open();
+    barrier.open();
     deleted.await.unwrap().unwrap();
-    // Whichever came first.
+    // The two orders may arrive in either order.
     if let Err(status) = made.await.unwrap() {
         assert_eq!(status.code(), Code::NotFound, "{status}");
     }

@@ -1,4 +1,5 @@
-//! A daemon that was told to end: it gets no new lease, administrators see why, and its leases are over when it goes.
+//! A daemon that is shutting down: it gets no new lease, administrators see why, and its leases are over
+//! when it ends.
 
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use super::process::{AT_MOST, Client, Manager, request};
 use super::real_node::Daemon;
 use super::tool::running::tool;
 
-/// Until its node is like this.
+/// Waits until the manager's entry of the node meets a condition.
 async fn see(client: &mut Client, is_so: impl Fn(&NodeInfo) -> bool) {
     let begin = Instant::now();
     loop {
@@ -56,7 +57,7 @@ async fn who_is_told_to_end_gets_no_new_lease_and_lets_go_of_what_it_has_when_it
     let examined = root.run("doctor").out;
     assert!(examined.contains("is stopping"), "{examined}");
 
-    // It says so to a manager that was away as well, and serves what it has.
+    // A restarted manager learns that the node is stopping, and the node serves its lease on.
     manager.kill_and_restart();
     let mut ann = manager.user("ann").await;
     ann.see_nodes(1).await;
@@ -70,7 +71,7 @@ async fn who_is_told_to_end_gets_no_new_lease_and_lets_go_of_what_it_has_when_it
     assert_eq!(over.code(), Code::FailedPrecondition, "{over}");
     assert!(over.message().contains("nodes were lost"), "{over}");
     assert!(ann.list().await.is_empty());
-    // Nothing is left there, so nobody has to wait before it can be forgotten.
+    // The node has no lease left, so it can be forgotten at once.
     let name = ann.nodes().await[0].name.clone();
     let root = tool(&manager, "root");
     assert_eq!(

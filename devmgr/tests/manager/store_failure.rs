@@ -1,32 +1,50 @@
-//! A store that cannot be written: requests are refused and say so, leases go on.
+//! A store that cannot be written: changes are refused with the reason, and leases go on. If that lasts,
+//! the process ends and is started again.
 
-use causeway_devmgr::service::Running;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use causeway_devmgr::service::RunningManager;
+use causeway_devmgr::settings::Flags;
 use causeway_devmgr::store::{Failing, MemoryStore};
-use causeway_proto::manager::{RefusalCode, progress};
-use tonic::Code;
+use causeway_proto::manager::progress;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use tonic::{Code, Status};
 
-use super::in_process::serve;
+use super::in_process::{serve, serve_configured};
 use super::node::FakeNode;
-use super::process::{Client, Who, request, waiting};
+use super::orders::named;
+use super::process::{AT_MOST, Client, Who, request, waiting};
 use super::watching::get;
 
-/// A manager in this process, whose store has a switch.
-async fn start() -> (Running, Failing) {
+/// Starts a manager in this process, whose store can be made to fail.
+async fn start() -> (RunningManager, Failing) {
     let store = MemoryStore::default();
     let failing = store.failing();
     let running = serve(Box::new(store)).await;
     (running, failing)
 }
 
-async fn refusal(client: &mut Client) -> RefusalCode {
-    match client.ask(request("1")).await.unwrap().last().await {
-        progress::Step::Refused(refused) => refused.code(),
-        other => panic!("{other:?}"),
-    }
+/// The change is refused, and the answer names the fault.
+pub(crate) fn assert_refused(status: &Status) {
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    let said = status.message();
+    let says = ["store", "nothing was changed"];
+    assert!(says.iter().all(|words| said.contains(words)), "{said}");
+}
+
+/// The change was being written when the failure became known, and its answer says that.
+pub(crate) fn assert_unconfirmed(status: &Status) {
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    let said = status.message();
+    let says = ["store", "not in effect yet", "is lost if"];
+    assert!(says.iter().all(|words| said.contains(words)), "{said}");
 }
 
 #[tokio::test]
-async fn nothing_is_granted_and_nothing_is_lost() {
+async fn leases_are_renewed_and_everything_else_is_refused() {
     let (running, failing) = start().await;
     let address = running.addresses[0];
     let node = FakeNode::start(address, 1, 2);
@@ -35,29 +53,137 @@ async fn nothing_is_granted_and_nothing_is_lost() {
     let held = ann.granted(request("1")).await;
     failing.set(true);
 
-    // The first finds it out, the second is told at the door.
+    // The first request finds the failure out; the second is refused before it is handled.
     for _ in 0..2 {
-        assert_eq!(refusal(&mut ann).await, RefusalCode::Store);
+        assert_refused(&ann.refused(request("1")).await);
     }
-    ann.renew(&held.lease_id).await.unwrap();
+    for _ in 0..3 {
+        ann.renew(&held.lease_id).await.unwrap();
+    }
     let health = get(address, "/healthz").await;
     assert!(health.starts_with("HTTP/1.1 503 "), "{health}");
-    let status = ann.release(&held.lease_id).await.unwrap_err();
-    assert_eq!(status.code(), Code::DeadlineExceeded);
-    assert!(status.message().contains("store"), "{status}");
-    // It is not there any more for who gives it back again.
-    let status = ann.release(&held.lease_id).await.unwrap_err();
-    assert_eq!(status.code(), Code::NotFound);
-    // The first was offered to the node before anything had to be written; the second was not.
+    for _ in 0..2 {
+        assert_refused(&ann.release(&held.lease_id).await.unwrap_err());
+        assert_refused(&ann.confirm(&held.lease_id).await.unwrap_err());
+        assert_refused(&ann.revoke_lease(&held.lease_id, "").await.unwrap_err());
+    }
+    // The first request was offered to the node before anything had to be written; the second was not.
+    // The node serves the first lease, because no release and no revocation was accepted.
     node.look(|state| assert_eq!((state.granted.len(), state.withdrawn.len()), (2, 0)));
 
     failing.set(false);
-    // What was decided meanwhile is done now: the release, and no grant that somebody gave up.
-    node.see("the release", |state| state.served.is_empty())
+    // The refused request keeps no device.
+    node.see("the withdrawal", |state| state.served.len() == 1)
         .await;
+    ann.renew(&held.lease_id).await.unwrap();
+    ann.release(&held.lease_id).await.unwrap();
     ann.granted(waiting("2")).await;
     node.assert_no_fault();
     running.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_waits_in_the_queue_waits_for_the_store_too() {
+    let (running, failing) = start().await;
+    let address = running.addresses[0];
+    let mut ann = Client::connect(address, Who::Name("ann".to_owned())).await;
+    let mut asked = ann.ask(waiting("1")).await.unwrap();
+    asked.next().await.expect("a position");
+    failing.set(true);
+    // A new node's row has to be durable before the node is welcomed.
+    let node = FakeNode::start(address, 1, 1);
+    let mut root = Client::connect(address, Who::Nobody).await;
+    root.put_user(named("bob")).await.unwrap_err();
+    node.look(|state| assert!(state.granted.is_empty()));
+    failing.set(false);
+    let step = asked.answer().await;
+    let is_granted = matches!(step, progress::Step::Granted(_));
+    assert!(is_granted, "{step:?}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_failure_that_lasts_ends_the_manager() {
+    let store = MemoryStore::default();
+    let failing = store.failing();
+    // Longer than the pause between two attempts, so that the first failure can end in time.
+    let text = "store_failure_limit = 3";
+    let mut running = serve_configured(text, Flags::default(), Box::new(store)).await;
+    let mut root = Client::connect(running.addresses[0], Who::Nobody).await;
+    // A failure that does not last is forgotten.
+    failing.set(true);
+    assert_unconfirmed(&root.put_user(named("ann")).await.unwrap_err());
+    failing.set(false);
+    while let Err(status) = root.put_user(named("bob")).await {
+        assert_refused(&status);
+    }
+    failing.set(true);
+    root.put_user(named("carl")).await.unwrap_err();
+    let failed = tokio::time::timeout(AT_MOST, running.failed()).await;
+    let said = failed.expect("it goes on").to_string();
+    let says = ["could not be written for 3 s", "no storage space", "again"];
+    assert!(says.iter().all(|words| said.contains(words)), "{said}");
+}
+
+/// Starts the manager over the store in this folder. It ignores the signal that comes with the file size
+/// limit, so that writes beyond the limit are errors.
+fn process(folder: &Path, listen: &str) -> (Child, SocketAddr) {
+    let config = folder.join("manager.toml");
+    std::fs::write(&config, "store_failure_limit = 1\n").unwrap();
+    let mut child = Command::new("env")
+        .arg("--ignore-signal=XFSZ")
+        .arg(env!("CARGO_BIN_EXE_causeway-devmgr"))
+        .args(["--listen", listen, "--config"])
+        .arg(&config)
+        .arg("--store")
+        .arg(folder.join("store"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let out = child.stdout.as_mut().unwrap();
+    BufReader::new(out).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("listening on ").expect("a port");
+    (child, address.parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_process_ends_with_an_error_and_starts_from_what_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (child, address) = process(folder.path(), "127.0.0.1:0");
+    let node = FakeNode::start(address, 1, 1);
+    let mut root = Client::connect(address, Who::Nobody).await;
+    root.see_nodes(1).await;
+    root.put_user(named("before")).await.unwrap();
+    let held = root.granted(request("1")).await;
+    // From now on every write to a file fails.
+    let none = Rlimit {
+        current: Some(0),
+        maximum: None,
+    };
+    prlimit(Some(Pid::from_child(&child)), Resource::Fsize, none).unwrap();
+    assert_unconfirmed(&root.put_user(named("after")).await.unwrap_err());
+    root.renew(&held.lease_id).await.unwrap();
+    let ended = tokio::task::spawn_blocking(|| child.wait_with_output());
+    let ended = ended.await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    let last = said.lines().last().unwrap();
+    let store = folder.path().join("store");
+    let says = [store.to_str().unwrap(), "File too large", "disk", "again"];
+    assert!(says.iter().all(|words| last.contains(words)), "{said}");
+
+    let (mut child, address) = process(folder.path(), &address.to_string());
+    let mut root = Client::connect(address, Who::Nobody).await;
+    root.see_nodes(1).await;
+    root.renew(&held.lease_id).await.unwrap();
+    let users = root.users().await.unwrap();
+    assert_eq!(users, [named("before")]);
+    node.look(|state| assert_eq!(state.served.len(), 1));
+    node.assert_no_fault();
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

@@ -1,24 +1,25 @@
-//! Orders while the store cannot be written: what takes away counts at once and is written later, what gives is not done
-//! at all, and each answer says which. What is found in the store afterwards agrees with it.
+//! Administrators' orders while the store cannot be written: each is refused, and none is in effect. The
+//! order that is being written when the failure becomes known takes effect when it is durable.
 
-use causeway_devmgr::service::Running;
+use causeway_devmgr::service::RunningManager;
 use causeway_devmgr::settings::Flags;
 use causeway_devmgr::store::{Failing, MemoryStore};
 use causeway_proto::manager::{Quota, User, quota::Who as Whose};
-use tonic::{Code, Status};
+use tonic::Code;
 
 use super::in_process::serve_with;
 use super::node::FakeNode;
 use super::orders::named;
 use super::process::{Client, Who, request};
+use super::store_failure::{assert_refused, assert_unconfirmed};
 use super::strangers::user;
 
-/// A manager in this process that asks for tokens, and its store's switch.
+/// A manager in this process that requires tokens, with a switch that makes its store fail.
 struct Cluster {
     folder: tempfile::TempDir,
     store: MemoryStore,
     failing: Failing,
-    running: Running,
+    running: RunningManager,
 }
 
 impl Cluster {
@@ -34,7 +35,7 @@ impl Cluster {
         }
     }
 
-    /// What another manager finds in the store.
+    /// Stops the manager, and starts another over the same store.
     async fn restart(self) -> Cluster {
         self.running.stop().await;
         Cluster {
@@ -54,29 +55,13 @@ impl Cluster {
     }
 }
 
-async fn serve(folder: &tempfile::TempDir, store: &MemoryStore) -> Running {
+async fn serve(folder: &tempfile::TempDir, store: &MemoryStore) -> RunningManager {
     let flags = Flags {
         store: Some(folder.path().join("store")),
         authenticate: true,
         ..Flags::default()
     };
     serve_with(flags, Box::new(store.clone())).await
-}
-
-/// It is decided, and not written yet.
-fn assert_later<T: std::fmt::Debug>(answer: Result<T, Status>) {
-    let status = answer.unwrap_err();
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-    let said = status.message();
-    let says = ["store", "is in effect", "as soon as", "undone"];
-    assert!(says.iter().all(|word| said.contains(word)), "{said}");
-}
-
-/// It is not, and will not be.
-fn assert_not_done<T: std::fmt::Debug>(answer: Result<T, Status>) {
-    let status = answer.unwrap_err();
-    assert_eq!(status.code(), Code::Unavailable, "{status}");
-    assert!(status.message().contains("nothing was changed"), "{status}");
 }
 
 fn one_device(user: &str) -> Quota {
@@ -87,44 +72,42 @@ fn one_device(user: &str) -> Quota {
     }
 }
 
-/// Until orders are carried out again.
+/// Waits until orders are carried out again.
 async fn see_recovery(admin: &mut Client) {
     let begin = std::time::Instant::now();
     while let Err(status) = admin.put_user(named("probe")).await {
-        assert_eq!(status.code(), Code::Unavailable, "{status}");
+        assert_refused(&status);
         assert!(begin.elapsed() < super::process::AT_MOST, "{status}");
     }
 }
 
 #[tokio::test]
-async fn a_token_that_is_revoked_opens_nothing_from_then_on() {
+async fn a_revoked_token_stays_valid_until_the_revocation_is_durable() {
     let cluster = Cluster::start().await;
     let mut root = cluster.admin().await;
     let (first, first_id) = user(&mut root, "ann", false).await;
     let (second, second_id) = user(&mut root, "bob", false).await;
     cluster.failing.set(true);
-    // The first finds the trouble out, the second meets it.
-    for (token, id) in [(&first, &first_id), (&second, &second_id)] {
+    // The first order finds the failure out; the second is refused before it is handled.
+    assert_unconfirmed(&root.revoke_token(&first_id).await.unwrap_err());
+    assert_refused(&root.revoke_token(&second_id).await.unwrap_err());
+    for token in [&first, &second] {
         cluster.client(token).await.list().await;
-        assert_later(root.revoke_token(id).await);
-        let mut refused = cluster.client(token).await;
-        let status = refused.ask(request("1")).await.map(drop).unwrap_err();
-        assert_eq!(status.code(), Code::Unauthenticated, "{status}");
     }
-    // What is not there is no more there than usual.
-    let status = root.revoke_token(&first_id).await.unwrap_err();
-    assert_eq!(status.code(), Code::NotFound, "{status}");
     cluster.failing.set(false);
     see_recovery(&mut root).await;
+    let status = cluster.client(&first).await.refused(request("1")).await;
+    assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+    cluster.client(&second).await.list().await;
     let cluster = cluster.restart().await;
     let mut root = cluster.admin().await;
     assert_eq!(root.tokens_of("ann").await, 0);
-    assert_eq!(root.tokens_of("bob").await, 0);
+    assert_eq!(root.tokens_of("bob").await, 1);
     cluster.running.stop().await;
 }
 
 #[tokio::test]
-async fn with_a_user_who_is_removed_his_leases_end_at_once() {
+async fn leases_of_a_removed_user_end_when_the_removal_is_durable() {
     let cluster = Cluster::start().await;
     let mut root = cluster.admin().await;
     let (node, _) = user(&mut root, "node1", true).await;
@@ -133,43 +116,70 @@ async fn with_a_user_who_is_removed_his_leases_end_at_once() {
     let (bob, _) = user(&mut root, "bob", false).await;
     let (mut ann, mut bob) = (cluster.client(&ann).await, cluster.client(&bob).await);
     root.see_nodes(1).await;
+    let mut leases = Vec::new();
     for _ in 0..2 {
-        ann.granted(request("1")).await;
+        leases.push(ann.granted(request("1")).await.lease_id);
     }
     let kept = bob.granted(request("1")).await;
     cluster.failing.set(true);
-    assert_later(root.delete_user("ann").await);
-    node.see("the end of his leases", |state| state.served.len() == 1)
-        .await;
-    let status = ann.ask(request("1")).await.map(drop).unwrap_err();
+    assert_unconfirmed(&root.delete_user("ann").await.unwrap_err());
+    let revoked = root.revoke_lease(&kept.lease_id, "maintenance").await;
+    assert_refused(&revoked.unwrap_err());
+    // Nothing of that is in effect: the removal is not durable, and the revocation was refused.
+    for lease in &leases {
+        ann.renew(lease).await.unwrap();
+    }
+    bob.renew(&kept.lease_id).await.unwrap();
+    node.look(|state| assert_eq!((state.served.len(), state.withdrawn.len()), (3, 0)));
+    cluster.failing.set(false);
+    node.see("the end of the removed user's leases", |state| {
+        state.served.len() == 1
+    })
+    .await;
+    let status = ann.renew(&leases[0]).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated, "{status}");
     bob.renew(&kept.lease_id).await.unwrap();
-    // So does one that an administrator takes back.
-    assert_later(root.revoke_lease(&kept.lease_id, "maintenance").await);
-    node.see("the end of it", |state| state.served.is_empty())
+    see_recovery(&mut root).await;
+    node.assert_no_fault();
+    let cluster = cluster.restart().await;
+    let mut root = cluster.admin().await;
+    let users = root.users().await.unwrap();
+    assert!(users.iter().all(|of| of.name != "ann"), "{users:?}");
+    assert_eq!(root.list().await.len(), 1);
+    cluster.running.stop().await;
+}
+
+#[tokio::test]
+async fn a_revocation_that_is_being_written_reaches_the_node_when_it_is_durable() {
+    let cluster = Cluster::start().await;
+    let mut root = cluster.admin().await;
+    let (node, _) = user(&mut root, "node1", true).await;
+    let node = FakeNode::start_as(cluster.running.addresses[0], 1, 1, Who::Token(node));
+    let (ann, _) = user(&mut root, "ann", false).await;
+    let mut ann = cluster.client(&ann).await;
+    root.see_nodes(1).await;
+    let held = ann.granted(request("1")).await;
+    cluster.failing.set(true);
+    let revoked = root.revoke_lease(&held.lease_id, "maintenance").await;
+    assert_unconfirmed(&revoked.unwrap_err());
+    // A crash could undo the end of the lease, so its holder is not told of it.
+    assert_unconfirmed(&ann.renew(&held.lease_id).await.unwrap_err());
+    node.look(|state| assert_eq!((state.served.len(), state.withdrawn.len()), (1, 0)));
+    cluster.failing.set(false);
+    node.see("the withdrawal", |state| state.served.is_empty())
         .await;
     node.look(|state| {
         let reason = &state.withdrawn.last().unwrap().reason;
         assert!(reason.contains("maintenance"), "{reason}");
     });
-    cluster.failing.set(false);
-    see_recovery(&mut root).await;
+    let status = ann.renew(&held.lease_id).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
     node.assert_no_fault();
-    let cluster = cluster.restart().await;
-    let mut root = cluster.admin().await;
-    assert!(
-        root.users()
-            .await
-            .unwrap()
-            .iter()
-            .all(|of| of.name != "ann")
-    );
-    assert_eq!(root.list().await, []);
     cluster.running.stop().await;
 }
 
 #[tokio::test]
-async fn who_may_less_may_less_at_once() {
+async fn permissions_stay_as_they_are_stored() {
     let cluster = Cluster::start().await;
     let mut root = cluster.admin().await;
     let (ann, _) = user(&mut root, "ann", false).await;
@@ -181,55 +191,43 @@ async fn who_may_less_may_less_at_once() {
     let mut ann = cluster.client(&ann).await;
     ann.users().await.unwrap();
     cluster.failing.set(true);
-    assert_later(root.put_user(put(false)).await);
-    let status = ann.users().await.unwrap_err();
-    assert_eq!(status.code(), Code::PermissionDenied, "{status}");
-    assert_not_done(root.put_user(put(true)).await);
+    assert_unconfirmed(&root.put_user(put(false)).await.unwrap_err());
+    ann.users().await.unwrap();
+    assert_refused(&root.put_user(put(true)).await.unwrap_err());
     cluster.failing.set(false);
     see_recovery(&mut root).await;
+    let status = ann.users().await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied, "{status}");
     assert!(root.users().await.unwrap().contains(&put(false)));
     cluster.running.stop().await;
 }
 
 #[tokio::test]
-async fn what_gives_is_not_done_later_either() {
+async fn refused_orders_are_not_carried_out_later() {
     let cluster = Cluster::start().await;
     let mut root = cluster.admin().await;
     user(&mut root, "ann", false).await;
+    let node = FakeNode::start_as(cluster.running.addresses[0], 1, 1, {
+        let (node, _) = user(&mut root, "node1", true).await;
+        Who::Token(node)
+    });
+    root.see_nodes(1).await;
     cluster.failing.set(true);
-    // The first finds the trouble out, and nobody would have the token.
-    for _ in 0..2 {
-        assert_not_done(root.create_token("ann").await);
-    }
-    assert_not_done(root.put_user(named("carl")).await);
-    assert_not_done(root.put_quota(one_device("ann")).await);
+    // The quota is being written when the failure becomes known, so its outcome is open.
+    assert_unconfirmed(&root.put_quota(one_device("ann")).await.unwrap_err());
+    assert_refused(&root.create_token("ann").await.unwrap_err());
+    assert_refused(&root.put_user(named("carl")).await.unwrap_err());
+    assert_refused(&root.put_quota(one_device("bob")).await.unwrap_err());
+    assert_refused(&root.delete_user("ann").await.unwrap_err());
+    assert_refused(&root.try_drain("node1", true).await.unwrap_err());
+    node.look(|state| assert_eq!(state.draining, Some(false)));
     cluster.failing.set(false);
     see_recovery(&mut root).await;
     let cluster = cluster.restart().await;
     let mut root = cluster.admin().await;
     assert_eq!(root.tokens_of("ann").await, 1);
-    assert!(
-        root.users()
-            .await
-            .unwrap()
-            .iter()
-            .all(|of| of.name != "carl")
-    );
-    assert_eq!(root.quotas().await, []);
-    cluster.running.stop().await;
-}
-
-#[tokio::test]
-async fn what_finds_the_trouble_out_is_done_later_and_its_answer_says_so() {
-    let cluster = Cluster::start().await;
-    let mut root = cluster.admin().await;
-    user(&mut root, "ann", false).await;
-    cluster.failing.set(true);
-    assert_later(root.put_quota(one_device("ann")).await);
-    cluster.failing.set(false);
-    see_recovery(&mut root).await;
-    let cluster = cluster.restart().await;
-    let mut root = cluster.admin().await;
+    let users = root.users().await.unwrap();
+    assert!(users.iter().all(|of| of.name != "carl"), "{users:?}");
     assert_eq!(root.quotas().await, [one_device("ann")]);
     cluster.running.stop().await;
 }

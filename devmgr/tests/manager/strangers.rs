@@ -1,4 +1,4 @@
-//! Who is not let in, and what others are not shown.
+//! Callers who are refused, and what users do not see of each other.
 
 use causeway_devmgr::identity::MOST_TOKENS;
 use causeway_devmgr::inventory::limits;
@@ -18,7 +18,7 @@ use super::process::{AT_MOST, Client, Manager, Who, channel, request, waiting};
 
 pub(crate) const AUTHENTICATE: &str = "authenticate = true\n";
 
-/// The administrator of a manager that asks for tokens.
+/// The administrator of a manager that requires tokens.
 pub(crate) async fn admin(manager: &Manager) -> Client {
     let mut path = manager.store().as_os_str().to_owned();
     path.push(".admin-token");
@@ -26,7 +26,7 @@ pub(crate) async fn admin(manager: &Manager) -> Client {
     manager.client(Who::Token(token.trim().to_owned())).await
 }
 
-/// A new user's or node's token, and its id.
+/// Adds a user or node; returns a token and its id.
 pub(crate) async fn user(admin: &mut Client, name: &str, node: bool) -> (String, String) {
     let user = User {
         node,
@@ -58,7 +58,7 @@ async fn anothers_lease_is_as_none_at_all() {
         Code::InvalidArgument
     );
     ann.renew(&granted.lease_id).await.unwrap();
-    // A request by that id is one by an id that there is not: it gets what is there, and waits as others do.
+    // Another user's id is treated as an unknown id: the request is served or waits as any other.
     let by = |id: &[u8], wait| RequestDevices {
         lease_id: id.to_vec().into(),
         wait,
@@ -105,7 +105,7 @@ async fn a_request_by_anothers_id_that_is_given_up_leaves_the_queue() {
     let mut waits = bob.ask(by).await.unwrap();
     waits.next().await;
     drop(waits);
-    // His next request passes the one that nobody listens to.
+    // The user's next request is served before the one whose client is gone.
     let mut next = bob.ask(waiting("1")).await.unwrap();
     next.next().await;
     ann.release(&granted.lease_id).await.unwrap();
@@ -307,7 +307,7 @@ async fn a_node_is_nobody_elses() {
     node.assert_no_fault();
 }
 
-/// What a call is told whose message never comes, whichever that would be.
+/// The status of a call whose message never arrives.
 async fn unsaid(manager: &Manager, who: &Who, path: &'static str) -> Status {
     let mut caller = Grpc::new(channel(manager.address).await);
     caller.ready().await.unwrap();
@@ -349,7 +349,7 @@ async fn a_long_line_is_no_request() {
         }
         other => panic!("{other:?}"),
     }
-    // And what is longer than any message is not taken at all.
+    // Messages above the size limit are refused.
     let status = ann.ask(request(&line.repeat(8))).await.err().unwrap();
     assert_eq!(status.code(), Code::OutOfRange, "{status}");
 }

@@ -1,4 +1,4 @@
-//! What those see who watch machines.
+//! Monitoring: `/healthz`, `/metrics`, gRPC's health and reflection.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use tonic_reflection::pb::v1alpha::server_reflection_response::MessageResponse;
 use super::node::FakeNode;
 use super::process::{AT_MOST, Manager, channel, request};
 
-/// The whole answer.
+/// Sends a GET request, and returns the whole answer.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> String {
     let mut socket = TcpStream::connect(address).await.unwrap();
     let head = format!("GET {path} HTTP/1.1\r\nHost: manager\r\n\r\n");

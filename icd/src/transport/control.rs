@@ -233,6 +233,13 @@ impl Caller {
     /// itself because it did not understand the peer, the status has a source error.
     pub(super) fn explain(&self, status: &tonic::Status) -> WireError {
         let address = self.address.clone();
+        if let Some(error) = NotSecured::behind(status) {
+            return WireError::Tls {
+                address,
+                fault: error.fault(),
+                reason: format!("the connection broke: {}", innermost(status)),
+            };
+        }
         let reason = match std::error::Error::source(status) {
             // HTTP/2 reports a missing TLS connection as `INADEQUATE_SECURITY`.
             Some(_) if status.code() == Code::PermissionDenied && !self.is_secured => {
@@ -250,6 +257,7 @@ impl Caller {
             | Code::Unknown
             | Code::OutOfRange
             | Code::DataLoss => WireError::Protocol { address, reason },
+            Code::Unauthenticated => WireError::Unauthenticated { address, reason },
             _ => WireError::Refused { address, reason },
         }
     }
@@ -309,8 +317,12 @@ fn not_secured(address: &Address, error: &NotSecured) -> WireError {
         }
         // These errors begin with advice for people, so nothing is put before them.
         NotSecured::InTheClear | NotSecured::Tls(_) => {
-            let reason = error.to_string();
-            WireError::Protocol { address, reason }
+            let (fault, reason) = (error.fault(), error.to_string());
+            WireError::Tls {
+                address,
+                fault,
+                reason,
+            }
         }
     }
 }

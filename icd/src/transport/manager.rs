@@ -66,7 +66,8 @@ pub enum NoLease {
 impl From<WireError> for NoLease {
     fn from(error: WireError) -> NoLease {
         match error {
-            WireError::Refused { address, reason } => NoLease::Denied { address, reason },
+            WireError::Refused { address, reason }
+            | WireError::Unauthenticated { address, reason } => NoLease::Denied { address, reason },
             error => NoLease::Wire(error),
         }
     }

@@ -3,10 +3,13 @@
 //! Invariant: a peer that sends slowly cannot extend the deadline. rustls bounds the memory that a peer
 //! can occupy to 64 KiB.
 
+use std::error::Error;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use causeway_proto::status::TlsFault;
 
 use crate::Handshake;
 use crate::records::Records;
@@ -61,6 +64,43 @@ impl NotSecured {
             | Wrong::NotValidYetContext { .. } => Some(BadCertificate::OtherTime),
             _ => None,
         }
+    }
+
+    /// The cause, for errors between client and node.
+    #[must_use]
+    pub fn fault(&self) -> TlsFault {
+        use rustls::AlertDescription as Alert;
+        match (self, self.bad_certificate()) {
+            (_, Some(BadCertificate::OtherCa)) => TlsFault::OtherCa,
+            (_, Some(BadCertificate::OtherName)) => TlsFault::OtherName,
+            (_, Some(BadCertificate::OtherTime)) => TlsFault::OtherTime,
+            (NotSecured::Tls(rustls::Error::AlertReceived(Alert::CertificateExpired)), _) => {
+                TlsFault::OwnExpired
+            }
+            // A node without a certificate of its own answers a handshake with this alert.
+            (NotSecured::Tls(rustls::Error::AlertReceived(Alert::HandshakeFailure)), _)
+            | (NotSecured::InTheClear, _) => TlsFault::Missing,
+            (NotSecured::Tls(_) | NotSecured::Io(_), _) => TlsFault::Other,
+        }
+    }
+
+    /// The TLS error that has caused another error. A peer may report a TLS error after the handshake, in
+    /// the middle of a call.
+    #[must_use]
+    pub fn behind(error: &(dyn Error + 'static)) -> Option<NotSecured> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            // An I/O error does not name the error that it wraps as its source.
+            let wrapped = error
+                .downcast_ref::<io::Error>()
+                .and_then(io::Error::get_ref);
+            let found = wrapped.and_then(|inner| inner.downcast_ref::<rustls::Error>());
+            if let Some(found) = found.or_else(|| error.downcast_ref()) {
+                return Some(NotSecured::Tls(found.clone()));
+            }
+            next = error.source();
+        }
+        None
     }
 
     /// Whether the other end was too slow.

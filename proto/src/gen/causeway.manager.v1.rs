@@ -953,7 +953,7 @@ pub enum RefusalCode {
     QueueFull = 5,
     /// the user may not use this priority
     Priority = 7,
-    /// the manager cannot store the grant
+    /// sent by earlier managers while their store failed
     Store = 6,
 }
 impl RefusalCode {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use causeway::transport::manager::Conversation;
 use causeway_proto::manager::admin_client::AdminClient;
 use causeway_proto::manager::leases_client::LeasesClient;
-use causeway_proto::status::WireError;
+use causeway_proto::status::{TlsFault, WireError};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
@@ -152,12 +152,13 @@ impl Connection {
 /// our own certificate names that file. The TLS alert about it can get lost when the connection breaks;
 /// then an expired certificate is taken as the cause.
 fn unreached(error: WireError, certificate: Option<&Path>) -> Failure {
-    let (WireError::Protocol { reason, .. } | WireError::Closed { reason, .. }) = &error else {
-        return Failure::unreached(error);
-    };
-    let is_ours = |path: &&Path| {
-        reason.contains("alert: CertificateExpired")
-            || !reason.contains("invalid peer certificate") && validity::is_over(path)
+    let is_ours = |path: &&Path| match &error {
+        WireError::Tls { fault, .. } if *fault == TlsFault::OwnExpired => true,
+        WireError::Tls { fault, .. } if *fault != TlsFault::Other => false,
+        WireError::Tls { .. } | WireError::Protocol { .. } | WireError::Closed { .. } => {
+            validity::is_over(path)
+        }
+        _ => false,
     };
     match certificate.filter(is_ours) {
         Some(path) => validity::refused(path),

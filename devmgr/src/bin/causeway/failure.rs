@@ -2,8 +2,10 @@
 
 use std::process::ExitCode;
 
-use causeway_proto::status::WireError;
+use causeway_proto::status::{TlsFault, WireError};
 use tonic::{Code, Status};
+
+use crate::validity;
 
 /// The result of a verb.
 pub(crate) type Outcome = Result<ExitCode, Failure>;
@@ -78,12 +80,13 @@ impl Failure {
                 "name the right file (--ca, --token-file, --certificate, --key; CAUSEWAY_CA, …; servers.toml); only \
                  you may be able to read keys and tokens; `causeway doctor` checks each file",
             ),
+            WireError::Tls {
+                address,
+                fault,
+                reason,
+            } => (not_a_manager(&address, &reason), cure_of(fault)),
             WireError::Protocol { address, reason } => {
-                let cure = cure_of_talk(&reason);
-                (
-                    format!("{address} does not answer like a device manager: {reason}"),
-                    cure,
-                )
+                (not_a_manager(&address, &reason), CHECK_PORT)
             }
             closed @ WireError::Closed { .. } => (
                 closed.to_string(),
@@ -112,33 +115,29 @@ impl Failure {
     }
 }
 
-/// The cure for a peer that cannot be trusted or is no device manager, by the text of the TLS error.
-fn cure_of_talk(reason: &str) -> &'static str {
-    const OTHER_CA: &str = "the manager's certificate was signed by another CA; name that one (--ca, CAUSEWAY_CA, ca \
-                            in servers.toml)";
-    const OTHER_NAME: &str = "use a name that is in the manager's certificate, or make a certificate with this name: \
-                              causeway certs node NAME --address HOST; or set tls_name below [manager] in \
-                              servers.toml";
-    const OVER: &str = "make a new certificate for the manager (causeway certs node NAME), and check the clocks of \
-                        both machines";
-    let known = [
-        ("UnknownIssuer", OTHER_CA),
-        // From another CA of the same name.
-        ("BadSignature", OTHER_CA),
-        ("not valid for name", OTHER_NAME),
-        ("NotValidForName", OTHER_NAME),
-        ("expired", OVER),
-        ("Expired", OVER),
-    ];
-    let of_certificate = reason.contains("certificate");
-    let found = known
-        .iter()
-        .find(|(word, _)| of_certificate && reason.contains(word));
-    found.map_or(
-        "check the port (default 7078; nodes use 7079); with TLS, name the CA of the manager's certificate (--ca, \
-         CAUSEWAY_CA, ca in servers.toml)",
-        |(_, cure)| cure,
-    )
+fn not_a_manager(address: &str, reason: &str) -> String {
+    format!("{address} does not answer like a device manager: {reason}")
+}
+
+const CHECK_PORT: &str = "check the port (default 7078; nodes use 7079); with TLS, name the CA of the manager's certificate (--ca, \
+                          CAUSEWAY_CA, ca in servers.toml)";
+
+/// The cure for a TLS error.
+fn cure_of(fault: TlsFault) -> &'static str {
+    match fault {
+        TlsFault::OtherCa => {
+            "the manager's certificate was signed by another CA; name that one (--ca, CAUSEWAY_CA, ca in servers.toml)"
+        }
+        TlsFault::OtherName => {
+            "use a name that is in the manager's certificate, or make a certificate with this name: causeway certs node \
+             NAME --address HOST; or set tls_name below [manager] in servers.toml"
+        }
+        TlsFault::OtherTime => {
+            "make a new certificate for the manager (causeway certs node NAME), and check the clocks of both machines"
+        }
+        TlsFault::OwnExpired => validity::RENEW,
+        TlsFault::Missing | TlsFault::Other => CHECK_PORT,
+    }
 }
 
 #[cfg(test)]
@@ -146,24 +145,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_to_do_about_a_certificate_is_about_what_is_wrong_with_it() {
-        for (reason, word) in [
-            ("TLS: invalid peer certificate: UnknownIssuer", "another CA"),
-            ("TLS: invalid peer certificate: BadSignature", "another CA"),
-            (
-                "TLS: invalid peer certificate: certificate not valid for name \"a\"",
-                "tls_name",
-            ),
-            (
-                "TLS: invalid peer certificate: certificate expired: verification time",
-                "clocks",
-            ),
-            ("TLS: received corrupt message", "7078"),
+    fn each_tls_fault_has_its_cure() {
+        for (fault, word) in [
+            (TlsFault::OtherCa, "another CA"),
+            (TlsFault::OtherName, "tls_name"),
+            (TlsFault::OtherTime, "clocks"),
+            (TlsFault::OwnExpired, "certs client"),
+            (TlsFault::Missing, "7078"),
+            (TlsFault::Other, "7078"),
         ] {
-            let reason = reason.to_owned();
-            let failure = Failure::unreached(WireError::Protocol {
+            let failure = Failure::unreached(WireError::Tls {
                 address: "gpu1:7078".to_owned(),
-                reason,
+                fault,
+                reason: "TLS".to_owned(),
             });
             let cure = failure.what_to_do().unwrap();
             assert!(cure.contains(word), "{failure}: {cure}");

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use causeway::lease::renewal::{Losses, RETRY, Renewal};
 use causeway::transport::manager::is_word;
-use causeway_devmgr::service::LEASE_ENDED;
 use causeway_proto::manager::{
-    self as pb, Granted, Progress as Word, ReleaseLease, RenewLease, RequestDevices, progress,
+    self as pb, Granted, Progress as ProgressMessage, ReleaseLease, RenewLease, RequestDevices,
+    progress,
 };
 use tonic::{Code, Status, Streaming};
 
@@ -37,7 +37,7 @@ pub(crate) struct LeaseGuard<'a> {
     context: &'a Context,
     lease: [u8; 16],
     connection: Option<Connection>,
-    news: Option<Streaming<Word>>,
+    news: Option<Streaming<ProgressMessage>>,
     renewal: Renewal,
     losses: Losses,
 }
@@ -69,7 +69,7 @@ impl From<Reduced> for Step {
 }
 
 /// The result of a request over one connection.
-enum Told {
+enum RequestResult {
     Granted(Granted),
     Refused(Failure),
     /// The connection broke, or the manager is stopping.
@@ -117,10 +117,10 @@ impl<'a> LeaseGuard<'a> {
                     self.connection = Some(connection);
                     told
                 }
-                Err(failure) => Told::Broken(failure),
+                Err(failure) => RequestResult::Broken(failure),
             };
             match told {
-                Told::Granted(granted) => {
+                RequestResult::Granted(granted) => {
                     self.keep_until(asked, &granted);
                     // Devices may have been lost between an answer that did not arrive and this one.
                     let reduced = self.reduced(&granted);
@@ -134,10 +134,12 @@ impl<'a> LeaseGuard<'a> {
                     }
                     return Ok(());
                 }
-                Told::Refused(failure) => return Err(failure),
+                RequestResult::Refused(failure) => return Err(failure),
                 // A manager that has never been reached is not retried.
-                Told::Broken(failure) if !(request.wait && is_known) => return Err(failure),
-                Told::Broken(failure) => {
+                RequestResult::Broken(failure) if !(request.wait && is_known) => {
+                    return Err(failure);
+                }
+                RequestResult::Broken(failure) => {
                     progress.say(Step::Away {
                         reason: failure.to_string(),
                     });
@@ -154,7 +156,7 @@ impl<'a> LeaseGuard<'a> {
         request: &RequestDevices,
         limit: Option<Duration>,
         progress: &mut Progress,
-    ) -> Told {
+    ) -> RequestResult {
         let asked = connection.request(request.clone());
         let answer = async {
             let mut news = connection.leases().request(asked).await?.into_inner();
@@ -178,14 +180,14 @@ impl<'a> LeaseGuard<'a> {
                     }),
                     Some(progress::Step::Granted(granted)) => {
                         self.news = Some(news);
-                        return Ok(Told::Granted(granted));
+                        return Ok(RequestResult::Granted(granted));
                     }
                     Some(progress::Step::Refused(refused)) => {
-                        return Ok(Told::Refused(Failure::new(refused.reason)));
+                        return Ok(RequestResult::Refused(Failure::new(refused.reason)));
                     }
                     Some(progress::Step::Ended(ended)) => {
                         let what = format!("the request is over: {}", ended.reason);
-                        return Ok(Told::Refused(Failure::new(what)));
+                        return Ok(RequestResult::Refused(Failure::new(what)));
                     }
                     None => {}
                 }
@@ -204,9 +206,9 @@ impl<'a> LeaseGuard<'a> {
         answer.unwrap_or_else(|status| {
             let failure = connection.failure(&status);
             if is_break(&status) {
-                Told::Broken(failure)
+                RequestResult::Broken(failure)
             } else {
-                Told::Refused(failure)
+                RequestResult::Refused(failure)
             }
         })
     }
@@ -266,7 +268,7 @@ impl<'a> LeaseGuard<'a> {
                 self.connection = Some(connection);
                 Ok(Ok(granted.into_inner()))
             }
-            Err(status) if is_word(&status) => Ok(Err(why_over(status.message()).to_owned())),
+            Err(status) if is_word(&status) => Ok(Err(status.message().to_owned())),
             Err(status) => Err(connection.failure(&status)),
         }
     }
@@ -321,7 +323,7 @@ impl<'a> LeaseGuard<'a> {
 }
 
 /// The next message of the stream. `None`: the stream has ended.
-async fn next(news: &mut Option<Streaming<Word>>) -> Option<progress::Step> {
+async fn next(news: &mut Option<Streaming<ProgressMessage>>) -> Option<progress::Step> {
     let Some(news) = news else {
         return std::future::pending().await;
     };
@@ -331,11 +333,6 @@ async fn next(news: &mut Option<Streaming<Word>>) -> Option<progress::Step> {
         }
     }
     None
-}
-
-/// The reason from an error, without the prefix that the stream's message does not have.
-fn why_over(said: &str) -> &str {
-    said.strip_prefix(LEASE_ENDED).unwrap_or(said)
 }
 
 // Whether the connection failed, as opposed to an answer of the manager.

@@ -130,7 +130,7 @@ impl World {
     fn check_clients(&self) {
         let mut held: BTreeMap<(NodeId, Unit), LeaseId> = BTreeMap::new();
         for (lease, told) in &self.told {
-            let Told::Holds(granted) = told else {
+            let ClientView::Holds(granted) = told else {
                 continue;
             };
             for (node, units) in &granted.units {

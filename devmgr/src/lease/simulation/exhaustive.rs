@@ -60,7 +60,10 @@ impl ExploredState {
                 None => {}
                 Some(_) => moves.push(Move::Release(which)),
             }
-            if matches!(self.world.told.get(&lease(which)), Some(Told::Holds(_))) {
+            if matches!(
+                self.world.told.get(&lease(which)),
+                Some(ClientView::Holds(_))
+            ) {
                 moves.push(Move::Confirm(which));
             }
         }

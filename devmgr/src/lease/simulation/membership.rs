@@ -147,7 +147,7 @@ fn who_is_connected_or_may_serve_leases_is_not_forgotten_but_by_force() {
     world.forget(node, false);
     assert!(world.holds(lease));
     world.forget(node, true);
-    assert_eq!(world.told.get(&lease), Some(&Told::Over));
+    assert_eq!(world.told.get(&lease), Some(&ClientView::Over));
     assert!(world.store.nodes.is_empty() && world.store.leases.is_empty());
     assert_eq!(
         world.manager.may_forget(node, true),
@@ -180,9 +180,9 @@ fn when_the_nodes_had_time_to_come_what_does_not_fit_is_refused() {
         "such devices may come yet"
     );
     world.live(60);
-    assert_eq!(world.told.get(&meanwhile), Some(&Told::Over));
+    assert_eq!(world.told.get(&meanwhile), Some(&ClientView::Over));
     let after = world.ask_at_once(2, "2");
-    assert_eq!(world.told.get(&after), Some(&Told::Over));
+    assert_eq!(world.told.get(&after), Some(&ClientView::Over));
     // A request from before the restart goes on waiting: its nodes may join late.
     assert!(world.waiting.contains(&before) && world.holds(both));
 }
@@ -205,7 +205,7 @@ fn what_waited_in_vain_before_a_restart_waits_no_longer_than_what_is_asked_for_n
     world.live(arrival.0 / 1000 - 10);
     assert!(world.waiting.contains(&in_vain));
     world.live(10);
-    assert_eq!(world.told.get(&in_vain), Some(&Told::Over));
+    assert_eq!(world.told.get(&in_vain), Some(&ClientView::Over));
     assert!(world.waiting.contains(&possible) && world.holds(held));
 }
 
@@ -219,7 +219,7 @@ fn where_no_node_is_known_what_waited_before_is_judged_at_the_start() {
     world.pass(Span(arrival.0 - 1));
     assert!(world.waiting.contains(&early));
     world.pass(Span(1));
-    assert_eq!(world.told.get(&early), Some(&Told::Over));
+    assert_eq!(world.told.get(&early), Some(&ClientView::Over));
     assert!(world.store.waiting.is_empty());
 }
 
@@ -228,7 +228,7 @@ fn a_node_that_is_told_to_end_gets_no_new_lease_and_serves_what_it_has_until_it_
     let mut world = gpus(&[1, 1]);
     let leases = [world.ask(0, "1", None), world.ask(0, "1", None)];
     let on_second = |world: &World, lease: &LeaseId| match world.told.get(lease) {
-        Some(Told::Holds(granted)) => granted.units[0].0 == world.id(1),
+        Some(ClientView::Holds(granted)) => granted.units[0].0 == world.id(1),
         other => panic!("{other:?}"),
     };
     let [on_it, other] = match on_second(&world, &leases[0]) {
@@ -265,7 +265,7 @@ fn what_a_node_lets_go_of_before_it_ends_is_over_at_once() {
     world.nodes[0].let_go();
     world.deliver_all();
     world.lose(0);
-    assert_eq!(world.told.get(&lease), Some(&Told::Over));
+    assert_eq!(world.told.get(&lease), Some(&ClientView::Over));
     assert!(world.store.leases.is_empty());
     assert_eq!(world.manager.may_forget(world.id(0), false), Ok(()));
 }
@@ -284,7 +284,7 @@ fn who_waits_for_what_is_not_there_yet_gets_it_when_it_comes_and_stands_in_nobod
     let early = world.ask(1, "2", None);
     assert!(world.waiting.contains(&early));
     let at_once = world.ask_at_once(1, "2");
-    assert_eq!(world.told.get(&at_once), Some(&Told::Over));
+    assert_eq!(world.told.get(&at_once), Some(&ClientView::Over));
     let possible = world.ask(1, "1", None);
     assert!(world.holds(possible) && world.waiting.contains(&early));
     world.give_back(possible);
@@ -302,7 +302,7 @@ fn who_waits_for_what_does_not_come_is_refused_when_the_time_is_over() {
     world.pass(Span(arrival.0 - 1));
     assert!(world.waiting.contains(&early));
     world.pass(Span(1));
-    assert_eq!(world.told.get(&early), Some(&Told::Over));
+    assert_eq!(world.told.get(&early), Some(&ClientView::Over));
     assert!(world.manager.queue.is_empty() && world.store.waiting.is_empty());
     // A request that known devices once fitted waits without limit.
     let known = world.ask(1, "2", None);
@@ -356,7 +356,7 @@ fn who_waits_is_told_what_is_missing() {
         assert_eq!(said(&mut world, line, true), why);
     }
     let held = world.ask(1, "1", None);
-    let Some(Told::Holds(granted)) = world.told.get(&held) else {
+    let Some(ClientView::Holds(granted)) = world.told.get(&held) else {
         panic!("it is free");
     };
     let other = usize::from(granted.units[0].0 == world.id(0));
@@ -390,7 +390,7 @@ fn who_waits_for_a_node_that_is_forgotten_waits_no_longer() {
     let possible = world.ask(2, "1", None);
     assert!(world.holds(held) && world.waiting.contains(&in_vain));
     world.forget(world.id(1), false);
-    assert_eq!(world.told.get(&in_vain), Some(&Told::Over));
+    assert_eq!(world.told.get(&in_vain), Some(&ClientView::Over));
     assert!(world.waiting.contains(&possible));
 }
 

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::inventory::{NodeId, OfferedDevice};
 use crate::policy::UserName;
+use crate::time::{Calendar, Span, Time, Wall};
 use node::{SimNode, ToNode};
 use store::Store;
 
@@ -30,7 +31,7 @@ pub(super) struct World {
     pub(super) wall: Wall,
     pub(super) nodes: Vec<SimNode>,
     /// The leases that clients know of, with the last state that they received.
-    pub(super) told: BTreeMap<LeaseId, Told>,
+    pub(super) told: BTreeMap<LeaseId, ClientView>,
     /// Requests whose clients were told that they wait.
     pub(super) waiting: BTreeSet<LeaseId>,
     /// Grants that nodes have acknowledged at some time.
@@ -42,7 +43,7 @@ pub(super) struct World {
 
 /// The last state of a lease that its client received.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Told {
+pub(super) enum ClientView {
     Holds(Granted),
     Over,
 }
@@ -109,7 +110,7 @@ impl World {
             } => self.send(node, ToNode::Withdraw(lease, epoch)),
             Action::Tell { lease, outcome } => self.tell(lease, outcome),
             Action::Ended { lease, .. } => {
-                self.told.insert(lease, Told::Over);
+                self.told.insert(lease, ClientView::Over);
                 self.waiting.remove(&lease);
             }
             Action::Reduced {
@@ -132,7 +133,7 @@ impl World {
             lost.iter()
                 .any(|(of, units)| *of == node && !units.is_empty())
         );
-        if let Some(Told::Holds(before)) = self.told.get_mut(&lease) {
+        if let Some(ClientView::Holds(before)) = self.told.get_mut(&lease) {
             before.units.retain(|(of, _)| *of != node);
             assert_eq!(before.units, now.units);
             before.lost = now.lost;
@@ -147,10 +148,10 @@ impl World {
                     let served = self.acknowledged.contains(&(*node, granted.epoch));
                     assert!(served, "told of {lease:?} before {node:?} serves it");
                 }
-                self.told.insert(lease, Told::Holds(granted));
+                self.told.insert(lease, ClientView::Holds(granted));
             }
             Outcome::Ended(_) | Outcome::Unknown | Outcome::Refused(_) => {
-                self.told.insert(lease, Told::Over);
+                self.told.insert(lease, ClientView::Over);
             }
             Outcome::Waiting { position, of, .. } => {
                 assert!(1 <= position && position <= of);
@@ -181,10 +182,10 @@ impl World {
         // the nodes refuse its sessions.
         for (lease, told) in &mut self.told {
             match (self.manager.lease(*lease), &mut *told) {
-                (Some(now), Told::Holds(granted)) => {
+                (Some(now), ClientView::Holds(granted)) => {
                     (granted.units, granted.lost) = (now.granted.units, now.granted.lost);
                 }
-                _ => *told = Told::Over,
+                _ => *told = ClientView::Over,
             }
         }
         self.check();

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::super::*;
 use crate::inventory::{NodeId, OfferedDevice, Unit};
+use crate::time::{Span, Time};
 
 /// A message from the manager to a node.
 #[derive(Clone, Debug, Hash)]
@@ -72,7 +73,7 @@ impl SimNode {
 
     pub(super) fn hello(&mut self) -> Joined {
         self.link = Some(Link::default());
-        let running = self.serving.iter().map(|(epoch, of)| Running {
+        let running = self.serving.iter().map(|(epoch, of)| ServedGrant {
             lease: of.lease,
             epoch: *epoch,
             sessions: of.sessions,
@@ -134,8 +135,8 @@ impl SimNode {
         }
     }
 
-    fn word(&self, lease: LeaseId, epoch: Epoch) -> GrantWord {
-        GrantWord {
+    fn word(&self, lease: LeaseId, epoch: Epoch) -> GrantReport {
+        GrantReport {
             node: self.id,
             lease,
             epoch,

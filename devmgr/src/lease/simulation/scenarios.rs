@@ -45,7 +45,7 @@ impl World {
     }
 
     pub(super) fn holds(&self, lease: LeaseId) -> bool {
-        matches!(self.told.get(&lease), Some(Told::Holds(_)))
+        matches!(self.told.get(&lease), Some(ClientView::Holds(_)))
     }
 
     fn held_by(&self, user: u8) -> usize {
@@ -156,7 +156,7 @@ fn few_requests_of_a_user_that_name_single_devices_may_wait() {
     world.ask(0, "1", None);
     let named = |n: u32| format!("1, UUID_KHR={n:032x}");
     let refused =
-        |world: &World, lease: &LeaseId| matches!(world.told.get(lease), Some(Told::Over));
+        |world: &World, lease: &LeaseId| matches!(world.told.get(lease), Some(ClientView::Over));
     let of_user = |world: &mut World, user| {
         let asked: Vec<_> = (0..20).map(|n| world.ask(user, &named(n), None)).collect();
         asked.iter().filter(|lease| refused(world, lease)).count()
@@ -209,7 +209,7 @@ fn who_waits_is_refused_only_what_can_never_be() {
     // Suitable devices could still join, but none does.
     assert!(world.waiting.contains(&impossible));
     world.live(60);
-    assert_eq!(world.told.get(&impossible), Some(&Told::Over));
+    assert_eq!(world.told.get(&impossible), Some(&ClientView::Over));
     assert!(!world.waiting.contains(&impossible));
     let held = world.ask(0, "2", None);
     let possible = world.ask(1, "2", None);
@@ -252,7 +252,11 @@ fn what_is_just_being_given_back_is_worth_a_moment() {
         held = next;
     }
     let refused = at_once(&mut world, 0);
-    assert_eq!(world.told.get(&refused), Some(&Told::Over), "it is in use");
+    assert_eq!(
+        world.told.get(&refused),
+        Some(&ClientView::Over),
+        "it is in use"
+    );
 }
 
 #[test]
@@ -269,7 +273,7 @@ fn what_does_not_come_back_in_a_moment_is_refused() {
     world.pass(Span(moment.0 - 1));
     assert_eq!(world.told.get(&next), None);
     world.pass(Span(1));
-    assert_eq!(world.told.get(&next), Some(&Told::Over));
+    assert_eq!(world.told.get(&next), Some(&ClientView::Over));
     // The refused request leaves nothing behind.
     world.deliver_all();
     let later = world.ask(0, "1", None);
@@ -340,7 +344,7 @@ fn a_user_s_queue_has_an_end_and_others_have_theirs() {
     let held = world.ask(0, "1", None);
     let own: Vec<_> = (0..3).map(|_| world.ask(1, "1", None)).collect();
     assert!(world.waiting.contains(&own[0]) && world.waiting.contains(&own[1]));
-    assert_eq!(world.told.get(&own[2]), Some(&Told::Over));
+    assert_eq!(world.told.get(&own[2]), Some(&ClientView::Over));
     let others = world.ask(2, "1", None);
     assert!(world.waiting.contains(&others));
     world.give_back(held);

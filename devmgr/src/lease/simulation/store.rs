@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::super::change::{Absence, Change, Hour, LeaseRow, NodeRow, Rows, UseRow, WaitingRow};
+use super::super::change::{Absence, Change, LeaseRow, NodeRow, Rows, WaitingRow};
 use super::super::id::{Epoch, LeaseId};
-use super::super::time::Span;
 use crate::inventory::NodeId;
+use crate::policy::ledger::{Hour, UseRow};
 use crate::policy::{Policy, Quota, Subject};
+use crate::time::Span;
 
 #[derive(Clone, Debug, Default, Hash)]
 pub(in super::super) struct Store {

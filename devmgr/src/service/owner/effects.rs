@@ -11,7 +11,7 @@ use super::super::input::{Answer, News};
 use super::super::watching::Counters;
 use super::super::wire;
 use super::Owner;
-use super::work::{Effect, Ordered, Work};
+use super::work::{Effect, Work};
 use crate::inventory::NodeId;
 use crate::lease::{Action, Epoch, Granted, LeaseId, Outcome};
 use crate::policy::UserName;
@@ -31,9 +31,7 @@ impl Owner {
                     // The caller may be gone.
                     drop(answer.send(Ok(self.answer(lease, outcome))));
                 }
-                Effect::Done(Ordered { done, result, .. }) => {
-                    drop(done.send(result.map_err(Into::into)));
-                }
+                Effect::Done(done, result) => drop(done.send(result.map_err(Into::into))),
             }
         }
     }
@@ -99,6 +97,7 @@ impl Owner {
         if let Some(link) = self.links.get_mut(&node) {
             link.is_welcomed = true;
         }
+        // Marked as welcomed before, because `send` drops messages to nodes that are not.
         self.send(node, to_node::Message::Welcome(welcome));
     }
 

@@ -3,15 +3,17 @@
 //! In each turn the owner takes all inputs that have arrived and lets the lease manager handle each. It
 //! writes all their changes in one transaction ([`writing`]), and carries out the actions only after that
 //! ([`effects`]). During a transaction it handles further inputs, whose changes go into the next one. So
-//! the more inputs arrive, the more of them share a transaction.
+//! the more inputs arrive, the more of them share a transaction. While the store fails, it refuses changes
+//! ([`refusing`]); when that lasts too long, it ends ([`store_health`]).
 //!
 //! Invariant: no message contains anything that a crash could undo. Messages about one lease or to one
 //! node are sent in the order of the decisions.
 
 mod effects;
+mod refusing;
 mod revalidate;
 mod revoked;
-mod store_failure;
+mod store_health;
 mod work;
 mod writer;
 mod writing;
@@ -25,25 +27,25 @@ use causeway_security::LeaseKey;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use super::authentication::{SharedDirectory, wall_now};
 use super::book::{Book, Now, Sight};
 use super::certified::Certified;
-use super::gate::{SharedDirectory, wall_now};
 use super::input::{
-    Answer, Ask, ConnectionId, Done, Input, LeaseCall, News, NodeLink, NotJoined, Problem, Reply,
-    Unwritten, Watcher, WatcherId,
+    Answer, Ask, ConnectionId, Done, Input, News, NodeLink, NotJoined, Problem, Reply, Watcher,
+    WatcherId,
 };
 use super::watching::Counters;
 use super::wire;
 use crate::identity::{Caller, Directory, IdentityChange, User};
 use crate::inventory::NodeId;
 use crate::inventory::limits::TooMuch;
-use crate::lease::{
-    Action, Calendar, EndReason, Event, Joined, LeaseId, Manager, NewRequest, Outcome, Step, Time,
-};
+use crate::lease::{Action, EndReason, Event, Joined, LeaseId, Manager, NewRequest, Outcome, Step};
 use crate::store::{Store, Write};
+use crate::time::{Calendar, Span, Time};
 use revalidate::Revalidation;
 use revoked::Revoked;
-use work::{Effect, Meanwhile, Ordered, Work};
+pub(crate) use store_health::StoreLost;
+use work::{Effect, Work};
 pub(crate) use writer::Writer;
 use writing::Writing;
 
@@ -59,11 +61,9 @@ pub(crate) struct Owner {
     book: Book,
     /// Users and tokens, as decided.
     directory: Directory,
-    /// Users and tokens, as durable, with the changes that [`store_failure`] has put into effect early.
+    /// Users and tokens, as durable.
     shared_directory: SharedDirectory,
     certified: Certified,
-    /// The early changes, in their order.
-    early: Vec<IdentityChange>,
     key: LeaseKey,
     heartbeat: (Duration, Duration),
     links: HashMap<NodeId, NodeLink>,
@@ -88,6 +88,7 @@ pub(crate) struct Beginning {
     pub(crate) heartbeat: (Duration, Duration),
     pub(crate) writer: Writer,
     pub(crate) store: Box<dyn Store>,
+    pub(crate) store_failure_limit: Span,
     pub(crate) health: watch::Sender<Health>,
     pub(crate) counters: Arc<Counters>,
 }
@@ -145,24 +146,32 @@ impl Owner {
             directory: beginning.directory,
             shared_directory: beginning.shared_directory,
             certified: beginning.certified,
-            early: Vec::new(),
             key: beginning.key,
             heartbeat: beginning.heartbeat,
             links: HashMap::new(),
             watchers: HashMap::new(),
-            writing: Writing::new(beginning.writer, beginning.store, beginning.health),
+            writing: Writing::new(
+                beginning.writer,
+                beginning.store,
+                beginning.store_failure_limit,
+                beginning.health,
+            ),
             counters: beginning.counters,
             revoked: Revoked::default(),
             cut_off: Vec::new(),
         }
     }
 
-    /// Runs until it is stopped and everything decided is written, or until the store is lost.
+    /// Runs until it is stopped and everything decided is written.
+    ///
+    /// # Errors
+    /// [`StoreLost`]: the store has failed for too long. What was decided since then is not durable, and
+    /// nothing has acted upon it.
     pub(crate) async fn run(
         mut self,
         mut inbox: mpsc::Receiver<Input>,
         mut stopping: watch::Receiver<bool>,
-    ) {
+    ) -> Result<(), StoreLost> {
         let mut inputs = Vec::with_capacity(AT_ONCE);
         loop {
             let (wake, has_room) = (self.wake(), self.writing.has_room());
@@ -176,11 +185,8 @@ impl Owner {
                 },
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
             }
-            if self.writing.is_lost() {
-                return;
-            }
             // Before the inputs, so that none is handled with permissions that have ended.
-            self.judge_again();
+            self.revalidate();
             for input in inputs.drain(..) {
                 self.take(input);
             }
@@ -191,21 +197,26 @@ impl Owner {
                 self.left(connection, node);
             }
             self.begin_to_write();
+            if let Some(lost) = self.writing.lost(self.clock.now()) {
+                return Err(lost);
+            }
         }
         self.write_all().await;
+        Ok(())
     }
 
     fn wake(&self) -> Option<Instant> {
-        let due = self
-            .manager
-            .next_deadline()
-            .map(|due| self.clock.instant(due));
         let revalidation = self.revalidation.is_due().then(Instant::now);
-        let due = due.into_iter().chain(self.writing.wake_at());
+        let due = [self.manager.next_deadline(), self.writing.wake_at()];
+        let due = due.into_iter().flatten();
+        let due = due.map(|due| self.clock.instant(due));
         due.chain(revalidation).min()
     }
 
     fn take(&mut self, input: Input) {
+        let Some(input) = self.refuse_change(input) else {
+            return;
+        };
         match input {
             Input::Joined(joined, link, answer) => {
                 // If the caller is gone, its reader will report that the node left.
@@ -235,29 +246,19 @@ impl Owner {
             }
             Input::RequestLost(lease, id) => self.request_lost(lease, id),
             Input::Ask(ask, answer) => self.ask(&ask, answer),
-            Input::Order(event, done) => {
-                let takes_away = matches!(event, Event::Drain { draining: true, .. });
-                if let Some(done) = self.may_order(takes_away, done) {
-                    self.order(event, done);
-                }
-            }
+            Input::Order(event, done) => self.order(event, done),
             Input::Forget(node, force, done) => {
                 self.tick();
                 match self.manager.may_forget(node, force) {
                     Err(not) => drop(done.send(Err(not.into()))),
-                    Ok(()) => self.take(Input::Order(Event::ForgetNode { node, force }, done)),
+                    Ok(()) => self.order(Event::ForgetNode { node, force }, done),
                 }
             }
             Input::Revoke(lease, reason, done) => {
                 self.remember_revoked(lease, reason);
                 self.order(Event::Revoke { lease }, done);
             }
-            Input::Identity(wanted, done) => {
-                let takes_away = self.directory.takes_away(&wanted);
-                if let Some(done) = self.may_order(takes_away, done) {
-                    self.identity(wanted, takes_away, done);
-                }
-            }
+            Input::Identity(wanted, done) => self.identity(wanted, done),
             Input::Read(look) => {
                 let now = Now {
                     time: self.clock.now(),
@@ -361,10 +362,6 @@ impl Owner {
     }
 
     fn request(&mut self, mut request: NewRequest, client: Client, watcher: Watcher) {
-        if let Some(problem) = self.writing.problem() {
-            watcher.tell(News::NotWritten(Unwritten::ChangeError(problem)));
-            return;
-        }
         if let Err(not) = self.again(&watcher.caller) {
             watcher.tell(News::NotKnown(not));
             return;
@@ -404,13 +401,6 @@ impl Owner {
     }
 
     fn ask(&mut self, ask: &Ask, answer: oneshot::Sender<Reply<Answer>>) {
-        // A confirmation has to be stored. Renewals and releases must work while nothing can be stored.
-        if ask.call == LeaseCall::Confirm
-            && let Some(problem) = self.writing.problem()
-        {
-            drop(answer.send(Err(Unwritten::ChangeError(problem))));
-            return;
-        }
         let mut step = self.step(ask.event());
         let mut outcome = take_answer(&mut step, ask.lease);
         if outcome == Outcome::Unknown && self.revoked.was_of(&ask.lease, &ask.user) {
@@ -420,25 +410,9 @@ impl Owner {
         self.do_later(step, effects);
     }
 
-    /// While nothing can be stored, accepts an order only if it takes something away.
-    fn may_order(&self, takes_away: bool, done: Done) -> Option<Done> {
-        match self.writing.problem() {
-            Some(problem) if !takes_away => {
-                drop(done.send(Err(Unwritten::ChangeError(problem).into())));
-                None
-            }
-            _ => Some(done),
-        }
-    }
-
     fn order(&mut self, event: Event, done: Done) {
         let step = self.step(event);
-        let ordered = Ordered {
-            done,
-            result: Ok(()),
-            meanwhile: Meanwhile::Nothing,
-        };
-        self.do_later(step, vec![Effect::Done(ordered)]);
+        self.do_later(step, vec![Effect::Done(done, Ok(()))]);
     }
 
     /// Remembers the reason of a revocation, so that the user is told it, also later.
@@ -448,31 +422,17 @@ impl Owner {
         }
     }
 
-    fn identity(&mut self, wanted: IdentityChange, takes_away: bool, done: Done) {
-        let made = match &wanted {
-            IdentityChange::PutToken(row) => Some(row.id.clone()),
-            _ => None,
-        };
+    fn identity(&mut self, wanted: IdentityChange, done: Done) {
         let (changes, result) = match self.directory.decide(wanted, wall_now()) {
             Ok(changes) => (changes, Ok(())),
-            Err(not) => (Vec::new(), Err(not)),
+            Err(not_changed) => (Vec::new(), Err(not_changed)),
         };
-        // In effect for further decisions at once. Callers are judged by the shared directory, which
+        // In effect for further decisions at once. Callers are authenticated by the shared directory, which
         // follows when the changes are durable.
         let decided = changes.iter().cloned();
         decided.for_each(|change| self.directory.apply(change));
-        let meanwhile = match made {
-            _ if takes_away => Meanwhile::Takes(changes.clone()),
-            Some(token) => Meanwhile::TakenBack(IdentityChange::DeleteToken(token)),
-            None => Meanwhile::Nothing,
-        };
-        let ordered = Ordered {
-            done,
-            result,
-            meanwhile,
-        };
         let writes = changes.into_iter().map(Write::Identity).collect();
-        let effects = vec![Effect::Done(ordered)];
+        let effects = vec![Effect::Done(done, result)];
         self.push(writes, Work { effects });
     }
 }

@@ -7,7 +7,7 @@
 
 use std::mem::take;
 
-use super::super::gate::wall_now;
+use super::super::authentication::wall_now;
 use super::super::input::{News, Watcher, WatcherId};
 use super::Owner;
 use crate::identity::{Caller, Directory, IdentityChange, NotKnown};
@@ -65,13 +65,14 @@ impl Owner {
 
     /// Ends node connections, streams and leases of callers who are no longer allowed, if some caller may
     /// do less.
-    pub(super) fn judge_again(&mut self) {
+    pub(super) fn revalidate(&mut self) {
         for (lease, id) in take(&mut self.revalidation.gone) {
             self.request_lost(lease, id);
         }
         if !take(&mut self.revalidation.is_due) {
             return;
         }
+        // Leases first, so that their ends are reported before the streams are closed.
         for user in take(&mut self.revalidation.deleted) {
             // The revocation is reported to the user's streams as well.
             for lease in self.of_user(&user) {
@@ -87,6 +88,7 @@ impl Owner {
         }
         let unheard = self.watchers.iter().filter_map(|(lease, watcher)| {
             let not = self.again(&watcher.caller).err()?;
+            // Streams of deleted users are told by the revocations above.
             (self.directory.user(&watcher.caller.user).is_some()).then_some((*lease, not))
         });
         for (lease, not) in unheard.collect::<Vec<_>>() {

@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::super::input::{Answer, Done, Reply, Watcher};
-use crate::identity::{IdentityChange, NotChanged};
+use crate::identity::NotChanged;
 use crate::inventory::NodeId;
 use crate::lease::{Action, Change, LeaseId, Outcome};
 use crate::store::Write;
@@ -22,24 +22,7 @@ pub(super) enum Effect {
     /// Answers a call about one lease.
     Answer(LeaseId, oneshot::Sender<Reply<Answer>>, Outcome),
     /// Reports that an order was carried out, or why not.
-    Done(Ordered),
-}
-
-/// An order and its result.
-pub(super) struct Ordered {
-    pub(super) done: Done,
-    pub(super) result: Result<(), NotChanged>,
-    pub(super) meanwhile: Meanwhile,
-}
-
-/// The treatment of an order while it cannot be stored.
-pub(super) enum Meanwhile {
-    /// The order is carried out later.
-    Nothing,
-    /// These changes are in effect at once, and are stored later.
-    Takes(Vec<IdentityChange>),
-    /// The order is useless to a caller who is not told of it, so this change reverts it.
-    TakenBack(IdentityChange),
+    Done(Done, Result<(), NotChanged>),
 }
 
 /// A subject of work. Works with a common subject keep their order.
@@ -72,7 +55,7 @@ impl Work {
 
     /// Whether this work answers an order. The answer comes after everything that was decided before.
     pub(super) fn tells_of_all(&self) -> bool {
-        let is_order = |effect: &Effect| matches!(effect, Effect::Done(_));
+        let is_order = |effect: &Effect| matches!(effect, Effect::Done(..));
         self.effects.iter().any(is_order)
     }
 }
@@ -96,7 +79,7 @@ impl Effect {
             )
             | Effect::Listen { lease, .. }
             | Effect::Answer(lease, ..) => [Some(Lease(*lease)), None],
-            Effect::Done(_) => [None, None],
+            Effect::Done(..) => [None, None],
         }
     }
 

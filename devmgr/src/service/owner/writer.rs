@@ -20,11 +20,11 @@ pub(crate) struct Writer {
 struct Job {
     store: Box<dyn Store>,
     writes: Vec<Write>,
-    written: oneshot::Sender<Written>,
+    written: oneshot::Sender<TransactionResult>,
 }
 
 /// The result of a transaction, with its changes.
-pub(super) struct Written {
+pub(super) struct TransactionResult {
     pub(super) store: Box<dyn Store>,
     pub(super) writes: Vec<Write>,
     pub(super) result: Result<(), StoreError>,
@@ -49,7 +49,7 @@ impl Writer {
         &self,
         store: Box<dyn Store>,
         writes: Vec<Write>,
-    ) -> oneshot::Receiver<Written> {
+    ) -> oneshot::Receiver<TransactionResult> {
         let (written, ended) = oneshot::channel();
         let job = Job {
             store,
@@ -71,7 +71,7 @@ impl Job {
         } = self;
         let result = store.apply(&writes);
         // The receiver may be gone; then the result is not needed.
-        drop(written.send(Written {
+        drop(written.send(TransactionResult {
             store,
             writes,
             result,

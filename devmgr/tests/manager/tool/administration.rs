@@ -1,4 +1,4 @@
-//! Users, tokens and quotas, by the tool.
+//! The tool's verbs for users, tokens and quotas.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -29,7 +29,7 @@ fn a_user_is_added_gets_a_token_uses_it_and_is_refused_once_it_is_revoked() {
     assert_eq!(mode & 0o777, 0o600);
     let ann = secured.bearer(&file);
     assert_eq!(ann.json("leases"), json!([]));
-    // His own are shown to him, and he may do no more.
+    // Users see their own tokens, and may not administrate.
     let tokens = ann.json("tokens list");
     assert_eq!(tokens[0]["label"], "laptop");
     assert_eq!(tokens.as_array().unwrap().len(), 1);
@@ -55,9 +55,9 @@ fn users_change_and_go_with_their_tokens() {
     assert_eq!(users.as_array().unwrap().len(), 2);
     let groups = admin.json("users groups ann lab night");
     assert_eq!(groups["groups"], json!(["lab", "night"]));
-    // What is not named stays.
+    // Settings that the command does not name stay.
     assert_eq!(groups["admin"], json!(true));
-    // Whoever is a node is nothing else.
+    // A node has no other role.
     let node = admin.json("users node ann yes");
     assert_eq!(
         (&node["node"], &node["admin"]),
@@ -87,7 +87,7 @@ fn a_token_expires_and_is_printed_alone_on_standard_output() {
     let file = secured.path("token");
     std::fs::write(&file, &said.out).unwrap();
     let ann = secured.bearer(&file);
-    // Others could read it.
+    // Other users could read the token there.
     let refused = ann.refuses("leases");
     assert!(refused.contains("chmod 600"), "{refused}");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -97,7 +97,7 @@ fn a_token_expires_and_is_printed_alone_on_standard_output() {
     assert!(list.contains("expired"), "{list}");
     let wrong = admin.run("tokens create ann --expires soon");
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
-    // A file that is there is kept, and no token is made for it.
+    // An existing file is kept, and no token is created.
     let out = file.to_str().unwrap();
     let kept = admin.refuses(&format!("tokens create ann --out {out}"));
     assert!(kept.contains("not overwritten"), "{kept}");
@@ -129,7 +129,7 @@ async fn a_quota_holds_and_shows_what_is_used_of_it() {
         "{shown}"
     );
     assert!(shown.contains("every user"), "{shown}");
-    // Another limit leaves the first as it is.
+    // Setting another limit keeps the first one.
     let set = tool.json("quota set --user ann --memory 64GiB");
     let of_ann = set["quotas"].as_array().unwrap().iter();
     let of_ann = of_ann.clone().find(|of| of["who"] == "user ann").unwrap();

@@ -1,4 +1,4 @@
-//! Certificates that the tool makes: as files, and at work between manager, daemon and library.
+//! Certificates that the tool makes: the files, and their use between manager, daemon and library.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn keys_are_their_owners_alone_and_nothing_is_overwritten() {
         assert!(refused.contains("not overwritten"), "{refused}");
     }
     assert_eq!(std::fs::read(folder.join("ca.key")).unwrap(), before);
-    // With one of the two files there, the other is not made.
+    // If one of the two files exists, the other is not written.
     std::fs::remove_file(folder.join("gpu1.pem")).unwrap();
     tool.refuses("certs node gpu1 --from ca");
     assert!(!folder.join("gpu1.pem").exists());
@@ -111,7 +111,7 @@ fn manager_daemon_and_library_believe_them() {
     let seen = said(clinfo);
     let devices = seen.out.lines().filter(|line| line.contains("Device #"));
     assert_eq!(devices.count(), 1, "{seen:?}");
-    // Who is not of this CA is nobody here.
+    // A certificate of another CA is refused.
     let other = Tool::of("mallory");
     other.does("certs ca ca");
     other.does("certs client ann --from ca");

@@ -1,4 +1,4 @@
-//! `causeway doctor` on set-ups that are broken: each cause is named, with its cure.
+//! `causeway doctor` on broken installations: each cause is named, with its cure.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime};
@@ -10,7 +10,7 @@ use super::super::node::FakeNode;
 use super::super::process::Manager;
 use super::{Secured, Tool};
 
-/// What is wrong or notable.
+/// The findings that are not `ok`.
 fn found(tool: &Tool) -> Vec<(String, String, String)> {
     let findings = tool.json("doctor");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -24,7 +24,7 @@ fn found(tool: &Tool) -> Vec<(String, String, String)> {
         .collect()
 }
 
-/// The one problem among them.
+/// The only problem among the findings.
 fn problem(tool: &Tool, cause: &str, cure: &str) {
     let found = found(tool);
     let problems: Vec<_> = found.iter().filter(|of| of.0 == "problem").collect();
@@ -116,14 +116,14 @@ fn a_lease_that_is_not_ones_own() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_the_manager_reaches_and_this_machine_does_not() {
     let manager = Manager::start();
-    // Its address leads nowhere.
+    // The node's address does not answer.
     let _node = FakeNode::start(manager.address, 1, 1);
     manager.user("ann").await.see_nodes(1).await;
     let tool = Tool::of("ann").with("CAUSEWAY_MANAGER", manager.address.to_string());
     problem(&tool, "node1: ", "advertise");
 }
 
-/// Ann with a certificate that ends so many days from now.
+/// The user ann with a certificate that expires in this number of days.
 fn certified(secured: &Secured, days: i64) -> Tool {
     let authority = Authority::load(&secured.path("ca.pem"), &secured.path("ca.key")).unwrap();
     let (now, day) = (SystemTime::now(), Duration::from_secs(86_400));

@@ -1,4 +1,4 @@
-//! What `devices`, `nodes`, `request`, `tokens` and `quota` say when they cannot do what is asked, and what to do then.
+//! Errors of `devices`, `nodes`, `request`, `tokens` and `quota`, with their cures.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::super::real_node::Daemon;
 use super::running::tool;
 use super::{Secured, Tool};
 
-/// What is complained of, and the cure.
+/// The error, and the cure.
 #[track_caller]
 fn says(said: &str, words: &[&str]) {
     for word in words {
@@ -34,7 +34,7 @@ fn a_manager_that_cannot_be_believed_is_told_apart_from_none() {
         "users",
         "tokens",
     ] {
-        // On standard output there is nothing, above all no word of servers that are not configured.
+        // Standard output is empty; above all, it does not mention servers that are not configured.
         says(
             &wrong.refuses(verb),
             &["invalid peer certificate", "was signed by another CA"],
@@ -122,7 +122,7 @@ async fn a_node_is_named_by_what_tells_it_apart() {
         &root.refuses("nodes drain node1"),
         &["several nodes have this name", "uuid"],
     );
-    // Each list shows what a verb takes.
+    // Each list shows the ids that the verb accepts.
     for verb in ["nodes", "leases", "top --once --interval 100ms"] {
         let labels: Vec<String> = ids.iter().map(|id| format!("node1 {}", &id[..8])).collect();
         says(&root.does(verb), &[&labels[0], &labels[1]]);
@@ -154,7 +154,7 @@ fn a_token_that_is_revoked_is_shown_with_its_user() {
     let admin = secured.admin();
     let ann = secured.user("ann");
     let id = ann.json("tokens")[0]["id"].as_str().unwrap().to_owned();
-    // None goes where one of them is mistyped.
+    // If one id is mistyped, no token is revoked.
     says(
         &admin.refuses(&format!("tokens revoke {id} zz")),
         &["unknown token: zz", "tokens list"],
@@ -166,7 +166,7 @@ fn a_token_that_is_revoked_is_shown_with_its_user() {
         format!("revoked: {id} of ann\n")
     );
     says(&ann.refuses("tokens"), &["was revoked"]);
-    // Of another's token as of none at all.
+    // Another user's token is treated as unknown.
     let bob = secured.user("bob");
     let first = admin.json("tokens list --user admin")[0]["id"]
         .as_str()

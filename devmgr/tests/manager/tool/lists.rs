@@ -1,4 +1,4 @@
-//! `causeway leases`, `queue`, `release`, `request`, `nodes`: what they print, what they refuse.
+//! Output and errors of `causeway leases`, `queue`, `release`, `request` and `nodes`.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::node::FakeNode;
 use super::super::process::{AT_MOST, Manager, hex, request, waiting};
 use super::super::real_node::library;
-use super::running::{Ended, run, tool};
+use super::running::{ToolEnd, run, tool};
 use super::{Secured, Tool};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,7 +31,7 @@ async fn a_lease_is_listed_and_given_back_by_its_holder_alone() {
         "{text}"
     );
 
-    // Where nobody is asked who he is, everyone is an administrator.
+    // Without authentication, every caller is an administrator.
     let admins = run(&manager, "bob", &["release", &lease]).err;
     assert!(
         admins.contains("is ann's") && admins.contains("--revoke"),
@@ -115,7 +115,7 @@ async fn a_node_that_is_drained_gets_no_lease_until_it_is_resumed() {
     let _node = FakeNode::start(manager.address, 1, 1);
     let mut ann = manager.user("ann").await;
     ann.see_nodes(1).await;
-    let node = |ended: Ended| ended.json()[0].clone();
+    let node = |ended: ToolEnd| ended.json()[0].clone();
     let listed = node(run(&manager, "root", &["nodes", "--json"]));
     assert_eq!(
         (&listed["name"], &listed["draining"]),
@@ -171,7 +171,7 @@ async fn a_node_that_will_not_come_back_is_removed() {
     assert!(ann.renew(&lease.lease_id).await.is_err());
     let again = remove(&[]);
     assert!(again.err.contains("unknown node"), "{again:?}");
-    // It comes back after all.
+    // The node comes back after it was forgotten.
     let node = FakeNode::start(manager.address, 1, 1);
     ann.see_nodes(1).await;
     ann.granted(request("1")).await;
@@ -195,7 +195,7 @@ async fn a_manager_that_is_not_there_is_named_with_what_to_do() {
         error["cure"].is_string() && ended.out.is_empty(),
         "{ended:?}"
     );
-    // And who has named none.
+    // Without a configured manager, the error says how to name one.
     let said = Tool::of("ann").refuses("leases");
     assert!(said.contains("--manager"), "{said}");
 }
@@ -204,7 +204,7 @@ async fn a_manager_that_is_not_there_is_named_with_what_to_do() {
 fn who_one_is_comes_by_options_or_from_the_librarys_file() {
     let secured = Secured::start();
     let ann = secured.user("ann");
-    // What is for administrators is not for her, and she is told whom to ask.
+    // A user may not call administrators' verbs, and the error says whom to ask.
     let denied = ann.refuses("nodes");
     assert!(denied.contains("ask an administrator"), "{denied}");
     let clear = tool(&secured.manager, "ann").refuses("leases");

@@ -10,12 +10,12 @@ use super::super::node::FakeNode;
 use super::super::process::{AT_MOST, Manager, request};
 use super::Tool;
 
-/// The tool on a terminal, which `script` makes.
+/// The tool on a terminal that `script` provides.
 pub(crate) struct Terminal {
     script: Child,
     keys: ChildStdin,
     output: Receiver<Vec<u8>>,
-    /// What was shown since it was last waited for.
+    /// The output since the last wait.
     shown: String,
 }
 
@@ -50,7 +50,7 @@ impl Terminal {
         }
     }
 
-    /// Until this is drawn.
+    /// Waits until this text is drawn.
     pub(crate) fn see(&mut self, text: &str) {
         let begin = Instant::now();
         while !self.shown.contains(text) {
@@ -62,7 +62,7 @@ impl Terminal {
         self.shown.clear();
     }
 
-    /// The tool's own process, as the one child of `script`.
+    /// The tool's process id; the tool is the only child of `script`.
     pub(crate) fn pid(&self) -> u32 {
         let pid = self.script.id();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
@@ -83,9 +83,9 @@ impl Terminal {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// The exit code.
+    /// Waits for the end, and returns the exit code.
     pub(crate) fn end(mut self) -> Option<i32> {
-        // The terminal is given back as it was.
+        // The tool restores the terminal.
         self.see("\u{1b}[?1049l");
         self.script.wait().unwrap().code()
     }
@@ -120,7 +120,7 @@ async fn once_it_prints_what_there_is() {
         text.contains("units leased 1/2") && text.contains("ann"),
         "{text}"
     );
-    // Neither a terminal nor a wish to do without.
+    // Standard output is no terminal, and `--once` is missing.
     let refused = tool.refuses("top");
     assert!(refused.contains("--once"), "{refused}");
 }
@@ -133,7 +133,7 @@ async fn live_it_survives_resizing_and_a_manager_that_goes_and_comes_back() {
     ann.see_nodes(1).await;
     let tool = tool(&manager);
     let mut top = Terminal::start(&tool, "top --interval 100ms");
-    // Of what was there before, only what differs is drawn.
+    // Only the changed cells are drawn again.
     top.see("node1");
     ann.granted(request("1")).await;
     top.see("ann");

@@ -1,4 +1,4 @@
-//! The tool `causeway`, as administrators and users run it, against a real manager.
+//! The tool `causeway` against a real manager, as administrators and users run it.
 
 mod administration;
 mod certificates;
@@ -22,15 +22,15 @@ use serde_json::Value;
 
 use super::process::Manager;
 
-/// Somebody at a shell: nothing of this process's environment reaches the tool.
+/// A user's shell. The tool inherits nothing of this process's environment.
 pub(crate) struct Tool {
     home: tempfile::TempDir,
     variables: Vec<(String, OsString)>,
 }
 
-/// What came of a command.
+/// The exit code and output of a command.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct ToolOutput {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -54,7 +54,7 @@ impl Tool {
         self.home.path()
     }
 
-    /// A program in the same environment.
+    /// Another program in the same environment.
     pub(crate) fn program(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command
@@ -67,25 +67,25 @@ impl Tool {
         command
     }
 
-    /// As somebody types it; no word of these tests has a space.
+    /// The tool with arguments in one line; no argument contains a space.
     pub(crate) fn command(&self, arguments: &str) -> Command {
         let mut command = self.program(env!("CARGO_BIN_EXE_causeway"));
         command.args(arguments.split_whitespace());
         command
     }
 
-    pub(crate) fn run(&self, arguments: &str) -> Said {
+    pub(crate) fn run(&self, arguments: &str) -> ToolOutput {
         said(self.command(arguments))
     }
 
-    /// What it prints, when it does what it is asked.
+    /// Runs a command that must succeed, and returns its output.
     pub(crate) fn does(&self, arguments: &str) -> String {
         let said = self.run(arguments);
         assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
         said.out
     }
 
-    /// What it complains of, when it does not.
+    /// Runs a command that must fail, and returns its standard error.
     pub(crate) fn refuses(&self, arguments: &str) -> String {
         let said = self.run(arguments);
         assert_eq!(said.code, Some(1), "{arguments:?}: {said:?}");
@@ -100,16 +100,16 @@ impl Tool {
 }
 
 /// Runs a command to its end.
-pub(crate) fn said(mut command: Command) -> Said {
+pub(crate) fn said(mut command: Command) -> ToolOutput {
     let output = command.output().unwrap();
-    Said {
+    ToolOutput {
         code: output.status.code(),
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),
     }
 }
 
-/// A manager that serves TLS and asks everyone who he is, with certificates that the tool has made.
+/// A manager with TLS and authentication, with certificates that the tool has made.
 pub(crate) struct Secured {
     pub(crate) manager: Manager,
     folder: tempfile::TempDir,
@@ -134,7 +134,7 @@ impl Secured {
         Secured { manager, folder }
     }
 
-    /// Where the CA is, and what it has signed.
+    /// The folder of the CA and its certificates.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -143,26 +143,26 @@ impl Secured {
         self.folder.path().join(name)
     }
 
-    /// Somebody with nothing to show.
+    /// A user without credentials.
     pub(crate) fn nobody(&self) -> Tool {
         Tool::of("somebody")
             .with("CAUSEWAY_MANAGER", self.manager.address.to_string())
             .with("CAUSEWAY_CA", self.path("ca.pem"))
     }
 
-    /// Somebody with a token.
+    /// A user with a token.
     pub(crate) fn bearer(&self, token: &Path) -> Tool {
         self.nobody().with("CAUSEWAY_TOKEN_FILE", token)
     }
 
-    /// The first administrator, by the token that the manager has written.
+    /// The first administrator, with the token that the manager has written.
     pub(crate) fn admin(&self) -> Tool {
         let mut path = self.manager.store().as_os_str().to_owned();
         path.push(".admin-token");
         self.bearer(Path::new(&path))
     }
 
-    /// A user whom the administrator has added, with a token in a file.
+    /// Adds a user, with a token in a file.
     pub(crate) fn user(&self, name: &str) -> Tool {
         let admin = self.admin();
         admin.does(&format!("users add {name}"));

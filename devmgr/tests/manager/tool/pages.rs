@@ -1,4 +1,4 @@
-//! What the tool says of itself: completions, manual pages, and where its measurements are.
+//! The tool's completions and manual pages, and the path of its measurements.
 
 use std::process::{Command, Stdio};
 

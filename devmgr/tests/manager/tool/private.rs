@@ -1,4 +1,5 @@
-//! `causeway run` with nothing configured: a daemon of its own over this machine's OpenCL, here the fake driver's.
+//! `causeway run` without configuration: a private daemon over this machine's OpenCL, here the fake
+//! driver's.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -10,7 +11,7 @@ use super::super::process::AT_MOST;
 use super::super::real_node::{library, programs};
 use super::{Tool, said};
 
-/// A machine with so many devices.
+/// A machine with this number of devices.
 fn machine(devices: u32) -> Tool {
     let programs = programs();
     let tool = Tool::of("ann");
@@ -26,11 +27,11 @@ fn machine(devices: u32) -> Tool {
         .with("CAUSEWAY_DAEMON", programs.join("causewayd"))
 }
 
-/// The tool with a program that says where its daemon is, and lives until its standard input ends.
+/// The tool with a program that prints its daemon's address and runs until its standard input ends.
 struct Run {
     child: Child,
     socket: PathBuf,
-    /// Open for as long as the tool, its program, its daemon or a worker lives.
+    /// Open while the tool, its program, its daemon or a worker runs.
     err: BufReader<std::process::ChildStderr>,
 }
 
@@ -53,7 +54,7 @@ impl Run {
     }
 }
 
-/// Processes of this daemon: its supervisor, which has the socket on its command line.
+/// The number of this daemon's supervisors, which have the socket on their command line.
 fn supervisors(socket: &Path) -> usize {
     let listed = Command::new("ps").args(["-eo", "args"]).output().unwrap();
     let text = String::from_utf8_lossy(&listed.stdout).into_owned();
@@ -70,11 +71,11 @@ fn nobody_else_gets_at_the_private_daemon_and_it_ends_with_a_tool_that_was_kille
     let folder = std::fs::metadata(run.socket.parent().unwrap()).unwrap();
     assert_eq!(folder.mode() & 0o777, 0o700);
     assert_eq!(supervisors(&run.socket), 1);
-    // The tool alone; the program ends with the pipe to it.
+    // Kills the tool alone; the program ends when its input pipe closes.
     run.child.kill().unwrap();
     run.child.wait().unwrap();
     drop(run.child.stdin.take());
-    // Standard error ends when the last of the daemon's processes has.
+    // Standard error closes when the last of the daemon's processes has ended.
     let (tell, ended) = channel();
     std::thread::spawn(move || tell.send(run.err.read_to_string(&mut String::new())));
     let read = ended.recv_timeout(AT_MOST).expect("the daemon ends");
@@ -83,7 +84,7 @@ fn nobody_else_gets_at_the_private_daemon_and_it_ends_with_a_tool_that_was_kille
     assert!(!run.socket.parent().unwrap().exists());
 }
 
-/// What a daemon that was killed leaves is looked for by the next one, which takes time and says so.
+/// The next daemon cleans up after one that was killed. That takes time, and the daemon says so.
 #[test]
 fn a_run_leaves_nothing_behind() {
     let tool = machine(1);
@@ -115,7 +116,7 @@ fn programs_work_where_there_is_no_network_at_all() {
     let ended = said(command);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(ended.out.matches("Fake Device").count(), 2, "{ended:?}");
-    // As root there: nothing is advised that a private daemon could not follow.
+    // Run as root: the advice must not name settings that a private daemon lacks.
     assert!(!ended.err.contains("uid_range"), "{ended:?}");
 }
 

@@ -1,5 +1,5 @@
-//! `causeway run` with devices of a manager: the program has them while it runs, and they are free afterwards,
-//! however it ends.
+//! `causeway run` with a manager's devices: the program has the devices while it runs. They are free
+//! afterwards, however the program ends.
 
 use std::time::Instant;
 
@@ -8,17 +8,17 @@ use rustix::process::Signal;
 use super::super::node::FakeNode;
 use super::super::process::{AT_MOST, Client, Manager, hex, waiting};
 use super::super::real_node::Daemon;
-use super::running::{Running, run, tool};
+use super::running::{RunningTool, run, tool};
 use super::{Tool, said};
 
-/// Says its lease, and lives until its standard input ends.
+/// A program that prints its lease and runs until its standard input ends.
 const PROGRAM: [&str; 3] = ["sh", "-c", "echo $CAUSEWAY_LEASE; exec cat"];
 
 pub(super) fn run_with<'a>(options: &[&'a str]) -> Vec<&'a str> {
     [&["run"], options, &["--"], &PROGRAM].concat()
 }
 
-/// Until there is no lease of the user's.
+/// Waits until the user has no lease.
 pub(super) async fn see_none(client: &mut Client) {
     let begin = Instant::now();
     while !client.list().await.is_empty() {
@@ -26,7 +26,7 @@ pub(super) async fn see_none(client: &mut Client) {
     }
 }
 
-/// A manager with this in its file, one device, and ann, who may have it.
+/// A manager with this configuration, a node with one device, and the user ann.
 pub(super) async fn with_a_device(config: &str) -> (Manager, FakeNode, Client) {
     let manager = Manager::configured(config);
     let node = FakeNode::start(manager.address, 1, 1);
@@ -39,7 +39,7 @@ pub(super) async fn with_a_device(config: &str) -> (Manager, FakeNode, Client) {
 async fn a_real_program_sees_its_devices_and_no_others() {
     let manager = Manager::start();
     let folder = tempfile::tempdir().unwrap();
-    // Two devices, the second of which is two.
+    // Two devices; the second is offered as two shares.
     let _daemon = Daemon::start(manager.address, folder.path());
     let mut ann = manager.user("ann").await;
     ann.see_nodes(1).await;
@@ -55,13 +55,13 @@ async fn a_real_program_sees_its_devices_and_no_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lease_lasts_as_long_as_the_program_and_its_end_is_the_tools() {
-    // Without renewals it would soon be over.
+    // Without renewals, the lease would expire soon.
     let (manager, _node, mut ann) = with_a_device("[policy.timing]\nlease = 2000\n").await;
     let mut bob = manager.user("bob").await;
-    let mut tool = Running::start(&manager, "ann", &run_with(&["--request", "1"]));
+    let mut tool = RunningTool::start(&manager, "ann", &run_with(&["--request", "1"]));
     let lease = tool.line();
     assert_eq!(lease.len(), 32, "{lease}");
-    // Longer than the lease lasts by itself: another's request waits for it in vain.
+    // For longer than an unrenewed lease lasts, another user's request waits in vain.
     let leases = ann.list().await;
     assert_eq!(hex(&leases[0].lease_id), lease);
     assert_eq!(leases[0].client.as_ref().unwrap().program, "sh");
@@ -82,14 +82,14 @@ async fn the_lease_lasts_as_long_as_the_program_and_its_end_is_the_tools() {
 async fn signals_reach_the_program_and_the_lease_is_given_back() {
     let (manager, node, mut ann) = with_a_device("").await;
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        let tool = Running::start(&manager, "ann", &run_with(&["--request", "1", "--wait"]));
+        let tool = RunningTool::start(&manager, "ann", &run_with(&["--request", "1", "--wait"]));
         tool.line();
         tool.signal(signal);
         let ended = tool.end();
         assert_eq!(ended.signal(), Some(signal.as_raw()), "{ended:?}");
         see_none(&mut ann).await;
     }
-    // A program that has its own mind about signals is waited for.
+    // The tool waits for a program that ignores the signal.
     let stubborn = "trap 'echo no' TERM; echo ready; read line; exit 3";
     let arguments = [
         "run",
@@ -101,7 +101,7 @@ async fn signals_reach_the_program_and_the_lease_is_given_back() {
         "-c",
         stubborn,
     ];
-    let mut tool = Running::start(&manager, "ann", &arguments);
+    let mut tool = RunningTool::start(&manager, "ann", &arguments);
     tool.line();
     tool.signal(Signal::TERM);
     assert_eq!(tool.line(), "no");
@@ -116,7 +116,7 @@ async fn signals_reach_the_program_and_the_lease_is_given_back() {
 async fn the_lease_of_a_tool_that_was_killed_runs_out() {
     let (manager, _node, mut ann) = with_a_device("[policy.timing]\nlease = 1000\n").await;
     let mut bob = manager.user("bob").await;
-    let mut tool = Running::start(&manager, "ann", &run_with(&["--request", "1"]));
+    let mut tool = RunningTool::start(&manager, "ann", &run_with(&["--request", "1"]));
     tool.line();
     tool.killed();
     see_none(&mut ann).await;
@@ -126,7 +126,7 @@ async fn the_lease_of_a_tool_that_was_killed_runs_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_free_is_refused_at_once_with_the_reason() {
     let (manager, _node, mut ann) = with_a_device("").await;
-    let mut holder = Running::start(&manager, "ann", &run_with(&["--request", "1"]));
+    let mut holder = RunningTool::start(&manager, "ann", &run_with(&["--request", "1"]));
     holder.line();
     for (asked, reason) in [
         ("1", "1 device is there, 0 of them are free"),
@@ -141,7 +141,7 @@ async fn what_is_not_free_is_refused_at_once_with_the_reason() {
             "{ended:?}"
         );
     }
-    // The devices of a program that cannot be started are free again.
+    // If the program cannot be started, its devices are free again.
     holder.close();
     assert_eq!(holder.end().code(), Some(0));
     let arguments = [
@@ -163,7 +163,7 @@ async fn a_program_outlives_its_lease_and_the_reason_is_told() {
     let _node = FakeNode::start(manager.address, 1, 1);
     let mut root = manager.user("root").await;
     root.see_nodes(1).await;
-    let mut tool = Running::start(&manager, "ann", &run_with(&["--request", "1"]));
+    let mut tool = RunningTool::start(&manager, "ann", &run_with(&["--request", "1"]));
     tool.line();
     let lease = root.list().await[0].lease_id.clone();
     root.revoke_lease(&lease, "maintenance").await.unwrap();
@@ -178,12 +178,12 @@ async fn the_manager_may_go_and_return_while_the_program_runs() {
     let mut manager = Manager::configured("[policy.timing]\nlease = 2000\n");
     let _node = FakeNode::start(manager.address, 1, 1);
     manager.user("ann").await.see_nodes(1).await;
-    let mut tool = Running::start(&manager, "ann", &run_with(&["--request", "1"]));
+    let mut tool = RunningTool::start(&manager, "ann", &run_with(&["--request", "1"]));
     let lease = tool.line();
     manager.kill_and_restart();
     let mut ann = manager.user("ann").await;
     ann.see_nodes(1).await;
-    // It has been renewed since, and so the tool knows the new manager.
+    // A renewal since then has connected the tool to the new manager.
     let begin = Instant::now();
     loop {
         let leases = ann.list().await;
@@ -224,7 +224,7 @@ async fn the_lease_is_given_back_to_a_manager_that_was_away_for_a_moment() {
     let (mut manager, node, _) = with_a_device("").await;
     let script = "echo ready; cat; echo gone";
     let arguments = ["run", "--request", "1", "--", "sh", "-c", script];
-    let mut tool = Running::start(&manager, "ann", &arguments);
+    let mut tool = RunningTool::start(&manager, "ann", &arguments);
     tool.line();
     manager.kill();
     tool.close();
@@ -256,12 +256,12 @@ async fn terms_of_the_environment_and_of_files_hold_for_what_the_line_asks_for()
         assert_eq!(said.code, Some(1), "{said:?}");
         assert!(said.err.contains(word), "{said:?}");
     }
-    // A flag wins over what is wrong in the environment.
+    // A flag overrides an invalid value in the environment.
     let urgent = tool(&manager, "ann").with("CAUSEWAY_PRIORITY", "urgent");
     urgent.does("request 1 --priority high");
-    // The lease ends, the program goes on.
+    // The lease ends, and the program goes on.
     for is_in_file in [true, false] {
-        let runner = Running::with(
+        let runner = RunningTool::with(
             |tool| match is_in_file {
                 true => {
                     let text = format!("[manager]\naddress = \"{address}\"\ntime_limit = \"1s\"\n");

@@ -1,4 +1,4 @@
-//! A tool that runs for a while: what it says meanwhile, signals to it, and how it ends.
+//! A running tool: its output, signals to it, and its end.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -14,24 +14,24 @@ use super::super::process::{AT_MOST, Manager};
 use super::super::real_node::library;
 use super::Tool;
 
-/// See the module; killed when dropped.
-pub(crate) struct Running {
+/// A running tool; killed when dropped.
+pub(crate) struct RunningTool {
     child: Child,
     out: Receiver<String>,
     err: Receiver<String>,
     _tool: Tool,
 }
 
-/// How a tool ended.
+/// A tool's exit status and remaining output.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct ToolEnd {
     pub(crate) status: ExitStatus,
-    /// What it had not been heard saying before.
+    /// The output that the test had not read before.
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Ended {
+impl ToolEnd {
     /// The exit code.
     pub(crate) fn code(&self) -> Option<i32> {
         self.status.code()
@@ -42,36 +42,37 @@ impl Ended {
         self.status.signal()
     }
 
-    /// What it printed, as JSON.
+    /// The output, parsed as JSON.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
-/// This user, who knows the manager.
+/// A user whose environment names the manager.
 pub(crate) fn tool(manager: &Manager, user: &str) -> Tool {
     Tool::of(user).with("CAUSEWAY_MANAGER", manager.address.to_string())
 }
 
-/// The same, with what `causeway run` needs. To build it may take longer than a lease lasts.
+/// The same user, with the files that `causeway run` needs. They are built before, because that may take
+/// longer than a lease lasts.
 pub(crate) fn runner(manager: &Manager, user: &str) -> Tool {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     tool(manager, user).with("CAUSEWAY_LIBRARY", LIBRARY.get_or_init(library))
 }
 
-impl Running {
-    /// `causeway ARGUMENTS` of this user.
-    pub(crate) fn start(manager: &Manager, user: &str, arguments: &[&str]) -> Running {
-        Running::with(|tool| tool, manager, user, arguments)
+impl RunningTool {
+    /// Starts `causeway ARGUMENTS` as this user.
+    pub(crate) fn start(manager: &Manager, user: &str, arguments: &[&str]) -> RunningTool {
+        RunningTool::with(|tool| tool, manager, user, arguments)
     }
 
-    /// The same in another environment.
+    /// Starts the tool in this environment.
     pub(crate) fn with(
         change: impl FnOnce(Tool) -> Tool,
         manager: &Manager,
         user: &str,
         arguments: &[&str],
-    ) -> Running {
+    ) -> RunningTool {
         let tool = change(match arguments {
             ["run", ..] => runner(manager, user),
             _ => tool(manager, user),
@@ -86,7 +87,7 @@ impl Running {
             .unwrap();
         let out = lines(child.stdout.take().unwrap());
         let err = lines(child.stderr.take().unwrap());
-        Running {
+        RunningTool {
             child,
             out,
             err,
@@ -94,7 +95,7 @@ impl Running {
         }
     }
 
-    /// The next line on its, or its program's, standard output.
+    /// The next line on standard output, of the tool or its program.
     pub(crate) fn line(&self) -> String {
         self.out.recv_timeout(AT_MOST).expect("a line")
     }
@@ -104,29 +105,29 @@ impl Running {
         self.err.recv_timeout(AT_MOST).expect("a line")
     }
 
-    /// The same; `None`: there is none so soon.
+    /// The next line on standard error. `None`: no line came in this time.
     pub(crate) fn error_line_within(&self, limit: Duration) -> Option<String> {
         self.err.recv_timeout(limit).ok()
     }
 
-    /// To the tool alone.
+    /// Sends a signal to the tool alone.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Nothing more comes from its standard input.
+    /// Closes the standard input.
     pub(crate) fn close(&mut self) {
         drop(self.child.stdin.take());
     }
 
-    /// It is dead, as by `kill -9`; its program may live.
+    /// Kills the tool with SIGKILL; its program may go on.
     pub(crate) fn killed(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Until it has ended.
-    pub(crate) fn end(mut self) -> Ended {
+    /// Waits until the tool has ended.
+    pub(crate) fn end(mut self) -> ToolEnd {
         let rest = |lines: &Receiver<String>| {
             let mut text = String::new();
             loop {
@@ -139,20 +140,20 @@ impl Running {
         };
         let (out, err) = (rest(&self.out), rest(&self.err));
         let status = self.child.wait().unwrap();
-        Ended { status, out, err }
+        ToolEnd { status, out, err }
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningTool {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The whole of what it says, of one that ends by itself.
-pub(crate) fn run(manager: &Manager, user: &str, arguments: &[&str]) -> Ended {
-    let mut running = Running::start(manager, user, arguments);
+/// Runs a tool that ends by itself, and returns its whole output.
+pub(crate) fn run(manager: &Manager, user: &str, arguments: &[&str]) -> ToolEnd {
+    let mut running = RunningTool::start(manager, user, arguments);
     running.close();
     running.end()
 }

@@ -1,9 +1,10 @@
-//! Secrets are where they belong, and nowhere else: neither in what is printed, nor in logs, nor in what `ps` shows.
+//! Secrets appear in their files only: not in output, not in logs, and not in command lines that `ps`
+//! shows.
 
 use super::live::Terminal;
-use super::{Said, Secured};
+use super::{Secured, ToolOutput};
 
-/// What must not be seen: a token, and what is inside of keys.
+/// The texts that must not appear: a token, and the contents of keys.
 fn lines(text: &str) -> Vec<String> {
     let lines = text.lines().map(str::trim);
     let inside = lines.filter(|line| line.len() > 20 && !line.starts_with("---"));
@@ -23,7 +24,7 @@ fn nothing_secret_is_shown_but_once_where_it_is_made() {
     let ann = secured.user("ann");
     let made = admin.run("tokens create ann");
     let from = secured.folder().to_str().unwrap();
-    let mut said: Vec<Said> = vec![admin.run(&format!("certs client ann --from {from}"))];
+    let mut said: Vec<ToolOutput> = vec![admin.run(&format!("certs client ann --from {from}"))];
     for arguments in [
         "users",
         "tokens list",
@@ -33,14 +34,14 @@ fn nothing_secret_is_shown_but_once_where_it_is_made() {
         "doctor",
         "--json doctor",
         "top --once --interval 100ms",
-        // Mistakes in which secrets are easily quoted.
+        // Mistakes whose error messages could quote a secret.
         "tokens revoke nonsense",
         "tokens create nobody",
     ] {
         said.push(admin.run(arguments));
         said.push(ann.run(arguments));
     }
-    // A file with something secret in it, taken for another.
+    // A file with a secret, named in place of another file.
     for name in ["CAUSEWAY_CA", "CAUSEWAY_KEY", "CAUSEWAY_CERTIFICATE"] {
         let wrong = secured.admin().with(name, secured.path("ann.token"));
         said.push(wrong.run("leases"));

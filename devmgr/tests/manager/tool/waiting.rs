@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::node::FakeNode;
 use super::super::process::{Client, Manager};
-use super::running::Running;
+use super::running::RunningTool;
 
 const HOLD: [&str; 7] = [
     "run",
@@ -28,17 +28,17 @@ const WAIT: [&str; 8] = [
     "in",
 ];
 
-/// A manager with one device, which ann's program has.
-async fn taken() -> (Manager, FakeNode, Running) {
+/// A manager with one device, which ann's program has leased.
+async fn taken() -> (Manager, FakeNode, RunningTool) {
     let manager = Manager::configured("[policy.timing]\nposition = 50\n");
     let node = FakeNode::start(manager.address, 1, 1);
     manager.user("ann").await.see_nodes(1).await;
-    let holder = Running::start(&manager, "ann", &HOLD);
+    let holder = RunningTool::start(&manager, "ann", &HOLD);
     holder.line();
     (manager, node, holder)
 }
 
-fn event(tool: &Running) -> Value {
+fn event(tool: &RunningTool) -> Value {
     let line = tool.error_line();
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
@@ -52,13 +52,13 @@ pub(super) async fn waiting(client: &mut Client) -> u32 {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_sees_the_place_and_gets_the_device_when_it_is_free() {
     let (manager, node, mut holder) = taken().await;
-    let bob = Running::start(&manager, "bob", &WAIT);
+    let bob = RunningTool::start(&manager, "bob", &WAIT);
     let first = event(&bob);
     assert_eq!(
         (&first["event"], &first["position"]),
         (&"waiting".into(), &1.into())
     );
-    let carol = Running::start(&manager, "carol", &WAIT);
+    let carol = RunningTool::start(&manager, "carol", &WAIT);
     let second = event(&carol);
     assert_eq!(
         (&second["position"], &second["waiting"]),
@@ -86,7 +86,7 @@ async fn ctrl_c_while_waiting_gives_the_place_back() {
     let (manager, _node, _holder) = taken().await;
     let mut ann = manager.user("ann").await;
     for signal in [Signal::INT, Signal::TERM] {
-        let bob = Running::start(&manager, "bob", &WAIT);
+        let bob = RunningTool::start(&manager, "bob", &WAIT);
         event(&bob);
         assert_eq!(waiting(&mut ann).await, 1);
         bob.signal(signal);
@@ -99,7 +99,7 @@ async fn ctrl_c_while_waiting_gives_the_place_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_place_is_kept_while_the_manager_is_away() {
     let (mut manager, _node, mut holder) = taken().await;
-    let bob = Running::start(&manager, "bob", &WAIT);
+    let bob = RunningTool::start(&manager, "bob", &WAIT);
     let first = event(&bob);
     assert_eq!(first["position"], 1);
     let before = manager.user("bob").await;

@@ -30,7 +30,7 @@ const CLOCKS_DISAGREE: Duration = Duration::from_secs(30);
 const EXPIRES_SOON_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 
 /// The manager's answers to all questions.
-struct Seen {
+struct ManagerAnswers {
     info: ManagerInfo,
     /// Our time in the middle of the call in which the manager reported its clock.
     at_unix_ms: u64,
@@ -79,7 +79,7 @@ pub(super) fn manager(context: &Context, settings: &Settings) -> Vec<Finding> {
     findings
 }
 
-async fn look(manager: &Connection) -> Result<Seen, Failure> {
+async fn look(manager: &Connection) -> Result<ManagerAnswers, Failure> {
     let begin = (Instant::now(), SystemTime::now());
     let request = manager.request(GetManagerRequest {});
     let info = manager
@@ -98,7 +98,7 @@ async fn look(manager: &Connection) -> Result<Seen, Failure> {
     let nodes = manager.answer_to(manager.admin().list_nodes(request)).await;
     let middle = begin.1 + round_trip / 2;
     let since = middle.duration_since(SystemTime::UNIX_EPOCH);
-    Ok(Seen {
+    Ok(ManagerAnswers {
         info,
         at_unix_ms: since.map_or(0, |since| since.as_millis() as u64),
         round_trip,
@@ -114,7 +114,7 @@ pub(super) fn is_loopback(address: &Address) -> bool {
     number.map_or(host == "localhost", |number| number.is_loopback())
 }
 
-fn version(address: &Address, seen: &Seen) -> Finding {
+fn version(address: &Address, seen: &ManagerAnswers) -> Finding {
     let ours = env!("CARGO_PKG_VERSION");
     let theirs = &seen.info.version;
     let found = format!(
@@ -159,7 +159,7 @@ fn who(info: &ManagerInfo) -> Finding {
     Finding::ok(CHECK, known)
 }
 
-fn clock(seen: &Seen) -> Finding {
+fn clock(seen: &ManagerAnswers) -> Finding {
     let apart = seen.info.unix_ms.abs_diff(seen.at_unix_ms);
     let behind = if seen.info.unix_ms < seen.at_unix_ms {
         "behind"
@@ -300,8 +300,8 @@ mod tests {
     use super::*;
     use crate::doctor::Verdict;
 
-    fn seen(manager_ms: u64, our_ms: u64) -> Seen {
-        Seen {
+    fn seen(manager_ms: u64, our_ms: u64) -> ManagerAnswers {
+        ManagerAnswers {
             info: ManagerInfo {
                 unix_ms: manager_ms,
                 authenticates: true,

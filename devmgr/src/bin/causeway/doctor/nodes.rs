@@ -2,9 +2,11 @@
 
 use causeway::config::{ServerSettings, Settings};
 use causeway_devmgr::report;
+use causeway_proto::status::{TlsFault, WireError};
 
 use super::Finding;
 use super::manager::is_loopback;
+use crate::validity;
 
 /// A finding for a node that is reached over a network without TLS.
 fn clear(server: &ServerSettings) -> Option<Finding> {
@@ -24,60 +26,49 @@ fn clear(server: &ServerSettings) -> Option<Finding> {
 const LEASE: &str = "request devices of the node's device manager: set CAUSEWAY_MANAGER (ask the node's \
                      administrator), then causeway run --request 1 -- PROGRAM";
 
-/// The cure for a node that cannot be used, by the text of its problem.
-fn cure(problem: &str, address: &str) -> String {
-    const CA: &str = "the node's certificate was signed by another CA; name that one (CAUSEWAY_CA, ca in servers.toml)";
-    const FILES: &str = "name the right file (CAUSEWAY_CA, CAUSEWAY_TOKEN_FILE, …; servers.toml); see the findings about it";
-    let known = [
-        ("requires a lease", LEASE),
-        ("was not contacted", FILES),
-        (
-            "its list of tokens",
-            "on the node, mend the file that [auth] tokens names in daemon.toml (owner, mode, contents): the daemon's log says what \
-             is wrong",
-        ),
-        (
-            "token",
-            "use a token of the node's list ([auth] tokens in daemon.toml), or add yours to it",
-        ),
-        ("UnknownIssuer", CA),
-        ("BadSignature", CA),
-        (
-            "HandshakeFailure",
-            "the node does not speak TLS: give it a certificate (causeway certs node NAME), or configure no CA for it",
-        ),
-        (
-            "no such service",
-            "this is not a node's port: nodes listen on 7079, managers on 7078",
-        ),
-    ];
-    let found = known.iter().find(|(word, _)| problem.contains(word));
-    found.map_or_else(
-        || {
-            format!(
+const TLS_MISSING: &str = "the node does not speak TLS: give it a certificate (causeway certs node NAME), or configure no CA for it";
+
+/// The cure for a node that does not answer as it should.
+fn cure(error: &WireError) -> String {
+    let cure = match error {
+        WireError::Credentials { .. } => {
+            "name the right file (CAUSEWAY_CA, CAUSEWAY_TOKEN_FILE, …; servers.toml); see the findings about it"
+        }
+        WireError::Unauthenticated { .. } => {
+            "use a token of the node's list ([auth] tokens in daemon.toml), or add yours to it; if the node cannot read its \
+             list, mend that file (owner, mode, contents): the daemon's log says what is wrong"
+        }
+        WireError::Refused { .. } => {
+            "look at the daemon's log there; if a device manager assigns the node's devices, set CAUSEWAY_MANAGER (ask the \
+             node's administrator), then causeway run --request 1 -- PROGRAM"
+        }
+        WireError::Tls { fault, .. } => match fault {
+            TlsFault::OtherCa => {
+                "the node's certificate was signed by another CA; name that one (CAUSEWAY_CA, ca in servers.toml)"
+            }
+            TlsFault::OtherName => {
+                "use a name that is in the node's certificate, or make a certificate with this name: causeway certs node NAME \
+                 --address HOST"
+            }
+            TlsFault::OtherTime => {
+                "make a new certificate for the node (causeway certs node NAME), and check the clocks of both machines"
+            }
+            TlsFault::OwnExpired => validity::RENEW,
+            TlsFault::Missing | TlsFault::Other => TLS_MISSING,
+        },
+        WireError::Protocol { .. } => {
+            "check the port: nodes listen on 7079, managers on 7078; with TLS on the node, name the CA of its certificate \
+             (CAUSEWAY_CA, ca in servers.toml)"
+        }
+        WireError::Unreachable { address, .. } | WireError::Closed { address, .. } => {
+            return format!(
                 "start causewayd there, check the address, and let the firewall pass {address}; \
                  a daemon listens on loopback only, unless --listen or an SSH tunnel leads further"
-            )
-        },
-        |(_, cure)| (*cure).to_owned(),
-    )
-}
-
-/// The check and the cure for a node's remark about itself.
-fn cure_of_remark(remark: &str) -> (&'static str, &'static str) {
-    match remark {
-        _ if remark.starts_with("INSECURE") => (
-            "node's TLS",
-            "on the node, set up [tls] and [auth] in daemon.toml",
-        ),
-        _ if remark.starts_with("STOPPING") => {
-            ("node", "start causewayd there again once it has ended")
+            );
         }
-        _ => (
-            "node's sandbox",
-            "SECURITY.md says what that means; on the node, see [sandbox] in daemon.toml",
-        ),
-    }
+        _ => "look at the daemon's log there",
+    };
+    cure.to_owned()
 }
 
 pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
@@ -110,12 +101,17 @@ pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
                     format!("this side is {ours}; the versions are compatible, but install the same one on both"),
                 )
             });
+            // Remarks are texts for people: each names its subject, so one cure leads to all of them.
             findings.extend(node.remarks.into_iter().map(|remark| {
-                let (check, cure) = cure_of_remark(&remark);
-                Finding::note(check, format!("{}: {remark}", node.address), cure)
+                let found = format!("{}: {remark}", node.address);
+                Finding::note(
+                    "node",
+                    found,
+                    "on the node, see [tls], [auth] and [sandbox] in daemon.toml; SECURITY.md says what they mean",
+                )
             }));
             findings.extend(node.problems.into_iter().map(|problem| {
-                let (check, cure) = match problem.contains("requires a lease") {
+                let (check, cure) = match node.hides_devices {
                     true => ("node", LEASE),
                     false => (
                         "node's own OpenCL",
@@ -124,12 +120,8 @@ pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
                 };
                 Finding::problem(check, format!("{}: {problem}", node.address), cure)
             }));
-        } else {
-            let address = &node.address;
-            findings.extend(node.problems.into_iter().map(|problem| {
-                let cure = cure(&problem, address);
-                Finding::problem("node", problem, cure)
-            }));
+        } else if let Some(error) = &node.error {
+            findings.push(Finding::problem("node", error.to_string(), cure(error)));
         }
     }
     findings
@@ -140,25 +132,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_to_do_is_about_what_is_wrong() {
-        for (problem, word) in [
+    fn each_error_has_a_cure_of_its_own() {
+        let (address, reason) = ("n:1".to_owned(), String::new());
+        let tls = |fault| WireError::Tls {
+            address: address.clone(),
+            fault,
+            reason: reason.clone(),
+        };
+        for (error, word) in [
             (
-                "n:1 refused the request: the token has expired",
+                WireError::Unauthenticated {
+                    address: address.clone(),
+                    reason: reason.clone(),
+                },
                 "[auth] tokens",
             ),
+            (tls(TlsFault::Missing), "speak TLS"),
+            (tls(TlsFault::OtherCa), "another CA"),
+            (tls(TlsFault::OtherName), "--address"),
             (
-                "n:1 refused the request: the node cannot read its list of tokens, and lets nobody in",
-                "mend the file",
+                WireError::Unreachable {
+                    address: address.clone(),
+                    reason: reason.clone(),
+                },
+                "firewall pass n:1",
             ),
             (
-                "n:1 violated Causeway's protocol: TLS: received fatal alert: HandshakeFailure",
-                "speak TLS",
+                WireError::Credentials {
+                    address: address.clone(),
+                    reason: reason.clone(),
+                },
+                "right file",
             ),
-            ("n:1 cannot be reached: connection refused", "firewall"),
-            ("x.pem: cannot be read; n:1 was not contacted", "right file"),
         ] {
-            let cure = cure(problem, "n:1");
-            assert!(cure.contains(word), "{problem}: {cure}");
+            let cure = cure(&error);
+            assert!(cure.contains(word), "{error:?}: {cure}");
         }
     }
 

@@ -15,7 +15,7 @@ use tonic::codegen::http::{Extensions, HeaderMap};
 use tonic::{Request, Status};
 
 use crate::identity::{Caller, Directory, NotKnown};
-use crate::lease::Wall;
+use crate::time::Wall;
 
 /// The header with a token.
 const AUTHORIZATION: &str = "authorization";
@@ -27,7 +27,7 @@ pub(crate) const MAX_NAME: usize = 128;
 
 /// Authenticates callers. See the module.
 #[derive(Clone)]
-pub(crate) struct Gate {
+pub(crate) struct Authenticator {
     authenticate: bool,
     directory: SharedDirectory,
 }
@@ -35,9 +35,9 @@ pub(crate) struct Gate {
 /// The durable users and tokens. Only the owner changes them.
 pub(crate) type SharedDirectory = Arc<RwLock<Directory>>;
 
-impl Gate {
-    pub(crate) fn new(authenticate: bool, directory: SharedDirectory) -> Gate {
-        Gate {
+impl Authenticator {
+    pub(crate) fn new(authenticate: bool, directory: SharedDirectory) -> Authenticator {
+        Authenticator {
             authenticate,
             directory,
         }
@@ -78,18 +78,18 @@ impl Gate {
         again.map_err(|error| Status::unauthenticated(error.to_string()))
     }
 
-    /// [`Gate::caller`] for a user who may have leases. A node's key allows only what a node needs.
+    /// [`Authenticator::caller`] for a user who may have leases. A node's key allows only what a node needs.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED` in addition to those of [`Gate::caller`].
+    /// `PERMISSION_DENIED` in addition to those of [`Authenticator::caller`].
     pub(crate) fn user<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
         as_user(self.caller(request)?)
     }
 
-    /// [`Gate::caller`] for an administrator.
+    /// [`Authenticator::caller`] for an administrator.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED` in addition to those of [`Gate::caller`].
+    /// `PERMISSION_DENIED` in addition to those of [`Authenticator::caller`].
     pub(crate) fn admin<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
         as_admin(self.caller(request)?)
     }
@@ -115,7 +115,7 @@ impl Gate {
     }
 }
 
-impl Judge for Gate {
+impl Judge for Authenticator {
     type Caller = Caller;
 
     /// Errors: `UNAUTHENTICATED` with what is missing, or `RESOURCE_EXHAUSTED`.
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
     use crate::identity::{Shown, TokenId, TokenRow, User};
 
-    fn gate(authenticate: bool, token: &Token) -> Gate {
+    fn authenticator(authenticate: bool, token: &Token) -> Authenticator {
         let user = User {
             name: "ann".into(),
             groups: Vec::new(),
@@ -228,7 +228,7 @@ mod tests {
             expires: None,
         };
         let directory = Directory::new(vec![user], vec![row], vec!["carl".into()]);
-        Gate::new(authenticate, Arc::new(RwLock::new(directory)))
+        Authenticator::new(authenticate, Arc::new(RwLock::new(directory)))
     }
 
     fn standing(is_known: bool) -> Arc<Standing> {
@@ -243,7 +243,10 @@ mod tests {
     /// The head of a call: a header, and a certificate's name.
     type Head<'a> = (Option<(&'static str, &'a str)>, Option<&'a str>);
 
-    fn judged(gate: &Gate, (header, certified): Head<'_>) -> Result<Caller, Status> {
+    fn judged(
+        authenticator: &Authenticator,
+        (header, certified): Head<'_>,
+    ) -> Result<Caller, Status> {
         let mut headers = HeaderMap::new();
         if let Some((name, value)) = header {
             headers.insert(name, value.parse().unwrap());
@@ -255,17 +258,20 @@ mod tests {
             certified: certified.map(str::to_owned),
             standing: Arc::clone(&standing),
         });
-        let caller = gate.judge("", &headers, &extensions);
-        assert_eq!(standing.is_known(), caller.is_ok() && gate.authenticate);
+        let caller = authenticator.judge("", &headers, &extensions);
+        assert_eq!(
+            standing.is_known(),
+            caller.is_ok() && authenticator.authenticate
+        );
         caller
     }
 
     #[test]
     fn only_a_token_or_a_certificate_is_believed() {
         let token = Token::generate();
-        let gate = gate(true, &token);
+        let authenticator = authenticator(true, &token);
         let bearer = format!("Bearer {}", token.reveal());
-        let caller = judged(&gate, (Some((AUTHORIZATION, &bearer)), None)).unwrap();
+        let caller = judged(&authenticator, (Some((AUTHORIZATION, &bearer)), None)).unwrap();
         assert_eq!(&*caller.user.0, "ann");
         assert_eq!(caller.shown, Shown::Token(TokenId("1".to_owned())));
         let nonsense = Some((AUTHORIZATION, "Bearer nonsense"));
@@ -278,21 +284,21 @@ mod tests {
             (Some((USER, "ann")), None),
             (None, None),
         ] {
-            let status = judged(&gate, wrong).unwrap_err();
+            let status = judged(&authenticator, wrong).unwrap_err();
             assert_eq!(status.code(), tonic::Code::Unauthenticated);
             assert!(!status.message().contains(token.reveal()));
         }
-        let certified = judged(&gate, (None, Some("bob"))).unwrap();
+        let certified = judged(&authenticator, (None, Some("bob"))).unwrap();
         assert_eq!((&*certified.user.0, certified.admin), ("bob", false));
         assert_eq!(certified.shown, Shown::Certificate);
     }
 
     #[test]
     fn a_certificate_of_one_who_was_removed_is_a_strangers() {
-        let gate = gate(true, &Token::generate());
-        let known = |name| gate.knows(Some(name));
+        let authenticator = authenticator(true, &Token::generate());
+        let known = |name| authenticator.knows(Some(name));
         // A certificate whose name is not in the directory authenticates an ordinary user.
-        assert!(known("ann") && known("bob") && !known("carl") && !gate.knows(None));
+        assert!(known("ann") && known("bob") && !known("carl") && !authenticator.knows(None));
         let standing = standing(true);
         let mut extensions = Extensions::new();
         extensions.insert(Peer {
@@ -300,7 +306,9 @@ mod tests {
             certified: Some("carl".to_owned()),
             standing: Arc::clone(&standing),
         });
-        let status = gate.judge("", &HeaderMap::new(), &extensions).unwrap_err();
+        let status = authenticator
+            .judge("", &HeaderMap::new(), &extensions)
+            .unwrap_err();
         assert_eq!(status.code(), tonic::Code::Unauthenticated);
         assert!(
             !standing.is_known(),
@@ -310,24 +318,24 @@ mod tests {
 
     #[test]
     fn who_was_not_judged_may_nothing_and_who_is_no_administrator_not_that() {
-        let gate = gate(true, &Token::generate());
+        let authenticator = authenticator(true, &Token::generate());
         let mut request = Request::new(());
-        let status = gate.caller(&request).unwrap_err();
+        let status = authenticator.caller(&request).unwrap_err();
         assert_eq!(status.code(), tonic::Code::Internal);
-        let caller = judged(&gate, (None, Some("bob"))).unwrap();
+        let caller = judged(&authenticator, (None, Some("bob"))).unwrap();
         request.extensions_mut().insert(caller);
-        assert_eq!(&*gate.user(&request).unwrap().user.0, "bob");
-        let status = gate.admin(&request).unwrap_err();
+        assert_eq!(&*authenticator.user(&request).unwrap().user.0, "bob");
+        let status = authenticator.admin(&request).unwrap_err();
         assert_eq!(status.code(), tonic::Code::PermissionDenied);
     }
 
     #[test]
     fn without_authentication_the_name_is_believed() {
-        let gate = gate(false, &Token::generate());
-        let named = |name| judged(&gate, (Some((USER, name)), None));
+        let authenticator = authenticator(false, &Token::generate());
+        let named = |name| judged(&authenticator, (Some((USER, name)), None));
         let bob = named("bob").unwrap();
         assert_eq!((&*bob.user.0, bob.admin, bob.node), ("bob", true, true));
-        let nobody = judged(&gate, (None, None)).unwrap();
+        let nobody = judged(&authenticator, (None, None)).unwrap();
         assert_eq!(&*nobody.user.0, "nobody");
         let spaced = named("Ann B. Smith").unwrap();
         assert_eq!(&*spaced.user.0, "Ann B. Smith");

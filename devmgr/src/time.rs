@@ -1,4 +1,4 @@
-//! The core's times.
+//! The pure parts' times.
 //!
 //! [`Time`] comes with every event, from a clock that never jumps; all decisions use it. [`Wall`] is only
 //! for times that must keep their meaning across a restart. Invariant: only [`Calendar`], which each

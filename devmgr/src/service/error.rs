@@ -1,0 +1,76 @@
+//! Why the manager cannot start, or cannot go on.
+//!
+//! These errors end the process. Errors of single calls are statuses.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use causeway_security::BadKey;
+use causeway_serving::services::NotReflected;
+
+use crate::identity::NotChanged;
+use crate::store::StoreError;
+
+/// Why the manager cannot start, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotStart {
+    /// The manager cannot listen on an address.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        error: std::io::Error,
+    },
+    /// A TLS file cannot be used.
+    #[error(transparent)]
+    Tls(#[from] causeway_security::BadFile),
+    /// The store cannot be opened.
+    #[error("{}: {error}", path.display())]
+    Opening {
+        /// The store's path.
+        path: PathBuf,
+        /// The cause.
+        error: StoreError,
+    },
+    /// The store cannot be used.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// The key that signs leases is unusable.
+    #[error("the key that signs leases cannot be used: {0}")]
+    Key(#[from] BadKey),
+    /// The file for the first administrator's token cannot be written.
+    #[error("cannot write the first administrator's token to {}: {error}", path.display())]
+    AdminToken {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        error: std::io::Error,
+    },
+    /// No administrator exists, and none can be added.
+    #[error("an administrator cannot be added: {0}")]
+    NoAdmin(NotChanged),
+    /// The store has failed for too long while the manager was serving.
+    #[error(
+        "the store {} could not be written for {seconds} s: {fault}. Free space or repair the disk, then start \
+         causeway-devmgr again: the store has the last state that was written", path.display()
+    )]
+    StoreFailed {
+        /// The store's path.
+        path: PathBuf,
+        /// The last fault.
+        fault: Arc<str>,
+        /// How long the store has failed.
+        seconds: u64,
+    },
+    /// The manager has panicked while it was serving.
+    #[error("the device manager has failed (see the log above); restart it, the store is intact")]
+    Failed,
+    /// The gRPC reflection service cannot be built.
+    #[error(transparent)]
+    Services(#[from] NotReflected),
+    /// An error of the operating system.
+    #[error("{0}")]
+    System(#[from] std::io::Error),
+}
