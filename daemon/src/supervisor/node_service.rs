@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_proto::control::node_server::Node;
+use causeway_proto::control::node_server::{Node, NodeServer};
 use causeway_proto::control::{
     Client, CloseSessionReply, CloseSessionRequest, GetInventoryRequest, GetStatusRequest,
     Inventory, NodeStatus, OpenSessionReply, OpenSessionRequest,
@@ -22,7 +22,6 @@ use tonic::{Code, Request, Response, Status};
 use super::Supervisor;
 use super::authentication::{self, ClientJudge, User, caller};
 use super::holders::Holder;
-use super::long_messages::ByHead;
 use super::managed::{Managed, NoLease, Place};
 use super::workers::NotOpened;
 use crate::handover::{Leased, MAX_USER, Owner};
@@ -48,6 +47,9 @@ const STOPPING: &str =
 const OPEN_SESSION: &str = "/causeway.control.v1.Node/OpenSession";
 /// Maximum number of simultaneous calls on one connection.
 const MAX_STREAMS: u32 = 16;
+/// Maximum length of a message, in bytes. The longest is a credential for many devices. Strings of messages
+/// are shortened before they are logged.
+const MAX_MESSAGE: usize = 64 << 10;
 /// Labels of the reasons for which sessions are not opened.
 pub(super) const REASONS: [&str; 6] = [
     "unauthenticated",
@@ -65,8 +67,8 @@ pub(super) const REASONS: [&str; 6] = [
 pub(super) fn serve(supervisor: &Arc<Supervisor>) -> Result<ControlConnections, NotReflected> {
     let (connections, incoming) = mpsc::channel(64);
     let judge = ClientJudge(Arc::clone(supervisor));
-    let node = NodeService(Arc::clone(supervisor));
-    let node = ByHead::new(supervisor, node);
+    let node = NodeServer::new(NodeService(Arc::clone(supervisor)));
+    let node = node.max_decoding_message_size(MAX_MESSAGE);
     let health = supervisor.health.subscribe();
     // A request for devices may wait for another request's probes and then for its own. Each may take two
     // probes.
