@@ -23,7 +23,6 @@ mod inherited;
 mod inventory;
 mod leaving;
 mod listen;
-mod long_messages;
 mod managed;
 mod node_service;
 mod opening;

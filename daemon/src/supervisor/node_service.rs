@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_lane::Place as SharedPlace;
-use causeway_proto::control::node_server::Node;
+use causeway_proto::control::node_server::{Node, NodeServer};
 use causeway_proto::control::{
     Client, CloseSessionReply, CloseSessionRequest, GetInventoryRequest, GetStatusRequest,
     Inventory, NodeStatus, OpenSessionReply, OpenSessionRequest,
@@ -24,7 +24,6 @@ use super::authentication::{self, ClientJudge, User, caller};
 use super::counts::Refusals;
 use super::description::Description;
 use super::holders::Holder;
-use super::long_messages::ByHead;
 use super::managed::{Managed, NoLease, Place};
 use super::readiness::Readiness;
 use super::workers::{NotOpened, Workers};
@@ -44,6 +43,10 @@ const MAX_AGE: Duration = Duration::from_secs(600);
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// Maximum number of simultaneous calls on one connection.
 const MAX_STREAMS: u32 = 16;
+/// Maximum length of a message, in bytes. The longest is a credential for many devices. Strings of messages
+/// are shortened before they are logged.
+const MAX_MESSAGE: usize = 64 << 10;
+
 /// Starts the service. It serves the connections that are sent to the returned channel.
 ///
 /// # Errors
@@ -58,7 +61,7 @@ pub(super) fn serve(service: NodeService) -> Result<ControlConnections, NotRefle
     // A request for devices may wait for another request's probes and then for its own. Each may take two
     // probes.
     let probes = 4 * service.settings.inventory.probe_time_limit;
-    let node = ByHead::new(service.managed.clone(), service);
+    let node = NodeServer::new(service).max_decoding_message_size(MAX_MESSAGE);
     let services = Services::default()
         .within(probes + ANSWER_WITHIN)
         .with(Judged::new(&judge, node))

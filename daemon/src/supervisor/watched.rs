@@ -4,10 +4,11 @@
 //! Invariant: metrics contain counts only and no names of users.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_serving::exposition::{Exposition, Kind};
+use causeway_serving::exposition::{ConstGauge, Registry, Samples, Total};
 use causeway_serving::watched::Watched;
 
 use super::counts::{Reasons, Refusals};
@@ -35,128 +36,147 @@ impl Watched for Watch {
         self.readiness.look_at_health().map(str::to_owned)
     }
 
-    async fn metrics(&self) -> Result<String, String> {
-        let mut text = Exposition::new("causeway");
-        self.tell_state(&mut text);
-        self.tell_sessions(&mut text);
-        self.tell_figures(&mut text);
-        Ok(text.finish())
+    async fn metrics(&self) -> Result<Registry, String> {
+        let mut registry = Registry::with_prefix("causeway");
+        self.tell_state(&mut registry);
+        self.tell_sessions(&mut registry);
+        self.tell_figures(&mut registry);
+        Ok(registry)
     }
 }
 
 impl Watch {
-    fn tell_state(&self, text: &mut Exposition) {
-        text.family(Kind::Gauge, "info", "The daemon")
-            .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
-        let serving = u64::from(self.readiness.look_at_health().is_none());
-        text.gauge("serving", "Whether new sessions are served", serving);
+    fn tell_state(&self, registry: &mut Registry) {
+        let version = [("version", env!("CARGO_PKG_VERSION"))];
+        let info = Samples::from_iter([(version, ConstGauge::new(1_u64))]);
+        registry.register("info", "The daemon", info);
+        let serving = self.readiness.look_at_health().is_none();
         let uptime = self.started.elapsed().as_secs();
-        text.gauge("uptime_seconds", "Seconds since the daemon started", uptime);
-        text.gauge(
-            "devices",
-            "OpenCL devices of the node",
-            self.readiness.devices() as u64,
-        );
-        let mut refused = text.family(
-            Kind::Counter,
+        for (name, help, value) in [
+            (
+                "serving",
+                "Whether new sessions are served",
+                u64::from(serving),
+            ),
+            ("uptime_seconds", "Seconds since the daemon started", uptime),
+            (
+                "devices",
+                "OpenCL devices of the node",
+                self.readiness.devices() as u64,
+            ),
+        ] {
+            registry.register(name, help, ConstGauge::new(value));
+        }
+        registry.register(
             "handshakes_refused_total",
             "Connections that were not served",
+            by_reason(self.refused.all()),
         );
-        for (reason, count) in self.refused.all() {
-            refused.sample(&[("reason", reason)], count);
-        }
         if let Some(managed) = &self.managed {
             let (now, ever) = managed.leases();
-            text.gauge("leases", "Current leases on the node", now);
-            text.counter(
+            registry.register("leases", "Current leases on the node", ConstGauge::new(now));
+            registry.register(
                 "leases_served_total",
                 "Leases accepted since the daemon started",
-                ever,
+                Total(ever),
             );
-            let joined = u64::from(managed.is_joined());
-            text.gauge(
+            registry.register(
                 "manager_joined",
                 "Whether the node is connected to its device manager",
-                joined,
+                ConstGauge::new(u64::from(managed.is_joined())),
             );
         }
     }
 
-    fn tell_sessions(&self, text: &mut Exposition) {
+    fn tell_sessions(&self, registry: &mut Registry) {
         let counts = self.workers.counts();
-        text.gauge("sessions", "Sessions that are open", counts.sessions as u64);
-        let limit = self.workers.limit();
-        text.gauge(
-            "sessions_limit",
-            "Maximum number of simultaneous sessions",
-            limit.into(),
+        for (name, help, value) in [
+            ("sessions", "Sessions that are open", counts.sessions as u64),
+            (
+                "sessions_limit",
+                "Maximum number of simultaneous sessions",
+                self.workers.limit().into(),
+            ),
+            ("workers", "Worker processes", counts.workers as u64),
+            (
+                "workers_spare",
+                "Worker processes without a session",
+                counts.spares as u64,
+            ),
+            (
+                "workers_stuck",
+                "Worker processes that were killed and have not ended",
+                counts.stuck as u64,
+            ),
+        ] {
+            registry.register(name, help, ConstGauge::new(value));
+        }
+        registry.register(
+            "sessions_opened_total",
+            "Sessions opened",
+            Total(counts.opened),
         );
-        text.gauge("workers", "Worker processes", counts.workers as u64);
-        text.gauge(
-            "workers_spare",
-            "Worker processes without a session",
-            counts.spares as u64,
-        );
-        text.gauge(
-            "workers_stuck",
-            "Worker processes that were killed and have not ended",
-            counts.stuck as u64,
-        );
-        text.counter("sessions_opened_total", "Sessions opened", counts.opened);
-        let mut ended = text.family(
-            Kind::Counter,
+        registry.register(
             "sessions_ended_total",
             "Sessions that are over",
+            by_reason(self.workers.ended()),
         );
-        for (reason, count) in self.workers.ended() {
-            ended.sample(&[("reason", reason)], count);
-        }
-        let mut refused = text.family(
-            Kind::Counter,
+        registry.register(
             "sessions_refused_total",
             "Sessions that were requested and refused",
+            by_reason(self.not_opened.all()),
         );
-        for (reason, count) in self.not_opened.all() {
-            refused.sample(&[("reason", reason)], count);
-        }
     }
 
-    fn tell_figures(&self, text: &mut Exposition) {
+    fn tell_figures(&self, registry: &mut Registry) {
         let of = self.workers.figures();
-        text.counter(
-            "commands_total",
-            "Commands of sessions applied",
-            of.commands,
-        );
-        text.counter(
-            "builds_total",
-            "Programs built, compiled or linked",
-            of.builds,
-        );
-        text.counter(
-            "builds_cached_total",
-            "Builds that came from the build cache instead",
-            of.cached_builds,
-        );
-        text.counter(
-            "connections_unproved_total",
-            "Connections of sessions that did not prove their secret",
-            of.refused,
-        );
-        text.family(
-            Kind::Counter,
+        for (name, help, value) in [
+            (
+                "commands_total",
+                "Commands of sessions applied",
+                of.commands,
+            ),
+            (
+                "builds_total",
+                "Programs built, compiled or linked",
+                of.builds,
+            ),
+            (
+                "builds_cached_total",
+                "Builds that came from the build cache instead",
+                of.cached_builds,
+            ),
+            (
+                "connections_unproved_total",
+                "Connections of sessions that did not prove their secret",
+                of.refused,
+            ),
+        ] {
+            registry.register(name, help, Total(value));
+        }
+        let bytes = [
+            ("client", "received", of.from_client),
+            ("client", "sent", of.to_client),
+            ("node", "received", of.from_nodes),
+            ("node", "sent", of.to_nodes),
+        ];
+        let bytes = bytes.map(|(with, direction, count)| {
+            let labels = [("with", with), ("direction", direction)];
+            (labels, Total(count))
+        });
+        registry.register(
             "bulk_bytes_total",
             "Bytes of buffers over bulk connections",
-        )
-        .sample(
-            &[("with", "client"), ("direction", "received")],
-            of.from_client,
-        )
-        .sample(&[("with", "client"), ("direction", "sent")], of.to_client)
-        .sample(
-            &[("with", "node"), ("direction", "received")],
-            of.from_nodes,
-        )
-        .sample(&[("with", "node"), ("direction", "sent")], of.to_nodes);
+            Samples::from_iter(bytes),
+        );
     }
+}
+
+type ByReason = Samples<[(&'static str, &'static str); 1], Total>;
+
+fn by_reason(counts: BTreeMap<&'static str, u64>) -> ByReason {
+    let counts = counts.into_iter();
+    counts
+        .map(|(reason, count)| ([("reason", reason)], Total(count)))
+        .collect()
 }

@@ -155,7 +155,7 @@ async fn strangers_that_flood_slow_nobody_down_and_are_closed() {
                 let mut stream = secure(handshake, socket, &[]).await.unwrap();
                 let bytes = bytes.clone();
                 flooding.push(tokio::spawn(async move {
-                    // It fails when the connection is closed, long before its end.
+                    // It fails where the connection is closed before its end.
                     let said = stream.write_all(&bytes).await;
                     let mut heard = Vec::new();
                     let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut heard)).await;

@@ -1,7 +1,9 @@
 //! Limits how often each user may ask something that costs them nothing: a burst, then a rate. Requests
 //! that are granted do not count; those that are refused do.
 //!
-//! This module reads no clock. Invariant: a user who has not asked for long enough is not remembered.
+//! The crate `governor` counts a call when it asks whether the call is allowed, so that a granted request
+//! would count too. This module reads no clock. Invariant: a user who has not asked for long enough is not
+//! remembered.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -5,12 +5,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_serving::exposition::{Exposition, Kind};
+use causeway_serving::exposition::{ConstGauge, Registry, Samples, Total};
 use causeway_serving::watched::Watched;
 use tokio::sync::{mpsc, watch};
 
 use super::book::Book;
-use super::input::{Input, Use};
+use super::input::Input;
 use super::owner::Health;
 use super::reading::read;
 
@@ -49,12 +49,12 @@ impl Watched for Watching {
         health.problem.as_ref().map(ToString::to_string)
     }
 
-    async fn metrics(&self) -> Result<String, String> {
+    async fn metrics(&self) -> Result<Registry, String> {
         let gauges = read(&self.owner, |sight| gauges(sight.book)).await;
-        let mut text = gauges.map_err(|status| status.message().to_owned())?;
+        let mut registry = gauges.map_err(|status| status.message().to_owned())?;
         let is_serving = self.health.borrow().problem.is_none();
         let help = "Whether leases can be granted";
-        text.gauge("serving", help, u64::from(is_serving));
+        registry.register("serving", help, ConstGauge::new(u64::from(is_serving)));
         let counters = &self.counters;
         for (name, help, counter) in [
             ("requests_total", "Requests for devices", &counters.requests),
@@ -79,22 +79,24 @@ impl Watched for Watching {
                 &counters.failed_commits,
             ),
         ] {
-            text.counter(name, help, counter.load(Ordering::Relaxed));
+            let count = counter.load(Ordering::Relaxed);
+            registry.register(name, help, Total(count));
         }
-        Ok(text.finish())
+        Ok(registry)
     }
 }
 
-fn gauges(book: &Book) -> Exposition {
+fn gauges(book: &Book) -> Registry {
     let connected = || book.connected.values();
     let devices = connected().map(|node| node.devices.len()).sum();
     let units = connected().flat_map(|node| &node.devices);
     let units = units.map(|of| usize::from(of.shares)).sum();
     let leased = book.leases.values().flat_map(|row| &row.units);
     let leased = leased.map(|(_, units)| units.len()).sum();
-    let mut text = Exposition::new("causeway_manager");
-    text.family(Kind::Gauge, "info", "The device manager")
-        .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    let mut registry = Registry::with_prefix("causeway_manager");
+    let version = [("version", env!("CARGO_PKG_VERSION"))];
+    let info = Samples::from_iter([(version, ConstGauge::new(1_u64))]);
+    registry.register("info", "The device manager", info);
     for (name, help, value) in [
         ("nodes", "Nodes that are known", book.nodes.len()),
         (
@@ -112,42 +114,41 @@ fn gauges(book: &Book) -> Exposition {
             book.waiting.len(),
         ),
     ] {
-        text.gauge(name, help, value as u64);
+        registry.register(name, help, ConstGauge::new(value as u64));
     }
-    by_node(book, &mut text);
-    text
+    by_node(book, &mut registry);
+    registry
 }
 
 /// Adds the bytes and commands of connected nodes, as of their last heartbeats. Totals count from each
 /// daemon's start.
-fn by_node(book: &Book, text: &mut Exposition) {
+fn by_node(book: &Book, registry: &mut Registry) {
     let loads = book.connected.iter();
     let loads: Vec<_> = loads
-        .map(|(node, connected)| (node.to_string(), connected.load.whole()))
+        .map(|(node, connected)| ([("node", node.to_string())], connected.load.whole()))
         .collect();
-    for (kind, name, help, of) in [
-        (
-            Kind::Counter,
-            "node_bytes_total",
-            "Bytes that a node's sessions have moved over bulk connections",
-            (|load| load.bytes) as fn(&Use) -> u64,
-        ),
-        (
-            Kind::Counter,
-            "node_commands_total",
-            "Commands that a node's sessions have run",
-            |load| load.commands,
-        ),
-        (
-            Kind::Gauge,
-            "node_sessions",
-            "Sessions that are open on a node",
-            |load| load.sessions.into(),
-        ),
-    ] {
-        let mut family = text.family(kind, name, help);
-        for (node, load) in &loads {
-            family.sample(&[("node", node)], of(load));
-        }
-    }
+    let bytes = loads
+        .iter()
+        .map(|(node, load)| (node.clone(), Total(load.bytes)));
+    registry.register(
+        "node_bytes_total",
+        "Bytes that a node's sessions have moved over bulk connections",
+        Samples::from_iter(bytes),
+    );
+    let commands = loads
+        .iter()
+        .map(|(node, load)| (node.clone(), Total(load.commands)));
+    registry.register(
+        "node_commands_total",
+        "Commands that a node's sessions have run",
+        Samples::from_iter(commands),
+    );
+    let sessions = loads
+        .into_iter()
+        .map(|(node, load)| (node, ConstGauge::new(u64::from(load.sessions))));
+    registry.register(
+        "node_sessions",
+        "Sessions that are open on a node",
+        Samples::from_iter(sessions),
+    );
 }

@@ -169,9 +169,9 @@ impl Supervisor {
     pub(super) async fn inventory(&mut self, credential: Bytes) -> Result<Inventory, WireError> {
         let request = GetInventoryRequest {
             wire_version: u32::from(WireVersion::CURRENT.number()),
-            credential: credential.clone(),
+            credential,
         };
-        let request = self.credentials.request_by_lease(request, &credential);
+        let request = self.credentials.request(request);
         let reply = self.client.get_inventory(request).await;
         let inventory = reply
             .map_err(|status| self.caller.explain(&status))?
@@ -206,9 +206,9 @@ impl Supervisor {
             wire_version: u32::from(WireVersion::CURRENT.number()),
             inventory_generation: generation,
             client: Some(this_process()),
-            credential: credential.clone(),
+            credential,
         };
-        let request = self.credentials.request_by_lease(request, &credential);
+        let request = self.credentials.request(request);
         let reply = self.client.open_session(request).await;
         Ok(reply
             .map_err(|status| self.caller.explain(&status))?

@@ -7,7 +7,6 @@
 //! connection. A token is sent over TLS only.
 #![forbid(unsafe_code)]
 
-use causeway_proto::named_lease;
 use causeway_proto::status::WireError;
 use causeway_security::{BadFile, ClientTls, Handshake, Token};
 use tonic::Request;
@@ -70,18 +69,6 @@ impl Credentials {
         handshake.map(Some)
     }
 
-    /// Like [`Credentials::request`], for a message that contains a signed lease. A header names the
-    /// lease, since nodes accept long messages only from callers that name their lease.
-    pub(super) fn request_by_lease<T>(&self, message: T, credential: &[u8]) -> Request<T> {
-        let mut request = self.request(message);
-        let named = named_lease::told(credential);
-        if let Some(mut value) = named.and_then(|named| MetadataValue::try_from(named).ok()) {
-            value.set_sensitive(true);
-            request.metadata_mut().insert(named_lease::HEADER, value);
-        }
-        request
-    }
-
     /// A message for the server, with the caller's token.
     pub(super) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
@@ -126,35 +113,4 @@ fn read(server: &ServerSettings) -> Result<Credentials, Unusable> {
         tls: Some(ClientTls::load(ca, identity)?),
         token,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use causeway_proto::manager::{Claim, SignedLease};
-    use prost::Message;
-
-    #[test]
-    fn a_node_is_told_the_lease_before_the_message() {
-        let claim = Claim {
-            lease_id: vec![0xab; 16].into(),
-            ..Claim::default()
-        };
-        let signed = SignedLease {
-            claim: claim.encode_to_vec().into(),
-            ..SignedLease::default()
-        };
-        let nothing = Credentials {
-            tls: None,
-            token: None,
-        };
-        let named = |credential: &[u8]| {
-            let request = nothing.request_by_lease((), credential);
-            let value = request.metadata().get(named_lease::HEADER).cloned();
-            value.map(|value| (value.to_str().unwrap().to_owned(), value.is_sensitive()))
-        };
-        let said = named(&signed.encode_to_vec());
-        assert_eq!(said, Some(("ab".repeat(16), true)));
-        assert_eq!(named(&[]), None);
-    }
 }

@@ -1,7 +1,9 @@
 //! The handshake and an established connection for tokio, below HTTP/2.
 //!
-//! There is no timeout here; the caller limits the time. Invariant: encrypted bytes leave in their order,
-//! and [`SecureStream::poll_flush`] completes when none is left here.
+//! `tokio-rustls` cannot replace this module: it takes over no connection whose handshake is complete, and
+//! the gRPC carrier of a session has such a one ([`SecureStream::over`]). There is no timeout here; the
+//! caller limits the time. Invariant: encrypted bytes leave in their order, and
+//! [`SecureStream::poll_flush`] completes when none is left here.
 
 use std::io;
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! Authentication and encryption: TLS, certificates, tokens.
 //!
 //! - [`ServerTls`], [`ClientTls`]: TLS of a node's or manager's port and of its clients, from PEM files;
-//! - [`OwnCertificate`]: the names and the end of a server's own certificate;
+//! - [`OwnCertificate`]: the names of a server's own certificate; [`Validity`]: when certificates expire;
 //! - [`SessionCertificate`], [`Fingerprint`], [`pinned`]: a certificate for one session, which the client
 //!   knows by its digest;
 //! - [`Records`]: an established connection as two functions, from plain bytes to encrypted ones and
@@ -35,6 +35,7 @@ mod session;
 mod stream;
 mod token;
 mod token_list;
+mod validity;
 
 pub use asynchronous::{SecureStream, secure};
 pub use authority::{Authority, Issued, NotCertified};
@@ -52,6 +53,7 @@ pub use session::{SessionCertificate, SessionTls};
 pub use stream::TlsStream;
 pub use token::{BadToken, Token, TokenHash};
 pub use token_list::{NotAuthenticated, TokenList, TokenListState};
+pub use validity::{CertificateOf, Validity};
 
 /// A connection before and during its handshake.
 pub type Handshake = rustls::Connection;

@@ -5,15 +5,12 @@
 //! client gets when it compares the name with this certificate.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName};
 
 use crate::files::{self, BadFile};
-
-/// Later than the end of any certificate, in seconds since 1970. Certificates end in the year 9999 at the
-/// latest.
-const NEVER: Duration = Duration::from_secs(1 << 40);
+use crate::validity::{self, Validity};
 
 /// A server's certificate, for inspection.
 #[derive(Clone, Debug)]
@@ -66,31 +63,18 @@ impl OwnCertificate {
             .is_ok_and(|certificate| certificate.verify_is_valid_for_subject_name(&name).is_ok())
     }
 
-    /// When the certificate expires; `None` if that cannot be read.
+    /// The present validity of the certificate. `None` if its end cannot be read.
     #[must_use]
-    pub fn ends(&self) -> Option<SystemTime> {
-        let certificate = webpki::EndEntityCert::try_from(&self.der).ok()?;
-        // The validity period is checked first, and the error names its end.
-        let judged = certificate.verify_for_usage(
-            &[],
-            &[],
-            &[],
-            UnixTime::since_unix_epoch(NEVER),
-            webpki::KeyUsage::server_auth(),
-            None,
-            None,
-        );
-        match judged.err()? {
-            webpki::Error::CertExpired { not_after, .. } => {
-                Some(SystemTime::UNIX_EPOCH + Duration::from_secs(not_after.as_secs()))
-            }
-            _ => None,
-        }
+    pub fn validity(&self) -> Option<Validity> {
+        let end = validity::end(&self.der)?;
+        Some(Validity::at(end, SystemTime::now()))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -119,7 +103,10 @@ mod tests {
         ] {
             assert_eq!(own.covers(host), is_covered, "{host}");
         }
-        let off = own.ends().unwrap().duration_since(end);
+        let Some(Validity::Soon(told)) = own.validity() else {
+            panic!("{:?}", own.validity());
+        };
+        let off = told.duration_since(end);
         let off = off.unwrap_or_else(|error| error.duration());
         assert!(off < Duration::from_secs(2), "{off:?}");
     }

@@ -1,103 +1,70 @@
-//! Writes metrics in Prometheus' text format, version 0.0.4.
+//! Metrics in Prometheus' text format, version 0.0.4, which the crate `prometheus-client` writes.
 //!
-//! This module counts nothing. Invariant: every name has the server's prefix. A family is written once,
-//! with its help and type before its samples.
+//! This module counts nothing: a server fills a [`Registry`] for each request. Invariant: no label needs
+//! escaping, because `prometheus-client` escapes none.
 
-use std::fmt::Write;
+use std::fmt;
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, text};
+pub use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::{MetricType, TypedMetric};
+pub use prometheus_client::registry::Registry;
 
 /// The media type of the format.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The type of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The value only grows while the process lives. The name ends in `_total`.
-    Counter,
-    /// The value can grow and shrink.
-    Gauge,
-}
-
-/// The text while it is written.
+/// A counter: the value only grows while the process lives. Its name ends in `_total`.
+///
+/// The crate's own counter is OpenMetrics': it has that ending in its samples, and not in its name. Readers
+/// of version 0.0.4 would not find its type.
 #[derive(Debug)]
-pub struct Exposition {
-    prefix: &'static str,
-    text: String,
+pub struct Total(pub u64);
+
+impl TypedMetric for Total {
+    const TYPE: MetricType = MetricType::Counter;
 }
 
-/// A family whose samples are being written.
+impl EncodeMetric for Total {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        // A gauge is written by its name alone.
+        encoder.encode_gauge(&self.0)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Total::TYPE
+    }
+}
+
+/// The labelled samples of one name, in their order. The crate's own family would change the order with
+/// each request.
 #[derive(Debug)]
-pub struct Family<'a> {
-    text: &'a mut String,
-    name: String,
-}
+pub struct Samples<L, M>(Vec<(L, M)>);
 
-impl Exposition {
-    /// Starts a text whose names begin with `prefix` and an underscore.
-    #[must_use]
-    pub fn new(prefix: &'static str) -> Exposition {
-        Exposition {
-            prefix,
-            text: String::new(),
-        }
-    }
-
-    /// Begins a family. `help` is a sentence without its full stop.
-    pub fn family(&mut self, kind: Kind, name: &str, help: &str) -> Family<'_> {
-        let name = format!("{}_{name}", self.prefix);
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-        };
-        // Writing to a string cannot fail, here and below.
-        let _ = write!(self.text, "# HELP {name} {help}.\n# TYPE {name} {kind}\n");
-        Family {
-            text: &mut self.text,
-            name,
-        }
-    }
-
-    /// A counter without labels.
-    pub fn counter(&mut self, name: &str, help: &str, value: u64) {
-        self.family(Kind::Counter, name, help).sample(&[], value);
-    }
-
-    /// A gauge without labels.
-    pub fn gauge(&mut self, name: &str, help: &str, value: u64) {
-        self.family(Kind::Gauge, name, help).sample(&[], value);
-    }
-
-    /// The complete text.
-    #[must_use]
-    pub fn finish(self) -> String {
-        self.text
+impl<L, M> FromIterator<(L, M)> for Samples<L, M> {
+    fn from_iter<I: IntoIterator<Item = (L, M)>>(samples: I) -> Samples<L, M> {
+        Samples(samples.into_iter().collect())
     }
 }
 
-impl Family<'_> {
-    /// Writes a sample with its labels.
-    pub fn sample(&mut self, labels: &[(&str, &str)], value: u64) -> &mut Self {
-        self.text.push_str(&self.name);
-        for (n, (label, of)) in labels.iter().enumerate() {
-            let before = if n == 0 { '{' } else { ',' };
-            let _ = write!(self.text, "{before}{label}=\"{}\"", escaped(of));
+impl<L: EncodeLabelSet, M: EncodeMetric + TypedMetric> EncodeMetric for Samples<L, M> {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        for (labels, metric) in &self.0 {
+            metric.encode(encoder.encode_family(labels)?)?;
         }
-        let after = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.text, "{after} {value}");
-        self
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        M::TYPE
     }
 }
 
-fn escaped(value: &str) -> String {
-    let mut escaped = String::with_capacity(value.len());
-    for c in value.chars() {
-        match c {
-            '\\' => escaped.push_str("\\\\"),
-            '"' => escaped.push_str("\\\""),
-            '\n' => escaped.push_str("\\n"),
-            c => escaped.push(c),
-        }
-    }
-    escaped
+/// The complete text. OpenMetrics would end it with a mark.
+pub(crate) fn written(registry: &Registry) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail, and text can express all values.
+    let _ = text::encode_registry(&mut text, registry);
+    text
 }
 
 #[cfg(test)]
@@ -105,20 +72,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_family_is_told_with_its_samples() {
-        let mut text = Exposition::new("causeway");
-        text.gauge("sessions", "Sessions now", 3);
-        text.family(Kind::Counter, "bytes_total", "Bytes")
-            .sample(&[("to", "client"), ("node", "a\"b\\c\nd")], u64::MAX)
-            .sample(&[("to", "node"), ("node", "")], 0);
+    fn a_family_is_told_with_its_samples_in_their_order() {
+        let mut registry = Registry::with_prefix("causeway");
+        registry.register("sessions", "Sessions now", ConstGauge::new(3_u64));
+        let sample = |to, node, value: u64| ([("to", to), ("node", node)], Total(value));
+        let samples = [sample("client", "b", u64::MAX), sample("node", "", 0)];
+        registry.register("bytes_total", "Bytes", Samples::from_iter(samples));
         let expected = "\
             # HELP causeway_sessions Sessions now.\n\
             # TYPE causeway_sessions gauge\n\
             causeway_sessions 3\n\
             # HELP causeway_bytes_total Bytes.\n\
             # TYPE causeway_bytes_total counter\n\
-            causeway_bytes_total{to=\"client\",node=\"a\\\"b\\\\c\\nd\"} 18446744073709551615\n\
+            causeway_bytes_total{to=\"client\",node=\"b\"} 18446744073709551615\n\
             causeway_bytes_total{to=\"node\",node=\"\"} 0\n";
-        assert_eq!(text.finish(), expected);
+        assert_eq!(written(&registry), expected);
     }
 }

@@ -20,7 +20,7 @@ pub const NOT_IN_THE_CLEAR: [u8; 26] = [
 ];
 
 /// Longest time that the peer may take to read the refusal.
-const LINGER: Duration = Duration::from_millis(500);
+pub(crate) const LINGER: Duration = Duration::from_millis(500);
 
 /// Sends the refusal. Waits until the peer has closed the connection, for half a second at most.
 pub async fn refuse(mut socket: impl AsyncRead + AsyncWrite + Unpin, refusal: &[u8]) {

@@ -1,8 +1,8 @@
 //! Monitoring over HTTP/1.1, with TLS or without: `/healthz` and `/metrics`.
 //!
-//! This is no general web server: a connection carries one request, is answered and closed. Invariants:
-//! callers are not authenticated, so only counts are published. The number of connections and their time
-//! are limited. Beyond loopback nothing is sent without TLS, unless `--insecure` allows it.
+//! HTTP is hyper's and axum's. A connection carries one request, is answered and closed. Invariants: callers
+//! are not authenticated, so only counts are published. The number of connections and their time are
+//! limited. Beyond loopback nothing is sent without TLS, unless `--insecure` allows it.
 
 use std::future::Future;
 use std::io;
@@ -10,20 +10,28 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, HeaderName};
+use axum::routing::get;
 use causeway_security::{NotSecured, ServerTls, TLS_HANDSHAKE, secure};
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use toml::Spanned;
 
 use crate::admission::Admission;
-use crate::exposition::CONTENT_TYPE;
+use crate::exposition::{self, Registry};
 use crate::{BadAddress, BadFile, ConfigFile, is_loopback, parse_listen};
 
 /// First byte of a request without TLS: that of `GET`.
 pub const FIRST_BYTE: u8 = b'G';
-/// Size limit of a request's headers, in bytes.
+/// Size limit of a request's headers, in bytes. hyper takes no smaller one.
 const MAX_HEAD: usize = 8 << 10;
 /// Connection limits, in total and for each address.
 const WATCHERS: (usize, usize) = (64, 32);
@@ -65,51 +73,64 @@ pub trait Watched: Clone + Send + Sync + 'static {
     /// The reason why the server does not serve at present. `None` if it serves.
     fn problem(&self) -> impl Future<Output = Option<String>> + Send;
 
-    /// The metrics in the format of [`Exposition`](crate::exposition::Exposition), or the reason why there
-    /// are none.
-    fn metrics(&self) -> impl Future<Output = Result<String, String>> + Send;
+    /// The metrics at present, or the reason why there are none.
+    fn metrics(&self) -> impl Future<Output = Result<Registry, String>> + Send;
 }
 
 /// Answers the one request of a connection. The caller sets the timeout.
 ///
 /// # Errors
-/// The error of the connection, or `InvalidData` for headers that are too long or incomplete.
+/// The error of the connection or of the request.
 pub async fn answer(
     watched: &impl Watched,
-    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
 ) -> io::Result<()> {
-    let mut head = Vec::new();
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let room = MAX_HEAD - head.len();
-        let got = (&mut stream).take(room as u64).read_buf(&mut head).await?;
-        if got == 0 {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
+    let answers = TowerToHyperService::new(answers(watched.clone()));
+    http1::Builder::new()
+        .keep_alive(false)
+        // A caller may close its side once it has sent the request.
+        .half_close(true)
+        .max_buf_size(MAX_HEAD)
+        .serve_connection(TokioIo::new(stream), answers)
+        .await
+        .map_err(io::Error::other)
+}
+
+fn answers<W: Watched>(watched: W) -> Router {
+    Router::new()
+        .route("/healthz", get(healthz::<W>))
+        .route("/metrics", get(metrics::<W>))
+        .fallback(not_found)
+        .method_not_allowed_fallback(not_found)
+        .with_state(watched)
+}
+
+async fn healthz<W: Watched>(State(watched): State<W>) -> Result<&'static str, Problem> {
+    match watched.problem().await {
+        None => Ok("ok\n"),
+        Some(problem) => Err(unavailable(problem)),
     }
-    let head = String::from_utf8_lossy(&head);
-    let path = head
-        .strip_prefix("GET ")
-        .and_then(|rest| rest.split(' ').next());
-    let (status, body) = match path {
-        Some("/healthz") => match watched.problem().await {
-            None => ("200 OK", "ok\n".to_owned()),
-            Some(problem) => ("503 Service Unavailable", format!("{problem}\n")),
-        },
-        Some("/metrics") => match watched.metrics().await {
-            Ok(text) => ("200 OK", text),
-            Err(problem) => ("503 Service Unavailable", format!("{problem}\n")),
-        },
-        _ => (
-            "404 Not Found",
-            "not found; this port serves /healthz and /metrics\n".to_owned(),
-        ),
-    };
-    let answer = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(answer.as_bytes()).await?;
-    stream.shutdown().await
+}
+
+async fn metrics<W: Watched>(
+    State(watched): State<W>,
+) -> Result<([(HeaderName, &'static str); 1], String), Problem> {
+    let registry = watched.metrics().await.map_err(unavailable)?;
+    Ok((
+        [(CONTENT_TYPE, exposition::CONTENT_TYPE)],
+        exposition::written(&registry),
+    ))
+}
+
+async fn not_found() -> (StatusCode, &'static str) {
+    let found = "not found; this port serves /healthz and /metrics\n";
+    (StatusCode::NOT_FOUND, found)
+}
+
+type Problem = (StatusCode, String);
+
+fn unavailable(problem: String) -> Problem {
+    (StatusCode::SERVICE_UNAVAILABLE, problem + "\n")
 }
 
 /// The socket for monitoring requests.

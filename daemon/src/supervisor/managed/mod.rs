@@ -193,11 +193,6 @@ impl Managed {
         }
     }
 
-    /// Returns whether a lease with this id is served here.
-    pub(super) fn serves(&self, lease: [u8; 16]) -> bool {
-        self.0.state.lock().grants.has(LeaseId(lease))
-    }
-
     /// Returns whether a credential proves a lease with devices on this node.
     pub(super) fn knows(&self, credential: &[u8], user: &User) -> bool {
         self.devices(credential, user).is_ok()

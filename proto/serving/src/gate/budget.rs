@@ -3,7 +3,8 @@
 //!
 //! HTTP/2 has small frames that cost the server work without progress of any call: `WINDOW_UPDATE`, `PING`,
 //! `SETTINGS`, `PRIORITY`, `RST_STREAM`, `CONTINUATION`, empty `DATA`. This module does not validate
-//! frames; the HTTP/2 library does. Invariant: pure; no clock and no socket.
+//! frames; the HTTP/2 library does. The crate `governor` counts no frames that have come already: it refuses
+//! them instead of telling the pause that they cost. Invariant: pure; no clock and no socket.
 
 use std::time::{Duration, Instant};
 

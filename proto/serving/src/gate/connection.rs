@@ -16,9 +16,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 use tonic::transport::server::Connected;
 
-use super::budget::Budget;
+use super::budget::{Budget, Spent};
 use super::port::Port;
 use super::standing::Standing;
+use crate::refusal::LINGER;
 
 /// The peer of a connection, known since the connection was accepted.
 #[derive(Clone)]
@@ -34,6 +35,9 @@ pub struct Peer {
 /// Largest piece that is read from a stranger at once, in bytes. After each piece other tasks have their
 /// turn.
 const PIECE: usize = 4 << 10;
+/// Bytes that are discarded of a stranger over its limits. A correct client sends no more, because HTTP/2's
+/// window has this size here.
+const DISCARDED: usize = 1 << 20;
 
 /// A served connection; see the module.
 pub struct Connection {
@@ -48,6 +52,47 @@ pub struct Connection {
     pause: Option<Pin<Box<Sleep>>>,
     /// Whether a piece was read since the last yield to other tasks.
     has_read: bool,
+    /// Set once a stranger has exceeded its limits.
+    closing: Option<Closing>,
+}
+
+/// The last moment of a connection whose stranger has exceeded its limits.
+///
+/// Closing a socket with unread bytes resets the connection, and the peer may lose the answers to its calls.
+/// So bytes that still arrive are discarded while the answers leave; see [`refusal`](crate::refusal).
+struct Closing {
+    until: Pin<Box<Sleep>>,
+    /// Bytes that may still be discarded.
+    left: usize,
+}
+
+impl Closing {
+    fn begin() -> Closing {
+        Closing {
+            until: Box::pin(tokio::time::sleep(LINGER)),
+            left: DISCARDED,
+        }
+    }
+
+    /// Discards a piece of what arrives. Ready when the connection must close.
+    fn poll(&mut self, port: &mut Port, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.until.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        if self.left == 0 {
+            return Poll::Pending;
+        }
+        let mut piece = [0; PIECE];
+        let mut piece = ReadBuf::new(&mut piece);
+        ready!(Pin::new(port).poll_read(cx, &mut piece))?;
+        if piece.filled().is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        self.left = self.left.saturating_sub(piece.filled().len());
+        // Wakes the task again at once: others run in between, and answers are sent.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
 }
 
 impl Connection {
@@ -65,6 +110,7 @@ impl Connection {
             budget: Budget::new(Instant::now()),
             pause: None,
             has_read: false,
+            closing: None,
         }
     }
 
@@ -108,16 +154,32 @@ impl Connection {
         Poll::Ready(())
     }
 
-    fn spend(&mut self, bytes: &[u8], is_known: bool) -> io::Result<()> {
-        let pause = self.budget.spend(bytes, is_known, Instant::now());
-        let pause = pause.map_err(|spent| {
-            tracing::info!(
-                peer = %self.peer.address,
-                %spent,
-                "a connection was closed because its unauthenticated caller exceeded the limits"
-            );
-            io::Error::new(io::ErrorKind::ConnectionAborted, spent)
-        })?;
+    /// Reads a piece: of the bytes that were read before, or of those that arrive.
+    fn poll_piece(
+        &mut self,
+        is_known: bool,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !self.replay.is_empty() {
+            let n = self.replay.len().min(into.remaining());
+            into.put_slice(&self.replay.split_to(n));
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.poll_turn(is_known, cx));
+        if is_known {
+            return Pin::new(&mut self.port).poll_read(cx, into);
+        }
+        let piece = into.initialize_unfilled_to(PIECE.min(into.remaining()));
+        let mut piece = ReadBuf::new(piece);
+        ready!(Pin::new(&mut self.port).poll_read(cx, &mut piece))?;
+        let n = piece.filled().len();
+        into.advance(n);
+        Poll::Ready(Ok(()))
+    }
+
+    fn spend(&mut self, bytes: &[u8], is_known: bool) -> Result<(), Spent> {
+        let pause = self.budget.spend(bytes, is_known, Instant::now())?;
         self.pause = pause.map(|pause| Box::pin(tokio::time::sleep(pause)));
         self.has_read = true;
         Ok(())
@@ -140,26 +202,23 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         this.check(cx)?;
-        let is_known = this.peer.standing.is_known();
-        if !this.replay.is_empty() {
-            let n = this.replay.len().min(into.remaining());
-            let replayed = this.replay.split_to(n);
-            into.put_slice(&replayed);
-            return Poll::Ready(this.spend(&replayed, is_known));
+        if this.closing.is_none() {
+            let is_known = this.peer.standing.is_known();
+            let before = into.filled().len();
+            ready!(this.poll_piece(is_known, cx, into))?;
+            let Err(spent) = this.spend(&into.filled()[before..], is_known) else {
+                return Poll::Ready(Ok(()));
+            };
+            tracing::info!(
+                peer = %this.peer.address,
+                %spent,
+                "a connection is closed because its unauthenticated caller exceeded the limits"
+            );
+            // HTTP/2 gets no byte beyond the limits.
+            into.set_filled(before);
         }
-        ready!(this.poll_turn(is_known, cx));
-        let before = into.filled().len();
-        if is_known {
-            ready!(Pin::new(&mut this.port).poll_read(cx, into))?;
-        } else {
-            let piece = into.initialize_unfilled_to(PIECE.min(into.remaining()));
-            let mut piece = ReadBuf::new(piece);
-            let read = Pin::new(&mut this.port).poll_read(cx, &mut piece);
-            let n = piece.filled().len();
-            ready!(read)?;
-            into.advance(n);
-        }
-        Poll::Ready(this.spend(&into.filled()[before..], is_known))
+        let closing = this.closing.get_or_insert_with(Closing::begin);
+        closing.poll(&mut this.port, cx)
     }
 }
 
@@ -243,17 +302,22 @@ mod tests {
         assert_eq!(over.kind(), io::ErrorKind::TimedOut);
     }
 
+    /// A preface, and 260 kB of frames that carry nothing.
+    fn flood() -> Vec<u8> {
+        let frame = [0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+        [vec![b'P'; 24], frame.repeat(20_000)].concat()
+    }
+
     #[tokio::test]
-    async fn a_stranger_that_says_too_much_ends_and_others_have_their_turn() {
+    async fn a_stranger_that_says_too_much_reads_its_answer_and_ends() {
         let (mut stranger, mut connection) = opened(b"", Duration::from_secs(3600)).await;
-        let standing = Arc::clone(&connection.peer.standing);
-        let flood = tokio::spawn(async move {
-            let frames = [0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1].repeat(20_000);
-            stranger.write_all(&[b'P'; 24]).await.unwrap();
-            // This fails when the connection is closed.
-            let _ = stranger.write_all(&frames).await;
-            stranger
+        let flooding = tokio::spawn(async move {
+            stranger.write_all(&flood()).await.unwrap();
+            let mut heard = Vec::new();
+            stranger.read_to_end(&mut heard).await.unwrap();
+            heard
         });
+        connection.write_all(b"refused").await.unwrap();
         let mut piece = vec![0; 64 << 10];
         let mut read = 0;
         let end = loop {
@@ -267,13 +331,22 @@ mod tests {
         };
         assert_eq!(end.kind(), io::ErrorKind::ConnectionAborted);
         assert!(read < 16 << 10, "{read}");
-        standing.let_in().unwrap();
-        // A known caller is only slowed down.
-        while read < 200_000 {
-            read += connection.read(&mut piece).await.unwrap();
-        }
         drop(connection);
-        drop(flood.await.unwrap());
+        assert_eq!(flooding.await.unwrap(), b"refused");
+    }
+
+    #[tokio::test]
+    async fn a_known_caller_that_says_much_is_only_slowed_down() {
+        let (mut caller, mut connection) = opened(b"", Duration::from_secs(3600)).await;
+        connection.peer.standing.let_in().unwrap();
+        let flooding = tokio::spawn(async move {
+            caller.write_all(&flood()).await.unwrap();
+            caller
+        });
+        let mut all = vec![0; flood().len()];
+        connection.read_exact(&mut all).await.unwrap();
+        drop(connection);
+        drop(flooding.await.unwrap());
     }
 
     #[tokio::test]

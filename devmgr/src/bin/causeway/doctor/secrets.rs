@@ -4,11 +4,11 @@
 use std::path::Path;
 
 use causeway::config::{Settings, TlsSettings};
-use causeway_security::{ClientTls, Token, read_secret};
+use causeway_security::{CertificateOf, ClientTls, Token, Validity, read_secret};
+use humantime::format_rfc3339_seconds;
 
 use super::Finding;
-use crate::text::moment;
-use crate::validity::{self, Of, RENEW, Validity};
+use crate::validity::RENEW;
 
 const CHECK: &str = "certificates and tokens";
 
@@ -91,8 +91,13 @@ fn look_at(tls: &TlsSettings) -> Vec<Finding> {
         }
         return findings;
     };
-    let owned = tls.certificate.as_deref().map(|path| (path, Of::Owner));
-    let all = [(ca.as_path(), Of::Authorities)].into_iter().chain(owned);
+    let owned = tls
+        .certificate
+        .as_deref()
+        .map(|path| (path, CertificateOf::Owner));
+    let all = [(ca.as_path(), CertificateOf::Authorities)]
+        .into_iter()
+        .chain(owned);
     let endings: Vec<Finding> = all.filter_map(|(path, of)| ending(path, of)).collect();
     if findings.is_empty() {
         match ClientTls::load(ca, identity) {
@@ -113,15 +118,18 @@ fn look_at(tls: &TlsSettings) -> Vec<Finding> {
 }
 
 /// A finding for a certificate that has expired or expires soon.
-fn ending(path: &Path, of: Of) -> Option<Finding> {
-    let found = |what, at| format!("{}: {what} {}", path.display(), moment(at));
+fn ending(path: &Path, of: CertificateOf) -> Option<Finding> {
+    let found = |what, at| {
+        let at = format_rfc3339_seconds(at);
+        format!("{}: {what} {at}", path.display())
+    };
     let cure = match of {
-        Of::Owner => RENEW,
-        Of::Authorities => {
+        CertificateOf::Owner => RENEW,
+        CertificateOf::Authorities => {
             "ask the CA's administrator for a new CA (causeway certs ca DIR) and new certificates"
         }
     };
-    match validity::of_file(path, of)? {
+    match Validity::of_file(path, of)? {
         Validity::Until(_) => None,
         Validity::Soon(at) => Some(Finding::note(CHECK, found("expires on", at), cure)),
         Validity::Over(at) => Some(Finding::problem(CHECK, found("has expired on", at), cure)),
