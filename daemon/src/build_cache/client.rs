@@ -16,7 +16,7 @@ use prost::Message;
 use rustix::fs::MemfdFlags;
 
 use super::entry::{Entry, MAX_ENTRY};
-use super::job::JOB_SEALS;
+use super::repeatable::JOB_SEALS;
 use super::{Job, Key};
 use crate::handover::{self, ToSupervisor};
 

@@ -33,17 +33,17 @@ pub mod client;
 pub mod entry;
 pub mod failures;
 pub mod index;
-pub mod job;
 pub mod key;
 pub mod pocl;
+pub mod repeatable;
 pub mod stamp;
 pub mod store;
 
 pub use client::Client;
 pub use entry::{Broken, Entry};
 pub use failures::Failures;
-pub use job::Job;
 pub use key::{Identity, Key, Owner};
+pub use repeatable::Job;
 pub use stamp::Stamp;
 pub use store::Store;
 

@@ -20,7 +20,7 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use super::process::{self, Process, Processes, Role};
-use crate::build_cache::job::JOB_SEALS;
+use crate::build_cache::repeatable::JOB_SEALS;
 use crate::build_cache::{Broken, Job, Key, entry};
 
 /// Time limit for one compiling worker.

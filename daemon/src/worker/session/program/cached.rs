@@ -18,7 +18,7 @@ use causeway_proto::command::{DeviceBuild, KernelSignature, ProgramAnswer};
 use causeway_proto::id::DeviceIndex;
 
 use super::{build_of, is_executable, natives, signatures, source, with_arg_info, with_option};
-use crate::build_cache::{Client, Entry, Job, Key, entry, job};
+use crate::build_cache::{Client, Entry, Job, Key, entry, repeatable};
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::node::{Device, Node};
 use crate::runtime::program::Program as NativeProgram;
@@ -53,7 +53,7 @@ impl Cached {
         devices: &[(DeviceIndex, Device)],
     ) -> Option<Cached> {
         let client = shared.builds.as_ref().filter(|client| client.is_on())?;
-        if !job::is_repeatable(text, options) {
+        if !repeatable::is_repeatable(text, options) {
             return None;
         }
         let part = |(index, device): &(DeviceIndex, Device)| {
@@ -193,7 +193,7 @@ pub(crate) fn compile(
     let sealed = source::sealed(&job.text, &[]);
     let options = job.options.as_bytes();
     let is_as_given = *sealed == *job.text && *source::without_paths(options) == *options;
-    if !is_as_given || !job::is_repeatable(&sealed, &job.options) {
+    if !is_as_given || !repeatable::is_repeatable(&sealed, &job.options) {
         return None;
     }
     let platform = node.platforms().get(job.platform as usize)?;
