@@ -4,13 +4,10 @@
 //! makes events. [`connection`] defines what passes between the two. [`socket`] has the socket settings
 //! and timed reads that both need.
 //!
-//! Two other kinds of worker are short-lived: [`probe`] asks the drivers for the inventory, and
-//! [`compile`] builds one program for the build cache. [`errand`] is their common part.
+//! Another kind of worker is short-lived: [`probe`] asks the drivers for the inventory.
 
-pub mod compile;
 mod confine;
 pub mod connection;
-mod errand;
 pub mod probe;
 pub mod service;
 pub mod session;

@@ -39,7 +39,11 @@ use ending::{Ending, Endings};
 use stage::Stage;
 
 /// Time limit for the session to stop its transfers and links.
-const TIDY_UP: Duration = Duration::from_millis(500);
+const TIDY_UP: Duration = Duration::from_secs(1);
+
+/// Time limit for a session whose client has left to store its builds in the cache. With the other limits,
+/// the worker still ends before the supervisor kills it.
+const STORE_WITHIN: Duration = Duration::from_millis(1500);
 
 /// Time for the client to read why its session ends.
 const CLOSE_REASON_LIMIT: Duration = Duration::from_millis(500);
@@ -81,6 +85,11 @@ fn serve(channel: OwnedFd) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let ending = ended.wait();
+    // In all other cases the channel to the supervisor is closed, or the session cannot be relied on.
+    let store_within = match ending {
+        Ending::ClientClosed | Ending::ClientLost { .. } => STORE_WITHIN,
+        _ => Duration::ZERO,
+    };
     ending.log(stage.id().is_some());
     if let Some(account) = stage.account() {
         account.note_ending(ending.cause());
@@ -92,7 +101,7 @@ fn serve(channel: OwnedFd) -> ExitCode {
             // unread bytes of the client, the reason might be lost on its way.
             ended.wait_for_another(CLOSE_REASON_LIMIT);
         }
-        tidy_up(session);
+        tidy_up(session, store_within);
     }
     sys::exit_now(ending.exit_code())
 }
@@ -156,15 +165,16 @@ fn run_session(
     }
 }
 
-/// Lets the session stop its transfers and links. Does not wait for a driver that does not return.
-fn tidy_up(session: Arc<Session>) {
+/// Lets the session stop its transfers and links, and store its builds. Does not wait for a driver that does
+/// not return.
+fn tidy_up(session: Arc<Session>, store_within: Duration) {
     let (done, wait) = mpsc::channel();
     let started = named("tidy-up", move || {
-        session.end(TIDY_UP);
+        session.end(store_within);
         let _ = done.send(());
     });
     if started.is_ok() {
-        let _ = wait.recv_timeout(2 * TIDY_UP);
+        let _ = wait.recv_timeout(TIDY_UP + store_within);
     }
 }
 

@@ -71,7 +71,6 @@ use self::objects::Objects;
 use self::outbox::{Outbox, Spent};
 use self::printed::Printed;
 use self::program::builder::Builder;
-pub(super) use self::program::compile_for_cache;
 use self::run::Runner;
 use super::connection::{EventSink, SessionLimits, SessionStart};
 use crate::accounting::{Counter, Slot};
@@ -356,6 +355,7 @@ impl Session {
             });
         }
         self.shared.bulk.note_batch();
+        self.shared.builder.put_off();
         let count = batch.commands.len() as u64;
         let mut runner = Runner::of_batch(&self.shared, batch.commands.len());
         let enqueuing = Enqueuing::begin();
@@ -396,12 +396,14 @@ impl Session {
         self.shared.outbox.close_reason(reason);
     }
 
-    /// Stops the transfers and links, because the client is gone or has ended the session. The process
-    /// then exits without running destructors. The limit is not used.
-    pub fn end(&self, _limit: Duration) {
+    /// Stops the transfers and links, because the client is gone or has ended the session. Then stores the
+    /// builds that are not in the cache yet, for `store_within` at most. The process then exits without
+    /// running destructors.
+    pub fn end(&self, store_within: Duration) {
         // The exit frees the driver's memory, buffers and kernels.
         self.shared.bulk.stop();
         self.shared.links.stop();
+        self.shared.builder.finish(store_within);
     }
 }
 
