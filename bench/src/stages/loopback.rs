@@ -23,8 +23,8 @@ const MANY: u16 = 8;
 /// Room for all builds of a run.
 const CACHE_BYTES: u64 = 256 << 20;
 
-/// When a build counts as not learned.
-const LEARNED_WITHIN: Duration = Duration::from_secs(20);
+/// When a build counts as not stored.
+const STORED_WITHIN: Duration = Duration::from_secs(20);
 
 /// The stage.
 pub(super) struct Loopback {
@@ -177,8 +177,8 @@ impl Loopback {
         let known = node.cached_builds().max(1) + 1;
         let mut first = Probed::start(&mut node.causeway("probe", Way::Own)?)?;
         first.ask(Task::Build, nonce)?;
-        // The daemon learns a build beside its work, and tells nobody when it has.
-        let end = Instant::now() + LEARNED_WITHIN;
+        // A session stores its build when it is quiet, and tells nobody.
+        let end = Instant::now() + STORED_WITHIN;
         while node.cached_builds() < known && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -1,23 +1,21 @@
-//! The worker's side of the build cache: asks the supervisor for entries and sends it jobs.
+//! The worker's side of the build cache: asks the supervisor for entries and passes it new ones.
 //!
 //! Invariant: a build waits for the supervisor [`PATIENCE`] at most, and then continues without the cache.
 //! After a timeout, builds do not ask at all for [`SILENCE`].
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use prost::Message;
-use rustix::fs::MemfdFlags;
 
+use super::Key;
 use super::entry::{Entry, MAX_ENTRY};
-use super::job::JOB_SEALS;
-use super::{Job, Key};
+use super::memory_file;
 use crate::handover::{self, ToSupervisor};
 
 /// Timeout for an answer. The supervisor only opens a file; on a machine where that takes longer, a build
@@ -117,7 +115,7 @@ impl Client {
                     ?key,
                     "a cached build is outdated, because its compiler has changed; the program is built again"
                 );
-                self.send(&ToSupervisor::Outdated { key: *key });
+                self.refuse(key);
                 None
             }
             Ok(Err(error)) => {
@@ -137,19 +135,18 @@ impl Client {
         self.send(&ToSupervisor::Refused { key: *key });
     }
 
-    /// Asks the supervisor to have a build repeated for the cache.
-    pub fn learn(&self, key: &Key, job: &Job) {
-        let written = || -> io::Result<OwnedFd> {
-            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-            let mut file = File::from(rustix::fs::memfd_create("build", flags)?);
-            file.write_all(&job.encode_to_vec())?;
-            // The supervisor only reads sealed memory, because such a read cannot block.
-            rustix::fs::fcntl_add_seals(&file, JOB_SEALS)?;
-            Ok(file.into())
+    /// Passes an entry to the supervisor, which stores it for other sessions of this session's user.
+    pub fn store(&self, key: &Key, entry: &Entry) {
+        let made = match entry.encode(key) {
+            Ok(bytes) => memory_file::of(&bytes),
+            Err(error) => {
+                tracing::debug!(%error, ?key, "a build is not cached");
+                return;
+            }
         };
-        match written() {
-            Ok(job) => self.send(&ToSupervisor::Learn { key: *key, job }),
-            Err(error) => tracing::debug!(%error, "a build cannot be offered to the build cache"),
+        match made {
+            Ok(entry) => self.send(&ToSupervisor::Store { key: *key, entry }),
+            Err(error) => tracing::debug!(%error, ?key, "a build is not cached"),
         }
     }
 
@@ -174,7 +171,8 @@ impl Asked<'_> {
         let answer = self.told.recv_timeout(left).ok();
         if answer.is_none() {
             tracing::info!(
-                "the build cache does not answer; builds do not use it for the next 60 s"
+                "the build cache does not answer; builds do not use it for the next {} s",
+                SILENCE.as_secs()
             );
             *self.client.unanswered.lock() = Some(Instant::now());
         }

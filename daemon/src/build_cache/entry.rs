@@ -5,7 +5,7 @@
 //! ```
 //! Numbers are little-endian. The answer is protobuf with a low size limit, because it grows when it is
 //! decoded. The binary is only copied. Invariant: bytes that [`Entry::decode`] accepts were encoded for
-//! exactly this key, unless their author could have placed any entry there.
+//! exactly this key, by a session of the entry's user. That session may be hostile.
 
 use causeway_proto::command::{DeviceBuild, KernelSignature};
 use prost::Message;
@@ -120,10 +120,7 @@ impl Entry {
 }
 
 /// Returns the key of an entry after checking its shape and checksum.
-///
-/// # Errors
-/// [`Broken`] if a check fails. The content of the answer is not checked.
-pub fn key_of(bytes: &[u8]) -> Result<Key, Broken> {
+fn key_of(bytes: &[u8]) -> Result<Key, Broken> {
     parts(bytes)?;
     if bytes[DIGEST_AT..HEADER] != digest(bytes) {
         return Err(Broken::Checksum);

@@ -1,17 +1,13 @@
-//! PoCL's own kernel cache. A compiling worker has a different one than sessions' workers.
+//! The folder of PoCL's own kernel cache.
 //!
-//! PoCL fails if two processes write the same program to one cache, so a compiling worker gets a folder of
-//! its own. PoCL's compiler reads the source from a temporary file in that folder, and its build log
-//! contains the file's name. Invariant: the log names the file as in a build by a session's worker, apart
-//! from the random part of its name.
+//! The sandbox opens it, and entries do not name the libraries that PoCL has put there. This module reads
+//! no folder. Invariant: PoCL uses this folder in a process with these environment variables.
 #![forbid(unsafe_code)]
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 
 /// Variable with the folder of PoCL's cache.
 pub const FOLDER: &str = "POCL_CACHE_DIR";
-/// Variable with which the supervisor passes the usual cache folder to a compiling worker.
-pub const USUAL: &str = "CAUSEWAYD_USUAL_POCL_CACHE_DIR";
 
 /// Returns the folder of PoCL's cache for these environment variables.
 #[must_use]
@@ -38,18 +34,6 @@ pub fn folder(variable: &dyn Fn(&str) -> Option<OsString>) -> OsString {
     folder
 }
 
-/// Replaces the cache folder `own` by `usual` in a build log.
-#[must_use]
-pub fn log_as_usual(log: &str, own: &OsStr, usual: &OsStr) -> String {
-    match (own.to_str(), usual.to_str()) {
-        (Some(own), Some(usual)) if !own.is_empty() => {
-            log.replace(&format!("{own}/"), &format!("{usual}/"))
-        }
-        // The log is valid UTF-8, so it cannot contain a folder that is not.
-        _ => log.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,12 +58,5 @@ mod tests {
         let xdg = ("XDG_CACHE_HOME", "/tmp/c/");
         assert_eq!(with(&[xdg, ("HOME", "/root")]), "/tmp/c//pocl/kcache");
         assert_eq!(with(&[]), "/tmp/pocl/kcache");
-    }
-
-    #[test]
-    fn a_log_names_the_usual_folder() {
-        let log = "warning: /c/s/7/tempfile_ab.cl:1:2: mind /c/s/77/x\n";
-        let usual = log_as_usual(log, OsStr::new("/c/s/7"), OsStr::new("/p"));
-        assert_eq!(usual, "warning: /p/tempfile_ab.cl:1:2: mind /c/s/77/x\n");
     }
 }

@@ -1,4 +1,7 @@
-//! The directory of entries. Its size is limited; the least recently used entries are evicted first.
+//! The directory of entries. Its size is limited, and so is each owner's part of it ([`Index`]).
+//!
+//! An entry counts with the blocks of the disk that it takes. So very short entries cannot become so many
+//! that the directory is slow.
 //!
 //! An entry is written to a temporary file and renamed. A crash therefore leaves no partial entry, and a
 //! process that has an entry open can still read it after its eviction. A file's modification time is the
@@ -7,8 +10,9 @@
 //!
 //! Nothing is synced to disk. After a power failure, a damaged entry has a wrong checksum.
 //!
-//! Invariant: only files whose names match the format of entries are read, counted and removed. Links and
-//! files of more than [`MAX_ENTRY`] bytes are never read. All other files in the directory are left alone.
+//! Invariant: only files whose names match the format of entries are read and counted. Links and files of
+//! more than [`MAX_ENTRY`] bytes are never read. Entries of earlier formats are removed. All other files in
+//! the directory are left alone.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -22,36 +26,13 @@ use rustix::fs::{
 
 use super::entry::MAX_ENTRY;
 use super::index::Index;
-use super::key::{KEY, Key, Owner};
+use super::key::Name;
 
 const TEMPORARY: &str = "new-";
 /// Age in seconds at which a temporary file counts as left behind by a crash. Writing one takes far less.
 const LEFT_BEHIND: i64 = 3600;
-
-/// The name of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name {
-    /// The tenant to whom the entry belongs.
-    pub owner: Owner,
-    /// The build.
-    pub key: Key,
-}
-
-impl Name {
-    fn file(&self) -> String {
-        format!("{:016x}-{}", self.owner.0, self.key)
-    }
-
-    fn parse(text: &str) -> Option<Name> {
-        let (owner, key) = text.split_once('-')?;
-        let name = Name {
-            owner: Owner(u64::from_str_radix(owner, 16).ok()?),
-            key: Key::parse(key)?,
-        };
-        // Accepts only the spelling that `file` produces, so that each entry has exactly one file name.
-        (text.len() == 17 + 2 * KEY && name.file() == text).then_some(name)
-    }
-}
+/// Size of a block of the disk in bytes, as most file systems have it.
+const BLOCK: u64 = 4096;
 
 /// Reasons for which the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -71,18 +52,18 @@ pub enum Unusable {
 #[derive(Debug)]
 pub struct Store {
     folder: File,
-    index: Index<Name>,
+    index: Index,
     // The directory's modification time after the latest change by this process.
     seen: Option<(i64, i64)>,
-    written: u64,
 }
 
 impl Store {
-    /// Opens `folder` for at most `limit` bytes. Makes the folder if it does not exist.
+    /// Opens `folder` for at most `limit` bytes, of which one owner may have `share`. Makes the folder if it
+    /// does not exist.
     ///
     /// # Errors
     /// [`Unusable`].
-    pub fn open(folder: &Path, limit: u64) -> Result<Store, Unusable> {
+    pub fn open(folder: &Path, limit: u64, share: u64) -> Result<Store, Unusable> {
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -96,15 +77,14 @@ impl Store {
         rustix::fs::fchmod(&folder, Mode::RWXU).map_err(system)?;
         let mut store = Store {
             folder,
-            index: Index::new(limit),
+            index: Index::new(limit, share),
             seen: None,
-            written: 0,
         };
         store.look()?;
         Ok(store)
     }
 
-    /// Returns the total size of all entries, in bytes.
+    /// Returns the total size of all entries in bytes, in whole blocks.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.index.total()
@@ -163,19 +143,20 @@ impl Store {
     }
 
     /// Stores an entry, and replaces one of the same name. Evicts other entries if necessary. An entry that
-    /// is larger than the limit is ignored.
+    /// is larger than its owner's share is ignored.
     ///
     /// # Errors
     /// The system's error, for example that the disk is full. No entry was changed then.
     pub fn put(&mut self, name: Name, bytes: &[u8]) -> io::Result<()> {
-        if !self.index.fits(bytes.len() as u64) {
+        let size = on_disk(bytes.len() as u64);
+        if !self.index.fits(size) {
             return Ok(());
         }
         if self.stamp() != self.seen {
             self.look()?;
         }
-        self.written += 1;
-        let temporary = format!("{TEMPORARY}{}-{}", std::process::id(), self.written);
+        // Random, because another daemon may write to the same directory, in a container with its own pids.
+        let temporary = format!("{TEMPORARY}{:032x}", rand::random::<u128>());
         let placed = self.write(&temporary, bytes).and_then(|()| {
             Ok(renameat(
                 &self.folder,
@@ -188,7 +169,7 @@ impl Store {
             let _ = unlinkat(&self.folder, &temporary, AtFlags::empty());
         }
         placed?;
-        for evicted in self.index.insert(name, bytes.len() as u64) {
+        for evicted in self.index.insert(name, size) {
             self.unlink(&evicted.file());
         }
         self.seen = self.stamp();
@@ -221,8 +202,8 @@ impl Store {
         Some((found.mtime(), found.mtime_nsec()))
     }
 
-    /// Rebuilds the index from the directory. Removes abandoned temporary files, invalid entries and
-    /// entries beyond the limit.
+    /// Rebuilds the index from the directory. Removes abandoned temporary files, invalid entries, entries of
+    /// earlier formats and entries beyond the limits.
     fn look(&mut self) -> io::Result<()> {
         let mut found = Vec::new();
         for entry in Dir::read_from(&self.folder)? {
@@ -237,6 +218,8 @@ impl Store {
                 if is_left_behind(&stat) {
                     self.unlink(text);
                 }
+            } else if Name::is_former(text) {
+                self.unlink(text);
             } else if let Some(name) = Name::parse(text) {
                 if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
                     || stat.st_size > MAX_ENTRY as i64
@@ -244,7 +227,8 @@ impl Store {
                     self.unlink(text);
                 } else {
                     let used = (stat.st_mtime, stat.st_mtime_nsec);
-                    found.push((used, name, u64::try_from(stat.st_size).unwrap_or(0)));
+                    let size = on_disk(u64::try_from(stat.st_size).unwrap_or(0));
+                    found.push((used, name, size));
                 }
             }
         }
@@ -259,6 +243,11 @@ impl Store {
         self.seen = self.stamp();
         Ok(())
     }
+}
+
+/// Returns the bytes that a file of this length takes on the disk.
+fn on_disk(length: u64) -> u64 {
+    length.max(1).next_multiple_of(BLOCK)
 }
 
 fn is_left_behind(stat: &Stat) -> bool {
@@ -277,15 +266,21 @@ fn system(error: rustix::io::Errno) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::build_cache::key::{KEY, Key, Owner};
     use std::io::Read;
     use std::os::unix::fs::PermissionsExt;
     use std::time::{Duration, SystemTime};
 
     fn name(n: u8) -> Name {
         Name {
-            owner: Owner::default(),
+            owner: Owner::of(None),
             key: Key([n; KEY]),
         }
+    }
+
+    /// Opens a store of so many blocks for one user.
+    fn open(folder: &Path, blocks: u64) -> Store {
+        Store::open(folder, blocks * BLOCK, blocks * BLOCK).unwrap()
     }
 
     fn read(store: &mut Store, n: u8) -> Option<Vec<u8>> {
@@ -298,7 +293,7 @@ mod tests {
     fn entries_outlive_the_store_and_keep_their_order() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("a/builds");
-        let mut store = Store::open(&place, 30).unwrap();
+        let mut store = open(&place, 3);
         let mode = std::fs::metadata(&place).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
         for n in 1..=3 {
@@ -310,20 +305,45 @@ mod tests {
         }
         assert_eq!(read(&mut store, 1), Some(vec![1; 10]));
         drop(store);
-        let mut store = Store::open(&place, 30).unwrap();
+        let mut store = open(&place, 3);
         store.put(name(4), &[4; 10]).unwrap();
         assert_eq!(read(&mut store, 2), None, "the one used least recently");
         assert_eq!(read(&mut store, 1), Some(vec![1; 10]));
-        assert_eq!((store.len(), store.total()), (3, 30));
+        assert_eq!((store.len(), store.total()), (3, 3 * BLOCK));
         assert_eq!(std::fs::read_dir(&place).unwrap().count(), 3);
         // A smaller limit is applied when the store is opened.
-        assert_eq!(Store::open(&place, 15).unwrap().len(), 1);
+        assert_eq!(open(&place, 1).len(), 1);
+    }
+
+    #[test]
+    fn an_owner_has_a_share_also_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |user: &str, n: u8| Name {
+            owner: Owner::of(Some(user)),
+            ..name(n)
+        };
+        let mut store = Store::open(folder.path(), 4 * BLOCK, 2 * BLOCK).unwrap();
+        store.put(of("ann", 1), &[1; 10]).unwrap();
+        for n in 1..=9 {
+            store.put(of("bob", n), &[n; 10]).unwrap();
+        }
+        assert!(store.get(&of("ann", 1)).is_some(), "ann's entry stays");
+        assert!(store.get(&of("ann", 9)).is_none(), "bob's are not ann's");
+        assert_eq!(store.len(), 3);
+        store
+            .put(of("bob", 1), &[0; 2 * BLOCK as usize + 1])
+            .unwrap();
+        assert!(!store.has(&of("bob", 1)), "an entry beyond the share");
+        drop(store);
+        let store = Store::open(folder.path(), 4 * BLOCK, BLOCK).unwrap();
+        assert!(store.has(&of("ann", 1)) && store.has(&of("bob", 9)));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 
     #[test]
     fn what_is_open_stays_readable_and_what_is_too_large_is_not_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let mut store = Store::open(folder.path(), 10).unwrap();
+        let mut store = open(folder.path(), 1);
         store.put(name(1), &[1; 8]).unwrap();
         let mut open = store.get(&name(1)).unwrap();
         store.put(name(2), &[2; 8]).unwrap();
@@ -331,15 +351,15 @@ mod tests {
         let mut bytes = Vec::new();
         open.read_to_end(&mut bytes).unwrap();
         assert_eq!(bytes, [1; 8]);
-        store.put(name(3), &[3; 11]).unwrap();
+        store.put(name(3), &[3; BLOCK as usize + 1]).unwrap();
         assert!(store.has(&name(2)) && !store.has(&name(3)));
     }
 
     #[test]
     fn two_daemons_share_a_folder_and_its_bound() {
         let folder = tempfile::tempdir().unwrap();
-        let mut one = Store::open(folder.path(), 20).unwrap();
-        let mut other = Store::open(folder.path(), 20).unwrap();
+        let mut one = open(folder.path(), 2);
+        let mut other = open(folder.path(), 2);
         one.put(name(1), &[1; 10]).unwrap();
         one.put(name(2), &[2; 10]).unwrap();
         assert_eq!(read(&mut other, 1), Some(vec![1; 10]));
@@ -355,16 +375,25 @@ mod tests {
         let at = |n: u8| folder.path().join(name(n).file());
         let secret = folder.path().join("secret");
         std::fs::write(&secret, "x").unwrap();
-        let mut store = Store::open(folder.path(), 100).unwrap();
+        let mut store = open(folder.path(), 100);
         std::os::unix::fs::symlink(&secret, at(1)).unwrap();
         rustix::fs::mkfifoat(&store.folder, name(2).file(), Mode::RWXU).unwrap();
         File::create(at(3)).unwrap().set_len(1 << 40).unwrap();
         for n in 1..=3 {
             assert!(store.get(&name(n)).is_none(), "{n}");
         }
-        let store = Store::open(folder.path(), 100).unwrap();
+        let store = open(folder.path(), 100);
         assert!(store.is_empty());
         assert!(secret.exists() && !at(1).exists() && !at(2).exists() && !at(3).exists());
+    }
+
+    #[test]
+    fn entries_of_earlier_formats_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let former = folder.path().join(format!("{:016x}-{}", 0, Key([1; KEY])));
+        std::fs::write(&former, "x").unwrap();
+        assert!(open(folder.path(), 9).is_empty());
+        assert!(!former.exists());
     }
 
     #[test]
@@ -373,22 +402,9 @@ mod tests {
         let place = folder.path().join("open");
         std::fs::create_dir(&place).unwrap();
         std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(Store::open(&place, 1), Err(Unusable::Shared)));
+        assert!(matches!(Store::open(&place, 1, 1), Err(Unusable::Shared)));
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(folder.path(), &link).unwrap();
-        assert!(Store::open(&link, 1).is_err());
-    }
-
-    #[test]
-    fn names_have_one_spelling() {
-        let text = name(0xab).file();
-        assert_eq!(Name::parse(&text), Some(name(0xab)));
-        for other in [
-            text.to_uppercase(),
-            format!("+{}", &text[1..]),
-            text[1..].to_owned(),
-        ] {
-            assert_eq!(Name::parse(&other), None, "{other}");
-        }
+        assert!(Store::open(&link, 1, 1).is_err());
     }
 }

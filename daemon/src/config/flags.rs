@@ -132,8 +132,4 @@ pub struct Flags {
     /// Write this machine's inventory to the socket on descriptor 0
     #[arg(long, hide = true)]
     pub internal_probe: bool,
-
-    /// Build the program that arrives over the socket on descriptor 0, for the build cache
-    #[arg(long, hide = true)]
-    pub internal_compile: bool,
 }

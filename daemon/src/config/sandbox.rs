@@ -188,8 +188,8 @@ fn uid_range(text: &str, workers: u32) -> Result<(u32, u32), String> {
     let count = last - first + 1;
     if count < workers {
         return Err(format!(
-            "uid_range {text:?} has {count} numbers, but the configured sessions, spare workers, probes and builds \
-             need {workers}; enlarge it or lower [sessions] limit"
+            "uid_range {text:?} has {count} numbers, but the configured sessions, spare workers and probes need \
+             {workers}; enlarge it or lower [sessions] limit"
         ));
     }
     Ok((first, count))

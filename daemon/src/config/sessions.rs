@@ -30,17 +30,12 @@ pub struct SessionSettings {
 }
 
 impl SessionSettings {
-    /// Maximum number of simultaneous processes that compile for the build cache.
-    pub const COMPILING: u32 = 3;
-    /// Maximum number of killed compiling workers that a driver keeps from ending.
-    const STUCK: u32 = 4;
-
-    /// Returns the maximum number of simultaneous worker processes of all kinds. One lists the devices, and
-    /// some compile. Spare workers count twice, because those with outdated drivers may still be ending
-    /// while others start.
+    /// Returns the maximum number of simultaneous worker processes of all kinds. One lists the devices.
+    /// Spare workers count twice, because those with outdated drivers may still be ending while others
+    /// start.
     #[must_use]
     pub fn processes(&self) -> u32 {
-        self.limit + 2 * self.spare_workers + 1 + Self::COMPILING + Self::STUCK
+        self.limit + 2 * self.spare_workers + 1
     }
 }
 

@@ -11,7 +11,7 @@ use crate::config::SessionLimits;
 /// Maximum number of leased devices in an assignment.
 pub const MAX_LEASED: usize = 64;
 /// Maximum length of a user's name in an assignment, in characters. Longer names are truncated, because
-/// they are only used in the log.
+/// the worker only logs them.
 pub const MAX_USER: usize = 128;
 
 /// A device that a session may use.
@@ -141,9 +141,16 @@ impl From<&Assignment> for Encoded {
             is_leased: from.leased.is_some(),
             leased: from.leased.clone().unwrap_or_default(),
             slot: from.slot,
-            owner: from.owner.clone(),
+            owner: Owner {
+                lease: from.owner.lease.clone(),
+                user: short(from.owner.user.as_deref()),
+            },
         }
     }
+}
+
+fn short(user: Option<&str>) -> Option<String> {
+    user.map(|user| user.chars().take(MAX_USER).collect())
 }
 
 impl Encoded {

@@ -36,11 +36,10 @@ const CONNECTION: u8 = 2;
 const READY: u8 = 3;
 const CACHED: u8 = 4;
 const LOOK_UP: u8 = 5;
-const LEARN: u8 = 6;
+const STORE: u8 = 6;
 const REFUSED: u8 = 7;
-const OUTDATED: u8 = 8;
-const END: u8 = 9;
-const CLIENT: u8 = 10;
+const END: u8 = 8;
+const CLIENT: u8 = 9;
 
 /// Messages from the supervisor.
 #[derive(Debug)]
@@ -96,20 +95,16 @@ pub enum ToSupervisor {
         /// Key of the build.
         key: Key,
     },
-    /// Reports a build that is not in the cache.
-    Learn {
-        /// Key of the build. The cache only uses it to avoid repeated work, not as the entry's name.
-        key: Key,
-        /// A memory file with the encoded [`Job`](crate::build_cache::Job).
-        job: OwnedFd,
-    },
-    /// Reports that the driver or the checksum rejected an entry.
-    Refused {
+    /// Passes a build for the cache. It is stored for the session's user.
+    Store {
         /// Key of the build.
         key: Key,
+        /// A [`MemoryFile`](crate::build_cache::MemoryFile) with the encoded entry.
+        entry: OwnedFd,
     },
-    /// Reports that an entry's compiler has changed since.
-    Outdated {
+    /// Reports that an entry is of no use: the driver or the checksum has rejected it, or its compiler has
+    /// changed since.
+    Refused {
         /// Key of the build.
         key: Key,
     },
@@ -195,9 +190,8 @@ pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<
             bytes.extend_from_slice(&ticket.to_le_bytes());
             send(end, &bytes, None)
         }
-        ToSupervisor::Learn { key, job } => send(end, &named(LEARN, key), Some(job.as_fd())),
+        ToSupervisor::Store { key, entry } => send(end, &named(STORE, key), Some(entry.as_fd())),
         ToSupervisor::Refused { key } => send(end, &named(REFUSED, key), None),
-        ToSupervisor::Outdated { key } => send(end, &named(OUTDATED, key), None),
     }
 }
 
@@ -263,9 +257,11 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
             let ticket = u64::from_le_bytes(ticket.try_into().map_err(|_| nonsense())?);
             ToSupervisor::LookUp { ticket, key }
         }
-        (LEARN, Some(job)) => ToSupervisor::Learn { key: key()?.0, job },
+        (STORE, Some(entry)) => ToSupervisor::Store {
+            key: key()?.0,
+            entry,
+        },
         (REFUSED, None) => ToSupervisor::Refused { key: key()?.0 },
-        (OUTDATED, None) => ToSupervisor::Outdated { key: key()?.0 },
         _ => return Err(nonsense()),
     }))
 }
@@ -411,17 +407,17 @@ mod tests {
     fn the_build_caches_messages_arrive_whole() {
         let (supervisor, worker) = pair().unwrap();
         let (key, ticket) = (Key([5; 32]), 6);
-        let job = File::open("/dev/null").unwrap().into();
+        let entry = File::open("/dev/null").unwrap().into();
         for said in [
             ToSupervisor::LookUp { ticket, key },
-            ToSupervisor::Learn { key, job },
+            ToSupervisor::Store { key, entry },
             ToSupervisor::Refused { key },
         ] {
             send_to_supervisor(&worker, &said).unwrap();
             let heard = receive_in_supervisor(&supervisor).unwrap().unwrap();
             match (&said, &heard) {
                 // The received descriptor has another number, so only the keys are compared.
-                (ToSupervisor::Learn { key: k, .. }, ToSupervisor::Learn { key, .. }) => {
+                (ToSupervisor::Store { key: k, .. }, ToSupervisor::Store { key, .. }) => {
                     assert_eq!(k, key);
                 }
                 _ => assert_eq!(format!("{said:?}"), format!("{heard:?}")),
@@ -449,7 +445,7 @@ mod tests {
             }
         }
         // Messages that no worker sends are rejected.
-        for bytes in [&[LOOK_UP][..], &[REFUSED, 1], &[LEARN; 33], &[99]] {
+        for bytes in [&[LOOK_UP][..], &[REFUSED, 1], &[STORE; 33], &[99]] {
             send(&worker, bytes, None).unwrap();
             assert!(receive_in_supervisor(&supervisor).is_err());
         }

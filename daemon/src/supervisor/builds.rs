@@ -1,49 +1,36 @@
-//! The supervisor's part of the build cache: answers lookups and has new entries built.
+//! The supervisor's part of the build cache: answers lookups and stores the entries that workers pass.
 //!
-//! A separate thread owns the directory and answers the workers directly, because a disk may be slow. New
-//! entries are built by a task that runs one compiling worker at a time (`compiling`). A session's own work
-//! is more important than the cache. A further compiling worker starts only beside a slow one. A compiler
-//! that never ends therefore does not block all other entries.
+//! A separate thread owns the directory and answers the workers directly, because a disk may be slow. This
+//! module does not look into entries. A hostile worker can store anything, but only for its own user.
 //!
-//! Invariants: an entry is stored only under the key that its compiling worker computed, and only for the
-//! owner whose session asked. A build that failed for the cache is retried only after a pause, and only a
-//! few times (`Failures`). No build is queued twice. A worker whose lookup finds the queue full gets a
-//! negative answer at once.
+//! Invariants: a worker reaches only entries of its session's user. Memory that waits to be stored counts
+//! against the user's [`Allowance`]. A worker whose lookup finds the queue full gets a negative answer at
+//! once.
 
-use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinHandle, JoinSet};
 
-use super::compiling::{Compiling, NotCompiled};
-use super::process::Processes;
 use super::worker::Worker;
-use crate::build_cache::store::{Name, Unusable};
-use crate::build_cache::{Failures, Key, Owner, Store};
-use crate::config::{BuildCacheSettings, SessionSettings};
+use crate::build_cache::store::Unusable;
+use crate::build_cache::{Allowance, MemoryFile, Name, Store};
+use crate::config::BuildCacheSettings;
 use crate::handover::ToWorker;
 
 /// Queue length of requests to the directory's thread. A worker whose lookup does not fit builds by itself.
 const QUESTIONS: usize = 256;
-/// Queue length of builds for the cache. Each holds a memory file of up to [`Job::MOST`] bytes.
-const JOBS: usize = 32;
-/// A compiling worker that runs for longer is slow, and another one may start beside it.
-const SLOW_AFTER: Duration = Duration::from_secs(15);
-/// Maximum number of simultaneous compiling workers; all but one of them are slow.
-const COMPILING: usize = SessionSettings::COMPILING as usize;
-/// Maximum number of failed builds that are remembered.
-const FAILURES: usize = 4096;
-/// Time limit at the daemon's end for a killed compiling worker to be reaped.
-const END_WITHIN: Duration = Duration::from_secs(2);
+/// Divisor for the part of the cache that one of several users may have.
+const SHARE: u64 = 2;
 
 /// Handle to the build cache. The directory's thread ends when the last handle is dropped.
 #[derive(Clone, Debug)]
-pub(super) struct Builds(SyncSender<Request>);
+pub(super) struct Builds {
+    requests: SyncSender<Request>,
+    allowance: Arc<Mutex<Allowance>>,
+}
 
 /// Requests to the directory's thread.
 enum Request {
@@ -52,95 +39,37 @@ enum Request {
         ticket: u64,
         name: Name,
     },
-    Learn(Lesson),
-    Keep {
+    Store {
         name: Name,
-        bytes: Vec<u8>,
-        learning: Learning,
+        entry: MemoryFile,
     },
-    /// The compiling worker produced no entry.
-    Failed(Name),
-    /// The driver rejected the entry.
-    Refused(Name),
-    /// The compiler that built the entry has changed since.
-    Outdated(Name),
-}
-
-/// A build that a session's worker has made and that may be added to the cache.
-struct Lesson {
-    name: Name,
-    job: OwnedFd,
-}
-
-/// Names of the builds that are queued, being compiled, or waiting to be stored.
-type Names = Arc<Mutex<HashSet<Name>>>;
-
-/// Membership in [`Names`]; ends when dropped.
-struct Learning {
-    name: Name,
-    among: Names,
-}
-
-impl Learning {
-    /// Adds the name. Returns `None` if it is already in the set.
-    fn begin(name: Name, among: &Names) -> Option<Learning> {
-        let new = among.lock().insert(name);
-        new.then(|| Learning {
-            name,
-            among: Arc::clone(among),
-        })
-    }
-}
-
-impl Drop for Learning {
-    fn drop(&mut self) {
-        self.among.lock().remove(&self.name);
-    }
-}
-
-/// Handle to the task that has builds made for the cache.
-pub(super) struct Teacher {
-    /// Dropping the sender ends the task.
-    until: watch::Sender<()>,
-    task: JoinHandle<()>,
-}
-
-impl Teacher {
-    /// Ends the task, and kills the compiling workers that are running.
-    pub(super) async fn end(self) {
-        drop(self.until);
-        // A compiling worker that does not end in time is killed by the kernel when the daemon ends.
-        let _ = tokio::time::timeout(END_WITHIN, self.task).await;
-    }
+    /// An entry is of no use.
+    Remove(Name),
 }
 
 impl Builds {
-    /// Opens the directory and starts the thread and the task. Returns `None` if the cache is disabled or
-    /// cannot be opened.
-    pub(super) fn start(
-        settings: &BuildCacheSettings,
-        host_memory: u64,
-        processes: &Processes,
-    ) -> Option<(Builds, Teacher)> {
+    /// Opens the directory and starts the thread. `users` says whether sessions belong to different users.
+    /// Returns `None` if the cache is disabled or cannot be opened.
+    pub(super) fn start(settings: &BuildCacheSettings, users: bool) -> Option<Builds> {
         let folder = settings.folder.as_ref().filter(|_| settings.size > 0)?;
-        let open = || -> Result<(Builds, Teacher), Unusable> {
-            let store = Store::open(folder, settings.size)?;
+        let share = settings.size / if users { SHARE } else { 1 };
+        let open = || -> Result<Builds, Unusable> {
+            let store = Store::open(folder, settings.size, share)?;
             tracing::info!(
                 folder = %folder.display(),
                 entries = store.len(),
                 bytes = store.total(),
                 "the build cache is open"
             );
-            let (ask, asked) = sync_channel(QUESTIONS);
-            let (teach, lessons) = mpsc::channel(JOBS);
+            let (requests, received) = sync_channel(QUESTIONS);
             std::thread::Builder::new()
                 .name("build-cache".into())
-                .spawn(move || Directory::new(store, teach).serve(&asked))?;
-            let builds = Builds(ask);
-            let (until, ended) = watch::channel(());
-            let compiling = Compiling::new(host_memory, processes.clone(), ended);
-            let task = tokio::spawn(learn(builds.clone(), lessons, compiling));
-            Ok((builds, Teacher { until, task }))
+                .spawn(move || Directory::new(store).serve(&received))?;
+            let allowance = Arc::new(Mutex::new(Allowance::new(Instant::now())));
+            Ok(Builds {
+                requests,
+                allowance,
+            })
         };
         let opened = open();
         if let Err(error) = &opened {
@@ -155,11 +84,11 @@ impl Builds {
     }
 
     /// Answers a worker that is about to build, with the entry or with `None`.
-    pub(super) fn look_up(&self, worker: &Arc<Worker>, ticket: u64, key: Key) {
+    pub(super) fn look_up(&self, worker: &Arc<Worker>, ticket: u64, name: Name) {
         let asked = self.ask(Request::LookUp {
             worker: Arc::clone(worker),
             ticket,
-            name: name(key),
+            name,
         });
         if !asked {
             // Without an answer the worker would wait.
@@ -167,25 +96,32 @@ impl Builds {
         }
     }
 
-    /// Offers a build that is missing from the cache to be compiled for it.
-    pub(super) fn learn(&self, key: Key, job: OwnedFd) {
-        let name = name(key);
-        self.ask(Request::Learn(Lesson { name, job }));
+    /// Stores an entry that a worker has passed.
+    pub(super) fn store(&self, name: Name, passed: OwnedFd) {
+        let entry = match MemoryFile::adopt(passed) {
+            Ok(entry) => entry,
+            Err(error) => {
+                tracing::debug!(%error, ?name, "a worker passed an invalid build for the cache");
+                return;
+            }
+        };
+        // Before the queue, because the memory exists as long as the request waits.
+        let now = Instant::now();
+        if !self.allowance.lock().take(name.owner, entry.length(), now) {
+            tracing::debug!(?name, "a user's builds come too fast; one is not cached");
+            return;
+        }
+        self.ask(Request::Store { name, entry });
     }
 
     /// Removes an entry that a worker could not use.
-    pub(super) fn refused(&self, key: Key) {
-        self.ask(Request::Refused(name(key)));
-    }
-
-    /// Removes an entry whose compiler has changed, as a worker found.
-    pub(super) fn outdated(&self, key: Key) {
-        self.ask(Request::Outdated(name(key)));
+    pub(super) fn remove(&self, name: Name) {
+        self.ask(Request::Remove(name));
     }
 
     /// Queues a request for the directory's thread. Returns whether there was room.
     fn ask(&self, request: Request) -> bool {
-        let asked = self.0.try_send(request).is_ok();
+        let asked = self.requests.try_send(request).is_ok();
         if !asked {
             tracing::debug!("the build cache's queue is full; a request is dropped");
         }
@@ -201,64 +137,34 @@ fn tell(worker: &Worker, ticket: u64, entry: Option<OwnedFd>) {
     }
 }
 
-/// All sessions share the default owner: entries are not kept apart by user.
-fn name(key: Key) -> Name {
-    Name {
-        owner: Owner::default(),
-        key,
-    }
-}
-
 /// The state of the thread that owns the directory.
 struct Directory {
     store: Store,
-    lessons: mpsc::Sender<(Lesson, Learning)>,
-    learning: Names,
-    failures: Failures<Name>,
     hits: u64,
     misses: u64,
     complained: bool,
 }
 
 impl Directory {
-    fn new(store: Store, lessons: mpsc::Sender<(Lesson, Learning)>) -> Directory {
+    fn new(store: Store) -> Directory {
         Directory {
             store,
-            lessons,
-            learning: Names::default(),
-            failures: Failures::new(FAILURES),
             hits: 0,
             misses: 0,
             complained: false,
         }
     }
 
-    fn serve(mut self, asked: &Receiver<Request>) {
-        while let Ok(request) = asked.recv() {
+    fn serve(mut self, received: &Receiver<Request>) {
+        while let Ok(request) = received.recv() {
             match request {
                 Request::LookUp {
                     worker,
                     ticket,
                     name,
                 } => self.look_up(&worker, ticket, &name),
-                Request::Learn(lesson) => self.pass_on(lesson),
-                Request::Keep {
-                    name,
-                    bytes,
-                    learning,
-                } => {
-                    self.keep(name, &bytes);
-                    drop(learning);
-                }
-                Request::Failed(name) => self.failures.fail(name, Instant::now()),
-                Request::Refused(name) => {
-                    self.store.remove(&name);
-                    self.failures.fail(name, Instant::now());
-                }
-                Request::Outdated(name) => {
-                    self.store.remove(&name);
-                    self.failures.outdate(name, Instant::now());
-                }
+                Request::Store { name, entry } => self.keep(name, &entry),
+                Request::Remove(name) => self.store.remove(&name),
             }
         }
     }
@@ -276,30 +182,17 @@ impl Directory {
         tell(worker, ticket, entry);
     }
 
-    fn pass_on(&mut self, lesson: Lesson) {
-        if self.store.has(&lesson.name) || !self.failures.may_try(&lesson.name, Instant::now()) {
+    fn keep(&mut self, name: Name, entry: &MemoryFile) {
+        // Sessions that start together often build the same program.
+        if self.store.has(&name) {
             return;
         }
-        // Sessions that start together often build the same program, so the name may be queued already.
-        let Some(learning) = Learning::begin(lesson.name, &self.learning) else {
-            return;
-        };
-        if self.lessons.try_send((lesson, learning)).is_err() {
-            tracing::debug!("the queue of builds for the cache is full; a build is not cached");
-        }
-    }
-
-    fn keep(&mut self, name: Name, bytes: &[u8]) {
-        // The entry may have been rejected while it was compiled.
-        if !self.failures.may_try(&name, Instant::now()) {
-            return;
-        }
-        match self.store.put(name, bytes) {
+        let kept = entry.read().and_then(|bytes| self.store.put(name, &bytes));
+        match kept {
             Ok(()) => {
-                let total = self.store.total();
-                tracing::debug!(key = ?name.key, bytes = bytes.len(), total, "a build is cached");
+                let (bytes, total) = (entry.length(), self.store.total());
+                tracing::debug!(key = ?name.key, bytes, total, "a build is cached");
                 self.complained = false;
-                self.failures.succeed(&name);
             }
             // A persistent fault such as a full disk is logged as a warning once, not for every build.
             Err(error) if self.complained => {
@@ -313,71 +206,60 @@ impl Directory {
     }
 }
 
-/// Has builds compiled until the daemon ends: one at a time, and more beside slow ones.
-async fn learn(
-    builds: Builds,
-    mut lessons: mpsc::Receiver<(Lesson, Learning)>,
-    compiling: Compiling,
-) {
-    let mut ended = compiling.ended();
-    let mut running = JoinSet::new();
-    loop {
-        let next = tokio::select! {
-            biased;
-            _ = ended.changed() => break,
-            next = lessons.recv() => next,
-        };
-        let Some((lesson, learning)) = next else {
-            break;
-        };
-        running.spawn(learn_one(
-            builds.clone(),
-            compiling.clone(),
-            lesson,
-            learning,
-        ));
-        let turn = async {
-            let _ = tokio::time::timeout(SLOW_AFTER, running.join_next()).await;
-            while running.len() >= COMPILING {
-                running.join_next().await;
-            }
-        };
-        tokio::select! {
-            biased;
-            _ = ended.changed() => break,
-            () = turn => {}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build_cache::{Key, Owner, memory_file};
+    use std::path::Path;
+    use std::time::Duration;
+
+    fn name(user: &str, n: u16) -> Name {
+        let [high, low] = n.to_be_bytes();
+        let mut key = [0; 32];
+        (key[0], key[1]) = (high, low);
+        Name {
+            owner: Owner::of(Some(user)),
+            key: Key(key),
         }
     }
-    while running.join_next().await.is_some() {}
-}
 
-/// Has one build compiled, and its result stored.
-async fn learn_one(builds: Builds, mut compiling: Compiling, lesson: Lesson, learning: Learning) {
-    let Lesson { name, job } = lesson;
-    let request = match compiling.compile(job).await {
-        Ok((key, bytes)) => {
-            if key != name.key {
-                // The asking worker loaded other drivers than a new process does, or it reported a wrong
-                // key. The result is stored under the key that the compiling worker computed, so it is
-                // correct for workers with that key.
-                builds.ask(Request::Failed(name));
-            }
-            let owner = name.owner;
-            let name = Name { owner, key };
-            Request::Keep {
-                name,
-                bytes,
-                learning,
-            }
+    fn is_there(folder: &Path, name: &Name) -> bool {
+        folder.join(name.file()).exists()
+    }
+
+    /// Stores until the entry is there. Requests are dropped while the queue is full.
+    fn store(builds: &Builds, folder: &Path, name: Name) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !is_there(folder, &name) {
+            builds.store(name, memory_file::of(b"entry").unwrap());
+            assert!(Instant::now() < until, "the entry is not stored");
+            std::thread::sleep(Duration::from_millis(5));
         }
-        Err(NotCompiled::Ended) => return,
-        Err(error) => {
-            tracing::debug!(%error, key = ?name.key, "a build for the cache failed");
-            // The failure is recorded before `learning` is dropped. Otherwise the same build could be
-            // queued again before its failure is known.
-            builds.ask(Request::Failed(name));
-            return;
+    }
+
+    #[test]
+    fn a_flood_of_one_users_entries_costs_no_other_users() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = BuildCacheSettings {
+            folder: Some(folder.path().to_owned()),
+            size: 16 << 12,
+        };
+        let builds = Builds::start(&settings, true).unwrap();
+        for n in 0..4 {
+            store(&builds, folder.path(), name("bob", n));
         }
-    };
-    builds.ask(request);
+        for n in 0..4096 {
+            builds.store(name("ann", n), memory_file::of(&[7; 9]).unwrap());
+        }
+        // A request behind the flood.
+        store(&builds, folder.path(), name("bob", 4));
+        assert!((0..5).all(|n| is_there(folder.path(), &name("bob", n))));
+        let left = (0..4096).filter(|n| is_there(folder.path(), &name("ann", *n)));
+        assert_eq!(left.count(), 8, "half of the cache");
+        // Nor can ann remove what is bob's: no name of hers is one of his.
+        builds.remove(name("ann", 0));
+        builds.store(name("ann", 0), tempfile::tempfile().unwrap().into());
+        store(&builds, folder.path(), name("bob", 5));
+        assert!(is_there(folder.path(), &name("bob", 0)));
+    }
 }

@@ -13,7 +13,6 @@ mod accept;
 mod authentication;
 mod builds;
 mod client;
-mod compiling;
 mod counts;
 mod description;
 mod drivers;
@@ -106,10 +105,9 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
     };
     let watchers = listen::watchers(&settings)?;
     let (place, local) = listen::place(&uuid).unzip();
+    let users = settings.security.authenticates() || settings.manager.is_some();
     // Drivers' caches are private by default if callers may be unrelated to each other.
-    let strangers = settings.security.authenticates()
-        || settings.manager.is_some()
-        || !addresses.iter().all(causeway_serving::is_loopback);
+    let strangers = users || !addresses.iter().all(causeway_serving::is_loopback);
     let worker_envs = WorkerEnvs::open(
         settings.sandbox.clone(),
         &settings.worker_user,
@@ -117,17 +115,11 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         settings.private,
     )?;
     let processes = Processes::new(settings.logging.clone(), worker_envs);
-    let (builds, teacher) = Builds::start(
-        &settings.build_cache,
-        settings.sessions.limits.host_memory,
-        &processes,
-    )
-    .unzip();
     let workers = Workers::new(
         settings.sessions,
         settings.heartbeat,
         settings.inventory.probe_time_limit,
-        builds,
+        Builds::start(&settings.build_cache, users),
         processes.clone(),
         settings.security.tls.is_some(),
     );
@@ -148,9 +140,6 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
     )
     .await;
     listen::remove_sockets(&node.settings);
-    if let Some(teacher) = teacher {
-        teacher.end().await;
-    }
     Ok(())
 }
 

@@ -28,7 +28,7 @@ use super::managed::{Managed, NoLease, Place};
 use super::readiness::Readiness;
 use super::workers::{NotOpened, Workers};
 use crate::config::Settings;
-use crate::handover::{Leased, MAX_USER, Owner};
+use crate::handover::{Leased, Owner};
 
 /// Sender for accepted connections that speak HTTP/2.
 pub(super) type ControlConnections = mpsc::Sender<io::Result<Connection>>;
@@ -293,9 +293,7 @@ fn holder<T>(User(user): &User, request: &Request<T>) -> Holder {
 fn owner(User(user): &User) -> Owner {
     Owner {
         lease: None,
-        user: user
-            .as_ref()
-            .map(|user| user.chars().take(MAX_USER).collect()),
+        user: user.clone(),
     }
 }
 

@@ -26,8 +26,6 @@ pub(super) enum Role {
     Probe,
     /// Lists the devices outside the sandbox, to find out whether the sandbox hides any.
     Trial,
-    /// Builds a program for the build cache.
-    Compiler,
 }
 
 /// Starts processes, each in an environment of its own.
@@ -60,7 +58,6 @@ impl Processes {
         let flag = match role {
             Role::Worker => "--internal-worker",
             Role::Probe | Role::Trial => "--internal-probe",
-            Role::Compiler => "--internal-compile",
         };
         let worker_env = self.worker_envs.create()?;
         // This path refers to the running binary even if the file on disk was replaced.

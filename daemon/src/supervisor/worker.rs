@@ -16,6 +16,7 @@ use super::builds::Builds;
 use super::client::Client;
 use super::leaving::{LEAVE_WITHIN, Leaving, Step};
 use super::process::{Process, Processes, Role};
+use crate::build_cache::{Name, Owner};
 use crate::handover::{self, Line, ToSupervisor, ToWorker};
 
 /// Number of messages of one worker that are processed in a row, before other tasks get their turn.
@@ -49,6 +50,8 @@ pub(super) struct Worker {
     builds: Option<Builds>,
     /// The session that the worker serves, and the deadline for its client to connect.
     serves: OnceLock<(SessionId, Instant)>,
+    /// The user whose builds the worker gets and stores.
+    user: OnceLock<Owner>,
     is_connected: AtomicBool,
     /// Set when the worker was killed because it did not end after its client.
     unresponsive: AtomicBool,
@@ -78,6 +81,7 @@ impl Worker {
             asked_more: Notify::new(),
             builds,
             serves: OnceLock::new(),
+            user: OnceLock::new(),
             is_connected: AtomicBool::new(false),
             unresponsive: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
@@ -91,14 +95,16 @@ impl Worker {
         self.ready.load(Ordering::Relaxed)
     }
 
-    /// Notes that the worker was assigned a session, whose client must connect within `connect_limit`.
-    pub(super) fn serve(&self, session: SessionId, connect_limit: Duration) {
+    /// Notes that the worker was assigned a session of `user`. Its client must connect within
+    /// `connect_limit`.
+    pub(super) fn serve(&self, session: SessionId, user: Owner, connect_limit: Duration) {
         // The worker has the same limit and ends by itself. The supervisor's deadline leaves it time for
         // that.
         let by = Instant::now() + connect_limit + LEAVE_WITHIN;
         // A worker serves one session, so this is set once. The notification makes `watch` set the
         // deadline.
         let _ = self.serves.set((session, by));
+        let _ = self.user.set(user);
         self.asked_more.notify_one();
     }
 
@@ -176,6 +182,7 @@ impl Worker {
         loop {
             tokio::select! {
                 status = process.wait() => {
+                    self.hear_the_rest();
                     self.tell_gone();
                     return status;
                 }
@@ -306,17 +313,32 @@ impl Worker {
     }
 
     fn hear(self: &Arc<Worker>, message: ToSupervisor) {
-        match (message, &self.builds) {
-            (ToSupervisor::Ready, _) => self.ready.store(true, Ordering::Relaxed),
-            (ToSupervisor::LookUp { ticket, key }, Some(builds)) => {
-                builds.look_up(self, ticket, key);
+        if let ToSupervisor::Ready = message {
+            self.ready.store(true, Ordering::Relaxed);
+        }
+        // A worker of a daemon without a build cache knows that, and a worker without a session builds
+        // nothing. Neither sends requests for builds.
+        let (Some(builds), Some(&owner)) = (&self.builds, self.user.get()) else {
+            return;
+        };
+        let named = |key| Name { owner, key };
+        match message {
+            ToSupervisor::LookUp { ticket, key } => builds.look_up(self, ticket, named(key)),
+            ToSupervisor::Store { key, entry } => builds.store(named(key), entry),
+            ToSupervisor::Refused { key } => builds.remove(named(key)),
+            // `Client` is handled in `watch`.
+            ToSupervisor::Ready | ToSupervisor::Client { .. } => {}
+        }
+    }
+
+    /// Processes the messages that are left in the channel of a process that has ended. A session stores its
+    /// last builds at its end.
+    fn hear_the_rest(self: &Arc<Worker>) {
+        for _ in 0..FLOOD {
+            match handover::receive_in_supervisor(&self.channel) {
+                Ok(Some(message)) => self.hear(message),
+                Ok(None) | Err(_) => return,
             }
-            (ToSupervisor::Learn { key, job }, Some(builds)) => builds.learn(key, job),
-            (ToSupervisor::Refused { key }, Some(builds)) => builds.refused(key),
-            (ToSupervisor::Outdated { key }, Some(builds)) => builds.outdated(key),
-            // `Client` is handled in `watch`. A worker of a daemon without a build cache knows that, so it
-            // sends no requests for builds.
-            (ToSupervisor::Client { .. }, _) | (_, None) => {}
         }
     }
 

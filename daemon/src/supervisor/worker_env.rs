@@ -253,18 +253,12 @@ impl WorkerEnv {
         };
         let mut place = |name, path: &str| variables.push((name, Some(folder.join(path).into())));
         place("TMPDIR", TEMPORARY);
-        if self.has_private_caches(role) {
+        if self.worker_envs.0.private_caches {
             place("HOME", "");
             place("XDG_CACHE_HOME", "cache");
             place(pocl::FOLDER, "pocl");
             place("CUDA_CACHE_PATH", "nv");
             variables.extend(OTHER_CACHES.map(|name| (name, None)));
-        }
-        // PoCL's build logs contain the path of its cache. The compiling worker replaces its own path with
-        // the usual one.
-        if matches!(role, Role::Compiler) {
-            let usual = pocl::folder(&|name| std::env::var_os(name));
-            variables.push((pocl::USUAL, Some(usual)));
         }
         Ok(variables)
     }
@@ -276,20 +270,13 @@ impl WorkerEnv {
             (self.worker_envs.are_sandboxed() && !matches!(role, Role::Trial)).then(|| Sandbox {
                 read: settings.read.clone(),
                 write: settings.write.iter().cloned().chain(own).collect(),
-                shared_caches: !self.has_private_caches(role),
+                shared_caches: !self.worker_envs.0.private_caches,
                 connect_ports: settings.connect_ports.clone(),
             });
         Plan {
             user: self.user.clone(),
             sandbox,
         }
-    }
-
-    /// Returns whether a process of this role has driver caches of its own. The compiling worker always
-    /// does, because PoCL fails if two processes write the same program to one cache. Besides, entries for
-    /// everybody must not come from one session's cache.
-    fn has_private_caches(&self, role: Role) -> bool {
-        self.worker_envs.0.private_caches || matches!(role, Role::Compiler)
     }
 }
 

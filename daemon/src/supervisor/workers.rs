@@ -25,6 +25,7 @@ use super::managed::{Place, PlaceNumber};
 use super::process::Processes;
 use super::worker::Worker;
 use crate::accounting::{Entry, Figures, Ledger};
+use crate::build_cache;
 use crate::config::{Heartbeat, SessionSettings};
 use crate::handover::{Assignment, Leased, Owner, ToWorker};
 
@@ -351,7 +352,8 @@ impl Workers {
                     page,
                 },
             )?;
-            worker.serve(assignment.id, assignment.connect_limit);
+            let user = build_cache::Owner::of(owner.user.as_deref());
+            worker.serve(assignment.id, user, assignment.connect_limit);
             state.opened += 1;
             tracing::info!(session = ?assignment.id, lease = owner.lease, user = owner.user,
                 worker = worker.serial, "session opened");

@@ -9,14 +9,11 @@
 //! the last two. [`socket`] has the socket settings and timed reads that both need. [`threads`] starts
 //! threads, and aborts.
 //!
-//! Two other kinds of worker are short-lived: [`probe`] asks the drivers for the inventory, and
-//! [`compile`] builds one program for the build cache. [`errand`] is their common part.
+//! Another kind of worker is short-lived: [`probe`] asks the drivers for the inventory.
 
 pub(crate) mod bulk;
-pub mod compile;
 mod confine;
 pub mod connection;
-mod errand;
 pub(crate) mod objects;
 pub mod probe;
 pub mod service;

@@ -1,21 +1,34 @@
 //! The probing worker: asks the drivers for the inventory, writes it to the supervisor and exits.
 //!
-//! Drivers may crash, hang or print while they are queried. A process of its own contains that.
+//! Drivers may crash, hang or print while they are queried. A process of its own contains that. Invariant:
+//! nothing runs after the answer, not even the drivers' exit handlers.
 #![forbid(unsafe_code)]
 
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use causeway_proto::control::Inventory;
+use causeway_serving::logging::Logging;
 use prost::Message;
 
-use super::errand;
-use crate::runtime;
+use super::confine;
+use crate::{runtime, sys};
 
 /// Runs the probing worker; the entry point of its process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let Some((channel, lacking)) = errand::start("a probing worker") else {
-        return ExitCode::FAILURE;
+    Logging::inherited().start();
+    let begin = || -> Result<_, confine::NotConfined> {
+        let lacking = confine::confine()?;
+        Ok((UnixStream::from(confine::take_channel()?), lacking))
+    };
+    let (mut channel, lacking) = match begin() {
+        Ok(begun) => begun,
+        Err(error) => {
+            tracing::error!(%error, "a probing worker cannot start");
+            return ExitCode::FAILURE;
+        }
     };
     let probed = runtime::probe();
     let answer = Inventory {
@@ -24,5 +37,9 @@ pub fn main() -> ExitCode {
         remarks: lacking,
         ..Inventory::default()
     };
-    errand::answer(channel, &answer.encode_to_vec(), "the inventory")
+    let written = channel.write_all(&answer.encode_to_vec());
+    if let Err(error) = &written {
+        tracing::debug!(%error, "the supervisor closed its socket before the inventory was ready");
+    }
+    sys::exit_now(i32::from(written.is_err()))
 }

@@ -33,6 +33,10 @@ impl Place {
     }
 
     pub fn daemon(&self, size: &str, more: &[(&str, &str)]) -> Daemon {
+        self.daemon_with(size, &[], more)
+    }
+
+    pub fn daemon_with(&self, size: &str, arguments: &[&str], more: &[(&str, &str)]) -> Daemon {
         let [vendors, cache, log] =
             ["vendors", "cache", "log-%p"].map(|n| self.path(n).to_str().unwrap().to_owned());
         let mut environment = vec![
@@ -43,7 +47,7 @@ impl Place {
             ("CAUSEWAYD_BUILD_CACHE_SIZE", size),
         ];
         environment.extend_from_slice(more);
-        Daemon::with(&environment)
+        Daemon::with_both(arguments, &environment)
     }
 
     pub fn entries(&self) -> Vec<PathBuf> {
@@ -65,25 +69,15 @@ impl Place {
         std::fs::write(path, entry.encode(&key).unwrap()).unwrap();
     }
 
-    /// The processes that have built for the cache: no other asks a driver for binaries.
-    pub fn compiled(&self) -> usize {
-        let files = std::fs::read_dir(self.folder.path()).unwrap();
-        files
-            .map(|file| file.unwrap().path())
-            .filter(|path| path.to_str().unwrap().contains("log-"))
-            .filter(|log| {
-                let log = std::fs::read_to_string(log).unwrap();
-                let questions = log
-                    .lines()
-                    .filter(|line| line.starts_with("clGetProgramInfo("));
-                questions.into_iter().any(asks_for_binaries)
-            })
-            .count()
+    /// Waits until the only entry has these bytes again.
+    pub fn until_mended(&self, whole: &[u8]) {
+        let is_whole = |path: &PathBuf| std::fs::read(path).is_ok_and(|bytes| bytes == whole);
+        until("a new entry", || self.entries().iter().any(is_whole));
     }
 
-    /// A daemon whose compiling worker has built and does not come back from its driver. The first four questions are those
-    /// for the kernels' number and names, which a session's process asks too.
-    pub fn daemon_that_compiles(&self) -> Daemon {
+    /// A daemon whose session has built, and does not come back from the driver when it stores the build.
+    /// The first four questions are those for the kernels' number and names.
+    pub fn daemon_that_stores(&self) -> (Daemon, Session) {
         let [meeting, temporary] = ["meeting", "tmp"].map(|name| {
             let path = self.path(name);
             std::fs::create_dir_all(&path).unwrap();
@@ -94,9 +88,11 @@ impl Place {
         );
         let more = [("FAKE_OPENCL_CONFIG", &*rule), ("TMPDIR", &*temporary)];
         let daemon = self.daemon(ON, &more);
-        build(self, &daemon, SOURCE, "");
-        until("a compiling worker", || count(&meeting) > 0);
-        daemon
+        let mut session = daemon.session();
+        let context = session.context();
+        told(session.build(context, SOURCE, "").1);
+        until("a worker that takes binaries", || count(&meeting) > 0);
+        (daemon, session)
     }
 
     /// The calls that the worker of a session has made so far.
@@ -106,11 +102,18 @@ impl Place {
     }
 }
 
-/// Whether a line of the driver's log asks for a program's binaries or their sizes.
-fn asks_for_binaries(line: &str) -> bool {
-    ["4453", "4454", "0x1165", "0x1166"]
-        .iter()
-        .any(|name| line.contains(&format!("param_name={name},")))
+/// How often a driver was asked for a program's binaries, by its log.
+pub fn binaries_taken(log: &str) -> usize {
+    let questions = log
+        .lines()
+        .filter(|line| line.starts_with("clGetProgramInfo("));
+    let asks = |line: &&str| {
+        let names = ["4454", "0x1166"];
+        names
+            .iter()
+            .any(|name| line.contains(&format!("param_name={name},")))
+    };
+    questions.filter(asks).count()
 }
 
 /// Waits until it holds, which nothing tells of.
@@ -151,7 +154,16 @@ pub fn told(answer: Answer) -> ProgramAnswer {
 
 /// Builds in a session of its own: what was told, and whether it came from the cache.
 pub fn build(place: &Place, daemon: &Daemon, text: &str, options: &str) -> (ProgramAnswer, bool) {
-    let mut session = daemon.session();
+    build_in(place, daemon.session(), text, options)
+}
+
+/// Builds in this session and ends it: what was told, and whether it came from the cache.
+pub fn build_in(
+    place: &Place,
+    mut session: Session,
+    text: &str,
+    options: &str,
+) -> (ProgramAnswer, bool) {
     let context = session.context();
     let (program, answer) = session.build(context, text, options);
     let answer = told(answer);
@@ -165,7 +177,7 @@ pub fn build(place: &Place, daemon: &Daemon, text: &str, options: &str) -> (Prog
     (answer, calls.contains("clCreateProgramWithBinary"))
 }
 
-/// Ends the session, so that the daemon has no other worker than the next one's.
+/// Ends the session, so that the daemon has no other worker than the next one's, and has all of its builds.
 pub fn end(session: Session) {
     let worker = session.worker();
     drop(session);

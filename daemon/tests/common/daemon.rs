@@ -31,7 +31,11 @@ impl Daemon {
     }
 
     pub fn with_arguments(arguments: &[&str]) -> Daemon {
-        Daemon::run(LOOPBACK, arguments, &[])
+        Daemon::with_both(arguments, &[])
+    }
+
+    pub fn with_both(arguments: &[&str], environment: &[(&str, &str)]) -> Daemon {
+        Daemon::run(LOOPBACK, arguments, environment)
     }
 
     /// With the fake driver alone, told by `settings` what to do.
@@ -201,7 +205,7 @@ impl Session {
     /// The processes that serve its daemon's sessions.
     pub fn workers(&self) -> Vec<u32> {
         let mut children = children_of(self.daemon);
-        // Others list devices, or build for the cache.
+        // Others list devices.
         children.retain(|pid| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             String::from_utf8_lossy(&line).contains("--internal-worker")

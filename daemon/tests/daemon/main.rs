@@ -3,6 +3,7 @@
 //! Most tests give the daemon a machine without OpenCL drivers: what they look at does not depend on
 //! one, and it saves the time. Those that need a driver say so.
 
+mod build_cache;
 mod carriers;
 mod crowds;
 mod drain;

@@ -13,8 +13,12 @@ use causeway_proto::control::{
     OpenSessionRequest,
 };
 use causeway_proto::id::{SessionId, SessionSecret};
-use causeway_proto::preamble::{Preamble, Purpose};
-use causeway_security::{Authority, ClientTls, Issued, NotSecured, Records, Token};
+use causeway_proto::preamble::{
+    GREETING, Greeting, Preamble, Purpose, Verdict, WORKER_PROOF, check_worker_proof, client_proof,
+};
+use causeway_security::{
+    Authority, ClientTls, Fingerprint, Issued, NotSecured, Records, TlsStream, Token, pinned,
+};
 use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Status};
@@ -192,6 +196,33 @@ pub(crate) fn introduce(daemon: &Daemon, reply: &OpenSessionReply) -> (TcpStream
     let mut socket = connect(daemon.address());
     socket.write_all(&preamble).unwrap();
     (socket, preamble.to_vec())
+}
+
+/// The command connection of the session, as far as both ends have proved the secret.
+pub(crate) fn commands(daemon: &Daemon, reply: &OpenSessionReply) -> TlsStream {
+    use std::io::{Read, Write};
+    let fingerprint = Fingerprint::from_wire(&reply.certificate_sha256).unwrap();
+    let secret = secret_of(reply);
+    let (socket, preamble) = introduce(daemon, reply);
+    let preamble: [u8; 32] = preamble.try_into().unwrap();
+    let records = shake(pinned(fingerprint).unwrap(), &socket).unwrap();
+    let stream = TlsStream::new(socket, records).unwrap();
+    let mut bytes = [0; GREETING];
+    (&stream).read_exact(&mut bytes).unwrap();
+    let greeting = Greeting::decode(&bytes).unwrap();
+    assert_eq!(greeting.verdict, Verdict::Welcome);
+    let ours = client_proof(&secret, &preamble, &greeting.nonce);
+    (&stream).write_all(&ours).unwrap();
+    let mut theirs = [0; WORKER_PROOF];
+    (&stream).read_exact(&mut theirs).unwrap();
+    assert!(check_worker_proof(
+        &secret,
+        &preamble,
+        &greeting.nonce,
+        &ours,
+        &theirs
+    ));
+    stream
 }
 
 pub(crate) fn secret_of(reply: &OpenSessionReply) -> SessionSecret {

@@ -1,17 +1,15 @@
 //! TLS and authentication: who is let in, who is not, and that nobody else notices.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime};
 
-use causeway_proto::preamble::{
-    GREETING, Greeting, Verdict, WORKER_PROOF, check_worker_proof, client_proof,
-};
-use causeway_security::{Authority, Fingerprint, SessionCertificate, TlsStream, Token, pinned};
+use causeway_proto::preamble::client_proof;
+use causeway_security::{Authority, Fingerprint, SessionCertificate, Token, pinned};
 use tonic::Code;
 
-use crate::secured::{Caller, Cluster, assert_serves, introduce, now, secret_of, shake};
+use crate::secured::{Caller, Cluster, assert_serves, commands, introduce, now, secret_of, shake};
 use crate::support::{Setup, children_of, client, connect, connect_from, read_to_close};
 
 #[tokio::test]
@@ -190,7 +188,6 @@ async fn a_sessions_connections_need_tls_with_its_own_certificate() {
         .await
         .unwrap();
     let reply = caller.open().await.unwrap();
-    let fingerprint = Fingerprint::from_wire(&reply.certificate_sha256).unwrap();
     let (secret, other) = (secret_of(&reply), SessionCertificate::generate().unwrap());
 
     // The proof in the clear, as before there was TLS.
@@ -211,25 +208,7 @@ async fn a_sessions_connections_need_tls_with_its_own_certificate() {
     let (socket, _) = introduce(&daemon, &reply);
     assert!(shake(tls.handshake("127.0.0.1").unwrap(), &socket).is_err());
 
-    let (socket, preamble) = introduce(&daemon, &reply);
-    let preamble: [u8; 32] = preamble.try_into().unwrap();
-    let records = shake(pinned(fingerprint).unwrap(), &socket).unwrap();
-    let stream = TlsStream::new(socket, records).unwrap();
-    let mut bytes = [0; GREETING];
-    (&stream).read_exact(&mut bytes).unwrap();
-    let greeting = Greeting::decode(&bytes).unwrap();
-    assert_eq!(greeting.verdict, Verdict::Welcome);
-    let ours = client_proof(&secret, &preamble, &greeting.nonce);
-    (&stream).write_all(&ours).unwrap();
-    let mut theirs = [0; WORKER_PROOF];
-    (&stream).read_exact(&mut theirs).unwrap();
-    assert!(check_worker_proof(
-        &secret,
-        &preamble,
-        &greeting.nonce,
-        &ours,
-        &theirs
-    ));
+    commands(&daemon, &reply);
 }
 
 #[tokio::test]

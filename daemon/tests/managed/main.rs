@@ -2,6 +2,7 @@
 //! One module per behaviour.
 
 mod admission;
+mod builds;
 #[path = "../common/mod.rs"]
 mod common;
 mod endings;

@@ -36,7 +36,7 @@ fn a_replaced_compiler_gets_no_entry_of_the_one_before() {
     let (again, cached) = build(&place, &daemon, SOURCE, "");
     assert!(!cached);
     assert_eq!(again, first);
-    // It is learned again at once.
+    // The session that has built it has stored it, too.
     until("an entry of the new compiler", || {
         build(&place, &daemon, SOURCE, "").1
     });

@@ -298,6 +298,8 @@ fn so_it_is_where_each_worker_is_somebody() {
     let daemon = place.daemon(causewayd(), config);
     assert_confined(&place, &daemon);
     let sessions = [daemon.session(), daemon.session()];
+    // The session before has a moment to store its builds.
+    until("its end", || sessions[0].workers().len() == 2);
     let mut users: Vec<u32> = sessions[0]
         .workers()
         .into_iter()

@@ -164,7 +164,7 @@ impl Managed {
             ledger,
             owner: Owner {
                 lease: Some(format!("{:?}", claimed.lease)),
-                user: Some(claimed.user.chars().take(MAX_USER).collect()),
+                user: Some(claimed.user),
             },
         };
         let leased = admitted.devices.into_iter().map(|(at, memory)| Leased {

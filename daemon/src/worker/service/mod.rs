@@ -41,8 +41,12 @@ use stage::Stage;
 /// Time limit for the session to stop its transfers and links.
 const TIDY_UP: Duration = Duration::from_secs(1);
 
+/// The same limit for a session whose client has left, because it also stores its builds in the cache. The
+/// worker still ends before the supervisor kills it.
+const STORE_WITHIN: Duration = Duration::from_secs(2);
+
 /// Time for the client to read why its session ends.
-const CLOSE_REASON_LIMIT: Duration = Duration::from_secs(1);
+const CLOSE_REASON_LIMIT: Duration = Duration::from_millis(500);
 
 /// Runs a worker; the entry point of its process.
 #[must_use]
@@ -81,6 +85,11 @@ fn serve(channel: OwnedFd) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let ending = ended.wait();
+    // In all other cases the channel to the supervisor is closed, or the session cannot be relied on.
+    let store_within = match ending {
+        Ending::ClientClosed | Ending::ClientLost { .. } => STORE_WITHIN,
+        _ => Duration::ZERO,
+    };
     ending.log(stage.id().is_some());
     if let Some(account) = stage.account() {
         account.note_ending(ending.cause());
@@ -92,7 +101,7 @@ fn serve(channel: OwnedFd) -> ExitCode {
             // unread bytes of the client, the reason might be lost on its way.
             ended.wait_for_another(CLOSE_REASON_LIMIT);
         }
-        tidy_up(session);
+        tidy_up(session, store_within);
     }
     sys::exit_now(ending.exit_code())
 }
@@ -156,15 +165,16 @@ fn run_session(
     }
 }
 
-/// Lets the session stop its transfers and links. Does not wait for a driver that does not return.
-fn tidy_up(session: Arc<Session>) {
+/// Lets the session stop its transfers and links, and store its builds. Does not wait for a driver that does
+/// not return.
+fn tidy_up(session: Arc<Session>, store_within: Duration) {
     let (done, wait) = mpsc::channel();
     let started = named("tidy-up", move || {
-        session.end();
+        session.end(store_within);
         let _ = done.send(());
     });
     if started.is_ok() {
-        let _ = wait.recv_timeout(TIDY_UP);
+        let _ = wait.recv_timeout(TIDY_UP.max(store_within));
     }
 }
 

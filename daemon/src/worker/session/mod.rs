@@ -59,7 +59,6 @@ use parking_lot::Mutex;
 use self::freed::Freed;
 use self::links::{Links, Place};
 use self::program::builder::Builder;
-pub(super) use self::program::compile_for_cache;
 use self::run::Runner;
 use self::shared::Shared;
 pub use self::violation::Violation;
@@ -169,6 +168,7 @@ impl Session {
             });
         }
         self.shared.bulk.note_batch();
+        self.shared.builder.put_off();
         let count = batch.commands.len() as u64;
         let mut runner = Runner::of_batch(&self.shared, batch.commands.len());
         let enqueuing = Enqueuing::begin();
@@ -209,11 +209,13 @@ impl Session {
         self.shared.outbox.close_reason(reason);
     }
 
-    /// Stops the transfers and links, because the client is gone or has ended the session. The process
-    /// then exits without running destructors.
-    pub fn end(&self) {
+    /// Stops the transfers and links, because the client is gone or has ended the session. Then stores the
+    /// builds that are not in the cache yet, for `store_within` at most. The process then exits without
+    /// running destructors.
+    pub fn end(&self, store_within: Duration) {
         // The exit frees the driver's memory, buffers and kernels.
         self.shared.bulk.stop();
         self.shared.links.stop();
+        self.shared.builder.finish(store_within);
     }
 }

@@ -46,8 +46,8 @@ pub(crate) fn build(shared: &Arc<Shared>, build: BuildProgram) -> Result<(), Vio
 }
 
 fn build_now(
-    shared: &Shared,
-    program: &Program,
+    shared: &Arc<Shared>,
+    program: &Arc<Program>,
     build: &BuildProgram,
     devices: &[(DeviceIndex, Device)],
 ) -> Answered {
@@ -84,14 +84,20 @@ fn build_now(
     let (native, result) = program.work_on(native, devices, |native| {
         set_constants(native, &build.constants)?;
         if build.null_options && !program.has_source {
-            return native.build(&list, None);
+            return native.build(&list, None).map(|()| false);
         }
         let build = |options: &CStr| native.build(&list, Some(options));
-        with_arg_info(&options, program.has_source, build).map(drop)
+        with_arg_info(&options, program.has_source, build)
     });
-    let told = answer(&native, result, devices);
-    if let Some(cached) = cached.filter(|_| result.is_ok()) {
-        cached.learn();
+    let told = answer(&native, result.map(drop), devices);
+    if let (Some(cached), Ok(arg_info), (_, _, Some(answer::Body::Program(body)))) =
+        (cached, result, &told)
+    {
+        program.store_later(
+            &shared.builder,
+            &shared.node,
+            cached.built(native, arg_info, body.clone()),
+        );
     }
     told
 }

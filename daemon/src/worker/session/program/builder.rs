@@ -6,10 +6,15 @@
 //!
 //! To wake a thread takes as long as a short build. A client that makes a program is about to build it.
 //! So the creation of the program wakes a thread, which polls for the build for a moment.
+//!
+//! Some jobs can wait, and would delay the session's own calls: a driver may keep a program locked
+//! meanwhile. They run when the client has sent nothing for [`QUIET`], [`PATIENCE`] after the last build, or
+//! when the session ends.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_proto::id::ProgramId;
@@ -20,11 +25,20 @@ use crate::worker::threads::broken;
 const THREADS: usize = 4;
 /// How long a thread polls for an expected job.
 const ABOUT: Duration = Duration::from_micros(200);
+/// Time without commands after which jobs that can wait may run.
+const QUIET: Duration = Duration::from_millis(500);
+/// Time without builds after which jobs that can wait may run. By then, a program has made its kernels and
+/// launched them once.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum number of jobs that can wait. Each may keep a program alive that the client has released.
+const MAX_LATER: usize = 256;
 
 /// The builder of one session.
 #[derive(Default)]
 pub(crate) struct Builder {
     pool: Arc<(Mutex<Pool>, Condvar)>,
+    // Whether there are jobs that can wait.
+    has_later: AtomicBool,
 }
 
 #[derive(Default)]
@@ -36,12 +50,19 @@ struct Pool {
     idle: usize,
     // The time until which a job is expected.
     expected: Option<Instant>,
+    // Jobs that can wait, and when they may run: at the first time, which commands put off up to the second.
+    later: VecDeque<Job>,
+    later_from: Option<Instant>,
+    later_by: Option<Instant>,
+    // Number of running jobs that could wait.
+    late: usize,
 }
 
 struct Job {
     // The programs that the job concerns. If empty, the job must run alone.
     programs: Vec<ProgramId>,
     work: Box<dyn FnOnce() + Send>,
+    can_wait: bool,
 }
 
 impl Builder {
@@ -50,15 +71,59 @@ impl Builder {
         self.push(Job {
             programs,
             work: Box::new(work),
+            can_wait: false,
         });
     }
 
     /// Runs `work` when no other job runs.
     pub(crate) fn unload(&self, work: impl FnOnce() + Send + 'static) {
-        self.push(Job {
-            programs: Vec::new(),
-            work: Box::new(work),
-        });
+        self.submit(Vec::new(), work);
+    }
+
+    /// Runs `work`, which concerns `program`, when the session is quiet or ends. Drops it if too many such
+    /// jobs wait. Only a job may call this, because the job's thread then waits for the quiet.
+    pub(crate) fn later(&self, program: ProgramId, work: impl FnOnce() + Send + 'static) {
+        let mut pool = self.pool.0.lock();
+        if pool.later.len() < MAX_LATER {
+            pool.later.push_back(Job {
+                programs: vec![program],
+                work: Box::new(work),
+                can_wait: true,
+            });
+            pool.later_by = Some(Instant::now() + PATIENCE);
+            pool.put_off();
+            self.has_later.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts the jobs off that can wait, because the client has sent commands.
+    pub(crate) fn put_off(&self) {
+        // Most batches find no such job, and take no lock.
+        if self.has_later.load(Ordering::Relaxed) {
+            let mut pool = self.pool.0.lock();
+            self.has_later
+                .store(!pool.later.is_empty(), Ordering::Relaxed);
+            pool.put_off();
+        }
+    }
+
+    /// Runs the jobs that could wait, because the session ends, and no others. Waits `limit` at most.
+    pub(crate) fn finish(&self, limit: Duration) {
+        if limit.is_zero() {
+            return;
+        }
+        let until = Instant::now() + limit;
+        let (lock, wake) = &*self.pool;
+        let mut pool = lock.lock();
+        // Forgotten, because a drop may call the driver. The process is about to exit.
+        std::mem::forget(std::mem::take(&mut pool.waiting));
+        pool.later_from = None;
+        wake.notify_all();
+        while !(pool.later.is_empty() && pool.late == 0) {
+            if wake.wait_until(&mut pool, until).timed_out() {
+                return;
+            }
+        }
     }
 
     /// Announces that a job is about to come.
@@ -77,6 +142,8 @@ impl Builder {
         let mut pool = lock.lock();
         pool.waiting.push_back(job);
         pool.expected = None;
+        pool.later_by = Some(Instant::now() + PATIENCE);
+        pool.put_off();
         if pool.idle < pool.waiting.len() && pool.threads < THREADS {
             self.grow(&mut pool);
             if pool.threads == 0 {
@@ -112,6 +179,8 @@ fn serve(shared: &(Mutex<Pool>, Condvar)) {
             if pool.is_expecting() {
                 // Unlocked, so that a job can be pushed while this thread polls.
                 MutexGuard::unlocked(&mut pool, std::thread::yield_now);
+            } else if let Some(from) = pool.next_later() {
+                wake.wait_until(&mut pool, from);
             } else {
                 wake.wait(&mut pool);
             }
@@ -120,9 +189,11 @@ fn serve(shared: &(Mutex<Pool>, Condvar)) {
         };
         let programs = job.programs.clone();
         pool.running.push(job.programs);
+        pool.late += usize::from(job.can_wait);
         drop(pool);
         (job.work)();
         pool = lock.lock();
+        pool.late -= usize::from(job.can_wait);
         if let Some(at) = pool.running.iter().position(|r| *r == programs) {
             pool.running.swap_remove(at);
         }
@@ -132,25 +203,41 @@ fn serve(shared: &(Mutex<Pool>, Condvar)) {
 }
 
 impl Pool {
+    fn put_off(&mut self) {
+        let from = Instant::now() + QUIET;
+        self.later_from = Some(self.later_by.map_or(from, |by| by.min(from)));
+    }
+
     fn is_expecting(&self) -> bool {
         self.expected.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Takes the first job that conflicts with no running and no earlier job.
+    /// Takes the first job that conflicts with no running and no earlier job. If no job waits, takes one of
+    /// those that can wait, when they may run. These run one at a time, so that threads are left for builds.
     fn next(&mut self) -> Option<Job> {
         let stands = |taken: &[ProgramId], job: &[ProgramId]| {
             taken.is_empty() || job.is_empty() || taken.iter().any(|p| job.contains(p))
         };
+        let runs = |job: &Job| self.running.iter().any(|r| stands(r, &job.programs));
+        if self.waiting.is_empty() {
+            let due = self.late == 0 && self.later_from.is_none_or(|from| from <= Instant::now());
+            let free = self.later.iter().position(|job| !runs(job));
+            return free.filter(|_| due).and_then(|at| self.later.remove(at));
+        }
         let free = (0..self.waiting.len()).find(|at| {
-            let job = &self.waiting[*at].programs;
-            !self.running.iter().any(|r| stands(r, job))
-                && !self
-                    .waiting
-                    .iter()
-                    .take(*at)
-                    .any(|w| stands(&w.programs, job))
+            let job = &self.waiting[*at];
+            let mut earlier = self.waiting.iter().take(*at);
+            !runs(job) && !earlier.any(|w| stands(&w.programs, &job.programs))
         })?;
         self.waiting.remove(free)
+    }
+
+    /// Returns when to look again for a job that can wait. `None` if there is none, or if another job's end
+    /// wakes the threads before.
+    fn next_later(&self) -> Option<Instant> {
+        let is_there = !self.later.is_empty() && self.late == 0;
+        self.later_from
+            .filter(|from| is_there && *from > Instant::now())
     }
 }
 
@@ -186,5 +273,46 @@ mod tests {
         assert_eq!(rest, [1, 2, 3]);
         builder.unload(say(5));
         assert_eq!(told.recv_timeout(SOON), Ok(5));
+    }
+
+    #[test]
+    fn what_can_wait_runs_when_it_is_quiet_and_not_before() {
+        let builder = Arc::new(Builder::default());
+        let (tell, told) = mpsc::channel();
+        let started = Instant::now();
+        builder.submit(vec![ProgramId(1)], {
+            let builder = Arc::clone(&builder);
+            move || builder.later(ProgramId(1), move || tell.send(Instant::now()).unwrap())
+        });
+        let ran = told.recv_timeout(SOON).unwrap();
+        assert!(ran - started >= QUIET);
+    }
+
+    #[test]
+    fn at_the_end_only_what_could_wait_runs() {
+        let builder = Arc::new(Builder::default());
+        let (tell, told) = mpsc::channel();
+        let (open, gate) = mpsc::channel::<()>();
+        let (begun, begins) = mpsc::channel();
+        builder.submit(vec![ProgramId(1)], {
+            let (builder, tell) = (Arc::clone(&builder), tell.clone());
+            move || {
+                for n in 0..2 * MAX_LATER {
+                    let tell = tell.clone();
+                    builder.later(ProgramId(1), move || tell.send(n).unwrap());
+                }
+                begun.send(()).unwrap();
+                gate.recv_timeout(SOON).unwrap();
+            }
+        });
+        begins.recv_timeout(SOON).unwrap();
+        builder.submit(vec![ProgramId(1)], move || tell.send(usize::MAX).unwrap());
+        // The running job blocks them, so the limit ends the wait.
+        builder.finish(Duration::from_millis(1));
+        assert!(told.try_recv().is_err());
+        open.send(()).unwrap();
+        builder.finish(SOON);
+        let ran: Vec<usize> = told.try_iter().collect();
+        assert_eq!(ran, (0..MAX_LATER).collect::<Vec<_>>());
     }
 }

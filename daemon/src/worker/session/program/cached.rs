@@ -1,9 +1,12 @@
-//! Builds that come from the cache, and builds that are made for it.
+//! Builds that come from the cache, and builds of this session that go there.
 //!
 //! The cache is used for programs from source, built for all devices of the context at once. A driver
 //! makes a program from binaries only for the devices of these binaries. So builds for some devices keep
 //! the program from source. The driver must accept the cached binary, and the binary must have the
 //! recorded kernels. Otherwise the program is built as without a cache.
+//!
+//! A build that the cache lacks goes there later ([`Unstored`]). PoCL compiles each kernel once more for
+//! the binary (0.25 s each), under a lock that creating a kernel needs as well.
 //!
 //! This module does not access the cache's directory (`build_cache`). Invariant: for a program from the
 //! cache, a client gets the same answer as for the original build.
@@ -11,34 +14,31 @@
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
-use std::path::Path;
 use std::sync::Arc;
 
 use causeway_proto::command::{DeviceBuild, KernelSignature, ProgramAnswer};
 use causeway_proto::id::DeviceIndex;
 
-use super::options::{with_arg_info, with_option};
-use super::{build_of, is_executable, natives, signatures, source};
-use crate::build_cache::{Client, Entry, Job, Key, entry, job};
+use super::is_executable;
+use super::options::with_option;
+use crate::build_cache::{Client, Entry, Key, entry, pocl, repeatable};
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::node::{Device, Node};
 use crate::runtime::program::Program as NativeProgram;
 
-/// Largest binary that is kept, in bytes.
-const MAX_BINARY: usize = 64 << 20;
+/// Maximum size of a program's binaries for all devices together, in bytes.
+const MAX_BINARIES: usize = 64 << 20;
 
 /// A build that the cache may have.
 pub(super) struct Cached {
     client: Arc<Client>,
     parts: Vec<Part>,
-    text: Vec<u8>,
     options: String,
 }
 
 /// The part of a build for one device.
 struct Part {
     key: Key,
-    platform: u32,
     index: DeviceIndex,
     device: Device,
 }
@@ -54,14 +54,13 @@ impl Cached {
         devices: &[(DeviceIndex, Device)],
     ) -> Option<Cached> {
         let client = builds.filter(|client| client.is_on())?;
-        if !job::is_repeatable(text, options) {
+        if !repeatable::is_repeatable(text, options) {
             return None;
         }
         let part = |(index, device): &(DeviceIndex, Device)| {
             let identity = node.identity(*device)?;
             Some(Part {
                 key: Key::of(&identity, text, options),
-                platform: node.place_of(*device)?.0.0,
                 index: *index,
                 device: *device,
             })
@@ -69,15 +68,13 @@ impl Cached {
         Some(Cached {
             client: Arc::clone(client),
             parts: devices.iter().map(part).collect::<Option<_>>()?,
-            text: text.to_vec(),
             options: options.to_owned(),
         })
     }
 
     /// Returns the program from the cache, and the answer to the client.
     pub(super) fn load(&self, context: &NativeContext) -> Option<(NativeProgram, ProgramAnswer)> {
-        let keys: Vec<Key> = self.parts.iter().map(|part| part.key).collect();
-        let entries = self.client.look_up(&keys)?;
+        let entries = self.look_up()?;
         let loaded = self.loaded(context, &entries);
         if loaded.is_none() {
             tracing::info!(
@@ -91,12 +88,21 @@ impl Cached {
         loaded
     }
 
+    fn look_up(&self) -> Option<Vec<Entry>> {
+        let keys: Vec<Key> = self.parts.iter().map(|part| part.key).collect();
+        self.client.look_up(&keys)
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        self.parts.iter().map(|part| part.device).collect()
+    }
+
     fn loaded(
         &self,
         context: &NativeContext,
         entries: &[Entry],
     ) -> Option<(NativeProgram, ProgramAnswer)> {
-        let devices: Vec<Device> = self.parts.iter().map(|part| part.device).collect();
+        let devices = self.devices();
         let binaries: Vec<&[u8]> = entries.iter().map(|e| e.binary.as_slice()).collect();
         let (native, verdicts) = NativeProgram::with_binaries(context, &devices, &binaries);
         let native = native.ok().filter(|_| verdicts.iter().all(|v| *v == 0))?;
@@ -150,17 +156,90 @@ impl Cached {
         Some(ProgramAnswer { devices, kernels })
     }
 
-    /// Has the build, which was just made, repeated for the cache in a separate process.
-    pub(super) fn learn(self) {
-        for part in &self.parts {
-            let job = Job {
-                platform: part.platform,
-                device: part.index.0,
-                text: self.text.clone(),
-                options: self.options.clone(),
-            };
-            self.client.learn(&part.key, &job);
+    /// Describes the build after `native` was built. `arg_info` says whether the build recorded argument
+    /// info; `answer` is the answer to the client.
+    pub(super) fn built(
+        self,
+        native: Arc<NativeProgram>,
+        arg_info: bool,
+        answer: ProgramAnswer,
+    ) -> Unstored {
+        Unstored {
+            cached: self,
+            native,
+            arg_info,
+            answer,
         }
+    }
+}
+
+/// A build of this session that the cache may lack.
+pub(super) struct Unstored {
+    cached: Cached,
+    native: Arc<NativeProgram>,
+    arg_info: bool,
+    answer: ProgramAnswer,
+}
+
+impl Unstored {
+    /// Takes the binaries from the driver and passes them to the supervisor. May take long.
+    pub(super) fn store(self, node: &Node) {
+        // Another session of the user may have stored them meanwhile.
+        if self.cached.look_up().is_some() {
+            return;
+        }
+        let parts = &self.cached.parts;
+        for (part, entry) in parts.iter().zip(self.entries(node).unwrap_or_default()) {
+            self.cached.client.store(&part.key, &entry);
+        }
+    }
+
+    /// Returns an entry for each part; `None` if the build cannot be cached.
+    fn entries(&self, node: &Node) -> Option<Vec<Entry>> {
+        let order = self.native.devices(&self.cached.devices()).ok()?;
+        let mut binaries = self.native.binaries(MAX_BINARIES).ok()?;
+        // PoCL's kernels are its own products. The canonical path is the one under which the system lists
+        // mapped files.
+        let folder = pocl::folder(&|name| std::env::var_os(name));
+        let folder = std::fs::canonicalize(folder).ok();
+        // After the binaries, because the driver may have loaded files for them.
+        let loaded = node.loaded_since(folder.as_deref())?;
+        let parts = self.cached.parts.iter().enumerate();
+        parts
+            .map(|(at, part)| {
+                let place = order.iter().position(|of| *of == Some(at))?;
+                let binary = std::mem::take(binaries.get_mut(place)?);
+                let answer = entry::Answer {
+                    arg_info: self.arg_info,
+                    build: Some(self.build_of(part)?),
+                    kernels: self.kernels_of(part),
+                    loaded: loaded.clone(),
+                };
+                (!binary.is_empty()).then_some(Entry { answer, binary })
+            })
+            .collect()
+    }
+
+    fn build_of(&self, part: &Part) -> Option<DeviceBuild> {
+        let mut builds = self.answer.devices.iter();
+        let build = builds.find(|build| build.device == part.index.0)?;
+        let build = DeviceBuild {
+            device: 0,
+            ..build.clone()
+        };
+        is_executable(build.status, build.binary_type).then_some(build)
+    }
+
+    /// Returns the signatures of the kernels as if the part's device were the only one.
+    fn kernels_of(&self, part: &Part) -> Vec<KernelSignature> {
+        let mut kernels = self.answer.kernels.clone();
+        for kernel in &mut kernels {
+            kernel.devices.retain(|on| on.device == part.index.0);
+            for on in &mut kernel.devices {
+                on.device = 0;
+            }
+        }
+        kernels
     }
 }
 
@@ -179,52 +258,4 @@ fn merge(kernels: &mut [KernelSignature], others: Vec<KernelSignature>) -> Optio
         kernel.devices.extend(other.devices);
     }
     Some(())
-}
-
-/// Builds a job as a session would. Returns the encoded cache entry with its key; `None` if
-/// the result must not be cached. `as_usual` rewrites the log. Files in the folder `own` that
-/// the driver has mapped are its own products.
-pub(crate) fn compile(
-    node: &Node,
-    job: &Job,
-    own: Option<&Path>,
-    as_usual: &dyn Fn(&str) -> String,
-) -> Option<Vec<u8>> {
-    // The job comes from an untrusted worker. So text that a session would have sealed first is not built.
-    let sealed = source::sealed(&job.text, &[]);
-    let options = job.options.as_bytes();
-    let is_as_given = *sealed == *job.text && *source::without_paths(options) == *options;
-    if !is_as_given || !job::is_repeatable(&sealed, &job.options) {
-        return None;
-    }
-    let platform = node.platforms().get(job.platform as usize)?;
-    let device = platform.device(DeviceIndex(job.device))?;
-    let key = Key::of(&node.identity(device)?, &sealed, &job.options);
-    let context = NativeContext::new(platform, vec![device], Box::new(|_| {})).ok()?;
-    let native = NativeProgram::with_source(&context, &sealed).ok()?;
-    let devices = [(DeviceIndex(0), device)];
-    let arg_info = with_arg_info(options, true, |options| {
-        native.build(&natives(&devices), Some(options))
-    });
-    let arg_info = arg_info.ok()?;
-    let mut build = build_of(&native, DeviceIndex(0), device);
-    build.log = as_usual(&build.log);
-    if !is_executable(build.status, build.binary_type) {
-        return None;
-    }
-    let kernels = signatures(&native, &devices);
-    let binary = native.binaries(MAX_BINARY).ok()?.pop()?;
-    if binary.is_empty() {
-        return None;
-    }
-    // Last, because the files that the driver needs for the binary are loaded now, too.
-    let loaded = node.loaded_since(own)?;
-    tracing::debug!(?key, ?loaded, "built for the cache");
-    let answer = entry::Answer {
-        arg_info,
-        build: Some(build),
-        kernels,
-        loaded,
-    };
-    Entry { answer, binary }.encode(&key).ok()
 }

@@ -4,7 +4,7 @@
 //! made natively by each build or compilation. Its source is sealed against the node's files, with the
 //! headers of that call ([`source`]). Builds add `-cl-kernel-arg-info`, which the client never sees.
 //! Their answers have the log, the state and the signatures of all kernels. A build that was made before
-//! may come from the daemon's cache (`cached`).
+//! may come from the daemon's cache, and a build of this session goes there later (`cached`).
 //!
 //! Invariant: the reading thread never waits for a compiler. A kernel that is created before the
 //! program's build is answered is broken with `CL_INVALID_PROGRAM_EXECUTABLE`.
@@ -28,8 +28,8 @@ use causeway_proto::limits::{MAX_BATCH, MAX_LIST};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use self::cached::Cached;
-pub(crate) use self::cached::compile as compile_for_cache;
+use self::builder::Builder;
+use self::cached::{Cached, Unstored};
 use self::options::with_arg_info;
 use super::violation::Violation;
 use crate::build_cache::Client;
@@ -57,6 +57,8 @@ struct ProgramState {
     native: Result<Arc<NativeProgram>, Status>,
     // Set while `native` came from the cache.
     loaded: Option<Loaded>,
+    // The last build from source, while the cache may lack it.
+    unstored: Option<Unstored>,
     // Set while `native` has argument info because of the added option. Compiles it without that option.
     plainly: Option<Plainly>,
     // Number of builds, compilations and links that are not answered yet.
@@ -88,6 +90,7 @@ impl Program {
             state: Mutex::new(ProgramState {
                 native: native.map(Arc::new),
                 loaded: None,
+                unstored: None,
                 plainly: None,
                 jobs: 0,
             }),
@@ -143,6 +146,20 @@ impl Program {
         });
     }
 
+    /// Stores a build of this program in the cache when the session is quiet or ends. A driver may take long
+    /// for the binary, and lock the program meanwhile. If the program is built again before that, only the
+    /// last build is stored.
+    fn store_later(self: &Arc<Self>, builder: &Builder, node: &Arc<Node>, build: Unstored) {
+        self.state.lock().unstored = Some(build);
+        let (program, node) = (Arc::clone(self), Arc::clone(node));
+        builder.later(self.id, move || {
+            let build = program.state.lock().unstored.take();
+            if let Some(build) = build {
+                build.store(&node);
+            }
+        });
+    }
+
     /// Describes this build for the cache; `given` as in [`Program::to_build`].
     fn cached(
         &self,
@@ -174,6 +191,8 @@ impl Program {
         headers: &[&[u8]],
         devices: &[(DeviceIndex, Device)],
     ) -> Result<Arc<NativeProgram>, Status> {
+        // The native program is about to change.
+        self.state.lock().unstored = None;
         let given = (!given.is_empty()).then_some(given);
         if let Some(text) = given.or(self.source.as_deref()) {
             let sealed = source::sealed(text, headers);

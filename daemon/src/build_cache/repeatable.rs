@@ -1,39 +1,11 @@
-//! The input of a compiling worker, and the rules for which builds are cached.
+//! The rules for which builds are cached: pure.
+//!
+//! Invariant: a build that is accepted here has the same result each time, and no effect besides.
+#![forbid(unsafe_code)]
 
 use causeway_proto::source::{plain, words};
-use prost::Message;
-use rustix::fs::SealFlags;
 
 use super::{MAX_OPTIONS, MAX_TEXT};
-
-/// A build for one device.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct Job {
-    /// Index of the platform in the inventory.
-    #[prost(uint32, tag = "1")]
-    pub platform: u32,
-    /// Index of the device in the inventory.
-    #[prost(uint32, tag = "2")]
-    pub device: u32,
-    /// The source text as the compiler receives it.
-    #[prost(bytes = "vec", tag = "3")]
-    pub text: Vec<u8>,
-    /// The application's options, without those that name files.
-    #[prost(string, tag = "4")]
-    pub options: String,
-}
-
-impl Job {
-    /// Maximum length of an encoded job, in bytes.
-    pub const MOST: usize = MAX_TEXT + MAX_OPTIONS + 64;
-}
-
-/// Seals of the memory file that carries a job. They keep the content fixed. They also prove that the file
-/// is memory, so that reading it cannot block.
-pub const JOB_SEALS: SealFlags = SealFlags::WRITE
-    .union(SealFlags::GROW)
-    .union(SealFlags::SHRINK)
-    .union(SealFlags::SEAL);
 
 /// Returns whether a build always has the same result, and no other effects.
 ///
