@@ -20,8 +20,6 @@ pub(in crate::stub::program) struct Level {
     pub(super) folder: Option<usize>,
     /// Whether including the file inside of itself inserts nothing.
     pub(super) guarded: bool,
-    /// Whether the file is inside of itself, or inside of such a file.
-    pub(super) circles: bool,
     /// Number of conditions that are open in the text.
     pub(super) conditions: usize,
     // Number of open conditions that belong to the file's own guard.
@@ -40,7 +38,6 @@ impl Level {
             number: None,
             folder: None,
             guarded: false,
-            circles: false,
             conditions: 0,
             of_guard: 0,
             sure: true,
@@ -60,11 +57,6 @@ impl Level {
             shown: quoted(&found.path),
             ..Level::outermost()
         }
-    }
-
-    /// Whether inserting this file here makes it a file inside of itself.
-    pub(super) fn circles(&self, found: &Found) -> bool {
-        self.circles || self.number == Some(found.number)
     }
 
     /// Whether the current place is certainly compiled.

@@ -5,7 +5,7 @@
 //! `-idirafter`. Folders of one kind are searched in the given order. Invariant: each file is read once for
 //! a build.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -76,11 +76,16 @@ impl<'a> Search<'a> {
                 continue;
             }
             let folder = FOLDERS.iter().enumerate().find_map(|(kind, option)| {
-                Some((kind, path_of(&narrow(&operand(option)?)).into()))
+                let folder = narrow(&operand(option)?);
+                Some((kind, tidy(path_of(&folder))))
             });
             search.folders.extend(folder);
         }
         search.folders.sort_by_key(|(kind, _)| *kind);
+        // A second copy of a folder would let `#include_next` find the including file itself.
+        let mut known = HashSet::new();
+        let folders = &mut search.folders;
+        folders.retain(|(kind, path)| known.insert((*kind == 0, path.clone())));
         search
     }
 

@@ -1,5 +1,7 @@
 //! Tests of the header expansion: texts before and after, on files in memory.
 
+use std::path::PathBuf;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -242,9 +244,17 @@ fn files_of_options_come_first_and_import_and_next_are_followed() {
     let expected =
         "# 1 \"/a/n.h\" 1\nint a;\n# 1 \"/b/n.h\" 1\nint b;\n# 3 \"/a/n.h\" 2\n# 2 \"\" 2\n";
     assert_eq!(out, expected);
+    // A folder that is named twice is searched once, else the file would find itself.
+    let again = expanded("#include <n.h>\n", "-I/a -I/a -I /./a -I/b", &files);
+    assert_eq!(again.as_deref(), Some(expected));
     let source = "#if X\n#import \"i.h\"\n#endif\n#include \"i.h\"\n#include \"i.h\"\n";
     let out = expanded(source, "", &files).unwrap();
     assert_eq!(out.matches("#ifndef CAUSEWAY_ONCE_").count(), 2, "{out}");
+    // The first copy defines the macro that the second one tests.
+    let out = expanded("#include \"i.h\"\n#import \"i.h\"\n", "", &files).unwrap();
+    let (first, second) = out.split_once("int i;").unwrap();
+    assert!(first.starts_with("#define CAUSEWAY_ONCE_"), "{out}");
+    assert!(second.contains("#ifndef CAUSEWAY_ONCE_"), "{out}");
 }
 
 #[test]
