@@ -20,8 +20,8 @@ pub(in crate::stub::program) struct Level {
     pub(super) folder: Option<usize>,
     /// Whether including the file inside of itself inserts nothing.
     pub(super) guarded: bool,
-    /// Number of conditions that are open in the text.
-    pub(super) conditions: usize,
+    /// The conditions that are open in the text, each by the number of marks before it.
+    pub(super) conditions: Vec<usize>,
     // Number of open conditions that belong to the file's own guard.
     of_guard: usize,
     // Whether lines outside of conditions are certainly compiled.
@@ -38,7 +38,7 @@ impl Level {
             number: None,
             folder: None,
             guarded: false,
-            conditions: 0,
+            conditions: Vec::new(),
             of_guard: 0,
             sure: true,
             shift: 0,
@@ -61,7 +61,7 @@ impl Level {
 
     /// Whether the current place is certainly compiled.
     pub(super) fn is_sure(&self) -> bool {
-        self.sure && self.conditions == self.of_guard
+        self.sure && self.conditions.len() == self.of_guard
     }
 
     /// Returns the reported number of a line.

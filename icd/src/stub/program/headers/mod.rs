@@ -90,7 +90,7 @@ struct Expansion<'e, 's> {
     marks: Vec<Mark>,
     // Number of inserted files that are inside of themselves.
     circling: usize,
-    // The macros that conditions test, by their marks' names.
+    // The macros that conditions test.
     tested: HashSet<String>,
     // The program's text, and the nested files inside of it.
     outermost: Level,
@@ -100,12 +100,22 @@ struct Expansion<'e, 's> {
     settled: HashSet<usize>,
 }
 
-/// Lines that define a macro of this module, and their offset in the text. A directive behind them tells
-/// whether a condition tests the macro, so they are inserted last.
+/// Lines of this module, and their offset in the text. A directive behind them tells whether they are needed,
+/// so they are inserted last.
 struct Mark {
     at: usize,
-    name: String,
+    needed: Needed,
     lines: String,
+}
+
+/// The condition under which the lines of a [`Mark`] are needed.
+enum Needed {
+    /// A condition of the text tests this macro, which the lines define.
+    Tested(String),
+    /// Lines were inserted behind the mark with this index. If a compiler skips these, it also skips the
+    /// markers behind them, and its line numbers are wrong after the skipped group.
+    Shifted(usize),
+    Always,
 }
 
 impl<'e, 's> Expansion<'e, 's> {
@@ -135,13 +145,14 @@ impl<'e, 's> Expansion<'e, 's> {
     /// large.
     fn whole(&mut self, source: &[u8]) -> Option<()> {
         for (name, number) in self.macros.given().to_vec() {
-            self.mark(&name, numbered(&name, number) + "#line 1\n");
+            let lines = numbered(&name, number) + "#line 1\n";
+            self.mark(Needed::Tested(name), lines);
         }
         for name in self.search.forced.clone() {
             let line = format!("#include \"{name}\"");
             let name = narrow(&name);
             let header = Header { name, quoted: true };
-            match self.search.find(&header, None, None) {
+            match self.search.find(&header, None, false) {
                 Some(found) => self.file(&found, 1, true)?,
                 // The file does not exist here; the node's compiler reports that.
                 None => self.line(&line),
@@ -179,22 +190,25 @@ impl<'e, 's> Expansion<'e, 's> {
         self.out.extend_from_slice(text);
     }
 
-    fn mark(&mut self, name: &str, lines: String) {
-        self.marks.push(Mark {
-            at: self.out.len(),
-            name: name.to_owned(),
-            lines,
-        });
+    fn mark(&mut self, needed: Needed, lines: String) {
+        let at = self.out.len();
+        self.marks.push(Mark { at, needed, lines });
     }
 
     /// Returns the expanded text with the marks that are needed. `None` if it is too large.
     fn finished(self) -> Option<Vec<u8>> {
         let (mut text, mut copied) = (Vec::with_capacity(self.out.len()), 0);
-        for mark in &self.marks {
-            if self.tested.contains(&mark.name) {
+        let mut last = None;
+        for (index, mark) in self.marks.iter().enumerate() {
+            let is_needed = match &mark.needed {
+                Needed::Tested(name) => self.tested.contains(name),
+                Needed::Shifted(since) => last >= Some(*since),
+                Needed::Always => true,
+            };
+            if is_needed {
                 text.extend_from_slice(&self.out[copied..mark.at]);
                 text.extend(narrow(&mark.lines));
-                copied = mark.at;
+                (copied, last) = (mark.at, Some(index));
             }
         }
         text.extend_from_slice(&self.out[copied..]);
@@ -206,14 +220,24 @@ impl<'e, 's> Expansion<'e, 's> {
     fn directive(&mut self, text: &[u8], directive: &Directive, next: usize) -> Option<bool> {
         let done = match directive.word.as_str() {
             "if" | "ifdef" | "ifndef" => {
-                self.level().conditions += 1;
+                let since = self.marks.len();
+                self.level().conditions.push(since);
                 self.condition(text, directive)
             }
-            "elif" => self.condition(text, directive),
-            "endif" => {
+            "else" | "elif" | "endif" => {
+                if !self.condition(text, directive) {
+                    self.copy(text, directive);
+                }
                 let level = self.level();
-                level.conditions = level.conditions.saturating_sub(1);
-                false
+                let line = format!("\n#line {}", level.shown_line(next));
+                let since = level.conditions.pop();
+                if directive.word != "endif" {
+                    level.conditions.extend(since);
+                }
+                if let Some(since) = since {
+                    self.mark(Needed::Shifted(since), line);
+                }
+                true
             }
             "define" | "undef" => self.definition(text, directive, next),
             "pragma" if !self.files.is_empty() && guard::is_once(text, directive) => {
@@ -262,12 +286,8 @@ impl<'e, 's> Expansion<'e, 's> {
 
     // The file on this machine for a directive or operator `word`.
     fn there(&mut self, header: &Header, word: &str) -> Option<Found> {
-        let from = self.files.last();
-        let after = from
-            .filter(|_| word.ends_with("_next"))
-            .and_then(|level| level.folder);
-        let from = from.map(|level| level.path.as_path());
-        self.search.find(header, from, after)
+        let next = word.ends_with("_next");
+        self.search.find(header, self.files.last(), next)
     }
 
     /// Appends a file in place of a directive, and a marker back to line `next`. `sure`: the directive is
@@ -292,8 +312,9 @@ impl<'e, 's> Expansion<'e, 's> {
         let once = Guard::Once.name(path);
         if guard.is_none() {
             // A later `#import` tests whether this copy was compiled.
-            self.mark(&once, format!("#define {once}\n"));
+            self.mark(Needed::Tested(once.clone()), format!("#define {once}\n"));
         }
+        self.mark(Needed::Always, String::new());
         self.line(&format!("# 1 \"{}\" 1", quoted(path)));
         let wrapped = guard == Some(Guard::Once);
         if wrapped {
@@ -342,6 +363,7 @@ impl<'e, 's> Expansion<'e, 's> {
         if word == "#if" {
             return Some(false);
         }
+        self.mark(Needed::Always, String::new());
         // The original directive stays for all other cases, so that the node's compiler reports the missing
         // header.
         self.line("#else");
@@ -367,7 +389,7 @@ impl<'e, 's> Expansion<'e, 's> {
         self.copy(text, directive);
         let next = self.level().shown_line(next);
         let lines = format!("\n{}#line {next}", numbered(&name, number));
-        self.mark(&name, lines);
+        self.mark(Needed::Tested(name), lines);
         true
     }
 
