@@ -225,6 +225,7 @@ CASE(headers_show_their_own_names_and_lines)
     put("in/named.h", "#define FIRST\n#ifdef FIRST\n\nconstant int line = __LINE__;\n#endif\n"
                       "constant char name[] = __FILE__;\n");
     EQUAL(answer(source, "-I %s"), 402);
+    EQUAL(answer("#if 0\n#include \"in/named.h\"\n#endif\n" ANSWER("__LINE__"), "-I %s"), 4);
     cl_program program = from(source);
     snprintf(options, sizeof options, "-I %s", folder);
     OK(clBuildProgram(program, 1, &device, options, NULL, NULL));

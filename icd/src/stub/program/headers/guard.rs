@@ -13,21 +13,16 @@ use super::tokens::is_blank;
 pub(super) enum Guard {
     /// A macro that the file itself defines, around all of its contents.
     Macro(String),
-    /// `#pragma once` at these places, or the file is used with `#import`.
-    Once(Vec<(usize, usize)>),
+    /// The file has a `#pragma once`, or an `#import` names it.
+    Once,
 }
 
 impl Guard {
-    /// Returns the guard of a text. An `imported` file always has one.
-    pub(super) fn of(text: &[u8], imported: bool) -> Option<Guard> {
+    /// Returns the guard of a text.
+    pub(super) fn of(text: &[u8]) -> Option<Guard> {
         let directives: Vec<Directive> = Directives::of(text).collect();
-        let once: Vec<(usize, usize)> = directives
-            .iter()
-            .filter(|one| one.word == "pragma" && argument(text, one) == "once")
-            .map(|one| (one.start, one.end))
-            .collect();
-        if imported || !once.is_empty() {
-            return Some(Guard::Once(once));
+        if directives.iter().any(|one| is_once(text, one)) {
+            return Some(Guard::Once);
         }
         macro_around(text, &directives).map(Guard::Macro)
     }
@@ -36,9 +31,15 @@ impl Guard {
     pub(super) fn name(&self, path: &Path) -> String {
         match self {
             Guard::Macro(name) => name.clone(),
-            Guard::Once(_) => format!("CAUSEWAY_ONCE_{:016x}", hash(path)),
+            // Not the file's number: the headers of one `clCompileProgram` are expanded separately.
+            Guard::Once => format!("CAUSEWAY_ONCE_{:016x}", hash(path)),
         }
     }
+}
+
+/// Whether the directive is `#pragma once`.
+pub(super) fn is_once(text: &[u8], directive: &Directive) -> bool {
+    directive.word == "pragma" && argument(text, directive) == "once"
 }
 
 fn macro_around(text: &[u8], directives: &[Directive]) -> Option<String> {
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Option<Guard> {
-        Guard::of(text.as_bytes(), false)
+        Guard::of(text.as_bytes())
     }
 
     #[test]
@@ -115,12 +116,8 @@ mod tests {
     }
 
     #[test]
-    fn once_is_found_where_it_stands() {
-        assert_eq!(
-            of("int a;\n # pragma once\n"),
-            Some(Guard::Once(vec![(8, 21)]))
-        );
+    fn once_is_found_wherever_it_is() {
+        assert_eq!(of("int a;\n # pragma once\n"), Some(Guard::Once));
         assert_eq!(of("#pragma unroll\n"), None);
-        assert_eq!(Guard::of(b"", true), Some(Guard::Once(Vec::new())));
     }
 }

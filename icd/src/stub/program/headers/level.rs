@@ -20,10 +20,8 @@ pub(in crate::stub::program) struct Level {
     pub(super) folder: Option<usize>,
     /// Whether including the file inside of itself inserts nothing.
     pub(super) guarded: bool,
-    /// Whether the file is inside of itself, or inside of such a file.
-    pub(super) circles: bool,
-    /// Number of conditions that are open in the text.
-    pub(super) conditions: usize,
+    /// The conditions that are open in the text, each by the number of marks before it.
+    pub(super) conditions: Vec<usize>,
     // Number of open conditions that belong to the file's own guard.
     of_guard: usize,
     // Whether lines outside of conditions are certainly compiled.
@@ -40,8 +38,7 @@ impl Level {
             number: None,
             folder: None,
             guarded: false,
-            circles: false,
-            conditions: 0,
+            conditions: Vec::new(),
             of_guard: 0,
             sure: true,
             shift: 0,
@@ -62,14 +59,9 @@ impl Level {
         }
     }
 
-    /// Whether inserting this file here makes it a file inside of itself.
-    pub(super) fn circles(&self, found: &Found) -> bool {
-        self.circles || self.number == Some(found.number)
-    }
-
     /// Whether the current place is certainly compiled.
     pub(super) fn is_sure(&self) -> bool {
-        self.sure && self.conditions == self.of_guard
+        self.sure && self.conditions.len() == self.of_guard
     }
 
     /// Returns the reported number of a line.

@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use causeway_proto::source::{Header, narrow, words};
 
-use super::tokens::{Token, is_word, spelled, tokens, trimmed};
+use super::tokens::{Token, in_parentheses, is_word, spelled, tokens, trimmed};
 
 /// Maximum nesting of macros.
 const MAX_DEPTH: usize = 32;
@@ -125,6 +125,16 @@ impl Macros {
         let name = text[..end].to_owned();
         self.undefined.insert(name.clone());
         (!name.is_empty()).then_some((name, 0))
+    }
+
+    /// Whether the name was defined anywhere.
+    pub(super) fn is_defined(&self, name: &str) -> bool {
+        self.known.contains_key(name)
+    }
+
+    /// Whether the name was undefined anywhere.
+    pub(super) fn is_undefined(&self, name: &str) -> bool {
+        self.undefined.contains(name)
     }
 
     // The numbers that may apply to a name. 0 is possible unless an option defines the name and nothing
@@ -339,43 +349,35 @@ fn arguments(rest: &mut Vec<Item>, active: &mut BTreeSet<String>) -> Option<Vec<
     // Takes nothing unless the parentheses are closed.
     let mut depth = 0;
     let closing = rest.iter().rev().position(|item| {
-        match item {
-            Item::Token(Token::Mark('(')) => depth += 1,
-            Item::Token(Token::Mark(')')) => depth -= 1,
-            _ => return false,
-        }
-        depth == 0
+        depth += match item {
+            Item::Token(token) => token.nesting(),
+            Item::EndOf(_) => 0,
+        };
+        depth == 0 && matches!(item, Item::Token(Token::Mark(')')))
     })?;
-    let taken = rest.split_off(rest.len() - closing - 1);
-    let mut given = vec![Vec::new()];
-    for item in taken.into_iter().rev() {
-        let token = match item {
+    let taken = rest.split_off(rest.len() - closing - 1).into_iter().rev();
+    let taken: Vec<Token> = taken
+        .filter_map(|item| match item {
+            Item::Token(token) => Some(token),
             Item::EndOf(name) => {
                 active.remove(&name);
-                continue;
+                None
             }
-            Item::Token(token) => token,
-        };
-        let before = depth;
-        match token {
-            Token::Mark('(') => depth += 1,
-            Token::Mark(')') => depth -= 1,
-            _ => {}
-        }
-        match token {
-            Token::Mark(',') if depth == 1 => given.push(Vec::new()),
-            // Drop the outermost parentheses.
-            Token::Mark('(' | ')') if before == 0 || depth == 0 => {}
-            _ if depth == 0 => {}
-            token => given.last_mut()?.push(token),
-        }
-    }
-    for argument in &mut given {
-        while argument.pop_if(|last| *last == Token::Blank).is_some() {}
-        let blanks = argument.iter().take_while(|first| **first == Token::Blank);
-        argument.drain(..blanks.count());
-    }
-    Some(given)
+        })
+        .collect();
+    let (inside, _) = in_parentheses(&taken)?;
+    let given = inside.split(|token| {
+        depth += token.nesting();
+        depth == 0 && *token == Token::Mark(',')
+    });
+    Some(given.map(|one| without_blanks(one).to_vec()).collect())
+}
+
+fn without_blanks(tokens: &[Token]) -> &[Token] {
+    let is_solid = |token: &Token| *token != Token::Blank;
+    let start = tokens.iter().position(is_solid).unwrap_or(tokens.len());
+    let end = tokens.iter().rposition(is_solid).map_or(start, |at| at + 1);
+    &tokens[start..end]
 }
 
 #[cfg(test)]

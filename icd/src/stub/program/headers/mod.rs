@@ -10,6 +10,16 @@
 //! files are inserted under conditions on these numbers. `__has_include` is answered here, from the files
 //! of this machine.
 //!
+//! # Why the node's compiler does not get the files
+//! The files could travel to the node instead, and its compiler could follow the directives. Names made by
+//! macros prevent that, for two reasons:
+//! - The worker could not refuse files of its node. It sees only `#include F`; the compiler makes
+//!   `"/etc/hosts"` of it, and shows the file's lines in the log. The sandbox allows what drivers read, and
+//!   older kernels have no sandbox. Test: `a_build_reads_nothing_of_the_nodes_files`.
+//! - The worker could not provide the files. `-D FOLDER=/home/me/cl` and `#include STRING(FOLDER/x.h)` make a
+//!   path of the client's machine, which the worker may not create. Another value of `FOLDER` would be visible
+//!   to the program. Case: `headers_named_by_macros`.
+//!
 //! Files are read again for every build. `#pragma once` and `#import` become include guards. A guarded file
 //! that was certainly compiled before is not inserted again. An unguarded file that includes itself is
 //! followed while the text stays within bounds. Paths, options and texts may have any encoding; [`wide`]
@@ -25,9 +35,9 @@ mod macros;
 mod search;
 mod tokens;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use causeway_proto::source::{Directive, Directives, Header, narrow, plain, wide, without_mark};
 
@@ -44,11 +54,9 @@ pub(super) use self::search::from_disk;
 const NESTING: [usize; 5] = [200, 24, 6, 3, 1];
 /// Maximum size of the whole text in bytes; a larger one would not fit into a command.
 const MAX_TEXT: usize = 32 << 20;
-/// Maximum number of inserted files that are inside of themselves, or inside of such a file. Without a
-/// limit these would go on for ever.
+/// Maximum number of inserted files that are inside of themselves. Without it, a text that grows too large
+/// takes seconds.
 const MAX_CIRCLING: usize = 20_000;
-/// Maximum number of passes over the text; each pass uses what the passes before have learned.
-const MAX_ROUNDS: usize = 12;
 
 /// Prefix of a macro whose value is the number of the definition of NAME that applies.
 const NUMBER_OF: &str = "CAUSEWAY_DEFINITION_OF_";
@@ -63,60 +71,51 @@ pub(super) fn expand(
     embedded: &[&[u8]],
     read: Read<'_>,
 ) -> Option<Vec<u8>> {
-    let options = &wide(options);
+    let (source, options) = (without_mark(source), &wide(options));
     let mut search = Search::new(options, read);
-    let mut learned = Learned::default();
-    for nesting in NESTING {
-        // Each pass may learn facts that change the text before them. A pass that learns nothing is final.
-        for _ in 0..MAX_ROUNDS {
-            let before = learned.clone();
-            let mut expansion =
-                Expansion::new(options, embedded, nesting, &mut search, &mut learned);
-            if expansion.whole(source).is_none() {
-                // Without files that include themselves, less nesting would not make the text smaller.
-                if expansion.circling == 0 {
-                    return None;
-                }
-                break;
-            }
-            let Expansion { out, replaced, .. } = expansion;
-            if learned == before {
-                return (replaced > 0).then_some(out);
-            }
-        }
-    }
-    None
+    let out = NESTING.into_iter().find_map(|nesting| {
+        let mut expansion = Expansion::new(options, embedded, nesting, &mut search);
+        expansion.whole(source)?;
+        expansion.finished()
+    });
+    out.filter(|out| out != source)
 }
 
-/// Facts about the whole text that are known only after a pass over it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Learned {
-    /// Macros that the names of headers depend on.
-    names: BTreeSet<String>,
-    /// Files that `#import` names; these are compiled once.
-    imported: BTreeSet<PathBuf>,
-}
 struct Expansion<'e, 's> {
     search: &'e mut Search<'s>,
-    learned: &'e mut Learned,
     embedded: &'e [&'e [u8]],
     nesting: usize,
     macros: Macros,
     out: Vec<u8>,
-    // Number of directives that were replaced.
-    replaced: usize,
+    marks: Vec<Mark>,
     // Number of inserted files that are inside of themselves.
     circling: usize,
+    // The macros that conditions test.
+    tested: HashSet<String>,
     // The program's text, and the nested files inside of it.
     outermost: Level,
     files: Vec<Level>,
-    // Names that were defined and names that were undefined, anywhere.
-    defined: HashSet<String>,
-    undefined: HashSet<String>,
     guards: HashMap<usize, Option<Guard>>,
-    // Guarded files that were inserted, and those that have certainly been compiled.
-    seen: HashSet<usize>,
+    // Guarded files that have certainly been compiled.
     settled: HashSet<usize>,
+}
+
+/// Lines of this module, and their offset in the text. A directive behind them tells whether they are needed,
+/// so they are inserted last.
+struct Mark {
+    at: usize,
+    needed: Needed,
+    lines: String,
+}
+
+/// The condition under which the lines of a [`Mark`] are needed.
+enum Needed {
+    /// A condition of the text tests this macro, which the lines define.
+    Tested(String),
+    /// Lines were inserted behind the mark with this index. If a compiler skips these, it also skips the
+    /// markers behind them, and its line numbers are wrong after the skipped group.
+    Shifted(usize),
+    Always,
 }
 
 impl<'e, 's> Expansion<'e, 's> {
@@ -125,25 +124,19 @@ impl<'e, 's> Expansion<'e, 's> {
         embedded: &'e [&'e [u8]],
         nesting: usize,
         search: &'e mut Search<'s>,
-        learned: &'e mut Learned,
     ) -> Expansion<'e, 's> {
-        let macros = Macros::of_options(options);
-        let defined = macros.given().iter().map(|(name, _)| name.clone());
         Expansion {
             search,
-            learned,
             embedded,
             nesting,
-            defined: defined.collect(),
-            macros,
+            macros: Macros::of_options(options),
             out: Vec::new(),
-            replaced: 0,
+            marks: Vec::new(),
             circling: 0,
+            tested: HashSet::new(),
             outermost: Level::outermost(),
             files: Vec::new(),
-            undefined: HashSet::new(),
             guards: HashMap::new(),
-            seen: HashSet::new(),
             settled: HashSet::new(),
         }
     }
@@ -152,38 +145,37 @@ impl<'e, 's> Expansion<'e, 's> {
     /// large.
     fn whole(&mut self, source: &[u8]) -> Option<()> {
         for (name, number) in self.macros.given().to_vec() {
-            self.number(&name, number);
+            let lines = numbered(&name, number) + "#line 1\n";
+            self.mark(Needed::Tested(name), lines);
         }
         for name in self.search.forced.clone() {
             let line = format!("#include \"{name}\"");
             let name = narrow(&name);
             let header = Header { name, quoted: true };
-            match self.search.find(&header, None, None) {
+            match self.search.find(&header, None, false) {
                 Some(found) => self.file(&found, 1, true)?,
                 // The file does not exist here; the node's compiler reports that.
                 None => self.line(&line),
             }
             self.end_line();
         }
-        if self.out.is_empty() {
-            return self.text(source);
+        if !self.out.is_empty() {
+            self.line("#line 1");
         }
-        self.line("#line 1");
-        self.text(without_mark(source))
+        self.text(source)
     }
 
     /// Appends the text of the innermost level, with its headers inserted. `None` if the result is too
     /// large.
     fn text(&mut self, text: &[u8]) -> Option<()> {
-        let (mut copied, mut counted, mut next) = (0, 0, 2);
+        let (mut copied, mut next) = (0, 2);
         for directive in Directives::of(text) {
-            next += newlines(&text[counted..directive.end]);
-            counted = directive.end;
             // Only blanks and comments can precede the directive on its line.
             self.out.extend_from_slice(&text[copied..directive.start]);
-            copied = directive.start;
-            if self.directive(text, &directive, next)? {
-                copied = directive.end;
+            next += newlines(&text[copied..directive.end]);
+            copied = directive.end;
+            if !self.directive(text, &directive, next)? {
+                self.copy(text, &directive);
             }
             if self.out.len() > MAX_TEXT || self.circling > MAX_CIRCLING {
                 return None;
@@ -193,36 +185,82 @@ impl<'e, 's> Expansion<'e, 's> {
         (self.out.len() <= MAX_TEXT).then_some(())
     }
 
+    fn copy(&mut self, text: &[u8], directive: &Directive) {
+        let text = &text[directive.start..directive.end];
+        self.out.extend_from_slice(text);
+    }
+
+    fn mark(&mut self, needed: Needed, lines: String) {
+        let at = self.out.len();
+        self.marks.push(Mark { at, needed, lines });
+    }
+
+    /// Returns the expanded text with the marks that are needed. `None` if it is too large.
+    fn finished(self) -> Option<Vec<u8>> {
+        let (mut text, mut copied) = (Vec::with_capacity(self.out.len()), 0);
+        let mut last = None;
+        for (index, mark) in self.marks.iter().enumerate() {
+            let is_needed = match &mark.needed {
+                Needed::Tested(name) => self.tested.contains(name),
+                Needed::Shifted(since) => last >= Some(*since),
+                Needed::Always => true,
+            };
+            if is_needed {
+                text.extend_from_slice(&self.out[copied..mark.at]);
+                text.extend(narrow(&mark.lines));
+                (copied, last) = (mark.at, Some(index));
+            }
+        }
+        text.extend_from_slice(&self.out[copied..]);
+        (text.len() <= MAX_TEXT).then_some(text)
+    }
+
     /// Handles a directive, and returns whether a replacement was appended. `next` is the number of the
     /// line behind the directive. `None` if the result is too large.
     fn directive(&mut self, text: &[u8], directive: &Directive, next: usize) -> Option<bool> {
         let done = match directive.word.as_str() {
             "if" | "ifdef" | "ifndef" => {
-                self.level().conditions += 1;
+                let since = self.marks.len();
+                self.level().conditions.push(since);
                 self.condition(text, directive)
             }
-            "elif" => self.condition(text, directive),
-            "endif" => {
+            "else" | "elif" | "endif" => {
+                if !self.condition(text, directive) {
+                    self.copy(text, directive);
+                }
                 let level = self.level();
-                level.conditions = level.conditions.saturating_sub(1);
-                false
+                let line = format!("\n#line {}", level.shown_line(next));
+                let since = level.conditions.pop();
+                if directive.word != "endif" {
+                    level.conditions.extend(since);
+                }
+                if let Some(since) = since {
+                    self.mark(Needed::Shifted(since), line);
+                }
+                true
             }
             "define" | "undef" => self.definition(text, directive, next),
+            "pragma" if !self.files.is_empty() && guard::is_once(text, directive) => {
+                // The guard around the file replaces it. The number of lines stays.
+                let lines = newlines(&text[directive.start..directive.end]);
+                self.out.extend(std::iter::repeat_n(b'\n', lines));
+                true
+            }
             "line" | "" => {
                 let argument = &text[directive.argument..directive.end];
                 self.level().renumber(argument, next);
                 false
             }
-            "include" | "include_next" | "import" => match directive.header(text) {
-                Some(header) => match self.found(&header, &directive.word) {
-                    Some(found) => {
-                        self.file(&found, next, true)?;
-                        true
-                    }
-                    None => false,
-                },
-                None => self.computed(text, directive, next)?,
-            },
+            "include" | "include_next" | "import" => {
+                let Some(header) = directive.header(text) else {
+                    return self.computed(text, directive, next);
+                };
+                let Some(found) = self.found(&header, &directive.word) else {
+                    return Some(false);
+                };
+                self.file(&found, next, true)?;
+                true
+            }
             _ => false,
         };
         Some(done)
@@ -235,32 +273,31 @@ impl<'e, 's> Expansion<'e, 's> {
         }
         let found = self.there(header, word)?;
         if word == "import" {
-            self.learned.imported.insert(found.path.clone());
+            // From here on, the file is compiled only if no copy of it was compiled before.
+            self.guards.insert(found.number, Some(Guard::Once));
+            self.tested.insert(Guard::Once.name(&found.path));
         }
         // An unguarded file inside of itself is followed only `nesting` levels deep.
         let inside = |level: &&Level| level.number == Some(found.number) && !level.guarded;
         let depth = self.files.iter().filter(inside).count();
+        self.circling += usize::from(depth > 0);
         (depth < self.nesting).then_some(found)
     }
 
     // The file on this machine for a directive or operator `word`.
     fn there(&mut self, header: &Header, word: &str) -> Option<Found> {
-        let from = self.files.last();
-        let after = from
-            .filter(|_| word.ends_with("_next"))
-            .and_then(|level| level.folder);
-        let from = from.map(|level| level.path.as_path());
-        self.search.find(header, from, after)
+        let next = word.ends_with("_next");
+        self.search.find(header, self.files.last(), next)
     }
 
     /// Appends a file in place of a directive, and a marker back to line `next`. `sure`: the directive is
     /// certainly compiled if its surroundings are.
     fn file(&mut self, found: &Found, next: usize, sure: bool) -> Option<()> {
-        self.replaced += 1;
         let path = &found.path;
-        let guard = self.guard_of(found);
+        let guard = self.guards.entry(found.number);
+        let guard = guard.or_insert_with(|| Guard::of(&found.contents)).clone();
         let name = guard.as_ref().map(|guard| guard.name(path));
-        let undefined = |name: &String| self.undefined.contains(name);
+        let undefined = |name: &String| self.macros.is_undefined(name);
         let inside = |level: &Level| level.number == Some(found.number) && level.guarded;
         let settled = self.settled.contains(&found.number) && !name.as_ref().is_some_and(undefined);
         // The guard would make this copy empty.
@@ -270,28 +307,28 @@ impl<'e, 's> Expansion<'e, 's> {
         }
         let sure = sure && self.level().is_sure();
         // If the guard's macro is already defined, the whole file is skipped.
-        let first = name
-            .as_ref()
-            .is_none_or(|name| self.seen.insert(found.number) && !self.defined.contains(name));
-        self.line(&format!("# 1 \"{}\" 1", quoted(path)));
-        let circles = self.files.iter().any(|level| level.circles(found));
-        self.circling += usize::from(circles);
-        let mut level = Level::of_file(found, guard.as_ref(), sure && first);
-        level.circles = circles;
-        self.files.push(level);
-        match (&guard, &name) {
-            (Some(Guard::Once(places)), Some(name)) => {
-                self.line(&format!("#ifndef {name}\n#define {name}\n#line 1"));
-                self.text(&without(&found.contents, places))?;
-                self.end_line();
-                self.line("#endif");
-            }
-            _ => {
-                self.text(&found.contents)?;
-                self.end_line();
-            }
+        let defined = |name: &String| self.macros.is_defined(name);
+        let first = !name.as_ref().is_some_and(defined);
+        let once = Guard::Once.name(path);
+        if guard.is_none() {
+            // A later `#import` tests whether this copy was compiled.
+            self.mark(Needed::Tested(once.clone()), format!("#define {once}\n"));
         }
+        self.mark(Needed::Always, String::new());
+        self.line(&format!("# 1 \"{}\" 1", quoted(path)));
+        let wrapped = guard == Some(Guard::Once);
+        if wrapped {
+            self.macros.define(&once);
+            self.line(&format!("#ifndef {once}\n#define {once}\n#line 1"));
+        }
+        self.files
+            .push(Level::of_file(found, guard.as_ref(), sure && first));
+        self.text(&found.contents)?;
+        self.end_line();
         self.files.pop();
+        if wrapped {
+            self.line("#endif");
+        }
         if sure && guard.is_some() {
             self.settled.insert(found.number);
         }
@@ -300,21 +337,11 @@ impl<'e, 's> Expansion<'e, 's> {
         Some(())
     }
 
-    fn guard_of(&mut self, found: &Found) -> Option<Guard> {
-        let imported = self.learned.imported.contains(&found.path);
-        let known = self.guards.entry(found.number);
-        let of = || Guard::of(&found.contents, imported);
-        known.or_insert_with(of).clone()
-    }
-
     /// Handles a directive whose header is named by macros: appends all files that it may refer to.
     fn computed(&mut self, text: &[u8], directive: &Directive, next: usize) -> Option<bool> {
         let argument = tokens_of(&text[directive.argument..directive.end]);
         let mut word = "#if";
         for choice in self.macros.choices(&argument).unwrap_or_default() {
-            // The next pass numbers the definitions of these macros, because this name depends on them.
-            let names = choice.when.iter().map(|(name, _)| name.clone());
-            self.learned.names.extend(names);
             let Some(header) = &choice.header else {
                 continue;
             };
@@ -323,6 +350,8 @@ impl<'e, 's> Expansion<'e, 's> {
             if !embedded && found.is_none() {
                 continue;
             }
+            let names = choice.when.iter().map(|(name, _)| name.clone());
+            self.tested.extend(names);
             self.line(&format!("{word} {}", condition_of(&choice)));
             word = "#elif";
             match found {
@@ -334,20 +363,19 @@ impl<'e, 's> Expansion<'e, 's> {
         if word == "#if" {
             return Some(false);
         }
+        self.mark(Needed::Always, String::new());
         // The original directive stays for all other cases, so that the node's compiler reports the missing
         // header.
         self.line("#else");
         self.relocate(next - 1);
         self.end_line();
-        self.out
-            .extend_from_slice(&text[directive.start..directive.end]);
+        self.copy(text, directive);
         self.line("\n#endif");
         self.relocate(next);
         Some(true)
     }
 
-    /// Records a `#define` or `#undef`. If the macro matters, appends the directive and the number of the
-    /// definition; returns whether it did.
+    /// Appends a `#define` or `#undef`, and marks the number of the definition; returns whether it did.
     fn definition(&mut self, text: &[u8], directive: &Directive, next: usize) -> bool {
         let argument = plain(&text[directive.argument..directive.end]);
         let argument = wide(&argument);
@@ -358,29 +386,11 @@ impl<'e, 's> Expansion<'e, 's> {
         let Some((name, number)) = changed else {
             return false;
         };
-        let matters = self.learned.names.contains(&name);
-        if matters {
-            self.out
-                .extend_from_slice(&text[directive.start..directive.end]);
-            self.out.push(b'\n');
-            self.number(&name, number);
-            self.relocate(next);
-        }
-        match number {
-            0 => self.undefined.insert(name),
-            _ => self.defined.insert(name),
-        };
-        matters
-    }
-
-    fn number(&mut self, name: &str, number: usize) {
-        if !self.learned.names.contains(name) {
-            return;
-        }
-        self.line(&format!("#undef {NUMBER_OF}{name}"));
-        if number > 0 {
-            self.line(&format!("#define {NUMBER_OF}{name} {number}"));
-        }
+        self.copy(text, directive);
+        let next = self.level().shown_line(next);
+        let lines = format!("\n{}#line {next}", numbered(&name, number));
+        self.mark(Needed::Tested(name), lines);
+        true
     }
 
     /// Answers `__has_include` in a condition; returns whether a replacement was appended.
@@ -410,7 +420,6 @@ impl<'e, 's> Expansion<'e, 's> {
         if out == tokens {
             return false;
         }
-        self.replaced += 1;
         self.out
             .extend_from_slice(&text[directive.start..directive.argument]);
         self.out.extend(narrow(&spelled(&out)));
@@ -454,6 +463,15 @@ impl<'e, 's> Expansion<'e, 's> {
     }
 }
 
+// The lines behind the definition of a macro, which number it.
+fn numbered(name: &str, number: usize) -> String {
+    let undefined = format!("#undef {NUMBER_OF}{name}\n");
+    match number {
+        0 => undefined,
+        _ => format!("{undefined}#define {NUMBER_OF}{name} {number}\n"),
+    }
+}
+
 // The condition under which this choice applies, in terms of numbered definitions.
 fn condition_of(choice: &Choice) -> String {
     let one = |(name, number): &(String, usize)| format!("{NUMBER_OF}{name} == {number}");
@@ -471,16 +489,6 @@ fn newlines(text: &[u8]) -> usize {
 fn quoted(path: &Path) -> String {
     let text = wide(path.as_os_str().as_bytes());
     text.replace('\\', "\\\\").replace('"', "\\\"")
-}
-
-/// Returns the text with blanks at some places.
-fn without(text: &[u8], places: &[(usize, usize)]) -> Vec<u8> {
-    let mut kept = text.to_vec();
-    for &(start, end) in places {
-        let place = kept[start..end].iter_mut().filter(|byte| **byte != b'\n');
-        place.for_each(|byte| *byte = b' ');
-    }
-    kept
 }
 
 #[cfg(test)]

@@ -5,13 +5,15 @@
 //! `-idirafter`. Folders of one kind are searched in the given order. Invariant: each file is read once for
 //! a build.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
 use causeway_proto::source::{Header, narrow, without_mark, words};
+
+use super::level::Level;
 
 /// Reads a file; `None` when the file does not exist.
 pub(in crate::stub::program) type Read<'a> = &'a dyn Fn(&Path) -> Option<Vec<u8>>;
@@ -35,8 +37,8 @@ pub(super) struct Found {
     pub(super) number: usize,
     /// The contents without a byte order mark.
     pub(super) contents: Rc<[u8]>,
-    /// Index of the folder in which the file was found; `None` if it was found beside the including file or
-    /// by an absolute path.
+    /// Index of the folder in which the file was found. A file beside the including file has that file's
+    /// folder. `None` if an absolute path or the working directory led to it.
     pub(super) folder: Option<usize>,
 }
 
@@ -76,30 +78,37 @@ impl<'a> Search<'a> {
                 continue;
             }
             let folder = FOLDERS.iter().enumerate().find_map(|(kind, option)| {
-                Some((kind, path_of(&narrow(&operand(option)?)).into()))
+                let folder = narrow(&operand(option)?);
+                Some((kind, tidy(path_of(&folder))))
             });
             search.folders.extend(folder);
         }
         search.folders.sort_by_key(|(kind, _)| *kind);
+        // A second copy of a folder would let `#include_next` find the including file itself.
+        let mut known = HashSet::new();
+        let folders = &mut search.folders;
+        folders.retain(|(kind, path)| known.insert((*kind == 0, path.clone())));
         search
     }
 
-    /// Returns the file that a directive in `from` refers to. With `after`, searches only the folders
-    /// behind that one.
+    /// Returns the file that a directive in `from` refers to; `None` is the program's text. With `next`,
+    /// searches only the folders behind the one in which `from` was found.
     pub(super) fn find(
         &mut self,
         header: &Header,
-        from: Option<&Path>,
-        after: Option<usize>,
+        from: Option<&Level>,
+        next: bool,
     ) -> Option<Found> {
         let name = path_of(&header.name);
         if name.is_absolute() {
             return self.file(name, None);
         }
+        let after = from.filter(|_| next).and_then(|from| from.folder);
         // Beside the including file first; the program's text counts as being in the working directory.
         if header.quoted && after.is_none() {
-            let beside = from.and_then(Path::parent).unwrap_or(Path::new(""));
-            if let Some(found) = self.file(&beside.join(name), None) {
+            let beside = from.and_then(|from| from.path.parent());
+            let path = beside.unwrap_or(Path::new("")).join(name);
+            if let Some(found) = self.file(&path, from.and_then(|from| from.folder)) {
                 return Some(found);
             }
         }
@@ -162,24 +171,24 @@ mod tests {
         let options = "-idirafter /a -isystem /s -I/i -iquote \"/q\" -include \"f g\" -I /i2";
         let mut search = Search::new(options, &read);
         assert_eq!(search.forced, ["f g"]);
+        let mut from = Level::outermost();
+        from.path = "src/main".into();
         let mut order = Vec::new();
-        let from = Path::new("src/main");
-        let mut found = search.find(&header("x", true), Some(from), None);
-        while let Some(here) = found {
-            let after = here.folder;
-            order.push(here.path);
-            // Continue like `#include_next`; the folder of the including file has no index among the
-            // others.
-            found = match after {
-                None => search.find(&header("x", true), None, None),
-                after => search.find(&header("x", true), Some(from), after),
-            };
+        order.extend(search.find(&header("x", true), Some(&from), false));
+        from.path = "main".into();
+        while let Some(found) = search.find(&header("x", true), Some(&from), from.folder.is_some())
+        {
+            from.folder = found.folder;
+            order.push(found);
         }
+        let order: Vec<PathBuf> = order.into_iter().map(|found| found.path).collect();
         let expected = ["src/x", "/q/x", "/i/x", "/s/x", "/a/x"].map(PathBuf::from);
         assert_eq!(order, expected);
-        let angled = search.find(&header("x", false), Some(from), None).unwrap();
+        let angled = search
+            .find(&header("x", false), Some(&from), false)
+            .unwrap();
         assert_eq!(angled.path, Path::new("/i/x"));
-        let absolute = search.find(&header("/s/./x", false), None, None).unwrap();
+        let absolute = search.find(&header("/s/./x", false), None, false).unwrap();
         assert_eq!(absolute.path, Path::new("/s/x"));
     }
 }

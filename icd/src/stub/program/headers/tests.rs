@@ -1,5 +1,7 @@
 //! Tests of the header expansion: texts before and after, on files in memory.
 
+use std::path::PathBuf;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -245,6 +247,49 @@ fn files_of_options_come_first_and_import_and_next_are_followed() {
     let source = "#if X\n#import \"i.h\"\n#endif\n#include \"i.h\"\n#include \"i.h\"\n";
     let out = expanded(source, "", &files).unwrap();
     assert_eq!(out.matches("#ifndef CAUSEWAY_ONCE_").count(), 2, "{out}");
+    // The first copy defines the macro that the second one tests.
+    let out = expanded("#include \"i.h\"\n#import \"i.h\"\n", "", &files).unwrap();
+    let (first, second) = out.split_once("int i;").unwrap();
+    assert!(first.starts_with("#define CAUSEWAY_ONCE_"), "{out}");
+    assert!(second.contains("#ifndef CAUSEWAY_ONCE_"), "{out}");
+}
+
+#[test]
+fn a_file_that_includes_the_next_one_never_means_itself() {
+    let files = files(&[
+        ("/a/n.h", "int a;\n#include_next <n.h>\n"),
+        ("/a/m.h", "#include \"n.h\"\n"),
+        ("/b/n.h", "int b;\n"),
+    ]);
+    // Named directly, by a file beside it, and in a folder that is named twice.
+    for (source, options) in [
+        ("#include <n.h>\n", "-I/a -I/b"),
+        ("#include <m.h>\n", "-I/a -I/b"),
+        ("#include <n.h>\n", "-I/a -I/a -I /./a -I/b"),
+    ] {
+        let out = expanded(source, options, &files).unwrap();
+        let counts = ["int a;", "int b;"].map(|text| out.matches(text).count());
+        assert_eq!(counts, [1, 1], "{source} {options} {out}");
+    }
+}
+
+#[test]
+fn lines_behind_a_skipped_header_keep_their_numbers() {
+    let files = files(&[("a.h", "int a;\n\n\n"), ("b.h", "int b;\n")]);
+    let skipped = "#if X\n#if Y\n#include \"a.h\"\n#endif\n#else\nint x;\n#endif\nint z;\n";
+    let out = expanded(skipped, "", &files).unwrap();
+    for place in ["#endif\n#line 5\n", "#else\n#line 6\n", "#endif\n#line 8\n"] {
+        assert!(out.contains(place), "{out}");
+    }
+    // The definition gets a number, which is a further line.
+    let defined = "#if X\n#define H \"a.h\"\n#else\n#define H \"b.h\"\n#endif\n#include H\n";
+    let out = expanded(defined, "", &files).unwrap();
+    assert!(
+        out.contains("#else\n#line 4\n") && out.contains("#endif\n#line 6\n"),
+        "{out}"
+    );
+    let unchanged = "#if X\n#endif\n#include \"b.h\"\n";
+    assert!(!expanded(unchanged, "", &files).unwrap().contains("#line"));
 }
 
 #[test]

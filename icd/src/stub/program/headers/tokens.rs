@@ -18,6 +18,17 @@ pub(super) enum Token {
     Mark(char),
 }
 
+impl Token {
+    /// The parentheses that the token opens; negative if it closes one.
+    pub(super) fn nesting(&self) -> i32 {
+        match self {
+            Token::Mark('(') => 1,
+            Token::Mark(')') => -1,
+            _ => 0,
+        }
+    }
+}
+
 /// Whether the character may be part of a name or a number.
 pub(super) fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
@@ -87,11 +98,7 @@ pub(super) fn in_parentheses(tokens: &[Token]) -> Option<(&[Token], &[Token])> {
     }
     let mut depth = 0;
     let length = tokens[start..].iter().position(|token| {
-        match token {
-            Token::Mark('(') => depth += 1,
-            Token::Mark(')') => depth -= 1,
-            _ => {}
-        }
+        depth += token.nesting();
         depth == 0
     })?;
     let end = start + length;
