@@ -6,7 +6,7 @@ use std::path::Path;
 use causeway::config::{Settings, TlsSettings};
 use causeway_security::{ClientTls, Token, read_secret};
 
-use super::Finding;
+use super::finding::Finding;
 use crate::text::moment;
 use crate::validity::{self, Of, RENEW, Validity};
 
@@ -131,7 +131,7 @@ fn ending(path: &Path, of: Of) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Verdict;
+    use crate::doctor::finding::Verdict;
     use causeway::config::{Address, ServerSettings};
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
