@@ -10,6 +10,7 @@
 //! Invariant: the checks change nothing, take no lease, and print no secret.
 
 mod exposed;
+mod finding;
 mod local;
 mod manager;
 mod nodes;
@@ -18,63 +19,13 @@ mod secrets;
 
 use std::process::ExitCode;
 
-use serde::Serialize;
-
 use crate::context::Context;
 use crate::failure::Outcome;
+use finding::{Finding, Verdict};
 
 /// Arguments of `doctor`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {}
-
-/// The result of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Verdict {
-    Ok,
-    /// It works, but deserves attention.
-    Note,
-    Problem,
-}
-
-/// A check's result with its text.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct Finding {
-    check: &'static str,
-    verdict: Verdict,
-    found: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cure: Option<String>,
-}
-
-impl Finding {
-    fn ok(check: &'static str, found: impl Into<String>) -> Finding {
-        Finding {
-            check,
-            verdict: Verdict::Ok,
-            found: found.into(),
-            cure: None,
-        }
-    }
-
-    fn note(check: &'static str, found: impl Into<String>, cure: impl Into<String>) -> Finding {
-        Finding {
-            check,
-            verdict: Verdict::Note,
-            found: found.into(),
-            cure: Some(cure.into()),
-        }
-    }
-
-    fn problem(check: &'static str, found: impl Into<String>, cure: impl Into<String>) -> Finding {
-        Finding {
-            check,
-            verdict: Verdict::Problem,
-            found: found.into(),
-            cure: Some(cure.into()),
-        }
-    }
-}
 
 pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
     let settings = context.settings();

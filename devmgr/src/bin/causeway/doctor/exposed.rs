@@ -4,7 +4,7 @@
 
 use causeway_proto::manager::{KindList, NodeInfo};
 
-use super::Finding;
+use super::finding::Finding;
 use crate::json;
 use crate::text::NodeNames;
 
@@ -54,7 +54,7 @@ pub(super) fn exposed(told: &KindList, nodes: Option<&[NodeInfo]>) -> Vec<Findin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Verdict;
+    use crate::doctor::finding::Verdict;
 
     fn node(id: u8, name: &str, insecure: bool) -> NodeInfo {
         NodeInfo {

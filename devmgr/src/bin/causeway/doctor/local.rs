@@ -6,7 +6,7 @@ use std::process::Command;
 use causeway::config::Settings;
 use causeway_devmgr::{environment, installation};
 
-use super::Finding;
+use super::finding::Finding;
 
 pub(super) fn guard() -> Finding {
     let name = causeway_proto::RECURSION_GUARD;

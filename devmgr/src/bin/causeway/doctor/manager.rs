@@ -10,7 +10,8 @@ use causeway_proto::manager::{
     ListLeasesRequest, ListNodesRequest, ManagerInfo, NodeInfo,
 };
 
-use super::{Finding, exposed, reach};
+use super::finding::Finding;
+use super::{exposed, reach};
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -298,7 +299,7 @@ fn leases(leases: &[LeaseInfo], user: &str, settings: &Settings) -> Vec<Finding>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Verdict;
+    use crate::doctor::finding::Verdict;
 
     fn seen(manager_ms: u64, our_ms: u64) -> ManagerAnswers {
         ManagerAnswers {

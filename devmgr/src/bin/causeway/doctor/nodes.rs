@@ -4,7 +4,7 @@ use causeway::config::{ServerSettings, Settings};
 use causeway_devmgr::report;
 use causeway_proto::status::{TlsFault, WireError};
 
-use super::Finding;
+use super::finding::Finding;
 use super::manager::is_loopback;
 use crate::validity;
 

@@ -8,7 +8,7 @@ use causeway::config::Settings;
 use causeway::transport::{Target, ask_any};
 use causeway_proto::manager::NodeInfo;
 
-use super::Finding;
+use super::finding::Finding;
 
 const CHECK: &str = "device manager's nodes";
 /// Timeout for all nodes together.

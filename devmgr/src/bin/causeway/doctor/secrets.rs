@@ -7,7 +7,7 @@ use causeway::config::{Settings, TlsSettings};
 use causeway_security::{CertificateOf, ClientTls, Token, Validity, read_secret};
 use humantime::format_rfc3339_seconds;
 
-use super::Finding;
+use super::finding::Finding;
 use crate::validity::RENEW;
 
 const CHECK: &str = "certificates and tokens";
@@ -139,7 +139,7 @@ fn ending(path: &Path, of: CertificateOf) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Verdict;
+    use crate::doctor::finding::Verdict;
     use causeway::config::{Address, ServerSettings};
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
