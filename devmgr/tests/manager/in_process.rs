@@ -10,11 +10,8 @@ pub(crate) async fn serve(store: Box<dyn Store>) -> Running {
 }
 
 /// The same, with these flags.
-pub(crate) async fn serve_with(flags: Flags, store: Box<dyn Store>) -> Running {
-    let flags = Flags {
-        listen: vec!["127.0.0.1:0".to_owned()],
-        ..flags
-    };
+pub(crate) async fn serve_with(mut flags: Flags, store: Box<dyn Store>) -> Running {
+    flags.server.listen = vec!["127.0.0.1:0".to_owned()];
     let file = ConfigFile::parse("none".as_ref(), String::new()).unwrap();
     let settings = Settings::combine(&flags, &file).unwrap();
     service::start(&settings, store).await.unwrap()
