@@ -19,7 +19,7 @@ CRATES = {
     "causeway-proto": set(),
     "cl-headers": set(),
     "causeway-security": {"causeway-proto"},
-    "causeway-serving": {"causeway-security"},
+    "causeway-serving": {"causeway-proto", "causeway-security"},
     "causeway-lane": {"causeway-proto", "causeway-security"},
     "causeway-entry-point": set(),
     "causeway-icd": {"causeway-proto", "causeway-security", "causeway-lane", "causeway-entry-point", "cl-headers"},

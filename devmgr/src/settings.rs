@@ -4,11 +4,12 @@
 //! Errors name the file and the line.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use causeway_proto::MANAGER_PORT;
 use causeway_serving::logging::{BadLogging, Format, Logging};
+use causeway_serving::settings::{HeartbeatTable, ServerFlags, TlsTable};
 use causeway_serving::watched;
 use causeway_serving::{BadAddress, BadFile, is_loopback, parse_listen};
 use serde::Deserialize;
@@ -27,26 +28,21 @@ const DEFAULT_STORE: &str = "/var/lib/causeway/manager.redb";
 /// Shares a cluster's OpenCL devices among its users.
 #[derive(Clone, Debug, Default, clap::Parser)]
 #[command(name = "causeway-devmgr", version, about)]
+#[command(
+    mut_arg("config", |arg| arg.help(
+        "Read settings from FILE [default: /etc/causeway/manager.toml, if it exists]"
+    )),
+    mut_arg("log", |arg| arg.env("CAUSEWAY_DEVMGR_LOG")),
+    mut_arg("log_format", |arg| arg.env("CAUSEWAY_DEVMGR_LOG_FORMAT")),
+)]
 pub struct Flags {
-    /// Listen on ADDR:PORT; may be repeated; port 0 takes a free one
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub listen: Vec<String>,
-
-    /// Also answer /metrics and /healthz at ADDR:PORT; port 0 takes a free one
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub metrics: Option<String>,
+    /// The flags that `causewayd` has, too.
+    #[command(flatten)]
+    pub server: ServerFlags,
 
     /// Keep leases, queue, quotas and users in this file [default: /var/lib/causeway/manager.redb]
     #[arg(long, value_name = "PATH")]
     pub store: Option<PathBuf>,
-
-    /// Read settings from FILE [default: /etc/causeway/manager.toml, if it exists]
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-
-    /// Serve interfaces other than loopback without both TLS and authentication
-    #[arg(long)]
-    pub insecure: bool,
 
     /// Require a token or a client certificate from every caller
     #[arg(long)]
@@ -56,31 +52,6 @@ pub struct Flags {
     /// lost; no manager may be using the store
     #[arg(long)]
     pub new_admin_token: bool,
-
-    /// The manager's certificate and its chain, in PEM
-    #[arg(long, value_name = "FILE")]
-    pub tls_certificate: Option<PathBuf>,
-
-    /// The certificate's key, in PEM; readable by its owner only
-    #[arg(long, value_name = "FILE")]
-    pub tls_key: Option<PathBuf>,
-
-    /// The CA whose client certificates are accepted
-    #[arg(long, value_name = "FILE")]
-    pub tls_client_ca: Option<PathBuf>,
-
-    /// What to log: error, warn, info, debug, trace, or a tracing filter
-    #[arg(long, value_name = "FILTER", env = "CAUSEWAY_DEVMGR_LOG")]
-    pub log: Option<String>,
-
-    /// Format of log lines
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        value_enum,
-        env = "CAUSEWAY_DEVMGR_LOG_FORMAT"
-    )]
-    pub log_format: Option<Format>,
 }
 
 /// The configuration file, unchecked. Every key is optional.
@@ -93,31 +64,16 @@ pub struct Table {
     insecure: Option<bool>,
     authenticate: Option<bool>,
     log: Option<Spanned<String>>,
-    log_format: Option<Spanned<String>>,
+    log_format: Option<Format>,
     #[serde(default)]
     tls: TlsTable,
     #[serde(default)]
     metrics: watched::Table,
     #[serde(default)]
-    heartbeat: HeartbeatTable,
+    heartbeat: HeartbeatTable<100>,
     #[serde(default)]
     privacy: Privacy,
     policy: Option<Spanned<Policy>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TlsTable {
-    certificate: Option<PathBuf>,
-    key: Option<PathBuf>,
-    client_ca: Option<PathBuf>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct HeartbeatTable {
-    interval_ms: Option<Spanned<u32>>,
-    limit_ms: Option<Spanned<u32>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -218,15 +174,7 @@ impl Settings {
     /// # Errors
     /// [`BadSettings`]: the first error, with its place.
     pub fn from_flags(flags: &Flags) -> Result<Settings, BadSettings> {
-        let default = Path::new(DEFAULT_PATH);
-        let file = match &flags.config {
-            Some(path) => Some(ConfigFile::read(path)?),
-            None => ConfigFile::read_if_there(default)?,
-        };
-        let file = match file {
-            Some(file) => file,
-            None => ConfigFile::parse(default, String::new())?,
-        };
+        let file = ConfigFile::load(flags.server.config.as_deref(), DEFAULT_PATH.as_ref())?;
         Settings::combine(flags, &file)
     }
 
@@ -236,26 +184,22 @@ impl Settings {
     /// As for [`Settings::from_flags`].
     pub fn combine(flags: &Flags, file: &ConfigFile) -> Result<Settings, BadSettings> {
         let table = &file.table;
-        let (heartbeat_interval, heartbeat_limit) = heartbeat(file)?;
+        let (heartbeat_interval, heartbeat_limit) = table.heartbeat.times(file, (1_000, 5_000))?;
         let store = flags.store.as_ref().or(table.store.as_ref());
         let settings = Settings {
             listen: listen(flags, file)?,
             store: store.cloned().unwrap_or_else(|| DEFAULT_STORE.into()),
             store_failure_limit: store_failure_limit(file)?,
-            insecure: flags.insecure || table.insecure.unwrap_or(false),
+            insecure: flags.server.insecure || table.insecure.unwrap_or(false),
             authenticate: flags.authenticate || table.authenticate.unwrap_or(false),
-            tls: tls(flags, &table.tls)?,
+            tls: tls(flags.server.tls(&table.tls))?,
             metrics: watched::address::<_, BadSettings>(
-                flags.metrics.as_ref(),
+                flags.server.metrics.as_ref(),
                 file,
                 &table.metrics,
                 METRICS_PORT,
             )?,
-            logging: Logging::combine(
-                (flags.log.as_ref(), flags.log_format),
-                file,
-                (&table.log, &table.log_format),
-            )?,
+            logging: Logging::combine(&flags.server, file, (table.log.as_ref(), table.log_format))?,
             heartbeat_interval,
             heartbeat_limit,
             visible: table.privacy.visible,
@@ -284,8 +228,9 @@ impl Settings {
 }
 
 fn listen(flags: &Flags, file: &ConfigFile) -> Result<Vec<SocketAddr>, BadSettings> {
-    if !flags.listen.is_empty() {
-        let parsed = flags.listen.iter().map(|t| parse_listen(t, MANAGER_PORT));
+    let given = &flags.server.listen;
+    if !given.is_empty() {
+        let parsed = given.iter().map(|t| parse_listen(t, MANAGER_PORT));
         return Ok(parsed.collect::<Result<_, _>>()?);
     }
     let listed = file.table.listen.iter().flatten().map(|text| {
@@ -310,39 +255,16 @@ fn store_failure_limit(file: &ConfigFile) -> Result<Span, BadSettings> {
     Ok(Span::seconds(u64::from(seconds)))
 }
 
-fn tls(flags: &Flags, table: &TlsTable) -> Result<Option<TlsFiles>, BadSettings> {
-    let either = |flag: &Option<PathBuf>, key: &Option<PathBuf>| flag.clone().or(key.clone());
-    let certificate = either(&flags.tls_certificate, &table.certificate);
-    let key = either(&flags.tls_key, &table.key);
-    let client_ca = either(&flags.tls_client_ca, &table.client_ca);
-    match (certificate, key) {
+fn tls(files: TlsTable) -> Result<Option<TlsFiles>, BadSettings> {
+    match (files.certificate, files.key) {
         (Some(certificate), Some(key)) => Ok(Some(TlsFiles {
             certificate,
             key,
-            client_ca,
+            client_ca: files.client_ca,
         })),
-        (None, None) if client_ca.is_none() => Ok(None),
+        (None, None) if files.client_ca.is_none() => Ok(None),
         _ => Err(BadSettings::HalfTls),
     }
-}
-
-fn heartbeat(file: &ConfigFile) -> Result<(Duration, Duration), BadSettings> {
-    let table = &file.table.heartbeat;
-    let value =
-        |key: &Option<Spanned<u32>>, default| key.as_ref().map_or(default, |n| *n.get_ref());
-    let interval = value(&table.interval_ms, 1_000);
-    let limit = value(&table.limit_ms, 5_000);
-    let at = table.limit_ms.as_ref().or(table.interval_ms.as_ref());
-    if let Some(at) = at
-        && (!(50..=60_000).contains(&interval) || limit > 600_000 || limit / 2 < interval)
-    {
-        let message = format!(
-            "interval_ms ({interval}) must be from 50 to 60000, and limit_ms ({limit}) at least twice as much and at most 600000"
-        );
-        return Err(file.wrong(at, &message).into());
-    }
-    let milliseconds = |ms| Duration::from_millis(u64::from(ms));
-    Ok((milliseconds(interval), milliseconds(limit)))
 }
 
 /// Reads the policy, and rejects times that cannot work. A client renews a lease three times in its
@@ -371,6 +293,8 @@ fn policy(file: &ConfigFile) -> Result<Option<Policy>, BadSettings> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+    use std::path::Path;
 
     fn combine(flags: &Flags, text: &str) -> Result<Settings, String> {
         ConfigFile::parse(Path::new("manager.toml"), text.to_owned())
@@ -414,7 +338,7 @@ mod tests {
             ("log = \"x=loudly\"", "manager.toml:1: "),
             (
                 "[heartbeat]\ninterval_ms = 9000",
-                "manager.toml:2: interval_ms (9000)",
+                "manager.toml:2: limit_ms (5000) must be at least twice interval_ms (9000)",
             ),
             (
                 "[privacy]\nvisible = \"none\"",
@@ -445,11 +369,8 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_file() {
-        let flags = Flags {
-            listen: vec!["[::1]:0".to_owned()],
-            store: Some("/a".into()),
-            ..Flags::default()
-        };
+        let flags = ["causeway-devmgr", "--listen", "[::1]:0", "--store", "/a"];
+        let flags = Flags::parse_from(flags);
         let text =
             "listen = [\"127.0.0.1:1\"]\nstore = \"/b\"\n[policy]\nassignment = \"spread\"\n";
         let settings = combine(&flags, text).unwrap();

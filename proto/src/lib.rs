@@ -13,6 +13,7 @@
 //! - [`source`]: how both ends must read OpenCL C source text.
 //! - [`clock`]: relates one clock to another, for both ends.
 //! - [`request`]: the language of requests for devices.
+//! - [`settings`]: numbers and errors in the settings files of all programs.
 //! - [`id`], [`status`], [`region`], [`raster`], [`image_format`], [`limits`], [`version`]: shared types
 //!   and constants.
 //!
@@ -32,6 +33,7 @@ pub mod preamble;
 pub mod raster;
 pub mod region;
 pub mod request;
+pub mod settings;
 pub mod socket;
 pub mod source;
 pub mod spin_budget;

@@ -2,14 +2,30 @@
 
 use std::path::PathBuf;
 
+use causeway_proto::limits;
+use causeway_proto::settings::Within;
+use causeway_serving::logging::Format;
+use causeway_serving::settings::{HeartbeatTable, TlsTable};
 use serde::Deserialize;
 use toml::Spanned;
+
+use super::sandbox::DriverCaches;
 
 /// Path of the file if no flag names another.
 pub const DEFAULT_PATH: &str = "/etc/causeway/daemon.toml";
 
 /// The parsed file, with its text for error positions.
 pub type ConfigFile = causeway_serving::ConfigFile<Table>;
+
+/// Maximum number of simultaneous sessions.
+pub type SessionLimit = Within<u32, 1, 65_536>;
+/// Number of spare workers.
+pub type SpareWorkers = Within<u32, 0, 64>;
+/// Seconds that running sessions may continue after SIGTERM.
+pub type DrainLimit = Within<u32, 0, 86_400>;
+
+/// A limit that the file may lower only.
+pub type UpTo<const MOST: u64> = Within<usize, 1, MOST>;
 
 /// The whole file. Every key is optional.
 #[derive(Debug, Default, Deserialize)]
@@ -19,14 +35,14 @@ pub struct Table {
     pub listen: Option<Vec<Spanned<String>>>,
     /// Addresses at which other nodes can reach this one.
     pub advertise: Option<Vec<Spanned<String>>>,
-    /// See [`Flags::insecure`](super::Flags::insecure).
+    /// Whether interfaces other than loopback may be served without TLS and authentication.
     pub insecure: Option<bool>,
     /// Name of the node.
     pub name: Option<String>,
     /// Log filter.
     pub log: Option<Spanned<String>>,
-    /// Log format, `text` or `json`.
-    pub log_format: Option<Spanned<String>>,
+    /// Log format.
+    pub log_format: Option<Format>,
     /// `[sessions]`.
     #[serde(default)]
     pub sessions: Sessions,
@@ -35,7 +51,7 @@ pub struct Table {
     pub connections: Connections,
     /// `[heartbeat]`.
     #[serde(default)]
-    pub heartbeat: Heartbeat,
+    pub heartbeat: HeartbeatTable<200>,
     /// `[inventory]`.
     #[serde(default)]
     pub inventory: Inventory,
@@ -47,7 +63,7 @@ pub struct Table {
     pub build_cache: BuildCache,
     /// `[tls]`.
     #[serde(default)]
-    pub tls: Tls,
+    pub tls: TlsTable,
     /// `[auth]`.
     #[serde(default)]
     pub auth: Auth,
@@ -60,18 +76,6 @@ pub struct Table {
     /// `[metrics]`.
     #[serde(default)]
     pub metrics: causeway_serving::watched::Table,
-}
-
-/// The `[tls]` table: the node's certificate and the CA of its clients, as PEM files.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Tls {
-    /// The node's certificate, with the chain to its CA.
-    pub certificate: Option<PathBuf>,
-    /// The certificate's private key.
-    pub key: Option<PathBuf>,
-    /// CA of the clients' certificates.
-    pub client_ca: Option<PathBuf>,
 }
 
 /// The `[auth]` table: which users are admitted.
@@ -105,7 +109,7 @@ pub struct Share {
     /// Name of the device, or `PLATFORM.DEVICE` by index.
     pub device: Spanned<String>,
     /// Number of shares that the device is offered as.
-    pub count: Spanned<u32>,
+    pub count: Within<u32, 1, 1024>,
     /// Memory of each share in bytes. By default, the device's memory is divided equally.
     pub memory: Option<u64>,
 }
@@ -115,29 +119,29 @@ pub struct Share {
 #[serde(deny_unknown_fields)]
 pub struct Sessions {
     /// Maximum number of simultaneous sessions.
-    pub limit: Option<Spanned<u32>>,
+    pub limit: Option<SessionLimit>,
     /// Number of spare workers.
-    pub spare_workers: Option<Spanned<u32>>,
+    pub spare_workers: Option<SpareWorkers>,
     /// Seconds that running sessions may continue after SIGTERM.
-    pub drain_limit: Option<Spanned<u32>>,
+    pub drain_limit: Option<DrainLimit>,
     /// Seconds between the opening of a session and its command connection.
-    pub connect_limit: Option<Spanned<u32>>,
+    pub connect_limit: Option<Within<u32, 1, 600>>,
     /// Maximum number of live objects in one session.
-    pub objects: Option<Spanned<usize>>,
+    pub objects: Option<UpTo<{ limits::MAX_OBJECTS as u64 }>>,
     /// Maximum number of one session's commands that wait in its worker.
-    pub held_commands: Option<Spanned<usize>>,
+    pub held_commands: Option<UpTo<{ limits::MAX_HELD_COMMANDS as u64 }>>,
     /// Maximum total size of these commands, in bytes.
-    pub held_bytes: Option<Spanned<usize>>,
+    pub held_bytes: Option<UpTo<{ limits::MAX_HELD_BYTES as u64 }>>,
     /// Device memory of one session in bytes; 0: the device's own limit.
     pub device_memory: Option<u64>,
     /// Host memory of one session's process in bytes; 0: no limit.
     pub host_memory: Option<u64>,
     /// Maximum number of bulk connections of one session.
-    pub bulk_connections: Option<Spanned<u32>>,
+    pub bulk_connections: Option<Within<u32, 1, { limits::MAX_BULK_CONNECTIONS as u64 }>>,
     /// Maximum number of simultaneous sessions from one address.
-    pub per_address: Option<Spanned<u32>>,
+    pub per_address: Option<SessionLimit>,
     /// Maximum number of simultaneous sessions of one user.
-    pub per_user: Option<Spanned<u32>>,
+    pub per_user: Option<SessionLimit>,
     /// Host memory of all sessions together in bytes; 0: no limit.
     pub host_memory_in_all: Option<Spanned<u64>>,
     /// Host memory of one user's sessions together in bytes; 0: no limit.
@@ -155,25 +159,15 @@ pub struct Sessions {
 #[serde(deny_unknown_fields)]
 pub struct Connections {
     /// Maximum number of simultaneous connections that have not yet shown what they are.
-    pub handshakes: Option<Spanned<usize>>,
+    pub handshakes: Option<UpTo<65_536>>,
     /// The same limit for one address.
-    pub handshakes_per_peer: Option<Spanned<usize>>,
+    pub handshakes_per_peer: Option<UpTo<65_536>>,
     /// Milliseconds for the first bytes.
-    pub handshake_time_limit_ms: Option<Spanned<u32>>,
+    pub handshake_time_limit_ms: Option<Within<u32, 100, 60_000>>,
     /// Maximum number of simultaneous gRPC connections.
-    pub control: Option<Spanned<usize>>,
+    pub control: Option<UpTo<65_536>>,
     /// The same limit for one address.
-    pub control_per_peer: Option<Spanned<usize>>,
-}
-
-/// The `[heartbeat]` table: when a peer counts as lost.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Heartbeat {
-    /// Milliseconds between heartbeats.
-    pub interval_ms: Option<Spanned<u32>>,
-    /// Milliseconds of silence after which the peer counts as lost.
-    pub limit_ms: Option<Spanned<u32>>,
+    pub control_per_peer: Option<UpTo<65_536>>,
 }
 
 /// The `[inventory]` table: how the node's devices are listed.
@@ -181,7 +175,7 @@ pub struct Heartbeat {
 #[serde(deny_unknown_fields)]
 pub struct Inventory {
     /// Seconds after which a probing worker is killed.
-    pub probe_time_limit: Option<Spanned<u32>>,
+    pub probe_time_limit: Option<Within<u32, 1, 600>>,
 }
 
 /// The `[sandbox]` table: resources that the sessions' processes can reach.
@@ -198,8 +192,8 @@ pub struct Sandbox {
     pub write: Option<Vec<Spanned<PathBuf>>>,
     /// Directory in which the processes' folders are made.
     pub directory: Option<Spanned<PathBuf>>,
-    /// Drivers' caches: `shared` or `private`.
-    pub driver_caches: Option<Spanned<String>>,
+    /// Drivers' caches.
+    pub driver_caches: Option<DriverCaches>,
     /// TCP ports that the processes may connect to.
     pub connect_ports: Option<Vec<u16>>,
     /// Further environment variables of the daemon that the processes inherit.

@@ -2,49 +2,39 @@
 
 use std::path::PathBuf;
 
-use causeway_serving::logging::{self, Format};
+use causeway_serving::logging;
+use causeway_serving::settings::ServerFlags;
+
+use super::file::{DrainLimit, SessionLimit, SpareWorkers};
 
 /// Serve this machine's OpenCL devices to Causeway clients.
 #[derive(Clone, Debug, Default, clap::Parser)]
 #[command(name = "causewayd", version, about)]
+#[command(
+    mut_arg("listen", |arg| arg.help(
+        "Listen on ADDR:PORT, or on the Unix socket unix:/PATH (repeatable; port 0 selects a free port)"
+    )),
+    mut_arg("config", |arg| arg.help(
+        "Read settings from FILE [default: /etc/causeway/daemon.toml, if it exists]"
+    )),
+    mut_arg("log", |arg| arg.env(logging::FILTER_VARIABLE)),
+    mut_arg("log_format", |arg| arg.env(logging::FORMAT_VARIABLE)),
+)]
 pub struct Flags {
-    /// Listen on ADDR:PORT, or on the Unix socket unix:/PATH (repeatable; port 0 selects a free port)
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub listen: Vec<String>,
+    /// The flags that the device manager has, too.
+    #[command(flatten)]
+    pub server: ServerFlags,
 
     /// Advertise HOST or HOST:PORT to other nodes and to the device manager's users (repeatable) [default:
     /// the addresses it listens on; for users, the names in its certificate]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Vec<String>,
 
-    /// Serve /metrics and /healthz on ADDR:PORT (port 0 selects a free port)
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub metrics: Option<String>,
-
-    /// Read settings from FILE [default: /etc/causeway/daemon.toml, if it exists]
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-
-    /// Allow interfaces other than loopback without TLS and authentication
-    #[arg(long)]
-    pub insecure: bool,
-
-    /// The node's TLS certificate (PEM, with the chain to its CA)
-    #[arg(long, value_name = "FILE")]
-    pub tls_certificate: Option<PathBuf>,
-
-    /// Private key of the TLS certificate (PEM); must not be readable by others
-    #[arg(long, value_name = "FILE")]
-    pub tls_key: Option<PathBuf>,
-
-    /// Admit clients with a certificate that this CA has signed (PEM)
-    #[arg(long, value_name = "FILE")]
-    pub tls_client_ca: Option<PathBuf>,
-
     /// Admit clients with a token in this file; each line is SHA256 USER, optionally followed by its last
     /// day
     #[arg(long, value_name = "FILE")]
     pub tokens: Option<PathBuf>,
+
     /// Serve only what the device manager at HOST or HOST:PORT leases (repeatable, for its further
     /// addresses)
     #[arg(long, value_name = "HOST:PORT")]
@@ -71,25 +61,17 @@ pub struct Flags {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 
-    /// What to log: error, warn, info, debug, trace, or a tracing filter
-    #[arg(long, value_name = "FILTER", env = logging::FILTER_VARIABLE)]
-    pub log: Option<String>,
-
-    /// Format of log lines
-    #[arg(long, value_name = "FORMAT", value_enum, env = logging::FORMAT_VARIABLE)]
-    pub log_format: Option<Format>,
-
     /// Maximum number of simultaneous sessions
     #[arg(long, value_name = "N")]
-    pub session_limit: Option<u32>,
+    pub session_limit: Option<SessionLimit>,
 
     /// Number of workers kept ready for the next sessions
     #[arg(long, value_name = "N")]
-    pub spare_workers: Option<u32>,
+    pub spare_workers: Option<SpareWorkers>,
 
     /// Seconds that running sessions may continue after SIGTERM
     #[arg(long, value_name = "SECONDS")]
-    pub drain_limit: Option<u32>,
+    pub drain_limit: Option<DrainLimit>,
 
     /// Keep built programs in DIR [default: causeway/builds in the user's cache directory]
     #[arg(long, value_name = "DIR", env = "CAUSEWAYD_BUILD_CACHE_DIR")]

@@ -7,14 +7,12 @@ use std::path::PathBuf;
 
 use causeway_proto::MANAGER_PORT;
 use causeway_security::{ClientTls, Token};
+use causeway_serving::BadFile;
 use toml::Spanned;
 
 use super::file::{ConfigFile, Share};
 use super::flags::Flags;
 use super::settings::BadSettings;
-
-/// Maximum number of shares of one device.
-const MOST_SHARES: u32 = 1024;
 
 /// The device manager, and how to connect to it.
 #[derive(Clone, Debug)]
@@ -161,8 +159,8 @@ pub(super) fn manager(
     let mut key = or(&flags.manager_key, &table.key);
     if ca.is_some() && token.is_none() && certificate.is_none() && key.is_none() {
         // The node uses its server certificate for the manager as well.
-        certificate = or(&flags.tls_certificate, &file.table.tls.certificate);
-        key = or(&flags.tls_key, &file.table.tls.key);
+        let own = flags.server.tls(&file.table.tls);
+        (certificate, key) = (own.certificate, own.key);
     }
     let load = |ca: &PathBuf, identity| ClientTls::load(ca, identity).map_err(BadManager::File);
     let tls = match (&ca, &certificate, &key) {
@@ -215,7 +213,7 @@ fn state_folder(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
 }
 
 /// Returns the settings for shared devices.
-pub(super) fn shares(file: &ConfigFile) -> Result<Vec<ShareSettings>, BadSettings> {
+pub(super) fn shares(file: &ConfigFile) -> Result<Vec<ShareSettings>, BadFile> {
     file.table
         .shares
         .iter()
@@ -223,17 +221,12 @@ pub(super) fn shares(file: &ConfigFile) -> Result<Vec<ShareSettings>, BadSetting
         .collect()
 }
 
-fn share_of(file: &ConfigFile, share: &Share) -> Result<ShareSettings, BadSettings> {
-    let count = *share.count.get_ref();
-    if !(1..=MOST_SHARES).contains(&count) {
-        let problem = format!("count {count} is out of range: expected 1 to {MOST_SHARES}");
-        return Err(file.wrong(&share.count, &problem).into());
-    }
+fn share_of(file: &ConfigFile, share: &Share) -> Result<ShareSettings, BadFile> {
     let name = share.device.get_ref().trim();
     if name.is_empty() {
         let problem =
             "the device is empty; expected its name, or PLATFORM.DEVICE by index, e.g. 0.1";
-        return Err(file.wrong(&share.device, &problem).into());
+        return Err(file.wrong(&share.device, &problem));
     }
     let index = name.split_once('.').and_then(|(platform, device)| {
         Some(SharedWhich::Index {
@@ -243,7 +236,7 @@ fn share_of(file: &ConfigFile, share: &Share) -> Result<ShareSettings, BadSettin
     });
     Ok(ShareSettings {
         device: index.unwrap_or_else(|| SharedWhich::Name(name.to_owned())),
-        count,
+        count: share.count.get(),
         memory: share.memory.unwrap_or(0),
     })
 }
@@ -338,11 +331,16 @@ mod tests {
             }
         ));
         assert_eq!(both[1].device, SharedWhich::Name("GPU 1.5".to_owned()));
-        let error = read("[[shares]]\ndevice = \"x\"\ncount = 0\n").unwrap_err();
+        let error = read("[[shares]]\ndevice = \" \"\ncount = 1\n").unwrap_err();
         assert!(
-            error.starts_with("daemon.toml:3: count 0 is out of range"),
+            error.starts_with("daemon.toml:2: the device is empty"),
             "{error}"
         );
+        let text = "[[shares]]\ndevice = \"x\"\ncount = 0\n";
+        let error = ConfigFile::parse(Path::new("daemon.toml"), text.to_owned()).unwrap_err();
+        let expected =
+            "daemon.toml:3: 0 is out of range; expected a number from 1 to 1024 in `shares.count`";
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]

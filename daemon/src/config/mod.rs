@@ -10,7 +10,6 @@ mod build_cache;
 pub mod file;
 pub mod flags;
 mod managed;
-mod number;
 mod sandbox;
 mod security;
 mod sessions;

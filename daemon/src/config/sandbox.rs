@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use causeway_serving::BadFile;
+use serde::Deserialize;
 use toml::Spanned;
 
 use super::file::ConfigFile;
@@ -31,7 +32,8 @@ pub struct SandboxSettings {
 }
 
 /// Which sessions share the compiler caches of drivers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum DriverCaches {
     /// All sessions of the daemon share them, and so does the daemon's user.
     Shared,
@@ -76,18 +78,6 @@ const DEVICE_GROUPS: [&str; 2] = ["video", "render"];
 
 pub(super) fn sandbox(flags: &Flags, file: &ConfigFile) -> Result<SandboxSettings, BadFile> {
     let table = &file.table.sandbox;
-    let driver_caches = match &table.driver_caches {
-        None => None,
-        Some(word) => Some(match word.get_ref().as_str() {
-            "shared" => DriverCaches::Shared,
-            "private" => DriverCaches::Private,
-            other => {
-                let message =
-                    format!("invalid driver_caches {other:?}; expected \"shared\" or \"private\"");
-                return Err(file.wrong(word, &message));
-            }
-        }),
-    };
     Ok(SandboxSettings {
         enabled: table.enabled.unwrap_or(true) && !flags.no_sandbox,
         fall_back: table.fall_back.unwrap_or(false),
@@ -97,7 +87,7 @@ pub(super) fn sandbox(flags: &Flags, file: &ConfigFile) -> Result<SandboxSetting
             None => None,
             Some(path) => Some(absolute(file, path)?),
         },
-        driver_caches,
+        driver_caches: table.driver_caches,
         connect_ports: table.connect_ports.clone(),
         environment: table.environment.clone().unwrap_or_default(),
     })
@@ -224,19 +214,18 @@ mod tests {
         };
         assert!(!settings(&off, "").enabled);
         assert!(!settings(&Flags::default(), "[sandbox]\nenabled = false\n").enabled);
-        for (text, said) in [
-            (
-                "[sandbox]\nread = [\"a\"]\n",
-                "daemon.toml:2: path \"a\" is not absolute",
-            ),
-            (
-                "[sandbox]\ndriver_caches = \"x\"\n",
-                "daemon.toml:2: invalid driver_caches",
-            ),
-        ] {
-            let error = sandbox(&Flags::default(), &parse(text)).unwrap_err();
-            assert!(error.to_string().starts_with(said), "{error}");
-        }
+        let relative = parse("[sandbox]\nread = [\"a\"]\n");
+        let error = sandbox(&Flags::default(), &relative)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("daemon.toml:2: path \"a\" is not absolute"),
+            "{error}"
+        );
+        let text = "[sandbox]\ndriver_caches = \"x\"\n";
+        let error = ConfigFile::parse(Path::new("daemon.toml"), text.to_owned()).unwrap_err();
+        let expected = "daemon.toml:2: unknown variant `x`, expected `shared` or `private` in `sandbox.driver_caches`";
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]

@@ -51,14 +51,10 @@ impl Security {
     /// # Errors
     /// [`BadSecurity`].
     pub fn load(flags: &Flags, file: &ConfigFile) -> Result<Security, BadSecurity> {
-        let (tls, auth) = (&file.table.tls, &file.table.auth);
-        let of = |flag: &'_ Option<std::path::PathBuf>, key: &'_ Option<std::path::PathBuf>| {
-            flag.clone().or_else(|| key.clone())
-        };
-        let client_ca = of(&flags.tls_client_ca, &tls.client_ca);
-        let tokens = of(&flags.tokens, &auth.tokens);
-        let certificate = of(&flags.tls_certificate, &tls.certificate);
-        let (certificate, key) = match (certificate, of(&flags.tls_key, &tls.key)) {
+        let tls = flags.server.tls(&file.table.tls);
+        let client_ca = tls.client_ca;
+        let tokens = flags.tokens.as_ref().or(file.table.auth.tokens.as_ref());
+        let (certificate, key) = match (tls.certificate, tls.key) {
             (Some(certificate), Some(key)) => (certificate, key),
             (None, None) if client_ca.is_none() && tokens.is_none() => {
                 return Ok(Security::default());
@@ -72,7 +68,7 @@ impl Security {
             certificate: Some(OwnCertificate::load(&certificate)?),
             client_certificates: client_ca.is_some(),
             tokens: match tokens {
-                Some(path) => Some(Arc::new(TokenList::load(&path)?)),
+                Some(path) => Some(Arc::new(TokenList::load(path)?)),
                 None => None,
             },
         })

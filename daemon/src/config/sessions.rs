@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use causeway_proto::limits;
+use causeway_proto::settings::Within;
+use causeway_serving::BadFile;
 use toml::Spanned;
 
 use super::file::ConfigFile;
 use super::flags::Flags;
-use super::number::{at_most, out_of_range, ranged};
-use super::settings::BadSettings;
 
 /// Limits on sessions.
 #[derive(Clone, Copy, Debug)]
@@ -76,57 +76,35 @@ pub struct SessionLimits {
 }
 
 /// Combines flags and file; flags take precedence.
-pub(super) fn sessions(flags: &Flags, file: &ConfigFile) -> Result<SessionSettings, BadSettings> {
+pub(super) fn sessions(flags: &Flags, file: &ConfigFile) -> Result<SessionSettings, BadFile> {
     let table = &file.table.sessions;
-    let flag = |flag: &'static str, value: Option<u32>, range: (u32, u32)| match value {
-        Some(n) if n < range.0 || n > range.1 => Err(BadSettings::Flag {
-            flag,
-            problem: out_of_range(&n, range),
-        }),
-        other => Ok(other),
-    };
-    let limit = flag("--session-limit", flags.session_limit, (1, 65_536))?;
-    let spare = flag("--spare-workers", flags.spare_workers, (0, 64))?;
-    let drain = flag("--drain-limit", flags.drain_limit, (0, 86_400))?;
-    let from_file = (
-        ranged(file, table.limit.as_ref(), (1, 65_536), 64)?,
-        ranged(file, table.spare_workers.as_ref(), (0, 64), 1)?,
-        ranged(file, table.drain_limit.as_ref(), (0, 86_400), 30)?,
-    );
-    let limit = limit.unwrap_or(from_file.0);
+    let limit = flags.session_limit.or(table.limit).map_or(64, Within::get);
+    let spare_workers = flags.spare_workers.or(table.spare_workers);
+    let drain_limit = flags.drain_limit.or(table.drain_limit);
+    let seconds = |number: u32| Duration::from_secs(u64::from(number));
     Ok(SessionSettings {
         limit,
-        holders: holders(file, limit)?,
-        spare_workers: spare.unwrap_or(from_file.1),
-        drain_limit: Duration::from_secs(u64::from(drain.unwrap_or(from_file.2))),
-        connect_limit: Duration::from_secs(u64::from(ranged(
-            file,
-            table.connect_limit.as_ref(),
-            (1, 600),
-            10,
-        )?)),
+        spare_workers: spare_workers.map_or(1, Within::get),
+        drain_limit: seconds(drain_limit.map_or(30, Within::get)),
+        connect_limit: seconds(table.connect_limit.map_or(10, Within::get)),
         limits: SessionLimits {
-            objects: at_most(file, table.objects.as_ref(), limits::MAX_OBJECTS)?,
-            held_commands: at_most(
-                file,
-                table.held_commands.as_ref(),
-                limits::MAX_HELD_COMMANDS,
-            )?,
-            held_bytes: at_most(file, table.held_bytes.as_ref(), limits::MAX_HELD_BYTES)?,
+            objects: table.objects.map_or(limits::MAX_OBJECTS, Within::get),
+            held_commands: table
+                .held_commands
+                .map_or(limits::MAX_HELD_COMMANDS, Within::get),
+            held_bytes: table.held_bytes.map_or(limits::MAX_HELD_BYTES, Within::get),
             device_memory: table.device_memory.unwrap_or(0),
             host_memory: table.host_memory.unwrap_or(0),
         },
-        bulk_connections: ranged(
-            file,
-            table.bulk_connections.as_ref(),
-            (1, limits::MAX_BULK_CONNECTIONS),
-            limits::MAX_BULK_CONNECTIONS,
-        )?,
+        holders: holders(file, limit)?,
+        bulk_connections: table
+            .bulk_connections
+            .map_or(limits::MAX_BULK_CONNECTIONS, Within::get),
     })
 }
 
 /// Returns the limits per address and user. By default, each leaves a quarter of the sessions to others.
-fn holders(file: &ConfigFile, limit: u32) -> Result<HolderLimits, BadSettings> {
+fn holders(file: &ConfigFile, limit: u32) -> Result<HolderLimits, BadFile> {
     let table = &file.table.sessions;
     let most = limit - limit / 4;
     // A memory limit over several sessions needs one per session, because each session counts with its own
@@ -139,8 +117,8 @@ fn holders(file: &ConfigFile, limit: u32) -> Result<HolderLimits, BadSettings> {
         bytes => Ok(bytes.as_ref().map_or(0, |bytes| *bytes.get_ref())),
     };
     Ok(HolderLimits {
-        per_address: ranged(file, table.per_address.as_ref(), (1, 65_536), most)?,
-        per_user: ranged(file, table.per_user.as_ref(), (1, 65_536), most)?,
+        per_address: table.per_address.map_or(most, Within::get),
+        per_user: table.per_user.map_or(most, Within::get),
         host_memory_in_all: memory(&table.host_memory_in_all)?,
         host_memory_per_user: memory(&table.host_memory_per_user)?,
     })

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use causeway_proto::DAEMON_PORT;
+use causeway_proto::settings::Within;
 use causeway_serving::admission::Admission;
 use causeway_serving::logging::{BadLogging, Logging};
 use causeway_serving::watched;
@@ -12,10 +13,9 @@ use causeway_serving::{BadAddress, BadFile, is_loopback, parse_listen};
 
 use super::address::{Advertised, BadAdvertised, parse_advertised};
 use super::build_cache::{self, BuildCacheSettings};
-use super::file::{self, ConfigFile};
+use super::file::{ConfigFile, Connections, DEFAULT_PATH};
 use super::flags::Flags;
 use super::managed::{self, BadManager, ManagerSettings, ShareSettings};
-use super::number::ranged;
 use super::sandbox::{self, SandboxSettings, WorkerUser};
 use super::security::{BadSecurity, Security};
 use super::sessions::{self, SessionSettings};
@@ -126,14 +126,6 @@ pub enum BadSettings {
     /// Invalid settings of the log.
     #[error(transparent)]
     Log(#[from] BadLogging),
-    /// A flag's number is out of range.
-    #[error("{flag}: {problem}")]
-    Flag {
-        /// The flag.
-        flag: &'static str,
-        /// Description of the fault.
-        problem: String,
-    },
     /// The address is reachable from other machines without TLS and authentication, and `insecure` is not
     /// set.
     #[error(
@@ -156,14 +148,7 @@ impl Settings {
     /// # Errors
     /// [`BadSettings`] describes the first error and its position.
     pub fn from_flags(flags: &Flags) -> Result<Settings, BadSettings> {
-        let file = match &flags.config {
-            Some(path) => Some(ConfigFile::read(path)?),
-            None => ConfigFile::read_if_there(std::path::Path::new(file::DEFAULT_PATH))?,
-        };
-        let file = match file {
-            Some(file) => file,
-            None => ConfigFile::parse(std::path::Path::new(file::DEFAULT_PATH), String::new())?,
-        };
+        let file = ConfigFile::load(flags.server.config.as_deref(), DEFAULT_PATH.as_ref())?;
         Settings::combine(flags, &file)
     }
 
@@ -173,7 +158,7 @@ impl Settings {
     /// As [`Settings::from_flags`].
     pub fn combine(flags: &Flags, file: &ConfigFile) -> Result<Settings, BadSettings> {
         let table = &file.table;
-        let insecure = flags.insecure || table.insecure.unwrap_or(false);
+        let insecure = flags.server.insecure || table.insecure.unwrap_or(false);
         let sessions = sessions::sessions(flags, file)?;
         let (listen, sockets) = listen(flags, file)?;
         let settings = Settings {
@@ -188,21 +173,14 @@ impl Settings {
                 .clone()
                 .or_else(|| table.name.clone())
                 .unwrap_or_else(host_name),
-            logging: Logging::combine(
-                (flags.log.as_ref(), flags.log_format),
-                file,
-                (&table.log, &table.log_format),
-            )?,
+            logging: Logging::combine(&flags.server, file, (table.log.as_ref(), table.log_format))?,
             sessions,
-            handshakes: handshakes(file)?,
+            handshakes: handshakes(&table.connections),
             heartbeat: heartbeat(file)?,
             inventory: InventorySettings {
-                probe_time_limit: Duration::from_secs(u64::from(ranged(
-                    file,
-                    table.inventory.probe_time_limit.as_ref(),
-                    (1, 600),
-                    60,
-                )?)),
+                probe_time_limit: Duration::from_secs(u64::from(
+                    table.inventory.probe_time_limit.map_or(60, Within::get),
+                )),
             },
             build_cache: build_cache::build_cache(flags, file),
             sandbox: sandbox::sandbox(flags, file)?,
@@ -210,7 +188,7 @@ impl Settings {
             manager: managed::manager(flags, file, insecure)?,
             shares: managed::shares(file)?,
             metrics: watched::address::<_, BadSettings>(
-                flags.metrics.as_ref(),
+                flags.server.metrics.as_ref(),
                 file,
                 &table.metrics,
                 METRICS_PORT,
@@ -260,8 +238,8 @@ fn listen(
         }
         Ok(())
     };
-    if !flags.listen.is_empty() {
-        flags.listen.iter().try_for_each(|text| add(text))?;
+    if !flags.server.listen.is_empty() {
+        flags.server.listen.iter().try_for_each(|text| add(text))?;
         return Ok(found);
     }
     for text in file.table.listen.iter().flatten() {
@@ -294,42 +272,20 @@ fn advertise(flags: &Flags, file: &ConfigFile) -> Result<Vec<Advertised>, BadSet
         .collect()
 }
 
-fn handshakes(file: &ConfigFile) -> Result<Handshakes, BadSettings> {
-    let table = &file.table.connections;
-    Ok(Handshakes {
-        limit: ranged(file, table.handshakes.as_ref(), (1, 65_536), 256)?,
-        per_peer: ranged(file, table.handshakes_per_peer.as_ref(), (1, 65_536), 64)?,
-        time_limit: Duration::from_millis(u64::from(ranged(
-            file,
-            table.handshake_time_limit_ms.as_ref(),
-            (100, 60_000),
-            5_000,
-        )?)),
-        control: ranged(file, table.control.as_ref(), (1, 65_536), 1_024)?,
-        control_per_peer: ranged(file, table.control_per_peer.as_ref(), (1, 65_536), 256)?,
-    })
+fn handshakes(table: &Connections) -> Handshakes {
+    let time_limit = table.handshake_time_limit_ms.map_or(5_000, Within::get);
+    Handshakes {
+        limit: table.handshakes.map_or(256, Within::get),
+        per_peer: table.handshakes_per_peer.map_or(64, Within::get),
+        time_limit: Duration::from_millis(u64::from(time_limit)),
+        control: table.control.map_or(1_024, Within::get),
+        control_per_peer: table.control_per_peer.map_or(256, Within::get),
+    }
 }
 
-fn heartbeat(file: &ConfigFile) -> Result<Heartbeat, BadSettings> {
-    let table = &file.table.heartbeat;
-    let interval = ranged(file, table.interval_ms.as_ref(), (50, 60_000), 500)?;
-    let limit = ranged(file, table.limit_ms.as_ref(), (200, 600_000), 4_000)?;
-    if limit < 2 * interval {
-        let message = format!("limit_ms ({limit}) must be at least twice interval_ms ({interval})");
-        let at = table.limit_ms.as_ref().or(table.interval_ms.as_ref());
-        return Err(match at {
-            Some(at) => file.wrong(at, &message).into(),
-            // Not reachable with the defaults above, which satisfy the condition.
-            None => BadSettings::Flag {
-                flag: "heartbeat",
-                problem: message,
-            },
-        });
-    }
-    Ok(Heartbeat {
-        interval: Duration::from_millis(u64::from(interval)),
-        limit: Duration::from_millis(u64::from(limit)),
-    })
+fn heartbeat(file: &ConfigFile) -> Result<Heartbeat, BadFile> {
+    let (interval, limit) = file.table.heartbeat.times(file, (500, 4_000))?;
+    Ok(Heartbeat { interval, limit })
 }
 
 fn host_name() -> String {
@@ -342,7 +298,12 @@ fn host_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
     use std::path::Path;
+
+    fn flags(line: &[&str]) -> Flags {
+        Flags::parse_from([&["causewayd"], line].concat())
+    }
 
     fn combine(flags: &Flags, text: &str) -> Result<Settings, String> {
         ConfigFile::parse(Path::new("daemon.toml"), text.to_owned())
@@ -379,11 +340,7 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_file() {
-        let flags = Flags {
-            listen: vec!["[::1]:0".to_owned()],
-            session_limit: Some(3),
-            ..Flags::default()
-        };
+        let flags = flags(&["--listen", "[::1]:0", "--session-limit", "3"]);
         let text = "listen = [\"127.0.0.1:1\"]\n[sessions]\nlimit = 9\nspare_workers = 0\n";
         let settings = combine(&flags, text).unwrap();
         assert_eq!(settings.listen, ["[::1]:0".parse().unwrap()]);
@@ -397,7 +354,7 @@ mod tests {
             ("\nlisen = []\n", "daemon.toml:2: unknown field `lisen`"),
             (
                 "[sessions]\nlimit = 0\n",
-                "daemon.toml:2: 0 is out of range",
+                "daemon.toml:2: 0 is out of range; expected a number from 1 to 65536 in `sessions.limit`",
             ),
             (
                 "[sessions]\n\nlimits = 1\n",
@@ -409,7 +366,7 @@ mod tests {
             ),
             (
                 "log_format = \"xml\"",
-                "daemon.toml:1: invalid log format \"xml\"",
+                "daemon.toml:1: unknown variant `xml`, expected `text` or `json` in `log_format`",
             ),
             ("log = \"x=loudly\"", "daemon.toml:1: "),
             (
@@ -431,27 +388,19 @@ mod tests {
     #[test]
     fn other_interfaces_need_an_explicit_word() {
         for listen in ["0.0.0.0:0", "[::]:0", "192.0.2.1:7079"] {
-            let mut flags = Flags {
-                listen: vec![listen.to_owned()],
-                ..Flags::default()
-            };
-            let error = combine(&flags, "").unwrap_err();
+            let error = combine(&flags(&["--listen", listen]), "").unwrap_err();
             assert!(error.contains("--insecure"), "{error}");
-            flags.insecure = true;
-            assert!(combine(&flags, "").is_ok());
+            assert!(combine(&flags(&["--listen", listen, "--insecure"]), "").is_ok());
         }
     }
 
     #[test]
     fn a_flag_out_of_range_is_named() {
-        let flags = Flags {
-            session_limit: Some(0),
-            ..Flags::default()
-        };
-        let error = combine(&flags, "").unwrap_err();
-        assert!(
-            error.starts_with("--session-limit: 0 is out of range"),
-            "{error}"
-        );
+        for flag in ["--session-limit", "--spare-workers", "--drain-limit"] {
+            let error = Flags::try_parse_from(["causewayd", flag, "100000"]).unwrap_err();
+            let error = error.to_string();
+            let named = error.contains(flag) && error.contains("100000 is out of range");
+            assert!(named, "{error}");
+        }
     }
 }

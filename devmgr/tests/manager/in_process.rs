@@ -17,13 +17,10 @@ pub(crate) async fn serve_with(flags: Flags, store: Box<dyn Store>) -> RunningMa
 /// Serves this store with these flags and this configuration file.
 pub(crate) async fn serve_configured(
     text: &str,
-    flags: Flags,
+    mut flags: Flags,
     store: Box<dyn Store>,
 ) -> RunningManager {
-    let flags = Flags {
-        listen: vec!["127.0.0.1:0".to_owned()],
-        ..flags
-    };
+    flags.server.listen = vec!["127.0.0.1:0".to_owned()];
     let file = ConfigFile::parse("none".as_ref(), text.to_owned()).unwrap();
     let settings = Settings::combine(&flags, &file).unwrap();
     service::start(&settings, store).await.unwrap()

@@ -21,38 +21,23 @@
 use std::ops::Range;
 use std::path::Path;
 
+use causeway_proto::settings::Fault;
+use serde::Deserialize;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
 
-use super::rate;
-use super::security::FILES;
-use super::{
-    Carrier, Compression, MAX_BULK_CONNECTIONS, Problem, ServerSettings, Settings, TlsSettings,
-    duration,
-};
-
-/// The keys for the connection to a node.
-pub(super) const LINK: [&str; 6] = [
-    "carrier",
-    "bulk_connections",
-    "shared_memory",
-    "pacing",
-    "compression",
-    "answer_limit",
-];
+use super::tables::{ServerTable, TlsTable};
+use super::{Problem, ServerSettings, Settings, TlsSettings};
 
 /// The file that is being read.
 pub(super) struct File<'a> {
     text: &'a str,
     origin: &'a str,
-    // Relative file names start here.
-    folder: &'a Path,
+    /// Relative file names start here.
+    pub(super) folder: &'a Path,
 }
 
 pub(super) type Value<'a> = Spanned<DeValue<'a>>;
-
-/// The problem of a `server` that is not an array of tables.
-const NOT_SERVERS: &str = "`server` must be an array of tables; write `[[server]]`";
 
 /// Reads a whole file into `settings`. Entries with errors become problems, the others are used.
 pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Settings) {
@@ -62,212 +47,128 @@ pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Setti
         folder,
     };
     let (document, errors) = DeTable::parse_recoverable(text);
-    for error in &errors {
-        let message = error.message().to_owned();
-        settings
-            .problems
-            .push(file.problem(error.span().unwrap_or_default(), message));
-    }
-    for (key, value) in document.get_ref() {
-        if key.get_ref() == "const_pointers_are_reads" {
-            match value.get_ref().as_bool() {
-                Some(is_read) => settings.const_is_read = is_read,
-                None => settings.problems.push(file.problem(
-                    value.span(),
-                    "const_pointers_are_reads must be true or false".to_owned(),
-                )),
-            }
-            continue;
-        }
-        if key.get_ref() == "tls" {
-            settings.tls = file.tls(value).unwrap_or_else(|problem| {
-                settings.problems.push(problem);
-                TlsSettings {
+    let unreadable: Vec<usize> = errors
+        .iter()
+        .map(|error| error.span().map_or(0, |span| span.start))
+        .collect();
+    let errors = errors.into_iter().map(|error| Fault::of(text, error));
+    settings
+        .problems
+        .extend(errors.map(|fault| file.problem(fault)));
+    // The top level is not read by serde: its first error would drop the other entries.
+    for (key, value) in document.into_inner() {
+        let read = match key.get_ref().as_ref() {
+            "const_pointers_are_reads" => file
+                .entry(value, "const_pointers_are_reads", "the key is ignored")
+                .map(|is_read| settings.const_is_read = is_read),
+            "tls" => {
+                let read = file.tls(value);
+                settings.tls = read.as_ref().cloned().unwrap_or(TlsSettings {
                     is_broken: true,
                     ..TlsSettings::default()
-                }
-            });
-            // The part that the parser could not read may have belonged to this table.
-            settings.tls.is_broken |= !errors.is_empty();
-            continue;
-        }
-        if file.leasing(key.get_ref(), value, settings) {
-            // A request with an unreadable part would ask for other devices.
-            settings.draft.is_broken |= !errors.is_empty();
-            continue;
-        }
-        if key.get_ref() != "server" {
-            let message = format!("unknown key `{}`; it is ignored", key.get_ref());
-            settings.problems.push(file.problem(key.span(), message));
-            continue;
-        }
-        let Some(servers) = value.get_ref().as_array() else {
-            let message = NOT_SERVERS.to_owned();
-            settings.problems.push(file.problem(key.span(), message));
-            continue;
+                });
+                // The part that the parser could not read may have belonged to this table.
+                settings.tls.is_broken |= !unreadable.is_empty();
+                read.map(drop)
+            }
+            "manager" | "request" => {
+                let is_manager = key.get_ref() == "manager";
+                let read = file.leasing(is_manager, value, &mut settings.draft);
+                // A request with an unreadable part would ask for other devices.
+                settings.draft.is_broken |= read.is_err() || !unreadable.is_empty();
+                read
+            }
+            "server" => file.servers(value, &unreadable, settings),
+            other => Err(file.wrong(key.span(), &format!("unknown key `{other}`; it is ignored"))),
         };
-        for (position, server) in servers.iter().enumerate() {
-            let begin = server.span().start;
-            let end = servers
-                .get(position + 1)
-                .map_or(text.len(), |next| next.span().start);
-            // The parser's error in this entry is already in the list of problems, so the entry is skipped.
-            let broken = |error: &toml::de::Error| {
-                error
-                    .span()
-                    .is_some_and(|span| (begin..end).contains(&span.start))
-            };
-            if errors.iter().any(broken) {
-                continue;
-            }
-            match file.server(server) {
-                Ok((place, server)) => settings.add(server, |message| file.problem(place, message)),
-                Err(problem) => settings.problems.push(problem),
-            }
-        }
+        settings.problems.extend(read.err());
     }
 }
 
 impl File<'_> {
-    // Returns the server, and the position of its address in the file.
-    fn server(&self, value: &Value<'_>) -> Result<(Range<usize>, ServerSettings), Problem> {
-        let Some(table) = value.get_ref().as_table() else {
-            return Err(self.problem(value.span(), NOT_SERVERS.to_owned()));
-        };
-        let is_known = |key: &str| {
-            ["address", "name", "tls_name"].contains(&key)
-                || LINK.contains(&key)
-                || FILES.iter().any(|(file, _)| *file == key)
-        };
-        if let Some((key, _)) = table.iter().find(|(key, _)| !is_known(key.get_ref())) {
-            let message = format!(
-                "unknown key `{}` in [[server]]; this server is ignored",
-                key.get_ref()
-            );
-            return Err(self.problem(key.span(), message));
-        }
-        let Some(address) = table.get("address") else {
-            return Err(self.problem(
-                value.span(),
-                "[[server]] has no `address`; this server is ignored".to_owned(),
-            ));
-        };
-        let parsed = self.text_of(address, "address")?.parse();
-        let mut server = ServerSettings::at(
-            parsed.map_err(|error| self.problem(address.span(), format!("{error}")))?,
-        );
-        if let Some(name) = table.get("name") {
-            server.name = Some(self.text_of(name, "name")?.to_owned());
-        }
-        self.link(table, &mut server)?;
-        if let Some(name) = table.get("tls_name") {
-            server.tls.name = Some(self.text_of(name, "tls_name")?.to_owned());
-        }
-        self.files(table, &mut server.tls)?;
-        Ok((address.span(), server))
-    }
-
-    /// Reads the keys of [`LINK`].
-    pub(super) fn link(
+    fn servers(
         &self,
-        table: &DeTable<'_>,
-        server: &mut ServerSettings,
+        value: Value<'_>,
+        unreadable: &[usize],
+        settings: &mut Settings,
     ) -> Result<(), Problem> {
-        if let Some(carrier) = table.get("carrier") {
-            server.carrier = match self.text_of(carrier, "carrier")? {
-                "direct" => Carrier::Direct,
-                "grpc" => Carrier::Grpc,
-                other => {
-                    let message = format!("invalid carrier `{other}`; expected `direct` or `grpc`");
-                    return Err(self.problem(carrier.span(), message));
-                }
-            };
-        }
-        if let Some(count) = table.get("bulk_connections") {
-            server.bulk_connections = self.count_of(count)?;
-        }
-        if let Some(shared) = table.get("shared_memory") {
-            server.shared_memory = shared.get_ref().as_bool().ok_or_else(|| {
-                self.problem(
-                    shared.span(),
-                    "shared_memory must be true or false".to_owned(),
-                )
-            })?;
-        }
-        if let Some(pacing) = table.get("pacing") {
-            let rate = rate::read(self.text_of(pacing, "pacing")?);
-            let rate = rate.map_err(|error| self.problem(pacing.span(), error.to_string()))?;
-            server.pacing = Some(rate);
-        }
-        if let Some(compression) = table.get("compression") {
-            let named = Compression::named(self.text_of(compression, "compression")?);
-            server.compression =
-                named.map_err(|message| self.problem(compression.span(), message))?;
-        }
-        if let Some(limit) = table.get("answer_limit") {
-            let read = duration(self.text_of(limit, "answer_limit")?);
-            server.answer_limit =
-                read.map_err(|error| self.problem(limit.span(), error.to_string()))?;
-        }
-        Ok(())
-    }
-
-    // Reads `[tls]`.
-    fn tls(&self, value: &Value<'_>) -> Result<TlsSettings, Problem> {
-        let Some(table) = value.get_ref().as_table() else {
-            let message = "`tls` must be a table; write `[tls]`".to_owned();
-            return Err(self.problem(value.span(), message));
-        };
-        let is_known = |key: &str| key == "name" || FILES.iter().any(|(file, _)| *file == key);
-        if let Some((key, _)) = table.iter().find(|(key, _)| !is_known(key.get_ref())) {
-            let message = format!(
-                "unknown key `{}` in [tls]; no connection is made until it is corrected",
-                key.get_ref()
-            );
-            return Err(self.problem(key.span(), message));
-        }
-        let mut tls = TlsSettings::default();
-        if let Some(name) = table.get("name") {
-            tls.name = Some(self.text_of(name, "name")?.to_owned());
-        }
-        self.files(table, &mut tls)?;
-        Ok(tls)
-    }
-
-    pub(super) fn files(&self, table: &DeTable<'_>, tls: &mut TlsSettings) -> Result<(), Problem> {
-        for (key, _) in FILES {
-            if let (Some(value), Some(file)) = (table.get(key), tls.file(key)) {
-                *file = Some(self.folder.join(self.text_of(value, key)?));
+        let servers = self.array(value, "server")?;
+        let begins: Vec<usize> = servers.iter().map(|server| server.span().start).collect();
+        for (position, server) in servers.into_iter().enumerate() {
+            let end = begins.get(position + 1).copied();
+            let place = begins[position]..end.unwrap_or(self.text.len());
+            // The parser's error in this entry is already in the list of problems, so the entry is skipped.
+            if unreadable.iter().any(|at| place.contains(at)) {
+                continue;
+            }
+            match self.server(server) {
+                Ok((place, server)) => settings.add(server, |message| self.wrong(place, &message)),
+                Err(problem) => settings.problems.push(problem),
             }
         }
         Ok(())
     }
 
-    pub(super) fn text_of<'v>(&self, value: &'v Value<'_>, key: &str) -> Result<&'v str, Problem> {
-        let wrong = || self.problem(value.span(), format!("{key} must be a string"));
-        value.get_ref().as_str().ok_or_else(wrong)
+    // Returns the server, and the position of its address in the file.
+    fn server(&self, value: Value<'_>) -> Result<(Range<usize>, ServerSettings), Problem> {
+        let (name, effect) = ("[[server]]", "this server is ignored");
+        let mut table: ServerTable = self.entry(value, name, effect)?;
+        let place = table.address.span();
+        let address = table.address.get_ref().parse();
+        let address = address.map_err(|error| {
+            let message = format!("{name}: {error} in `address`; {effect}");
+            self.wrong(place.clone(), &message)
+        })?;
+        let name = table.name.take();
+        let settings = ServerSettings {
+            name,
+            ..table.settings(address, self.folder)
+        };
+        Ok((place, settings))
     }
 
-    fn count_of(&self, value: &Value<'_>) -> Result<u32, Problem> {
-        let number = value.get_ref().as_integer();
-        number
-            .and_then(|number| u32::from_str_radix(number.as_str(), number.radix()).ok())
-            .filter(|count| (1..=MAX_BULK_CONNECTIONS).contains(count))
-            .ok_or_else(|| {
-                self.problem(
-                    value.span(),
-                    format!("bulk_connections must be 1 to {MAX_BULK_CONNECTIONS}"),
-                )
-            })
+    fn tls(&self, value: Value<'_>) -> Result<TlsSettings, Problem> {
+        let effect = "no connection is made until it is corrected";
+        let table: TlsTable = self.entry(value, "[tls]", effect)?;
+        Ok(table.settings(self.folder))
     }
 
-    pub(super) fn problem(&self, span: Range<usize>, message: String) -> Problem {
-        let before = self.text.get(..span.start).unwrap_or(self.text);
-        let line = 1 + before.bytes().filter(|byte| *byte == b'\n').count();
+    /// Reads an entry. `name` and `effect` say where an error is, and what becomes of the entry then.
+    pub(super) fn entry<'v, T: Deserialize<'v>>(
+        &self,
+        value: Value<'v>,
+        name: &str,
+        effect: &str,
+    ) -> Result<T, Problem> {
+        T::deserialize(ValueDeserializer::from(value)).map_err(|error| {
+            let mut problem = self.problem(Fault::of(self.text, error));
+            problem.message = format!("{name}: {}; {effect}", problem.message);
+            problem
+        })
+    }
+
+    /// The entries of an array of tables.
+    pub(super) fn array<'v>(&self, value: Value<'v>, key: &str) -> Result<DeArray<'v>, Problem> {
+        let place = value.span();
+        match value.into_inner() {
+            DeValue::Array(entries) => Ok(entries),
+            _ => Err(self.wrong(
+                place,
+                &format!("`{key}` must be an array of tables; write `[[{key}]]`"),
+            )),
+        }
+    }
+
+    /// A problem at a position.
+    pub(super) fn wrong(&self, place: Range<usize>, message: &str) -> Problem {
+        self.problem(Fault::at(self.text, place.start, &message))
+    }
+
+    fn problem(&self, fault: Fault) -> Problem {
         Problem {
             origin: self.origin.to_owned(),
-            line: Some(line),
-            message,
+            line: Some(fault.line),
+            message: fault.message,
         }
     }
 }
@@ -275,6 +176,7 @@ impl File<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Carrier, Compression};
     use proptest::prelude::*;
     use std::time::Duration;
 
@@ -322,55 +224,60 @@ mod tests {
         let bad = [
             (
                 "address = \"b:0\"",
-                "s.toml:5: invalid port `0`; expected a number from 1 to 65535",
+                "s.toml:5: [[server]]: invalid port `0`; expected a number from 1 to 65535 in `address`; this server is ignored",
             ),
             (
                 "address = \"a:7079\"",
                 "s.toml:5: server a:7079 is configured twice; the second entry is ignored",
             ),
-            ("address = 7", "s.toml:5: address must be a string"),
+            (
+                "address = 7",
+                "s.toml:5: [[server]]: invalid type: integer `7`, expected a string in `address`; this server is ignored",
+            ),
             (
                 "address = \"b\"\ncarier = \"grpc\"",
-                "s.toml:6: unknown key `carier` in [[server]]; this server is ignored",
+                "s.toml:6: [[server]]: unknown field `carier`, expected one of KEYS; this server is ignored",
             ),
             (
                 "address = \"b\"\ncarrier = \"x\"",
-                "s.toml:6: invalid carrier `x`; expected `direct` or `grpc`",
+                "s.toml:6: [[server]]: unknown variant `x`, expected `direct` or `grpc` in `carrier`; this server is ignored",
             ),
             (
                 "address = \"b\"\nbulk_connections = 9",
-                "s.toml:6: bulk_connections must be 1 to 8",
+                "s.toml:6: [[server]]: 9 is out of range; expected a number from 1 to 8 in `bulk_connections`; this server is ignored",
             ),
             (
                 "address = \"b\"\nbulk_connections = -1",
-                "s.toml:6: bulk_connections must be 1 to 8",
+                "s.toml:6: [[server]]: -1 is out of range; expected a number from 1 to 8 in `bulk_connections`; this server is ignored",
             ),
             (
                 "address = \"b\"\npacing = \"900\"",
-                "s.toml:6: invalid rate `900`; expected e.g. `900 Mbit/s` or `100 MB/s`",
+                "s.toml:6: [[server]]: invalid rate `900`; expected e.g. `900 Mbit/s` or `100 MB/s` in `pacing`; this server is ignored",
             ),
             (
                 "address = \"b\"\ncompression = \"gzip\"",
-                "s.toml:6: invalid compression `gzip`; expected `off` or `lz4`",
+                "s.toml:6: [[server]]: unknown variant `gzip`, expected `off` or `lz4` in `compression`; this server is ignored",
             ),
             (
                 "address = \"b\"\nanswer_limit = \"30\"",
-                "s.toml:6: invalid duration `30`; expected e.g. `90s`, `30min` or `2h`",
+                "s.toml:6: [[server]]: invalid duration `30`; expected e.g. `90s`, `30min` or `2h` in `answer_limit`; this server is ignored",
             ),
             (
                 "name = \"b\"",
-                "s.toml:4: [[server]] has no `address`; this server is ignored",
+                "s.toml:4: [[server]]: missing field `address`; this server is ignored",
             ),
         ];
         for (entry, message) in bad {
             let text = format!(
                 "\n[[server]]\naddress = \"a\"\n[[server]]\n{entry}\n[[server]]\naddress = \"c\"\n"
             );
+            let keys = "`address`, `name`, `carrier`, `bulk_connections`, `shared_memory`, `pacing`, `compression`, \
+                        `answer_limit`, `ca`, `certificate`, `key`, `token_file`, `tls_name`";
             assert_eq!(
                 load(&text),
                 (
                     vec!["a:7079".to_owned(), "c:7079".to_owned()],
-                    vec![message.to_owned()]
+                    vec![message.replace("KEYS", keys)]
                 )
             );
         }
@@ -385,6 +292,39 @@ mod tests {
             load("server = 3\n").1,
             ["s.toml:1: `server` must be an array of tables; write `[[server]]`"]
         );
+        assert_eq!(
+            load("server = [3]\n").1,
+            [
+                "s.toml:1: [[server]]: invalid type: integer `3`, expected a table; write `[[server]]`; this server is ignored"
+            ]
+        );
+        assert_eq!(
+            load("const_pointers_are_reads = 3\n").1,
+            [
+                "s.toml:1: const_pointers_are_reads: invalid type: integer `3`, expected a boolean; the key is ignored"
+            ]
+        );
+    }
+
+    #[test]
+    fn without_all_of_tls_no_connection_is_made() {
+        for (text, problem) in [
+            (
+                "[tls]\nkay = \"k\"\n",
+                "s.toml:2: [tls]: unknown field `kay`, expected one of `ca`, `certificate`, `key`, `token_file`, `name`; \
+                 no connection is made until it is corrected",
+            ),
+            (
+                "tls = true\n",
+                "s.toml:1: [tls]: invalid type: boolean `true`, expected a table; write `[tls]`; \
+                 no connection is made until it is corrected",
+            ),
+        ] {
+            let mut settings = Settings::default();
+            read(text, "s.toml", Path::new("/conf"), &mut settings);
+            assert!(settings.tls.is_broken);
+            assert_eq!(settings.problems[0].to_string(), problem);
+        }
     }
 
     #[test]

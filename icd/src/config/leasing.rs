@@ -30,17 +30,17 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use causeway_proto::MANAGER_PORT;
 use causeway_proto::manager::Priority;
 use causeway_proto::request::{Comparison, Condition, DeviceRequest, Placement, Wanted};
-use toml::de::{DeTable, DeValue};
 
-use super::file::{File, LINK, Value};
-use super::security::FILES;
-use super::{Address, Problem, ServerSettings, Settings, TlsSettings, duration, paper};
+use super::file::{File, Value};
+use super::tables::{Given, ManagerTable, RequestTable};
+use super::{Address, Problem, ServerSettings, Settings, duration, paper};
 
 const MANAGER: &str = "CAUSEWAY_MANAGER";
 const REQUEST: &str = "CAUSEWAY_REQUEST";
@@ -220,8 +220,7 @@ impl Variables {
     fn terms(&self, mut terms: LeaseTerms) -> Result<LeaseTerms, Problem> {
         if let Some(name) = &self.priority {
             let name = name.to_string_lossy();
-            let class = priority(&name).ok_or_else(|| wrong(PRIORITY, no_priority(&name)))?;
-            terms.priority = class;
+            terms.priority = read_priority(&name).map_err(|message| wrong(PRIORITY, message))?;
         }
         if let Some(limit) = &self.time_limit {
             let limit = duration(&limit.to_string_lossy());
@@ -295,8 +294,10 @@ fn lease_of(text: &str) -> Result<LeaseWanted, Problem> {
     }
 }
 
-fn no_priority(name: &str) -> String {
-    format!("invalid priority `{name}`; expected `low`, `normal` or `high`")
+/// As [`priority`], with the message for an unknown name.
+pub(super) fn read_priority(name: &str) -> Result<Priority, String> {
+    priority(name)
+        .ok_or_else(|| format!("invalid priority `{name}`; expected `low`, `normal` or `high`"))
 }
 
 fn wrong(origin: &str, message: String) -> Problem {
@@ -308,131 +309,83 @@ fn wrong(origin: &str, message: String) -> Problem {
 }
 
 impl File<'_> {
-    /// Reads `[manager]` or `[[request]]`. Returns false for any other key.
-    pub(super) fn leasing(&self, key: &str, value: &Value<'_>, settings: &mut Settings) -> bool {
-        let read = match key {
-            "manager" => self.manager(value, &mut settings.draft),
-            "request" => self.requests(value, &mut settings.draft),
-            _ => return false,
-        };
-        if let Err(problem) = read {
-            settings.problems.push(problem);
-            settings.draft.is_broken = true;
-            settings.draft.manager_is_broken |= key == "manager";
+    /// Reads `[manager]`, or `[[request]]`.
+    pub(super) fn leasing(
+        &self,
+        is_manager: bool,
+        value: Value<'_>,
+        draft: &mut Draft,
+    ) -> Result<(), Problem> {
+        if !is_manager {
+            return self.requests(value, draft);
         }
-        true
+        let read = self.manager(value, draft);
+        draft.manager_is_broken |= read.is_err();
+        read
     }
 
-    fn manager(&self, value: &Value<'_>, draft: &mut Draft) -> Result<(), Problem> {
-        let Some(table) = value.get_ref().as_table() else {
-            let message = "`manager` must be a table; write `[manager]`".to_owned();
-            return Err(self.problem(value.span(), message));
+    fn manager(&self, value: Value<'_>, draft: &mut Draft) -> Result<(), Problem> {
+        let (name, effect) = ("[manager]", "the manager is ignored");
+        let table: ManagerTable = self.entry(value, name, effect)?;
+        draft.placement = table.placement.unwrap_or(draft.placement);
+        draft.terms = LeaseTerms {
+            priority: table.priority.unwrap_or(draft.terms.priority),
+            time_limit: table.time_limit.or(draft.terms.time_limit),
         };
-        let is_known = |key: &str| {
-            ["address", "placement", "priority", "time_limit", "tls_name"].contains(&key)
-                || LINK.contains(&key)
-                || FILES.iter().any(|(file, _)| *file == key)
-        };
-        if let Some((key, _)) = table.iter().find(|(key, _)| !is_known(key.get_ref())) {
-            let message = format!(
-                "unknown key `{}` in [manager]; the manager is ignored",
-                key.get_ref()
-            );
-            return Err(self.problem(key.span(), message));
-        }
-        if let Some(placement) = table.get("placement") {
-            let word = self.text_of(placement, "placement")?;
-            draft.placement = Placement::from_word(word).ok_or_else(|| {
-                let message =
-                    format!("invalid placement `{word}`; expected `any`, `same-node` or `spread`");
-                self.problem(placement.span(), message)
+        if let Some(address) = &table.address {
+            let read = Address::with_port(address.get_ref(), MANAGER_PORT);
+            let read = read.map_err(|error| {
+                let message = format!("{name}: {error} in `address`; {effect}");
+                self.wrong(address.span(), &message)
             })?;
-        }
-        if let Some(class) = table.get("priority") {
-            let word = self.text_of(class, "priority")?;
-            let read = priority(word);
-            draft.terms.priority =
-                read.ok_or_else(|| self.problem(class.span(), no_priority(word)))?;
-        }
-        if let Some(limit) = table.get("time_limit") {
-            let read = duration(self.text_of(limit, "time_limit")?);
-            let read = read.map_err(|error| self.problem(limit.span(), error.to_string()))?;
-            draft.terms.time_limit = Some(read);
-        }
-        let mut tls = TlsSettings::default();
-        if let Some(name) = table.get("tls_name") {
-            tls.name = Some(self.text_of(name, "tls_name")?.to_owned());
-        }
-        self.files(table, &mut tls)?;
-        if let Some(address) = table.get("address") {
-            let read = Address::with_port(self.text_of(address, "address")?, MANAGER_PORT);
-            let read = read.map_err(|error| self.problem(address.span(), error.to_string()))?;
-            let mut manager = ServerSettings {
-                tls,
-                ..ServerSettings::at(read)
-            };
-            self.link(table, &mut manager)?;
-            draft.manager = Some(manager);
+            draft.manager = Some(table.settings(read, self.folder));
         }
         Ok(())
     }
 
-    fn requests(&self, value: &Value<'_>, draft: &mut Draft) -> Result<(), Problem> {
-        let not_so = |value: &Value<'_>| {
-            let message = "`request` must be an array of tables; write `[[request]]`".to_owned();
-            self.problem(value.span(), message)
-        };
-        let requests = value.get_ref().as_array().ok_or_else(|| not_so(value))?;
-        for request in requests.iter() {
-            let table = request.get_ref().as_table();
-            let wanted = self.wanted(request, table.ok_or_else(|| not_so(request))?)?;
-            draft.wanted.push(wanted);
+    fn requests(&self, value: Value<'_>, draft: &mut Draft) -> Result<(), Problem> {
+        for request in self.array(value, "request")? {
+            let place = request.span();
+            let table = self.entry(request, "[[request]]", "no devices are requested")?;
+            draft.wanted.push(self.wanted(place, table)?);
         }
         Ok(())
     }
 
-    fn wanted(&self, request: &Value<'_>, table: &DeTable<'_>) -> Result<Wanted, Problem> {
+    fn wanted(&self, place: Range<usize>, table: RequestTable) -> Result<Wanted, Problem> {
         let mut count = 1;
         let mut conditions = Vec::new();
-        for (key, value) in table {
-            if key.get_ref() == "count" {
-                count = number(value.get_ref())
-                    .and_then(|number| u32::try_from(number).ok())
-                    .ok_or_else(|| {
-                        self.problem(value.span(), "count must be a number".to_owned())
-                    })?;
-                continue;
+        for (key, given) in table {
+            let wrong = |message: String| self.wrong(key.span(), &message);
+            match (key.get_ref().as_str(), given) {
+                ("count", Given::Number(number)) => {
+                    // A number that is too large for the type is too large for a request as well.
+                    count = u32::try_from(number).unwrap_or(u32::MAX);
+                }
+                ("count", _) => return Err(wrong("count must be a number".to_owned())),
+                (name, given) => conditions.push(condition(name, &given).map_err(wrong)?),
             }
-            let condition = condition(key.get_ref(), value.get_ref());
-            conditions.push(condition.map_err(|message| self.problem(key.span(), message))?);
         }
         let wanted = Wanted::new(count, conditions);
-        wanted.map_err(|error| self.problem(request.span(), error.to_string()))
+        wanted.map_err(|error| self.wrong(place, &error.to_string()))
     }
 }
 
-fn condition(name: &str, value: &DeValue<'_>) -> Result<Condition, String> {
+fn condition(name: &str, given: &Given) -> Result<Condition, String> {
     let equal = |value: &str| Condition::from_text(name, Comparison::Equal, value);
-    let read = if let Some(text) = value.as_str() {
-        let compares = text.starts_with(['=', '!', '<', '>']) || text.starts_with("contains ");
-        if compares {
-            format!("{name} {text}").parse()
-        } else {
-            equal(text)
+    let read = match given {
+        Given::Text(text) => {
+            let compares = text.starts_with(['=', '!', '<', '>']) || text.starts_with("contains ");
+            if compares {
+                format!("{name} {text}").parse()
+            } else {
+                equal(text)
+            }
         }
-    } else if let Some(number) = number(value) {
-        equal(&number.to_string())
-    } else if let Some(truth) = value.as_bool() {
-        equal(if truth { "true" } else { "false" })
-    } else {
-        return Err(format!("{name} must be a string, a number, true or false"));
+        Given::Number(number) => equal(&number.to_string()),
+        Given::Truth(truth) => equal(if *truth { "true" } else { "false" }),
     };
     read.map_err(|error| error.to_string())
-}
-
-fn number(value: &DeValue<'_>) -> Option<u64> {
-    let number = value.as_integer()?;
-    u64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
 #[cfg(test)]

@@ -213,23 +213,23 @@ fn with_a_mistake_there_is_no_request_and_a_line_says_why() {
     for (text, said) in [
         (
             "[manager]\nadress = \"m\"\n",
-            "s.toml:2: unknown key `adress`",
+            "s.toml:2: [manager]: unknown field `adress`, expected one of `address`, ",
         ),
         (
             "[manager]\naddress = \"m\"\nplacement = \"x\"\n",
-            "s.toml:3: invalid placement `x`",
+            "s.toml:3: [manager]: invalid placement `x`; expected `any`, `same-node` or `spread` in `placement`; the manager",
         ),
         (
             "[[request]]\ncount = -1\n",
-            "s.toml:2: count must be a number",
+            "s.toml:2: [[request]]: invalid value; expected a string, a number, true or false in `count`; no devices",
         ),
         (
             "[manager]\naddress = \"m\"\npriority = \"urgent\"\n",
-            "s.toml:3: invalid priority `urgent`",
+            "s.toml:3: [manager]: invalid priority `urgent`",
         ),
         (
             "[manager]\naddress = \"m\"\ntime_limit = \"long\"\n",
-            "s.toml:3: invalid duration `long`",
+            "s.toml:3: [manager]: invalid duration `long`",
         ),
         (
             "[[request]]\ncount = 0\n",
@@ -239,7 +239,14 @@ fn with_a_mistake_there_is_no_request_and_a_line_says_why() {
             "[[request]]\nTIPE = 1\n",
             "s.toml:2: unknown property 'TIPE'",
         ),
-        ("[[request]]\nNAME = [1]\n", "s.toml:2: NAME must be"),
+        (
+            "[[request]]\nNAME = [1]\n",
+            "s.toml:2: [[request]]: invalid value; expected a string, a number, true or false in `NAME`",
+        ),
+        (
+            "[[request]]\ncount = \"2\"\n",
+            "s.toml:2: count must be a number",
+        ),
         (
             "[request]\nNAME = \"x\"\n",
             "s.toml:1: `request` must be an array",

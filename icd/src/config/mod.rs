@@ -28,6 +28,7 @@ mod place;
 mod rate;
 mod security;
 mod span;
+mod tables;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -35,9 +36,11 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 pub use address::{Address, BadAddress};
-use causeway_proto::limits::MAX_BULK_CONNECTIONS;
 pub use leasing::{LeaseSettings, LeaseTerms, LeaseWanted, priority};
 pub use security::{FILE_VARIABLES, TlsSettings};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::Error as UnknownName;
 pub use span::{BadDuration, duration};
 
 /// The validated configuration.
@@ -87,7 +90,7 @@ pub struct ServerSettings {
     pub name: Option<String>,
     /// The connection type for commands.
     pub carrier: Carrier,
-    /// Number of bulk connections, 1 to [`MAX_BULK_CONNECTIONS`].
+    /// Number of bulk connections, 1 to [`causeway_proto::limits::MAX_BULK_CONNECTIONS`].
     pub bulk_connections: u32,
     /// Whether large transfers use shared memory if the node is on this host.
     pub shared_memory: bool,
@@ -103,7 +106,8 @@ pub struct ServerSettings {
 }
 
 /// Compression of the chunks of large transfers on a link to another machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Compression {
     /// No compression: `compression = "off"`. A link of 10 Gbit/s is faster than a core compresses most
     /// data.
@@ -114,20 +118,14 @@ pub enum Compression {
 }
 
 impl Compression {
-    // Err: the message for an unknown name.
-    fn named(name: &str) -> Result<Compression, String> {
-        match name {
-            "off" => Ok(Compression::Off),
-            "lz4" => Ok(Compression::Lz4),
-            other => Err(format!(
-                "invalid compression `{other}`; expected `off` or `lz4`"
-            )),
-        }
+    fn named(name: &str) -> Result<Compression, UnknownName> {
+        Compression::deserialize(name.into_deserializer())
     }
 }
 
 /// The connection type for commands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Carrier {
     /// Frames directly on a socket, written by the calling thread: `carrier = "direct"`.
     #[default]

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use causeway_security::check_settings;
 
 use super::leasing::Variables;
-use super::security::FILES;
 use super::{Compression, Problem, ServerSettings, Settings, TlsSettings, duration, file, list};
 
 const CONFIG: &str = "CAUSEWAY_CONFIG";
@@ -75,7 +74,7 @@ impl Environment {
             shared_memory: set(SHARED_MEMORY),
             compression: set(COMPRESSION),
             answer_limit: set(ANSWER_LIMIT),
-            tls: tls_of(set),
+            tls: TlsSettings::of(set),
             leasing: Variables::of(set),
             working_directory: Some(PathBuf::from(".")),
             user: user.map(|user| user.join("causeway")),
@@ -141,10 +140,10 @@ impl Environment {
                     server.compression = compression;
                 }
             }
-            Err(message) => settings.problems.push(Problem {
+            Err(error) => settings.problems.push(Problem {
                 origin: COMPRESSION.to_owned(),
                 line: None,
-                message,
+                message: error.to_string(),
             }),
         }
     }
@@ -271,16 +270,6 @@ impl Environment {
 /// nodes.
 fn all(settings: &mut Settings) -> impl Iterator<Item = &mut ServerSettings> {
     settings.servers.iter_mut().chain(&mut settings.manager)
-}
-
-fn tls_of(set: impl Fn(&str) -> Option<OsString>) -> TlsSettings {
-    let mut tls = TlsSettings::default();
-    for (key, variable) in FILES {
-        if let (Some(value), Some(file)) = (set(variable), tls.file(key)) {
-            *file = Some(value.into());
-        }
-    }
-    tls
 }
 
 enum Unread {

@@ -12,6 +12,7 @@
 //! Relative file names start at the folder of `servers.toml`. `CAUSEWAY_CA`, `CAUSEWAY_CERTIFICATE`,
 //! `CAUSEWAY_KEY` and `CAUSEWAY_TOKEN_FILE` override `[tls]`. A server's own keys override both.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// TLS settings of one server, or the defaults for all.
@@ -31,32 +32,26 @@ pub struct TlsSettings {
     pub is_broken: bool,
 }
 
-/// The keys that name files in `servers.toml`, and the variables that set them for all servers.
-pub(super) const FILES: [(&str, &str); 4] = [
-    ("ca", "CAUSEWAY_CA"),
-    ("certificate", "CAUSEWAY_CERTIFICATE"),
-    ("key", "CAUSEWAY_KEY"),
-    ("token_file", "CAUSEWAY_TOKEN_FILE"),
-];
+/// The variables that set TLS files for all servers.
+const CA: &str = "CAUSEWAY_CA";
+const CERTIFICATE: &str = "CAUSEWAY_CERTIFICATE";
+const KEY: &str = "CAUSEWAY_KEY";
+const TOKEN_FILE: &str = "CAUSEWAY_TOKEN_FILE";
 
 /// All variables that name files. Relative names start at the program's working directory.
-pub const FILE_VARIABLES: [&str; 5] = [
-    "CAUSEWAY_CONFIG",
-    FILES[0].1,
-    FILES[1].1,
-    FILES[2].1,
-    FILES[3].1,
-];
+pub const FILE_VARIABLES: [&str; 5] = ["CAUSEWAY_CONFIG", CA, CERTIFICATE, KEY, TOKEN_FILE];
 
 impl TlsSettings {
-    /// The setting of a key of `FILES`.
-    pub(super) fn file(&mut self, key: &str) -> Option<&mut Option<PathBuf>> {
-        match key {
-            "ca" => Some(&mut self.ca),
-            "certificate" => Some(&mut self.certificate),
-            "key" => Some(&mut self.key),
-            "token_file" => Some(&mut self.token_file),
-            _ => None,
+    /// The settings of the environment.
+    pub(super) fn of(set: impl Fn(&str) -> Option<OsString>) -> TlsSettings {
+        let file = |variable| set(variable).map(PathBuf::from);
+        TlsSettings {
+            ca: file(CA),
+            certificate: file(CERTIFICATE),
+            key: file(KEY),
+            token_file: file(TOKEN_FILE),
+            name: None,
+            is_broken: false,
         }
     }
 

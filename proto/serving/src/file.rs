@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use causeway_proto::settings::Fault;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 
@@ -41,6 +42,25 @@ pub struct ConfigFile<Table> {
 }
 
 impl<Table: DeserializeOwned> ConfigFile<Table> {
+    /// Reads the file that a flag names, else the program's default file, if that exists. Without either,
+    /// the table is empty.
+    ///
+    /// # Errors
+    /// As [`ConfigFile::read`].
+    pub fn load(named: Option<&Path>, default: &Path) -> Result<Self, BadFile> {
+        if let Some(path) = named {
+            return ConfigFile::read(path);
+        }
+        match ConfigFile::read(default) {
+            Err(BadFile::Unreadable { error, .. })
+                if error.kind() == std::io::ErrorKind::NotFound =>
+            {
+                ConfigFile::parse(default, String::new())
+            }
+            other => other,
+        }
+    }
+
     /// Reads and parses a file.
     ///
     /// # Errors
@@ -55,49 +75,34 @@ impl<Table: DeserializeOwned> ConfigFile<Table> {
         ConfigFile::parse(path, text)
     }
 
-    /// As [`ConfigFile::read`], for a file that may be missing. Returns `None` if it is.
-    ///
-    /// # Errors
-    /// As [`ConfigFile::read`], except for a missing file.
-    pub fn read_if_there(path: &Path) -> Result<Option<Self>, BadFile> {
-        match ConfigFile::read(path) {
-            Err(BadFile::Unreadable { error, .. })
-                if error.kind() == std::io::ErrorKind::NotFound =>
-            {
-                Ok(None)
-            }
-            other => other.map(Some),
-        }
-    }
-
     /// Parses a text that was read from `path`.
     ///
     /// # Errors
     /// As [`ConfigFile::read`].
     pub fn parse(path: &Path, text: String) -> Result<Self, BadFile> {
-        let parsed = toml::from_str(&text).map_err(|error: toml::de::Error| BadFile::Wrong {
-            path: path.to_owned(),
-            line: line_of(&text, error.span().map_or(0, |span| span.start)),
-            message: error.message().to_owned(),
-        })?;
-        Ok(ConfigFile {
-            path: path.to_owned(),
-            text,
-            table: parsed,
-        })
+        match toml::from_str(&text) {
+            Ok(table) => Ok(ConfigFile {
+                path: path.to_owned(),
+                text,
+                table,
+            }),
+            Err(error) => Err(BadFile::wrong(path, Fault::of(&text, error))),
+        }
     }
 
     /// An error with the position of a value of this file.
     #[must_use]
     pub fn wrong<T>(&self, at: &Spanned<T>, message: &dyn std::fmt::Display) -> BadFile {
-        BadFile::Wrong {
-            path: self.path.clone(),
-            line: line_of(&self.text, at.span().start),
-            message: message.to_string(),
-        }
+        BadFile::wrong(&self.path, Fault::at(&self.text, at.span().start, message))
     }
 }
 
-fn line_of(text: &str, byte: usize) -> usize {
-    1 + text.bytes().take(byte).filter(|&b| b == b'\n').count()
+impl BadFile {
+    fn wrong(path: &Path, Fault { line, message }: Fault) -> BadFile {
+        BadFile::Wrong {
+            path: path.to_owned(),
+            line,
+            message,
+        }
+    }
 }

@@ -10,7 +10,8 @@
 //! - [`refusal`]: the last message to a peer that uses TLS where there is none, or does not use it where it
 //!   is required;
 //! - [`watched`], [`exposition`]: `/healthz` and `/metrics`;
-//! - [`services`]: the gRPC services of a port, with health and reflection.
+//! - [`services`]: the gRPC services of a port, with health and reflection;
+//! - [`settings`]: the flags and tables that both servers have.
 //!
 //! This crate has no service of Causeway's own and knows none of its messages. Invariant: the two servers
 //! use the same code, with different arguments only.
@@ -27,6 +28,7 @@ pub mod logging;
 mod notify;
 pub mod refusal;
 pub mod services;
+pub mod settings;
 pub mod watched;
 
 pub use address::{BadAddress, is_loopback, parse_listen};

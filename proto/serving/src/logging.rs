@@ -6,9 +6,10 @@
 //! Invariant: standard output carries only the `listening on` and `metrics on` lines.
 use std::fmt;
 use std::io::Write;
-use std::str::FromStr;
 use std::sync::OnceLock;
 
+use clap::ValueEnum;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use tracing::{Event, Subscriber};
@@ -18,6 +19,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::settings::ServerFlags;
 use crate::{BadFile, ConfigFile};
 
 /// The variable with [`Logging::filter`], for a daemon and its child processes.
@@ -29,7 +31,8 @@ pub const FORMAT_VARIABLE: &str = "CAUSEWAYD_LOG_FORMAT";
 const OWN_TARGETS: &str = "causeway";
 
 /// The format of a log line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Format {
     /// Plain text, for people.
     #[default]
@@ -43,23 +46,6 @@ impl Format {
         match self {
             Format::Text => "text",
             Format::Json => "json",
-        }
-    }
-}
-
-/// The text is not a log format.
-#[derive(Debug, thiserror::Error)]
-#[error("invalid log format {0:?}; expected `text` or `json`")]
-pub struct UnknownFormat(String);
-
-impl FromStr for Format {
-    type Err = UnknownFormat;
-
-    fn from_str(text: &str) -> Result<Format, UnknownFormat> {
-        match text {
-            "text" => Ok(Format::Text),
-            "json" => Ok(Format::Json),
-            other => Err(UnknownFormat(other.to_owned())),
         }
     }
 }
@@ -103,7 +89,7 @@ impl Logging {
         Logging {
             filter: variable(FILTER_VARIABLE).unwrap_or(default.filter),
             format: variable(FORMAT_VARIABLE)
-                .and_then(|text| text.parse().ok())
+                .and_then(|text| Format::from_str(&text, false).ok())
                 .unwrap_or(default.format),
         }
     }
@@ -124,24 +110,20 @@ impl Logging {
         }
     }
 
-    /// Combines flags and file. Each has a filter and a format. Flags override the file.
+    /// Combines flags and file. `table` is the file's filter and format. Flags override the file.
     ///
     /// # Errors
     /// [`BadLogging`] says whether flag or file is wrong.
     pub fn combine<Table: DeserializeOwned>(
-        flags: (Option<&String>, Option<Format>),
+        flags: &ServerFlags,
         file: &ConfigFile<Table>,
-        table: (&Option<Spanned<String>>, &Option<Spanned<String>>),
+        table: (Option<&Spanned<String>>, Option<Format>),
     ) -> Result<Logging, BadLogging> {
-        let mut logging = Logging::default();
-        if let Some(format) = table.1 {
-            let parsed = format.get_ref().parse();
-            logging.format = parsed.map_err(|error| file.wrong(format, &error))?;
-        }
-        if let Some(format) = flags.1 {
-            logging.format = format;
-        }
-        if let Some(filter) = flags.0 {
+        let mut logging = Logging {
+            format: flags.log_format.or(table.1).unwrap_or_default(),
+            ..Logging::default()
+        };
+        if let Some(filter) = &flags.log {
             logging.filter.clone_from(filter);
             logging.check()?;
         } else if let Some(filter) = table.0 {

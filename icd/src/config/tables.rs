@@ -1,0 +1,170 @@
+//! The tables of `servers.toml` in raw form, for serde. What they mean is decided by their readers.
+//!
+//! Invariant: a table refuses keys that it does not have.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use causeway_proto::limits::MAX_BULK_CONNECTIONS;
+use causeway_proto::manager::Priority;
+use causeway_proto::request::Placement;
+use causeway_proto::settings::Within;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use toml::Spanned;
+
+use super::leasing::read_priority;
+use super::{Address, Carrier, Compression, ServerSettings, TlsSettings, duration, rate};
+
+/// Number of bulk connections.
+type Connections = Within<u32, 1, { MAX_BULK_CONNECTIONS as u64 }>;
+
+/// Declares a table that has the keys of a connection beside its own. Serde cannot flatten tables that
+/// refuse unknown keys.
+macro_rules! connection_table {
+    ($(#[$about:meta])* $name:ident { $($(#[$of_key:meta])* $key:ident: $type:ty,)* }) => {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        $(#[$about])*
+        pub(super) struct $name {
+            $($(#[$of_key])* pub(super) $key: $type,)*
+            carrier: Option<Carrier>,
+            bulk_connections: Option<Connections>,
+            shared_memory: Option<bool>,
+            #[serde(default, deserialize_with = "rate")]
+            pacing: Option<u64>,
+            compression: Option<Compression>,
+            #[serde(default, deserialize_with = "span")]
+            answer_limit: Option<Duration>,
+            ca: Option<PathBuf>,
+            certificate: Option<PathBuf>,
+            key: Option<PathBuf>,
+            token_file: Option<PathBuf>,
+            tls_name: Option<String>,
+        }
+
+        impl $name {
+            /// The settings for this address. Relative file names start at `folder`.
+            pub(super) fn settings(self, address: Address, folder: &Path) -> ServerSettings {
+                let default = ServerSettings::at(address);
+                let tls = TlsTable {
+                    ca: self.ca,
+                    certificate: self.certificate,
+                    key: self.key,
+                    token_file: self.token_file,
+                    name: self.tls_name,
+                };
+                ServerSettings {
+                    carrier: self.carrier.unwrap_or(default.carrier),
+                    bulk_connections: self
+                        .bulk_connections
+                        .map_or(default.bulk_connections, Within::get),
+                    shared_memory: self.shared_memory.unwrap_or(default.shared_memory),
+                    pacing: self.pacing,
+                    compression: self.compression.unwrap_or(default.compression),
+                    answer_limit: self.answer_limit.unwrap_or(default.answer_limit),
+                    tls: tls.settings(folder),
+                    ..default
+                }
+            }
+        }
+    };
+}
+
+connection_table! {
+    /// A `[[server]]`.
+    #[serde(expecting = "a table; write `[[server]]`")]
+    ServerTable {
+        address: Spanned<String>,
+        name: Option<String>,
+    }
+}
+
+connection_table! {
+    /// `[manager]`.
+    #[serde(expecting = "a table; write `[manager]`")]
+    ManagerTable {
+        address: Option<Spanned<String>>,
+        #[serde(default, deserialize_with = "placement")]
+        placement: Option<Placement>,
+        #[serde(default, deserialize_with = "priority")]
+        priority: Option<Priority>,
+        #[serde(default, deserialize_with = "span")]
+        time_limit: Option<Duration>,
+    }
+}
+
+/// `[tls]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table; write `[tls]`")]
+pub(super) struct TlsTable {
+    ca: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    token_file: Option<PathBuf>,
+    name: Option<String>,
+}
+
+impl TlsTable {
+    /// The settings. Relative file names start at `folder`.
+    pub(super) fn settings(self, folder: &Path) -> TlsSettings {
+        let in_folder = |file: Option<PathBuf>| file.map(|file| folder.join(file));
+        TlsSettings {
+            ca: in_folder(self.ca),
+            certificate: in_folder(self.certificate),
+            key: in_folder(self.key),
+            token_file: in_folder(self.token_file),
+            name: self.name,
+            is_broken: false,
+        }
+    }
+}
+
+/// A `[[request]]`: `count`, and a condition for each other key.
+pub(super) type RequestTable = BTreeMap<Spanned<String>, Given>;
+
+/// A value of a `[[request]]`.
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "invalid value; expected a string, a number, true or false"
+)]
+pub(super) enum Given {
+    /// A number.
+    Number(u64),
+    /// True or false.
+    Truth(bool),
+    /// A text, which may begin with a comparison.
+    Text(String),
+}
+
+fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    text(deserializer, rate::read)
+}
+
+fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    text(deserializer, duration)
+}
+
+fn priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Priority>, D::Error> {
+    text(deserializer, read_priority)
+}
+
+fn placement<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Placement>, D::Error> {
+    text(deserializer, |word| {
+        Placement::from_word(word).ok_or_else(|| {
+            format!("invalid placement `{word}`; expected `any`, `same-node` or `spread`")
+        })
+    })
+}
+
+fn text<'de, D: Deserializer<'de>, T, E: Display>(
+    deserializer: D,
+    read: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    read(&text).map(Some).map_err(D::Error::custom)
+}
