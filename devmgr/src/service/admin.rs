@@ -111,6 +111,7 @@ impl Admin for AdminService {
     ) -> Result<Response<pb::RevokeLeaseReply>, Status> {
         let admin = self.authenticator.admin(&request)?;
         let lease = wire::lease_id(&request.get_ref().lease_id)?;
+        // The user is for the log. A lease that is not durable yet is unknown to everyone.
         let whose = read(&self.owner, move |sight| sight.book.whose(&lease).cloned()).await?;
         let Some(user) = whose else {
             return Err(Status::not_found("unknown lease"));

@@ -108,6 +108,7 @@ impl Book {
             }
             Change::DeleteLease(lease) => {
                 self.leases.remove(&lease);
+                // A request that is back in the queue still needs its description.
                 if !self.places.contains_key(&lease) {
                     self.clients.remove(&lease);
                 }

@@ -51,6 +51,7 @@ impl Inside {
             !alike.is_empty()
         });
         self.count = self.of.values().map(Vec::len).sum();
+        // Twice as many, so that sweeping costs each connection a constant time.
         self.many = 2 * self.count + 64;
     }
 }

@@ -62,6 +62,7 @@ impl Leases for LeasesService {
                     started: self.started,
                     pace: Arc::clone(&self.refusals),
                 });
+                // Before the owner is asked, because a refusal costs it a look at the whole cluster.
                 if refusals.as_ref().is_some_and(Refusals::are_too_many) {
                     return Err(Status::resource_exhausted(format!(
                         "rate limit of refused requests exceeded: {} times at once and then every {} ms; to wait for \

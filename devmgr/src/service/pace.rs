@@ -70,6 +70,7 @@ impl Pace {
         let next = self.next(user, now).min(most);
         if self.whole_at.len() >= self.many {
             self.whole_at.retain(|_, whole_at| *whole_at > now);
+            // Twice as many, so that this costs each call a constant time.
             self.many = 2 * self.whole_at.len() + 64;
         }
         self.whole_at.insert(user.clone(), next);

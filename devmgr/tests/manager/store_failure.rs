@@ -107,7 +107,7 @@ async fn a_failure_that_lasts_ends_the_manager() {
     let store = MemoryStore::default();
     let failing = store.failing();
     // Longer than the pause between two attempts, so that the first failure can end in time.
-    let text = "store_failure_limit = 3";
+    let text = "store_failure_limit = 5";
     let mut running = serve_configured(text, Flags::default(), Box::new(store)).await;
     let mut root = Client::connect(running.addresses[0], Who::Nobody).await;
     // A failure that does not last is forgotten.
@@ -121,7 +121,7 @@ async fn a_failure_that_lasts_ends_the_manager() {
     root.put_user(named("carl")).await.unwrap_err();
     let failed = tokio::time::timeout(AT_MOST, running.failed()).await;
     let said = failed.expect("it goes on").to_string();
-    let says = ["could not be written for 3 s", "no storage space", "again"];
+    let says = ["could not be written for 5 s", "no storage space", "again"];
     assert!(says.iter().all(|words| said.contains(words)), "{said}");
 }
 
@@ -129,7 +129,7 @@ async fn a_failure_that_lasts_ends_the_manager() {
 /// limit, so that writes beyond the limit are errors.
 fn process(folder: &Path, listen: &str) -> (Child, SocketAddr) {
     let config = folder.join("manager.toml");
-    std::fs::write(&config, "store_failure_limit = 1\n").unwrap();
+    std::fs::write(&config, "store_failure_limit = 5\n").unwrap();
     let mut child = Command::new("env")
         .arg("--ignore-signal=XFSZ")
         .arg(env!("CARGO_BIN_EXE_causeway-devmgr"))

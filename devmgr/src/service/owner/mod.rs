@@ -249,6 +249,8 @@ impl Owner {
             Input::Order(event, done) => self.order(event, done),
             Input::Forget(node, force, done) => {
                 self.tick();
+                // Due alarms are handled by now: the time for which the node may serve leases may have just
+                // ended.
                 match self.manager.may_forget(node, force) {
                     Err(not) => drop(done.send(Err(not.into()))),
                     Ok(()) => self.order(Event::ForgetNode { node, force }, done),

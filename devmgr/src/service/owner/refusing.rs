@@ -75,6 +75,7 @@ impl Owner {
     ) -> Option<Effect> {
         match effect {
             Effect::Listen { lease, watcher } => {
+                // A new request is withdrawn below, so it is truly refused and not open.
                 watcher.tell(News::NotWritten(Unwritten::Refused(problem.clone())));
                 withdrawn.push((lease, watcher.caller));
             }

@@ -100,6 +100,7 @@ impl Effect {
             }
             Effect::Act(Action::Drain { node, .. }) => [Some(Node(*node)), None, None],
             other => {
+                // All other effects wait for earlier ones about the same subject.
                 let [first, second] = other.holds();
                 [first, second, None]
             }
