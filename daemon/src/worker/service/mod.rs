@@ -41,9 +41,9 @@ use stage::Stage;
 /// Time limit for the session to stop its transfers and links.
 const TIDY_UP: Duration = Duration::from_secs(1);
 
-/// Time limit for a session whose client has left to store its builds in the cache. With the other limits,
-/// the worker still ends before the supervisor kills it.
-const STORE_WITHIN: Duration = Duration::from_millis(1500);
+/// The same limit for a session whose client has left, because it also stores its builds in the cache. The
+/// worker still ends before the supervisor kills it.
+const STORE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Time for the client to read why its session ends.
 const CLOSE_REASON_LIMIT: Duration = Duration::from_millis(500);
@@ -174,7 +174,7 @@ fn tidy_up(session: Arc<Session>, store_within: Duration) {
         let _ = done.send(());
     });
     if started.is_ok() {
-        let _ = wait.recv_timeout(TIDY_UP + store_within);
+        let _ = wait.recv_timeout(TIDY_UP.max(store_within));
     }
 }
 
