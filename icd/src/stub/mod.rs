@@ -9,8 +9,8 @@
 //! stub's lock while it calls the application or waits for a socket.
 
 mod binding;
-pub mod command_buffer;
-pub mod context;
+mod command_buffer;
+mod context;
 pub mod device;
 mod distributed;
 pub mod event;
