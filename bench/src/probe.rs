@@ -31,10 +31,12 @@ pub(crate) struct Request {
 /// What the probe answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Answer {
-    /// Nanoseconds of each repetition; for transfers, the whole transfer's. Of some tasks other things.
+    /// Nanoseconds of each repetition; for transfers, of the whole transfer. Some tasks return other values.
     pub(crate) values: Vec<u64>,
-    /// The error, when there is one.
+    /// The error, if there is one.
     pub(crate) error: Option<String>,
+    /// Whether the error means that the device cannot do what the row measures.
+    pub(crate) is_unavailable: bool,
 }
 
 /// The first thing that a probe says.
@@ -76,9 +78,14 @@ pub(crate) fn serve(
         line.clear();
         let (values, error) = match probe.measure(&request) {
             Ok(values) => (values, None),
-            Err(error) => (Vec::new(), Some(error.to_string())),
+            Err(error) => (Vec::new(), Some(error)),
         };
-        println!("{}", serde_json::to_string(&Answer { values, error })?);
+        let answer = Answer {
+            values,
+            is_unavailable: matches!(error, Some(ClError::NotOnThisDevice(_))),
+            error: error.map(|error| error.to_string()),
+        };
+        println!("{}", serde_json::to_string(&answer)?);
         std::io::stdout().flush()?;
     }
     Ok(())

@@ -171,6 +171,7 @@ impl Probed {
     pub(super) fn end(&mut self) -> Result<Vec<u64>, Error> {
         let answer: Answer = serde_json::from_str(&self.process.line()?)?;
         match answer.error {
+            Some(error) if answer.is_unavailable => Err(Error::Unavailable(error)),
             Some(error) => Err(Error::Call(error)),
             None => Ok(answer.values),
         }
