@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::content::half_a_picture;
 use crate::devices::{self, Argument, Devices, Kernel, Memory};
 use crate::opencl::ClError;
-use crate::process;
+use crate::process::{self, Footprint};
 use crate::rows::{Direction, Pace, Task};
 use crate::socket::{Call, Order};
 
@@ -109,14 +109,20 @@ pub(crate) fn first_context() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Prints the nanoseconds of a fresh process's platform list, and how many threads and sockets it has made.
+/// Prints what a fresh process's platform list takes and leaves behind, in the order of [`Cost::place`](crate::rows::Cost::place).
 pub(crate) fn platforms() -> Result<(), Box<dyn std::error::Error>> {
-    let before = process::threads_and_sockets()?;
+    let before = Footprint::now()?;
     let begin = Instant::now();
     devices::platforms()?;
     let took = begin.elapsed().as_nanos();
-    let made = process::threads_and_sockets()?.saturating_sub(before);
-    println!("{took} {made}");
+    let Footprint {
+        threads,
+        sockets,
+        descriptors,
+        pages,
+    } = Footprint::now()?.since(before);
+    let things = threads + sockets;
+    println!("{took} {things} {threads} {descriptors} {pages}");
     Ok(())
 }
 
@@ -250,8 +256,7 @@ impl Probe {
             | Task::Scaling(_)
             | Task::Processor(..)
             | Task::FirstDevices
-            | Task::Unconfigured
-            | Task::UnconfiguredThings
+            | Task::Load(..)
             | Task::FirstContext
             | Task::Applications(_)
             | Task::Mandelbrot(_) => Ok(Vec::new()),

@@ -64,13 +64,45 @@ fn kilobytes(text: &str, name: &str) -> u64 {
     number.unwrap_or(0) << 10
 }
 
-/// How many threads and sockets this process has.
-pub(crate) fn threads_and_sockets() -> io::Result<usize> {
-    let threads = fs::read_dir("/proc/self/task")?.count();
-    let sockets = fs::read_dir("/proc/self/fd")?.flatten().filter(|entry| {
-        fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
-    });
-    Ok(threads + sockets.count())
+/// What a process has of the system.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Footprint {
+    /// Number of threads.
+    pub(crate) threads: usize,
+    /// Number of sockets.
+    pub(crate) sockets: usize,
+    /// Number of descriptors, sockets included.
+    pub(crate) descriptors: usize,
+    /// Resident pages of 4 KiB.
+    pub(crate) pages: usize,
+}
+
+impl Footprint {
+    /// What this process has now.
+    pub(crate) fn now() -> io::Result<Footprint> {
+        let descriptors: Vec<_> = fs::read_dir("/proc/self/fd")?.flatten().collect();
+        let is_socket = |entry: &&fs::DirEntry| {
+            fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
+        };
+        // The other counters of resident memory lag behind by some pages for each processor.
+        let memory = fs::read_to_string("/proc/self/smaps_rollup")?;
+        Ok(Footprint {
+            threads: fs::read_dir("/proc/self/task")?.count(),
+            sockets: descriptors.iter().filter(is_socket).count(),
+            descriptors: descriptors.len(),
+            pages: (kilobytes(&memory, "Rss:") >> 12) as usize,
+        })
+    }
+
+    /// What has been added since `before`.
+    pub(crate) fn since(self, before: Footprint) -> Footprint {
+        Footprint {
+            threads: self.threads.saturating_sub(before.threads),
+            sockets: self.sockets.saturating_sub(before.sockets),
+            descriptors: self.descriptors.saturating_sub(before.descriptors),
+            pages: self.pages.saturating_sub(before.pages),
+        }
+    }
 }
 
 /// The processes that a process has started and that live.
@@ -106,6 +138,19 @@ mod tests {
         );
         assert_eq!(kilobytes("", "VmHWM:"), 0);
         assert!(peak(std::process::id()) > 0);
+    }
+
+    #[test]
+    fn a_footprint_counts_what_is_added() {
+        let before = Footprint::now().unwrap();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let file = fs::File::open("/dev/null").unwrap();
+        let bytes = std::hint::black_box(vec![1u8; 4 << 20]);
+        let added = Footprint::now().unwrap().since(before);
+        drop((socket, file));
+        // Other tests of this process may add more at the same time.
+        assert!(added.sockets >= 1 && added.descriptors >= 2, "{added:?}");
+        assert!(added.pages >= bytes.len() >> 12, "{added:?}");
     }
 
     #[test]

@@ -163,10 +163,8 @@ pub(crate) enum Task {
     UnmapBytes(u64),
     /// The first `clGetDeviceIDs` of a process, platform list included.
     FirstDevices,
-    /// The platform list with nothing configured.
-    Unconfigured,
-    /// Threads and sockets that it leaves behind.
-    UnconfiguredThings,
+    /// The platform list of a process: what it takes, or leaves behind.
+    Load(Loaded, Cost),
     /// Memory at the peak of a write and a read of so many bytes, beyond the buffer.
     Peak(u64, End),
     /// A 4-byte read while so many bytes are under way.
@@ -179,6 +177,37 @@ pub(crate) enum Task {
     FirstContext,
     /// So many applications that ask the manager for a device: computation over that of one.
     Applications(u16),
+}
+
+/// What is configured when the library is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Loaded {
+    /// Nothing.
+    Unconfigured,
+    /// One server.
+    Configured,
+}
+
+/// What a load costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Cost {
+    /// Nanoseconds.
+    Time,
+    /// Threads and sockets.
+    Things,
+    /// Threads.
+    Threads,
+    /// Descriptors.
+    Descriptors,
+    /// Resident pages of 4 KiB.
+    Pages,
+}
+
+impl Cost {
+    /// The position in the line that the process prints.
+    pub(crate) fn place(self) -> usize {
+        self as usize
+    }
 }
 
 /// How commands that are under way at once are tied to each other.
