@@ -1,4 +1,4 @@
-//! What the kernel knows of a process: memory, processor time, threads, sockets, children.
+//! The kernel's figures of a process: memory, processor time, threads, descriptors, children.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Forgets the peak so far of a process; bytes resident now. 0 where the kernel does not tell.
+/// Resets the peak of a process; bytes resident now. 0 if the kernel does not report it.
 pub(crate) fn start_peak(process: u32) -> u64 {
-    // Where this is refused the old peak stands, and the figure is too large, never too small.
+    // If the kernel refuses this, the old peak stays. The figure is then too large, never too small.
     let _ = fs::write(format!("/proc/{process}/clear_refs"), "5");
     status(process, "VmRSS:")
 }
@@ -24,9 +24,9 @@ pub(crate) fn resident(process: u32) -> u64 {
     status(process, "VmRSS:")
 }
 
-/// Seconds of processor that a process has used, its own and the kernel's for it.
+/// Processor time in seconds that a process has used, in user and kernel mode.
 pub(crate) fn cpu(process: u32) -> f64 {
-    // What the kernel shows is counted in hundredths of a second, whatever its own ticks are.
+    // The kernel reports hundredths of a second, whatever its own ticks are.
     const TICKS: f64 = 100.0;
     let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let ticks = |number| field(&text, number).unwrap_or(0);
@@ -50,7 +50,7 @@ fn status(process: u32, name: &str) -> u64 {
     kilobytes(&text, name)
 }
 
-/// Bytes that can be had without swapping.
+/// Bytes of memory that are available without swapping.
 pub(crate) fn available() -> u64 {
     kilobytes(
         &fs::read_to_string("/proc/meminfo").unwrap_or_default(),
@@ -64,7 +64,7 @@ fn kilobytes(text: &str, name: &str) -> u64 {
     number.unwrap_or(0) << 10
 }
 
-/// What a process has of the system.
+/// The system's resources that a process uses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Footprint {
     /// Number of threads.
@@ -78,7 +78,7 @@ pub(crate) struct Footprint {
 }
 
 impl Footprint {
-    /// What this process has now.
+    /// The footprint of this process now.
     pub(crate) fn now() -> io::Result<Footprint> {
         let descriptors: Vec<_> = fs::read_dir("/proc/self/fd")?.flatten().collect();
         let is_socket = |entry: &&fs::DirEntry| {
@@ -94,7 +94,7 @@ impl Footprint {
         })
     }
 
-    /// What has been added since `before`.
+    /// The difference to an earlier footprint; 0 for a smaller figure.
     pub(crate) fn since(self, before: Footprint) -> Footprint {
         Footprint {
             threads: self.threads.saturating_sub(before.threads),
@@ -105,7 +105,7 @@ impl Footprint {
     }
 }
 
-/// The processes that a process has started and that live.
+/// The living children of a process.
 pub(crate) fn children(process: u32) -> io::Result<Vec<u32>> {
     let numbers = fs::read_dir("/proc")?
         .flatten()
@@ -120,7 +120,7 @@ fn parent(process: u32) -> Option<u32> {
     field(&text, 3)?.try_into().ok()
 }
 
-/// A field of `stat` behind the name, which is field 1, may contain anything and ends with the last bracket.
+/// A field of `stat` behind the name. The name is field 1, may contain anything, and ends with the last bracket.
 fn field(stat: &str, number: usize) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(number - 2)?.parse().ok()

@@ -1,4 +1,4 @@
-//! From nothing: the first devices, a library that nobody configured, and builds.
+//! Fresh processes: the first devices, the load of the library, and builds.
 #![forbid(unsafe_code)]
 
 use super::{Base, Cost, Group, Link, Loaded, Place, Row, Task};

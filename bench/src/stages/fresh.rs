@@ -11,7 +11,7 @@ use crate::report::Line;
 use crate::rows::{Loaded, Task, Way};
 use crate::setup::{Build, Process, set_vendors};
 
-/// Samples a round.
+/// Number of samples in a round.
 const SAMPLES: usize = 3;
 
 /// The stage.
@@ -47,7 +47,7 @@ impl Fresh {
     }
 }
 
-/// The numbers of the first line that a program prints.
+/// The numbers in the first line that a program prints.
 fn numbers(command: &mut Command) -> Result<Vec<f64>, Error> {
     let line = Process::start(command)?.line()?;
     let numbers: Option<Vec<f64>> = line.split(' ').map(|number| number.parse().ok()).collect();
