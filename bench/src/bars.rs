@@ -1,21 +1,21 @@
-//! Stacked bars, in groups: how the time of a run divides, as SVG.
+//! Stacked bars in groups, as SVG: the phases of a run.
 
 use std::error::Error;
 use std::path::Path;
 
 use plotters::prelude::*;
 
-/// What is stacked, from the bottom.
+/// The parts of a bar, from the bottom.
 const PARTS: [(&str, RGBColor); 3] = [
     ("initialisation", RGBColor(230, 159, 0)),
     ("computation", RGBColor(70, 130, 180)),
     ("transfer", RGBColor(200, 60, 40)),
 ];
 
-/// A bar: whose it is, and seconds of each part.
+/// A bar with its caption and the seconds of each part.
 #[derive(Debug, Clone)]
 pub(crate) struct Bar {
-    /// Below it.
+    /// The caption below the bar.
     pub(crate) label: String,
     /// Initialisation, computation, transfer.
     pub(crate) seconds: [f64; 3],
@@ -24,9 +24,9 @@ pub(crate) struct Bar {
 /// Bars side by side over one caption.
 #[derive(Debug, Clone)]
 pub(crate) struct Group {
-    /// Below the bars.
+    /// The caption below the bars.
     pub(crate) caption: String,
-    /// From the left.
+    /// The bars from the left.
     pub(crate) bars: Vec<Bar>,
 }
 

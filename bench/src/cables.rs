@@ -1,7 +1,7 @@
-//! An emulated network with a program's host and daemons on the others.
+//! An emulated network with a host for the program, and hosts with daemons.
 //!
-//! Three kinds of processes share this machine, and only the network is several: so shared memory is left out
-//! here. Invariant: no daemon outlives the network.
+//! All processes share this machine, and only their networks are separate. So shared memory is disabled here.
+//! Invariant: no daemon outlives the network.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -19,14 +19,14 @@ pub(crate) const PROGRAM: usize = 0;
 pub(crate) struct Cables {
     /// The hosts.
     pub(crate) network: Network,
-    /// What they run.
+    /// The parts of this build.
     pub(crate) build: Build,
     client: PathBuf,
     daemons: Vec<(Process, String)>,
 }
 
 impl Cables {
-    /// Starts the daemons, over the OpenCL of `vendors` (the system's for `None`).
+    /// Starts the daemons over the OpenCL of `vendors` (`None`: the system's).
     pub(crate) fn start(network: Network, vendors: Option<&Path>) -> io::Result<Cables> {
         let build = Build::find()?;
         let client = build.vendors("causeway", "libcauseway.so")?;
@@ -34,9 +34,9 @@ impl Cables {
         for host in &network.hosts()[PROGRAM + 1..] {
             let mut command = host.command(build.part("causewayd")?);
             let listen = format!("{}:0", host.address());
-            // Nobody else can reach these hosts.
+            // Nobody else can reach these hosts, so no authentication is needed.
             command.args(["--listen", &listen, "--insecure", "--log", "error"]);
-            // It would build again beside what is measured.
+            // The cache would build beside the measurement.
             command.env("CAUSEWAYD_BUILD_CACHE_SIZE", "0");
             set_vendors(&mut command, vendors);
             daemons.push(Build::listening(&mut command)?);
@@ -49,7 +49,7 @@ impl Cables {
         })
     }
 
-    /// This program in another role on the first host, through Causeway over the first `count` nodes.
+    /// A command for this program in another role on the first host, through Causeway over the first `count` nodes.
     pub(crate) fn program(&self, role: &str, count: usize) -> io::Result<Command> {
         let mut command = self.network.host(PROGRAM).command(self.build.own_path()?);
         set_vendors(&mut command, Some(&self.client));

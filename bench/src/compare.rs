@@ -1,8 +1,8 @@
-//! Two reports: what became better or worse, by ratios, not by times.
+//! Compares two reports by ratios, not by times: which rows became better or worse.
 //!
-//! Each row is judged by its marks' values (or, without marks, by Causeway over the yardstick or the native
-//! driver). A value has one sample a round; it has changed when each report's median lies outside all rounds of
-//! the other, and by more than [`LEAST`]. What remains is noise.
+//! Each row is judged by its marks' values. Without marks, it is judged by Causeway over the yardstick or the
+//! native driver. A value has one sample for each round. It has changed if each report's median is outside all
+//! rounds of the other, and by more than [`LEAST`]. Other differences are noise.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -11,22 +11,22 @@ use crate::figures::{Unit, quantile};
 use crate::marks::{Bound, Value};
 use crate::report::{Figures, Report};
 
-/// Which reports.
+/// Arguments of `bench compare`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
     /// The report of before
     old: PathBuf,
     /// The report of after
     new: PathBuf,
-    /// Say what has not changed, too
+    /// Also print what has not changed
     #[arg(long)]
     all: bool,
 }
 
-/// A smaller change is none, whatever the spread.
+/// Smallest relative change that is reported.
 const LEAST: f64 = 0.05;
 
-/// What became of a value.
+/// The change of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     None,
@@ -34,7 +34,7 @@ enum Change {
     Worse,
 }
 
-/// Prints what changed; whether nothing became worse.
+/// Prints the changes. Returns whether nothing became worse.
 pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let (old, new) = (Report::read(&options.old)?, Report::read(&options.new)?);
     if old.device != new.device {
@@ -95,7 +95,7 @@ fn lines(old: &Figures, new: &Figures) -> Vec<Line> {
         values.push((ratio, new.unit.is_more_better()));
     }
     let line = |(value, more_is_better): (Value, bool)| {
-        // A tail has few samples in a round; it is told of, and judged by its mark alone.
+        // A tail has few samples in a round. It is printed, and judged by its mark alone.
         let (old_rounds, new_rounds) = (value.rounds(&before), value.rounds(&after));
         let change = if value.is_tail() {
             Change::None

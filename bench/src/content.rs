@@ -1,7 +1,7 @@
-//! What a transfer carries where it matters what that is: data to compress.
+//! The bytes of transfers that are compressed.
 //!
-//! Half of each mebibyte is noise, which nothing makes smaller; the other is the Mandelbrot picture as the experiment's
-//! kernel stores it, a `uint` a pixel. Pure. Invariant: the same bytes every time.
+//! Half of each mebibyte is noise, which cannot be compressed. The other half is the Mandelbrot picture as the
+//! experiment's kernel stores it, a `uint` for each pixel. Pure. Invariant: the bytes are the same every time.
 #![forbid(unsafe_code)]
 
 use crate::mandelbrot::picture::View;
@@ -14,7 +14,7 @@ const VIEW: View = View {
     iterations: 1000,
 };
 
-/// So many bytes of it; noise first.
+/// `size` bytes, which begin with noise.
 pub(crate) fn half_a_picture(size: usize) -> Vec<u8> {
     let pixels = (0..VIEW.height).flat_map(|y| (0..VIEW.width).map(move |x| VIEW.steps(x, y)));
     let picture: Vec<u8> = pixels.flat_map(u32::to_le_bytes).collect();

@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-/// How many of `count` lines device `device` of `devices` gets when they are dealt round-robin, so
-/// that its line `k` is line `device + k * devices`.
+/// The number of `count` lines that device `device` of `devices` gets, round-robin. Its line `k` is line
+/// `device + k * devices`.
 pub(crate) fn share(count: usize, devices: usize, device: usize) -> usize {
     count.saturating_sub(device).div_ceil(devices)
 }

@@ -1,6 +1,6 @@
-//! What the paper's experiments have in common: options, medians, the phases of a run.
+//! Common parts of the paper's experiments: options, medians, the phases of a run.
 //!
-//! Invariant: a figure in a report is the median of runs of this process, all of which ended well.
+//! Invariant: a figure in a report is the median of runs of this process, all of which succeeded.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -21,18 +21,18 @@ pub(crate) struct Common {
     /// Rounds; the table shows medians over them
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) rounds: u16,
-    /// When a program counts as hanging, s
+    /// Timeout for a program, s
     #[arg(long, default_value_t = 300)]
     pub(crate) timeout: u64,
 }
 
 impl Common {
-    /// How long a program may take.
+    /// The timeout for a program.
     pub(crate) fn limit(&self) -> Duration {
         Duration::from_secs(self.timeout)
     }
 
-    /// Writes the report's JSON, if it is wanted.
+    /// Writes the report's JSON, if requested.
     pub(crate) fn write_json(&self, report: &impl Serialize) -> io::Result<()> {
         match &self.json {
             Some(path) => std::fs::write(path, serde_json::to_string_pretty(report)?),
@@ -40,46 +40,46 @@ impl Common {
         }
     }
 
-    /// The folder for plots, made.
+    /// Makes the folder for plots.
     pub(crate) fn plots(&self) -> io::Result<&Path> {
         std::fs::create_dir_all(&self.plots)?;
         Ok(&self.plots)
     }
 }
 
-/// Seconds of the phases of a run, one after the other, and of what comes before its clock.
+/// Seconds of the phases of a run, one after the other, and of its preparation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Phases {
-    /// Until the first kernel could be launched.
+    /// Time until the first kernel could be launched.
     pub(crate) initialisation: f64,
-    /// Until the kernels had ended.
+    /// Time until the kernels had ended.
     pub(crate) computation: f64,
-    /// Until the results had arrived.
+    /// Time until the results had arrived.
     pub(crate) transfer: f64,
-    /// For pages of the program's own memory, which are touched off the clock: no part of the total.
+    /// Time for the pages of the program's own memory, which is not part of the total.
     #[serde(default)]
     pub(crate) pages: f64,
 }
 
 impl Phases {
-    /// All that is on the clock.
+    /// The sum of the phases.
     pub(crate) fn total(&self) -> f64 {
         self.initialisation + self.computation + self.transfer
     }
 
-    /// As a plot stacks them.
+    /// The phases in the order of a plot's bars.
     pub(crate) fn stack(&self) -> [f64; 3] {
         [self.initialisation, self.computation, self.transfer]
     }
 }
 
-/// Several runs of one thing.
+/// The figures of several equal runs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Figure {
     /// Medians of each phase.
     #[serde(flatten)]
     pub(crate) phases: Phases,
-    /// The median of the totals; the phases' medians may add up to another sum.
+    /// The median of the totals. The phases' medians may have another sum.
     pub(crate) total: f64,
     /// The median of the totals with the program's own pages.
     pub(crate) total_with_pages: f64,
@@ -88,7 +88,7 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// Of some runs; `None` of none.
+    /// The figures of some runs; `None` without any.
     pub(crate) fn of(runs: &[Phases]) -> Option<Figure> {
         let totals: Vec<f64> = runs.iter().map(Phases::total).collect();
         Some(Figure {
@@ -112,7 +112,7 @@ fn median_by(runs: &[Phases], pick: impl Fn(&Phases) -> f64) -> Option<f64> {
     median(&runs.iter().map(pick).collect::<Vec<_>>())
 }
 
-/// The middle of some values, of an even number the mean of the two in the middle.
+/// The median of some values. For an even number, it is the mean of the two in the middle.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -138,7 +138,7 @@ pub(crate) fn total(figure: Option<Figure>) -> String {
     figure.map_or("–".to_owned(), |figure| seconds(figure.total))
 }
 
-/// The same with the program's own pages.
+/// The total with the program's own pages, or a dash.
 pub(crate) fn total_with_pages(figure: Option<Figure>) -> String {
     figure.map_or("–".to_owned(), |figure| seconds(figure.total_with_pages))
 }

@@ -1,4 +1,4 @@
-//! Samples and what is made of them: medians over rounds, tails over all.
+//! Samples, and their medians over rounds and tails over all samples.
 //!
 //! Invariant: a line's sides are measured in the same rounds, in turn, so the `n`-th rounds of two sides may be
 //! compared.
@@ -6,11 +6,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a row's values count.
+/// The unit of a row's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Unit {
-    /// Nanoseconds a call.
+    /// Nanoseconds of a call.
     Nanoseconds,
     /// Bytes a second.
     BytesPerSecond,
@@ -18,11 +18,11 @@ pub(crate) enum Unit {
     CommandsPerSecond,
     /// Bytes.
     Bytes,
-    /// Things.
+    /// A number of things.
     Count,
-    /// One thing over another, of which less is better.
+    /// A ratio of which less is better.
     Share,
-    /// One thing over another, of which more is better.
+    /// A ratio of which more is better.
     Gain,
 }
 
@@ -35,7 +35,7 @@ impl Unit {
         )
     }
 
-    /// A value of it, as the tables show it.
+    /// A value as the tables show it.
     pub(crate) fn text(self, value: f64) -> String {
         match self {
             Unit::Nanoseconds if value.abs() >= 1e6 => format!("{:.1} ms", value / 1e6),
@@ -50,12 +50,12 @@ impl Unit {
     }
 }
 
-/// Who is measured.
+/// A side of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// The node's own driver.
     Native,
-    /// What the row is held against beside it: a bare socket, mostly.
+    /// The row's yardstick beside the native driver: a bare socket in most rows.
     Bare,
     /// Causeway.
     Causeway,
@@ -65,7 +65,7 @@ pub(crate) enum Side {
     Plain,
 }
 
-/// One side's samples, in the row's unit: a list a round.
+/// The samples of all sides, in the row's unit: a list for each round.
 #[derive(Debug, Default)]
 pub(crate) struct Samples([Vec<Vec<f64>>; 5]);
 
@@ -77,7 +77,7 @@ impl Samples {
         }
     }
 
-    /// What has been measured of a side.
+    /// The rounds of a side.
     pub(crate) fn figure(&self, side: Side, unit: Unit) -> Option<Figure> {
         Figure::of(&self.0[side as usize], unit)
     }
@@ -88,9 +88,9 @@ impl Samples {
 pub(crate) struct Figure {
     /// The median over rounds of each round's median.
     pub(crate) median: f64,
-    /// The 99th percentile of all samples, of the bad end.
+    /// The 99th percentile of all samples, at the bad end.
     pub(crate) p99: f64,
-    /// The median over rounds of each round's mean: what all calls together cost, pauses included.
+    /// The median over rounds of each round's mean, which includes pauses.
     pub(crate) mean: f64,
     /// The median of each round.
     pub(crate) rounds: Vec<f64>,
@@ -101,7 +101,7 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// Of some rounds; `None` of none.
+    /// The figures of some rounds; `None` without any.
     pub(crate) fn of(rounds: &[Vec<f64>], unit: Unit) -> Option<Figure> {
         let bad = if unit.is_more_better() { 0.01 } else { 0.99 };
         let each = |share| -> Vec<f64> {
@@ -123,7 +123,7 @@ impl Figure {
     }
 }
 
-/// The sample below which `share` of all lie; 0 of none.
+/// The sample below which `share` of all are; 0 without samples.
 pub(crate) fn quantile(samples: &[f64], share: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -1,6 +1,6 @@
-//! What iperf3 reaches on the same link: the measure for ours.
+//! The speed of iperf3 on a link, as a yardstick.
 //!
-//! Invariant: no server of it outlives a measurement.
+//! Invariant: no server of iperf3 outlives a measurement.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::nodes::run_within;
 use crate::setup::Process;
 
-/// iperf3's report, as far as it is read here.
+/// The parts of iperf3's report that are used here.
 #[derive(Deserialize)]
 struct Told {
     #[serde(default)]
@@ -30,7 +30,7 @@ struct Sum {
     bits_per_second: f64,
 }
 
-/// Whether it is there; why not, if it is not.
+/// Checks that iperf3 is installed.
 pub(crate) fn find() -> Result<(), String> {
     match std::process::Command::new("iperf3")
         .arg("--version")
@@ -42,7 +42,7 @@ pub(crate) fn find() -> Result<(), String> {
     }
 }
 
-/// Bytes a second from one host to another, over so many streams and seconds after one that does not count.
+/// Bytes a second from one host to another, over this number of streams and seconds. The first second is not counted.
 pub(crate) fn measure(
     network: &Network,
     from: usize,
@@ -52,7 +52,7 @@ pub(crate) fn measure(
 ) -> io::Result<f64> {
     let address = network.host(to).address().to_string();
     let mut server = serve(network.host(to), &address)?;
-    // Its greeting ends with the line that names the port; then it can be called.
+    // The server is ready when it has printed the line with the port.
     while !server.line()?.contains("listening on") {}
     let mut client = network.host(from).command("iperf3");
     client

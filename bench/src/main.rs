@@ -1,4 +1,4 @@
-//! Measurements: native, a bare TCP socket and Causeway, in one run, and the marks that they have to reach.
+//! Measurements of native OpenCL, a bare TCP socket and Causeway in one run, and the marks for them.
 //!
 //! ```text
 //! runner ──► stage ──spawns──► probe (native driver)      the same measuring code, in turns,
@@ -6,11 +6,11 @@
 //!               │   ├─────────► causewayd
 //!               └── socket      bare TCP against a child process
 //! ```
-//! - [`rows`]: what is measured, in files by theme; [`marks`]: what it has to reach, one table.
-//! - [`stages`]: where: what has to run for a row, and a round of it.
-//! - [`probe`]: the measuring side, one process per platform; talks JSON lines with the stage. [`content`]: what it sends
-//!   where that matters.
-//! - [`socket`]: the floor: the same bytes over bare TCP. [`iperf`]: what iperf3 makes of a link.
+//! - [`rows`]: the measurements, in files by theme; [`marks`]: the table of their marks.
+//! - [`stages`]: the processes that a row needs, and a round of it.
+//! - [`probe`]: the measuring side, one process per platform, which exchanges JSON lines with the stage.
+//!   [`content`]: the bytes that it sends where their contents matter.
+//! - [`socket`]: the yardstick, the same bytes over bare TCP; [`iperf`]: the speed of iperf3 on a link.
 //! - [`figures`], [`report`], [`plot`]: medians, table and JSON, SVG; [`compare`]: two reports.
 //!
 //! The paper's experiments, one command each, are ordinary OpenCL programs over several nodes:
@@ -20,14 +20,14 @@
 //! - [`sharing`]: applications that want a device each, with and without the device manager; [`slices`]: devices
 //!   of one processor that do not disturb each other.
 //! - [`scale`]: the device manager with a thousand simulated nodes and ten thousand clients.
-//! - [`nodes`]: the daemons on loopback that they run over; [`manager`]: a device manager; [`cables`]: the same on an emulated network.
-//! - [`experiment`], [`bars`], [`png`], [`dealing`]: what they share.
+//! - [`nodes`]: their daemons on loopback; [`manager`]: a device manager; [`cables`]: daemons on an emulated network.
+//! - [`experiment`], [`bars`], [`png`], [`dealing`]: parts that the experiments share.
 //!
 //! [`secured`]: TLS for a node of the run.
 //!
-//! [`devices`] is the OpenCL side of them all, [`setup`] their processes. No time is asserted in any test: the
-//! figures are reported and judged by `bench` itself. Invariant: what stands in one line was measured in one run,
-//! in alternating rounds.
+//! [`devices`] is the OpenCL side of all programs, [`opencl`] its calls, and [`setup`] starts the processes. No test
+//! asserts a time: `bench` itself reports and judges the figures. Invariant: the figures of one line were measured in
+//! one run, in alternating rounds.
 
 mod bars;
 mod cables;
@@ -84,21 +84,21 @@ enum Verb {
     Latency(Options),
     /// Commands a second and many threads, on the fake driver
     Commands(Options),
-    /// Time of many commands under way over that of fewer, on the fake driver
+    /// Time of many simultaneous commands divided by that of fewer, on the fake driver
     Growth(Options),
     /// Blocking writes and reads of 4 KiB to 1 GiB, map and unmap
     Bandwidth(Options),
     /// Program builds
     Build(Options),
-    /// First devices, and a library that nobody has configured
+    /// The first devices of a process, and the load of the library
     Start(Options),
     /// Memory at the peak of a transfer of 4 GiB
     Memory(Options),
     /// Emulated links of 1 and 10 Gbit/s, beside iperf3; needs root
     Links(Options),
-    /// The Mandelbrot on sixteen nodes, against the ideal
+    /// The Mandelbrot on sixteen nodes, compared with the ideal
     Nodes(Options),
-    /// What TLS, the device manager and the sandbox cost
+    /// The cost of TLS, the device manager and the sandbox
     Cost(Options),
     /// What became better or worse from one report to another
     Compare(compare::Options),
@@ -127,17 +127,17 @@ enum Verb {
     /// The measuring side; started by the others
     #[command(hide = true)]
     Probe {
-        /// A part of the platform's name; the first one with a device if not said
+        /// A part of the platform's name [default: the first platform with a device]
         #[arg(long)]
         platform: Option<String>,
-        /// Its devices in one context; the rows of one device use the first
+        /// Number of devices in one context; the rows of one device use the first
         #[arg(long, default_value_t = 1)]
         devices: usize,
     },
     /// Prints how long this process's first clGetDeviceIDs took; started by the others
     #[command(hide = true)]
     FirstDevices,
-    /// Prints how long this process's platform list took, and what it left; started by the others
+    /// Prints the costs of this process's platform list; started by the others
     #[command(hide = true)]
     Platforms,
     /// Prints how long this process took until its first context; started by the others
@@ -146,7 +146,7 @@ enum Verb {
     /// The other end of the bare socket; started by the others
     #[command(hide = true)]
     SocketPeer {
-        /// Where
+        /// The address to listen on
         #[arg(long, default_value = "127.0.0.1:0")]
         listen: String,
     },
@@ -188,7 +188,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
-        // What is wrong has been said.
+        // The cause has been printed already.
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("bench: {error}");

@@ -1,6 +1,6 @@
-//! A device manager of this build, as a process, and what can be asked of it.
+//! A device manager of this build, as a process, with queries of its state.
 //!
-//! Invariant: its store goes with it.
+//! Invariant: the store is removed with the [`Manager`].
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::setup::{Build, Process};
 
-/// When nodes count as lost that do not join.
+/// Timeout for nodes to join.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The process.
@@ -29,7 +29,7 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// Starts one, with its store below `folder`, or where the system keeps what is temporary.
+    /// Starts a manager with its store below `folder`, or in the folder for temporary files.
     pub(crate) fn start(folder: Option<&Path>) -> io::Result<Manager> {
         let folder = match folder {
             Some(folder) => tempfile::tempdir_in(folder)?,
@@ -46,7 +46,7 @@ impl Manager {
         Ok(manager)
     }
 
-    /// Starts it, over what it has written; until it says that it listens.
+    /// Starts the process over the store, and waits until it listens.
     pub(crate) fn begin(&mut self) -> io::Result<()> {
         let mut command = self.build.manager_command(&self.address, &self.store)?;
         let (process, address) = Build::listening(&mut command)?;
@@ -54,17 +54,17 @@ impl Manager {
         Ok(())
     }
 
-    /// Ends it, as by the end of power.
+    /// Kills the process, as a power failure would.
     pub(crate) fn kill(&mut self) {
         self.process = None;
     }
 
-    /// The number of its process; 0 of none.
+    /// The process id; 0 if it does not run.
     pub(crate) fn id(&self) -> u32 {
         self.process.as_ref().map_or(0, Process::id)
     }
 
-    /// Where it listens, in each of its lives.
+    /// The address, which is the same after a restart.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
@@ -75,7 +75,7 @@ impl Manager {
     }
 }
 
-/// Somebody who looks at it.
+/// A client that queries the manager.
 pub(crate) struct Watcher {
     runtime: Runtime,
     channel: Channel,
@@ -92,7 +92,7 @@ impl Watcher {
         Ok(Watcher { runtime, channel })
     }
 
-    /// Waits until so many devices are there.
+    /// Waits until the manager has this number of devices.
     pub(crate) fn see_devices(&self, count: usize) -> io::Result<()> {
         let end = Instant::now() + PATIENCE;
         while self.devices()? < count {
@@ -128,7 +128,7 @@ impl Watcher {
         Ok(there.map(|node| node.devices.len()).sum())
     }
 
-    /// Adds to `seen` which nodes' devices each lease has now.
+    /// Adds the nodes whose devices each lease has now to `seen`.
     pub(crate) fn add_leases(&self, seen: &mut BTreeMap<Vec<u8>, Vec<String>>) -> io::Result<()> {
         let mut leases = LeasesClient::new(self.channel.clone());
         let list = self
@@ -147,7 +147,7 @@ impl Watcher {
 /// Node and device of each unit.
 fn places(lease: &LeaseInfo) -> Vec<String> {
     let of_node = lease.nodes.iter().flat_map(|node| {
-        // All may be on one host, and have its name.
+        // All nodes may be on one host and have its name.
         let uuid: String = node.node_uuid.iter().map(|b| format!("{b:02x}")).collect();
         let places = node.units.iter();
         places.map(move |unit| format!("{uuid} {}.{}", unit.platform, unit.device))

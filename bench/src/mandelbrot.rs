@@ -1,13 +1,13 @@
 //! Experiment 1: one Mandelbrot picture on 1 to 16 nodes, its lines dealt round-robin.
 //!
 //! - [`program`]: the ordinary OpenCL program that draws it, in a process of its own.
-//! - [`picture`]: its points, what they cost, whether they are right; pure.
+//! - [`picture`]: its points, their cost, and their check; pure.
 //! - [`mpi`]: the same by MPI and OpenCL, as the peer.
 //! - [`report`]: table, JSON, plot.
 //!
-//! By default the devices are the fake driver's: a launch occupies its device for as long as its rows
-//! would take, and no processor, so that sixteen devices fit into a small machine and what is
-//! measured is what Causeway adds. With native drivers, kernels and pictures are real.
+//! By default the devices are the fake driver's. A launch occupies its device for as long as its rows would take, but
+//! no processor. So sixteen devices fit into a small machine, and the experiment measures what Causeway adds. With native
+//! drivers, kernels and pictures are real.
 #![forbid(unsafe_code)]
 
 mod mpi;
@@ -65,7 +65,7 @@ impl Options {
     }
 }
 
-/// Who draws.
+/// A side of the experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Causeway,
@@ -79,13 +79,13 @@ struct Experiment<'a> {
     mpi: Result<Mpi, String>,
     /// The picture that all others must equal, by its checksum.
     reference: Option<u64>,
-    /// The least share of right pixels that a run has had.
+    /// The smallest share of right pixels in a run.
     right: f64,
     names: Vec<String>,
 }
 
-/// Below this share of right pixels a picture is wrong. Rounding is the same everywhere, but a
-/// compiler may ignore `FP_CONTRACT OFF`, and then orbits near the edge part from the host's.
+/// Smallest share of right pixels in a right picture. Rounding is the same everywhere, but a compiler may ignore
+/// `FP_CONTRACT OFF`. Orbits near the edge then differ from the host's.
 const RIGHT_ENOUGH: f64 = 0.98;
 
 /// Runs all sides for all numbers of nodes, and reports.

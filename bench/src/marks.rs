@@ -1,7 +1,7 @@
-//! What a row has to reach: one table, read from top to bottom, by row id.
+//! The marks that rows have to reach: one table, read from top to bottom, by row id.
 //!
-//! A mark compares what Causeway reached with what was measured beside it in the same rounds; absolute figures
-//! are marks only where the issue names them. Rows without a line here are reported and judged by nobody.
+//! A mark compares Causeway with what was measured beside it in the same rounds. Absolute figures are marks only
+//! where the issue names them. Rows without a line here are reported but not judged.
 #![forbid(unsafe_code)]
 
 use serde::{Deserialize, Serialize};
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 use crate::figures::{Figure, Unit};
 use crate::rows::Row;
 
-/// What is judged.
+/// The value that is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Value {
     /// Causeway's median over the native driver's.
     OverNative,
-    /// Causeway's mean over the native driver's: what the caller pays in all.
+    /// Causeway's mean over the native driver's, which includes pauses.
     MeanOverNative,
     /// Causeway's median over the yardstick's.
     OverBare,
     /// What Causeway takes beyond the native driver, over the yardstick: medians.
     ExtraOverBare,
-    /// The same of the 99th percentiles: tail against tail, for a machine that pauses pauses all of them.
+    /// As [`Value::ExtraOverBare`], of the 99th percentiles. A machine that pauses delays all sides.
     TailExtraOverBare,
     /// What Causeway takes beyond the native driver, over a plain ping-pong of as many bytes: medians.
     ExtraOverPlain,
@@ -37,24 +37,24 @@ pub(crate) enum Value {
     Itself,
 }
 
-/// How much of it.
+/// The bound of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Bound {
-    /// No more.
+    /// At most this.
     AtMost(f64),
-    /// No less.
+    /// At least this.
     AtLeast(f64),
 }
 
-/// On which devices a mark counts.
+/// The devices for which a mark counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum On {
-    /// Any.
+    /// All devices.
     All,
-    /// CPUs: the table's own machine.
+    /// CPUs.
     Cpu,
-    /// GPUs and the like.
+    /// GPUs and other accelerators.
     Accelerator,
 }
 
@@ -63,7 +63,7 @@ enum On {
 pub(crate) struct Mark {
     /// Ids of rows; `*` stands for anything.
     rows: &'static str,
-    /// Sizes that it counts for, bytes.
+    /// The sizes for which the mark counts, in bytes.
     bytes: (u64, u64),
     on: On,
     value: Value,
@@ -81,29 +81,29 @@ use Value::{
     OverBare, OverNative, TailExtraOverBare, TailOverPlain,
 };
 
-/// What a build may take beyond the compiler and one round trip: in the worker it goes to a thread that builds (to
-/// wake a sleeping core takes about 45 µs), and it asks for and packs all kernels' names and arguments.
+/// Time for a build beyond the compiler and one round trip. The worker wakes a thread that builds, which takes
+/// about 45 µs on a sleeping core. That thread queries and packs all kernels' names and arguments.
 const BUILD_HANDOVER: f64 = 100.0 * US;
 
-/// How the threads of the fake driver's own program scale, so must Causeway's, but for so much.
+/// How far Causeway's threads must scale, relative to those of the fake driver's own program.
 const SCALING: f64 = 0.8;
 
 /// The marks of issue 4.
 const MARKS: &[Mark] = &[
-    // PoCL's own enqueue costs "about 2 µs" as a mean: a median does not see its pauses. "Typically" is a median.
+    // PoCL's own enqueue costs "about 2 µs" as a mean, because a median hides its pauses. "Typically" is a median.
     mark("enqueue/*", MeanOverNative, AtMost(1.0)),
     mark("enqueue/*", OverNative, AtMost(1.0)),
     mark("enqueue/*", Itself, AtMost(US)),
     mark("wait/*", ExtraOverBare, AtMost(1.5)).on(On::Cpu),
     mark("wait/*", TailExtraOverBare, AtMost(3.0)).on(On::Cpu),
-    // The same by the letter: a ping-pong with nothing in its middle, and its median under the tail too.
+    // The strict reading of the issue: a ping-pong with nothing in its middle, and its median for the tail, too.
     mark("wait/*", ExtraOverPlain, AtMost(1.5)).on(On::Cpu),
     mark("wait/*", TailOverPlain, AtMost(3.0)).on(On::Cpu),
     mark("wait/launch-finish", Extra, AtMost(20.0 * US)).on(On::Accelerator),
     mark("pipelined", OverNative, AtMost(1.1)),
     mark("commands/one-queue", Itself, AtLeast(500e3)),
-    // The issue asks that threads scale and names no figure; how far a machine's cores let them, the fake driver shows.
-    // Where its own threads are in each other's way, more must get through than with one thread all the same.
+    // The issue asks that threads scale, and names no figure. The fake driver shows how far the machine's cores allow
+    // it. Where its own threads disturb each other, many threads must still be faster than one.
     mark("contention/scaling", OverNative, AtLeast(SCALING)),
     mark("contention/scaling", Itself, AtLeast(1.0)),
     // Linear is 2; quadratic would be 4.
@@ -131,18 +131,18 @@ const MARKS: &[Mark] = &[
     mark("link/1G-20ms/*", OverBare, AtLeast(0.92)),
     mark("busy/*/write", ExtraToBare, AtMost(2.0 * MS)),
     mark("busy/*/read", ExtraToBare, AtMost(2.0 * MS)),
-    // The issue names no figure for what the transfer loses by it.
+    // The issue names no figure for the transfer's loss.
     mark("busy/*/goodput", OverBare, AtLeast(0.9)),
     mark("memory/*", Itself, AtMost(64.0 * MIB as f64)),
     // The issue says "flat" and names no figure.
     mark("manager/flat", Itself, AtMost(1.1)),
     mark("start/devices", Itself, AtMost(10.0 * MS)),
-    // Two round trips of 20 ms, and the 10 ms that it may take without a network.
+    // Two round trips of 20 ms, and the 10 ms that are allowed without a network.
     mark("start/devices/far", OverBare, AtMost(2.5)),
     mark("start/unconfigured", Itself, AtMost(MS)),
     mark("start/unconfigured/things", Itself, AtMost(0.0)),
-    // A compiler's own times differ by more than a round trip from build to build, so `build/new` is reported and
-    // not judged; that one round trip is all that is added shows on the fake driver, whose compiler takes no time.
+    // A compiler's own times differ by more than a round trip from build to build, so `build/new` is not judged. The
+    // fake driver's compiler takes no time, so its row shows that only one round trip is added.
     mark("build/new/fake", ExtraToBoth, AtMost(BUILD_HANDOVER)),
     mark("build/seen", Itself, AtMost(5.0 * MS)),
     mark("nodes/mandelbrot-16", Itself, AtMost(1.05)),
@@ -182,7 +182,7 @@ impl Mark {
     }
 }
 
-/// Whether an id is of a form in which one `*` at most stands for anything.
+/// Whether an id matches a pattern, in which at most one `*` stands for anything.
 fn is_like(id: &str, form: &str) -> bool {
     match form.split_once('*') {
         None => id == form,
@@ -192,7 +192,7 @@ fn is_like(id: &str, form: &str) -> bool {
     }
 }
 
-/// The marks of a row on such a device.
+/// The marks of a row on a device of this kind.
 pub(crate) fn of(row: &Row, accelerator: bool) -> impl Iterator<Item = &'static Mark> {
     let row = row.clone();
     MARKS
@@ -200,22 +200,22 @@ pub(crate) fn of(row: &Row, accelerator: bool) -> impl Iterator<Item = &'static 
         .filter(move |mark| mark.counts_for(&row, accelerator))
 }
 
-/// A mark, and how it went.
+/// A mark with its result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Judged {
-    /// What was judged.
+    /// The judged value.
     pub(crate) value: Value,
-    /// What it had to be.
+    /// The bound.
     pub(crate) bound: Bound,
-    /// What it is.
+    /// The result.
     pub(crate) reached: f64,
-    /// The same of each round alone.
+    /// The result of each round.
     pub(crate) rounds: Vec<f64>,
-    /// Whether that will do.
+    /// Whether the mark is met.
     pub(crate) met: bool,
 }
 
-/// A row's figures, as marks need them.
+/// A row's figures, for marks.
 pub(crate) struct Sides<'a> {
     /// The node's own driver.
     pub(crate) native: Option<&'a Figure>,
@@ -228,7 +228,7 @@ pub(crate) struct Sides<'a> {
 }
 
 impl Mark {
-    /// Judges; `None` where something that it needs was not measured.
+    /// Judges a row; `None` if a side that the mark needs was not measured.
     pub(crate) fn judge(&self, sides: &Sides<'_>) -> Option<Judged> {
         let reached = self.value.of(sides)?;
         let met = match self.bound {
@@ -244,14 +244,14 @@ impl Mark {
         })
     }
 
-    /// In words.
+    /// The mark in words.
     pub(crate) fn text(&self, unit: Unit) -> String {
         text(self.value, self.bound, unit)
     }
 }
 
 impl Value {
-    /// From figures of the whole run.
+    /// The value, from figures of the whole run.
     pub(crate) fn of(self, sides: &Sides<'_>) -> Option<f64> {
         let pick = |figure: &Figure| match self {
             TailExtraOverBare => figure.p99,
@@ -269,7 +269,7 @@ impl Value {
         )
     }
 
-    /// Of each round by itself; sides that were measured in fewer rounds give their last.
+    /// The value of each round. A side with fewer rounds gives its last one.
     pub(crate) fn rounds(self, sides: &Sides<'_>) -> Vec<f64> {
         let at = |list: &[f64], round: usize| list.get(round).or(list.last()).copied();
         let pick = |figure: &Figure, round: usize| {
@@ -302,7 +302,7 @@ impl Value {
         }
     }
 
-    /// Whether it is of tails, of which a round has few samples.
+    /// Whether the value is a tail, of which a round has few samples.
     pub(crate) fn is_tail(self) -> bool {
         matches!(self, TailExtraOverBare | TailOverPlain)
     }
@@ -321,7 +321,7 @@ impl Value {
         })
     }
 
-    /// What it is, for a table.
+    /// The value's name in a table.
     pub(crate) fn name(self) -> &'static str {
         match self {
             OverNative => "/ native",
@@ -338,7 +338,7 @@ impl Value {
         }
     }
 
-    /// A value of it; `unit` is the row's.
+    /// The text of a number of this kind. `unit` is the row's.
     pub(crate) fn text(self, value: f64, unit: Unit) -> String {
         match self {
             OverNative | MeanOverNative | OverBare | ExtraOverBare | TailExtraOverBare

@@ -1,4 +1,4 @@
-//! Nodes on this machine: daemons on loopback ports, one for each device, and programs over them.
+//! Nodes on this machine: daemons on loopback ports, one for each device, and programs that use them.
 //!
 //! Invariant: no program outlives its limit, and no daemon the [`Nodes`].
 #![forbid(unsafe_code)]
@@ -12,23 +12,23 @@ use serde::de::DeserializeOwned;
 
 use crate::setup::{Build, Process, set_vendors};
 
-/// What stands behind each node.
+/// The drivers of a node.
 #[derive(Debug, Clone)]
 pub(crate) enum Driver {
-    /// A device of the fake driver, by this configuration file.
+    /// A device of the fake driver, with this settings file.
     Fake(PathBuf),
-    /// The drivers in a folder, or the system's, with so many devices. Of several NVIDIA devices each
-    /// node sees one, in turn; other drivers show all of theirs to every node.
+    /// The drivers in a folder, or the system's. Of several NVIDIA devices each node sees one, in turn. Other
+    /// drivers show all of their devices to every node.
     Native {
         /// The `.icd` folder.
         vendors: Option<PathBuf>,
-        /// Devices of the first platform that has any.
+        /// Number of devices of the first platform that has any.
         devices: usize,
     },
 }
 
 impl Driver {
-    /// Native drivers; looks how many devices there are.
+    /// Native drivers, whose devices are counted.
     pub(crate) fn native(vendors: Option<PathBuf>, limit: Duration) -> io::Result<Driver> {
         let build = Build::find()?;
         let mut command = build.own("device-count", vendors.as_deref(), None)?;
@@ -37,7 +37,7 @@ impl Driver {
         Ok(Driver::Native { vendors, devices })
     }
 
-    /// How many devices a machine has; any number of the fake driver's.
+    /// The number of devices. The fake driver has any number.
     pub(crate) fn devices(&self) -> usize {
         match self {
             Driver::Fake(_) => usize::MAX,
@@ -46,19 +46,19 @@ impl Driver {
     }
 }
 
-/// Daemons, the first of them node 0.
+/// Daemons. The first one is node 0.
 pub(crate) struct Nodes {
     build: Build,
     driver: Driver,
     vendors: Option<PathBuf>,
-    /// Of no use without daemons, and not looked for then.
+    /// The client's library, which is looked for only if there are daemons.
     client: Option<PathBuf>,
     daemons: Vec<(Process, String)>,
     limit: Duration,
 }
 
 impl Nodes {
-    /// Starts `count` of them.
+    /// Starts `count` daemons.
     pub(crate) fn start(driver: Driver, count: usize, limit: Duration) -> io::Result<Nodes> {
         let build = Build::find()?;
         let vendors = match &driver {
@@ -91,22 +91,22 @@ impl Nodes {
         })
     }
 
-    /// Kills the last daemon; its workers end with it.
+    /// Kills the last daemon. Its workers end with it.
     pub(crate) fn lose_last(&mut self) {
         self.daemons.pop();
     }
 
-    /// How many devices a program finds on the drivers themselves.
+    /// The number of devices that a program finds on the drivers themselves.
     pub(crate) fn devices(&self) -> usize {
         self.driver.devices()
     }
 
-    /// A folder that goes with the run.
+    /// A temporary folder of the run.
     pub(crate) fn scratch(&self) -> &Path {
         self.build.scratch()
     }
 
-    /// This program in another role, through Causeway over the first `count` nodes.
+    /// A command for this program in another role, through Causeway over the first `count` nodes.
     pub(crate) fn program(&self, role: &str, count: usize) -> io::Result<Command> {
         let mut command = self.build.own(role, self.client.as_deref(), None)?;
         let servers: Vec<&str> = self.daemons[..count]
@@ -117,14 +117,14 @@ impl Nodes {
         Ok(command)
     }
 
-    /// This program in another role, on `count` devices of the drivers themselves.
+    /// A command for this program in another role, on `count` devices of the drivers themselves.
     pub(crate) fn native(&self, role: &str, count: usize) -> io::Result<Command> {
         let mut command = self.build.own(role, self.vendors.as_deref(), None)?;
         self.devices_for(&mut command, count)?;
         Ok(command)
     }
 
-    /// Another program, whose processes find one device each (or, natively, all).
+    /// A command for another program. Its processes find one device each, or with native drivers all.
     pub(crate) fn other(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         set_vendors(&mut command, self.vendors.as_deref());
@@ -134,7 +134,7 @@ impl Nodes {
         command
     }
 
-    // The fake driver shows as many devices as its configuration says; others what they have.
+    // The fake driver shows as many devices as its settings say. Others show the devices that they have.
     fn devices_for(&self, command: &mut Command, count: usize) -> io::Result<()> {
         if let Driver::Fake(config) = &self.driver {
             let text = format!("devices = {count}\n{}", std::fs::read_to_string(config)?);
@@ -154,7 +154,7 @@ impl Nodes {
     }
 }
 
-/// Runs a program to its end, at most so long; what it printed.
+/// Runs a program to its end or the limit; its output.
 pub(crate) fn run_within(command: &mut Command, limit: Duration) -> io::Result<String> {
     let end = Instant::now() + limit;
     let mut child = command
@@ -162,7 +162,7 @@ pub(crate) fn run_within(command: &mut Command, limit: Duration) -> io::Result<S
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    // Read beside the waiting: a full pipe would stop the program.
+    // The output is read while the program runs, because a full pipe would stop it.
     let read = |stream: Option<Box<dyn io::Read + Send>>| {
         std::thread::spawn(move || {
             let mut text = Vec::new();

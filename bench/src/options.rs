@@ -1,9 +1,9 @@
-//! How to measure: the options of `bench all` and of its groups.
+//! The options of `bench all` and of its groups.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
 
-/// How to measure.
+/// The options of a run.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
     /// Also write the results to this file

@@ -1,12 +1,12 @@
 //! Experiment 2: list-mode OSEM, the reconstruction of a PET image from a list of single events.
 //!
 //! - [`program`]: the ordinary OpenCL program that reconstructs, in a process of its own.
-//! - [`phantom`]: what is scanned, and its events; [`siddon`]: lines through voxels; [`merit`]: how
-//!   good an image is. All pure.
+//! - [`phantom`]: the scanned object and its events; [`siddon`]: lines through voxels; [`merit`]: the quality of an
+//!   image. All of them are pure.
 //! - [`report`]: tables, JSON, plot, pictures.
 //!
-//! The image of every run is compared with that of a plain run on one native device. Devices add into
-//! the correction image in no fixed order, so the two are equal within the tolerance of `float`.
+//! The image of every run is compared with that of a plain run on one native device. Devices add to the correction
+//! image in no fixed order, so the images are equal within the tolerance of `float`.
 #![forbid(unsafe_code)]
 
 mod merit;
@@ -30,7 +30,7 @@ use report::{Report, Row};
 
 type Error = Box<dyn std::error::Error>;
 
-/// What is reconstructed.
+/// The image and its iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Args)]
 pub(crate) struct Reconstruction {
     /// Voxels along x and y; a quarter of it along z
@@ -79,7 +79,7 @@ pub(crate) struct Options {
     no_causeway: bool,
 }
 
-/// Above this difference to the plain run, over the image's largest value, an image is another one.
+/// Largest difference to the plain run's image, divided by the image's largest value.
 const TOLERANCE: f64 = 1e-3;
 
 struct Experiment<'a> {
@@ -180,7 +180,7 @@ impl Experiment<'_> {
         Ok(rows)
     }
 
-    /// A run whose image must be the plain run's.
+    /// Makes a run, whose image must be the plain run's.
     fn compared(&mut self, command: Command, row: &mut Row) -> Result<Outcome, Error> {
         let (outcome, images) = self.run(command, row.nodes)?;
         let image = images.last().map_or(&[][..], Vec::as_slice);

@@ -1,4 +1,4 @@
-//! The plots: throughput over size, and what each group reached of its marks, as SVG.
+//! The plots, as SVG: throughput over size, and each group's results relative to its marks.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -17,7 +17,7 @@ const BRICK: RGBColor = RGBColor(200, 60, 40);
 const LEAF: RGBColor = RGBColor(0, 140, 90);
 const OCHRE: RGBColor = RGBColor(230, 159, 0);
 
-/// Draws what the report has rows for; the files made.
+/// Draws the plots for which the report has rows; the files.
 pub(crate) fn draw(report: &Report, folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let mut files = Vec::new();
     for (direction, title, name) in [
@@ -118,7 +118,7 @@ fn throughput(curves: &[Curve], title: &str, file: &Path) -> Result<(), Box<dyn 
 struct Bar {
     name: String,
     text: String,
-    /// What was reached, over the bound.
+    /// The result divided by the bound.
     share: f64,
     met: bool,
 }
@@ -127,7 +127,7 @@ fn bars(row: &Figures) -> Vec<Bar> {
     let bar = |mark: &Judged| {
         let (Bound::AtMost(bound) | Bound::AtLeast(bound)) = mark.bound;
         let reached = mark.value.text(mark.reached, row.unit);
-        // Nothing can be drawn over a bound of nothing.
+        // A result cannot be divided by a bound of 0.
         (bound != 0.0).then(|| Bar {
             name: row.name.clone(),
             text: format!(
@@ -141,7 +141,7 @@ fn bars(row: &Figures) -> Vec<Bar> {
     row.marks.iter().filter_map(bar).collect()
 }
 
-// By hand: a bar a mark, on a logarithmic axis from an eighth of the mark to eight times.
+// A bar for each mark, on a logarithmic axis from an eighth of the mark to eight times the mark.
 fn reached(bars: &[Bar], title: &str, file: &Path) -> Result<(), Box<dyn Error>> {
     const LABELS: i32 = 330;
     const WIDTH: i32 = 300;

@@ -1,4 +1,4 @@
-//! PNG files, grey or RGB, 8 bits a channel, uncompressed: enough to look at results.
+//! Uncompressed PNG files, grey or RGB, with 8 bits for each channel.
 //!
 //! Invariant: the bytes depend on the picture alone.
 #![forbid(unsafe_code)]
@@ -9,16 +9,16 @@ use std::path::Path;
 /// A picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Picture {
-    /// Pixels a line.
+    /// Pixels of a line.
     pub(crate) width: usize,
-    /// Bytes a pixel: 1 is grey, 3 is RGB.
+    /// Bytes of a pixel: 1 for grey, 3 for RGB.
     pub(crate) channels: usize,
     /// Lines from the top.
     pub(crate) bytes: Vec<u8>,
 }
 
 impl Picture {
-    /// Writes it.
+    /// Writes the picture to a file.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         std::fs::write(path, self.encode())
     }
@@ -29,11 +29,11 @@ impl Picture {
         let mut header = Vec::new();
         header.extend_from_slice(&(self.width as u32).to_be_bytes());
         header.extend_from_slice(&(height as u32).to_be_bytes());
-        // Depth, colour type, and the only methods there are.
+        // Depth, colour type, and the methods, of which only one exists.
         header.extend_from_slice(&[8, if self.channels == 1 { 0 } else { 2 }, 0, 0, 0]);
         let mut lines = Vec::with_capacity((line + 1) * height);
         for pixels in self.bytes.chunks_exact(line.max(1)) {
-            // Filter 0: the bytes themselves.
+            // Filter 0 leaves the bytes as they are.
             lines.push(0);
             lines.extend_from_slice(pixels);
         }

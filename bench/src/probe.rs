@@ -1,7 +1,7 @@
 //! The measuring side: one process per platform, a round at a time.
 //!
-//! The runner writes one JSON [`Request`] a line; the answer is one JSON [`Answer`] a line. Invariant: the same code
-//! measures every platform.
+//! The stage writes one JSON [`Request`] per line. The answer is one JSON [`Answer`] per line. Invariant: the same
+//! code measures every platform.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;
@@ -15,34 +15,36 @@ use serde::{Deserialize, Serialize};
 use crate::content::half_a_picture;
 use crate::devices::{self, Argument, Devices, Kernel, Memory};
 use crate::opencl::ClError;
-use crate::process;
+use crate::process::{self, Footprint};
 use crate::rows::{Direction, Pace, Task};
 use crate::socket::{Call, Order};
 
-/// What the runner asks.
+/// A request of the stage.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Request {
-    /// What to measure.
+    /// The measurement.
     pub(crate) task: Task,
-    /// Makes sources unique, where they are to be.
+    /// Makes sources unique in measurements of builds.
     pub(crate) nonce: u64,
 }
 
-/// What the probe answers.
+/// The answer of the probe.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Answer {
-    /// Nanoseconds of each repetition; for transfers, the whole transfer's. Of some tasks other things.
+    /// Nanoseconds of each repetition; for transfers, of the whole transfer. Some tasks return other values.
     pub(crate) values: Vec<u64>,
-    /// The error, when there is one.
+    /// The error, if there is one.
     pub(crate) error: Option<String>,
+    /// Whether the error means that the device cannot do what the row measures.
+    pub(crate) is_unavailable: bool,
 }
 
-/// The first thing that a probe says.
+/// The first line of a probe.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Greeting {
     /// The device's name.
     pub(crate) device: String,
-    /// Whether it is anything else than a CPU.
+    /// Whether the device is anything else than a CPU.
     pub(crate) accelerator: bool,
     /// `CL_DEVICE_MAX_MEM_ALLOC_SIZE`.
     pub(crate) largest: u64,
@@ -51,13 +53,13 @@ pub(crate) struct Greeting {
 const SOURCE: &str =
     "__kernel void touch(__global uint *data) { if (data[0] == 0xffffffffu) data[0] = 1; }";
 
-/// Threads of the rows of many threads.
+/// Number of threads in the rows of many threads.
 const THREADS: usize = 8;
 
-/// Constant, so that a write of it may outlive everything.
+/// Static, so that a write of it may outlive its caller.
 static SMALL: [u8; 4096] = [7; 4096];
 
-/// Answers requests until standard input ends; on the platform of that name, if one is wanted, with so many devices.
+/// Answers requests until standard input ends, with this number of devices. `platform` is a part of its name.
 pub(crate) fn serve(
     platform: Option<&str>,
     devices: usize,
@@ -69,16 +71,21 @@ pub(crate) fn serve(
         largest: probe.devices.largest_buffer(0)?,
     };
     println!("{}", serde_json::to_string(&greeting)?);
-    // Not `lines()`, which would keep the input locked: some tasks read it, too.
+    // `lines()` would keep the input locked, and some tasks read it, too.
     let mut line = String::new();
     while std::io::stdin().read_line(&mut line)? > 0 {
         let request: Request = serde_json::from_str(&line)?;
         line.clear();
         let (values, error) = match probe.measure(&request) {
             Ok(values) => (values, None),
-            Err(error) => (Vec::new(), Some(error.to_string())),
+            Err(error) => (Vec::new(), Some(error)),
         };
-        println!("{}", serde_json::to_string(&Answer { values, error })?);
+        let answer = Answer {
+            values,
+            is_unavailable: matches!(error, Some(ClError::NotOnThisDevice(_))),
+            error: error.map(|error| error.to_string()),
+        };
+        println!("{}", serde_json::to_string(&answer)?);
         std::io::stdout().flush()?;
     }
     Ok(())
@@ -102,21 +109,28 @@ pub(crate) fn first_context() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Prints the nanoseconds of a fresh process's platform list, and how many threads and sockets it has made.
+/// Prints the costs of a fresh process's platform list, in the order of
+/// [`Cost::place`](crate::rows::Cost::place).
 pub(crate) fn platforms() -> Result<(), Box<dyn std::error::Error>> {
-    let before = process::threads_and_sockets()?;
+    let before = Footprint::now()?;
     let begin = Instant::now();
     devices::platforms()?;
     let took = begin.elapsed().as_nanos();
-    let made = process::threads_and_sockets()?.saturating_sub(before);
-    println!("{took} {made}");
+    let Footprint {
+        threads,
+        sockets,
+        descriptors,
+        pages,
+    } = Footprint::now()?.since(before);
+    let things = threads + sockets;
+    println!("{took} {things} {threads} {descriptors} {pages}");
     Ok(())
 }
 
-/// Probes of connections that have ended, for those to come.
+/// Idle probes of connections that have ended. Later connections use them again.
 static IDLE: Mutex<Vec<Probe>> = Mutex::new(Vec::new());
 
-/// A probe that goes back when its connection ends.
+/// A connection's probe, which becomes idle when the connection ends.
 struct Lent(Option<Probe>);
 
 impl Lent {
@@ -139,7 +153,7 @@ impl Drop for Lent {
 
 /// The native call in the middle of a bare round trip.
 pub(crate) fn call(order: Order) -> Result<Option<Call>, Box<dyn std::error::Error>> {
-    // Over all connections: sources are to be new.
+    // One counter for all connections, because every source must be new.
     static NONCE: AtomicU64 = AtomicU64::new(0);
     if matches!(order, Order::Echo | Order::Sink | Order::Source) {
         return Ok(None);
@@ -161,14 +175,14 @@ pub(crate) fn call(order: Order) -> Result<Option<Call>, Box<dyn std::error::Err
     })))
 }
 
-/// A source that no other number gives.
+/// A source that is unique for the number and the tag.
 fn source(nonce: u64, tag: &str) -> String {
     SOURCE.replace("touch", &format!("touch_{tag}_{nonce}"))
 }
 
 struct Probe {
     devices: Devices,
-    /// A queue beside the first.
+    /// A second queue.
     other: usize,
     small: Memory,
     kernels: Vec<Kernel>,
@@ -238,20 +252,19 @@ impl Probe {
             Task::Busy(bytes, direction) => Ok(self.busy(bytes as usize, direction)?.0),
             Task::Beside(bytes, direction) => Ok(vec![self.busy(bytes as usize, direction)?.1]),
             Task::Peak(bytes, _) => self.peak(bytes as usize).map(|bytes| vec![bytes]),
-            // These are not for a process that is already there, or made of others.
+            // Other processes measure these, or they are computed from other measurements.
             Task::PingPong
             | Task::Scaling(_)
             | Task::Processor(..)
             | Task::FirstDevices
-            | Task::Unconfigured
-            | Task::UnconfiguredThings
+            | Task::Load(..)
             | Task::FirstContext
             | Task::Applications(_)
             | Task::Mandelbrot(_) => Ok(Vec::new()),
         }
     }
 
-    /// Times each call by itself, then waits for all.
+    /// Times each call by itself, and then waits for all commands.
     fn enqueues(
         &self,
         pace: Pace,
@@ -263,7 +276,7 @@ impl Probe {
                 let mut next = Instant::now();
                 let mut samples = Vec::with_capacity(500);
                 for _ in 0..500 {
-                    // Spun, not slept: a program that computes between its calls keeps its core.
+                    // The loop does not sleep, because a program that computes between its calls keeps its core.
                     while Instant::now() < next {
                         std::hint::spin_loop();
                     }
@@ -296,7 +309,7 @@ impl Probe {
         Ok(vec![begin.elapsed().as_nanos() as u64 / count])
     }
 
-    /// Nanoseconds a launch, all threads together.
+    /// Nanoseconds of a launch, over all threads together.
     fn threads(&mut self, threads: usize, count: usize) -> Result<u64, ClError> {
         while self.devices.queues() < threads {
             self.devices.add_queue()?;
@@ -318,8 +331,8 @@ impl Probe {
         let size = size as usize;
         let cl = &self.devices;
         let buffer = cl.buffer(size)?;
-        // Each side is touched before, so that no page is new inside the measurement; and what is read has
-        // been written: memory that nobody wrote is one page of zeros, read from the processor's cache.
+        // All pages are touched before, so that none is new during the measurement. A buffer is written before it
+        // is read, because unwritten memory is one page of zeros, which stays in the processor's cache.
         let mut data = match task {
             Task::WritePicture(_) => half_a_picture(size),
             _ => vec![1u8; size],
@@ -344,20 +357,20 @@ impl Probe {
         Ok(samples)
     }
 
-    /// A map for reading whose unmap waits for a line of standard input, and is told by a line.
+    /// Maps for reading, prints a line, and unmaps after a line of standard input.
     fn unmap_by_hand(&self, size: usize) -> Result<Vec<u64>, ClError> {
         let buffer = self.devices.buffer(size)?;
         self.devices.write_now(buffer, &vec![1; size])?;
         self.devices.map(buffer, size, false, |_| {
-            // The runner reads the counters now.
+            // The stage reads the counters now.
             pause("mapped");
         })?;
         self.devices.release(buffer)?;
         Ok(Vec::new())
     }
 
-    /// A 4-byte read every 2 ms while `size` bytes are under way on the other queue; for no bytes, some of them. The times
-    /// of the reads, and of the bytes.
+    /// Reads 4 bytes every 2 ms while `size` bytes move on the other queue. The results are the times of the reads and
+    /// of the bytes. If `size` is 0, the number of reads is fixed.
     fn busy(&self, size: usize, direction: Direction) -> Result<(Vec<u64>, u64), ClError> {
         const GAP: Duration = Duration::from_millis(2);
         let mut samples = Vec::new();
@@ -381,12 +394,12 @@ impl Probe {
         let took = begun.elapsed().as_nanos() as u64;
         drop(running);
         self.devices.release(buffer)?;
-        // The last one may have been alone.
+        // The last read may have been alone.
         samples.pop();
         Ok((samples, took))
     }
 
-    /// Bytes resident at the peak of a write and a read, beyond what was before.
+    /// Bytes resident at the peak of a write and a read, beyond those before.
     fn peak(&self, size: usize) -> Result<u64, ClError> {
         let buffer = self.devices.buffer(size)?;
         let mut data = vec![1u8; size];
@@ -400,13 +413,14 @@ impl Probe {
     }
 }
 
-/// Tells the runner a line, and waits until it has done its part; without its answer there is nobody to measure for.
+/// Prints a line for the stage, and waits for its answer. An error is ignored: without a stage, nobody reads the
+/// result.
 fn pause(line: &str) {
     println!("{line}");
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// So that all rounds of all sizes take about as long.
+/// Number of repetitions of a size, so that rounds of all sizes take about the same time.
 pub(crate) fn repetitions(size: usize) -> usize {
     (256 << 20) / size.clamp(4 << 20, 256 << 20)
 }

@@ -1,4 +1,4 @@
-//! What the kernel knows of a process: memory, processor time, threads, sockets, children.
+//! The kernel's figures of a process: memory, processor time, threads, descriptors, children.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Forgets the peak so far of a process; bytes resident now. 0 where the kernel does not tell.
+/// Resets the peak of a process; bytes resident now. 0 if the kernel does not report it.
 pub(crate) fn start_peak(process: u32) -> u64 {
-    // Where this is refused the old peak stands, and the figure is too large, never too small.
+    // If the kernel refuses this, the old peak stays. The figure is then too large, never too small.
     let _ = fs::write(format!("/proc/{process}/clear_refs"), "5");
     status(process, "VmRSS:")
 }
@@ -24,9 +24,9 @@ pub(crate) fn resident(process: u32) -> u64 {
     status(process, "VmRSS:")
 }
 
-/// Seconds of processor that a process has used, its own and the kernel's for it.
+/// Processor time in seconds that a process has used, in user and kernel mode.
 pub(crate) fn cpu(process: u32) -> f64 {
-    // What the kernel shows is counted in hundredths of a second, whatever its own ticks are.
+    // The kernel reports hundredths of a second, whatever its own ticks are.
     const TICKS: f64 = 100.0;
     let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let ticks = |number| field(&text, number).unwrap_or(0);
@@ -50,7 +50,7 @@ fn status(process: u32, name: &str) -> u64 {
     kilobytes(&text, name)
 }
 
-/// Bytes that can be had without swapping.
+/// Bytes of memory that are available without swapping.
 pub(crate) fn available() -> u64 {
     kilobytes(
         &fs::read_to_string("/proc/meminfo").unwrap_or_default(),
@@ -64,16 +64,48 @@ fn kilobytes(text: &str, name: &str) -> u64 {
     number.unwrap_or(0) << 10
 }
 
-/// How many threads and sockets this process has.
-pub(crate) fn threads_and_sockets() -> io::Result<usize> {
-    let threads = fs::read_dir("/proc/self/task")?.count();
-    let sockets = fs::read_dir("/proc/self/fd")?.flatten().filter(|entry| {
-        fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
-    });
-    Ok(threads + sockets.count())
+/// The system's resources that a process uses.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Footprint {
+    /// Number of threads.
+    pub(crate) threads: usize,
+    /// Number of sockets.
+    pub(crate) sockets: usize,
+    /// Number of descriptors, sockets included.
+    pub(crate) descriptors: usize,
+    /// Resident pages of 4 KiB.
+    pub(crate) pages: usize,
 }
 
-/// The processes that a process has started and that live.
+impl Footprint {
+    /// The footprint of this process now.
+    pub(crate) fn now() -> io::Result<Footprint> {
+        let descriptors: Vec<_> = fs::read_dir("/proc/self/fd")?.flatten().collect();
+        let is_socket = |entry: &&fs::DirEntry| {
+            fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
+        };
+        // The other counters of resident memory lag behind by some pages for each processor.
+        let memory = fs::read_to_string("/proc/self/smaps_rollup")?;
+        Ok(Footprint {
+            threads: fs::read_dir("/proc/self/task")?.count(),
+            sockets: descriptors.iter().filter(is_socket).count(),
+            descriptors: descriptors.len(),
+            pages: (kilobytes(&memory, "Rss:") >> 12) as usize,
+        })
+    }
+
+    /// The difference to an earlier footprint; 0 for a smaller figure.
+    pub(crate) fn since(self, before: Footprint) -> Footprint {
+        Footprint {
+            threads: self.threads.saturating_sub(before.threads),
+            sockets: self.sockets.saturating_sub(before.sockets),
+            descriptors: self.descriptors.saturating_sub(before.descriptors),
+            pages: self.pages.saturating_sub(before.pages),
+        }
+    }
+}
+
+/// The living children of a process.
 pub(crate) fn children(process: u32) -> io::Result<Vec<u32>> {
     let numbers = fs::read_dir("/proc")?
         .flatten()
@@ -88,7 +120,7 @@ fn parent(process: u32) -> Option<u32> {
     field(&text, 3)?.try_into().ok()
 }
 
-/// A field of `stat` behind the name, which is field 1, may contain anything and ends with the last bracket.
+/// A field of `stat` behind the name. The name is field 1, may contain anything, and ends with the last bracket.
 fn field(stat: &str, number: usize) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(number - 2)?.parse().ok()
@@ -106,6 +138,19 @@ mod tests {
         );
         assert_eq!(kilobytes("", "VmHWM:"), 0);
         assert!(peak(std::process::id()) > 0);
+    }
+
+    #[test]
+    fn a_footprint_counts_what_is_added() {
+        let before = Footprint::now().unwrap();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let file = fs::File::open("/dev/null").unwrap();
+        let bytes = std::hint::black_box(vec![1u8; 4 << 20]);
+        let added = Footprint::now().unwrap().since(before);
+        drop((socket, file));
+        // Other tests of this process may add more at the same time.
+        assert!(added.sockets >= 1 && added.descriptors >= 2, "{added:?}");
+        assert!(added.pages >= bytes.len() >> 12, "{added:?}");
     }
 
     #[test]

@@ -1,7 +1,6 @@
-//! What a run tells: the table and the JSON.
+//! The report of a run: the table and the JSON.
 //!
-//! The JSON is what [`compare`](crate::compare) reads; its `version` changes when an older one can no longer be
-//! understood.
+//! [`compare`](crate::compare) reads the JSON. Its `version` changes when older reports can no longer be read.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -14,29 +13,29 @@ use crate::marks::{self, Judged, Sides};
 use crate::options::Options;
 use crate::rows::{Base, Direction, Group, Row, Task};
 
-/// The JSON's form.
+/// The version of the JSON.
 const VERSION: u32 = 1;
 
-/// How a row ended that has no figures, or not all.
+/// Why a row has no figures, or not all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Trouble {
-    /// This machine cannot measure it.
+    /// This machine or device cannot measure the row.
     Skipped(String),
-    /// It went wrong.
+    /// The measurement failed.
     Failed(String),
 }
 
-/// A row as it was measured.
+/// A row with its samples.
 #[derive(Debug)]
 pub(crate) struct Line {
-    /// Which.
+    /// The row.
     pub(crate) row: Row,
-    /// What was measured.
+    /// The samples.
     pub(crate) samples: Samples,
-    /// What kept it from being measured.
+    /// Why the row was not measured.
     pub(crate) trouble: Option<Trouble>,
-    /// What else is to be said.
+    /// A remark for the table.
     pub(crate) note: Option<String>,
 }
 
@@ -51,7 +50,7 @@ impl Line {
         }
     }
 
-    /// Judges it, on such a device.
+    /// Judges the row on a device of this kind.
     fn figures(self, accelerator: bool) -> Figures {
         let unit = self.row.unit;
         let side = |side| self.samples.figure(side, unit);
@@ -99,21 +98,21 @@ pub(crate) struct Figures {
     pub(crate) name: String,
     /// Its group.
     pub(crate) group: Group,
-    /// What its figures count.
+    /// The unit of its figures.
     pub(crate) unit: Unit,
-    /// Whether it is a blocking write or read.
+    /// Whether the row is a blocking write or read.
     pub(crate) transfer: bool,
-    /// Bytes that it moves.
+    /// Bytes that the row moves.
     pub(crate) bytes: u64,
-    /// Which way.
+    /// The direction of these bytes.
     pub(crate) direction: Direction,
-    /// What `bare` is.
+    /// The kind of yardstick in `bare`.
     pub(crate) base: Base,
     /// The node's own driver.
     pub(crate) native: Option<Figure>,
     /// The yardstick.
     pub(crate) bare: Option<Figure>,
-    /// A plain ping-pong of as many bytes; older reports have none.
+    /// A plain ping-pong of as many bytes. Older reports have none.
     #[serde(default)]
     pub(crate) plain: Option<Figure>,
     /// Causeway.
@@ -122,14 +121,14 @@ pub(crate) struct Figures {
     pub(crate) peer: Option<Figure>,
     /// Its marks.
     pub(crate) marks: Vec<Judged>,
-    /// Why there are none.
+    /// Why figures are missing.
     pub(crate) trouble: Option<Trouble>,
-    /// What else is to be said.
+    /// A remark for the table.
     pub(crate) note: Option<String>,
 }
 
 impl Figures {
-    /// Its sides, where Causeway was measured.
+    /// The sides, if Causeway was measured.
     pub(crate) fn sides(&self) -> Option<Sides<'_>> {
         self.causeway.as_ref().map(|causeway| Sides {
             native: self.native.as_ref(),
@@ -140,13 +139,13 @@ impl Figures {
     }
 }
 
-/// All rows of a run, and the circumstances.
+/// All rows of a run, with the machine's devices.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Report {
     version: u32,
     /// The native device.
     pub(crate) device: String,
-    /// Whether it is anything else than a CPU.
+    /// Whether the native device is anything else than a CPU.
     pub(crate) accelerator: bool,
     /// The peer's device.
     pub(crate) peer: Option<String>,
@@ -162,13 +161,13 @@ pub(crate) struct Report {
 /// A report cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    /// There is no such file.
+    /// The file cannot be read.
     #[error("{0}: {1}")]
     File(String, std::io::Error),
-    /// It is something else.
+    /// The file is not a report.
     #[error("{0} is no report of this benchmark: {1}")]
     Form(String, serde_json::Error),
-    /// It was written by another version.
+    /// Another version has written the file.
     #[error("{0} has version {1} of the report's form, this benchmark {VERSION}")]
     Version(String, u32),
 }
@@ -196,14 +195,14 @@ impl Report {
         }
     }
 
-    /// Adds what was measured.
+    /// Adds measured rows.
     pub(crate) fn add(&mut self, lines: Vec<Line>) {
         let accelerator = self.accelerator;
         self.rows
             .extend(lines.into_iter().map(|line| line.figures(accelerator)));
     }
 
-    /// How many marks were met, and which were missed or could not be judged because something failed.
+    /// The number of marks that were met, and the names of those that were missed or could not be judged.
     pub(crate) fn verdict(&self) -> (usize, Vec<&str>) {
         let marks = self.rows.iter().flat_map(|row| &row.marks);
         let met = marks.filter(|mark| mark.met).count();
@@ -270,7 +269,7 @@ impl fmt::Display for Report {
 }
 
 impl Figures {
-    /// A line for each mark; the figures stand in the first.
+    /// Writes a line for each mark. The figures are in the first one.
     fn write(&self, f: &mut fmt::Formatter<'_>, with_peer: bool) -> fmt::Result {
         let cell = |figure: &Option<Figure>| {
             figure.as_ref().map_or("–".to_owned(), |figure| {

@@ -1,6 +1,6 @@
-//! One run: opens each stage once, asks it for a round of each of its rows in turn, and reports.
+//! A run: opens each stage once, measures a round of each of its rows in turn, and reports.
 //!
-//! Invariant: a row that goes wrong is reported as failed, and the others go on.
+//! Invariant: a row that fails is reported as failed, and the others go on.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -26,7 +26,7 @@ const PLACES: [Place; 8] = [
     Place::Experiments,
 ];
 
-/// Measures the groups and reports; whether all marks were met.
+/// Measures the groups and reports. Returns whether all marks were met.
 pub(crate) fn run(options: &Options, groups: &[Group]) -> Result<bool, Error> {
     let rows = groups.iter().flat_map(|group| group.rows(options));
     let rows: Vec<Row> = rows
@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options, groups: &[Group]) -> Result<bool, Error> {
             report.add(lines);
         }
     }
-    // In the order of the groups, not of the stages.
+    // Rows are printed in the order of the groups, not of the stages.
     report
         .rows
         .sort_by_key(|row| order.iter().position(|id| *id == row.id));

@@ -1,15 +1,15 @@
 //! `bench manager-scale`: the real device manager with simulated nodes and clients, over real gRPC connections.
 //!
 //! 1. All nodes join ([`cluster`]), each over a connection of its own.
-//! 2. Each client ([`clients`]) dials, asks once for a device that is free, at a given rate, holds the lease, gives it
-//!    back and hangs up. The loop is open: a request's time counts from when it was to be sent, whoever was late.
-//! 3. All clients dial and ask again, in batches, and keep what they get, until every device is leased and the rest
-//!    waits in the queue.
-//! 4. The manager is killed, and started again over what it has written.
+//! 2. Each client ([`clients`]) connects, requests a device that is free, holds the lease, releases it and disconnects.
+//!    Requests have a fixed rate. A request's time begins when it was due, even if the load sent it late.
+//! 3. All clients connect and request again, in batches, and keep their leases, until every device is leased and the
+//!    other requests wait in the queue.
+//! 4. The manager is killed, and started again over its store.
 //!
-//! Nodes and clients are this one process, on one thread, so that the manager has the other cores; what both use of
-//! the processors is told beside the times. Invariant: the figures are of a run in which nothing failed: no device was
-//! granted twice, no node was cut off, and no lease was lost.
+//! Nodes and clients are this process, on one thread, so that the manager has the other cores. The processor time of
+//! both is reported beside the times. Invariant: the figures are of a run without failures. No device was granted twice,
+//! no node was disconnected, and no lease was lost.
 #![forbid(unsafe_code)]
 
 mod clients;
@@ -80,7 +80,7 @@ impl Options {
         self.nodes.saturating_mul(self.devices)
     }
 
-    /// Whether devices are always free in the second part, and connections and descriptors suffice.
+    /// Checks that devices are always free in the second part, and that connections and descriptors suffice.
     fn check(&self) -> Result<(), Error> {
         let most = (u64::from(self.rate) * self.hold / 1000).min(self.clients.into());
         if most * 2 > u64::from(self.units()) {
@@ -100,7 +100,7 @@ impl Options {
         if limit.maximum.is_some_and(|maximum| maximum < needed) {
             return Err(format!("{needed} open files are needed: see ulimit -Hn").into());
         }
-        // The manager inherits it.
+        // The manager inherits the limit.
         setrlimit(
             Resource::Nofile,
             Rlimit {
@@ -112,7 +112,7 @@ impl Options {
     }
 }
 
-/// Runs it and reports; whether all marks were met.
+/// Runs the experiment and reports. Returns whether all marks were met.
 pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     run_here(options).map_err(|error| -> Box<dyn std::error::Error> { error })
 }
@@ -130,7 +130,7 @@ fn run_here(options: &Options) -> Result<bool, Error> {
     Ok(report.is_met())
 }
 
-/// What the manager and this process have used of the processors so far.
+/// The processor time of the manager and of this process so far.
 fn cpu(manager: &Manager) -> Cpu {
     Cpu {
         manager: process::cpu(manager.id()),
@@ -184,7 +184,7 @@ fn said(what: &str) {
     eprint!("\r{what:<60}");
 }
 
-/// How long it takes until it listens, until it knows what it knew, and until its nodes are back.
+/// The times of a restart: until it listens, until it knows its leases, and until its nodes are back.
 async fn restart(
     manager: &mut Manager,
     cluster: &mut Cluster,
@@ -194,7 +194,7 @@ async fn restart(
     cluster.manager_is_going();
     manager.kill();
     drop(clients);
-    // What its end leads to here is not the new one's time.
+    // This process's reaction to the end is not part of the new manager's time.
     cluster.all_are_gone().await?;
     let begun = Instant::now();
     manager.begin()?;
@@ -218,7 +218,7 @@ async fn restart(
     })
 }
 
-/// So long before its request a client dials.
+/// A client connects this time before its request.
 const AHEAD: Duration = Duration::from_millis(200);
-/// Longer nothing is waited for.
+/// Timeout for every wait.
 const PATIENCE: Duration = Duration::from_secs(60);

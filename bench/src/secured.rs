@@ -8,11 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use causeway_security::{Authority, Token};
 
-/// The files; they go with it.
+/// The files, which are removed with this value.
 pub(crate) struct Secured(tempfile::TempDir);
 
 impl Secured {
-    /// For a node on loopback, a day long.
+    /// Makes files for a node on loopback, valid for a day.
     pub(crate) fn new() -> io::Result<Secured> {
         let folder = tempfile::tempdir()?;
         let hour = Duration::from_secs(3600);
@@ -37,7 +37,7 @@ impl Secured {
         Ok(Secured(folder))
     }
 
-    /// What a daemon is to be started with: it speaks TLS and asks for the token.
+    /// Flags with which a daemon uses TLS and requires the token.
     pub(crate) fn tell(&self, daemon: &mut Command) {
         for (flag, file) in [
             ("--tls-certificate", "node.pem"),
@@ -48,7 +48,7 @@ impl Secured {
         }
     }
 
-    /// What a server's entry in `servers.toml` has besides.
+    /// Further keys of the server's entry in `servers.toml`.
     pub(crate) fn keys(&self) -> String {
         let folder = self.0.path().display();
         format!("ca = \"{folder}/ca.pem\"\ntoken_file = \"{folder}/token\"\n")

@@ -1,6 +1,6 @@
-//! The processes of a run: daemon, probes, socket peer; all ended with it.
+//! The processes of a run: daemon, probes, socket peer. All end with the run.
 //!
-//! Invariant: no answer is waited for longer than [`PATIENCE`].
+//! Invariant: no wait for an answer is longer than [`ANSWER_LIMIT`].
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// When a process counts as hanging that says nothing.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout for a process's next line.
+const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 
 /// A child process, killed on drop, whose output is read line by line.
 pub(crate) struct Process {
@@ -19,7 +19,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts it with piped input and output.
+    /// Starts a command with piped input and output.
     pub(crate) fn start(command: &mut Command) -> io::Result<Process> {
         let mut child = command
             .stdin(Stdio::piped())
@@ -28,7 +28,7 @@ impl Process {
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let output = output.ok_or(io::ErrorKind::BrokenPipe)?;
         let (sender, lines) = channel();
-        // Ends with the child, or when nobody listens any more.
+        // The thread ends with the child, or when the receiver is dropped.
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines() {
                 if sender.send(line).is_err() {
@@ -43,26 +43,28 @@ impl Process {
         })
     }
 
-    /// Its number.
+    /// The process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its next line.
+    /// Reads the process's next line.
     pub(crate) fn line(&mut self) -> io::Result<String> {
         use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
-        self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
-            Err(match error {
-                Timeout => {
-                    let seconds = PATIENCE.as_secs();
-                    io::Error::other(format!("a process has said nothing for {seconds} s"))
-                }
-                Disconnected => io::Error::other("a process has ended too early"),
+        self.lines
+            .recv_timeout(ANSWER_LIMIT)
+            .unwrap_or_else(|error| {
+                Err(match error {
+                    Timeout => {
+                        let seconds = ANSWER_LIMIT.as_secs();
+                        io::Error::other(format!("a process has said nothing for {seconds} s"))
+                    }
+                    Disconnected => io::Error::other("a process has ended too early"),
+                })
             })
-        })
     }
 
-    /// Tells it a line.
+    /// Writes a line to the process.
     pub(crate) fn tell(&mut self, line: &str) -> io::Result<()> {
         let input = self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         writeln!(input, "{line}")
@@ -83,14 +85,14 @@ impl Drop for Process {
     }
 }
 
-/// Where the parts of this build lie: next to the benchmark itself.
+/// The folder with the parts of this build, which is the benchmark's own.
 pub(crate) struct Build {
     folder: PathBuf,
     scratch: tempfile::TempDir,
 }
 
 impl Build {
-    /// Finds the folder; `cargo build --release` must have made what is asked for later.
+    /// Finds the folder. `cargo build --release` must have made the parts.
     pub(crate) fn find() -> io::Result<Build> {
         let own = std::env::current_exe()?;
         let folder = own.parent().map(Path::to_path_buf).unwrap_or_default();
@@ -100,7 +102,7 @@ impl Build {
         })
     }
 
-    /// A folder that goes with the run.
+    /// A temporary folder of the run.
     pub(crate) fn scratch(&self) -> &Path {
         self.scratch.path()
     }
@@ -127,7 +129,7 @@ impl Build {
         Ok(folder)
     }
 
-    /// A daemon over the OpenCL of `vendors` (the system's for `None`), to be started.
+    /// A command for a daemon over the OpenCL of `vendors` (`None`: the system's).
     pub(crate) fn daemon_command(
         &self,
         listen: &str,
@@ -135,25 +137,25 @@ impl Build {
     ) -> io::Result<Command> {
         let mut command = Command::new(self.part("causewayd")?);
         command.args(["--listen", listen, "--log", "warn"]);
-        // Unless a row says so, nothing is built for later while something is measured.
+        // A build cache would build beside a measurement. Rows that need one enable it.
         command.env("CAUSEWAYD_BUILD_CACHE_SIZE", "0");
         set_vendors(&mut command, vendors);
         Ok(command)
     }
 
-    /// A device manager over a store, to be started; whoever reaches it may say any name.
+    /// A command for a device manager over a store, without authentication.
     pub(crate) fn manager_command(&self, listen: &str, store: &Path) -> io::Result<Command> {
         let mut command = Command::new(self.part("causeway-devmgr")?);
         command.args(["--listen", listen, "--log", "error", "--store"]);
         command.arg(store);
-        // This machine's own settings are none of the run's.
+        // The run must not use this machine's own settings.
         let config = self.scratch.path().join("manager.toml");
         std::fs::write(&config, "")?;
         command.arg("--config").arg(config);
         Ok(command)
     }
 
-    /// One on loopback with variables for its drivers, and its address.
+    /// Starts a daemon on loopback with variables for its drivers; its address.
     pub(crate) fn daemon_with(
         &self,
         vendors: Option<&Path>,
@@ -164,20 +166,20 @@ impl Build {
         Build::listening(&mut command)
     }
 
-    /// Starts a daemon as the command says; where it listens.
+    /// Starts a daemon's command; its address.
     pub(crate) fn listening(command: &mut Command) -> io::Result<(Process, String)> {
         let mut daemon = Process::start(command)?;
         let address = daemon.address()?;
         Ok((daemon, address))
     }
 
-    /// This program.
+    /// The path of this program.
     pub(crate) fn own_path(&self) -> io::Result<PathBuf> {
         std::env::current_exe()
     }
 
-    /// This program again, in another role, on the platform of `vendors`; through Causeway when
-    /// `server` names a daemon.
+    /// A command for this program in another role, on the platform of `vendors`. `config` is the client's settings
+    /// file.
     pub(crate) fn own(
         &self,
         role: &str,

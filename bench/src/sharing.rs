@@ -1,12 +1,12 @@
 //! `bench manager`: the paper's experiment with the device manager.
 //!
-//! Several applications want one device each, at the same time, of nodes with a device each. Without a manager every one
-//! of them finds all devices and takes the first, as programs do; with it each asks for one device and gets its own.
-//! Devices compute for real: GPUs, a node each, or, of a processor, one equal slice of its cores a node
-//! ([`Slice`]). Both kinds of nodes run in the same slices; who does nothing costs nothing.
+//! Several applications use one device each, at the same time, of nodes with one device each. Without a manager, each
+//! application finds all devices and takes the first, as programs do. With it, each requests one device and gets its
+//! own. Devices compute for real: GPUs, one for each node, or equal slices of a processor's cores ([`Slice`]). The nodes
+//! with and without the manager run in the same slices, because an idle node costs nothing.
 //!
-//! Invariant: all pictures of a run are the same, and with the manager no two applications had the same device, as its
-//! own list says.
+//! Invariant: all pictures of a run are the same. With the manager, no two applications had the same device according
+//! to its own list.
 #![forbid(unsafe_code)]
 
 mod report;
@@ -30,10 +30,10 @@ use report::{Report, Row};
 
 type Error = Box<dyn std::error::Error>;
 
-/// What the devices of a processor get of it; the rest is for the applications.
+/// The share of a processor for its devices. The rest is for the applications.
 const FOR_DEVICES: f64 = 0.8;
 
-/// Between two looks at the manager's list.
+/// Time between two queries of the manager's list.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// How to run it.
@@ -44,7 +44,7 @@ pub(crate) struct Options {
     /// Nodes with a device each; with native drivers, as many as there are devices
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     nodes: u16,
-    /// Numbers of applications, each up to the nodes; all if not said
+    /// Numbers of applications, at most the number of nodes [default: all]
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     applications: Vec<usize>,
     /// Pixels a line of each application's picture
@@ -153,13 +153,13 @@ impl Experiment<'_> {
             .args(["--height", &view.height.to_string()])
             .args(["--iterations", &view.iterations.to_string()])
             .args(["--devices", "1"])
-            // The manager is told of each application as a program of its own.
+            // The manager must see each application as a program of its own.
             .env_remove("CAUSEWAY_MANAGER")
             .env_remove("CAUSEWAY_REQUEST");
         Ok(command)
     }
 
-    /// All see all nodes.
+    /// Every application sees all nodes.
     fn without(&mut self, applications: usize) -> Result<Vec<Phases>, Error> {
         let servers: Vec<&str> = self
             .nodes
@@ -176,7 +176,7 @@ impl Experiment<'_> {
         self.outcomes(commands)
     }
 
-    /// Each asks for one device.
+    /// Every application requests one device.
     fn with(&mut self, applications: usize) -> Result<Vec<Phases>, Error> {
         let mut commands = Vec::new();
         for _ in 0..applications {
@@ -260,7 +260,7 @@ impl Node {
         };
         let start = |is_managed: bool| {
             let mut command = build.daemon_command("127.0.0.1:0", vendors)?;
-            // Each application compiles: what one has compiled would help the others on the node that they share.
+            // Every application compiles, because one's cached kernels would help the others on a shared node.
             command.env("POCL_KERNEL_CACHE", "0");
             if vendors.is_some() {
                 command.env("CUDA_VISIBLE_DEVICES", node.to_string());
@@ -285,13 +285,13 @@ impl Node {
     }
 }
 
-/// Runs programs at the same time, to their ends.
+/// Runs programs at the same time to their ends.
 fn run_all(commands: Vec<Command>, limit: Duration) -> Result<Vec<Outcome>, Error> {
     let running: Vec<_> = commands
         .into_iter()
         .map(|mut command| std::thread::spawn(move || run_within(&mut command, limit)))
         .collect();
-    // All are joined before one's error is told.
+    // All threads are joined before an error is returned.
     let texts: Vec<_> = running.into_iter().map(|run| run.join()).collect();
     let mut outcomes = Vec::with_capacity(texts.len());
     for text in texts {

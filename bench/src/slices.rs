@@ -1,7 +1,8 @@
-//! A share of this machine's processors for a process and all that it starts: a control group.
+//! Control groups: a share of this machine's processors for a process and its children.
 //!
-//! It makes several devices of one processor that compute for real and do not disturb each other. Needs root, and the
-//! controller `cpu` of either version. Invariant: the group goes with the [`Slice`], which must outlive its processes.
+//! Groups make one processor into several devices that compute for real and do not disturb each other. They need root
+//! and the controller `cpu` of either version. Invariant: the group is removed with the [`Slice`], which must outlive
+//! its processes.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -9,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Short, so that a device that has used its share stands still for a few milliseconds at a time.
+/// The period of a share. It is short, so that a device that has used its share pauses for a few milliseconds only.
 const PERIOD_MICROSECONDS: u64 = 10_000;
 
 /// A control group.
@@ -18,7 +19,7 @@ pub(crate) struct Slice {
 }
 
 impl Slice {
-    /// One that gets this many cores, at most.
+    /// Makes a group with at most this number of cores.
     pub(crate) fn new(name: &str, cores: f64) -> io::Result<Slice> {
         let quota = (cores * PERIOD_MICROSECONDS as f64) as u64;
         let name = format!("causeway-bench-{}-{name}", std::process::id());
@@ -40,7 +41,7 @@ impl Slice {
         Ok(slice)
     }
 
-    /// Whether there can be one here.
+    /// Whether this machine allows such groups.
     pub(crate) fn possible() -> io::Result<()> {
         Slice::new("trial", 1.0).map(drop).map_err(|error| {
             let text = format!("no control group for the processor could be made: {error}");
@@ -53,7 +54,7 @@ impl Slice {
         Ok(Slice { folder })
     }
 
-    /// The same command, in here from its first moment.
+    /// Makes a command start inside of the group.
     pub(crate) fn command(&self, command: &Command) -> Command {
         let mut inside = Command::new("sh");
         inside
@@ -73,7 +74,7 @@ impl Slice {
 
 impl Drop for Slice {
     fn drop(&mut self) {
-        // Workers end a little after their daemon; a group that is left behind does no harm.
+        // Workers end a little after their daemon. A group that cannot be removed is harmless.
         for _ in 0..100 {
             if fs::remove_dir(&self.folder).is_ok() {
                 return;

@@ -1,9 +1,9 @@
-//! The floor: the same bytes over bare TCP, between two processes, without anything of ours.
+//! The yardstick: the same bytes over bare TCP between two processes, without any part of Causeway.
 //!
-//! The peer is a process of its own that serves connections: each opens with one [`Order`]. A round trip may have
-//! a [`Call`] of the native driver in its middle, whose time the peer tells and the caller takes off: then both
-//! ends have waited as long, and lie as deep asleep, as those of a session do. Invariant: both ends set
-//! TCP_NODELAY and leave socket buffers to the kernel.
+//! The peer is a process of its own that serves connections. Each begins with one [`Order`]. A round trip may have a
+//! [`Call`] of the native driver in its middle. The peer reports the call's time, and the caller subtracts it. Both
+//! ends have then slept as long as those of a session do. Invariant: both ends set TCP_NODELAY and leave socket buffers
+//! to the kernel.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -13,17 +13,17 @@ use std::time::Instant;
 
 const CHUNK: usize = 1 << 20;
 
-/// Round trips of a connection that do not count.
+/// Round trips of a connection that are not counted.
 const WARM: usize = 5;
 
-/// What a connection does: kind, then bytes a message or in all.
+/// The use of a connection: kind, then bytes of a message or in all.
 #[derive(Clone, Copy)]
 pub(crate) enum Order {
-    /// Echo messages of so many bytes.
+    /// Echo messages of this size.
     Echo = 0,
-    /// Take so many bytes, then answer one.
+    /// Receive this number of bytes, then answer with one.
     Sink = 1,
-    /// Send so many bytes.
+    /// Send this number of bytes.
     Source = 2,
     /// Echo messages after an empty launch and `clFinish`.
     Launch = 3,
@@ -33,20 +33,20 @@ pub(crate) enum Order {
     Build = 5,
 }
 
-/// A native call, to be made as often as wanted.
+/// A native call, which can be repeated.
 pub(crate) type Call = Box<dyn FnMut() -> Result<(), Box<dyn Error>>>;
 
-/// Makes the call in the middle of an [`Order`]; `None` for those without.
+/// Makes the call in the middle of an [`Order`]; `None` for an order without one.
 pub(crate) type MakeCall = fn(Order) -> Result<Option<Call>, Box<dyn Error>>;
 
-/// Serves until killed; says where.
+/// Prints its address, and serves until it is killed.
 pub(crate) fn peer(listen: &str, make: MakeCall) -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(listen)?;
     println!("listening on {}", listener.local_addr()?);
     for stream in listener.incoming() {
         let stream = stream?;
         std::thread::spawn(move || {
-            // The caller ends its connections when it has had enough.
+            // The caller closes its connections when it is done.
             if let Err(error) = serve(stream, make)
                 && !error.downcast_ref().is_some_and(|e: &io::Error| is_end(e))
             {
@@ -106,7 +106,7 @@ fn give(stream: &mut TcpStream, chunk: &[u8], mut left: usize) -> io::Result<()>
     Ok(())
 }
 
-/// With a call in its middle the answer begins with how long it took: nanoseconds, 4 bytes.
+/// With a call in its middle, the answer begins with the call's nanoseconds in 4 bytes.
 fn echo(
     stream: &mut TcpStream,
     message: &mut [u8],
@@ -130,7 +130,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Against the peer at `address`.
+    /// For the peer at `address`.
     pub(crate) fn new(address: String) -> Socket {
         Socket { address }
     }
@@ -141,10 +141,10 @@ impl Socket {
         Ok(stream)
     }
 
-    /// Nanoseconds of each of `count` round trips of `size` bytes, without those of the call in their middle.
+    /// Nanoseconds of each of `count` round trips of `size` bytes, without the time of the call in their middle.
     ///
-    /// They go over ten connections, one after the other: whether the two ends come to share a core is up to the
-    /// scheduler, makes a factor of five, and would otherwise be thrown once for all.
+    /// They use ten connections, one after the other. The scheduler decides whether the two ends share a core, which
+    /// makes a factor of five. With one connection, one decision would count for all round trips.
     pub(crate) fn ping_pong(
         &self,
         order: Order,
@@ -183,7 +183,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Nanoseconds of each of `count` transfers of `size` bytes over `streams` connections, warm ones.
+    /// Nanoseconds of each of `count` transfers of `size` bytes over `streams` warm connections.
     pub(crate) fn transfer(
         &self,
         size: u64,
@@ -199,7 +199,7 @@ impl Socket {
         for round in 0..=count {
             let begin = Instant::now();
             once(&mut connections, &mut memory, upload)?;
-            // The first warms connections and pages up.
+            // The first transfer warms connections and pages.
             if round > 0 {
                 samples.push(begin.elapsed().as_nanos() as u64);
             }

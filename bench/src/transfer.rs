@@ -1,7 +1,7 @@
-//! Experiment 4 of the paper: transfers of 1 to 1024 MiB, beside what iperf3 reaches on the link.
+//! Experiment 4 of the paper: transfers of 1 to 1024 MiB, beside iperf3 on the same link.
 //!
 //! - [`program`]: the ordinary OpenCL program that transfers, in a process of its own.
-//! - [`iperf`]: the measure, with one stream, as the paper's.
+//! - [`iperf`]: the yardstick, with one stream as in the paper.
 //! - [`report`]: tables, JSON, plots.
 //!
 //! Three hosts of [`causeway_network`] on this machine, joined by cables of a given rate: the
@@ -97,7 +97,7 @@ fn network(rate: u32) -> causeway_network::Result<Network> {
         .hosts(1 + NODES.len())
         .rate(Rate::gbit(rate.into()));
     if rate > 1 {
-        // A busy machine gives the bucket's owner no turn for longer than the default lasts.
+        // On a busy machine, the bucket's owner does not run for longer than the default burst lasts.
         network.burst(Duration::from_millis(2)).build()
     } else {
         network.build()

@@ -1,20 +1,17 @@
 //! What is enqueued on the devices' queues, and waited for.
 //!
-//! Invariant: as the whole's: a method that takes memory of the program returns when no command
-//! touches it any more, also after an error.
-
-use std::ptr;
-
-use cl_headers::types::*;
+//! Invariant: a method that takes memory of the program returns when no command uses it any more, also after
+//! an error.
 
 use super::{Devices, Event, Kernel, Memory};
 use crate::dealing;
-use crate::opencl::{ClError, check};
+use crate::opencl::ClError;
 
 impl Devices {
-    fn event(&self, event: cl_event) -> Event {
+    /// Keeps an event until all are released.
+    fn keep(&self, event: Event) -> Event {
         self.made.borrow_mut().events.push(event);
-        Event(event)
+        event
     }
 
     /// Launches a kernel of one or two dimensions on a device, after `waits`.
@@ -25,23 +22,10 @@ impl Devices {
         global: &[usize],
         waits: &[Event],
     ) -> Result<Event, ClError> {
-        let mut event = ptr::null_mut();
-        let (count, list) = wait_list(waits);
-        // SAFETY: as many sizes as dimensions; the list with its length; room for an event.
-        check("clEnqueueNDRangeKernel", unsafe {
-            (self.cl.clEnqueueNDRangeKernel)(
-                self.queues[device],
-                kernel.0,
-                global.len() as cl_uint,
-                ptr::null(),
-                global.as_ptr(),
-                ptr::null(),
-                count,
-                list,
-                &raw mut event,
-            )
-        })?;
-        Ok(self.event(event))
+        let mut event = Event::NONE;
+        self.cl
+            .launch(self.queues[device], kernel, global, waits, Some(&mut event))?;
+        Ok(self.keep(event))
     }
 
     /// Zeroes the first `size` bytes of a buffer by a device, after `waits`.
@@ -52,43 +36,21 @@ impl Devices {
         size: usize,
         waits: &[Event],
     ) -> Result<Event, ClError> {
-        let (zero, mut event) = (0u32, ptr::null_mut());
-        let (count, list) = wait_list(waits);
-        // SAFETY: the pattern is copied by the call; the list with its length; room for an event.
-        check("clEnqueueFillBuffer", unsafe {
-            (self.cl.clEnqueueFillBuffer)(
-                self.queues[device],
-                memory.0,
-                (&raw const zero).cast(),
-                size_of::<u32>(),
-                0,
-                size,
-                count,
-                list,
-                &raw mut event,
-            )
-        })?;
-        Ok(self.event(event))
+        let mut event = Event::NONE;
+        self.cl
+            .zero(self.queues[device], memory, size, waits, Some(&mut event))?;
+        Ok(self.keep(event))
     }
 
     /// Writes pieces to buffers, each through the queue of a device, all at once, and waits.
     pub(crate) fn write(&self, pieces: &[(usize, Memory, &[u8])]) -> Result<(), ClError> {
         let enqueue = |(device, memory, data): &(usize, Memory, &[u8])| {
-            // SAFETY: the length is the slice's, which stays borrowed until all queues are finished
-            // below.
-            check("clEnqueueWriteBuffer", unsafe {
-                (self.cl.clEnqueueWriteBuffer)(
-                    self.queues[*device],
-                    memory.0,
-                    CL_FALSE,
-                    0,
-                    data.len(),
-                    data.as_ptr().cast(),
-                    0,
-                    ptr::null(),
-                    ptr::null_mut(),
-                )
-            })?;
+            let bytes = (data.as_ptr(), 0, data.len());
+            // SAFETY: the slice stays borrowed until all queues are finished below.
+            unsafe {
+                self.cl
+                    .start_write(self.queues[*device], *memory, bytes, None)
+            }?;
             self.flush(*device)
         };
         let enqueued = pieces.iter().try_for_each(enqueue);
@@ -103,26 +65,11 @@ impl Devices {
         data: &mut [u8],
         waits: &[Event],
     ) -> Result<(), ClError> {
-        let (count, list) = wait_list(waits);
-        // SAFETY: the length is the slice's, and the call blocks; the list with its length.
-        check("clEnqueueReadBuffer", unsafe {
-            (self.cl.clEnqueueReadBuffer)(
-                self.queues[device],
-                memory.0,
-                CL_TRUE,
-                0,
-                data.len(),
-                data.as_mut_ptr().cast(),
-                count,
-                list,
-                ptr::null_mut(),
-            )
-        })
+        self.cl.read(self.queues[device], memory, data, waits)
     }
 
-    /// Reads lines that were dealt to the devices in turn back into their places: line `k` of
-    /// `shares[d]` is line `d + k * shares.len()` of `lines`, each `width` elements long. All devices'
-    /// reads are under way at once.
+    /// Reads lines that were dealt to the devices in turn back into their places. Line `k` of `shares[d]` is
+    /// line `d + k * shares.len()` of `lines`, and each has `width` elements. All devices' reads run at once.
     pub(crate) fn gather_lines(
         &self,
         shares: &[Memory],
@@ -137,39 +84,25 @@ impl Devices {
             if count == 0 {
                 return Ok(());
             }
-            let region = [bytes, count, 1];
-            let origin = [0usize; 3];
-            // SAFETY: `count` lines from line `device` on, `shares.len()` apart, end within `lines`
-            // (that is how `share` counts), which stay borrowed until all queues are finished below.
-            check("clEnqueueReadBufferRect", unsafe {
-                (self.cl.clEnqueueReadBufferRect)(
-                    self.queues[device],
-                    share.0,
-                    CL_FALSE,
-                    origin.as_ptr(),
-                    origin.as_ptr(),
-                    region.as_ptr(),
-                    bytes,
-                    0,
-                    bytes * shares.len(),
-                    0,
-                    target.add(width * device).cast(),
-                    0,
-                    ptr::null(),
-                    ptr::null_mut(),
-                )
-            })?;
+            let form = (bytes, count, bytes * shares.len());
+            let at = target.wrapping_add(width * device).cast();
+            // SAFETY: `count` lines from line `device` on, `shares.len()` apart, end within `lines`: that is
+            // how `share` counts. No two devices have a line in common. The slice stays borrowed until all
+            // queues are finished below.
+            unsafe {
+                self.cl
+                    .start_read_of_lines(self.queues[device], *share, form, at)
+            }?;
             self.flush(device)
         };
         let enqueued = shares.iter().enumerate().try_for_each(enqueue);
-        // Also after an error: what was enqueued writes into `lines`.
+        // Also after an error, because the commands before it write into `lines`.
         enqueued.and(self.finish_all())
     }
 
     /// `clFlush`.
     pub(crate) fn flush(&self, device: usize) -> Result<(), ClError> {
-        // SAFETY: a live queue.
-        check("clFlush", unsafe { (self.cl.clFlush)(self.queues[device]) })
+        self.cl.flush(self.queues[device])
     }
 
     /// `clFinish` of every queue, also after an error of one.
@@ -183,37 +116,26 @@ impl Devices {
 
     /// `clFinish`.
     pub(crate) fn finish(&self, device: usize) -> Result<(), ClError> {
-        // SAFETY: a live queue.
-        check("clFinish", unsafe {
-            (self.cl.clFinish)(self.queues[device])
-        })
+        self.cl.finish(self.queues[device])
     }
 
     /// Waits for events, and releases all events made so far.
     pub(crate) fn wait(&self, events: &[Event]) -> Result<(), ClError> {
-        let (count, list) = wait_list(events);
-        // SAFETY: live events with their number.
-        let result = check("clWaitForEvents", unsafe {
-            (self.cl.clWaitForEvents)(count, list)
-        });
+        let result = self.cl.wait(events);
         self.forget_events();
         result
     }
 
-    /// Releases all events made so far; none of them may be named again.
+    /// Releases all events made so far. The caller uses none of them again.
     pub(super) fn forget_events(&self) {
         for event in self.made.borrow_mut().events.drain(..) {
-            // SAFETY: a live handle, dropped from the list.
-            unsafe { (self.cl.clReleaseEvent)(event) };
+            // An error means that the session is lost, and the event with it.
+            let _ = self.cl.release_event(event);
         }
     }
-}
 
-fn wait_list(events: &[Event]) -> (cl_uint, *const cl_event) {
-    if events.is_empty() {
-        (0, ptr::null())
-    } else {
-        // An `Event` is transparent: a slice of them is an array of handles.
-        (events.len() as cl_uint, events.as_ptr().cast())
+    /// A user event, released with the events of the commands.
+    pub(super) fn user_event(&self) -> Result<Event, ClError> {
+        Ok(self.keep(self.cl.user_event(self.context)?))
     }
 }

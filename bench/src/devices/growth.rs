@@ -1,21 +1,20 @@
-//! Patterns of commands that tie each to those before it, thousands of them under way at once.
+//! Patterns of commands that tie each command to those before it, thousands of them under way at once.
 //!
-//! A slow kernel goes first where the commands themselves would end as fast as they are enqueued. The result is the
-//! processor time of the whole process there, until all have ended.
+//! Where the commands would end as fast as they are enqueued, a slow kernel goes first. The result is then the
+//! processor time of the whole process until all have ended.
 
-use std::ptr;
 use std::time::{Duration, Instant};
 
 use cl_headers::types::*;
 
 use super::{Argument, Devices, Event, Memory};
-use crate::opencl::{ClError, check};
+use crate::opencl::ClError;
 use crate::process;
 use crate::rows::Shape;
 
 impl Devices {
-    /// How long so many commands of a shape take, to their end; of [`Shape::LostNode`] something else. `lose` is
-    /// called where the second device's node is to be lost.
+    /// The time that `count` commands of a shape take, to their end; [`Shape::LostNode`] measures something else.
+    /// `lose` is called when the second device's node is to be lost.
     pub(crate) fn grow(
         &self,
         shape: Shape,
@@ -32,7 +31,7 @@ impl Devices {
         }
     }
 
-    /// Launches the kernel `name`, whose time the fake driver's configuration says.
+    /// Launches the kernel `name`. Its time is in the fake driver's settings.
     pub(super) fn occupy(
         &self,
         name: &str,
@@ -47,134 +46,61 @@ impl Devices {
         Ok(event)
     }
 
-    fn finished(&self, queue: cl_command_queue) -> Result<(), ClError> {
-        // SAFETY: a live queue.
-        check("clFinish", unsafe { (self.cl.clFinish)(queue) })
-    }
-
     fn reuse_host_memory(&self, memory: Memory, count: usize) -> Result<Duration, ClError> {
         let mut data = [0u8; 256];
-        let at = data.as_mut_ptr();
+        let (at, queue) = (data.as_mut_ptr(), self.queues[0]);
         self.occupy("slow", 0, memory)?;
         let begin = process::process_time();
-        // The writes take overlapping parts in turns.
         let one = |turn: usize| {
-            let (offset, length) = (turn % 7 * 32, 64);
-            // SAFETY: the length is the array's, which lives until the queue is finished below.
-            check("clEnqueueReadBuffer", unsafe {
-                (self.cl.clEnqueueReadBuffer)(
-                    self.queues[0],
-                    memory.0,
-                    CL_FALSE,
-                    0,
-                    data.len(),
-                    at.cast(),
-                    0,
-                    ptr::null(),
-                    ptr::null_mut(),
-                )
-            })?;
-            // SAFETY: as above, of a part of the array.
-            check("clEnqueueWriteBuffer", unsafe {
-                (self.cl.clEnqueueWriteBuffer)(
-                    self.queues[0],
-                    memory.0,
-                    CL_FALSE,
-                    offset,
-                    length,
-                    at.wrapping_add(offset).cast(),
-                    0,
-                    ptr::null(),
-                    ptr::null_mut(),
-                )
-            })
+            // The writes take overlapping parts in turns.
+            let offset = turn % 7 * 32;
+            let part = (at.wrapping_add(offset).cast_const(), offset, 64);
+            // SAFETY: the lengths are the array's and that of a part, and the array lives until the queue is
+            // finished below. The queue runs its commands in order.
+            unsafe {
+                self.cl.start_read(queue, memory, (at, data.len()), None)?;
+                self.cl.start_write(queue, memory, part, None)
+            }
         };
         let enqueued = (0..count).try_for_each(one);
-        let finished = self.finished(self.queues[0]);
+        let finished = self.cl.finish(queue);
         let took = process::process_time() - begin;
         enqueued.and(finished)?;
         Ok(took)
     }
 
     fn separate_by_barriers(&self, memory: Memory, count: usize) -> Result<Duration, ClError> {
-        let mut code = 0;
         let properties = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
-        // SAFETY: a device of the context.
-        let queue = unsafe {
-            (self.cl.clCreateCommandQueue)(self.context, self.devices[0], properties, &raw mut code)
-        };
-        check("clCreateCommandQueue", code)?;
+        let queue = self.cl.queue(self.context, self.devices[0], properties)?;
         let slow = self.occupy("slow", 0, memory)?;
-        // SAFETY: a live queue, and one live event of its context.
-        check("clEnqueueBarrierWithWaitList", unsafe {
-            (self.cl.clEnqueueBarrierWithWaitList)(queue, 1, &raw const slow.0, ptr::null_mut())
-        })?;
+        self.cl.barrier(queue, &[slow])?;
         let begin = process::process_time();
-        let zero = 0u32;
         let one = |turn: usize| {
-            // SAFETY: the pattern is copied by the call; no wait list, no event.
-            check("clEnqueueFillBuffer", unsafe {
-                (self.cl.clEnqueueFillBuffer)(
-                    queue,
-                    memory.0,
-                    (&raw const zero).cast(),
-                    size_of::<u32>(),
-                    0,
-                    size_of::<u32>(),
-                    0,
-                    ptr::null(),
-                    ptr::null_mut(),
-                )
-            })?;
-            let (name, call) = if turn.is_multiple_of(2) {
-                (
-                    "clEnqueueMarkerWithWaitList",
-                    self.cl.clEnqueueMarkerWithWaitList,
-                )
+            self.cl.zero(queue, memory, size_of::<u32>(), &[], None)?;
+            if turn.is_multiple_of(2) {
+                self.cl.marker(queue, None)
             } else {
-                (
-                    "clEnqueueBarrierWithWaitList",
-                    self.cl.clEnqueueBarrierWithWaitList,
-                )
-            };
-            // SAFETY: a live queue, no wait list, no event.
-            check(name, unsafe {
-                call(queue, 0, ptr::null(), ptr::null_mut())
-            })
+                self.cl.barrier(queue, &[])
+            }
         };
         let enqueued = (0..count).try_for_each(one);
-        let finished = self.finished(queue);
+        let finished = self.cl.finish(queue);
         let took = process::process_time() - begin;
-        // SAFETY: a live handle, not used again.
-        unsafe { (self.cl.clReleaseCommandQueue)(queue) };
-        enqueued.and(finished)?;
+        enqueued.and(finished).and(self.cl.release_queue(queue))?;
         Ok(took)
     }
 
-    // Kept until all is measured, as a program does that never releases them.
+    // The events are kept until all is measured, as by a program that never releases them.
     fn keep_events(&self, count: usize) -> Result<Duration, ClError> {
-        let mut events: Vec<cl_event> = Vec::with_capacity(count);
+        let mut events = vec![Event::NONE; count];
         let begin = Instant::now();
-        let mut one = || {
-            let mut event = ptr::null_mut();
-            // SAFETY: a live queue, no wait list, room for an event.
-            check("clEnqueueMarkerWithWaitList", unsafe {
-                (self.cl.clEnqueueMarkerWithWaitList)(
-                    self.queues[0],
-                    0,
-                    ptr::null(),
-                    &raw mut event,
-                )
-            })?;
-            events.push(event);
-            Ok(())
-        };
-        let enqueued = (0..count).try_for_each(|_| one());
-        let finished = self.finished(self.queues[0]);
+        let enqueued = events
+            .iter_mut()
+            .try_for_each(|event| self.cl.marker(self.queues[0], Some(event)));
+        let finished = self.cl.finish(self.queues[0]);
         let took = begin.elapsed();
-        for event in events {
-            // SAFETY: a live handle, not used again.
-            unsafe { (self.cl.clReleaseEvent)(event) };
+        for event in events.into_iter().filter(|event| *event != Event::NONE) {
+            self.cl.release_event(event)?;
         }
         enqueued.and(finished)?;
         Ok(took)

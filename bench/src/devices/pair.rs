@@ -1,14 +1,12 @@
 //! Two devices, each of a node of its own: commands that the client holds back, and the loss of a node.
 //!
-//! Both are named by the places of their queues. What is told is processor time of the calling thread: it does the
-//! work, and other programs do not disturb that. Invariant: as the whole's.
+//! Both devices are named by the places of their queues. The results are processor times of the calling thread,
+//! because it does the work, and because other programs do not disturb them.
 
 use std::time::Duration;
 
-use cl_headers::types::*;
-
-use super::{Devices, Event};
-use crate::opencl::{ClError, check};
+use super::Devices;
+use crate::opencl::ClError;
 use crate::process;
 
 /// The device whose node stays.
@@ -19,12 +17,12 @@ const LOST: usize = 1;
 /// Bytes of a buffer.
 const SIZE: usize = 256;
 
-/// How many commands of the lost node use the same buffer.
+/// Number of the lost node's commands that use the same buffer.
 const COMMANDS_A_BUFFER: usize = 5;
 
 impl Devices {
-    /// Enqueues `count` fills in turns, each behind a user event of its own. What it costs to set all of them and
-    /// to wait for the fills.
+    /// Enqueues `count` fills in turns, each behind a user event of its own; the cost to set all events and to
+    /// wait for the fills.
     pub(super) fn set_user_events(&self, count: usize) -> Result<Duration, ClError> {
         let devices = [STAYS, LOST];
         let memory = [self.buffer(SIZE)?, self.buffer(SIZE)?];
@@ -35,7 +33,7 @@ impl Devices {
             self.zero(devices[at], memory[at], SIZE, &[*gate])?;
         }
         let begin = process::thread_time();
-        gates.iter().try_for_each(|gate| self.complete(*gate))?;
+        gates.iter().try_for_each(|gate| self.cl.complete(*gate))?;
         self.finish_all()?;
         let took = process::thread_time() - begin;
         self.forget_events();
@@ -43,12 +41,13 @@ impl Devices {
         Ok(took)
     }
 
-    /// `count` fills of buffers that both nodes have used are under way on a node that is lost. What it costs to
-    /// enqueue them, to learn of their failures, and to run one command on the other node, which takes them in.
+    /// Loses a node while `count` fills of buffers that both nodes have used are under way there. The result is
+    /// the cost to enqueue the fills, to wait for their failures, and to run one command on the other node.
     ///
-    /// A loss must cost what the commands touched, not commands times buffers (`icd/src/coherence/uses.rs`), which was
-    /// 4.1 s for 2,000 buffers and 10,000 commands. The buffers grow in number with the commands, so that the product
-    /// shows as 4 for twice as many commands. With a constant number of buffers it would show as 2, which is linear.
+    /// A loss must cost as much as the commands touched, not commands times buffers
+    /// (`icd/src/coherence/uses.rs`), which was 4.1 s for 2,000 buffers and 10,000 commands. The number of buffers
+    /// grows with the commands, so the product shows as 4 for twice as many commands. With a constant number of
+    /// buffers it would show as 2, which is linear.
     pub(super) fn lose_a_node(
         &self,
         count: usize,
@@ -74,23 +73,5 @@ impl Devices {
         self.zero(STAYS, buffers[0], SIZE, &[])?;
         self.finish(STAYS)?;
         Ok(process::thread_time() - begin)
-    }
-
-    /// A user event, released with the events of the commands.
-    fn user_event(&self) -> Result<Event, ClError> {
-        let mut code = 0;
-        // SAFETY: a live context.
-        let event = unsafe { (self.cl.clCreateUserEvent)(self.context, &raw mut code) };
-        check("clCreateUserEvent", code)?;
-        self.made.borrow_mut().events.push(event);
-        Ok(Event(event))
-    }
-
-    /// Sets a user event.
-    fn complete(&self, event: Event) -> Result<(), ClError> {
-        // SAFETY: a live user event that has not been set.
-        check("clSetUserEventStatus", unsafe {
-            (self.cl.clSetUserEventStatus)(event.0, CL_COMPLETE)
-        })
     }
 }

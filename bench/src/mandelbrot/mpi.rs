@@ -1,7 +1,7 @@
 //! The peer: the same picture by MPI and OpenCL, `programs/mandelbrot_mpi.c`, on this machine.
 //!
-//! Compiled with `mpicc` when the experiment starts. Ranks talk over TCP on loopback, as the nodes
-//! do, not through shared memory. Not here: MPI itself, which nothing else of the project needs.
+//! `mpicc` compiles it when the experiment starts. Ranks use TCP on loopback, as the nodes do, instead of shared memory.
+//! MPI itself must be installed; no other part of the project needs it.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -22,18 +22,18 @@ pub(crate) struct Mpi {
     kernel: PathBuf,
 }
 
-/// What rank 0 prints.
+/// The output of rank 0.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Told {
-    /// From before `MPI_Init`; a barrier ends each phase.
+    /// The phases, which begin before `MPI_Init` and end with a barrier.
     #[serde(flatten)]
     pub(crate) phases: Phases,
-    /// As [`super::picture::checksum`].
+    /// The checksum, as of [`super::picture::checksum`].
     pub(crate) checksum: u64,
 }
 
 impl Mpi {
-    /// Compiles the program into `folder`; why not, if it cannot be.
+    /// Compiles the program into `folder`.
     pub(crate) fn find(folder: &Path) -> Result<Mpi, String> {
         let (source, program) = (
             folder.join("mandelbrot_mpi.c"),
@@ -75,12 +75,12 @@ impl Mpi {
                 "btl_tcp_if_include",
                 "lo",
             ])
-            // Ranks share few cores: who waits must not keep another from working.
+            // Ranks share few cores, so a rank that waits must yield.
             .args(["--mca", "mpi_yield_when_idle", "1"])
             .args(["-n", &ranks.to_string()])
             .arg(&self.program)
             .args([view.width, view.height, view.iterations].map(|value| value.to_string()))
-            // Nine digits bring back the same `float`.
+            // Nine digits preserve a `float`.
             .args([view.left(), view.top(), view.pixel()].map(|value| format!("{value:.9e}")))
             .arg(&self.kernel);
         command

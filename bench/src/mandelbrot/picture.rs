@@ -1,14 +1,14 @@
-//! The picture itself: where its points lie, what each costs, and whether one is right.
+//! The picture itself: the places of its points, their cost, and their check.
 //!
-//! Pure. The host's steps are the kernel's, operation by operation, in `float` and without fused
-//! multiply-add. Invariant: [`View::steps`] of a point is what the kernel stores for it.
+//! Pure. The host computes as the kernel does, operation by operation, in `float` and without fused multiply-add.
+//! Invariant: [`View::steps`] of a point is the number that the kernel stores for it.
 #![forbid(unsafe_code)]
 
 use serde::{Deserialize, Serialize};
 
 use crate::png::Picture;
 
-/// What is drawn.
+/// The part of the plane that is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 pub(crate) struct View {
     /// Pixels a line
@@ -23,7 +23,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Side of a pixel: the whole set is in the picture.
+    /// Side of a pixel, so that the whole set is in the picture.
     pub(crate) fn pixel(&self) -> f32 {
         (3.2 / self.width as f32).max(2.4 / self.height as f32)
     }
@@ -33,12 +33,12 @@ impl View {
         -0.65 - 0.5 * self.pixel() * self.width as f32
     }
 
-    /// Imaginary part of the first row; chosen so that the real axis falls between two rows.
+    /// Imaginary part of the first row. The real axis is between two rows.
     pub(crate) fn top(&self) -> f32 {
         0.5 * self.pixel() * (self.height as f32 - 1.0)
     }
 
-    /// Bytes of the picture as the kernel makes it, a `uint` a pixel.
+    /// Bytes of the picture in the kernel's form, a `uint` for each pixel.
     pub(crate) fn bytes(&self) -> usize {
         4 * self.width as usize * self.height as usize
     }
@@ -50,12 +50,12 @@ impl View {
         )
     }
 
-    /// What the kernel stores for a pixel.
+    /// The number that the kernel stores for a pixel.
     pub(crate) fn steps(&self, x: u32, y: u32) -> u32 {
         let (re, im) = self.point(x, y);
         let (mut zr, mut zi, mut rr, mut ii) = (0.0f32, 0.0f32, 0.0f32, 0.0f32);
         let mut n = 0;
-        // Only floats equal in every bit repeat: then the orbit is a cycle and never leaves.
+        // If a point repeats in every bit, the orbit is a cycle and never leaves.
         let (mut seen, mut look_again) = ((f32::NAN, f32::NAN), 1u32);
         while n < self.iterations && rr + ii <= 4.0 {
             zi = 2.0 * zr * zi + im;
@@ -74,7 +74,7 @@ impl View {
         n
     }
 
-    /// What each row costs: the steps of all of its pixels, from every `every`th.
+    /// The cost of each row: the steps of all of its pixels, estimated from every `every`th.
     pub(crate) fn row_costs(&self, every: u32) -> Vec<u64> {
         (0..self.height)
             .map(|y| {
@@ -89,7 +89,7 @@ impl View {
     /// Of `count` pixels spread over the picture, how many are what the host computes.
     pub(crate) fn right_pixels(&self, picture: &[u32], count: usize) -> usize {
         let total = picture.len() as u64;
-        // A step of the golden section meets all regions of the picture.
+        // A step of the golden section visits all regions of the picture.
         (0..count as u64)
             .filter(|index| {
                 let at = (index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16) % total.max(1);
@@ -99,7 +99,7 @@ impl View {
             .count()
     }
 
-    /// The picture for the eye, every `shrink`th pixel of every `shrink`th row.
+    /// A visible picture of every `shrink`th pixel of every `shrink`th row.
     pub(crate) fn colour(&self, picture: &[u32], shrink: usize) -> Picture {
         let width = self.width as usize;
         let mut bytes = Vec::new();
@@ -124,7 +124,7 @@ fn shade(steps: u32, limit: u32) -> [u8; 3] {
     [0.0, 0.6, 1.2].map(|shift| (127.5 - 127.5 * (phase + shift).cos()) as u8)
 }
 
-/// A checksum of a picture: FNV-1a, a word at a time.
+/// A picture's checksum: FNV-1a over words.
 pub(crate) fn checksum(picture: &[u32]) -> u64 {
     picture
         .iter()
@@ -133,7 +133,7 @@ pub(crate) fn checksum(picture: &[u32]) -> u64 {
         })
 }
 
-/// Row costs as times of the fake driver's launches: they add up to `seconds`.
+/// Converts row costs to times of the fake driver's launches, with the sum `seconds`.
 pub(crate) fn row_times(costs: &[u64], seconds: f64) -> Vec<u64> {
     let total = costs.iter().sum::<u64>().max(1) as f64;
     let time = |cost: &u64| (*cost as f64 / total * seconds * 1e9) as u64;

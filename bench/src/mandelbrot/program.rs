@@ -1,8 +1,8 @@
-//! The Mandelbrot program: an ordinary OpenCL program for however many devices a platform has.
+//! The Mandelbrot program: an ordinary OpenCL program for any number of devices.
 //!
-//! One context, one program, one buffer; each device draws its rows into its part of the buffer. Run
-//! as a process of its own by the experiment, it knows nothing of nodes. Invariant: it prints one
-//! line of JSON, and the times in it follow each other without a gap.
+//! It has one context, one program and one buffer. Each device draws its rows into its part of the buffer. The program
+//! knows nothing of nodes, and the experiment runs it as a process of its own. Invariant: it prints one line of JSON, in
+//! which the phases follow each other without a gap.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::opencl::ClError;
 /// The kernel.
 pub(crate) const SOURCE: &str = include_str!("../../programs/mandelbrot.cl");
 
-/// What to draw, on what.
+/// The picture and its devices.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -35,31 +35,31 @@ pub(crate) struct Arguments {
     pub(crate) fake: bool,
 }
 
-/// What a run tells.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// The devices' names, each once.
     pub(crate) names: Vec<String>,
-    /// How many devices drew.
+    /// Number of devices that drew.
     pub(crate) devices: usize,
-    /// Until the first launch could be enqueued, until all were done, until the picture was in the
+    /// The phases: until the first launch could be enqueued, until all were done, and until the picture was in the
     /// program's memory.
     #[serde(flatten)]
     pub(crate) phases: Phases,
     /// [`checksum`] of the picture.
     pub(crate) checksum: u64,
-    /// The share of pixels looked at that are right.
+    /// The share of checked pixels that are right.
     pub(crate) right: f64,
 }
 
-/// Pixels that are compared with the host's.
+/// Number of pixels that are compared with the host's.
 const SAMPLES: usize = 2000;
 
 /// Draws, and prints the [`Outcome`].
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let view = arguments.view;
-    // Ones, so that the pages are there before the picture comes; a program has them on any platform, so they
-    // have a time of their own.
+    // Ones, so that the pages exist before the picture arrives. Every platform's program needs them, so they have a
+    // time of their own.
     let filling = Instant::now();
     let mut picture = vec![1u32; view.bytes() / 4];
     let begin = Instant::now();

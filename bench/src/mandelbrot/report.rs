@@ -14,7 +14,7 @@ use crate::experiment::{Figure, Phases, median, nodes, seconds, total, total_wit
 /// The runs on one number of nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Row {
-    /// How many.
+    /// Number of nodes.
     pub(crate) nodes: usize,
     /// Through Causeway.
     pub(crate) causeway: Vec<Phases>,
@@ -22,12 +22,12 @@ pub(crate) struct Row {
     pub(crate) native: Vec<Phases>,
     /// By MPI.
     pub(crate) mpi: Vec<Phases>,
-    /// On one native device, whatever the number of nodes; with real devices.
+    /// On one native device, whatever the number of nodes. Only with real devices.
     pub(crate) plain: Vec<Phases>,
 }
 
 impl Row {
-    /// Nothing run yet.
+    /// Without any runs.
     pub(crate) fn new(nodes: usize) -> Row {
         Row {
             nodes,
@@ -54,7 +54,7 @@ impl Figures {
     }
 }
 
-/// The whole.
+/// The whole report.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     view: View,
@@ -62,16 +62,16 @@ pub(crate) struct Report {
     real: bool,
     rounds: u16,
     cores: usize,
-    /// The least share of pixels that were right, in any run.
+    /// The smallest share of right pixels in any run.
     right: f64,
     checksum: Option<u64>,
-    /// Why there is no MPI.
+    /// Why MPI was not measured.
     no_mpi: Option<String>,
     rows: Vec<Figures>,
 }
 
 impl Report {
-    /// Of what was run.
+    /// The report of all runs.
     pub(crate) fn new(experiment: &Experiment<'_>, rows: Vec<Row>) -> Report {
         let options = experiment.options;
         let one_device = |row: &Row| {

@@ -1,5 +1,4 @@
-//! How good an image is: how well it explains the events, what it says of hot and cold places, and
-//! how far it is from the phantom.
+//! The quality of an image: its likelihood, its contrast of hot and cold places, and its difference to the phantom.
 //!
 //! Pure. Invariant: the figures of hot and cold places and the error do not change when an image is
 //! multiplied by a number. The likelihood does, but the iterations keep an image's sum.
@@ -14,7 +13,7 @@ use crate::png::Picture;
 /// Figures of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Merit {
-    /// Mean logarithm of the image's sums along the events' lines: what the iterations raise.
+    /// Mean logarithm of the image's sums along the events' lines, which the iterations raise.
     pub(crate) likelihood: f64,
     /// Mean of the hot voxels over the mean of the background; the phantom has 4.
     pub(crate) hot: f64,
@@ -26,7 +25,7 @@ pub(crate) struct Merit {
 }
 
 impl Merit {
-    /// Of an image of the phantom, reconstructed from `events`.
+    /// The merit of an image of the phantom, reconstructed from `events`.
     pub(crate) fn of(scanner: &Scanner, image: &[f32], events: &[f32]) -> Merit {
         let mean = |tissue: Tissue| {
             let (mut sum, mut count) = (0.0, 0u32);
@@ -48,7 +47,7 @@ impl Merit {
     }
 }
 
-/// Events that the likelihood looks at, at most about twice as many.
+/// Number of events for the likelihood; at most about twice as many are used.
 const LOOKED_AT: usize = 100_000;
 
 fn likelihood(scanner: &Scanner, image: &[f32], events: &[f32]) -> f64 {
@@ -60,7 +59,7 @@ fn likelihood(scanner: &Scanner, image: &[f32], events: &[f32]) -> f64 {
             let (from, to) = ends(event);
             f64::from(siddon::sum(scanner.size, image, from, to))
         })
-        // An event whose line the image denies would make all others count for nothing.
+        // An event on a line without activity would have an infinite weight.
         .filter(|sum| *sum > 0.0)
         .map(f64::ln)
         .collect();
@@ -94,8 +93,7 @@ fn error(scanner: &Scanner, image: &[f32]) -> f64 {
     (squares / inside.len().max(1) as f64).sqrt()
 }
 
-/// The largest difference of two images, over the largest value of the second; infinite where there
-/// is no telling.
+/// The largest difference of two images, divided by the largest value of the second; infinite if that is not defined.
 pub(crate) fn difference(ours: &[f32], theirs: &[f32]) -> f64 {
     let most = theirs.iter().copied().fold(f32::MIN_POSITIVE, f32::max);
     let pairs = ours.iter().zip(theirs);
@@ -129,7 +127,7 @@ pub(crate) fn pictures(scanner: &Scanner, images: &[Vec<f32>], zoom: usize) -> P
     }
 }
 
-/// The value that is white: [`HOT`] times the mean that the background would have.
+/// The value of white: [`HOT`] times the background's expected mean.
 fn white(scanner: &Scanner, image: &[f32]) -> f32 {
     let truth: f32 = (0..image.len())
         .map(|voxel| scanner.tissue_of(voxel).activity())

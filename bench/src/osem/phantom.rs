@@ -1,9 +1,8 @@
-//! What is scanned: a warm cylinder with hot spheres and a cold one, and the events that it makes.
+//! The scanned object, a warm cylinder with hot spheres and a cold one, and its events.
 //!
-//! Pure and deterministic: a seed gives the same events everywhere. Lengths are in voxels. A decay's
-//! two photons leave along one line; the event is where that line meets the scanner's cylinder, and
-//! there is none if an end misses it. No attenuation, no scatter. Invariant: both ends of every event
-//! lie on the cylinder.
+//! Pure and deterministic: a seed gives the same events everywhere. Lengths are in voxels. A decay's two photons leave
+//! along one line. An event is the pair of points where that line meets the scanner's cylinder. There is no event if an
+//! end misses it, no attenuation and no scatter. Invariant: both ends of every event are on the cylinder.
 #![forbid(unsafe_code)]
 
 use super::siddon::{Point, Size};
@@ -12,12 +11,12 @@ use super::siddon::{Point, Size};
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// From a seed.
+    /// A generator with this seed.
     pub(crate) fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next of them.
+    /// The next number.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -26,7 +25,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0 up to 1.
+    /// The next number from 0 up to 1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -35,7 +34,7 @@ impl Random {
 /// The activity of hot places; the background has 1.
 pub(crate) const HOT: f32 = 4.0;
 
-/// What a place is.
+/// The tissue at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tissue {
     /// Outside of the object.
@@ -49,7 +48,7 @@ pub(crate) enum Tissue {
 }
 
 impl Tissue {
-    /// Decays a volume, relative to the background.
+    /// Decays per volume, relative to the background.
     pub(crate) fn activity(self) -> f32 {
         match self {
             Tissue::Air | Tissue::Cold => 0.0,
@@ -64,14 +63,14 @@ impl Tissue {
 pub(crate) struct Scanner {
     /// The image.
     pub(crate) size: Size,
-    /// Of the cylinder.
+    /// Radius of the cylinder.
     pub(crate) radius: f32,
     /// Half of the cylinder's length.
     pub(crate) half_length: f32,
 }
 
 impl Scanner {
-    /// Around an image of `side` × `side` × `side / 4` voxels.
+    /// A scanner for an image of `side` × `side` × `side / 4` voxels.
     pub(crate) fn new(side: usize) -> Scanner {
         let depth = (side / 4).max(1);
         Scanner {

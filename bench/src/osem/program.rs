@@ -1,10 +1,9 @@
-//! The reconstruction: an ordinary OpenCL program for however many devices a platform has.
+//! The reconstruction: an ordinary OpenCL program for any number of devices.
 //!
-//! One context, one program. The image is one buffer that all devices read; every device adds what
-//! its events of a subset say into a correction image of its own; then each sums one slab of all
-//! corrections and updates that slab of the image. Queues are tied together by events alone, and the
-//! program waits once an iteration. Invariant: what one device writes another reads only behind an
-//! event, and parts that are written at one time do not overlap.
+//! It has one context and one program. The image is one buffer that all devices read. Every device adds its events of a
+//! subset to a correction image of its own. Then each device sums one slab of all corrections, and updates that slab of
+//! the image. Only events order the queues, and the program waits once in each iteration. Invariant: a device reads
+//! another's data only behind an event, and parts that are written at the same time do not overlap.
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
@@ -26,13 +25,13 @@ type Error = Box<dyn std::error::Error>;
 /// The kernels.
 const SOURCE: &str = include_str!("../../programs/osem.cl");
 
-/// Directions of the half sphere by which sensitivity is measured.
+/// Number of directions of the half sphere for the sensitivity.
 const DIRECTIONS: u32 = 1024;
 
-/// Lines whose sums are compared with the host's.
+/// Number of lines whose sums are compared with the host's.
 const SAMPLES: usize = 512;
 
-/// What to reconstruct, on what.
+/// The reconstruction and its devices.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -48,14 +47,14 @@ pub(crate) struct Arguments {
     pub(crate) images: PathBuf,
 }
 
-/// What a run tells.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// The devices' names, each once.
     pub(crate) names: Vec<String>,
-    /// How many devices worked.
+    /// Number of devices that worked.
     pub(crate) devices: usize,
-    /// Transfer is that of the events to the devices; images come back within the iterations.
+    /// The phases. The transfer is that of the events to the devices. Images come back within the iterations.
     #[serde(flatten)]
     pub(crate) phases: Phases,
     /// Seconds of each iteration.
@@ -88,14 +87,14 @@ struct Work<'a> {
     subsets: usize,
     image: Memory,
     sensitivity: Memory,
-    /// Of device.
+    /// By device.
     corrections: Vec<Memory>,
     list: Memory,
     /// For [`Work::compare_sums`].
     sums: Memory,
-    /// Of subset, then device; `None` where there are no events.
+    /// By subset, then device; `None` without events.
     shares: Vec<Vec<Option<Share>>>,
-    /// Of device; `None` where there are no voxels.
+    /// By device; `None` without voxels.
     slabs: Vec<Option<Slab>>,
 }
 
@@ -103,7 +102,7 @@ struct Work<'a> {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     let what = arguments.reconstruction;
     let scanner = Scanner::new(what.size);
-    // Reading the list is no part of it.
+    // The time to read the list is not counted.
     let list = std::fs::read(&arguments.list)?;
     let begin = Instant::now();
     let devices = Devices::open(arguments.devices)?;
@@ -151,7 +150,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
 /// Bytes of an event.
 const EVENT: usize = 32;
 
-/// Bytes as the floats that they are.
+/// Converts bytes to floats.
 pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes
         .chunks_exact(4)
@@ -213,7 +212,7 @@ impl<'a> Work<'a> {
         self.devices.kernel(self.program, name, &arguments.concat())
     }
 
-    /// What a device does to its part of the voxels.
+    /// The commands of a device for its part of the voxels.
     fn slab(&self, device: usize, voxels: Range<usize>) -> Result<Slab, ClError> {
         let part = |whole| {
             let part = self.devices.part(whole, 4 * voxels.start, 4 * voxels.len());
@@ -246,7 +245,7 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// What a device does with some events.
+    /// The commands of a device for some events.
     fn share(&self, device: usize, place: Range<usize>) -> Result<Share, ClError> {
         let (origin, size) = (EVENT * place.start, EVENT * place.len());
         let events = self.devices.part(self.list, origin, size)?;
@@ -299,7 +298,7 @@ impl<'a> Work<'a> {
         Ok(events)
     }
 
-    /// One pass over all subsets; `before` ends when the image may be read, the answer likewise.
+    /// Makes one pass over all subsets. `before` ends when the image may be read, and so do the returned events.
     fn iterate(&self, mut before: Vec<Event>) -> Result<Vec<Event>, ClError> {
         let size = 4 * self.scanner.voxels();
         for subset in &self.shares {
@@ -339,7 +338,7 @@ impl<'a> Work<'a> {
     fn compare_sums(&self, list: &[u8], image: &[f32]) -> Result<f64, ClError> {
         let events = floats(&list[..list.len().min(EVENT * SAMPLES)]);
         let count = events.len() / 8;
-        // A part: the rest of the list is of no use to the first device.
+        // Only a part, because the first device does not need the rest of the list.
         let first = self.devices.part(self.list, 0, EVENT * count)?;
         let [on_device, lines, result] = [self.image, first, self.sums].map(Argument::Memory);
         let kernel = self.kernel("sums", &[&[on_device, lines], &self.size(), &[result]])?;

@@ -15,7 +15,7 @@ use crate::experiment::{Figure, Phases, median, nodes, seconds, total};
 /// The runs on one number of nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Row {
-    /// How many.
+    /// Number of nodes.
     pub(crate) nodes: usize,
     /// Through Causeway.
     pub(crate) causeway: Vec<Outcome>,
@@ -28,7 +28,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Nothing run yet.
+    /// Without any runs.
     pub(crate) fn new(nodes: usize) -> Row {
         Row {
             nodes,
@@ -37,7 +37,7 @@ impl Row {
     }
 }
 
-/// Runs of one kind, in one row.
+/// The runs of one kind, in one row.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Runs {
     #[serde(flatten)]
@@ -69,7 +69,7 @@ struct Figures {
     difference: f64,
 }
 
-/// The whole.
+/// The whole report.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     reconstruction: Reconstruction,
@@ -81,12 +81,12 @@ pub(crate) struct Report {
     sums: f64,
     plain: Option<Runs>,
     rows: Vec<Figures>,
-    /// Of the plain run, by iteration.
+    /// The merits of the plain run, by iteration.
     merits: Vec<Merit>,
 }
 
 impl Report {
-    /// Of what was run.
+    /// The report of all runs.
     pub(crate) fn new(experiment: &Experiment<'_>, rows: Vec<Row>, merits: Vec<Merit>) -> Report {
         let options = experiment.options;
         Report {

@@ -1,16 +1,16 @@
-//! Siddon's way of following a line through the voxels of an image, on the host.
+//! Siddon's method to follow a line through the voxels of an image, on the host.
 //!
-//! The same steps as in `programs/osem.cl`, to say whether a device's sums are right. Invariant: the
-//! lengths of a line's voxels add up to its length within the image.
+//! It takes the same steps as `programs/osem.cl`, to check a device's sums. Invariant: the lengths of a line's voxels add
+//! up to its length within the image.
 #![forbid(unsafe_code)]
 
-/// Voxels along each axis; they have side 1 and are centred on the origin.
+/// Voxels along each axis. They have side 1 and are centred on the origin.
 pub(crate) type Size = [usize; 3];
 
 /// A point.
 pub(crate) type Point = [f32; 3];
 
-/// Where the next plane of an axis is, and where it leads.
+/// The next plane of an axis, and the voxel behind it.
 struct Axis {
     index: i64,
     step: i64,
@@ -41,7 +41,7 @@ impl Axis {
     }
 }
 
-/// Where, from 0 to 1, a line enters and leaves the image.
+/// The positions from 0 to 1 at which a line enters and leaves the image.
 fn clip(size: Size, from: Point, way: Point) -> (f32, f32) {
     let (mut begin, mut end) = (0.0f32, 1.0f32);
     for axis in 0..3 {

@@ -1,4 +1,4 @@
-//! Bytes a second on this machine: over TCP, and as the client likes where it shares a host with the daemon.
+//! Bytes a second on this machine: over TCP, and over the client's own choice, which is shared memory.
 #![forbid(unsafe_code)]
 
 use super::{Base, Group, Row, Task, Way, size_id, size_name};

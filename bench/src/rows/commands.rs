@@ -1,4 +1,4 @@
-//! Commands a second, on the fake driver: what a session carries, and what threads meet in.
+//! Commands a second on the fake driver, of one thread and of several.
 #![forbid(unsafe_code)]
 
 use super::{Group, Place, Row, Task};

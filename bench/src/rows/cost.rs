@@ -1,11 +1,11 @@
-//! What safety and sharing cost: the same calls with TLS, a device manager or the sandbox, and without.
+//! The cost of safety and sharing: the same calls with TLS, a device manager or the sandbox, and without.
 #![forbid(unsafe_code)]
 
 use super::{Base, Feature, Group, Place, Row, Task, Way, size_id, size_name};
 use crate::figures::Unit;
 use crate::options::Options;
 
-/// The rows. Those of TLS are over TCP on both sides: memory is not shared beside it.
+/// The rows. Those of TLS use TCP on both sides, because TLS excludes shared memory.
 pub(super) fn rows(options: &Options) -> Vec<Row> {
     let row = |feature: Feature, task, what: &str, name: &str| {
         let id = format!("cost/{}/{what}", feature.id());

@@ -1,11 +1,11 @@
-//! How time grows with the number of commands that are under way: twice as many, over once as many.
+//! How time grows with the number of simultaneous commands: the time of twice as many, divided by that of once as many.
 #![forbid(unsafe_code)]
 
 use super::{Group, Place, Row, Shape, Task};
 use crate::figures::Unit;
 use crate::options::Options;
 
-/// The rows, on the fake driver: some drivers' own time grows faster.
+/// The rows. They use the fake driver, because some drivers' own time grows faster.
 pub(super) fn rows(options: &Options) -> Vec<Row> {
     let count = if options.quick { 1_000 } else { 10_000 };
     let row = |shape, id: &str, name: &str| {

@@ -1,4 +1,4 @@
-//! Single calls: what an enqueue costs its caller, and how long a wait takes.
+//! Single calls: the cost of an enqueue for its caller, and the time of a wait.
 #![forbid(unsafe_code)]
 
 use super::{Base, Group, Pace, Row, Task};
@@ -25,7 +25,7 @@ pub(super) fn rows() -> Vec<Row> {
     );
     rows.push(row(Task::ReadSmall, "wait/read-4B", "blocking read, 4 B").base(Base::RoundTrip));
     rows.push(row(Task::Pipelined(2000), "pipelined", "pipelined launch"));
-    // No mark: what the extension saves, against the same launches one by one.
+    // No mark. The row shows what the extension saves, compared with the same launches one by one.
     rows.push(
         row(
             Task::Replayed(2000),
@@ -34,7 +34,7 @@ pub(super) fn rows() -> Vec<Row> {
         )
         .base(Base::Singly),
     );
-    // No mark: how the bare round trip does without a native call between.
+    // No mark. The row shows the bare round trip without a native call in its middle.
     rows.push(
         row(
             Task::PingPong,

@@ -1,4 +1,4 @@
-//! Emulated links: how much of them is used, and what a small command feels of it.
+//! Emulated links: how much of them a transfer uses, and how it delays a small command.
 #![forbid(unsafe_code)]
 
 use super::{Base, Direction, Group, Link, Row, Task, Way, size_name};

@@ -1,4 +1,4 @@
-//! Resident memory at the peak of a large transfer, beyond the buffer: of the program and of its worker.
+//! Resident memory of the program and of its worker at the peak of a large transfer, beyond the buffer.
 #![forbid(unsafe_code)]
 
 use super::{Base, End, Group, Place, Row, Task, Way, size_name};

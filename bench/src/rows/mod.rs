@@ -1,8 +1,7 @@
-//! What is measured: a row each, in files by theme. What a row has to reach is in [`marks`](crate::marks).
+//! The measurements, one row each, in files by theme. Their marks are in [`marks`](crate::marks).
 //!
-//! A row says which [`Task`] is measured where, in which unit, and what stands beside it; how that is done is
-//! the [stages'](crate::stages) affair. Invariant: ids are unique and stay the same from version to version,
-//! because reports are compared by them.
+//! A row names its [`Task`], its place, its unit and its yardstick. The [stages](crate::stages) measure it.
+//! Invariant: ids are unique and stay the same from version to version, because reports are compared by them.
 #![forbid(unsafe_code)]
 
 mod bandwidth;
@@ -22,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::figures::Unit;
 use crate::options::Options;
 
-/// Rows that are asked for together: `bench GROUP`.
+/// Rows that are requested together: `bench GROUP`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Group {
@@ -32,26 +31,26 @@ pub(crate) enum Group {
     Commands,
     /// Bytes a second on this machine.
     Bandwidth,
-    /// Time of many commands over that of fewer.
+    /// The time of many commands divided by that of fewer.
     Growth,
     /// Program builds.
     Build,
-    /// From nothing to the first devices.
+    /// The first calls of a process.
     Start,
-    /// Memory that is used beyond the program's own.
+    /// Memory beyond the program's own.
     Memory,
     /// Over emulated links.
     Links,
     /// Several nodes.
     Nodes,
-    /// What TLS, the manager and the sandbox cost.
+    /// The cost of TLS, the manager and the sandbox.
     Cost,
     /// Applications that share nodes.
     Sharing,
 }
 
 impl Group {
-    /// All of them, in the order in which they are run.
+    /// All groups, in the order of a run.
     pub(crate) const ALL: [Group; 11] = [
         Group::Latency,
         Group::Commands,
@@ -66,7 +65,7 @@ impl Group {
         Group::Sharing,
     ];
 
-    /// Its rows.
+    /// The group's rows.
     pub(crate) fn rows(self, options: &Options) -> Vec<Row> {
         match self {
             Group::Latency => [latency::rows(), waits::rows(options)].concat(),
@@ -84,12 +83,12 @@ impl Group {
     }
 }
 
-/// Where rows are measured: what has to run for them.
+/// Where a row is measured, that is, which processes have to run for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// A daemon over the node's driver, on loopback.
     Loopback,
-    /// The same over the fake driver.
+    /// A daemon over the fake driver, on loopback.
     Fake,
     /// One or two daemons over the fake driver, for each measurement.
     Growth,
@@ -101,22 +100,22 @@ pub(crate) enum Place {
     Links,
     /// An experiment with a command of its own.
     Experiments,
-    /// Daemons with a feature and without.
+    /// Daemons with and without a feature.
     Cost,
 }
 
-/// How bytes may go between client and daemon.
+/// How bytes move between client and daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Way {
-    /// As the client likes: shared memory where both are on one host.
+    /// The client's own choice: shared memory if both are on one host.
     Own,
     /// Over TCP only.
     Tcp,
-    /// The same, with chunks compressed that become smaller.
+    /// Over TCP only; chunks that become smaller are compressed.
     Lz4,
 }
 
-/// What is measured.
+/// A measurement. The numbers are commands, bytes, turns, threads or nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Task {
     /// `clEnqueueNDRangeKernel` alone.
@@ -129,70 +128,100 @@ pub(crate) enum Task {
     LaunchFinish,
     /// A blocking read of 4 bytes.
     ReadSmall,
-    /// So many turns of a program that waits in each: time of one.
+    /// The time of a turn of a program that waits in each of its turns.
     WaitOften(Often, u32),
-    /// The same: processor time of one, of the program and of the daemon's workers.
+    /// The processor time of a turn, of the program and of the daemon's workers.
     Processor(Often, u32),
-    /// Nothing but a ping-pong of 64 bytes.
+    /// A bare ping-pong of 64 bytes.
     PingPong,
-    /// So many launches and one `clFinish`: time of one.
+    /// Many launches and one `clFinish`: the time of one launch.
     Pipelined(u32),
-    /// A replay of a command buffer of so many launches and `clFinish`: time of one; one by one without command buffers.
+    /// A replay of a command buffer of many launches, and `clFinish`: the time of one launch. A platform without
+    /// command buffers launches one by one.
     Replayed(u32),
-    /// So many threads, each with a queue and kernel of its own and so many launches: time of one launch.
+    /// Threads with a queue and a kernel of their own, and their number of launches: the time of one launch.
     Threads(u16, u32),
-    /// Twice so many commands of a shape, over so many.
+    /// The time of twice as many commands of a shape, divided by the time of this number.
     Growth(Shape, u32),
-    /// What eight threads enqueue in the time of one, so many launches each.
+    /// The rate of eight threads divided by that of one, with this number of launches each.
     Scaling(u32),
     /// `clBuildProgram` of a source never seen before.
     Build,
-    /// The same of one that the daemon has built for another session.
+    /// `clBuildProgram` of a source that the daemon has built for another session.
     BuildSeen,
-    /// A blocking write of so many bytes.
+    /// A blocking write.
     Write(u64),
-    /// A blocking read of so many bytes.
+    /// A blocking read.
     Read(u64),
-    /// A blocking write of so many bytes, of which every second half mebibyte is noise and the others a picture.
+    /// A blocking write in which every second half mebibyte is noise, and the others are a picture.
     WritePicture(u64),
-    /// Map for writing without reading, and unmap, of so many bytes.
+    /// A map for writing without reading, and its unmap.
     MapWrite(u64),
-    /// Map for reading, and unmap, of so many bytes.
+    /// A map for reading, and its unmap.
     MapRead(u64),
-    /// Bytes that cross the wire for the unmap of a map for reading of so many bytes.
+    /// Bytes that cross the wire for the unmap of a map for reading.
     UnmapBytes(u64),
     /// The first `clGetDeviceIDs` of a process, platform list included.
     FirstDevices,
-    /// The platform list with nothing configured.
-    Unconfigured,
-    /// Threads and sockets that it leaves behind.
-    UnconfiguredThings,
-    /// Memory at the peak of a write and a read of so many bytes, beyond the buffer.
+    /// A cost of a process's platform list, which loads the library.
+    Load(Loaded, Cost),
+    /// Memory at the peak of a write and a read, beyond the buffer.
     Peak(u64, End),
-    /// A 4-byte read while so many bytes are under way.
+    /// A 4-byte read while other bytes are under way.
     Busy(u64, Direction),
-    /// So many bytes beside a 4-byte read every 2 ms.
+    /// Bytes that move beside a 4-byte read every 2 ms.
     Beside(u64, Direction),
-    /// The Mandelbrot on so many nodes: time over the ideal.
+    /// The Mandelbrot experiment on several nodes: its time divided by the ideal.
     Mandelbrot(u16),
     /// The first devices, context and queue of a process.
     FirstContext,
-    /// So many applications that ask the manager for a device: computation over that of one.
+    /// Applications that request a device from the manager: their computation divided by that of one.
     Applications(u16),
 }
 
-/// How commands that are under way at once are tied to each other.
+/// What is configured when the library is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Loaded {
+    /// Nothing.
+    Unconfigured,
+    /// One server.
+    Configured,
+}
+
+/// What a load costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Cost {
+    /// Nanoseconds.
+    Time,
+    /// Threads and sockets.
+    Things,
+    /// Threads.
+    Threads,
+    /// Descriptors.
+    Descriptors,
+    /// Resident pages of 4 KiB.
+    Pages,
+}
+
+impl Cost {
+    /// The position in the line that the process prints.
+    pub(crate) fn place(self) -> usize {
+        self as usize
+    }
+}
+
+/// How simultaneous commands depend on each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Shape {
     /// Reads into and writes from one piece of host memory, in turns.
     HostReuse,
     /// A barrier without a wait list after every command of an out-of-order queue.
     Barriers,
-    /// Commands whose events are kept.
+    /// Commands whose events the program keeps.
     Kept,
     /// Commands on two nodes, each behind a user event of its own.
     Withheld,
-    /// Commands under way on a node that is lost, and a fifth as many buffers.
+    /// Commands under way on a lost node, and a fifth as many buffers.
     LostNode,
 }
 
@@ -225,23 +254,23 @@ pub(crate) enum End {
     Worker,
 }
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Direction {
     /// To the node.
     Up,
-    /// From it.
+    /// From the node.
     Down,
 }
 
-/// What can be there or not.
+/// A feature that a daemon may have or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Feature {
     /// TLS and a token.
     Tls,
     /// The device manager.
     Manager,
-    /// What confines workers.
+    /// The sandbox of workers.
     Sandbox,
 }
 
@@ -266,11 +295,11 @@ impl Feature {
 /// A link between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Link {
-    /// As fast as the machine.
+    /// No emulation: as fast as the machine.
     Plain,
-    /// 1 Gbit/s, of which the hosts' own network interfaces are the limit.
+    /// 1 Gbit/s, limited by the hosts' own network interfaces.
     Cable1,
-    /// 10 Gbit/s, the same.
+    /// 10 Gbit/s, limited in the same way.
     Cable10,
     /// 1 Gbit/s through a switch, 0.2 ms a round trip.
     Near1,
@@ -278,7 +307,7 @@ pub(crate) enum Link {
     Far1,
 }
 
-/// What stands in the second column: the row's yardstick beside the native driver.
+/// The second column: the row's yardstick beside the native driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Base {
@@ -294,7 +323,7 @@ pub(crate) enum Base {
     Idle,
     /// Causeway's own blocking write or read of as many bytes.
     OwnTransfer,
-    /// Causeway's own launches, as many one by one.
+    /// Causeway's own launches one by one, in the same number.
     Singly,
     /// A bare TCP round trip over the same link.
     LinkRoundTrip,
@@ -305,7 +334,7 @@ pub(crate) enum Base {
 }
 
 impl Base {
-    /// What the table adds to its figure.
+    /// The word that the table adds to the figure.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Base::Nothing | Base::RoundTrip | Base::Streams => "",
@@ -320,35 +349,35 @@ impl Base {
     }
 }
 
-/// A row.
+/// A measurement with its place, unit and yardstick.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// Names it in reports, for ever.
+    /// Names the row in reports; never changed.
     pub(crate) id: String,
-    /// Names it in the table.
+    /// Names the row in the table.
     pub(crate) name: String,
-    /// With which it is asked for.
+    /// The group that requests it.
     pub(crate) group: Group,
-    /// Where it is measured.
+    /// Where the row is measured.
     pub(crate) place: Place,
-    /// What is measured.
+    /// The measurement.
     pub(crate) task: Task,
-    /// What its values count.
+    /// The unit of its values.
     pub(crate) unit: Unit,
-    /// Its second column.
+    /// The second column.
     pub(crate) base: Base,
-    /// How bytes may go.
+    /// How bytes move.
     pub(crate) way: Way,
-    /// Over which link.
+    /// The link between the hosts.
     pub(crate) link: Link,
-    /// What it is measured with, and its second column without.
+    /// The feature of the row. The second column is without it.
     pub(crate) feature: Option<Feature>,
-    /// No more rounds than this: what hardly changes is not measured for long.
+    /// Limit of rounds, for values that hardly change.
     pub(crate) most_rounds: u16,
 }
 
 impl Row {
-    /// On loopback, in nanoseconds, held against nothing but the native driver.
+    /// A row on loopback, in nanoseconds, with the native driver as its only yardstick.
     fn new(group: Group, task: Task, id: impl Into<String>, name: impl Into<String>) -> Row {
         Row {
             id: id.into(),
@@ -396,13 +425,13 @@ impl Row {
         }
     }
 
-    /// Whether it is meant by one of some filters; all rows are by none.
+    /// Whether a filter selects the row. Without filters, all rows are selected.
     pub(crate) fn is_asked_for(&self, filters: &[String]) -> bool {
         let named = |filter: &String| self.id.contains(filter) || self.name.contains(filter);
         filters.is_empty() || filters.iter().any(named)
     }
 
-    /// Bytes that its task moves; 0 when it moves none to speak of.
+    /// Bytes that the task moves; 0 if they are few.
     pub(crate) fn bytes(&self) -> u64 {
         match self.task {
             Task::Write(bytes)
@@ -418,7 +447,7 @@ impl Row {
         }
     }
 
-    /// Which way they go.
+    /// The direction of these bytes.
     pub(crate) fn direction(&self) -> Direction {
         match self.task {
             Task::Write(_) | Task::WritePicture(_) | Task::MapWrite(_) => Direction::Up,
@@ -427,7 +456,7 @@ impl Row {
         }
     }
 
-    /// The blocking write or read that moves as much the same way.
+    /// The blocking write or read that moves as many bytes in the same direction.
     pub(crate) fn own_transfer(&self) -> Task {
         match self.direction() {
             Direction::Up => Task::Write(self.bytes()),
@@ -435,7 +464,7 @@ impl Row {
         }
     }
 
-    /// A value in its unit, from the nanoseconds that one repetition took.
+    /// A value in the row's unit, from the nanoseconds of a repetition.
     pub(crate) fn value(&self, nanoseconds: u64) -> f64 {
         match self.unit {
             Unit::BytesPerSecond => self.bytes() as f64 * 1e9 / nanoseconds.max(1) as f64,
@@ -455,7 +484,7 @@ pub(crate) fn size_name(bytes: u64) -> String {
     }
 }
 
-/// The same for an id.
+/// [`size_name`] for an id.
 fn size_id(bytes: u64) -> String {
     size_name(bytes).replace(' ', "")
 }

@@ -1,14 +1,14 @@
-//! From nothing: the first devices, a library that nobody configured, and builds.
+//! Fresh processes: the first devices, the load of the library, and builds.
 #![forbid(unsafe_code)]
 
-use super::{Base, Group, Link, Place, Row, Task};
+use super::{Base, Cost, Group, Link, Loaded, Place, Row, Task};
 use crate::figures::Unit;
 
 /// Starts.
 pub(super) fn rows() -> Vec<Row> {
     let row =
         |task, id: &str, name: &str| Row::new(Group::Start, task, id, name).place(Place::Fresh);
-    vec![
+    let starts = vec![
         row(Task::FirstDevices, "start/devices", "first clGetDeviceIDs"),
         row(
             Task::FirstDevices,
@@ -17,21 +17,38 @@ pub(super) fn rows() -> Vec<Row> {
         )
         .link(Link::Far1)
         .base(Base::LinkRoundTrip),
-        row(
-            Task::Unconfigured,
-            "start/unconfigured",
-            "platform list, unconfigured",
-        )
-        .base(Base::EmptyLoader),
-        row(
-            Task::UnconfiguredThings,
-            "start/unconfigured/things",
-            "threads and sockets, unconfigured",
-        )
-        .unit(Unit::Count)
-        .base(Base::EmptyLoader)
-        .most_rounds(1),
-    ]
+    ];
+    [starts, loads()].concat()
+}
+
+/// What it costs to load the library: the platform list, with nothing configured and with one server.
+fn loads() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (loaded, tag) in [
+        (Loaded::Unconfigured, "unconfigured"),
+        (Loaded::Configured, "configured"),
+    ] {
+        let row = |cost, id: String, name: String| {
+            Row::new(Group::Start, Task::Load(loaded, cost), id, name)
+                .place(Place::Fresh)
+                .base(Base::EmptyLoader)
+        };
+        let time = format!("platform list, {tag}");
+        rows.push(row(Cost::Time, format!("start/{tag}"), time));
+        for (cost, id, name) in [
+            (Cost::Things, "things", "threads and sockets"),
+            (Cost::Threads, "threads", "threads"),
+            (Cost::Descriptors, "descriptors", "descriptors"),
+            (Cost::Pages, "pages", "resident pages"),
+        ] {
+            // The configured library may have threads and sockets, and they have rows of their own.
+            if (loaded, cost) != (Loaded::Configured, Cost::Things) {
+                let row = row(cost, format!("start/{tag}/{id}"), format!("{name}, {tag}"));
+                rows.push(row.unit(Unit::Count).most_rounds(1));
+            }
+        }
+    }
+    rows
 }
 
 /// Builds.

@@ -1,4 +1,4 @@
-//! Programs that wait in each turn: how long a turn takes, and how much processor time at both ends.
+//! Programs that wait in each turn: the time of a turn, and its processor time at both ends.
 #![forbid(unsafe_code)]
 
 use super::{Group, Often, Row, Task};
@@ -7,7 +7,7 @@ use crate::options::Options;
 /// Turns of the rows that count time.
 const TURNS: u32 = 800;
 
-/// The rows. Nothing is asked of them: they show what waits cost beyond the native driver's.
+/// The rows. They have no marks, and show what waits cost beyond the native driver's.
 pub(super) fn rows(options: &Options) -> Vec<Row> {
     // Processor time is counted in hundredths of a second.
     let many = if options.quick { TURNS } else { 8_000 };

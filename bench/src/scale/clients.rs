@@ -1,8 +1,8 @@
 //! Simulated clients, each over a connection of its own, under one of a thousand users' names.
 //!
-//! So many are connected at a time, as programs that come and go are: a client dials shortly before its request and
-//! hangs up when it has given its device back, or keeps it without renewing. If all may be connected they dial first and stay. Invariant:
-//! a request that is refused, or a call that fails, ends the run.
+//! The number of simultaneous connections is limited, because real programs come and go. A client connects shortly
+//! before its request. It disconnects when it has released its device, or keeps it without renewals. If all clients may
+//! be connected, they connect first and stay. Invariant: a refused request or a failed call ends the run.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use tonic::{Request, Streaming};
 
 use super::{AHEAD, Error, Options, PATIENCE};
 
-/// Whom clients belong to.
+/// Number of users to whom the clients belong.
 const USERS: u32 = 1000;
 
-/// What the clients ask for; three of the four models fit.
+/// The clients' request, which three of the four models match.
 const REQUEST: &str = "1, TYPE=GPU, GLOBAL_MEM_SIZE>=16GiB";
-/// The same, any model.
+/// A request that every model matches.
 const ANY: &str = "1, TYPE=GPU";
 
 /// The largest list of leases.
@@ -36,9 +36,9 @@ const LIST: usize = 64 << 20;
 pub(super) struct Clients {
     manager: String,
     all: Vec<Client>,
-    /// For those who are connected at a time.
+    /// The simultaneous connections.
     places: Arc<Semaphore>,
-    /// Those who wait go on listening.
+    /// Clients that wait in the queue keep their streams.
     waiting: JoinSet<()>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Clients {
 struct Client {
     manager: String,
     user: String,
-    /// Of one who stays.
+    /// The connection of a client that stays.
     channel: Option<Channel>,
 }
 
@@ -60,15 +60,15 @@ struct Connected {
 /// Seconds of each request.
 #[derive(Default)]
 pub(super) struct Timed {
-    /// From when a request was to be sent until its lease was told.
+    /// From the time when a request was due until its lease was reported.
     pub(super) leases: Vec<f64>,
-    /// From the release until it was answered.
+    /// From the release until its answer.
     pub(super) releases: Vec<f64>,
-    /// How much later than it was to be a request was sent.
+    /// How late a request was sent.
     pub(super) late: Vec<f64>,
 }
 
-/// Who has a device and who waits.
+/// The clients with a device, and those that wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Filled {
     pub(super) leases: usize,
@@ -76,7 +76,7 @@ pub(super) struct Filled {
 }
 
 impl Clients {
-    /// Those who are to stay dial, so many at a time.
+    /// Connects the clients that stay, in batches.
     pub(super) async fn connect(options: &Options, manager: &str) -> Result<Clients, Error> {
         let batch = Arc::new(Semaphore::new(options.batch as usize));
         let mut dialling = JoinSet::new();
@@ -104,7 +104,7 @@ impl Clients {
         })
     }
 
-    /// Each asks once, at the rate, holds its lease and gives it back.
+    /// Every client requests once, at the rate, holds its lease and releases it.
     pub(super) async fn at_a_rate(&mut self, options: &Options) -> Result<Timed, Error> {
         let gap = Duration::from_secs(1) / options.rate;
         let hold = Duration::from_millis(options.hold);
@@ -126,7 +126,7 @@ impl Clients {
         Ok(timed)
     }
 
-    /// Waits until the manager has none any more.
+    /// Waits until the manager has no lease left.
     pub(super) async fn see_no_lease(&self) -> Result<(), Error> {
         let begun = Instant::now();
         while known(&self.manager).await? != Filled::default() {
@@ -138,7 +138,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Each asks and waits, so many at a time, until it has its device or its place in the queue.
+    /// Every client requests, in batches, and waits until it has its device or its place in the queue.
     pub(super) async fn fill(&mut self, options: &Options) -> Result<Filled, Error> {
         let batch = Arc::new(Semaphore::new(options.batch as usize));
         let mut asked = JoinSet::new();
@@ -149,7 +149,7 @@ impl Clients {
                 let mut client = client.connected(&places).await?;
                 let (step, rest) = client.ask(ANY, true).await?;
                 drop(permit);
-                // Who waits stays.
+                // A client that waits stays connected.
                 let stays = matches!(step, progress::Step::Position(_));
                 Ok::<_, Error>((step, stays.then_some((client, rest))))
             });
@@ -176,7 +176,7 @@ impl Clients {
     }
 }
 
-/// What a manager knows.
+/// The leases and requests that a manager has.
 pub(super) async fn known(manager: &str) -> Result<Filled, Error> {
     let places = Semaphore::new(1);
     let client = Client::new(manager, 0);
@@ -201,7 +201,7 @@ impl Client {
         Ok(timeout(PATIENCE, endpoint.connect()).await??)
     }
 
-    /// Who stays is connected already; another takes a place for as long as he is.
+    /// A client that stays is connected already. Another one occupies a place while it is connected.
     async fn connected(self, places: &Arc<Semaphore>) -> Result<Connected, Error> {
         let (channel, place) = match &self.channel {
             Some(channel) => (channel.clone(), None),
@@ -244,7 +244,7 @@ impl Connected {
         Ok((step.ok_or("a request was not answered")?, progress))
     }
 
-    /// How late it was sent, from when it was due to the lease, and how long the release took.
+    /// How late the request was sent, its time until the lease, and the time of the release.
     async fn once(mut self, due: Instant, hold: Duration) -> Result<[Duration; 3], Error> {
         sleep_until(due).await;
         let late = due.elapsed();

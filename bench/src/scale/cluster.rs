@@ -1,7 +1,8 @@
-//! Simulated nodes: each joins over a connection of its own, sends heartbeats as it is told, and acknowledges at once.
+//! Simulated nodes. Each joins over a connection of its own, sends heartbeats at the manager's interval, and
+//! acknowledges at once.
 //!
-//! What is no simulation is the wire. Invariant: a grant of a device that another grant has, and a connection that
-//! ends while the manager runs, are faults, and end the run.
+//! The wire is real. Invariant: a grant of a device that has another grant is a fault and ends the run. So is a
+//! connection that ends while the manager runs.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -35,16 +36,16 @@ pub(super) struct Cluster {
 struct Shared {
     endpoint: String,
     devices: u32,
-    /// Counts the manager's lives; odd while it is away.
+    /// Number of starts and ends of the manager; odd while it does not run.
     life: watch::Sender<u32>,
-    /// How many nodes have been welcomed.
+    /// Number of nodes that the manager has accepted.
     there: watch::Sender<usize>,
     joining: Semaphore,
     sessions: AtomicBool,
 }
 
 impl Cluster {
-    /// They begin to join.
+    /// Lets the nodes join.
     pub(super) fn start(options: &Options, manager: &str) -> Cluster {
         let shared = Arc::new(Shared {
             endpoint: format!("http://{manager}"),
@@ -71,12 +72,12 @@ impl Cluster {
         }
     }
 
-    /// Waits until every node is welcome.
+    /// Waits until every node is accepted.
     pub(super) async fn all_are_there(&mut self) -> Result<(), Error> {
         self.see("join", |there, count| there == count).await
     }
 
-    /// Waits until none is.
+    /// Waits until no node is accepted.
     pub(super) async fn all_are_gone(&mut self) -> Result<(), Error> {
         self.see("notice that the manager is gone", |there, _| there == 0)
             .await
@@ -95,22 +96,22 @@ impl Cluster {
         }
     }
 
-    /// From now on each grant is followed by a session, so that nobody has to renew.
+    /// From now on the nodes report a session for each grant, so that no lease needs renewals.
     pub(super) fn open_sessions(&self) {
         self.shared.sessions.store(true, Ordering::Relaxed);
     }
 
-    /// From now on it is no fault when connections end.
+    /// From now on the end of a connection is not a fault.
     pub(super) fn manager_is_going(&self) {
         self.shared.life.send_modify(|life| *life += 1);
     }
 
-    /// It listens again: the nodes join anew.
+    /// The manager listens again, and the nodes join again.
     pub(super) fn manager_is_back(&self) {
         self.shared.life.send_modify(|life| *life += 1);
     }
 
-    /// What has gone wrong at some node, if anything.
+    /// The first fault of a node, if there is one.
     pub(super) fn assert_no_fault(&mut self) -> Result<(), Error> {
         match self.nodes.try_join_next() {
             Some(fault) => Err(fault?.into()),
@@ -121,10 +122,10 @@ impl Cluster {
 
 struct Node {
     number: u32,
-    /// When its heartbeats come within an interval: not all at once.
+    /// The offset of a node's heartbeats within the interval, so that they do not come at once.
     phase: f64,
     shared: Arc<Shared>,
-    /// What each device serves.
+    /// The grant that each device serves.
     served: Vec<Option<Served>>,
 }
 
@@ -135,7 +136,7 @@ struct Served {
 }
 
 impl Node {
-    /// For ever, or until something is wrong: what it is.
+    /// Runs until there is a fault, and returns it.
     async fn live(mut self) -> String {
         let name = format!("node-{}", self.number);
         loop {
@@ -153,7 +154,7 @@ impl Node {
         }
     }
 
-    /// One connection, to its end.
+    /// Serves one connection to its end.
     async fn joined(&mut self) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
         let permit = shared.joining.acquire().await?;

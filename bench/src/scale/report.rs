@@ -1,4 +1,4 @@
-//! What a run of `manager-scale` tells: the table, the JSON and the marks.
+//! The report of `manager-scale`: the table, the JSON and the marks.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -20,7 +20,7 @@ const LEASE_P99: f64 = 0.010;
 const MEMORY: u64 = 300 << 20;
 const RESTART: f64 = 2.0;
 
-/// Some times, s.
+/// Quantiles of times, in seconds.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Times {
     p50: f64,
@@ -50,7 +50,7 @@ impl fmt::Display for Times {
 pub(super) struct Cpu {
     /// The manager's.
     pub(super) manager: f64,
-    /// Of this process: all nodes and all clients.
+    /// This process's: all nodes and all clients.
     pub(super) load: f64,
 }
 
@@ -66,15 +66,15 @@ impl Cpu {
 /// Seconds from the start of the process.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Restart {
-    /// Until it said that it listens.
+    /// Time until it printed that it listens.
     pub(super) listening: f64,
-    /// Until somebody had been told of all leases and requests.
+    /// Time until a client had received all leases and requests.
     pub(super) all_known: f64,
-    /// Until all nodes were welcome again.
+    /// Time until all nodes were accepted again.
     pub(super) nodes_back: f64,
 }
 
-/// The whole.
+/// The whole report.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     nodes: u32,
@@ -84,11 +84,11 @@ pub(super) struct Report {
     rate: u32,
     hold_ms: u64,
     cores: usize,
-    /// Of one synchronisation with the store's disk, by itself.
+    /// Times of one synchronisation with the store's disk, alone.
     disk: Times,
     /// Seconds for all nodes to join, one batch after the other.
     pub(super) joined: f64,
-    /// Of the requests at a rate.
+    /// The requests at a rate.
     pub(super) seconds: f64,
     pub(super) cpu: Cpu,
     pub(super) lease: Times,
@@ -144,7 +144,7 @@ impl Report {
         (self.leases, self.waiting) = (filled.leases, filled.waiting);
     }
 
-    /// Name, what was reached, the mark, and whether it is met.
+    /// Name, result, mark, and whether it is met.
     fn marks(&self) -> [(&'static str, String, String, bool); 3] {
         let restart = self.restart.map_or(f64::INFINITY, |of| of.all_known);
         [
@@ -169,7 +169,7 @@ impl Report {
         ]
     }
 
-    /// Whether all marks are.
+    /// Whether all marks are met.
     pub(super) fn is_met(&self) -> bool {
         self.marks().iter().all(|(.., is_met)| *is_met)
     }
@@ -249,7 +249,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// What a synchronisation with the disk beside the store takes: the floor of whatever must be durable.
+/// Times of a synchronisation with the disk of the store. Every durable change takes at least that long.
 pub(super) fn synchronisations(store: &Path) -> io::Result<Times> {
     const COUNT: usize = 100;
     const BLOCK: usize = 16 << 10;

@@ -14,16 +14,16 @@ use crate::mandelbrot::picture::View;
 /// The runs of one number of applications: a list a round.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// How many.
+    /// Number of applications.
     pub(super) applications: usize,
-    /// Each takes the first device.
+    /// Every application takes the first device.
     pub(super) without: Vec<Vec<Phases>>,
-    /// Each asks the manager.
+    /// Every application requests a device from the manager.
     pub(super) with: Vec<Vec<Phases>>,
 }
 
 impl Row {
-    /// Nothing run yet.
+    /// Without any runs.
     pub(super) fn new(applications: usize) -> Row {
         Row {
             applications,
@@ -38,13 +38,13 @@ impl Row {
 struct Figures {
     applications: usize,
     without: Option<Figure>,
-    /// Of all its runs, the shortest and the longest computation.
+    /// The shortest and the longest computation of all runs.
     without_range: [f64; 2],
     with: Option<Figure>,
     with_range: [f64; 2],
 }
 
-/// The whole.
+/// The whole report.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     view: View,
@@ -58,7 +58,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Of what was run.
+    /// The report of all runs.
     pub(super) fn new(experiment: &Experiment<'_>, rows: &[Row]) -> Report {
         let options = experiment.options;
         let figures = |row: &Row| {

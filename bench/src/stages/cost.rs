@@ -1,4 +1,4 @@
-//! Daemons with and without TLS, a device manager and the sandbox; each row's two sides in turn.
+//! Daemons with and without TLS, a device manager and the sandbox, each row's two sides in turn.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -17,15 +17,15 @@ use crate::rows::{Feature, Row, Task, Way};
 use crate::secured::Secured;
 use crate::setup::Build;
 
-/// Processes of a round that open a context.
+/// Number of processes in a round that open a context.
 const SAMPLES: usize = 5;
-/// When one of them counts as hanging.
+/// Timeout for such a process.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Which daemon.
+/// A daemon's features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    /// As daemons are on loopback: no TLS, no manager, with the sandbox.
+    /// The default on loopback: no TLS, no manager, with the sandbox.
     Plain,
     Tls,
     Managed,
@@ -47,7 +47,8 @@ impl Kind {
 pub(super) struct Cost {
     vendors: Option<PathBuf>,
     carrier: String,
-    /// By daemon, and whether bytes go over TCP only. Before the daemons, so that they end first.
+    /// Programs by daemon, and by whether bytes use TCP only. This field is before the daemons, so that the
+    /// programs end first.
     probes: BTreeMap<(Kind, bool), Probed>,
     nodes: BTreeMap<Kind, Node>,
     manager: Option<(Manager, Watcher)>,
@@ -55,7 +56,7 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// Daemons are started when they are wanted.
+    /// Starts nothing yet; daemons are started when a row needs them.
     pub(super) fn start(options: &Options) -> Result<Cost, Error> {
         Ok(Cost {
             vendors: options.native_vendors.clone(),
@@ -126,7 +127,7 @@ impl Cost {
             command.env("CAUSEWAY_CONFIG", nobody);
         }
         if let (Kind::Managed, Some((manager, watcher))) = (kind, &self.manager) {
-            // What the one before had must be free.
+            // The device of the process before must be free again.
             watcher.see_no_lease()?;
             command
                 .env("CAUSEWAY_MANAGER", manager.address())

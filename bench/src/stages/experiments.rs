@@ -1,5 +1,5 @@
-//! Experiments that have commands of their own, small: what sixteen nodes take for the Mandelbrot over the ideal, and
-//! what the device manager leaves of applications' disturbing each other.
+//! Small runs of the experiments that have commands of their own: the Mandelbrot's time on sixteen nodes divided by
+//! the ideal, and how much applications of the device manager disturb each other.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::rows::Task;
 use crate::setup::Build;
 use crate::slices::Slice;
 
-/// When one counts as hanging.
+/// Timeout for an experiment.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The stage.
@@ -33,7 +33,7 @@ impl Experiments {
         })
     }
 
-    /// Runs one once; its report.
+    /// Runs an experiment once; its report.
     fn report(&self, experiment: &str, arguments: &[&str]) -> Result<Value, Error> {
         let scratch = self.build.scratch();
         let json = scratch.join(format!("{experiment}.json"));
@@ -49,7 +49,7 @@ impl Experiments {
         Ok(serde_json::from_slice(&std::fs::read(&json)?)?)
     }
 
-    /// The total of the Mandelbrot over the ideal.
+    /// The Mandelbrot's total time divided by the ideal.
     fn mandelbrot(&self, nodes: u16) -> Result<Option<f64>, Error> {
         let told = self.report("mandelbrot", &["--no-mpi", "--nodes", &nodes.to_string()])?;
         let row = &told["rows"][0];
@@ -59,7 +59,7 @@ impl Experiments {
             .map(|(total, ideal)| total / ideal))
     }
 
-    /// The computation of so many applications by the manager over that of one.
+    /// The computation of this number of applications with the manager, divided by that of one.
     fn applications(&self, count: u16) -> Result<Option<f64>, Error> {
         Slice::possible().map_err(|error| Error::Unavailable(error.to_string()))?;
         let (nodes, counts) = (count.to_string(), format!("1,{count}"));

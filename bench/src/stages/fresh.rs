@@ -1,4 +1,4 @@
-//! A process of its own for each sample: what a program's first calls take.
+//! A process of its own for each sample: what a program's first calls cost.
 #![forbid(unsafe_code)]
 
 use std::process::Command;
@@ -8,10 +8,10 @@ use super::{Error, Stage};
 use crate::figures::Side;
 use crate::options::Options;
 use crate::report::Line;
-use crate::rows::{Task, Way};
+use crate::rows::{Loaded, Task, Way};
 use crate::setup::{Build, Process, set_vendors};
 
-/// Samples a round.
+/// Number of samples in a round.
 const SAMPLES: usize = 3;
 
 /// The stage.
@@ -27,8 +27,8 @@ impl Fresh {
         Ok(Fresh { node })
     }
 
-    /// Where nobody has configured anything: not the environment, not the user, and the loader sees our driver
-    /// only, or none.
+    /// Lists the platforms where neither the environment nor the user has configured anything. The loader sees
+    /// our driver only, or none.
     fn unconfigured(&self, with_driver: bool) -> Result<Command, Error> {
         let nowhere = self.node.build.scratch().join("nowhere");
         std::fs::create_dir_all(&nowhere)?;
@@ -47,7 +47,7 @@ impl Fresh {
     }
 }
 
-/// The numbers of the first line that a program prints.
+/// The numbers in the first line that a program prints.
 fn numbers(command: &mut Command) -> Result<Vec<f64>, Error> {
     let line = Process::start(command)?.line()?;
     let numbers: Option<Vec<f64>> = line.split(' ').map(|number| number.parse().ok()).collect();
@@ -70,13 +70,18 @@ impl Stage for Fresh {
                     (Task::FirstDevices, Side::Causeway) => {
                         numbers(&mut self.node.causeway("first-devices", Way::Own)?)?
                     }
-                    (
-                        Task::Unconfigured | Task::UnconfiguredThings,
-                        Side::Bare | Side::Causeway,
-                    ) => numbers(&mut self.unconfigured(*side == Side::Causeway)?)?,
+                    (Task::Load(Loaded::Configured, _), Side::Causeway) => {
+                        numbers(&mut self.node.causeway("platforms", Way::Own)?)?
+                    }
+                    (Task::Load(..), Side::Bare | Side::Causeway) => {
+                        numbers(&mut self.unconfigured(*side == Side::Causeway)?)?
+                    }
                     _ => continue,
                 };
-                let place = usize::from(line.row.task == Task::UnconfiguredThings);
+                let place = match line.row.task {
+                    Task::Load(_, cost) => cost.place(),
+                    _ => 0,
+                };
                 values.extend(told.get(place));
             }
         }

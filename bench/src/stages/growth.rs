@@ -1,7 +1,7 @@
 //! One or two nodes over the fake driver, and a program with one context over them. All are new for each measurement,
 //! because a lost node does not come back.
 //!
-//! Both counts of commands therefore include what the first commands of a process cost.
+//! Both measurements therefore include the cost of a process's first commands.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use crate::nodes::{Driver, Nodes};
 use crate::report::Line;
 use crate::rows::{Shape, Task};
 
-/// When a program counts as hanging that is run to its end; none is here.
+/// Timeout for a program that runs to its end; this stage has none.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// How often a time is measured, and from how many nanoseconds on but once.
+/// Number of repetitions of a time, and the nanoseconds from which it is measured only once.
 const TRIES: usize = 3;
 const LONG: f64 = 1e9;
 
-/// Kernels that other commands wait for: one never ends, one outlasts the enqueueing of all other commands.
+/// The kernels that other commands wait for. One never ends, the other runs until all commands are enqueued.
 const CONFIG: &str = "[kernel.hang]\nhang = true\n[kernel.slow]\nns = 2_000_000_000\n";
 
 /// The stage.
@@ -42,14 +42,14 @@ impl Growth {
         })
     }
 
-    /// Twice as many over as many.
+    /// The time of twice as many commands divided by that of once as many.
     fn growth(&self, side: Side, shape: Shape, count: u32) -> Result<Vec<f64>, Error> {
         let few = self.least(side, shape, count)?;
         let many = self.least(side, shape, 2 * count)?;
         Ok(vec![many / few])
     }
 
-    /// The least of some times of so many commands: what else the machine does can only add to one. A long one is not
+    /// The least time of some repetitions, because other work of the machine only adds to it. A long time is not
     /// measured again.
     fn least(&self, side: Side, shape: Shape, count: u32) -> Result<f64, Error> {
         let mut least = f64::INFINITY;
@@ -62,7 +62,7 @@ impl Growth {
         Ok(least)
     }
 
-    /// Nanoseconds of so many commands.
+    /// Nanoseconds of this number of commands.
     fn measure(&self, side: Side, shape: Shape, count: u32) -> Result<f64, Error> {
         let devices = match shape {
             Shape::Withheld | Shape::LostNode => 2,

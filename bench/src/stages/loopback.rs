@@ -1,7 +1,7 @@
-//! One daemon on loopback, over the node's driver or the fake one, with the native driver, a bare socket and,
-//! where it is wanted, a peer beside it.
+//! One daemon on loopback, over the node's driver or the fake one. The native driver, a bare socket and,
+//! on request, a peer are measured beside it.
 //!
-//! Programs with and without shared memory are two: a session keeps the way that it began with.
+//! There is one program with shared memory and one without, because a session keeps its way.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -17,13 +17,13 @@ use crate::rows::{Base, Direction, Often, Row, Task, Way};
 use crate::setup::{Build, Process};
 use crate::socket::{Order, Socket};
 
-/// How many eight threads are.
+/// Number of threads in the rows of many threads.
 const MANY: u16 = 8;
 
-/// Room for all builds of a run.
+/// Size of the build cache: enough for all builds of a run.
 const CACHE_BYTES: u64 = 256 << 20;
 
-/// When a build counts as not stored.
+/// Timeout for the build cache to store a build.
 const STORED_WITHIN: Duration = Duration::from_secs(20);
 
 /// The stage.
@@ -36,14 +36,14 @@ pub(super) struct Loopback {
     _socket_peer: Process,
     nonce: u64,
     carrier: String,
-    /// A daemon with a build cache, which is off elsewhere: it builds again beside its work.
+    /// A daemon with a build cache. The others have none, because it builds beside their work.
     cached: Option<Node>,
-    /// Last, so that the daemon ends after the programs.
+    /// The last field, so that the daemon ends after the programs.
     node: Node,
 }
 
 impl Loopback {
-    /// Starts all of it.
+    /// Starts the daemon, the programs and the socket's peer.
     pub(super) fn start(options: &Options, fake: bool) -> Result<Loopback, Error> {
         let build = Build::find()?;
         let vendors = if fake {
@@ -75,7 +75,7 @@ impl Loopback {
         })
     }
 
-    /// A number that no other request has, lest a cache serves one side what another has made.
+    /// A number that no other request has, so that no cache serves one side what another has built.
     fn nonce(&mut self) -> u64 {
         self.nonce += 1;
         self.nonce
@@ -88,7 +88,7 @@ impl Loopback {
         }
     }
 
-    /// Nanoseconds of what the row is held against.
+    /// Nanoseconds of the row's yardstick.
     fn bare(&mut self, row: &Row) -> Result<Vec<u64>, Error> {
         Ok(match row.base {
             Base::RoundTrip => match row.task {
@@ -107,7 +107,7 @@ impl Loopback {
         })
     }
 
-    /// Nanoseconds of a plain ping-pong of as many bytes as the row's own round trip has, for rows that wait for one.
+    /// Nanoseconds of a plain ping-pong of as many bytes as the row's own round trip has, for rows that wait.
     fn plain(&self, row: &Row) -> Result<Vec<u64>, Error> {
         Ok(match row.task {
             Task::LaunchFinish => self.socket.ping_pong(Order::Echo, 64, 500)?,
@@ -116,7 +116,7 @@ impl Loopback {
         })
     }
 
-    /// The best of 1, 2 and 4.
+    /// The best of 1, 2 and 4 bare streams.
     fn streams(&self, row: &Row) -> Result<Vec<u64>, Error> {
         let up = row.direction() == Direction::Up;
         let count = repetitions(row.bytes() as usize);
@@ -134,7 +134,7 @@ impl Loopback {
         Ok(best.1)
     }
 
-    /// Both rates and what they make, of a probe.
+    /// A probe's rate of many threads divided by that of one.
     fn scaling(probe: &mut Probed, count: u32) -> Result<Vec<f64>, Error> {
         let one = probe.ask(Task::Threads(1, count), 0)?;
         let many = probe.ask(Task::Threads(MANY, count), 0)?;
@@ -142,7 +142,7 @@ impl Loopback {
         Ok(vec![rate(&many) / rate(&one)])
     }
 
-    /// Nanoseconds of processor that a turn takes a probe and such other processes together.
+    /// Processor time in nanoseconds of a turn, of a probe and of other processes together.
     fn processor(
         probe: &mut Probed,
         others: &[u32],
@@ -156,7 +156,7 @@ impl Loopback {
         Ok(vec![(used() - before) * 1e9 / f64::from(turns)])
     }
 
-    /// Built by one session before, and again by one that is new.
+    /// Builds a source in one session, and measures the build in a new one.
     fn build_seen(&mut self, line: &mut Line) -> Result<(), Error> {
         let nonce = self.nonce();
         self.native.ask(Task::Build, nonce)?;
@@ -173,7 +173,7 @@ impl Loopback {
         let Some(node) = &self.cached else {
             return Ok(());
         };
-        // The probe's own source and this one.
+        // The cache will hold the probe's own source and this one.
         let known = node.cached_builds().max(1) + 1;
         let mut first = Probed::start(&mut node.causeway("probe", Way::Own)?)?;
         first.ask(Task::Build, nonce)?;

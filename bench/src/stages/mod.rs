@@ -1,14 +1,14 @@
-//! Where rows are measured: what has to run for them is started, and then asked for a round at a time.
+//! Where rows are measured: a stage starts the processes that a row needs, and measures a round at a time.
 //!
 //! - [`loopback`]: a daemon on loopback, over the node's driver or the fake one.
 //! - [`growth`]: a daemon or two, and a program for each size of a row.
 //! - [`fresh`]: a process for each sample.
 //! - [`memory`]: a daemon and a program for each way of the bytes.
 //! - [`links`]: hosts with links between them.
-//! - [`experiments`]: those that have commands of their own.
+//! - [`experiments`]: experiments that have commands of their own.
 //! - [`cost`]: daemons with and without TLS, a device manager, the sandbox.
 //!
-//! Invariant: within a round the sides of a row are measured in turn, none beside another.
+//! Invariant: within a round the sides of a row are measured in turn, never at the same time.
 #![forbid(unsafe_code)]
 
 mod cost;
@@ -24,19 +24,19 @@ use crate::options::Options;
 use crate::report::{Line, Trouble};
 use crate::rows::Place;
 
-/// Something that keeps a row from being measured.
+/// Why a row cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// This machine cannot.
+    /// This machine or device cannot do it.
     #[error("{0}")]
     Unavailable(String),
-    /// A process could not be started, or said nothing.
+    /// A process cannot be started, or does not answer.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// What a process said was not understood.
+    /// A process's answer cannot be parsed.
     #[error(transparent)]
     Form(#[from] serde_json::Error),
-    /// The emulated network.
+    /// The emulated network failed.
     #[error(transparent)]
     Network(#[from] causeway_network::Error),
     /// A call failed.
@@ -54,27 +54,27 @@ impl From<Error> for Trouble {
     }
 }
 
-/// Who was measured on a stage.
+/// The devices that a stage measures.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cast {
-    /// The native device, and whether it is anything else than a CPU.
+    /// The native device's name, and whether it is anything else than a CPU.
     pub(crate) device: Option<(String, bool)>,
-    /// The peer's device.
+    /// The peer's device's name.
     pub(crate) peer: Option<String>,
 }
 
 /// A place where rows are measured.
 pub(crate) trait Stage {
-    /// Measures one round of a row, all of its sides in turn.
+    /// Measures a round of a row, all sides in turn.
     fn round(&mut self, line: &mut Line) -> Result<(), Error>;
 
-    /// Who is measured here.
+    /// The devices that are measured here.
     fn cast(&self) -> Cast {
         Cast::default()
     }
 }
 
-/// Starts what has to run.
+/// Starts the processes of a place.
 pub(crate) fn open(place: Place, options: &Options) -> Result<Box<dyn Stage>, Error> {
     Ok(match place {
         Place::Loopback => Box::new(loopback::Loopback::start(options, false)?),

@@ -1,7 +1,7 @@
-//! One side of a row: a probe on a platform, and how it is started and asked.
+//! One side of a row: a probe on a platform, how it is started, and how it is asked to measure.
 //!
-//! Caches that outlive a process are kept away from all sides: PoCL's of kernels is off, and what a daemon keeps
-//! goes to a folder of the run.
+//! No side uses a cache of an earlier run: PoCL's kernel cache is off, and daemons store their files in a folder
+//! of the run.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use crate::probe::{Answer, Greeting, Request};
 use crate::rows::{Row, Task, Way};
 use crate::setup::{Build, Process, set_vendors};
 
-/// The client's switches: `0` keeps bulk on TCP, `lz4` compresses it.
+/// The client's variables. `0` keeps bulk on TCP, and `lz4` compresses it.
 const SHARED_MEMORY: &str = "CAUSEWAY_SHARED_MEMORY";
 const COMPRESSION: &str = "CAUSEWAY_COMPRESSION";
 
-/// Keeps caches of earlier runs away from a process.
+/// Separates a process from the caches of earlier runs.
 pub(super) fn without_caches(command: &mut Command, build: &Build) {
     command
         .env("POCL_KERNEL_CACHE", "0")
@@ -24,7 +24,7 @@ pub(super) fn without_caches(command: &mut Command, build: &Build) {
         .env("XDG_CACHE_HOME", build.scratch().join("cache"));
 }
 
-/// Which way a client's bytes go.
+/// Sets how a client's bytes move.
 pub(super) fn set_way(command: &mut Command, way: Way) {
     match way {
         Way::Own => command.env_remove(SHARED_MEMORY),
@@ -36,7 +36,7 @@ pub(super) fn set_way(command: &mut Command, way: Way) {
     };
 }
 
-/// A daemon over a driver, its build, and how a client finds it.
+/// A daemon over a driver, with the files by which a client finds it.
 pub(crate) struct Node {
     pub(super) build: Build,
     pub(super) vendors: Option<PathBuf>,
@@ -46,7 +46,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// On loopback, over the drivers of `vendors` (the system's for `None`).
+    /// Starts a daemon on loopback, over the drivers of `vendors` (`None`: the system's).
     pub(super) fn start(
         build: Build,
         vendors: Option<PathBuf>,
@@ -55,7 +55,7 @@ impl Node {
         Node::with_cache(build, vendors, carrier, 0)
     }
 
-    /// The same with a build cache of so many bytes, in the run's folder.
+    /// As [`Node::start`], with a build cache of this size in the run's folder.
     pub(super) fn with_cache(
         build: Build,
         vendors: Option<PathBuf>,
@@ -67,7 +67,7 @@ impl Node {
         })
     }
 
-    /// The same of a daemon that is told more, and so are its clients: these keys of the server's.
+    /// As [`Node::start`]. `tell` adds to the daemon's command, and `keys` to the clients' `[[server]]`.
     pub(super) fn with(
         build: Build,
         vendors: Option<PathBuf>,
@@ -90,11 +90,11 @@ impl Node {
         })
     }
 
-    /// How many builds the daemon's cache holds.
+    /// The number of builds in the daemon's cache.
     pub(super) fn cached_builds(&self) -> usize {
         let folder = self.build.scratch().join("cache/causeway/builds");
         let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        // What is still being written, and where the daemon compiles.
+        // Names of files that are being written, and of the folder where the daemon compiles.
         let others = ["new-", "scratch-"];
         let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
         names
@@ -102,21 +102,21 @@ impl Node {
             .count()
     }
 
-    /// This program in another role, on the node's driver itself.
+    /// A command for this program in another role, on the node's driver itself.
     pub(super) fn native(&self, role: &str) -> Result<Command, Error> {
         let mut command = self.build.own(role, self.vendors.as_deref(), None)?;
         without_caches(&mut command, &self.build);
         Ok(command)
     }
 
-    /// The same through Causeway.
+    /// A command for this program in another role, through Causeway.
     pub(super) fn causeway(&self, role: &str, way: Way) -> Result<Command, Error> {
         let mut command = self.build.own(role, Some(&self.ours), Some(&self.config))?;
         set_way(&mut command, way);
         Ok(command)
     }
 
-    /// The same on another platform of this machine.
+    /// A command for this program in another role, on another platform of this machine.
     pub(super) fn peer(
         &self,
         role: &str,
@@ -131,64 +131,65 @@ impl Node {
     }
 }
 
-/// A probe that runs.
+/// A running probe.
 pub(crate) struct Probed {
     process: Process,
     pub(super) greeting: Greeting,
 }
 
 impl Probed {
-    /// Starts it and hears its greeting.
+    /// Starts a probe and reads its greeting.
     pub(crate) fn start(command: &mut Command) -> Result<Probed, Error> {
         let mut process = Process::start(command)?;
         let greeting = serde_json::from_str(&process.line()?)?;
         Ok(Probed { process, greeting })
     }
 
-    /// Its process's number.
+    /// The process id.
     pub(super) fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Asks, without waiting for the answer.
+    /// Sends a request, without waiting for the answer.
     pub(super) fn begin(&mut self, task: Task, nonce: u64) -> Result<(), Error> {
         let request = Request { task, nonce };
         self.process.tell(&serde_json::to_string(&request)?)?;
         Ok(())
     }
 
-    /// Its next line.
+    /// Reads the probe's next line.
     pub(super) fn line(&mut self) -> Result<String, Error> {
         Ok(self.process.line()?)
     }
 
-    /// Lets it go on after such a line.
+    /// Lets the probe continue after a line.
     pub(super) fn go_on(&mut self) -> Result<(), Error> {
         Ok(self.process.tell("")?)
     }
 
-    /// What it answers at last.
+    /// Reads the answer to the request.
     pub(super) fn end(&mut self) -> Result<Vec<u64>, Error> {
         let answer: Answer = serde_json::from_str(&self.process.line()?)?;
         match answer.error {
+            Some(error) if answer.is_unavailable => Err(Error::Unavailable(error)),
             Some(error) => Err(Error::Call(error)),
             None => Ok(answer.values),
         }
     }
 
-    /// Asks and waits.
+    /// Sends a request and reads the answer.
     pub(crate) fn ask(&mut self, task: Task, nonce: u64) -> Result<Vec<u64>, Error> {
         self.begin(task, nonce)?;
         self.end()
     }
 
-    /// A round of a row, in its unit.
+    /// Measures a round of a row, in its unit.
     pub(super) fn round(&mut self, row: &Row, nonce: u64) -> Result<Vec<f64>, Error> {
         Ok(values(row, &self.ask(row.task, nonce)?))
     }
 }
 
-/// Nanoseconds in a row's unit.
+/// Converts nanoseconds to a row's unit.
 pub(super) fn values(row: &Row, nanoseconds: &[u64]) -> Vec<f64> {
     nanoseconds.iter().map(|time| row.value(*time)).collect()
 }

@@ -1,7 +1,7 @@
 //! The transfers: an ordinary OpenCL program that writes, reads, and lets two devices take turns with
 //! a buffer.
 //!
-//! Invariant: no time is told of a transfer whose bytes did not arrive.
+//! Invariant: no time is reported of a transfer whose bytes did not arrive.
 #![forbid(unsafe_code)]
 
 use std::time::Instant;
@@ -12,10 +12,10 @@ use crate::devices::{Argument, Devices, Memory};
 
 type Error = Box<dyn std::error::Error>;
 
-/// Adds 1 to the first word: what a device must have the buffer for.
+/// Adds 1 to the first word, for which a device needs the buffer.
 const SOURCE: &str = "kernel void touch(global uint *data) { data[0] += 1; }";
 
-/// What to transfer.
+/// The transfers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Bytes of each size, one after the other
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     pub(crate) between: bool,
 }
 
-/// What was moved.
+/// The kind of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Way {
     /// From the program to a device.
@@ -37,29 +37,29 @@ pub(crate) enum Way {
     Between,
 }
 
-/// The transfers of one size and way.
+/// The transfers of one size and kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sample {
-    /// Which way.
+    /// The kind.
     pub(crate) way: Way,
-    /// How many bytes each.
+    /// Bytes of each transfer.
     pub(crate) bytes: usize,
-    /// Seconds of each.
+    /// Seconds of each transfer.
     pub(crate) seconds: Vec<f64>,
 }
 
-/// What a run tells.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// The first device's name.
     pub(crate) name: String,
-    /// All that was measured.
+    /// All transfers.
     pub(crate) samples: Vec<Sample>,
-    /// Bytes that had to cross for it, warm-up and checks included.
+    /// Bytes that had to move, warm-up and checks included.
     pub(crate) moved: u64,
 }
 
-/// Small sizes are repeated until so many bytes have been moved, or eight times.
+/// Small sizes are repeated until this number of bytes has been moved, or eight times.
 const REPEAT_UP_TO: usize = 32 << 20;
 
 fn repetitions(bytes: usize) -> usize {
@@ -101,13 +101,13 @@ struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// Writes and reads, and sees that what comes back is what went.
+    /// Writes and reads, and compares the bytes.
     fn there_and_back(&mut self, part: Memory, bytes: usize) -> Result<[Sample; 2], Error> {
         let (mut writes, mut reads) = (Vec::new(), Vec::new());
         let mut back = vec![1; bytes];
-        // The first pair warms up connections and pages.
+        // The first pair warms connections and pages.
         for repetition in 0..=repetitions(bytes) {
-            // Other bytes than the last time's.
+            // The bytes differ from the previous ones.
             self.data[0] = repetition as u8;
             let begin = Instant::now();
             self.devices.write(&[(0, part, &self.data[..bytes])])?;
@@ -131,7 +131,7 @@ impl Program<'_> {
         Ok([sample(Way::Write, writes), sample(Way::Read, reads)])
     }
 
-    /// Two devices change the buffer in turn: each time all of it moves.
+    /// Two devices change the buffer in turn, so that all of it moves each time.
     fn take_turns(&mut self, part: Memory, bytes: usize) -> Result<Sample, Error> {
         if self.devices.count() < 2 {
             return Err("two devices are needed".into());

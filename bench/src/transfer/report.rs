@@ -18,7 +18,7 @@ const WAYS: [(Way, &str, RGBColor); 3] = [
     (Way::Between, "node to node", RGBColor(0, 140, 90)),
 ];
 
-/// What was measured on cables of one rate.
+/// The figures on cables of one rate.
 #[derive(Debug)]
 pub(crate) struct Runs {
     rate: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Nothing yet.
+    /// Without any figures.
     pub(crate) fn new(rate: u32) -> Runs {
         Runs {
             rate,
@@ -45,7 +45,7 @@ impl Runs {
         }
     }
 
-    /// Adds a run, with the bytes that crossed the link between the nodes if it was theirs.
+    /// Adds a run. `crossed` are the bytes on the link between the nodes, for transfers between them.
     pub(crate) fn add(&mut self, outcome: Outcome, between: Option<u64>) {
         self.name = outcome.name;
         for sample in outcome.samples {
@@ -92,7 +92,7 @@ impl Runs {
     }
 }
 
-/// One way on one link; medians.
+/// The medians of one kind on one link.
 #[derive(Debug, Serialize)]
 struct Series {
     way: Way,
@@ -119,7 +119,7 @@ impl Link {
     }
 }
 
-/// The whole.
+/// The whole report.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     rounds: u16,
@@ -128,7 +128,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Of what was run.
+    /// The report of all runs.
     pub(crate) fn new(rounds: u16, links: Vec<Runs>) -> Report {
         Report {
             rounds,
