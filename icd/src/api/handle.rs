@@ -141,7 +141,7 @@ pub(crate) fn publish_permanent<T: Object>(stub: &Arc<T>) -> T::Raw {
 
 fn publish_held<T: Object>(stub: Arc<T>, count: u32) -> T::Raw {
     let block = Block {
-        head: super::loader::new_head(),
+        head: super::head::new(),
         holds: Mutex::new(Holds {
             count,
             stub: Arc::downgrade(&stub),

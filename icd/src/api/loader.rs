@@ -7,41 +7,17 @@
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use cl_headers::types::*;
-use cl_headers::{Icd2Dispatch, ObjectHead};
 
 use super::entry::entry_point;
-use super::handle;
+use super::{handle, head};
 use crate::error::{ClResult, fail, require};
 use crate::stub::Platform;
 
-// The loader's word for the platform. Every later object gets a copy of it.
-static DISPATCH_DATA: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-
-fn icd2() -> Option<&'static Icd2Dispatch> {
-    static TABLE: OnceLock<Option<Icd2Dispatch>> = OnceLock::new();
-    TABLE
-        .get_or_init(|| {
-            let wanted = std::env::var_os("CAUSEWAY_ICD2").is_some_and(|value| value == "1");
-            wanted.then(|| Icd2Dispatch::new(super::dispatch()))
-        })
-        .as_ref()
-}
-
 /// The implemented version of `cl_khr_icd`, packed as `CL_MAKE_VERSION` does.
 pub(super) fn icd_version() -> cl_uint {
-    super::platform::version(if icd2().is_some() { 2 } else { 1 }, 0, 0)
-}
-
-/// The first words of a new object.
-pub(super) fn new_head() -> ObjectHead {
-    let data = DISPATCH_DATA.load(Ordering::Acquire);
-    match icd2() {
-        Some(table) => ObjectHead::tagged(table, data),
-        None => ObjectHead::new(super::dispatch(), data),
-    }
+    super::platform::version(if head::is_icd2() { 2 } else { 1 }, 0, 0)
 }
 
 /// The platform's handle, if there is a platform.
@@ -115,7 +91,7 @@ fn clIcdGetFunctionAddressForPlatformKHR(
 #[entry_point]
 fn clIcdSetPlatformDispatchDataKHR(platform: cl_platform_id, data: *mut c_void) -> ClResult {
     handle::set_dispatch_data::<Platform>(platform, data)?;
-    DISPATCH_DATA.store(data, Ordering::Release);
+    head::set_data(data);
     Ok(())
 }
 
@@ -132,10 +108,10 @@ fn extension_function(name: &CStr) -> *mut c_void {
         b"clCreateCommandQueueWithPropertiesKHR" => {
             super::queue::clCreateCommandQueueWithProperties as *const ()
         }
-        b"clIcdGetFunctionAddressForPlatformKHR" if icd2().is_some() => {
+        b"clIcdGetFunctionAddressForPlatformKHR" if head::is_icd2() => {
             clIcdGetFunctionAddressForPlatformKHR as *const ()
         }
-        b"clIcdSetPlatformDispatchDataKHR" if icd2().is_some() => {
+        b"clIcdSetPlatformDispatchDataKHR" if head::is_icd2() => {
             clIcdSetPlatformDispatchDataKHR as *const ()
         }
         _ => super::server::function(name)

@@ -14,6 +14,7 @@ mod device;
 mod entry;
 mod event;
 mod handle;
+mod head;
 mod image;
 mod info;
 mod kernel;

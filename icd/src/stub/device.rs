@@ -2,7 +2,7 @@
 //! what the node reported when it was created (`sub_device.rs`).
 //!
 //! A node's answers about a device may change, for example after a restart with another driver. The handle
-//! stays the same as long as it is the same device ([`Device::identity`]). Invariant: an answer that was
+//! stays the same as long as it is the same device (`Device::identity`). Invariant: an answer that was
 //! handed out once stays readable for the life of the process, like the handle.
 
 pub(in crate::stub) mod info;

@@ -1,7 +1,7 @@
 //! Events: those of commands, and the application's user events.
 //!
 //! The worker pushes status and times, so queries and polling cause no traffic. An event passes through
-//! [`Phase`]s, and leaves some out:
+//! `Phase`s, and leaves some out:
 //!
 //! ```text
 //! Withheld ──► Sent ──► Arrived ──► Ended ──► Settled

@@ -247,7 +247,7 @@ impl Queue {
     }
 
     /// Enqueues a command: the only way for all commands but launches, which have a fast path of their own
-    /// ([`Queue::send_launch`]).
+    /// (`Queue::send_launch`).
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost, `CL_OUT_OF_HOST_MEMORY` when the command is too

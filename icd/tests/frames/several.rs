@@ -60,7 +60,7 @@ pub fn several_with(properties: cl_command_queue_properties) -> Several {
     several_on(&NODES, 4, properties)
 }
 
-/// Over these nodes, which are the same for all tests of a file, with so many devices.
+/// Over these nodes, which are the same for all tests of a process, with so many devices.
 pub fn several_on(
     nodes: &[Drivers],
     count: usize,

@@ -3,8 +3,8 @@
 //!
 //! - [`buffer`], [`image`], [`pipe`], [`sampler`], [`svm`]: OpenCL's objects; an image and a pipe are buffers
 //!   with more properties;
-//! - [`mapped`], [`map_table`]: where an object is mapped, and which maps exist;
-//! - [`host_ranges`], [`range_table`]: which host memory incomplete commands will still write;
+//! - [`mapped`], `map_table`: where an object is mapped, and which maps exist;
+//! - [`host_ranges`], `range_table`: which host memory incomplete commands will still write;
 //! - [`transfer`]: bytes that a command moves to or from host memory;
 //! - [`colour`]: a colour as an image element.
 //!

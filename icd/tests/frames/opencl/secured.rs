@@ -1,4 +1,4 @@
-//! Daemons that speak TLS and ask for a token, with a CA made for the test program.
+//! Daemons that speak TLS and ask for a token, with a CA made for the process.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
