@@ -17,7 +17,7 @@ MOST = 5
 CRATES = ["icd", "daemon", "devmgr", "proto", "proto/lane", "proto/security", "proto/serving", "bench", "conformance"]
 KNOWN: dict[str, str] = {
     "icd/src/stub/event.rs": "OpenCL's nouns name each other; stub/mod.rs says why",
-    "daemon/src/runtime/event.rs": "an event's callback frees what its queue has pinned",
+    "daemon/src/runtime/event.rs": "an event keeps the pinned memory of its command, which belongs to a queue",
     "daemon/src/worker/bulk/engine.rs": "the engine starts the ways of the bytes, and they report to it",
 }
 
