@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::time::{Duration, Instant};
 
+use crate::common::cached::entries;
 use crate::common::{Daemon, LIMIT, Session, launch, memory};
 
 /// Makes the system calls that it is given, four words each; a word with the bit of `text` set is a place in
@@ -149,8 +150,8 @@ impl Place {
         Daemon::by(program, &["--config", file.to_str().unwrap()], &environment)
     }
 
-    fn entries(&self) -> usize {
-        std::fs::read_dir(self.path("cache")).map_or(0, Iterator::count)
+    fn entries(&self) -> Vec<PathBuf> {
+        entries(&self.path("cache"))
     }
 }
 
@@ -216,9 +217,8 @@ fn assert_confined(place: &Place, daemon: &Daemon) {
     let context = session.context();
     let (_, answer) = session.build(context, "kernel void f(global int *x) { *x = 1; }", "");
     assert_eq!(answer.status, 0);
-    until("an entry", || place.entries() > 0);
-    let entry = std::fs::read_dir(place.path("cache")).unwrap().next();
-    let entry = entry.unwrap().unwrap().path();
+    until("an entry", || !place.entries().is_empty());
+    let entry = place.entries().remove(0);
     let supervisor = i64::from(daemon.pid());
 
     let mut asked = Asked::default();
