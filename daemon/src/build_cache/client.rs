@@ -145,7 +145,10 @@ impl Client {
             }
         };
         match made {
-            Ok(entry) => self.send(&ToSupervisor::Store { key: *key, entry }),
+            Ok(entry) => self.send(&ToSupervisor::Store {
+                key: *key,
+                entry: entry.into(),
+            }),
             Err(error) => tracing::debug!(%error, ?key, "a build is not cached"),
         }
     }

@@ -7,12 +7,13 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::entry::MAX_ENTRY;
+use crate::handover::WorkerFile;
 
 const SEALS: SealFlags = SealFlags::WRITE
     .union(SealFlags::GROW)
@@ -34,7 +35,7 @@ pub fn of(bytes: &[u8]) -> io::Result<OwnedFd> {
 /// A memory file of a worker, which is sealed and not too long.
 #[derive(Debug)]
 pub struct MemoryFile {
-    file: File,
+    file: WorkerFile,
     length: usize,
 }
 
@@ -43,13 +44,12 @@ impl MemoryFile {
     ///
     /// # Errors
     /// `InvalidData` if it is another kind of file, or too long.
-    pub fn adopt(passed: OwnedFd) -> io::Result<MemoryFile> {
-        let file = File::from(passed);
+    pub fn adopt(file: WorkerFile) -> io::Result<MemoryFile> {
         // This comes first: it does not block for any kind of file.
         if !rustix::fs::fcntl_get_seals(&file)?.contains(SEALS) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        let length = usize::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(usize::MAX);
         match length <= MAX_ENTRY {
             true => Ok(MemoryFile { file, length }),
             false => Err(io::ErrorKind::InvalidData.into()),
@@ -68,7 +68,8 @@ impl MemoryFile {
     /// The system's error.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; self.length];
-        self.file.read_exact_at(&mut bytes, 0)?;
+        let file = File::from(self.file.as_fd().try_clone_to_owned()?);
+        file.read_exact_at(&mut bytes, 0)?;
         Ok(bytes)
     }
 }
@@ -78,17 +79,17 @@ mod tests {
     use super::*;
     use rustix::fs::{fcntl_add_seals, memfd_create};
 
-    fn memory(length: usize, seals: SealFlags) -> OwnedFd {
+    fn memory(length: usize, seals: SealFlags) -> WorkerFile {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = File::from(memfd_create("entry", flags).unwrap());
         file.set_len(length as u64).unwrap();
         fcntl_add_seals(&file, seals).unwrap();
-        file.into()
+        OwnedFd::from(file).into()
     }
 
     #[test]
     fn only_sealed_memory_of_an_entrys_length_is_read() {
-        let adopted = MemoryFile::adopt(of(b"text").unwrap()).unwrap();
+        let adopted = MemoryFile::adopt(of(b"text").unwrap().into()).unwrap();
         assert_eq!(
             (adopted.length(), adopted.read().unwrap()),
             (4, b"text".to_vec())
@@ -97,8 +98,8 @@ mod tests {
         assert!(MemoryFile::adopt(memory(MAX_ENTRY + 1, SEALS)).is_err());
         let writable = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
         assert!(MemoryFile::adopt(memory(4, writable)).is_err());
-        assert!(MemoryFile::adopt(tempfile::tempfile().unwrap().into()).is_err());
+        assert!(MemoryFile::adopt(OwnedFd::from(tempfile::tempfile().unwrap()).into()).is_err());
         let (end, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-        assert!(MemoryFile::adopt(end.into()).is_err());
+        assert!(MemoryFile::adopt(OwnedFd::from(end).into()).is_err());
     }
 }

@@ -86,7 +86,7 @@ pub enum ToSupervisor {
         /// Kind of the connection.
         line: Line,
         /// A duplicate of the connection's socket; `None` if one of the processes has no free descriptor.
-        socket: Option<OwnedFd>,
+        socket: Option<WorkerFile>,
     },
     /// Asks whether a build is in the cache.
     LookUp {
@@ -100,7 +100,7 @@ pub enum ToSupervisor {
         /// Key of the build.
         key: Key,
         /// A [`MemoryFile`](crate::build_cache::MemoryFile) with the encoded entry.
-        entry: OwnedFd,
+        entry: WorkerFile,
     },
     /// Reports that an entry is of no use: the driver or the checksum has rejected it, or its compiler has
     /// changed since.
@@ -237,6 +237,7 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
     let Some((bytes, descriptor)) = receive(end)? else {
         return Ok(None);
     };
+    let descriptor = descriptor.map(WorkerFile::from);
     let (kind, rest) = bytes.split_first().ok_or_else(nonsense)?;
     let key = || -> io::Result<(Key, &[u8])> {
         let (key, rest) = rest.split_first_chunk().ok_or_else(nonsense)?;
@@ -264,6 +265,30 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
         (REFUSED, None) => ToSupervisor::Refused { key: key()?.0 },
         _ => return Err(nonsense()),
     }))
+}
+
+/// A descriptor that a worker has passed. A hostile worker may pass a socket whose close waits for its peer
+/// (`SO_LINGER`), so that is switched off before the close.
+#[derive(Debug)]
+pub struct WorkerFile(OwnedFd);
+
+impl From<OwnedFd> for WorkerFile {
+    fn from(descriptor: OwnedFd) -> WorkerFile {
+        WorkerFile(descriptor)
+    }
+}
+
+impl AsFd for WorkerFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for WorkerFile {
+    fn drop(&mut self) {
+        // Fails for all other files, whose close does not wait.
+        let _ = rustix::net::sockopt::set_socket_linger(&self.0, None);
+    }
 }
 
 fn nonsense() -> io::Error {
@@ -366,7 +391,7 @@ mod tests {
     fn assign() -> ToWorker {
         ToWorker::Assign {
             assignment: Box::new(assignment()),
-            page: File::open("/dev/null").unwrap().into(),
+            page: OwnedFd::from(File::open("/dev/null").unwrap()),
         }
     }
 
@@ -407,7 +432,7 @@ mod tests {
     fn the_build_caches_messages_arrive_whole() {
         let (supervisor, worker) = pair().unwrap();
         let (key, ticket) = (Key([5; 32]), 6);
-        let entry = File::open("/dev/null").unwrap().into();
+        let entry = OwnedFd::from(File::open("/dev/null").unwrap()).into();
         for said in [
             ToSupervisor::LookUp { ticket, key },
             ToSupervisor::Store { key, entry },
@@ -423,7 +448,10 @@ mod tests {
                 _ => assert_eq!(format!("{said:?}"), format!("{heard:?}")),
             }
         }
-        for socket in [None, Some(File::open("/dev/null").unwrap().into())] {
+        for socket in [
+            None,
+            Some(OwnedFd::from(File::open("/dev/null").unwrap()).into()),
+        ] {
             let is_there = socket.is_some();
             let line = Line::Commands;
             send_to_supervisor(&worker, &ToSupervisor::Client { line, socket }).unwrap();
@@ -434,7 +462,7 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        for entry in [None, Some(File::open("/dev/null").unwrap().into())] {
+        for entry in [None, Some(OwnedFd::from(File::open("/dev/null").unwrap()))] {
             let is_there = entry.is_some();
             send_to_worker(&supervisor, &ToWorker::Cached { ticket, entry }).unwrap();
             match receive_in_worker(&worker).unwrap() {

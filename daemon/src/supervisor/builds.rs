@@ -18,7 +18,7 @@ use super::worker::Worker;
 use crate::build_cache::store::Unusable;
 use crate::build_cache::{Allowance, MemoryFile, Name, Store};
 use crate::config::BuildCacheSettings;
-use crate::handover::ToWorker;
+use crate::handover::{ToWorker, WorkerFile};
 
 /// Queue length of requests to the directory's thread. A worker whose lookup does not fit builds by itself.
 const QUESTIONS: usize = 256;
@@ -97,7 +97,7 @@ impl Builds {
     }
 
     /// Stores an entry that a worker has passed.
-    pub(super) fn store(&self, name: Name, passed: OwnedFd) {
+    pub(super) fn store(&self, name: Name, passed: WorkerFile) {
         let entry = match MemoryFile::adopt(passed) {
             Ok(entry) => entry,
             Err(error) => {
@@ -231,7 +231,7 @@ mod tests {
     fn store(builds: &Builds, folder: &Path, name: Name) {
         let until = Instant::now() + Duration::from_secs(60);
         while !is_there(folder, &name) {
-            builds.store(name, memory_file::of(b"entry").unwrap());
+            builds.store(name, memory_file::of(b"entry").unwrap().into());
             assert!(Instant::now() < until, "the entry is not stored");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -249,7 +249,7 @@ mod tests {
             store(&builds, folder.path(), name("bob", n));
         }
         for n in 0..4096 {
-            builds.store(name("ann", n), memory_file::of(&[7; 9]).unwrap());
+            builds.store(name("ann", n), memory_file::of(&[7; 9]).unwrap().into());
         }
         // A request behind the flood.
         store(&builds, folder.path(), name("bob", 4));
@@ -258,7 +258,10 @@ mod tests {
         assert_eq!(left.count(), 8, "half of the cache");
         // Nor can ann remove what is bob's: no name of hers is one of his.
         builds.remove(name("ann", 0));
-        builds.store(name("ann", 0), tempfile::tempfile().unwrap().into());
+        builds.store(
+            name("ann", 0),
+            OwnedFd::from(tempfile::tempfile().unwrap()).into(),
+        );
         store(&builds, folder.path(), name("bob", 5));
         assert!(is_there(folder.path(), &name("bob", 0)));
     }

@@ -17,7 +17,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::time::Timespec;
 use tokio::io::unix::AsyncFd;
 
-use crate::handover::Line;
+use crate::handover::{Line, WorkerFile};
 use crate::sys;
 
 /// The watched connections of one client.
@@ -33,7 +33,7 @@ pub(super) struct Client {
 struct Shown {
     has_come: bool,
     /// The duplicate of the connection. Epoll watches it as long as it is open.
-    _socket: Option<OwnedFd>,
+    _socket: Option<WorkerFile>,
 }
 
 /// The end of a reported connection cannot be observed here.
@@ -62,7 +62,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ShowError`] if the end of the connection cannot be observed.
-    pub(super) fn show(&mut self, line: Line, socket: Option<OwnedFd>) -> Result<(), ShowError> {
+    pub(super) fn show(&mut self, line: Line, socket: Option<WorkerFile>) -> Result<(), ShowError> {
         let shown = match line {
             Line::Commands => &mut self.commands,
             Line::Heartbeat => &mut self.heartbeat,
@@ -126,14 +126,14 @@ mod tests {
     async fn the_end_of_a_connection_is_heard_and_what_is_said_on_it_is_not() {
         let mut client = Client::new().unwrap();
         let (mut commands, shown) = pair();
-        client.show(Line::Commands, Some(shown)).unwrap();
+        client.show(Line::Commands, Some(shown.into())).unwrap();
         let (heartbeat, shown) = pair();
-        client.show(Line::Heartbeat, Some(shown)).unwrap();
+        client.show(Line::Heartbeat, Some(shown.into())).unwrap();
         commands.write_all(&[7; 4096]).unwrap();
         assert!(!is_gone(&client).await);
         // A second heartbeat connection does not replace the first one.
         let (_other, shown) = pair();
-        client.show(Line::Heartbeat, Some(shown)).unwrap();
+        client.show(Line::Heartbeat, Some(shown.into())).unwrap();
         drop(heartbeat);
         client.gone().await.unwrap();
         client.gone().await.unwrap();
@@ -145,14 +145,14 @@ mod tests {
         assert!(!client.has_come());
         // Epoll cannot watch a regular file.
         let file = std::fs::File::open("/proc/self/exe").unwrap();
-        let shown = client.show(Line::Commands, Some(file.into()));
+        let shown = client.show(Line::Commands, Some(OwnedFd::from(file).into()));
         assert!(matches!(shown, Err(ShowError::System(_))), "{shown:?}");
         assert!(client.has_come());
         let shown = client.show(Line::Heartbeat, None);
         assert!(matches!(shown, Err(ShowError::Lost)), "{shown:?}");
         // A second command connection does not replace the first one.
         let (commands, shown) = pair();
-        client.show(Line::Commands, Some(shown)).unwrap();
+        client.show(Line::Commands, Some(shown.into())).unwrap();
         drop(commands);
         assert!(!is_gone(&client).await);
     }

@@ -1,7 +1,6 @@
 //! One worker process, on the supervisor's side.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +16,7 @@ use super::client::Client;
 use super::leaving::{LEAVE_WITHIN, Leaving, Step};
 use super::process::{Process, Processes, Role};
 use crate::build_cache::{Name, Owner};
-use crate::handover::{self, Line, ToSupervisor, ToWorker};
+use crate::handover::{self, Line, ToSupervisor, ToWorker, WorkerFile};
 
 /// Number of messages of one worker that are processed in a row, before other tasks get their turn.
 const MESSAGES_A_TURN: u32 = 16;
@@ -241,7 +240,7 @@ impl Worker {
     }
 
     /// Notes a connection of the client that the worker reports.
-    fn meet(&self, client: &mut Client, line: Line, socket: Option<OwnedFd>) {
+    fn meet(&self, client: &mut Client, line: Line, socket: Option<WorkerFile>) {
         if let Err(error) = client.show(line, socket) {
             tracing::warn!(
                 %error,

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! Withheld ──► Sent ──► Arrived ──► Ended ──► Settled
-//! Gated ───────────────►   │                    ▲
+//!                          │                    ▲
 //!                          └────────────────────┘
 //! ```
 //!
@@ -63,8 +63,9 @@ pub struct Event {
     queued_ns: u64,
     // The application cannot observe the end, and no later message names the event.
     unobserved: bool,
-    // For a command that was gated when it was enqueued.
-    gated_by: GatedBy,
+    // Present for an event that was gated when it was made: an unset user event, or a command that the
+    // worker may hold back behind one (contexts of one site).
+    gated_by: Option<GatedBy>,
     // `CL_EVENT_COMMAND_EXECUTION_STATUS`: what the application sees of the phase.
     status: AtomicI32,
     // A [`Phase`].
@@ -81,10 +82,7 @@ pub(super) enum Phase {
     /// Not sent yet, because an unset user event of the application holds the command back (contexts of
     /// several sites).
     Withheld,
-    /// May depend on an action of the application: an unset user event, or a command that the worker may
-    /// hold back behind one (contexts of one site).
-    Gated,
-    /// Depends on no action of the application, and will end.
+    /// Sent, or made by the client alone.
     Sent,
     /// The completion has arrived. The application does not see it while earlier commands are open.
     Arrived,
@@ -217,10 +215,10 @@ impl Event {
             unobserved,
             withheld,
         } = position;
-        let phase = match (withheld, &gated) {
-            (true, _) => Phase::Withheld,
-            (false, Some(_)) => Phase::Gated,
-            (false, None) => Phase::Sent,
+        let phase = if withheld {
+            Phase::Withheld
+        } else {
+            Phase::Sent
         };
         // An unobserved event holds its queue weakly: the queue keeps the event for reuse, and a strong
         // reference would be a cycle.
@@ -240,7 +238,7 @@ impl Event {
             queued_ns: timer::stamp(queue),
             unobserved,
             phase: AtomicU8::new(phase as u8),
-            gated_by: gated.unwrap_or_default(),
+            gated_by: gated,
             status: AtomicI32::new(CL_QUEUED),
             state: Mutex::new(EventState {
                 finisher,
@@ -261,13 +259,13 @@ impl Event {
             hold,
             ..EventState::default()
         };
-        Event::bare(context, Some(site.clone()), Phase::Sent, state)
+        Event::bare(context, Some(site.clone()), false, state)
     }
 
     fn bare(
         context: &Arc<Context>,
         home: Option<Arc<Site>>,
-        phase: Phase,
+        gated: bool,
         state: EventState,
     ) -> Arc<Event> {
         Arc::new(Event {
@@ -280,8 +278,8 @@ impl Event {
             command: CL_COMMAND_USER,
             queued_ns: 0,
             unobserved: false,
-            phase: AtomicU8::new(phase as u8),
-            gated_by: GatedBy::default(),
+            phase: AtomicU8::new(Phase::Sent as u8),
+            gated_by: gated.then(GatedBy::default),
             status: AtomicI32::new(CL_SUBMITTED),
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -332,7 +330,10 @@ impl Event {
     /// Whether the event is incomplete and may depend on an action of the application.
     #[must_use]
     pub fn is_gated(&self) -> bool {
-        !self.has_reached(Phase::Sent) && !self.is_done()
+        // An end that has arrived and is hidden counts as gated, too: what it hides behind is still open,
+        // and later commands find that through this event.
+        let is_held = self.gated_by.is_some() || !self.has_reached(Phase::Sent);
+        is_held && !self.is_done()
     }
 
     fn has_reached(&self, phase: Phase) -> bool {
@@ -345,7 +346,7 @@ impl Event {
 
     /// Returns the gated events that wait list and barriers put before this command, if they still exist.
     pub(super) fn gated_by(&self) -> impl Iterator<Item = Arc<Event>> + '_ {
-        self.gated_by.iter().filter_map(Weak::upgrade)
+        self.gated_by.iter().flatten().filter_map(Weak::upgrade)
     }
 
     /// Marks the command as submitted: it has left the client.

@@ -382,6 +382,72 @@ fn nothing_overtakes_a_large_read_whose_bytes_are_on_their_way() {
     }
 }
 
+// A marker whose completion has come hides behind a read whose bytes have not. What follows the marker still
+// follows the read.
+#[test]
+fn a_write_behind_a_hidden_end_waits_for_the_read_before_it() {
+    own_process!();
+    let mut stage = Stage::new(0);
+    let (queue, other) = (stage.cl.queue, stage.cl.another_queue(0));
+    let (buffer, target) = (stage.cl.buffer(0, LARGE), stage.cl.buffer(0, SMALL));
+    let mut host = vec![0; LARGE];
+    let user = make!(clCreateUserEvent(stage.cl.context)).expect("a user event");
+    let mut read = null_mut();
+    ok!(clEnqueueReadBuffer(
+        queue,
+        buffer,
+        CL_FALSE,
+        0,
+        LARGE,
+        host.as_mut_ptr().cast(),
+        1,
+        &raw const user,
+        &raw mut read
+    ));
+    let marker = stage.marker(queue, &[]);
+    let (of_read, of_marker) = (stage.next(), stage.next());
+    ok!(clSetUserEventStatus(user, CL_COMPLETE));
+    let mut lane = stage.lane();
+    stage.tell(&[(of_read, 0, &[]), (of_marker, 0, &[])]);
+    assert_eq!([read, marker].map(status_of), [CL_SUBMITTED; 2]);
+    let mut write = null_mut();
+    ok!(clEnqueueWriteBuffer(
+        other,
+        target,
+        CL_FALSE,
+        0,
+        SMALL,
+        host.as_ptr().cast(),
+        1,
+        &raw const marker,
+        &raw mut write
+    ));
+    ok!(clFlush(other));
+    let command = stage.next_command();
+    let Some(Operation::WriteBuffer(written)) = command.operation else {
+        panic!("no write: {:?}", command.operation);
+    };
+    assert!(
+        written.bulk && !written.eager,
+        "the bytes are not there yet"
+    );
+    let [of_first, gate] = command.wait[..] else {
+        panic!("waits for {:?}", command.wait);
+    };
+    assert_eq!(of_first, of_marker);
+    assert!(!stage.opened.contains(&gate), "bytes are still to come");
+    bytes_of(&mut lane, of_read, &pattern(1, LARGE));
+    while !stage.opened.contains(&gate) {
+        stage.receive();
+    }
+    assert!(host == pattern(1, LARGE));
+    release(&[user, read, marker, write]);
+    ok!(clReleaseCommandQueue(other));
+    ok!(clReleaseMemObject(buffer));
+    ok!(clReleaseMemObject(target));
+    stage.lose();
+}
+
 #[test]
 fn a_large_read_leaves_the_node_when_nothing_else_is_on_its_way_to_its_memory() {
     own_process!();

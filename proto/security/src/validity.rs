@@ -38,11 +38,11 @@ impl Validity {
     #[must_use]
     pub fn of_file(path: &Path, of: CertificateOf) -> Option<Validity> {
         let text = std::fs::read(path).ok()?;
-        let readable = CertificateDer::pem_slice_iter(&text).map_while(Result::ok);
-        let mut ends = readable.filter_map(|certificate| end(&certificate));
+        let mut readable = CertificateDer::pem_slice_iter(&text).map_while(Result::ok);
         let end = match of {
-            CertificateOf::Owner => ends.next(),
-            CertificateOf::Authorities => ends.max(),
+            // The first certificate is the owner's; the others are those of authorities.
+            CertificateOf::Owner => end(&readable.next()?),
+            CertificateOf::Authorities => readable.filter_map(|authority| end(&authority)).max(),
         };
         Some(Validity::at(end?, SystemTime::now()))
     }

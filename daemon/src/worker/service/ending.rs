@@ -1,10 +1,13 @@
 //! Why a worker ends. The first reason counts.
 
 use std::io;
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use crate::accounting::Cause;
+
+/// How often a worker that tidies up looks whether the supervisor wants its end.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Why a worker ends.
 #[derive(Debug)]
@@ -112,6 +115,19 @@ impl Ended {
         self.0
             .recv()
             .unwrap_or_else(|_| Ending::Broken("every thread is gone".to_owned()))
+    }
+
+    /// Waits for `done`, at most `limit`. Stops when the supervisor ends the session.
+    pub(super) fn wait_for(&self, done: &mpsc::Receiver<()>, limit: Duration) {
+        let until = Instant::now() + limit;
+        while done.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout)
+            && Instant::now() < until
+        {
+            let is_told = |ending| matches!(ending, Ending::ToldToEnd(_) | Ending::SupervisorGone);
+            if self.0.try_iter().any(is_told) {
+                return;
+            }
+        }
     }
 
     /// Waits for another reason, at most `limit`.

@@ -35,7 +35,7 @@ use crate::build_cache::Client;
 use crate::handover::{self, ToSupervisor};
 use crate::sys;
 use causeway_serving::logging::Logging;
-use ending::{Ending, Endings};
+use ending::{Ended, Ending, Endings};
 use stage::Stage;
 
 /// Time limit for the session to stop its transfers and links.
@@ -101,7 +101,7 @@ fn serve(channel: OwnedFd) -> ExitCode {
             // unread bytes of the client, the reason might be lost on its way.
             ended.wait_for_another(CLOSE_REASON_LIMIT);
         }
-        tidy_up(session, store_within);
+        tidy_up(session, store_within, &ended);
     }
     sys::exit_now(ending.exit_code())
 }
@@ -166,15 +166,15 @@ fn run_session(
 }
 
 /// Lets the session stop its transfers and links, and store its builds. Does not wait for a driver that does
-/// not return.
-fn tidy_up(session: Arc<Session>, store_within: Duration) {
+/// not return, and no longer than the supervisor wants the session.
+fn tidy_up(session: Arc<Session>, store_within: Duration, ended: &Ended) {
     let (done, wait) = mpsc::channel();
     let started = named("tidy-up", move || {
         session.end(store_within);
         let _ = done.send(());
     });
     if started.is_ok() {
-        let _ = wait.recv_timeout(TIDY_UP.max(store_within));
+        ended.wait_for(&wait, TIDY_UP.max(store_within));
     }
 }
 

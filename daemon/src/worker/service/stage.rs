@@ -84,7 +84,7 @@ impl Stage {
     /// supervisor sees that end even while this process is stopped.
     pub(super) fn show_client(&self, line: Line, socket: &TcpStream) {
         let show = |socket: Option<TcpStream>| {
-            let socket = socket.map(OwnedFd::from);
+            let socket = socket.map(|socket| OwnedFd::from(socket).into());
             let message = ToSupervisor::Client { line, socket };
             handover::send_to_supervisor(&self.to_supervisor, &message)
         };

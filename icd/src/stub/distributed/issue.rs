@@ -92,13 +92,22 @@ impl Sequence {
     }
 
     fn send(&mut self, issue: &Issue<'_>, place: queue::OrderClass, command: Command) -> ClResult {
+        if let Command::Replay(replay) = &command {
+            // The ranges of a replay are known, and may be many.
+            return self.simple(issue, replay.accesses(), &command);
+        }
         let accesses = command.accesses()?;
         match command {
             Command::Marker | Command::Barrier | Command::Nothing => {
                 self.synchronise(issue, &command, place.is_after_all())
             }
             Command::Copy { .. } => self.copy(issue, &accesses, &command),
-            Command::Migrate { flags, .. } => self.migrate(issue, &accesses, flags, &command),
+            Command::Migrate { mut buffers, flags } => {
+                // Pipes cannot be migrated, and may not exist on this site.
+                buffers.retain(|buffer| buffer.pipe().is_none());
+                let command = Command::Migrate { buffers, flags };
+                self.migrate(issue, &accesses, flags, &command)
+            }
             Command::Read(read) => self.read(issue, &accesses, read),
             Command::Write(write) | Command::Unmap(write) => self.write(issue, &accesses, write),
             Command::Map(_) => self.at_client(issue, &accesses),

@@ -98,10 +98,9 @@ impl Event {
     pub(super) fn arrive(&self, status: Status) -> Option<Precedents> {
         let (precedents, mirrors) = {
             let mut state = self.state.lock();
-            if self.has_reached(Phase::Arrived) {
+            if state.arrived.replace(status).is_some() {
                 return None;
             }
-            state.arrived = Some(status);
             self.advance(Phase::Arrived);
             (std::mem::take(&mut state.precedents), state.mirrors.clone())
         };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use causeway_proto::command::{CreateUserEvent, SetUserEventStatus, command::Kind};
 use cl_headers::types::CL_INVALID_OPERATION;
 
-use super::{End, Event, EventState, Phase, ending};
+use super::{End, Event, EventState, ending};
 use crate::error::{ClResult, Status, require};
 use crate::stub::Context;
 
@@ -74,8 +74,7 @@ impl Event {
 
     fn without_queue(context: &Arc<Context>, gated: bool) -> ClResult<Arc<Event>> {
         let home = (!context.is_distributed()).then(|| context.site().clone());
-        let phase = if gated { Phase::Gated } else { Phase::Sent };
-        let event = Event::bare(context, home, phase, EventState::default());
+        let event = Event::bare(context, home, gated, EventState::default());
         if let Some(site) = &event.home {
             site.send(Kind::CreateUserEvent(CreateUserEvent { event: event.id.0 }))?;
         }
@@ -84,11 +83,13 @@ impl Event {
 
     // Ends a user event. Returns false if the event had ended before.
     fn finish(self: &Arc<Self>, status: Status) -> bool {
-        let is_first = self.arrive(status).is_some();
-        if is_first {
-            let arrivals = self.conclude(End::of(status), true);
-            ending::go_on(arrivals.unwrap_or_default());
-        }
-        is_first
+        let Some(arrivals) = self.conclude(End::of(status), true) else {
+            return false;
+        };
+        // After the status is visible, because a command that fails with this event is hidden behind
+        // nothing.
+        self.arrive(status);
+        ending::go_on(arrivals);
+        true
     }
 }

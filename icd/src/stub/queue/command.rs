@@ -234,7 +234,7 @@ impl Command {
     /// # Errors
     /// `CL_INVALID_VALUE` when a region is not inside its root buffer.
     pub(in crate::stub) fn accesses(&self) -> ClResult<Vec<Access>> {
-        Ok(match self {
+        let accesses = match self {
             Command::Marker | Command::Barrier | Command::Nothing | Command::HostCopy { .. } => {
                 Vec::new()
             }
@@ -282,7 +282,8 @@ impl Command {
                 let (buffer, region) = map.transfer.in_root()?;
                 vec![Access::map(buffer, region, map.kind)]
             }
-        })
+        };
+        Ok(accesses)
     }
 
     /// Whether the command writes host memory, so that the application can observe its end without an

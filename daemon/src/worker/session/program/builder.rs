@@ -8,8 +8,7 @@
 //! So the creation of the program wakes a thread, which polls for the build for a moment.
 //!
 //! Some jobs can wait, and would delay the session's own calls: a driver may keep a program locked
-//! meanwhile. They run when the client has sent nothing for [`QUIET`], [`PATIENCE`] after the last build, or
-//! when the session ends.
+//! meanwhile. They run when the client has sent nothing for [`QUIET`], or when the session ends.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -27,9 +26,6 @@ const THREADS: usize = 4;
 const ABOUT: Duration = Duration::from_micros(200);
 /// Time without commands after which jobs that can wait may run.
 const QUIET: Duration = Duration::from_millis(500);
-/// Time without builds after which jobs that can wait may run. By then, a program has made its kernels and
-/// launched them once.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum number of jobs that can wait. Each may keep a program alive that the client has released.
 const MAX_LATER: usize = 256;
 
@@ -50,10 +46,9 @@ struct Pool {
     idle: usize,
     // The time until which a job is expected.
     expected: Option<Instant>,
-    // Jobs that can wait, and when they may run: at the first time, which commands put off up to the second.
+    // Jobs that can wait, and when they may run, which commands put off.
     later: VecDeque<Job>,
     later_from: Option<Instant>,
-    later_by: Option<Instant>,
     // Number of running jobs that could wait.
     late: usize,
 }
@@ -90,7 +85,6 @@ impl Builder {
                 work: Box::new(work),
                 can_wait: true,
             });
-            pool.later_by = Some(Instant::now() + PATIENCE);
             pool.put_off();
             self.has_later.store(true, Ordering::Relaxed);
         }
@@ -142,7 +136,6 @@ impl Builder {
         let mut pool = lock.lock();
         pool.waiting.push_back(job);
         pool.expected = None;
-        pool.later_by = Some(Instant::now() + PATIENCE);
         pool.put_off();
         if pool.idle < pool.waiting.len() && pool.threads < THREADS {
             self.grow(&mut pool);
@@ -204,8 +197,7 @@ fn serve(shared: &(Mutex<Pool>, Condvar)) {
 
 impl Pool {
     fn put_off(&mut self) {
-        let from = Instant::now() + QUIET;
-        self.later_from = Some(self.later_by.map_or(from, |by| by.min(from)));
+        self.later_from = Some(Instant::now() + QUIET);
     }
 
     fn is_expecting(&self) -> bool {
