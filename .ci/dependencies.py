@@ -8,11 +8,11 @@ takes longer to build than the whole gate and fetches advisories from a network 
 
 import json
 import pathlib
-import re
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+import paths
+from paths import ROOT, code_of, module_of, paths_in
 
 # Which of the workspace's crates each may name in [dependencies].
 CRATES = {
@@ -80,47 +80,6 @@ def licensed(expression: str) -> bool:
                for part in expression.split(" AND "))
 
 
-def code_of(text: str) -> str:
-    """The source without comments and without what strings hold."""
-    kept = re.compile(r"//[^\n]*|/\*.*?\*/|b?'(?:\\[^']{1,8}|[^'\\\n])'|"
-                      r'r(#*)".*?"\1|"(?:\\.|[^"\\])*"', re.S)
-    return kept.sub(lambda found: "\n" * found.group(0).count("\n"), text)
-
-
-def module_of(file: pathlib.Path) -> list[str]:
-    """`crate`, and the modules on the way to the file's own."""
-    parts = list(file.parts[file.parts.index("src") + 1:-1])
-    if file.stem not in ("mod", "lib", "main"):
-        parts.append(file.stem)
-    return ["crate", *parts]
-
-
-def paths_in(code: str, module: list[str]):
-    """Each path that the code names, from `crate` on where it is the crate's own, with its line."""
-    # For each open brace the path before it, or None for a brace of another kind.
-    stack = []
-    for token in re.finditer(r"(?<![\w:])(?:::)?[A-Za-z_]\w*(?:::\w+)*(?:::\{)?|[{}]", code):
-        text, prefix = token.group(0), stack[-1] if stack else None
-        if text == "}":
-            if stack:
-                stack.pop()
-            continue
-        if text == "{":
-            stack.append(None)
-            continue
-        opens = text.endswith("::{")
-        parts = text.removesuffix("::{").removeprefix("::").split("::")
-        if prefix:
-            parts = [*prefix, *parts]
-        elif parts[0] in ("super", "self"):
-            ups = next((n for n, part in enumerate(parts) if part != "super"), len(parts))
-            base = module[:max(1, len(module) - ups)]
-            parts = [*base, *parts[ups + (parts[0] == "self"):]]
-        if opens:
-            stack.append(parts)
-        yield code.count("\n", 0, token.start()) + 1, "::".join(parts)
-
-
 def wrong_paths(file: pathlib.Path, forbidden: list[str]) -> list[str]:
     """What the file names of what its folder must not name."""
     return [f"{file.relative_to(ROOT)}:{line}: names {path}"
@@ -128,16 +87,8 @@ def wrong_paths(file: pathlib.Path, forbidden: list[str]) -> list[str]:
             for name in forbidden if path == name or path.startswith(name + "::")]
 
 
-def self_test():
-    """`super` and braces lead where they lead; comments, strings and characters lead nowhere."""
-    code = "use super::{x, super::y::Z, w::{self, V}};\n// crate::c\nlet s = \"crate::d\"; let q = '\"'; super::super::e::f(); let q = '\"';"
-    seen = {path for _, path in paths_in(code_of(code), ["crate", "a", "b"])}
-    assert {"crate::a::x", "crate::a::w::V", "crate::e::f"} <= seen, seen
-    assert not any(path.startswith(("crate::c", "crate::d")) for path in seen), seen
-
-
 def main() -> int:
-    self_test()
+    paths.self_test()
     wrong = []
     metadata = json.loads(subprocess.run(
         ["cargo", "metadata", "--format-version", "1", "--locked"],

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 
-from dependencies import ROOT
+from paths import ROOT
 
 
 def features(*selection: str):

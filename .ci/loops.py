@@ -5,10 +5,9 @@ A path leads to the file that defines its item, through re-exports. Tests do not
 only declares or re-exports a child does not name it.
 """
 
-import re
 import sys
 
-from dependencies import ROOT, code_of, module_of, paths_in
+from paths import ROOT, Crate
 
 # Loops of more files than this are refused.
 MOST = 5
@@ -20,98 +19,6 @@ KNOWN: dict[str, str] = {
     "daemon/src/runtime/event.rs": "an event keeps the pinned memory of its command, which belongs to a queue",
     "daemon/src/worker/bulk/engine.rs": "the engine starts the ways of the bytes, and they report to it",
 }
-
-USE = re.compile(r"^\s*pub(?:\([^)]*\))?\s+use\s+([^;]+);", re.M | re.S)
-
-
-def without_tests(code: str) -> str:
-    """The code up to its test module, which stands last."""
-    found = re.search(r"#\[cfg\(test\)\]\s*(?:#\[[^\]]*\]\s*)*mod \w+ \{", code)
-    return code[:found.start()] if found else code
-
-
-def leaves(tree: str, prefix: str = ""):
-    """Each (path, name) that a use tree brings in."""
-    tree = tree.strip()
-    found = re.match(r"^(.*?)::\{(.*)\}$", tree, re.S)
-    if found or tree.startswith("{"):
-        head = found.group(1) if found else ""
-        body = found.group(2) if found else tree[1:-1]
-        base = prefix + head + "::" if head else prefix
-        depth, item = 0, ""
-        for letter in body + ",":
-            depth += (letter == "{") - (letter == "}")
-            if letter == "," and depth == 0:
-                if item.strip():
-                    yield from leaves(item, base)
-                item = ""
-            else:
-                item += letter
-        return
-    path, _, name = tree.partition(" as ")
-    path = path.strip()
-    yield prefix + path, (name.strip() or path.split("::")[-1])
-
-
-class Crate:
-    """The modules of one crate, what they re-export, and which names which."""
-
-    def __init__(self, root):
-        self.files, self.code, self.exports = {}, {}, {}
-        for file in sorted((root / "src").rglob("*.rs")):
-            if "bin" in file.relative_to(root / "src").parts or "gen" in file.parts or file.stem.endswith("tests"):
-                continue
-            module = "::".join(module_of(file.relative_to(ROOT)))
-            self.files[module] = file
-            self.code[module] = without_tests(code_of(file.read_text()))
-        for module, code in self.code.items():
-            names = {}
-            for use in USE.finditer(code):
-                for path, name in leaves(use.group(1)):
-                    names[name] = self.absolute(path, module)
-            self.exports[module] = names
-
-    def absolute(self, path: str, module: str) -> str:
-        parts = path.split("::")
-        if parts[0] == "crate":
-            return path
-        base = module.split("::")
-        while parts and parts[0] in ("super", "self"):
-            base = base[:-1] if parts[0] == "super" else base
-            parts = parts[1:]
-        if path.split("::")[0] not in ("super", "self") and "::".join([*base, parts[0]]) not in self.files:
-            return path
-        return "::".join([*base, *parts])
-
-    def target(self, path: str, depth: int = 0) -> str | None:
-        """The module whose file defines what the path names."""
-        parts = path.split("::")
-        if parts[0] != "crate" or depth > 8:
-            return None
-        at = "crate"
-        for index, part in enumerate(parts[1:], 1):
-            if f"{at}::{part}" in self.files:
-                at = f"{at}::{part}"
-            elif part in self.exports.get(at, {}):
-                rest = parts[index + 1:]
-                return self.target("::".join([self.exports[at][part], *rest]), depth + 1)
-            else:
-                return at if at in self.files else None
-        return at if at in self.files else None
-
-    def edges(self) -> dict[str, set[str]]:
-        result = {}
-        for module, code in self.code.items():
-            named = set()
-            for _, path in paths_in(USE.sub("", code), module.split("::")):
-                if path.startswith("crate::"):
-                    target = self.target(path)
-                    # A module is made of its children, so naming them is no loop.
-                    if target and target != module and not target.startswith(module + "::"):
-                        named.add(target)
-            result[module] = named
-        return result
-
 
 def components(edges):
     """Tarjan's algorithm: the strongly connected components of more than one module."""

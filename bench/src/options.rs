@@ -36,7 +36,7 @@ pub(crate) struct Options {
     /// Measure the platform whose name contains this, too, in the same rounds
     #[arg(long, value_name = "NAME")]
     pub(crate) peer_platform: Option<String>,
-    /// The .icd folder where that platform is found; the system's if not said
+    /// The .icd folder where that platform is found [default: the system's]
     #[arg(long, value_name = "DIR", requires = "peer_platform")]
     pub(crate) peer_vendors: Option<PathBuf>,
     /// Environment of the process that measures it

@@ -59,13 +59,13 @@ pub(crate) struct Options {
     common: Common,
     #[command(flatten)]
     reconstruction: Reconstruction,
-    /// Events; 8 for each voxel unless told
+    /// Number of events [default: 8 for each voxel]
     #[arg(long)]
     events: Option<usize>,
     /// Seed of the events
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Numbers of nodes; 1, 2, 4 unless told, at most one for each device where there are several
+    /// Numbers of nodes [default: 1,2,4; at most one for each device where there are several]
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     nodes: Vec<usize>,
     /// The node's .icd folder

@@ -92,11 +92,8 @@ impl Line {
 /// A row of the report.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Figures {
-    /// Its id.
     pub(crate) id: String,
-    /// Its name.
     pub(crate) name: String,
-    /// Its group.
     pub(crate) group: Group,
     /// The unit of its figures.
     pub(crate) unit: Unit,
@@ -119,7 +116,6 @@ pub(crate) struct Figures {
     pub(crate) causeway: Option<Figure>,
     /// Another platform.
     pub(crate) peer: Option<Figure>,
-    /// Its marks.
     pub(crate) marks: Vec<Judged>,
     /// Why figures are missing.
     pub(crate) trouble: Option<Trouble>,

@@ -1,7 +1,7 @@
-//! The rows, small: those of the fake driver are measured, judged and compared.
+//! Tests of the rows with small settings: rows of the fake driver are measured, judged and compared.
 //!
-//! Times are not looked at, and so neither is whether a mark is met. Needs the daemon, the library and the fake
-//! driver of the same profile beside it: `cargo build --workspace`.
+//! Neither times nor marks are checked. The tests need the daemon, the library and the fake driver of the same
+//! profile beside them: `cargo build --workspace`.
 
 use std::path::Path;
 use std::process::{Command, Output};

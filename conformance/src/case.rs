@@ -76,12 +76,12 @@ pub(crate) struct Outcome {
     pub(crate) took: Duration,
 }
 
-/// Runs the cases, `jobs` at a time, and reports each as it ends.
-pub(crate) fn run_all(cases: Vec<Case>, jobs: u16, sides: &Sides, report: &mut Report) {
+/// Runs the cases, as many at a time as there are `sides`, and reports each as it ends.
+pub(crate) fn run_all(cases: Vec<Case>, sides: &[&Sides], report: &mut Report) {
     let waiting = Mutex::new(VecDeque::from(cases));
     let (done, outcomes) = mpsc::channel();
     thread::scope(|scope| {
-        for _ in 0..jobs {
+        for sides in sides {
             let done = done.clone();
             let waiting = &waiting;
             scope.spawn(move || {

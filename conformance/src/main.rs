@@ -19,6 +19,7 @@ mod report;
 mod sides;
 mod suite;
 
+use std::iter;
 use std::process::ExitCode;
 
 use case::Case;
@@ -115,7 +116,7 @@ fn run_suites(options: &Options, names: &[String]) -> Result<bool, SetupError> {
             None => {
                 let reason = "--server names too few nodes";
                 let case = Case::skipped(suite.name, reason).in_mode(mode);
-                case::run_all(vec![case], 1, &sides, &mut report);
+                case::run_all(vec![case], &[&sides], &mut report);
             }
         }
     }
@@ -135,9 +136,20 @@ fn run_suite(
         .map(|case| case.in_mode(mode))
         .filter(|case| options.filter.iter().all(|part| case.name.contains(part)))
         .collect();
-    // With a device manager, no two programs can lease the same device at once.
-    let alone = suite.alone || options.managed;
-    let jobs = if alone { 1 } else { options.jobs };
-    case::run_all(cases, jobs, sides, report);
+    let jobs = if suite.alone { 1 } else { options.jobs };
+    if !options.managed {
+        case::run_all(cases, &vec![sides; jobs.into()], report);
+        return Ok(());
+    }
+    // No two programs can lease the same device at once, so each job has a device manager and nodes of its own.
+    let others: Result<Vec<Sides>, SetupError> = match mode {
+        Mode::Plain => (2..=usize::from(jobs).min(cases.len()))
+            .map(|job| sides.for_job(suite.name, job))
+            .collect(),
+        _ => Ok(Vec::new()),
+    };
+    let others = others?;
+    let all: Vec<&Sides> = iter::once(sides).chain(&others).collect();
+    case::run_all(cases, &all, report);
     Ok(())
 }

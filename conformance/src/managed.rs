@@ -3,7 +3,7 @@
 //! With `--managed`, each set of nodes has a `causeway-devmgr` of its own, and all connections use TLS.
 //! The programs act as a user with a token, who requests all devices of the nodes in `servers.toml`.
 //! Invariant: a program sees as many devices as without a manager. It never finds a device still leased
-//! by another program, because the runner runs them one after the other.
+//! by another program: the runner runs the programs of one manager one after the other.
 
 use std::path::{Path, PathBuf};
 
@@ -59,7 +59,7 @@ impl Cluster {
         Ok(self.manager.see("that all devices are free", is_free)?)
     }
 
-    /// Waits for so many nodes and returns a `servers.toml` that requests all of their devices.
+    /// Waits for this number of nodes and returns a `servers.toml` that requests all of their devices.
     pub(crate) fn client_settings(
         &self,
         nodes: usize,
@@ -68,7 +68,7 @@ impl Cluster {
         self.settings_of(nodes, carrier, usize::MAX)
     }
 
-    /// The same for at most `most` of the devices.
+    /// Waits for this number of nodes and returns a `servers.toml` that requests at most `most` devices.
     pub(crate) fn settings_of(
         &self,
         nodes: usize,

@@ -53,7 +53,7 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) against_spec: bool,
 
-    /// Lease the devices from a device manager, with TLS everywhere (one case at a time).
+    /// Lease the devices from a device manager, with TLS everywhere.
     #[arg(long, conflicts_with_all = ["against_itself", "server"])]
     pub(crate) managed: bool,
 

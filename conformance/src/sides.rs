@@ -125,7 +125,7 @@ enum Target {
 }
 
 impl Target {
-    /// Makes the same target with so many new daemons, each made by `like` from the first
+    /// Makes the same target with `nodes` new daemons, each made by `like` from the first
     /// one, and a cluster of their own.
     fn anew(
         &self,
@@ -227,7 +227,7 @@ impl Sides {
         Ok(Some(sides))
     }
 
-    /// Makes the same sides with so many nodes, and as many native devices.
+    /// Makes the same sides with this number of nodes, and as many native devices.
     pub(crate) fn on_nodes(&self, nodes: usize) -> Result<Option<Self>, SetupError> {
         let causeway = match &self.causeway {
             Target::Given { address, .. } if address.split(',').count() < nodes => return Ok(None),
@@ -239,6 +239,18 @@ impl Sides {
             fresh_scratch()?,
             nodes,
         )))
+    }
+
+    /// Makes the same sides with daemons and a device manager of their own, so that this job's programs find
+    /// their devices free. The result must be dropped before `self`.
+    pub(crate) fn for_job(&self, suite: &str, job: usize) -> Result<Self, SetupError> {
+        let vendors = self.native_vendors.clone();
+        let causeway = self.causeway.anew(self.nodes, |first, number| {
+            let logs = format!("logs/{suite}/job-{job}/node-{number}");
+            first.over(vendors.clone(), places::work_directory().join(logs), &[])
+        })?;
+        let scratch = fresh_scratch()?;
+        Ok(self.with(vendors, causeway, scratch, self.nodes))
     }
 
     fn with(

@@ -66,9 +66,6 @@ pub(crate) fn record_beside(folder: &Path) -> PathBuf {
 }
 
 /// Records that the process `pid` leads a process group and runs as `user`.
-///
-/// # Errors
-/// The system's error.
 pub(crate) fn write_down(record: &Path, pid: u32, user: u32) -> io::Result<()> {
     let pid = i32::try_from(pid).map_err(io::Error::other)?;
     let leader = process(pid).ok_or(io::ErrorKind::NotFound)?;

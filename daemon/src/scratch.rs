@@ -39,9 +39,6 @@ pub struct Scratch {
 
 impl Scratch {
     /// Makes a folder in `parent` and removes the folders of daemons that have ended.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn open(parent: &Path) -> io::Result<Scratch> {
         // Drivers get this path as a setting and may use it from another working directory.
         let parent = std::path::absolute(parent)?;
@@ -68,9 +65,6 @@ impl Scratch {
     }
 
     /// Makes a folder for one process.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn folder(&self) -> io::Result<Folder> {
         let number = self.last.fetch_add(1, Ordering::Relaxed);
         let path = self.path.join(number.to_string());
@@ -91,7 +85,6 @@ pub struct Folder(PathBuf);
 
 impl Folder {
     /// Returns the absolute path of the folder.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }

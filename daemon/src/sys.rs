@@ -49,9 +49,6 @@ pub fn take_inherited() -> Vec<OwnedFd> {
 }
 
 /// Sets the queueing priority of a socket's packets (`SO_PRIORITY`, 0 to 6 without privileges).
-///
-/// # Errors
-/// The system's error.
 pub fn set_priority(socket: BorrowedFd<'_>, priority: libc::c_int) -> io::Result<()> {
     // SAFETY: the option's value is one int that lives through the call; the descriptor is borrowed for the
     // call.
@@ -73,9 +70,6 @@ pub fn set_priority(socket: BorrowedFd<'_>, priority: libc::c_int) -> io::Result
 
 /// Returns the addresses of the interfaces that are up. Leaves out IPv6 link-local addresses, which are
 /// valid only together with an interface's name.
-///
-/// # Errors
-/// The system's error.
 pub fn interface_addresses() -> io::Result<Vec<IpAddr>> {
     let mut list = std::ptr::null_mut();
     // SAFETY: on success getifaddrs points `list` to a list that this function owns until freeifaddrs
@@ -125,9 +119,6 @@ unsafe fn ip_address(address: *const libc::sockaddr) -> Option<IpAddr> {
 }
 
 /// Registers a descriptor with tokio, so that the caller can wait until it is readable.
-///
-/// # Errors
-/// The system's error.
 pub fn readable(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an owned descriptor stays open until it is dropped, and the returned value owns it.
     let registered = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };

@@ -10,6 +10,7 @@ use causeway_devmgr::lease::{
     Action, Event, GrantReport, Joined, LeaseId, Manager, NewRequest, Outcome, Rows, Step,
 };
 use causeway_devmgr::policy::Class;
+use causeway_devmgr::policy::ledger::Party;
 use causeway_devmgr::time::{Calendar, Span, Time, Wall};
 use causeway_proto::control::InfoAnswer;
 
@@ -110,8 +111,10 @@ fn lease(of: u32) -> LeaseId {
 fn request(of: u32, line: &str, wait: bool) -> Event {
     Event::Request(NewRequest {
         lease: lease(of),
-        user: format!("user{}", of % 2_000).as_str().into(),
-        groups: Vec::new(),
+        party: Party {
+            user: format!("user{}", of % 2_000).as_str().into(),
+            groups: Vec::new(),
+        },
         devices: line.parse().expect("a request"),
         class: Class::Normal,
         limit: None,

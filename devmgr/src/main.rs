@@ -53,10 +53,7 @@ fn renew_admin(settings: &Settings) -> Result<(), CannotStart> {
 }
 
 fn open(settings: &Settings) -> Result<RedbStore, CannotStart> {
-    RedbStore::open(&settings.store).map_err(|error| CannotStart::Opening {
-        path: settings.store.clone(),
-        error,
-    })
+    RedbStore::open(&settings.store).map_err(CannotStart::store(&settings.store))
 }
 
 #[tokio::main]

@@ -72,12 +72,6 @@ impl Calendar {
         Wall(self.wall.0.saturating_add(later).saturating_sub(earlier))
     }
 
-    /// The duration from this moment until `wall`; zero if `wall` is past.
-    #[must_use]
-    pub fn until(&self, wall: Wall) -> Span {
-        Span(wall.0.saturating_sub(self.wall.0))
-    }
-
     /// The duration from `wall` until this moment; zero if `wall` is in the future.
     #[must_use]
     pub fn since(&self, wall: Wall) -> Span {

@@ -130,7 +130,7 @@ mod tests {
                 now += 1_000;
                 reading
             }).collect();
-            let offset = best(readings).expect("one at least");
+            let offset = best(readings).expect("at least one reading");
             prop_assert!((offset.ns + ahead).unsigned_abs() <= smallest.div_ceil(2));
             prop_assert_eq!(offset.uncertainty, smallest.div_ceil(2));
         }

@@ -29,6 +29,7 @@ pub mod frame;
 pub mod id;
 pub mod image_format;
 pub mod limits;
+pub mod log_filter;
 pub mod preamble;
 pub mod raster;
 pub mod region;

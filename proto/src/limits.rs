@@ -6,7 +6,11 @@ pub const MAX_BATCH: usize = 64 << 20;
 /// A writer starts a new batch once one has this size.
 pub const BATCH_TARGET: usize = 1 << 20;
 
-/// Up to this size, the bytes of a write or read are inside of the command or completion.
+/// Up to this size, the bytes of a write or read are inside of the command or completion. They are copied
+/// more often than on a bulk connection, and other commands wait behind them. Measured with PoCL on two
+/// cores and a limit of 1 MiB: a read of 1 MiB took 3 times as long, and 16 non-blocking writes of 256 KiB
+/// held the caller for 1.5 ms instead of 30 µs. On 1 Gbit/s, a read of 4 bytes beside writes of 1 MiB took
+/// 23 ms instead of 0.14 ms.
 pub const INLINE_PAYLOAD: usize = 32 << 10;
 
 /// Up to this size, initial contents are inside of the command that creates a buffer.

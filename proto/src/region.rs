@@ -156,7 +156,7 @@ impl Region {
         self.slice_pitch
     }
 
-    /// The same shape at another offset.
+    /// Returns the shape at another offset.
     ///
     /// # Errors
     /// [`BadRegion`] when it ends beyond 2⁶⁴.

@@ -222,6 +222,14 @@ pub enum WireError {
         /// The reason of the loss.
         reason: String,
     },
+    /// The session was open, and the node has ended it and given the reason.
+    #[error("the session on {address} is lost: {reason}")]
+    Ended {
+        /// The address of the node.
+        address: String,
+        /// The node's reason.
+        reason: String,
+    },
     /// The session was open, and the program has disconnected the server.
     #[error("the session on {address} is lost: the program has disconnected the server")]
     Disconnected {
@@ -253,6 +261,7 @@ impl WireError {
             | WireError::Tls { .. }
             | WireError::Closed { .. }
             | WireError::Lost { .. }
+            | WireError::Ended { .. }
             | WireError::Disconnected { .. } => Status::DEVICE_NOT_AVAILABLE,
             WireError::Refused { .. } | WireError::Unauthenticated { .. } | WireError::Forked => {
                 Status::OUT_OF_RESOURCES

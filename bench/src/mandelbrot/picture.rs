@@ -150,7 +150,7 @@ mod tests {
         iterations: 500,
     };
 
-    /// The same without looking for cycles.
+    /// Counts steps without a search for cycles.
     fn plain_steps(view: &View, x: u32, y: u32) -> u32 {
         let (re, im) = view.point(x, y);
         let (mut zr, mut zi) = (0.0f32, 0.0f32);

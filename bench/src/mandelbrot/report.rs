@@ -27,7 +27,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Without any runs.
+    /// Makes a row without any runs.
     pub(crate) fn new(nodes: usize) -> Row {
         Row {
             nodes,

@@ -97,7 +97,7 @@ mod tests {
 
     const SIZE: Size = [7, 5, 4];
 
-    /// Lengths by looking at very many points of the line.
+    /// Returns the lengths by sampling very many points of the line.
     fn by_force(from: Point, to: Point) -> Vec<f64> {
         const POINTS: usize = 200_000;
         let way: [f64; 3] = std::array::from_fn(|a| f64::from(to[a]) - f64::from(from[a]));
@@ -146,7 +146,7 @@ mod tests {
         compare([9.0, 0.3, 0.4], [-9.0, 0.3, 0.4]);
         compare([0.2, -9.0, 1.3], [0.2, 9.0, 1.3]);
         compare([-9.0, 7.0, 0.0], [9.0, 7.0, 0.0]);
-        // Ends within the image.
+        // This line ends within the image.
         compare([0.1, 0.2, 0.3], [1.7, -1.1, 0.9]);
     }
 }

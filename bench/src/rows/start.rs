@@ -21,7 +21,7 @@ pub(super) fn rows() -> Vec<Row> {
     [starts, loads()].concat()
 }
 
-/// What it costs to load the library: the platform list, with nothing configured and with one server.
+/// The cost of a load of the library: the platform list, with nothing configured and with one server.
 fn loads() -> Vec<Row> {
     let mut rows = Vec::new();
     for (loaded, tag) in [

@@ -23,7 +23,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Without any runs.
+    /// Makes a row without any runs.
     pub(super) fn new(applications: usize) -> Row {
         Row {
             applications,

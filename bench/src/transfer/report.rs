@@ -33,7 +33,7 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Without any figures.
+    /// Makes the figures of a link, still empty.
     pub(crate) fn new(rate: u32) -> Runs {
         Runs {
             rate,

@@ -316,7 +316,7 @@ CASE(headers_of_any_encoding)
     remove_folder();
 }
 
-/* The same holds for header names given with the call. */
+/* Header names that are given with the call may have any encoding too. */
 CASE(headers_given_by_names_of_any_encoding)
 {
     const char *name = "caf\xe9.h";

@@ -64,7 +64,8 @@ pub(crate) fn run(options: &Options) -> Result<bool, SetupError> {
             })
         }));
     }
-    case::run_all(cases, options.jobs, &sides, &mut report);
+    let sides = vec![&sides; options.jobs.into()];
+    case::run_all(cases, &sides, &mut report);
     let is_whole = table::print(&seen.lock());
     Ok(report.finish() && is_whole)
 }

@@ -20,7 +20,7 @@ const NODES: usize = 3;
 /// Number of programs per process.
 const SHARE: u32 = 100;
 
-/// One in so many programs also runs over the system's driver.
+/// One of this number of programs also runs over the system's driver.
 const NATIVE_SHARE: u32 = 10;
 
 /// Behaviours of the fake driver: name and settings.

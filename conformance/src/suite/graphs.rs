@@ -22,7 +22,7 @@ const NODES: usize = 3;
 /// Number of graphs per process.
 const SHARE: u32 = 500;
 
-/// One in so many graphs also runs over the system's driver.
+/// One of this number of graphs also runs over the system's driver.
 const NATIVE_SHARE: u32 = 40;
 
 /// Behaviours of the fake driver: name and settings.

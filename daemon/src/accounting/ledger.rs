@@ -40,9 +40,6 @@ pub struct Entry {
 
 impl Ledger {
     /// Makes a page with slots for `sessions` simultaneous sessions.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn new(sessions: u32) -> io::Result<Arc<Ledger>> {
         let (page, descriptor) = Page::make(sessions as usize)?;
         Ok(Arc::new(Ledger {
@@ -70,7 +67,6 @@ impl Ledger {
     }
 
     /// Returns the totals of all sessions, including those that have ended.
-    #[must_use]
     pub fn figures(&self) -> Figures {
         let mut state = self.state.lock();
         let mut sum = state.past;
@@ -85,7 +81,6 @@ impl Ledger {
 
 impl Entry {
     /// Returns the figures of this session.
-    #[must_use]
     pub fn figures(&self) -> Figures {
         let mut state = self.ledger.state.lock();
         let now = Figures::read(self.ledger.page.slot(self.slot));
@@ -95,7 +90,6 @@ impl Entry {
     }
 
     /// Returns why the session ended, as its worker recorded; `None` if the worker recorded nothing.
-    #[must_use]
     pub fn ending(&self) -> Option<Cause> {
         let slot = self.ledger.page.slot(self.slot);
         let said = slot[Counter::Ending as usize].load(Ordering::Relaxed);
@@ -103,14 +97,12 @@ impl Entry {
     }
 
     /// Returns the slot's number.
-    #[must_use]
     pub fn number(&self) -> u32 {
         // The number of slots came from a `u32`, so the slot's number fits.
         self.slot as u32
     }
 
     /// Returns the page's descriptor, which is passed to the worker.
-    #[must_use]
     pub fn page(&self) -> BorrowedFd<'_> {
         self.ledger.descriptor.as_fd()
     }

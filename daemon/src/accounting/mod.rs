@@ -152,7 +152,6 @@ impl Figures {
     }
 
     /// Returns the bytes of all bulk connections, in both directions.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         [
             self.from_client,

@@ -48,9 +48,6 @@ unsafe impl Sync for Page {}
 
 impl Page {
     /// Makes a page with `slots` empty slots. The descriptor is for the workers.
-    ///
-    /// # Errors
-    /// The system's error.
     pub(super) fn make(slots: usize) -> io::Result<(Page, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let made =

@@ -57,7 +57,6 @@ impl Client {
     }
 
     /// Returns whether the daemon has a build cache.
-    #[must_use]
     pub fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
@@ -74,6 +73,21 @@ impl Client {
     /// current one for each device.
     #[must_use]
     pub fn look_up(&self, keys: &[Key]) -> Option<Vec<Entry>> {
+        let entries = keys.iter().zip(self.answers(keys)?);
+        entries
+            .map(|(key, entry)| self.checked(key, entry?))
+            .collect()
+    }
+
+    /// Returns whether there is an entry for each device. Reads none of them.
+    #[must_use]
+    pub fn has(&self, keys: &[Key]) -> bool {
+        let answers = self.answers(keys);
+        answers.is_some_and(|answers| answers.iter().all(Option::is_some))
+    }
+
+    /// Asks for all entries and returns the answers; `None` after a timeout.
+    fn answers(&self, keys: &[Key]) -> Option<Vec<Option<OwnedFd>>> {
         let before = *self.unanswered.lock();
         if before.is_some_and(|before| before.elapsed() < SILENCE) {
             return None;
@@ -81,13 +95,8 @@ impl Client {
         // All questions are sent before the first answer is awaited, and share one deadline.
         let until = Instant::now() + self.patience;
         let asked: Vec<Asked<'_>> = keys.iter().map(|key| self.ask(key)).collect();
-        let answers = asked.into_iter().map(|asked| asked.answer(until));
         // Stops at the first timeout.
-        let answers: Vec<Option<OwnedFd>> = answers.collect::<Option<_>>()?;
-        let entries = keys.iter().zip(answers);
-        entries
-            .map(|(key, entry)| self.checked(key, entry?))
-            .collect()
+        asked.into_iter().map(|asked| asked.answer(until)).collect()
     }
 
     fn ask(&self, key: &Key) -> Asked<'_> {
@@ -226,6 +235,31 @@ mod tests {
         assert_eq!(client.look_up(&KEYS), None);
         assert_eq!(questions(&supervisor), 0);
         assert!(client.asked.lock().is_empty());
+    }
+
+    #[test]
+    fn whether_an_entry_exists_is_known_without_reading_it() {
+        let (supervisor, worker) = handover::pair().unwrap();
+        let client = Client::new(worker);
+        // Neither can be read.
+        let folder = || OwnedFd::from(File::open("/").unwrap());
+        let has = |second: Option<OwnedFd>| {
+            std::thread::scope(|scope| {
+                let asking = scope.spawn(|| client.has(&KEYS));
+                let mut asked = Vec::new();
+                while asked.len() < 2 {
+                    match handover::receive_in_supervisor(&supervisor) {
+                        Ok(Some(ToSupervisor::LookUp { ticket, .. })) => asked.push(ticket),
+                        _ => std::thread::yield_now(),
+                    }
+                }
+                client.answered(asked[0], Some(folder()));
+                client.answered(asked[1], second);
+                asking.join().unwrap()
+            })
+        };
+        assert!(has(Some(folder())));
+        assert!(!has(None));
     }
 
     #[test]

@@ -113,7 +113,6 @@ impl Entry {
     }
 
     /// Returns whether all files that the driver loaded to compile are unchanged. Accesses the disk.
-    #[must_use]
     pub fn is_current(&self) -> bool {
         self.answer.loaded.iter().all(Stamp::is_current)
     }

@@ -52,21 +52,13 @@ impl Index {
     }
 
     /// Returns the total size of all entries, in bytes.
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.total
     }
 
     /// Returns the number of entries.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.entries.len()
-    }
-
-    /// Returns whether the index is empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
     }
 
     /// Returns whether an entry is in the index.
@@ -196,7 +188,7 @@ mod tests {
             let kept: Vec<u8> = (0..4).filter(|n| index.has(&name(owner, *n))).collect();
             assert_eq!(kept, [2, 3]);
         }
-        assert_eq!((index.len(), index.total()), (10, LIMIT));
+        assert_eq!((index.count(), index.total()), (10, LIMIT));
     }
 
     #[test]
@@ -245,7 +237,7 @@ mod tests {
                         model.retain(|(n, _)| *n != name);
                     }
                 }
-                prop_assert_eq!(index.len(), model.len());
+                prop_assert_eq!(index.count(), model.len());
                 prop_assert_eq!(index.total(), sum(&model, None));
                 prop_assert!(index.total() <= LIMIT);
                 prop_assert!(model.iter().all(|(name, _)| index.has(name)));

@@ -102,7 +102,6 @@ pub struct Name {
 
 impl Name {
     /// Returns the name of the entry's file.
-    #[must_use]
     pub fn file(&self) -> String {
         let owner = self.owner.0.iter().map(|byte| format!("{byte:02x}"));
         format!("{}-{}", owner.collect::<String>(), self.key)

@@ -21,9 +21,6 @@ const SEALS: SealFlags = SealFlags::WRITE
     .union(SealFlags::SEAL);
 
 /// Makes a sealed memory file.
-///
-/// # Errors
-/// The system's error.
 pub fn of(bytes: &[u8]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(rustix::fs::memfd_create("build", flags)?);
@@ -57,15 +54,11 @@ impl MemoryFile {
     }
 
     /// Returns the length of the content in bytes.
-    #[must_use]
     pub fn length(&self) -> usize {
         self.length
     }
 
     /// Reads the content.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; self.length];
         let file = File::from(self.file.as_fd().try_clone_to_owned()?);

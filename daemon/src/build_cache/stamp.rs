@@ -38,9 +38,6 @@ pub struct Stamp {
 
 impl Stamp {
     /// Records the current state of a file.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn of(path: &str) -> io::Result<Stamp> {
         let found = std::fs::metadata(path)?;
         Ok(Stamp {
@@ -53,7 +50,6 @@ impl Stamp {
     }
 
     /// Returns whether the same file is still there and unchanged.
-    #[must_use]
     pub fn is_current(&self) -> bool {
         self.path.starts_with('/') && Stamp::of(&self.path).is_ok_and(|now| now == *self)
     }

@@ -69,12 +69,13 @@ impl Store {
             .mode(0o700)
             .create(folder)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let folder = File::from(rustix::fs::open(folder, flags, Mode::empty()).map_err(system)?);
+        let folder =
+            File::from(rustix::fs::open(folder, flags, Mode::empty()).map_err(io::Error::from)?);
         let found = folder.metadata()?;
         if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
             return Err(Unusable::Shared);
         }
-        rustix::fs::fchmod(&folder, Mode::RWXU).map_err(system)?;
+        rustix::fs::fchmod(&folder, Mode::RWXU).map_err(io::Error::from)?;
         let mut store = Store {
             folder,
             index: Index::new(limit, share),
@@ -85,21 +86,13 @@ impl Store {
     }
 
     /// Returns the total size of all entries in bytes, in whole blocks.
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.index.total()
     }
 
     /// Returns the number of entries.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.index.len()
-    }
-
-    /// Returns whether there are no entries.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.index.is_empty()
+    pub fn count(&self) -> usize {
+        self.index.count()
     }
 
     /// Returns whether an entry exists, according to the index.
@@ -259,10 +252,6 @@ fn is_left_behind(stat: &Stat) -> bool {
         && stat.st_mtime.saturating_add(LEFT_BEHIND) < seconds
 }
 
-fn system(error: rustix::io::Errno) -> io::Error {
-    error.into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,7 +267,7 @@ mod tests {
         }
     }
 
-    /// Opens a store of so many blocks for one user.
+    /// Opens a store of this number of blocks for one user.
     fn open(folder: &Path, blocks: u64) -> Store {
         Store::open(folder, blocks * BLOCK, blocks * BLOCK).unwrap()
     }
@@ -309,10 +298,10 @@ mod tests {
         store.put(name(4), &[4; 10]).unwrap();
         assert_eq!(read(&mut store, 2), None, "the one used least recently");
         assert_eq!(read(&mut store, 1), Some(vec![1; 10]));
-        assert_eq!((store.len(), store.total()), (3, 3 * BLOCK));
+        assert_eq!((store.count(), store.total()), (3, 3 * BLOCK));
         assert_eq!(std::fs::read_dir(&place).unwrap().count(), 3);
         // A smaller limit is applied when the store is opened.
-        assert_eq!(open(&place, 1).len(), 1);
+        assert_eq!(open(&place, 1).count(), 1);
     }
 
     #[test]
@@ -329,7 +318,7 @@ mod tests {
         }
         assert!(store.get(&of("ann", 1)).is_some(), "ann's entry stays");
         assert!(store.get(&of("ann", 9)).is_none(), "bob's are not ann's");
-        assert_eq!(store.len(), 3);
+        assert_eq!(store.count(), 3);
         store
             .put(of("bob", 1), &[0; 2 * BLOCK as usize + 1])
             .unwrap();
@@ -383,7 +372,7 @@ mod tests {
             assert!(store.get(&name(n)).is_none(), "{n}");
         }
         let store = open(folder.path(), 100);
-        assert!(store.is_empty());
+        assert_eq!(store.count(), 0);
         assert!(secret.exists() && !at(1).exists() && !at(2).exists() && !at(3).exists());
     }
 
@@ -392,7 +381,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let former = folder.path().join(format!("{:016x}-{}", 0, Key([1; KEY])));
         std::fs::write(&former, "x").unwrap();
-        assert!(open(folder.path(), 9).is_empty());
+        assert_eq!(open(folder.path(), 9).count(), 0);
         assert!(!former.exists());
     }
 

@@ -160,13 +160,13 @@ pub struct Sessions {
 pub struct Connections {
     /// Maximum number of simultaneous connections that have not yet shown what they are.
     pub handshakes: Option<UpTo<65_536>>,
-    /// The same limit for one address.
+    /// Maximum number of such connections of one address.
     pub handshakes_per_peer: Option<UpTo<65_536>>,
     /// Milliseconds for the first bytes.
     pub handshake_time_limit_ms: Option<Within<u32, 100, 60_000>>,
     /// Maximum number of simultaneous gRPC connections.
     pub control: Option<UpTo<65_536>>,
-    /// The same limit for one address.
+    /// Maximum number of gRPC connections of one address.
     pub control_per_peer: Option<UpTo<65_536>>,
 }
 

@@ -112,7 +112,6 @@ impl ManagerAddress {
     }
 
     /// Returns whether the manager is on this machine.
-    #[must_use]
     pub fn is_loopback(&self) -> bool {
         self.host == "localhost"
             || self

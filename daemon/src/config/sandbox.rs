@@ -132,6 +132,7 @@ pub(super) fn worker_user(file: &ConfigFile, workers: u32) -> Result<WorkerUser,
             must_exist: true,
         },
         None => Groups {
+            // A machine need not have the default groups. The administrator's own groups must exist.
             names: DEVICE_GROUPS.map(str::to_owned).to_vec(),
             must_exist: false,
         },

@@ -75,7 +75,6 @@ impl Security {
     }
 
     /// Returns whether the list of tokens is currently unreadable, so that no token is accepted.
-    #[must_use]
     pub fn is_locked(&self) -> bool {
         let Some(tokens) = &self.tokens else {
             return false;
@@ -104,13 +103,11 @@ impl Security {
     }
 
     /// Returns whether clients must authenticate.
-    #[must_use]
     pub fn authenticates(&self) -> bool {
         self.client_certificates || self.tokens.is_some()
     }
 
     /// Returns whether the port may be open to other machines: it has TLS, and clients must authenticate.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         self.tls.is_some() && self.authenticates()
     }

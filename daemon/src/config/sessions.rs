@@ -33,7 +33,6 @@ impl SessionSettings {
     /// Returns the maximum number of simultaneous worker processes of all kinds. One lists the devices.
     /// Spare workers count twice, because those with outdated drivers may still be ending while others
     /// start.
-    #[must_use]
     pub fn processes(&self) -> u32 {
         self.limit + 2 * self.spare_workers + 1
     }
@@ -54,7 +53,6 @@ pub struct HolderLimits {
 
 impl HolderLimits {
     /// Returns whether there is a limit on memory.
-    #[must_use]
     pub fn limits_memory(&self) -> bool {
         self.host_memory_in_all > 0 || self.host_memory_per_user > 0
     }

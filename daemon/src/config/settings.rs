@@ -66,13 +66,13 @@ pub struct Settings {
 pub struct Handshakes {
     /// Maximum number of simultaneous connections that have not yet shown what they are.
     pub limit: usize,
-    /// The same limit for one address.
+    /// Maximum number of such connections of one address.
     pub per_peer: usize,
     /// Time limit for the first bytes and a TLS handshake. The same time applies again to a credential.
     pub time_limit: Duration,
     /// Maximum number of simultaneous gRPC connections; separately for unidentified callers and for others.
     pub control: usize,
-    /// The same limit for one address.
+    /// Maximum number of gRPC connections of one address.
     pub control_per_peer: usize,
 }
 
@@ -238,6 +238,7 @@ fn listen(
         }
         Ok(())
     };
+    // Addresses of the command line replace those of the file.
     if !flags.server.listen.is_empty() {
         flags.server.listen.iter().try_for_each(|text| add(text))?;
         return Ok(found);

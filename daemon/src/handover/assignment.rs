@@ -176,6 +176,7 @@ impl Encoded {
                 certificate: self.certificate.clone(),
                 key: Secret::new(self.key.clone()),
             }),
+            // An empty list means a lease without devices. Only the flag distinguishes it from no lease.
             leased: self.is_leased.then(|| self.leased.clone()),
             slot: self.slot,
             owner: self.owner.clone(),

@@ -127,9 +127,6 @@ pub struct Nonsense;
 
 /// Makes a pair of connected sockets: the supervisor's, which is non-blocking, and the worker's, which
 /// blocks.
-///
-/// # Errors
-/// The system's error.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (supervisor, worker) = rustix::net::socketpair(
         AddressFamily::UNIX,

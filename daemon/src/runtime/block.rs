@@ -56,7 +56,6 @@ impl Blocks {
     }
 
     /// Returns the total size of blocks from `take_within` that have not been returned, in bytes.
-    #[must_use]
     pub fn bounded(&self) -> usize {
         self.0.lock().bounded
     }

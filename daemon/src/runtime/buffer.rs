@@ -14,7 +14,7 @@ use opencl_sys::{
 };
 
 use super::context::Context;
-use super::library::{check, cl};
+use super::library::{check, cl, release_on_drop};
 use super::svm::Share;
 
 pub(super) const KERNEL_ACCESS: u64 = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
@@ -123,7 +123,6 @@ impl Buffer {
     }
 
     /// Returns the size in bytes. The size of an image is that of its elements without padding.
-    #[must_use]
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -134,15 +133,6 @@ impl Buffer {
         // SAFETY: the context is live; the flags require no host pointer.
         unsafe { Buffer::create(context.raw, flags, size, null_mut()) }
     }
-
-    fn release(&self) -> Result<(), Status> {
-        // SAFETY: this object owns one reference and gives it up here.
-        check(unsafe { cl!(clReleaseMemObject(self.raw)) })
-    }
 }
 
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        let _ = self.release();
-    }
-}
+release_on_drop!(Buffer, clReleaseMemObject);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use causeway_proto::status::Status;
 use opencl_sys::{CL_CONTEXT_PLATFORM, CL_QUEUE_PROPERTIES, cl_command_queue, cl_context};
 
-use super::library::{check, cl};
+use super::library::{check, cl, release_on_drop};
 use super::node::{Device, Platform};
 
 /// Pauses between attempts to create a context, in milliseconds.
@@ -42,9 +42,6 @@ pub type ErrorListener = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Context {
     /// `clCreateContext` for devices of one platform; `listener` receives its errors.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn new(
         platform: &Platform,
         devices: Vec<Device>,
@@ -76,12 +73,6 @@ impl Context {
         Ok(Context { raw, devices })
     }
 
-    /// Returns the devices, in creation order.
-    #[must_use]
-    pub fn devices(&self) -> &[Device] {
-        &self.devices
-    }
-
     pub(super) fn owns(&self, device: Device) -> Result<(), Status> {
         if self.devices.iter().any(|d| d.raw == device.raw) {
             Ok(())
@@ -98,7 +89,7 @@ impl Context {
     ) -> Result<cl_command_queue, Status> {
         self.owns(device)?;
         let mut status = 0;
-        let raw = if device.is_modern() {
+        let raw = if device.modern {
             let list: Vec<u64> = properties.iter().copied().chain([0]).collect();
             // SAFETY: the list ends in 0.
             unsafe {
@@ -148,18 +139,7 @@ fn patiently<T>(mut create: impl FnMut() -> Result<T, Status>) -> Result<T, Stat
     create()
 }
 
-impl Drop for Context {
-    fn drop(&mut self) {
-        let _ = self.release();
-    }
-}
-
-impl Context {
-    fn release(&self) -> Result<(), Status> {
-        // SAFETY: this object owns one reference and gives it up here.
-        check(unsafe { cl!(clReleaseContext(self.raw)) })
-    }
-}
+release_on_drop!(Context, clReleaseContext);
 
 unsafe extern "C" fn notified(
     text: *const c_char,

@@ -4,7 +4,7 @@ use causeway_proto::status::Status;
 use opencl_sys::cl_command_queue;
 
 use super::context::Context;
-use super::library::{check, cl};
+use super::library::{check, cl, release_on_drop};
 use super::node::Device;
 
 /// A native device queue; released when dropped.
@@ -22,9 +22,6 @@ unsafe impl Sync for DeviceQueue {}
 impl DeviceQueue {
     /// Creates a queue. `properties` are pairs of names and values without the terminating 0, and include
     /// the flag for a device queue.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn new(
         context: &Context,
         device: Device,
@@ -35,9 +32,6 @@ impl DeviceQueue {
     }
 
     /// Makes this queue the default device queue of its device in the context.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn make_default(&self, context: &Context) -> Result<(), Status> {
         // SAFETY: all objects are live.
         check(unsafe {
@@ -48,15 +42,6 @@ impl DeviceQueue {
             ))
         })
     }
-
-    fn release(&self) -> Result<(), Status> {
-        // SAFETY: this object owns one reference and gives it up here.
-        check(unsafe { cl!(clReleaseCommandQueue(self.raw)) })
-    }
 }
 
-impl Drop for DeviceQueue {
-    fn drop(&mut self) {
-        let _ = self.release();
-    }
-}
+release_on_drop!(DeviceQueue, clReleaseCommandQueue);

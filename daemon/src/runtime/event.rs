@@ -64,16 +64,16 @@ pub trait Listener: Send + Sync + 'static {
 }
 
 impl Event {
-    /// Takes over one reference to `raw`, and the memory that its command uses.
+    /// Takes over one reference to `raw`.
     ///
     /// # Safety
-    /// The driver has just returned `raw` to the caller. `host` contains all host memory that the command
-    /// accesses.
-    pub(super) unsafe fn adopt(raw: cl_event, host: Option<Host>, home: Home) -> Event {
+    /// The driver has just returned `raw` to the caller. Host memory that the command accesses outlives it:
+    /// the caller keeps the memory, or passes it to [`Event::keep`].
+    pub(super) unsafe fn adopt(raw: cl_event, home: Home) -> Event {
         Event {
             raw,
             ended: AtomicBool::new(false),
-            host: Mutex::new(host),
+            host: Mutex::default(),
             home,
         }
     }
@@ -84,19 +84,16 @@ impl Event {
     }
 
     /// Returns whether the driver has reported the command's successful end.
-    #[must_use]
     pub fn has_succeeded(&self) -> bool {
         self.has_ended() && self.status() == Some(CL_COMPLETE)
     }
 
     /// Returns whether the driver has reported the command's end.
-    #[must_use]
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
     /// Returns the error code of a command that has failed.
-    #[must_use]
     pub fn failure(&self) -> Option<Status> {
         self.status().filter(|status| *status < 0).map(Status)
     }
@@ -120,7 +117,6 @@ impl Event {
 
     /// Returns the profiling times on the node's host clock; `None` if the queue has no profiling or the
     /// command failed.
-    #[must_use]
     pub fn times(&self) -> Option<Times> {
         self.device_times()
             .map(|times| self.home.clock.on_host(times))
@@ -317,7 +313,6 @@ impl<'a> WaitList<'a> {
     }
 
     /// Returns whether the list is empty.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.raw.is_empty()
     }

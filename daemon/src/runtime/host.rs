@@ -45,7 +45,6 @@ impl Host {
     }
 
     /// Returns the length in bytes.
-    #[must_use]
     pub fn length(&self) -> usize {
         match self {
             Host::Source(bytes) => bytes.len(),

@@ -129,7 +129,6 @@ impl Buffer {
     }
 
     /// Returns the shape if this is an image.
-    #[must_use]
     pub fn raster(&self) -> Option<&Raster> {
         self.raster.as_ref()
     }

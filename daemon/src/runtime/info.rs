@@ -13,9 +13,6 @@ const MAX_ANSWER: usize = 512 << 20;
 
 /// Fetches one answer. `ask(size, value, size_ret)` is one of the `clGet*Info` functions with its object
 /// and name filled in.
-///
-/// # Errors
-/// The driver's error.
 pub(super) fn bytes(
     mut ask: impl FnMut(usize, *mut c_void, *mut usize) -> Result<(), Status>,
 ) -> Result<Vec<u8>, Status> {
@@ -33,9 +30,6 @@ pub(super) fn bytes(
 }
 
 /// Fetches an answer that is usually short. A short answer takes only one call.
-///
-/// # Errors
-/// The driver's error.
 pub(super) fn short_bytes(
     mut ask: impl FnMut(usize, *mut c_void, *mut usize) -> Result<(), Status>,
 ) -> Result<Vec<u8>, Status> {

@@ -14,7 +14,7 @@ use opencl_sys::{
 use super::buffer::Buffer;
 use super::device_queue::DeviceQueue;
 use super::info;
-use super::library::{check, cl};
+use super::library::{check, cl, release_on_drop};
 use super::node::Device;
 use super::sampler::Sampler;
 
@@ -73,7 +73,6 @@ impl Shape {
     }
 
     /// Returns whether the launch has no work-items.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.global.contains(&0)
     }
@@ -90,15 +89,11 @@ impl Kernel {
 
     /// Returns whether arguments may be queried, or tried out; see
     /// [`Program::forbid_asking`](super::program::Program::forbid_asking).
-    #[must_use]
     pub fn is_askable(&self) -> bool {
         self.askable
     }
 
     /// Sets an argument that is passed by value.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn set_value(&mut self, index: u32, value: &[u8]) -> Result<(), Status> {
         // SAFETY: the driver reads `value.len()` bytes before it returns.
         check(unsafe {
@@ -112,9 +107,6 @@ impl Kernel {
     }
 
     /// Sets a buffer or image argument; `None` passes a null pointer to the kernel.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn set_buffer(&mut self, index: u32, buffer: Option<&Buffer>) -> Result<(), Status> {
         let raw: cl_mem = buffer.map_or(null_mut(), |b| b.raw);
         let value = if raw.is_null() {
@@ -127,17 +119,11 @@ impl Kernel {
     }
 
     /// Sets a sampler argument.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn set_sampler(&mut self, index: u32, sampler: &Sampler) -> Result<(), Status> {
         self.set_handle(index, &sampler.raw)
     }
 
     /// Sets a device queue argument.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn set_device_queue(&mut self, index: u32, queue: &DeviceQueue) -> Result<(), Status> {
         self.set_handle(index, &queue.raw)
     }
@@ -157,9 +143,6 @@ impl Kernel {
     }
 
     /// Sets the size of a local memory argument, in bytes.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn set_local(&mut self, index: u32, size: u64) -> Result<(), Status> {
         let size = usize::try_from(size).map_err(|_| Status::OUT_OF_RESOURCES)?;
         // SAFETY: no value is passed.
@@ -167,15 +150,11 @@ impl Kernel {
     }
 
     /// Returns the name of the kernel function.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn name(&self) -> Result<String, Status> {
         self.info(CL_KERNEL_FUNCTION_NAME).map(info::text)
     }
 
     /// Returns `CL_KERNEL_ATTRIBUTES`; empty if the driver does not report them.
-    #[must_use]
     pub fn attributes(&self) -> String {
         self.info(CL_KERNEL_ATTRIBUTES)
             .map(info::text)
@@ -183,9 +162,6 @@ impl Kernel {
     }
 
     /// Returns the number of arguments.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn arguments(&self) -> Result<u32, Status> {
         let count = info::number(&self.info(CL_KERNEL_NUM_ARGS)?);
         Ok(count.and_then(|n| u32::try_from(n).ok()).unwrap_or(0))
@@ -227,9 +203,6 @@ impl Kernel {
     }
 
     /// Returns a raw answer of `clGetKernelWorkGroupInfo`.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn work_group_info(&self, device: Device, name: u32) -> Result<Vec<u8>, Status> {
         info::short_bytes(|size, value, size_ret| {
             // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::short_bytes).
@@ -257,9 +230,6 @@ impl Kernel {
     }
 
     /// Returns a raw answer of `clGetKernelSubGroupInfo` with at most `room` sizes.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn sub_group_info(
         &self,
         device: Device,
@@ -291,18 +261,9 @@ impl Kernel {
         bytes.truncate(length);
         Ok(bytes)
     }
-
-    fn release(&self) -> Result<(), Status> {
-        // SAFETY: this object owns one reference and gives it up here.
-        check(unsafe { cl!(clReleaseKernel(self.raw)) })
-    }
 }
 
-impl Drop for Kernel {
-    fn drop(&mut self) {
-        let _ = self.release();
-    }
-}
+release_on_drop!(Kernel, clReleaseKernel);
 
 #[cfg(test)]
 mod tests {

@@ -58,7 +58,6 @@ functions! {
     clReleaseCommandQueue: clReleaseCommandQueue_t,
     clSetDefaultDeviceCommandQueue: clSetDefaultDeviceCommandQueue_t,
     clFlush: clFlush_t,
-    clFinish: clFinish_t,
     clCreateBuffer: clCreateBuffer_t,
     clCreateSubBuffer: clCreateSubBuffer_t,
     clCreatePipe: clCreatePipe_t,
@@ -187,3 +186,22 @@ macro_rules! cl {
     };
 }
 pub(super) use cl;
+
+/// Releases an object's reference when the object is dropped. The object's field `raw` is its handle.
+macro_rules! release_on_drop {
+    ($object:ty, $function:ident) => {
+        impl Drop for $object {
+            fn drop(&mut self) {
+                let release = || -> Result<(), causeway_proto::status::Status> {
+                    // SAFETY: this object owns one reference and gives it up here.
+                    $crate::runtime::library::check(unsafe {
+                        $crate::runtime::library::cl!($function(self.raw))
+                    })
+                };
+                // No one can do anything about a refusal.
+                let _ = release();
+            }
+        }
+    };
+}
+pub(super) use release_on_drop;

@@ -13,6 +13,8 @@
 //! - `watch`: polling for the ends of commands, for drivers with late callbacks;
 //! - `library`: libOpenCL's functions, looked up at run time; `info`: info answers as bytes.
 //!
+//! A status that a function returns as an error is the driver's, unless the function's comment says more.
+//!
 //! This module has no wire format, no ids and no sessions. Invariant: every handle that is passed to the
 //! driver comes from one of these objects. All memory that is passed to the driver outlives the driver's
 //! use of it.

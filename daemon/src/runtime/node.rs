@@ -21,7 +21,7 @@ use opencl_sys::{
 use super::clock::DeviceClock;
 use super::identity::Surroundings;
 use super::info;
-use super::library::{LoadError, check, cl, load};
+use super::library::{check, cl, load};
 use crate::build_cache::{Identity, Stamp};
 
 /// Environment variable that makes the daemon use pinned staging for all devices, as if none shared memory
@@ -52,12 +52,17 @@ pub struct Platform {
 pub struct Device {
     pub(super) raw: cl_device_id,
     direct_memory: bool,
-    modern: bool,
+    /// Whether the device supports `clCreateCommandQueueWithProperties` (OpenCL 2.0).
+    pub(super) modern: bool,
     timers: bool,
-    enqueues: bool,
-    late_callbacks: bool,
-    lists_kernels: bool,
-    clock: &'static DeviceClock,
+    /// Whether kernels of the device can enqueue kernels.
+    pub(super) enqueues: bool,
+    /// Whether the driver's callbacks are so late that the ends of commands are found by polling.
+    pub(super) late_callbacks: bool,
+    /// Whether the driver can list the names of a program's kernels without a fault. NVIDIA's driver 580
+    /// writes past a buffer of its heap when the names together have 256 characters or more.
+    pub(super) lists_kernels: bool,
+    pub(super) clock: &'static DeviceClock,
 }
 
 // SAFETY: platform and device handles are names. OpenCL allows their use from any thread (OpenCL
@@ -76,10 +81,8 @@ impl Node {
     #[must_use]
     pub fn load() -> Node {
         let mut node = Node::default();
-        if let Err(LoadError { .. }) = load()
-            .map(drop)
-            .inspect_err(|e| node.problems.push(e.to_string()))
-        {
+        if let Err(error) = load() {
+            node.problems.push(error.to_string());
             return node;
         }
         match platform_ids() {
@@ -125,13 +128,11 @@ impl Node {
     }
 
     /// Returns all platforms; the position of a platform is its [`PlatformIndex`].
-    #[must_use]
     pub fn platforms(&self) -> &[Platform] {
         &self.platforms
     }
 
     /// Returns problems with the node's OpenCL, as text for people.
-    #[must_use]
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
@@ -169,7 +170,6 @@ impl Node {
 
 impl Platform {
     /// Returns the root devices; the position of a device is its [`DeviceIndex`].
-    #[must_use]
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
@@ -181,9 +181,6 @@ impl Platform {
     }
 
     /// Returns one answer of `clGetPlatformInfo`.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn info(&self, name: u32) -> Result<Vec<u8>, Status> {
         info::bytes(|size, value, size_ret| {
             // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::bytes).
@@ -208,6 +205,7 @@ impl Platform {
             ))
         };
         const DEVICE_NOT_FOUND: i32 = -1;
+        // A platform without devices is no failure, in whichever way its driver reports that.
         if status == DEVICE_NOT_FOUND || (status == 0 && count == 0) {
             return Ok(Vec::new());
         }
@@ -227,9 +225,6 @@ impl Platform {
     }
 
     /// `clUnloadPlatformCompiler`, which is a hint.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn unload_compiler(&self) -> Result<(), Status> {
         // SAFETY: the platform is live.
         check(unsafe { cl!(clUnloadPlatformCompiler(self.raw)) })
@@ -276,36 +271,11 @@ impl Device {
 
     /// Returns whether the host can map the device's memory without a copy, as for CPUs and devices with
     /// unified memory.
-    #[must_use]
     pub fn has_direct_memory(&self) -> bool {
         self.direct_memory
     }
 
-    /// Returns whether the driver can list the names of a program's kernels without a fault. NVIDIA's driver
-    /// 580 writes past a buffer of its heap when the names together have 256 characters or more.
-    pub(super) fn lists_kernels(&self) -> bool {
-        self.lists_kernels
-    }
-
-    /// Returns whether the driver's callbacks are so late that the ends of commands are found by polling.
-    pub(super) fn calls_back_late(&self) -> bool {
-        self.late_callbacks
-    }
-
-    /// Returns whether kernels of the device can enqueue kernels.
-    pub(super) fn enqueues(&self) -> bool {
-        self.enqueues
-    }
-
-    /// Returns whether the device supports `clCreateCommandQueueWithProperties` (OpenCL 2.0).
-    pub(super) fn is_modern(&self) -> bool {
-        self.modern
-    }
-
     /// Returns one answer of `clGetDeviceInfo`.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn info(&self, name: u32) -> Result<Vec<u8>, Status> {
         info::bytes(|size, value, size_ret| {
             // SAFETY: `value` has room for `size` bytes, `size_ret` is null or valid (info::bytes).
@@ -314,9 +284,6 @@ impl Device {
     }
 
     /// Returns the address of an extension function of the device's platform; null if there is none.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub(super) fn extension_function(&self, name: &CStr) -> Result<*mut c_void, Status> {
         let platform = self.info(CL_DEVICE_PLATFORM)?;
         let platform = info::number(&platform).unwrap_or(0);
@@ -330,13 +297,7 @@ impl Device {
         })
     }
 
-    /// Returns the device's clock.
-    pub(super) fn clock(&self) -> &'static DeviceClock {
-        self.clock
-    }
-
     /// Returns the device's current time on the node's host clock, in nanoseconds.
-    #[must_use]
     pub fn now(&self) -> u64 {
         self.clock.now(|| self.timers())
     }

@@ -60,14 +60,12 @@ pub struct PinnedPart {
 impl PinnedPart {
     /// Returns the address of the part. Before a caller forms a reference from it, neither the driver nor a
     /// socket may be using the part.
-    #[must_use]
     pub fn pointer(&self) -> *mut u8 {
         // SAFETY: `offset` lies within the slab's mapping.
         unsafe { self.slab.pointer.add(self.offset) }
     }
 
     /// Returns the length in bytes.
-    #[must_use]
     pub fn length(&self) -> usize {
         self.length
     }
@@ -97,9 +95,6 @@ struct Slabs {
 impl PinnedPool {
     /// Makes a pool with one slab, which may grow to `most` slabs of 1 MiB. Maps them with a queue of its
     /// own. Blocks while the driver maps.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn new(context: &Context, device: Device, most: usize) -> Result<PinnedPool, Status> {
         let queue = Arc::new(Queue::new(context, device, &[])?);
         let pool = PinnedPool {
@@ -259,7 +254,6 @@ impl Ring {
     /// Returns whether one more chunk is worth its cost. That is the case if the ring has fewer chunks than
     /// it takes to overlap device and network. It is also the case if that many were returned since the
     /// latest one was added.
-    #[must_use]
     pub fn is_busy(&self) -> bool {
         let chunks = self.chunks.lock();
         chunks.count < BUSY || chunks.returned >= BUSY
@@ -289,13 +283,11 @@ impl std::fmt::Debug for Slot {
 
 impl Slot {
     /// Returns the address of the chunk; see [`PinnedPart::pointer`].
-    #[must_use]
     pub fn pointer(&self) -> *mut u8 {
         self.part.pointer()
     }
 
     /// Returns the length in bytes.
-    #[must_use]
     pub fn length(&self) -> usize {
         self.part.length()
     }

@@ -10,9 +10,6 @@ use super::library::{check, cl};
 
 impl Buffer {
     /// `clCreatePipe`, for up to `max_packets` packets of `packet_size` bytes.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn pipe(
         context: &Context,
         flags: u64,

@@ -18,7 +18,7 @@ use opencl_sys::{
 use super::context::Context;
 use super::info;
 use super::kernel::Kernel;
-use super::library::{check, cl};
+use super::library::{check, cl, release_on_drop};
 use super::node::Device;
 use super::ptx;
 
@@ -73,9 +73,6 @@ impl Program {
     }
 
     /// `clCreateProgramWithSource` with one string.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn with_source(context: &Context, source: &[u8]) -> Result<Program, Status> {
         // A driver takes a length of 0 to mean that the string ends in NUL.
         let text: &[u8] = if source.is_empty() { b"\0" } else { source };
@@ -128,9 +125,6 @@ impl Program {
     }
 
     /// `clCreateProgramWithBuiltInKernels`; `names` are separated by semicolons.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn with_built_in_kernels(
         context: &Context,
         devices: &[Device],
@@ -152,9 +146,6 @@ impl Program {
     }
 
     /// `clCreateProgramWithIL`.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn with_il(context: &Context, il: &[u8]) -> Result<Program, Status> {
         let mut status = 0;
         // SAFETY: the driver copies `il.len()` bytes.
@@ -208,9 +199,6 @@ impl Program {
     }
 
     /// `clSetProgramSpecializationConstant`.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn set_constant(&self, id: u32, value: &[u8]) -> Result<(), Status> {
         // SAFETY: the driver copies `value.len()` bytes.
         check(unsafe {
@@ -224,9 +212,6 @@ impl Program {
     }
 
     /// `clBuildProgram`; `None` passes a null pointer as options. Blocks.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn build(&self, devices: &[Device], options: Option<&CStr>) -> Result<(), Status> {
         let ids: Vec<_> = devices.iter().map(|d| d.raw).collect();
         self.askable.store(true, Ordering::Relaxed);
@@ -245,9 +230,6 @@ impl Program {
     }
 
     /// `clCompileProgram` with embedded headers. Blocks.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn compile(
         &self,
         devices: &[Device],
@@ -358,9 +340,6 @@ impl Program {
     }
 
     /// Returns the program's devices as positions in `among`, in the order of its binaries.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn devices(&self, among: &[Device]) -> Result<Vec<Option<usize>>, Status> {
         let ids = self.info(CL_PROGRAM_DEVICES)?;
         let raw = info::sizes(&ids)
@@ -372,9 +351,6 @@ impl Program {
     }
 
     /// Returns the sizes of the binaries, in the order of [`Program::devices`]; 0 for a device without one.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn binary_sizes(&self) -> Result<Vec<u64>, Status> {
         Ok(info::sizes(&self.info(CL_PROGRAM_BINARY_SIZES)?))
     }
@@ -385,6 +361,7 @@ impl Program {
     /// The driver's error; `CL_OUT_OF_HOST_MEMORY` if they together exceed `most` bytes.
     pub fn binaries(&self, most: usize) -> Result<Vec<Vec<u8>>, Status> {
         let sizes = self.binary_sizes()?;
+        // Checked before the allocation, because a driver may report any size.
         if sizes.iter().fold(0u64, |sum, n| sum.saturating_add(*n)) > most as u64 {
             return Err(Status::OUT_OF_HOST_MEMORY);
         }
@@ -392,6 +369,7 @@ impl Program {
         let mut pointers: Vec<*mut u8> = binaries
             .iter_mut()
             .map(|b| {
+                // A driver skips entries that are NULL.
                 if b.is_empty() {
                     null_mut()
                 } else {
@@ -413,9 +391,6 @@ impl Program {
     }
 
     /// `clCreateKernel`.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn kernel(&self, name: &str) -> Result<Kernel, Status> {
         let name = CString::new(name).map_err(|_| Status::INVALID_KERNEL_NAME)?;
         let mut status = 0;
@@ -429,9 +404,6 @@ impl Program {
     /// Creates every kernel of the program that the driver makes under a listed name; `devices` are those of
     /// the program. Leaves out kernels that differ between the program's devices, as
     /// `clCreateKernelsInProgram` does.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn kernels(&self, devices: &[Device]) -> Result<Vec<Kernel>, Status> {
         let names = self.kernel_names(devices)?;
         let kernels = names.iter().filter_map(|name| self.kernel(name).ok());
@@ -443,11 +415,8 @@ impl Program {
     /// For NVIDIA's driver, the names come from the program's binaries if these are PTX. The driver's
     /// `clCreateKernelsInProgram`, `CL_PROGRAM_NUM_KERNELS` and `CL_PROGRAM_KERNEL_NAMES` all damage its heap
     /// if names are long.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn kernel_names(&self, devices: &[Device]) -> Result<Vec<String>, Status> {
-        if !devices.iter().all(Device::lists_kernels)
+        if !devices.iter().all(|device| device.lists_kernels)
             && let Some(names) = self.entries()
         {
             return Ok(names);
@@ -480,18 +449,9 @@ impl Program {
         }
         names
     }
-
-    fn release(&self) -> Result<(), Status> {
-        // SAFETY: this object owns one reference and gives it up here.
-        check(unsafe { cl!(clReleaseProgram(self.raw)) })
-    }
 }
 
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.release();
-    }
-}
+release_on_drop!(Program, clReleaseProgram);
 
 /// Converts a slice to a C list: its length, and its pointer or null if it is empty.
 fn list<T>(items: &[T]) -> Result<(u32, *const T), Status> {

@@ -4,7 +4,7 @@ use causeway_proto::status::Status;
 use opencl_sys::cl_sampler;
 
 use super::context::Context;
-use super::library::{check, cl};
+use super::library::{check, cl, release_on_drop};
 
 /// A native sampler; released when dropped.
 #[derive(Debug)]
@@ -19,9 +19,6 @@ unsafe impl Sync for Sampler {}
 
 impl Sampler {
     /// `clCreateSampler`, which exists in every version of OpenCL.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn new(
         context: &Context,
         normalized_coords: bool,
@@ -42,15 +39,6 @@ impl Sampler {
         check(status)?;
         Ok(Sampler { raw })
     }
-
-    fn release(&self) -> Result<(), Status> {
-        // SAFETY: this object owns one reference and gives it up here.
-        check(unsafe { cl!(clReleaseSampler(self.raw)) })
-    }
 }
 
-impl Drop for Sampler {
-    fn drop(&mut self) {
-        let _ = self.release();
-    }
-}
+release_on_drop!(Sampler, clReleaseSampler);

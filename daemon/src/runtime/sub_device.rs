@@ -20,7 +20,6 @@ pub struct SubDevice {
 
 impl SubDevice {
     /// Returns the sub-device as a device. Its clock is that of the root device.
-    #[must_use]
     pub fn device(&self) -> Device {
         self.device
     }
@@ -73,9 +72,6 @@ impl Device {
     }
 
     /// Makes `count` parts, the number that [`Device::count_parts`] has returned.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn parts(&self, properties: &[i64], count: u32) -> Result<Vec<SubDevice>, Status> {
         let list = ended(properties);
         let mut parts = vec![null_mut(); count as usize];

@@ -194,7 +194,6 @@ impl Buffer {
     }
 
     /// Returns the address of the first byte, if this is shared virtual memory.
-    #[must_use]
     pub fn svm_address(&self) -> Option<u64> {
         Some(self.svm.as_ref()?.address() as u64)
     }
@@ -215,9 +214,6 @@ impl Kernel {
     }
 
     /// `clSetKernelExecInfo`: the shared virtual memory that the kernel reaches through pointers in memory.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn set_reaches(&mut self, addresses: &[u64]) -> Result<(), Status> {
         let pointers: Vec<*const c_void> = addresses
             .iter()

@@ -4,15 +4,16 @@
 //! module does not look into entries. A hostile worker can store anything, but only for its own user.
 //!
 //! Invariants: a worker reaches only entries of its session's user. Memory that waits to be stored counts
-//! against the user's [`Allowance`]. A worker whose lookup finds the queue full gets a negative answer at
-//! once.
+//! against the user's [`Allowance`], and so does every question. A worker whose lookup exceeds it, or finds
+//! the queue full, gets a negative answer at once.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use super::worker::Worker;
 use crate::build_cache::store::Unusable;
@@ -22,6 +23,8 @@ use crate::handover::{ToWorker, WorkerFile};
 
 /// Queue length of requests to the directory's thread. A worker whose lookup does not fit builds by itself.
 const QUESTIONS: usize = 256;
+/// Pause before the next look for room in the queue, at the daemon's end.
+const FULL: Duration = Duration::from_millis(10);
 /// Divisor for the part of the cache that one of several users may have.
 const SHARE: u64 = 2;
 
@@ -45,6 +48,8 @@ enum Request {
     },
     /// An entry is of no use.
     Remove(Name),
+    /// Everything before is to be done.
+    Flush(oneshot::Sender<()>),
 }
 
 impl Builds {
@@ -57,7 +62,7 @@ impl Builds {
             let store = Store::open(folder, settings.size, share)?;
             tracing::info!(
                 folder = %folder.display(),
-                entries = store.len(),
+                entries = store.count(),
                 bytes = store.total(),
                 "the build cache is open"
             );
@@ -85,12 +90,12 @@ impl Builds {
 
     /// Answers a worker that is about to build, with the entry or with `None`.
     pub(super) fn look_up(&self, worker: &Arc<Worker>, ticket: u64, name: Name) {
-        let asked = self.ask(Request::LookUp {
+        let request = Request::LookUp {
             worker: Arc::clone(worker),
             ticket,
             name,
-        });
-        if !asked {
+        };
+        if !(self.may_ask(&name) && self.ask(request)) {
             // Without an answer the worker would wait.
             tell(worker, ticket, None);
         }
@@ -116,7 +121,40 @@ impl Builds {
 
     /// Removes an entry that a worker could not use.
     pub(super) fn remove(&self, name: Name) {
-        self.ask(Request::Remove(name));
+        if self.may_ask(&name) {
+            self.ask(Request::Remove(name));
+        }
+    }
+
+    /// Waits until the entries that workers have passed are stored, `limit` at most.
+    pub(super) async fn flush(&self, limit: Duration) {
+        let flushed = async {
+            let (done, is_done) = oneshot::channel();
+            let mut request = Request::Flush(done);
+            while let Err(TrySendError::Full(again)) = self.requests.try_send(request) {
+                request = again;
+                tokio::time::sleep(FULL).await;
+            }
+            // This fails only if the directory's thread has failed.
+            let _ = is_done.await;
+        };
+        if tokio::time::timeout(limit, flushed).await.is_err() {
+            tracing::warn!(
+                "the build cache's disk is slow; some builds of the last sessions are not cached"
+            );
+        }
+    }
+
+    /// Takes a question out of the user's allowance. Returns whether that was possible.
+    fn may_ask(&self, name: &Name) -> bool {
+        let may = self.allowance.lock().ask(name.owner, Instant::now());
+        if !may {
+            tracing::debug!(
+                ?name,
+                "a user asks the build cache too much; a request is dropped"
+            );
+        }
+        may
     }
 
     /// Queues a request for the directory's thread. Returns whether there was room.
@@ -165,6 +203,8 @@ impl Directory {
                 } => self.look_up(&worker, ticket, &name),
                 Request::Store { name, entry } => self.keep(name, &entry),
                 Request::Remove(name) => self.store.remove(&name),
+                // Nobody waits any more if the limit has passed.
+                Request::Flush(done) => drop(done.send(())),
             }
         }
     }
@@ -210,7 +250,10 @@ impl Directory {
 mod tests {
     use super::*;
     use crate::build_cache::{Key, Owner, memory_file};
+    use std::future::poll_fn;
     use std::path::Path;
+    use std::pin::pin;
+    use std::task::Poll;
     use std::time::Duration;
 
     fn name(user: &str, n: u16) -> Name {
@@ -256,7 +299,7 @@ mod tests {
         assert!((0..5).all(|n| is_there(folder.path(), &name("bob", n))));
         let left = (0..4096).filter(|n| is_there(folder.path(), &name("ann", *n)));
         assert_eq!(left.count(), 8, "half of the cache");
-        // Nor can ann remove what is bob's: no name of hers is one of his.
+        // User `ann` cannot remove entries of user `bob`, because their names never agree.
         builds.remove(name("ann", 0));
         builds.store(
             name("ann", 0),
@@ -264,5 +307,62 @@ mod tests {
         );
         store(&builds, folder.path(), name("bob", 5));
         assert!(is_there(folder.path(), &name("bob", 0)));
+    }
+
+    /// Returns a handle whose queue no thread serves yet.
+    fn unserved() -> (Builds, Receiver<Request>) {
+        let (requests, received) = sync_channel(QUESTIONS);
+        let allowance = Arc::new(Mutex::new(Allowance::new(Instant::now())));
+        let builds = Builds {
+            requests,
+            allowance,
+        };
+        (builds, received)
+    }
+
+    /// Passes this number of entries of one user.
+    fn pass(builds: &Builds, count: usize) {
+        for n in 0..count as u16 {
+            builds.store(name("ann", n), memory_file::of(&[7; 9]).unwrap().into());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_flush_waits_for_everything_that_was_passed() {
+        // The queue has one place left for the flush, or none.
+        for count in [QUESTIONS - 1, QUESTIONS] {
+            let folder = tempfile::tempdir().unwrap();
+            let store = Store::open(folder.path(), 1 << 30, 1 << 30).unwrap();
+            let (builds, received) = unserved();
+            pass(&builds, count);
+            let mut flushed = pin!(builds.flush(Duration::from_secs(60)));
+            let waits = poll_fn(|context| {
+                let polled = flushed.as_mut().poll(context);
+                Poll::Ready(polled.is_pending())
+            });
+            assert!(waits.await, "the flush of {count} entries does not wait");
+            let there = || {
+                let names = (0..count as u16).map(|n| name("ann", n));
+                names.filter(|name| is_there(folder.path(), name)).count()
+            };
+            assert_eq!(there(), 0);
+            std::thread::spawn(move || Directory::new(store).serve(&received));
+            flushed.await;
+            assert_eq!(there(), count);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_flush_ends_at_its_limit_and_without_the_directorys_thread() {
+        for count in [0, QUESTIONS] {
+            let (builds, received) = unserved();
+            pass(&builds, count);
+            // Returns although nothing serves the queue.
+            builds.flush(Duration::from_millis(1)).await;
+            drop(received);
+            let flushed = builds.flush(Duration::from_secs(3600));
+            let ended = tokio::time::timeout(Duration::from_secs(60), flushed).await;
+            assert!(ended.is_ok(), "the flush waits for a thread that is gone");
+        }
     }
 }

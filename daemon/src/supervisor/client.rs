@@ -47,9 +47,6 @@ pub(super) enum ShowError {
 
 impl Client {
     /// Makes a client without connections.
-    ///
-    /// # Errors
-    /// The system's error.
     pub(super) fn new() -> io::Result<Client> {
         Ok(Client {
             ends: sys::readable(epoll::create(CreateFlags::CLOEXEC)?)?,
@@ -84,9 +81,6 @@ impl Client {
     }
 
     /// Waits until a connection of the client has ended. Cancel safe.
-    ///
-    /// # Errors
-    /// The system's error.
     pub(super) async fn gone(&self) -> io::Result<()> {
         loop {
             let mut ready = self.ends.readable().await?;

@@ -51,9 +51,6 @@ impl Processes {
     /// Starts a process. `channel` becomes its descriptor 0; standard output is discarded; standard error
     /// is the daemon's log. The process leads a process group, so that helpers of a driver can be killed
     /// with it. This also makes a terminal's Ctrl-C reach only the daemon.
-    ///
-    /// # Errors
-    /// The system's error.
     pub(super) fn start(&self, role: Role, channel: OwnedFd) -> std::io::Result<Process> {
         let flag = match role {
             Role::Worker => "--internal-worker",
@@ -125,9 +122,6 @@ pub(super) struct Process {
 
 impl Process {
     /// Waits until the process has ended. Then kills the processes that are left in its group. Cancel safe.
-    ///
-    /// # Errors
-    /// The system's error.
     pub(super) async fn wait(&mut self) -> std::io::Result<ExitStatus> {
         if let Some(exited) = &self.exited {
             // The process is not reaped yet, so its group number cannot belong to another group.

@@ -15,6 +15,8 @@ use super::workers::Workers;
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 /// Time for the device manager to receive the final reports on leases.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
+/// Time for the last sessions' builds to be written to the build cache.
+const STORE_WITHIN: Duration = Duration::from_secs(1);
 /// Time for the kernel to end killed workers.
 const DIE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -83,6 +85,7 @@ impl Signals {
             managed.end_all();
         }
         self.end_workers(workers).await;
+        workers.store_builds(STORE_WITHIN).await;
         // This comes after the workers' end, because a lease's end is reported when its last worker has
         // been reaped.
         if let Some(managed) = managed {

@@ -476,6 +476,13 @@ impl Workers {
         self.until(|state| state.alive.is_empty()).await;
     }
 
+    /// Waits until the builds of the sessions that have ended are stored, `limit` at most.
+    pub(super) async fn store_builds(&self, limit: Duration) {
+        if let Some(builds) = &self.0.builds {
+            builds.flush(limit).await;
+        }
+    }
+
     async fn until(&self, done: impl Fn(&WorkersState) -> bool) {
         loop {
             let reaped = self.0.reaped.notified();

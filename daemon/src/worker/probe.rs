@@ -41,5 +41,6 @@ pub fn main() -> ExitCode {
     if let Err(error) = &written {
         tracing::debug!(%error, "the supervisor closed its socket before the inventory was ready");
     }
+    // No destructor or exit handler of a driver runs, because it could block.
     sys::exit_now(i32::from(written.is_err()))
 }

@@ -19,9 +19,6 @@ const PRIORITY: i32 = 6;
 /// Turns on TCP keep-alive, so that the kernel detects a dead peer machine within about five seconds.
 ///
 /// A peer that is stopped in a debugger stays connected, because its kernel still answers.
-///
-/// # Errors
-/// Returns the system call's error.
 pub(super) fn keep_alive(socket: &TcpStream) -> io::Result<()> {
     // For a Unix socket, the one kernel reports at once that the other end is gone.
     if is_local(socket)? {
@@ -35,9 +32,6 @@ pub(super) fn keep_alive(socket: &TcpStream) -> io::Result<()> {
 }
 
 /// Breaks the connection when the peer has acknowledged or taken nothing for `silence` (`TCP_USER_TIMEOUT`).
-///
-/// # Errors
-/// Returns the system call's error.
 pub(super) fn give_up_after(socket: &TcpStream, silence: Duration) -> io::Result<()> {
     if is_local(socket)? {
         return Ok(());
@@ -55,9 +49,6 @@ pub(super) fn hurry(socket: &TcpStream) {
 }
 
 /// Whether the socket is a Unix socket, so the peer is a process of this host.
-///
-/// # Errors
-/// Returns the system call's error.
 pub(super) fn is_local(socket: &TcpStream) -> io::Result<bool> {
     Ok(sockopt::socket_domain(socket)? == rustix::net::AddressFamily::UNIX)
 }
@@ -110,9 +101,6 @@ pub(super) fn read_within(
 }
 
 /// Clears the time limits that [`read_within`] and [`write_within`] set.
-///
-/// # Errors
-/// Returns the system call's error.
 pub(super) fn no_limits(socket: &TcpStream) -> io::Result<()> {
     socket.set_read_timeout(None)?;
     socket.set_write_timeout(None)

@@ -3,7 +3,7 @@
 //! Invariant: a session that cannot continue ends its process. No thread waits for another that is gone.
 #![forbid(unsafe_code)]
 
-/// Ends the process, which serves only this session, because the client would otherwise wait for ever.
+/// Ends the process, which serves only this session, because the client would otherwise wait forever.
 /// Runs no destructors, because a driver's may block too.
 pub(crate) fn broken(what: &str) -> ! {
     tracing::error!(what, "the session cannot continue, so its worker aborts");

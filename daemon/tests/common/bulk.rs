@@ -8,17 +8,17 @@ use causeway_proto::limits::BULK_CHUNK;
 
 use super::{Daemon, Session, bulk_data, bulk_header};
 
-/// As on a discrete GPU whose driver calls back late.
+/// The environment of a worker that behaves as on a discrete GPU whose driver calls back late.
 pub const STAGED: &[(&str, &str)] = &[("CAUSEWAYD_STAGING", "1"), ("CAUSEWAYD_WATCHING", "1")];
 
-/// The test on a device with direct memory and on one without.
+/// Runs the test on a device with direct memory, and on one without.
 pub fn both_ways(test: impl Fn(&Daemon)) {
     for environment in [&[][..], STAGED] {
         test(&Daemon::with(environment));
     }
 }
 
-/// A session with a lane, a context and a profiling queue.
+/// Opens a session with a lane, a context and a profiling queue.
 pub fn open_with_lane(daemon: &Daemon) -> (Session, TcpStream, u64, u64) {
     let mut session = daemon.session();
     let lane = session.lane(0);
@@ -27,29 +27,29 @@ pub fn open_with_lane(daemon: &Daemon) -> (Session, TcpStream, u64, u64) {
     (session, lane, context, queue)
 }
 
-/// Bytes of which no two chunks are equal.
+/// Returns bytes of which no two chunks are equal.
 pub fn pattern(length: usize) -> Vec<u8> {
-    // A prime period.
+    // The period is a prime number.
     let period: Vec<u8> = (0..65_521).map(|i| (i * 7 + i / 256) as u8).collect();
     let mut bytes = period.repeat(length / period.len() + 1);
     bytes.truncate(length);
     bytes
 }
 
-/// Sends `bytes` as credit allows; chunks go to the lanes by turns, the later half of what is granted
-/// first. `odd`: chunks of odd sizes that straddle the worker's own.
+/// Sends `bytes` as credit allows. Chunks go to the lanes in turn, and the later half of the granted bytes goes
+/// first. With `odd`, chunks have odd sizes that straddle the worker's own.
 pub fn upload(lanes: &mut [TcpStream], transfer: u64, bytes: &[u8], odd: bool) {
     let mut sent = 0;
     let mut turn = 0;
     while sent < bytes.len() {
-        // Words come on any lane; the worker spreads them, so look at the lane that has one.
+        // Headers come on any lane, because the worker spreads them. So this looks for the lane that has one.
         let header = next_word(lanes);
         assert_eq!(header.kind, Bulk::Credit);
         if header.transfer.0 != transfer {
-            // The last credit of a transfer that is done, passed by on another lane.
+            // The last credit of a finished transfer, overtaken by a header on another lane.
             continue;
         }
-        // Words on different lanes may pass each other; credit never shrinks.
+        // Headers on different lanes may overtake each other. Credit never shrinks.
         let credit = sent.max(header.offset as usize);
         let size = if odd { 700_001 } else { BULK_CHUNK };
         let mut pieces: Vec<_> = (sent..credit)
@@ -65,12 +65,12 @@ pub fn upload(lanes: &mut [TcpStream], transfer: u64, bytes: &[u8], odd: bool) {
     }
 }
 
-/// The next header on any of the lanes.
+/// Returns the next header of any lane.
 pub fn next_word(lanes: &mut [TcpStream]) -> Header {
     next_header(lanes).0
 }
 
-/// The same, and on which.
+/// Returns the next header, and the number of its lane.
 pub fn next_header(lanes: &mut [TcpStream]) -> (Header, usize) {
     use rustix::event::{PollFd, PollFlags, poll};
     let mut fds: Vec<_> = lanes
@@ -86,14 +86,14 @@ pub fn next_header(lanes: &mut [TcpStream]) -> (Header, usize) {
     (bulk_header(&mut lanes[ready]), ready)
 }
 
-/// Takes the bytes of a read off the lanes.
+/// Receives the bytes of a read.
 pub fn download(lanes: &mut [TcpStream], transfer: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     let mut missing = length;
     while missing > 0 {
         let (header, ready) = next_header(lanes);
         if header.kind == Bulk::Credit {
-            // The last one of an upload before, passed by on another lane.
+            // The last credit of an earlier upload, overtaken by a header on another lane.
             continue;
         }
         assert_eq!((header.kind, header.transfer.0), (Bulk::Data, transfer));

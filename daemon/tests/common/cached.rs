@@ -1,4 +1,4 @@
-//! A daemon with a build cache over a driver of the test's own, and what there is in the cache.
+//! A daemon with a build cache over the test's own driver, and the contents of the cache.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -54,14 +54,14 @@ impl Place {
         entries(&self.path("cache"))
     }
 
-    /// Waits until there are so many entries.
+    /// Waits until there is this number of entries.
     pub fn until_entries(&self, count: usize) {
         until(&format!("{count} entries"), || {
             self.entries().len() == count
         });
     }
 
-    /// Changes the only entry, which stays whole and of the same build.
+    /// Changes the only entry, which stays valid and of the same build.
     pub fn alter_the_entry(&self, alter: impl FnOnce(&mut Entry)) {
         let path = &self.entries()[0];
         let (key, mut entry) = entry_in(path);
@@ -75,8 +75,8 @@ impl Place {
         until("a new entry", || self.entries().iter().any(is_whole));
     }
 
-    /// A daemon whose session has built, and does not come back from the driver when it stores the build.
-    /// The first four questions are those for the kernels' number and names.
+    /// Starts a daemon whose session has built, and does not return from the driver when it stores the build. The
+    /// first four questions are those for the kernels' number and names.
     pub fn daemon_that_stores(&self) -> (Daemon, Session) {
         let [meeting, temporary] = ["meeting", "tmp"].map(|name| {
             let path = self.path(name);
@@ -95,14 +95,14 @@ impl Place {
         (daemon, session)
     }
 
-    /// The calls that the worker of a session has made so far.
+    /// Returns the calls that a session's worker has made so far.
     pub fn calls(&self, session: &Session) -> String {
         let log = self.path(&format!("log-{}", session.worker()));
         std::fs::read_to_string(log).unwrap()
     }
 }
 
-/// How often a driver was asked for a program's binaries, by its log.
+/// Returns how often a driver was asked for a program's binaries, by its log.
 pub fn binaries_taken(log: &str) -> usize {
     let questions = log
         .lines()
@@ -116,7 +116,7 @@ pub fn binaries_taken(log: &str) -> usize {
     questions.filter(asks).count()
 }
 
-/// Waits until it holds, which nothing tells of.
+/// Waits until `holds` returns true. Nothing notifies the test of that.
 pub fn until(what: &str, holds: impl Fn() -> bool) {
     let end = Instant::now() + LIMIT;
     while !holds() {
@@ -125,7 +125,7 @@ pub fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// How much is in a folder.
+/// Returns the number of entries of a folder.
 pub fn count(folder: impl AsRef<Path>) -> usize {
     std::fs::read_dir(folder).unwrap().count()
 }
@@ -152,12 +152,12 @@ pub fn told(answer: Answer) -> ProgramAnswer {
     }
 }
 
-/// Builds in a session of its own: what was told, and whether it came from the cache.
+/// Builds in a new session. Returns the answer, and whether it came from the cache.
 pub fn build(place: &Place, daemon: &Daemon, text: &str, options: &str) -> (ProgramAnswer, bool) {
     build_in(place, daemon.session(), text, options)
 }
 
-/// Builds in this session and ends it: what was told, and whether it came from the cache.
+/// Builds in this session and ends it. Returns the answer, and whether it came from the cache.
 pub fn build_in(
     place: &Place,
     mut session: Session,
@@ -167,7 +167,7 @@ pub fn build_in(
     let context = session.context();
     let (program, answer) = session.build(context, text, options);
     let answer = told(answer);
-    // Kernels of it can be made.
+    // Kernels of the program can be created.
     let kernel = session.kernel(program, &answer.kernels[0].name);
     session.release(ObjectKind::Kernel, kernel);
     session.ping();
@@ -177,7 +177,7 @@ pub fn build_in(
     (answer, calls.contains("clCreateProgramWithBinary"))
 }
 
-/// Ends the session, so that the daemon has no other worker than the next one's, and has all of its builds.
+/// Ends the session, so that the daemon has no other worker than the next session's, and has all builds of this one.
 pub fn end(session: Session) {
     let worker = session.worker();
     drop(session);
@@ -187,7 +187,7 @@ pub fn end(session: Session) {
 
 pub const ON: &str = "1000000";
 
-/// What a file of the cache has.
+/// Returns the key and the entry in a file of the cache.
 pub fn entry_in(path: &Path) -> (Key, Entry) {
     let name = path.file_name().unwrap().to_str().unwrap();
     let key = Key::parse(name.split_once('-').unwrap().1).unwrap();

@@ -1,4 +1,4 @@
-//! A relay on the way to a daemon, which counts connections, and cuts everything after so many bytes.
+//! A proxy in front of a daemon that counts connections, and cuts everything after a number of bytes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! A daemon of a test's own, and the processes that serve its sessions.
+//! A daemon of one test, and the processes that serve its sessions.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,11 +12,11 @@ use super::{LIMIT, Session};
 
 const LOOPBACK: &str = "127.0.0.1:0";
 
-/// A daemon on a free loopback port; ends with its value.
+/// A daemon on a free loopback port, killed on drop.
 pub struct Daemon {
     pub(super) child: Child,
     pub address: String,
-    /// Where `/metrics` is, if arguments ask for it.
+    /// The address of `/metrics`, if the arguments turn it on.
     pub watched_at: Option<String>,
     vendors: Option<tempfile::TempDir>,
 }
@@ -38,17 +38,17 @@ impl Daemon {
         Daemon::run(LOOPBACK, arguments, environment)
     }
 
-    /// With the fake driver alone, told by `settings` what to do.
+    /// Starts a daemon with the fake driver alone and these settings.
     pub fn fake(settings: &str) -> Daemon {
         Daemon::fake_on(LOOPBACK, settings)
     }
 
-    /// The same at another address than other daemons.
+    /// Starts such a daemon at another address.
     pub fn fake_on(listen: &str, settings: &str) -> Daemon {
         Daemon::run_fake(listen, settings, &[], &[])
     }
 
-    /// The same with arguments and environment.
+    /// Starts such a daemon with arguments and environment.
     pub fn fake_with(settings: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Daemon {
         Daemon::run_fake(LOOPBACK, settings, arguments, environment)
     }
@@ -59,7 +59,7 @@ impl Daemon {
         })
     }
 
-    /// By a command that becomes the daemon, on the fake driver alone.
+    /// Starts a daemon with the fake driver alone by a command that becomes the daemon.
     pub fn by_fake(
         program: Process,
         settings: &str,
@@ -76,7 +76,7 @@ impl Daemon {
         more: &[(&str, &str)],
         run: impl FnOnce(&[(&str, &str)]) -> Daemon,
     ) -> Daemon {
-        // Cargo puts the driver beside the test programs.
+        // Cargo puts the driver next to the test programs.
         let library = std::env::current_exe()
             .unwrap()
             .with_file_name("libfake_opencl.so");
@@ -96,14 +96,14 @@ impl Daemon {
     fn run(listen: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Daemon {
         let mut program = Process::new(env!("CARGO_BIN_EXE_causewayd"));
         program
-            // What a test builds is no other test's affair, nor the user's.
+            // Builds of a test must not affect other tests or the user.
             .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
-            // Where the fake driver's settings and logs are.
+            // The folder of the fake driver's settings and logs.
             .env("CAUSEWAYD_SANDBOX_WRITE", std::env::temp_dir());
         Daemon::start_by(program, listen, arguments, environment)
     }
 
-    /// By a command that becomes the daemon, with nothing that its command does not say.
+    /// Starts a daemon by a command that becomes it, without any addition to the command.
     pub fn by(program: Process, arguments: &[&str], environment: &[(&str, &str)]) -> Daemon {
         Daemon::start_by(program, LOOPBACK, arguments, environment)
     }
@@ -121,7 +121,7 @@ impl Daemon {
             .stdout(Stdio::piped())
             .spawn()
             .expect("causewayd starts");
-        let stdout = child.stdout.take().expect("its standard output");
+        let stdout = child.stdout.take().expect("the daemon's standard output");
         let mut lines = BufReader::new(stdout).lines();
         let mut next = |prefix| {
             let line = lines.next().expect("a line").expect("of text");
@@ -137,7 +137,7 @@ impl Daemon {
         }
     }
 
-    /// Its process.
+    /// The daemon's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -146,7 +146,7 @@ impl Daemon {
         self.inventory_for(&[])
     }
 
-    /// As who shows this credential sees it.
+    /// Returns the inventory that a caller with this credential sees.
     pub fn inventory_for(&self, credential: &[u8]) -> Inventory {
         block_on(async {
             let mut node = NodeClient::connect(format!("http://{}", self.address))
@@ -160,7 +160,7 @@ impl Daemon {
         })
     }
 
-    /// A count that `/metrics` tells.
+    /// Returns a count of `/metrics`.
     pub fn count(&self, name: &str) -> u64 {
         let mut socket = TcpStream::connect(self.watched_at.as_ref().unwrap()).unwrap();
         socket.set_read_timeout(Some(LIMIT)).unwrap();
@@ -179,7 +179,7 @@ impl Daemon {
         Session::open(self)
     }
 
-    /// Tells it to end, and waits for that; whether it ended well.
+    /// Tells the daemon to end, and waits. Returns whether it succeeded.
     pub fn terminate(mut self) -> bool {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -195,17 +195,17 @@ impl Drop for Daemon {
 }
 
 impl Session {
-    /// The process that serves this session: the daemon's child that is a worker.
+    /// The worker of this session: the daemon's child that is a worker.
     pub fn worker(&self) -> u32 {
         let workers = self.workers();
         assert_eq!(workers.len(), 1, "one session, one worker: {workers:?}");
         workers[0]
     }
 
-    /// The processes that serve its daemon's sessions.
+    /// The workers of the daemon's sessions.
     pub fn workers(&self) -> Vec<u32> {
         let mut children = children_of(self.daemon);
-        // Others list devices.
+        // Other children list devices.
         children.retain(|pid| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             String::from_utf8_lossy(&line).contains("--internal-worker")
@@ -220,7 +220,7 @@ fn children_of(parent: u32) -> Vec<u32> {
         .unwrap()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| {
-            // After the name in brackets: state, parent.
+            // The state and the parent follow the name in brackets.
             let parent_of = stat(*pid).and_then(|s| {
                 let rest = s.rsplit_once(')')?.1.to_owned();
                 rest.split_whitespace().nth(1)?.parse::<u32>().ok()

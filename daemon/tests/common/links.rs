@@ -1,4 +1,4 @@
-//! What a test says of links, mirrors and transfers between two sessions, and hears of them.
+//! Messages of a test about links, mirrors and transfers between two sessions.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use prost::bytes::Bytes;
 use super::{LIMIT, Session};
 
 impl Session {
-    /// The next thing that is said about a link, after so many that were said before.
+    /// Returns the next state of a link, after this number of earlier ones.
     pub fn link_state(&mut self, link: u64, after: usize) -> LinkState {
         let until = Instant::now() + LIMIT;
         loop {
@@ -18,12 +18,12 @@ impl Session {
             if let Some(state) = of.nth(after) {
                 return state.clone();
             }
-            assert!(Instant::now() < until, "nothing is said about link {link}");
+            assert!(Instant::now() < until, "no report about link {link}");
             assert!(self.hear(), "the session ended");
         }
     }
 
-    /// Tells both workers of a link between them; `self` dials `address` of the other one's daemon.
+    /// Adds a link between both workers, in which `self` dials `address` of the other one's daemon.
     pub fn link(&mut self, other: &mut Session, address: &str) -> u64 {
         let link = self.new_id();
         let tell = |session: &mut Session, peer: SessionId, address: &str, dial| {
@@ -42,7 +42,7 @@ impl Session {
         link
     }
 
-    /// Waits until the worker's last word is that the link is up, or is not.
+    /// Waits until the worker has reported that the link is up, or down.
     pub fn hears_of_link(&mut self, link: u64, up: bool) -> LinkState {
         let until = Instant::now() + LIMIT;
         loop {
@@ -63,7 +63,7 @@ impl Session {
         self.send(vec![Kind::RouteViaClient(RouteViaClient { link })]);
     }
 
-    /// A mirror here of an event of `other`'s.
+    /// Makes a mirror of an event of `other`.
     pub fn mirror_of(&mut self, event: u64, other: &mut Session, link: u64) -> u64 {
         let mirror = self.new_id();
         self.send(vec![Kind::CreateMirror(CreateMirror { mirror, link })]);
@@ -76,14 +76,14 @@ impl Session {
         mirror
     }
 
-    /// The end of a transfer that receives; its event names the transfer.
+    /// Enqueues the receiving end of a transfer. Its event names the transfer.
     pub fn receive(&mut self, queue: u64, wait: &[u64], target: (u64, Region), link: u64) -> u64 {
         let event = self.new_id();
         self.receive_as(event, queue, wait, target, link);
         event
     }
 
-    /// The same with an event that was named before.
+    /// Enqueues the receiving end with an existing event.
     pub fn receive_as(
         &mut self,
         event: u64,
@@ -100,7 +100,7 @@ impl Session {
         self.enqueue_as(event, queue, wait, operation);
     }
 
-    /// The end that sends.
+    /// Enqueues the sending end of a transfer.
     pub fn send_region(
         &mut self,
         queue: u64,

@@ -1,4 +1,4 @@
-//! A device manager that a test plays, over the real wire.
+//! A device manager under the test's control, over the real protocol.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::LIMIT;
 
-/// What leases are for in the tests that do not say otherwise.
+/// The user of the leases, unless a test names another.
 pub const USER: &str = "ann";
 /// Longer than any test.
 pub const LONG: Duration = Duration::from_secs(3600);
 
-/// Accepts daemons; the test says what it says to them.
+/// Accepts daemons. The test decides what they get.
 pub struct Manager {
     pub address: SocketAddr,
     pub key: LeaseKey,
     joined: Receiver<Node>,
 }
 
-/// A daemon's connection; hung up when dropped.
+/// A daemon's connection, closed on drop.
 pub struct Node {
     pub hello: Hello,
     words: Receiver<from_node::Message>,
@@ -63,25 +63,25 @@ impl Manager {
         }
     }
 
-    /// The next daemon that says hello.
+    /// Returns the next daemon that introduces itself.
     pub fn joined(&self) -> Node {
         self.joined.recv_timeout(LIMIT).expect("a daemon joins")
     }
 
-    /// The next one, welcomed.
+    /// Returns the next daemon, after a welcome.
     pub fn welcomed(&self, fence: u64) -> Node {
         let node = self.joined();
         node.welcome(&self.key, fence);
         node
     }
 
-    /// What a client of the lease shows to the node.
+    /// Returns the credential that a client of the lease shows to the node.
     pub fn credential(&self, node: &Node, grant: &Grant) -> Vec<u8> {
         self.key.sign(claim(node, grant))
     }
 }
 
-/// An honest claim.
+/// Makes a valid claim.
 pub fn claim(node: &Node, grant: &Grant) -> Claim {
     let soon = SystemTime::now() + LONG;
     let soon = soon.duration_since(SystemTime::UNIX_EPOCH).unwrap();
@@ -98,7 +98,7 @@ pub fn claim(node: &Node, grant: &Grant) -> Claim {
     }
 }
 
-/// A grant of these (platform, device, share, memory) to [`USER`].
+/// Makes a grant of these units (platform, device, share, memory) to [`USER`].
 pub fn grant(lease: u8, epoch: u64, units: &[(u32, u32, u32, u64)]) -> Grant {
     let unit = |(platform, device, share, memory): &(u32, u32, u32, u64)| LeasedUnit {
         unit: Some(Unit {
@@ -135,18 +135,18 @@ impl Node {
         }));
     }
 
-    /// The next thing that the daemon says, but for heartbeats.
+    /// Returns the daemon's next message, except heartbeats.
     pub fn word(&self) -> from_node::Message {
         self.words.recv_timeout(LIMIT).expect("the daemon speaks")
     }
 
-    /// Waits until it has left, without another word.
+    /// Waits until the daemon has disconnected, without a further message.
     pub fn left(&self) {
         let word = self.words.recv_timeout(LIMIT);
         assert_eq!(word, Err(RecvTimeoutError::Disconnected));
     }
 
-    /// Waits for a heartbeat that is as wanted.
+    /// Waits for a heartbeat for which `wanted` returns true.
     pub fn beat(&self, wanted: impl Fn(&Heartbeat) -> bool) -> Heartbeat {
         let until = std::time::Instant::now() + LIMIT;
         loop {
@@ -158,7 +158,7 @@ impl Node {
         }
     }
 
-    /// Grants, and hears that it is served.
+    /// Grants, and waits for the acknowledgement.
     pub fn grant(&self, grant: &Grant) {
         self.say(to_node::Message::Grant(grant.clone()));
         let (lease_id, epoch) = (grant.lease_id.clone(), grant.epoch);
@@ -166,7 +166,7 @@ impl Node {
         assert_eq!(self.word(), from_node::Message::Acknowledged(acknowledged));
     }
 
-    /// Grants, and hears why not.
+    /// Grants, and returns the reason of the refusal.
     pub fn grant_refused(&self, grant: &Grant) -> String {
         self.say(to_node::Message::Grant(grant.clone()));
         match self.word() {
@@ -198,7 +198,7 @@ impl Node {
         assert_eq!(self.word(), from_node::Message::Sessions(expected));
     }
 
-    /// Heartbeats are not answered any more.
+    /// Stops answering heartbeats.
     pub fn fall_silent(&self) {
         self.answers.store(false, Ordering::Relaxed);
     }
@@ -225,7 +225,7 @@ impl Nodes for Service {
         let (heard, words) = channel();
         let (felt, beats) = channel();
         let answers = Arc::new(AtomicBool::new(true));
-        // Weak, so that the daemon is hung up on when the test drops its end.
+        // A weak reference, so that the connection closes when the test drops its end.
         tokio::spawn(hear(
             incoming,
             (heard, felt),

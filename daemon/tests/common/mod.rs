@@ -1,6 +1,6 @@
-//! A small client that speaks the real wire to a real daemon: for tests alone.
+//! A small client for tests that speaks the real protocol to a real daemon.
 //!
-//! It sends what it is told, also what no client of ours would send, and waits with a limit.
+//! The client also sends messages that Causeway's library would not send, and every wait has a limit.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 pub mod bulk;
@@ -34,18 +34,18 @@ pub use self::daemon::block_on;
 pub use self::wire::*;
 
 pub const LIMIT: Duration = Duration::from_secs(60);
-/// Everything a session was told so far.
+/// Everything that a session has received so far.
 #[derive(Default)]
 pub struct Heard {
     pub completions: HashMap<u64, Completion>,
-    /// In order of arrival: which events ended, and what was printed.
+    /// Ended events and printed texts, in order of arrival.
     pub order: Vec<Told>,
     pub answers: HashMap<u64, Answer>,
     pub notices: Vec<Notice>,
     pub links: Vec<LinkState>,
     pub applied: u64,
     pub batches: u64,
-    /// Why the session was ended.
+    /// The reason for the session's end.
     pub close_reason: String,
 }
 
@@ -71,7 +71,7 @@ impl Session {
         Session::try_open(daemon, &[]).unwrap()
     }
 
-    /// With a lease's credential.
+    /// Opens a session with a lease's credential.
     pub fn try_open(daemon: &Daemon, credential: &[u8]) -> Result<Session, tonic::Status> {
         let inventory = daemon.inventory();
         let reply = block_on(async {
@@ -111,7 +111,7 @@ impl Session {
     }
 
     pub fn new_id(&mut self) -> u64 {
-        // One counter for all sessions, as in the client.
+        // All sessions share one counter, as in the client.
         static IDS: AtomicU64 = AtomicU64::new(2);
         IDS.fetch_add(1, Ordering::Relaxed)
     }
@@ -120,7 +120,7 @@ impl Session {
         connect(&self.address, self.id, &self.secret, Purpose::Bulk, lane)
     }
 
-    /// A connection for `purpose` over TCP, or over the Unix socket for lanes through shared memory.
+    /// Opens a connection for `purpose` over TCP, or over the Unix socket for shared-memory lanes.
     pub fn connect(&self, purpose: Purpose, lane: u8, local: bool) -> Result<TcpStream, Verdict> {
         let preamble = Preamble {
             purpose,
@@ -148,7 +148,7 @@ impl Session {
         self.send_raw(&batch);
     }
 
-    /// A frame of its own for later; numbers it as the next commands.
+    /// Encodes commands as a frame to be sent later, with the next numbers.
     pub fn encode(&mut self, commands: Vec<Kind>) -> Vec<u8> {
         let batch = CommandBatch {
             first: self.next,
@@ -164,7 +164,7 @@ impl Session {
         frame
     }
 
-    /// A second handle of the command connection, to write from another thread.
+    /// Returns a second handle of the command connection, for another thread.
     pub fn sender(&self) -> TcpStream {
         self.commands.try_clone().unwrap()
     }
@@ -178,7 +178,7 @@ impl Session {
             .expect("the command connection takes a batch");
     }
 
-    /// Reads one batch; `false` when the worker has closed the connection.
+    /// Reads one batch. Returns `false` when the worker has closed the connection.
     pub fn hear(&mut self) -> bool {
         self.commands.set_read_timeout(Some(LIMIT)).unwrap();
         let mut prefix = [0; 4];
@@ -230,7 +230,7 @@ impl Session {
         self.heard.answers[&request].clone()
     }
 
-    /// Round trip: everything sent before has been applied.
+    /// Makes a round trip, after which everything sent before has been applied.
     pub fn ping(&mut self) {
         let request = self.new_id();
         self.send(vec![Kind::Query(Query {
@@ -240,7 +240,7 @@ impl Session {
         self.answer(request);
     }
 
-    /// The worker closes the connection.
+    /// Waits until the worker closes the connection.
     pub fn ends(&mut self) {
         let until = Instant::now() + LIMIT;
         while self.hear() {
@@ -389,7 +389,7 @@ impl Session {
         self.enqueue(queue, wait, read(buffer, linear(offset, length), false))
     }
 
-    /// Reads and waits for the bytes.
+    /// Reads, and waits for the bytes.
     pub fn bytes(&mut self, queue: u64, buffer: u64, offset: u64, length: u64) -> Bytes {
         let event = self.read(queue, &[], buffer, offset, length);
         let completion = self.wait(event);

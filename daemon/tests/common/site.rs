@@ -6,10 +6,10 @@ use super::bulk::{download, upload};
 use super::{Daemon, Session, linear, read, write};
 
 pub const OUT_OF_ORDER: u64 = 1;
-// As on a discrete GPU whose driver calls back late.
+// The environment of a worker that behaves as on a discrete GPU whose driver calls back late.
 pub const STAGED: &[(&str, &str)] = &[("CAUSEWAYD_STAGING", "1"), ("CAUSEWAYD_WATCHING", "1")];
 
-/// A session on a node, with what a site has.
+/// A session on a node, with the objects of a site.
 pub struct Site {
     pub session: Session,
     pub lanes: Vec<TcpStream>,
@@ -38,7 +38,7 @@ impl Site {
         self.session.buffer(self.context, size as u64, &[])
     }
 
-    /// A new buffer with these bytes, and the event of their coming.
+    /// Makes a buffer and writes these bytes. Returns the buffer and the write's event.
     pub fn filled(&mut self, bytes: &[u8]) -> (u64, u64) {
         let buffer = self.buffer(bytes.len());
         let whole = linear(0, bytes.len() as u64);
@@ -65,7 +65,7 @@ impl Site {
     }
 }
 
-/// Two sites of two nodes with a link between them.
+/// Runs the test with two sites of two nodes and a link between them.
 pub fn linked(test: impl Fn(Site, Site, u64)) {
     // The second mix has a mapped sender and a staged receiver.
     for (ours, theirs) in [(&[][..], &[][..]), (STAGED, STAGED), (&[], STAGED)] {
@@ -76,7 +76,7 @@ pub fn linked(test: impl Fn(Site, Site, u64)) {
     }
 }
 
-/// Enqueues both ends of a transfer of whole buffers; the events: sent, received.
+/// Enqueues both ends of a transfer of whole buffers. Returns the events of sender and receiver.
 pub fn transfer(
     (a, from, wait): (&mut Site, u64, &[u64]),
     (b, to): (&mut Site, u64),

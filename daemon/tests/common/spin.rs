@@ -1,28 +1,28 @@
-//! A kernel that runs until it is told to stop, so that a native queue stays busy.
+//! A kernel that runs until the test stops it, so that a native queue stays busy.
 
 use super::{Session, launch, memory};
 
-/// For the driver: another command can run beside the kernel.
+/// Settings of the driver with which another command can run beside the kernel.
 pub const TWO_THREADS: &[(&str, &str)] = &[
     ("POCL_MAX_PTHREAD_COUNT", "2"),
     ("POCL_PTHREAD_MIN_THREADS", "2"),
 ];
 
-/// Ends by itself too, much later than any test needs it.
+/// The kernel also ends by itself, much later than any test needs it.
 const SOURCE: &str = "kernel void spin(volatile global int *flag) {
     for (int i = 0; i < 1000000000 && !atomic_or(flag, 0); i++);
 }";
 
-/// It runs, or will.
+/// A kernel that runs, or will run.
 pub struct Spin {
     flag: u64,
     beside: u64,
-    /// The launch.
+    /// The launch's event.
     pub event: u64,
 }
 
 impl Spin {
-    /// Enqueues it.
+    /// Enqueues the kernel.
     pub fn start(session: &mut Session, context: u64, queue: u64) -> Spin {
         let beside = session.queue(context, 0);
         let flag = session.buffer(context, 4, &[0; 4]);
@@ -38,7 +38,7 @@ impl Spin {
         }
     }
 
-    /// Stops it, which must still run.
+    /// Stops the kernel, which must still run.
     pub fn stop(self, session: &mut Session) {
         session.ping();
         assert!(!session.heard.completions.contains_key(&self.event));

@@ -1,4 +1,4 @@
-//! Operations as they stand on the wire, connections that prove a secret, bulk headers and pieces.
+//! Operations on the wire, connections that prove a secret, bulk headers and pieces.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -83,7 +83,7 @@ pub fn connect(
     connect_as(address, &preamble, secret).unwrap()
 }
 
-/// A connection that has proved the secret, or why the node refused it.
+/// Opens a connection and proves the secret. Returns the refusal, if any.
 pub fn connect_as(
     address: &str,
     preamble: &Preamble,
@@ -94,7 +94,7 @@ pub fn connect_as(
     prove(socket, preamble, secret)
 }
 
-/// The same of a connection that is there.
+/// Proves the secret over an existing connection.
 pub fn prove(
     mut socket: TcpStream,
     preamble: &Preamble,
@@ -127,12 +127,12 @@ pub fn bulk_header(lane: &mut TcpStream) -> Header {
     Header::decode(&bytes).unwrap()
 }
 
-/// Sends a piece of a transfer.
+/// Sends a piece of a transfer's bytes.
 pub fn bulk_data(lane: &mut TcpStream, transfer: u64, offset: u64, bytes: &[u8]) {
     bulk_piece(lane, Bulk::Data, transfer, offset, bytes);
 }
 
-/// The same of any kind that brings bytes.
+/// Sends a piece of any kind that contains bytes.
 pub fn bulk_piece(lane: &mut TcpStream, kind: Bulk, transfer: u64, offset: u64, bytes: &[u8]) {
     let header = Header {
         kind,

@@ -1,4 +1,4 @@
-//! The build cache of a daemon that admits users by token.
+//! Tests of the build cache of a daemon that admits users by token.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -83,7 +83,7 @@ fn until_entries(cache: &Path, count: usize) {
     });
 }
 
-/// How many builds came from the cache.
+/// Returns how many builds came from the cache.
 fn found(daemon: &Daemon) -> usize {
     let log = daemon.log();
     assert!(log.contains("build cache lookup"), "{log}");
@@ -106,7 +106,7 @@ async fn users_get_their_own_builds_and_nobody_elses() {
     assert_eq!(found(&daemon), 1);
     drop(daemon);
 
-    // Another token of the same user, and another start.
+    // Another token of the same user, after a restart.
     let another = Token::generate();
     cluster.list(&format!("{} alice\n{} bob\n", another.hash(), bob.hash()));
     let daemon = start(&cluster, &cache);

@@ -1,4 +1,4 @@
-//! The two carriers of commands.
+//! Tests of the two carriers of commands.
 
 use std::io::{Read, Write};
 

@@ -1,4 +1,4 @@
-//! Many connections at once: silent ones keep nobody out, and those that speak are all served.
+//! Tests of many simultaneous connections: silent ones keep nobody out, and all others are served.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::secured::{Caller, Cluster};
 use crate::support::{Daemon, PATIENCE, Setup, VERSION, client, connect, connect_from};
 
-/// How an HTTP/2 client begins: with its preface, and settings of which there are none.
+/// The first bytes of an HTTP/2 client: its preface, and empty settings.
 const BEGINNING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 const FOR_LONG: &str = "[connections]\nhandshake_time_limit_ms = 60000\n";
 
@@ -23,7 +23,7 @@ async fn ask(daemon: &Daemon) {
     client.get_status(request).await.unwrap();
 }
 
-/// So many connections that have said this, from each of these machines.
+/// Opens connections that send these bytes, `each` from each of these machines.
 fn silent(daemon: &Daemon, machines: &[u8], each: usize, said: &[u8]) -> Vec<TcpStream> {
     let open = |machine: u8| {
         (0..each).map(move |_| {
@@ -49,7 +49,7 @@ async fn silent_connections_keep_nobody_out() {
         for _ in 0..20 {
             ask(&daemon).await;
         }
-        // From the address of those that ask, too.
+        // Also from the address of the callers that ask.
         let _own: Vec<_> = (0..256)
             .map(|_| {
                 let mut socket = connect(daemon.address());
@@ -68,13 +68,13 @@ async fn silent_connections_keep_nobody_out() {
 #[tokio::test]
 async fn a_hundred_programs_of_one_address_are_served_at_once() {
     let daemon = Setup::new().start();
-    // All are there before any of them speaks.
+    // All connections are open before any of them sends.
     let mut sockets: Vec<_> = (0..100).map(|_| connect(daemon.address())).collect();
     for socket in &mut sockets {
         socket.write_all(BEGINNING).unwrap();
     }
     for socket in &mut sockets {
-        // The server's own settings.
+        // Reads the server's settings.
         std::io::Read::read_exact(socket, &mut [0; 9]).unwrap();
     }
 }
@@ -95,7 +95,7 @@ async fn strangers_that_are_past_tls_keep_nobody_out() {
         socket.set_nonblocking(true).unwrap();
         let socket = tokio::net::TcpStream::from_std(socket).unwrap();
         let handshake = tls.handshake("127.0.0.1").unwrap();
-        // Closed already, perhaps.
+        // The connection may be closed already.
         let Ok(mut stream) = secure(handshake, socket, &[]).await else {
             continue;
         };
@@ -108,7 +108,7 @@ async fn strangers_that_are_past_tls_keep_nobody_out() {
     }
 }
 
-/// How long the slowest of some newcomers waits for an answer.
+/// Returns the longest wait of some new callers for an answer.
 async fn slowest(daemon: &Daemon, cluster: &Cluster) -> Duration {
     let tls = cluster.client(None);
     let mut slowest = Duration::ZERO;
@@ -143,7 +143,7 @@ async fn strangers_that_flood_slow_nobody_down_and_are_closed() {
         let bytes = [BEGINNING, &frame.repeat(100_000)].concat();
         let mut waits = Vec::new();
         let holds = |(flooded, quiet): &(Duration, Duration)| *flooded <= 2 * *quiet;
-        // What else the machine does may slow down a few newcomers, but not each time.
+        // Other work on the machine may slow down a few new callers, but not each time.
         while waits.len() < 3 && !waits.iter().any(holds) {
             let quiet = slowest(&daemon, &cluster).await;
             let mut flooding = Vec::new();
@@ -155,11 +155,11 @@ async fn strangers_that_flood_slow_nobody_down_and_are_closed() {
                 let mut stream = secure(handshake, socket, &[]).await.unwrap();
                 let bytes = bytes.clone();
                 flooding.push(tokio::spawn(async move {
-                    // It fails where the connection is closed before its end.
+                    // The write fails if the connection is closed before its end.
                     let said = stream.write_all(&bytes).await;
                     let mut heard = Vec::new();
                     let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut heard)).await;
-                    let _ = end.expect("it is ended");
+                    let _ = end.expect("the node ends the connection");
                     said.is_err()
                 }));
             }

@@ -1,4 +1,4 @@
-//! SIGTERM: no new sessions, running ones may finish; a second signal ends everything.
+//! Tests of SIGTERM: new sessions are refused, and running ones may finish. A second signal ends everything.
 
 use causeway_proto::preamble::Purpose;
 use rustix::process::Signal;
@@ -52,13 +52,13 @@ async fn a_second_signal_ends_at_once() {
     let mut daemon = Setup::new().args(&["--drain-limit", "3600"]).start();
     let session = daemon.open().await;
     let mut commands = session.connect(Purpose::Commands, 0).unwrap();
-    // A worker that cannot tidy up: it is stopped.
+    // This worker is stopped, so it cannot clean up.
     let workers = daemon.children();
     for worker in &workers {
         rustix::process::kill_process(*worker, Signal::STOP).unwrap();
     }
     daemon.signal(Signal::INT);
-    // Two signals at once would be one.
+    // Two simultaneous signals would count as one.
     daemon.until(|status| status.draining).await;
     daemon.signal(Signal::INT);
     assert!(daemon.wait().success());

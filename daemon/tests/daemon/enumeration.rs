@@ -1,4 +1,4 @@
-//! Enumeration is free: it opens no session and leaves no process behind.
+//! Tests that enumeration opens no session and leaves no process behind.
 
 use causeway_proto::control::OpenSessionRequest;
 use tonic::Code;

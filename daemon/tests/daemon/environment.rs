@@ -1,4 +1,4 @@
-//! What a worker inherits of the daemon's environment.
+//! Tests which variables a worker inherits from the daemon's environment.
 
 use crate::support::{Setup, eventually};
 
@@ -15,7 +15,7 @@ fn a_worker_has_the_variables_of_drivers_and_of_the_settings_alone() {
             return None;
         };
         let path = format!("/proc/{}/environ", worker.as_raw_nonzero());
-        // Before it is our program, it has the daemon's.
+        // Before the process executes our program, it has the daemon's environment.
         let text = String::from_utf8(std::fs::read(path).ok()?).ok()?;
         let environment: Vec<String> = text.split('\0').map(str::to_owned).collect();
         let is_ours = environment.iter().any(|of| of.starts_with("CAUSEWAY_"));

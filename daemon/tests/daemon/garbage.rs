@@ -1,4 +1,4 @@
-//! Whatever a stranger sends: its connection is closed, everyone else goes on.
+//! Tests that a stranger's garbage only closes its own connection.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -17,7 +17,7 @@ async fn strangers_are_closed_and_sessions_go_on() {
     std::fs::File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut random))
         .unwrap();
-    // Whatever else the generator gives, it shall not open like one of ours.
+    // The random bytes must not begin like a valid connection.
     random[0] = 0x80;
     let huge_frame = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &[0xff; 4096]].concat();
     for garbage in [

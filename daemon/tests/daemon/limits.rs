@@ -1,4 +1,4 @@
-//! What clients may have at once.
+//! Tests of limits on sessions and connections of clients.
 
 use causeway_proto::control::GetStatusRequest;
 use causeway_proto::preamble::Purpose;
@@ -14,7 +14,7 @@ async fn the_session_limit_holds_until_one_ends() {
     let (first, second) = (daemon.open().await, daemon.open().await);
     let commands = first.connect(Purpose::Commands, 0).unwrap();
     let _kept = second.connect(Purpose::Commands, 0).unwrap();
-    // A session whose client has not come would make room.
+    // A session whose client has not connected would make room.
     let refused = daemon.try_open().await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(
@@ -54,7 +54,7 @@ async fn a_session_that_nobody_comes_for_ends() {
         .config("[sessions]\nconnect_limit = 1\n")
         .start();
     let session = daemon.open().await;
-    // Other connections than the one for commands do not keep it alive.
+    // Only the command connection keeps the session alive.
     let _heartbeat = session.connect(Purpose::Heartbeat, 0).unwrap();
     daemon.until_sessions(0).await;
 }

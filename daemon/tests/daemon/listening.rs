@@ -1,4 +1,4 @@
-//! Where the daemon listens, and how it says so.
+//! Tests of the daemon's addresses, and of how it reports them.
 
 use std::collections::HashSet;
 

@@ -1,8 +1,8 @@
-//! One log for all processes of a daemon.
+//! Tests that all processes of a daemon share one log.
 
 use crate::support::{Daemon, Setup, eventually};
 
-/// What a worker says at `debug` when it gets its session.
+/// The line that a worker logs at `debug` when it gets its session.
 const WORKERS_LINE: &str = "the worker has a session now";
 
 async fn log_of_a_session(daemon: &Daemon) -> String {

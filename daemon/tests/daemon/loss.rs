@@ -1,4 +1,4 @@
-//! Client and worker notice each other's end; heartbeats.
+//! Tests that client and worker notice each other's end, and tests of heartbeats.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ async fn the_end_of_the_command_connection_ends_the_session() {
         let mut heartbeat = session.connect(Purpose::Heartbeat, 0).unwrap();
         let mut lane = session.connect(Purpose::Bulk, 0).unwrap();
         drop(commands);
-        // Heartbeats may still lie there.
+        // Unread heartbeats may still be there.
         assert!(read_to_close(&mut heartbeat).iter().all(|&byte| byte == 0));
         read_to_close(&mut lane);
         daemon.until_sessions(0).await;

@@ -1,7 +1,7 @@
-//! Behaviour of `causewayd`, tested with real processes and sockets. One module per behaviour.
+//! Tests of `causewayd`'s behaviour, with real processes and sockets. One module per behaviour.
 //!
-//! Most tests give the daemon a machine without OpenCL drivers: what they look at does not depend on
-//! one, and it saves the time. Those that need a driver say so.
+//! Most tests give the daemon a machine without OpenCL drivers, because their results do not depend on one, and that
+//! saves time. Tests that need a driver say so.
 
 mod build_cache;
 mod carriers;

@@ -1,7 +1,6 @@
-//! A cut network ends the session within the heartbeat limit, and only then.
+//! Tests that a cut network ends the session within the heartbeat limit, and only then.
 //!
-//! The cut is made in a network namespace of its own, by taking its loopback down: the test runs itself
-//! again inside one.
+//! The test runs itself again inside a network namespace, and cuts the network by disabling the loopback there.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::support::{Setup, assert_open, children_of, eventually, is_alive};
 
-/// Tells the inner run from a person's `--ignored`.
+/// Distinguishes the inner run from a manual `--ignored`.
 const INSIDE: &str = "CAUSEWAY_TEST_INSIDE_NAMESPACE";
 
 #[test]
@@ -51,7 +50,7 @@ async fn inside_a_namespace() {
         panic!("one worker")
     };
 
-    // This client reads no heartbeat, as if it were stopped: its kernel answers, so it is alive.
+    // This client reads no heartbeat, as if it were stopped. Its kernel answers, so the client is alive.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_open(&mut commands);
     assert!(is_alive(worker));

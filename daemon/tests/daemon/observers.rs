@@ -1,4 +1,5 @@
-//! Somebody who sees a session's connections on their way, or knows its id, or opens sessions and does not come.
+//! Tests of observers who see a session's connections or know its id, and of callers who open sessions and never
+//! connect.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ async fn a_preamble_that_was_seen_leads_nowhere() {
     lane.write_all(&seen).unwrap();
     let welcome = greeting(&mut lane);
     assert_eq!(welcome.verdict, Verdict::Welcome);
-    // The observer says the same, before and after the client has proved the secret.
+    // The observer sends the same bytes, before and after the client has proved the secret.
     let replay = |bytes: &[u8]| {
         let mut socket = connect(daemon.address());
         socket.write_all(bytes).unwrap();
@@ -38,7 +39,7 @@ async fn a_preamble_that_was_seen_leads_nowhere() {
     lane.write_all(&proof).unwrap();
     lane.read_exact(&mut [0; WORKER_PROOF]).unwrap();
     assert_eq!(replay(&seen), Verdict::UnknownSession);
-    // Another lane, made of what was seen.
+    // Another lane, made from the observed bytes.
     let mut other = seen;
     other[7] = 1;
     assert_eq!(replay(&other), Verdict::UnknownSession);
@@ -55,7 +56,7 @@ async fn who_knows_the_id_does_not_block_new_lanes() {
     for _ in 0..64 {
         let mut socket = connect(daemon.address());
         socket.write_all(&preamble(&session, 0)).unwrap();
-        // It is with the worker, which waits for the proof.
+        // The worker has the connection, and waits for the proof.
         let welcome: Greeting = greeting(&mut socket);
         assert_eq!(welcome.verdict, Verdict::Welcome);
         silent.push(socket);
@@ -64,7 +65,7 @@ async fn who_knows_the_id_does_not_block_new_lanes() {
     for lane in [0, 1] {
         session.connect(Purpose::Bulk, lane).unwrap();
     }
-    // The silent ones have 5 s.
+    // Silent connections have 5 s.
     assert!(begun.elapsed() < Duration::from_secs(4));
     assert_open(silent.last_mut().unwrap());
     assert_open(&mut commands);
@@ -89,7 +90,7 @@ async fn sessions_to_which_nobody_comes_make_room() {
         let _left = session;
     }
     assert!(begun.elapsed() < Duration::from_secs(60));
-    // Whose client has come stays.
+    // A session whose client has connected stays.
     assert_open(&mut commands);
     kept.connect(Purpose::Heartbeat, 0).unwrap();
 }

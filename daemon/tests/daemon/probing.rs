@@ -1,4 +1,4 @@
-//! The inventory, and what happens to it when drivers change, crash or hang.
+//! Tests of the inventory when drivers change, crash or hang.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use causeway_proto::preamble::Purpose;
 
 use crate::support::{Setup, read_to_close};
 
-/// PoCL, which every machine that runs these tests has.
+/// The registration of PoCL, which every machine that runs these tests has.
 const POCL: &str = "/etc/OpenCL/vendors/pocl.icd";
 
 #[tokio::test]
@@ -28,7 +28,7 @@ async fn a_driver_installed_later_is_found() {
     let after = daemon.inventory().await;
     assert_eq!(after.platforms.len(), 1, "{:?}", after.problems);
     assert_ne!(before.generation, after.generation);
-    // The spare worker that had listed nothing is not the one that serves.
+    // The spare worker that listed no device does not serve the session.
     daemon.open().await;
 }
 
@@ -57,7 +57,7 @@ async fn a_driver_that_crashes_is_told_by_its_signal() {
     assert!(problem.contains("signal SIGSEGV"), "{problem}");
     assert_eq!(daemon.status().await.problems, inventory.problems);
 
-    // The driver is repaired: its file changes, and the next question finds it.
+    // The driver is repaired: its file changes, and the next query notices that.
     let folder = daemon.folder.path();
     std::fs::write(folder.join("fake.toml"), "").unwrap();
     let icd = folder.join("vendors/fake.icd");

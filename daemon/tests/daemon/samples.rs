@@ -1,4 +1,4 @@
-//! The files that the project ships for administrators.
+//! Tests of the sample files for administrators.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ fn etc(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// What the sample's settings name and is read: certificates and their keys, lists, tokens.
+/// The files that the sample's settings name: certificates and their keys, lists, tokens.
 fn installed() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let now = SystemTime::now();

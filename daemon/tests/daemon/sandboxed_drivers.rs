@@ -1,11 +1,11 @@
-//! A driver that needs more than the sandbox gives.
+//! Tests of a driver that needs more than the sandbox allows.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::support::Setup;
 
-/// A driver that is linked to the fake one, which lies where no rule leads.
+/// A driver that is linked to the fake driver, which is in a folder that no rule allows.
 fn behind() -> Setup {
     let setup = Setup::new();
     let [near, far] = ["near", "far"].map(|name| setup.folder().join(name));

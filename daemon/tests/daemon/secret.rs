@@ -1,4 +1,4 @@
-//! Only who was given a session may connect to it or close it.
+//! Tests that only the caller who opened a session may connect to it or close it.
 
 use causeway_proto::control::CloseSessionRequest;
 use causeway_proto::id::{SessionId, SessionSecret};

@@ -1,4 +1,4 @@
-//! A CA, a node's files and users' credentials; a client that speaks TLS without the library.
+//! A CA, a node's files and users' credentials, and a client that uses TLS without the library.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -63,13 +63,13 @@ impl Cluster {
         self.path(name).display().to_string()
     }
 
-    /// `NAME` and `NAME.key`.
+    /// Writes `NAME` and `NAME.key`.
     pub(crate) fn write(&self, name: &str, issued: &Issued) {
         self.put(name, issued.certificate.as_bytes());
         self.put(&format!("{name}.key"), issued.key.reveal());
     }
 
-    /// The list of tokens, in place at once.
+    /// Replaces the list of tokens atomically.
     pub(crate) fn list(&self, text: &str) {
         self.put("fresh", text.as_bytes());
         fs::rename(self.path("fresh"), self.path("tokens")).unwrap();
@@ -80,7 +80,7 @@ impl Cluster {
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600)).unwrap();
     }
 
-    /// A daemon with this certificate; more flags are for the caller to add.
+    /// Returns the setup of a daemon with this certificate. The caller may add flags.
     pub(crate) fn setup(&self, certificate: &str) -> Setup {
         let (certificate, key) = (
             self.text(certificate),
@@ -89,7 +89,7 @@ impl Cluster {
         Setup::new().args(&["--tls-certificate", &certificate, "--tls-key", &key])
     }
 
-    /// One that asks for tokens.
+    /// Returns the setup of a daemon that requires tokens.
     pub(crate) fn with_tokens(&self) -> Setup {
         self.setup("node").args(&["--tokens", &self.text("tokens")])
     }
@@ -105,7 +105,7 @@ impl Cluster {
     }
 }
 
-/// A conversation over TLS, in which this token is said.
+/// A connection over TLS, with this token in its calls.
 pub(crate) struct Caller {
     client: NodeClient<Channel>,
     token: Option<Token>,
@@ -159,7 +159,7 @@ impl Caller {
     }
 }
 
-/// One connection, over which TLS is spoken; no other takes its place.
+/// Opens one connection with TLS, which is never replaced by another.
 pub(crate) async fn channel(address: SocketAddr, tls: &ClientTls) -> Result<Channel, NotSecured> {
     let socket = tokio::net::TcpStream::connect(address).await?;
     let handshake = tls.handshake("127.0.0.1")?;
@@ -176,14 +176,14 @@ pub(crate) async fn channel(address: SocketAddr, tls: &ClientTls) -> Result<Chan
     Ok(channel)
 }
 
-/// Who has the right CA and token is served.
+/// Checks that a caller with the right CA and token is served.
 pub(crate) async fn assert_serves(daemon: &Daemon, cluster: &Cluster) {
     let token = Some(&cluster.token);
     let caller = Caller::reach(daemon.address(), &cluster.client(None), token).await;
     caller.unwrap().status().await.unwrap();
 }
 
-/// A connection of the session, as far as its preamble.
+/// Opens a connection of the session, and sends its preamble.
 pub(crate) fn introduce(daemon: &Daemon, reply: &OpenSessionReply) -> (TcpStream, Vec<u8>) {
     use std::io::Write;
     let preamble = Preamble {
@@ -198,7 +198,7 @@ pub(crate) fn introduce(daemon: &Daemon, reply: &OpenSessionReply) -> (TcpStream
     (socket, preamble.to_vec())
 }
 
-/// The command connection of the session, as far as both ends have proved the secret.
+/// Opens the command connection of the session, and proves the secret on both sides.
 pub(crate) fn commands(daemon: &Daemon, reply: &OpenSessionReply) -> TlsStream {
     use std::io::{Read, Write};
     let fingerprint = Fingerprint::from_wire(&reply.certificate_sha256).unwrap();
@@ -229,7 +229,7 @@ pub(crate) fn secret_of(reply: &OpenSessionReply) -> SessionSecret {
     SessionSecret(reply.session_secret[..].try_into().unwrap())
 }
 
-/// TLS on a blocking socket.
+/// Makes a TLS handshake on a blocking socket.
 pub(crate) fn shake(
     handshake: causeway_security::Handshake,
     socket: &TcpStream,

@@ -1,4 +1,4 @@
-//! Connections that say nothing, or too little too slowly.
+//! Tests of connections that send nothing, or too little too slowly.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ async fn of_too_many_silent_connections_the_oldest_is_closed() {
     let daemon = Setup::new()
         .config("[connections]\nhandshakes = 3\nhandshake_time_limit_ms = 60000\n")
         .start();
-    // Many more than there are places at once, so that the first one has no second's grace.
+    // Many more connections than places at once, so that the first one has no second's grace.
     let mut silent: Vec<_> = (0..13).map(|_| connect(daemon.address())).collect();
     assert!(read_to_close(&mut silent[0]).is_empty());
     daemon.assert_serves().await;

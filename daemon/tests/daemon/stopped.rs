@@ -1,4 +1,4 @@
-//! Workers that do not run any more, as a kernel can bring about that stops its own process.
+//! Tests of stopped workers: a kernel can stop its own process.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ fn daemon() -> Setup {
     Setup::new().args(&["--spare-workers", "0"])
 }
 
-/// A session, and its worker: the only child of the daemon that is none of these.
+/// Opens a session. Returns it with its worker: the only child of the daemon that is not in `others`.
 async fn open(daemon: &Daemon, others: &[Pid]) -> (Session, Pid) {
     let session = daemon.open().await;
     let worker = eventually("one worker more", || {
@@ -32,7 +32,7 @@ async fn a_stopped_worker_goes_when_its_client_has_gone() {
     let commands = [&first, &second].map(|of| of.connect(Purpose::Commands, 0).unwrap());
     let mut heartbeats = [&first, &second].map(|of| of.connect(Purpose::Heartbeat, 0).unwrap());
     for heartbeat in &mut heartbeats {
-        // By now the supervisor has been shown the connection.
+        // By now the supervisor has the connection.
         heartbeat.read_exact(&mut [0]).unwrap();
     }
     for worker in [stopped, other] {
@@ -52,7 +52,7 @@ async fn a_stopped_worker_goes_when_its_client_has_gone() {
     let counted = "causeway_sessions_ended_total{reason=\"unresponsive\"} 1";
     assert!(metrics.contains(counted), "{metrics}");
     assert!(metrics.contains("causeway_workers_stuck 0"), "{metrics}");
-    // The other one's client is there, so its session stays.
+    // The other session's client is there, so that session stays.
     assert!(is_alive(other));
     kill_process(other, Signal::CONT).unwrap();
     still_there.read_exact(&mut [0]).unwrap();
@@ -90,7 +90,7 @@ async fn a_stopped_worker_to_which_nobody_comes_goes_in_time() {
     assert!(!is_alive(worker));
 }
 
-/// Holds a session's connections until it is killed; see `a_killed_client_is_gone`.
+/// Keeps a session's connections open until the process is killed; see `a_killed_client_is_gone`.
 fn be_client(ids: &str) -> ! {
     let session: Session = Session::decode(ids);
     let _commands = session.connect(Purpose::Commands, 0).unwrap();
@@ -132,7 +132,7 @@ async fn a_killed_client_is_gone() {
     client.kill().unwrap();
     client.wait().unwrap();
     daemon.until_sessions(0).await;
-    // One that a debugger has stopped is there: its kernel answers.
+    // A client that a debugger has stopped is alive: its kernel answers.
     let (session, worker) = open(&daemon, &[]).await;
     let mut client = client_process(&session, ROLE);
     let debugged = Pid::from_child(&client);

@@ -1,4 +1,4 @@
-//! Who has shown nothing yet that lets him in: he has little time, and nobody reads what he says.
+//! Tests of callers without authentication: they have little time, and the node reads none of their messages.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,9 +15,9 @@ use tonic::{Code, Request, Status};
 use crate::secured::{Caller, Cluster, assert_serves, channel};
 use crate::support::{Daemon, PATIENCE, Setup, connect, connect_from, read_to_close};
 
-/// How an HTTP/2 client begins: with its preface, and settings of which there are none.
+/// The first bytes of an HTTP/2 client: its preface, and empty settings.
 const BEGINNING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-/// What strangers have twice: for a handshake, and for a credential.
+/// The time limit of strangers, which applies twice: to a handshake, and to a credential.
 const LITTLE: &str = "[connections]\nhandshake_time_limit_ms = 3000\n";
 
 #[tokio::test]
@@ -46,14 +46,14 @@ async fn who_says_nothing_after_tls_is_ended_and_keeps_nobody_out() {
     for mut stream in strangers {
         let mut said = Vec::new();
         let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await;
-        // A reset is an end as well.
-        let _ = end.expect("it is ended");
+        // A reset ends the connection too.
+        let _ = end.expect("the node ends the connection");
     }
-    // Longer than any of them had: over the connection that it had before.
+    // This is later than every time limit, over the connection that was open before.
     early.status().await.unwrap();
 }
 
-/// What a call is told that opens a session, with these messages.
+/// Returns the answer to a call that opens a session with these messages.
 async fn told(
     daemon: &Daemon,
     cluster: &Cluster,
@@ -89,11 +89,12 @@ async fn who_is_not_let_in_is_told_before_he_has_said_anything() {
     for token in [None, Some(&stranger)] {
         let status = told(&daemon, &cluster, token, tokio_stream::pending()).await;
         assert_eq!(status.code(), Code::Unauthenticated, "{status}");
-        // The node closes the connection of a stranger that sends on, but the stranger reads the answer first.
+        // The node closes the connection of a stranger that continues to send, but the stranger reads the answer
+        // first.
         let status = told(&daemon, &cluster, token, large()).await;
         assert_eq!(status.code(), Code::Unauthenticated, "{status}");
     }
-    // It is looked at for who is let in only, and is too much of his too.
+    // The node reads the message of an authenticated caller only, and it is too long there too.
     let status = told(&daemon, &cluster, Some(&cluster.token), large()).await;
     assert_eq!(status.code(), Code::OutOfRange, "{status}");
     let metrics = crate::watched::get(&daemon, "/metrics");
@@ -102,7 +103,7 @@ async fn who_is_not_let_in_is_told_before_he_has_said_anything() {
     assert_serves(&daemon, &cluster).await;
 }
 
-/// Asks for a sign of life, and waits for it. What else was said before is not looked at.
+/// Sends a ping and waits for the answer. Other messages are ignored.
 fn ping(socket: &mut TcpStream) {
     let opaque = *b"a sign..";
     let mut frame = vec![0, 0, 8, 6, 0, 0, 0, 0, 0];
@@ -129,7 +130,7 @@ fn where_nobody_has_to_show_anything_nobody_is_a_stranger() {
     let mut client = connect(daemon.address());
     client.write_all(BEGINNING).unwrap();
     ping(&mut client);
-    // One that says nothing has come later, and is ended when its time is over.
+    // A silent connection came later, and ends when its time is over.
     let mut silent = connect(daemon.address());
     assert!(read_to_close(&mut silent).is_empty());
     let mut silent = connect(daemon.address());

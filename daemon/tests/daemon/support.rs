@@ -1,4 +1,4 @@
-//! A daemon of one's own, and a client that speaks the wire without the library.
+//! A daemon of one test, and a client that speaks the protocol without the library.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,12 +19,12 @@ use causeway_proto::preamble::{
 use rustix::process::{Pid, Signal};
 use tonic::transport::Channel;
 
-/// No wait of a test is longer.
+/// Time limit of each wait of a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The wire version of this build.
 pub(crate) const VERSION: u32 = causeway_proto::version::WireVersion::CURRENT.number() as u32;
 
-/// A running daemon; killed when dropped.
+/// A running daemon, killed on drop.
 pub(crate) struct Daemon {
     child: Child,
     pub(crate) addresses: Vec<SocketAddr>,
@@ -32,7 +32,7 @@ pub(crate) struct Daemon {
     pub(crate) folder: tempfile::TempDir,
 }
 
-/// How a daemon is to be started.
+/// The settings with which a daemon starts.
 pub(crate) struct Setup {
     command: Command,
     config: String,
@@ -42,7 +42,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// On a machine without OpenCL drivers.
+    /// A daemon on a machine without OpenCL drivers.
     pub(crate) fn new() -> Setup {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_causewayd"));
@@ -66,19 +66,19 @@ impl Setup {
         }
     }
 
-    /// With the machine's own drivers.
+    /// A daemon with the machine's own drivers.
     pub(crate) fn with_drivers() -> Setup {
         let mut setup = Setup::new();
         setup.command.env_remove("OCL_ICD_VENDORS");
         setup
     }
 
-    /// With the fake driver alone, told by `settings` what to do.
+    /// A daemon with the fake driver alone and these settings.
     pub(crate) fn with_fake_driver(settings: &str) -> Setup {
         let setup = Setup::new();
         let control = setup.folder().join("fake.toml");
         std::fs::write(&control, settings).unwrap();
-        // Cargo puts it beside this test, as the library of a development dependency.
+        // Cargo puts the library next to this test, because it is a development dependency.
         let tests = std::env::current_exe().unwrap();
         let driver = tests.with_file_name("libfake_opencl.so");
         assert!(driver.exists(), "{}", driver.display());
@@ -116,7 +116,7 @@ impl Setup {
         self
     }
 
-    /// With `/metrics` and `/healthz`.
+    /// Turns on `/metrics` and `/healthz`.
     pub(crate) fn watched(mut self) -> Setup {
         self.is_watched = true;
         self.args(&["--metrics", "127.0.0.1:0"])
@@ -126,7 +126,7 @@ impl Setup {
         self.folder.path()
     }
 
-    /// Starts it and waits until it listens.
+    /// Starts the daemon and waits until it listens.
     pub(crate) fn start(mut self) -> Daemon {
         for _ in 0..self.listeners {
             self.command.args(["--listen", "127.0.0.1:0"]);
@@ -134,7 +134,7 @@ impl Setup {
         self.start_as_is()
     }
 
-    /// Starts it without a word on where to listen.
+    /// Starts the daemon without an address to listen on.
     pub(crate) fn start_as_is(mut self) -> Daemon {
         let file = self.folder.path().join("daemon.toml");
         std::fs::write(&file, &self.config).unwrap();
@@ -160,7 +160,7 @@ impl Setup {
         }
     }
 
-    /// Starts it, expecting that it refuses; what it said and how it ended.
+    /// Starts a daemon that must refuse its settings. Returns its output and exit status.
     pub(crate) fn refused(mut self) -> (String, ExitStatus) {
         let file = self.folder.path().join("daemon.toml");
         std::fs::write(&file, &self.config).unwrap();
@@ -183,17 +183,17 @@ impl Daemon {
         rustix::process::kill_process(self.pid(), signal).unwrap();
     }
 
-    /// Waits for its end.
+    /// Waits until the daemon has ended.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         eventually("the daemon ends", || self.child.try_wait().unwrap())
     }
 
-    /// What it and its workers have logged so far.
+    /// Returns the log of the daemon and its workers so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
-    /// Its child processes.
+    /// The daemon's child processes.
     pub(crate) fn children(&self) -> Vec<Pid> {
         children_of(self.pid())
     }
@@ -219,7 +219,7 @@ impl Daemon {
         answer.unwrap().into_inner()
     }
 
-    /// Opens a session, or says why not.
+    /// Opens a session, or returns the refusal.
     pub(crate) async fn try_open(&self) -> Result<Session, tonic::Status> {
         let request = OpenSessionRequest {
             wire_version: VERSION,
@@ -234,12 +234,12 @@ impl Daemon {
         self.try_open().await.unwrap()
     }
 
-    /// Waits until so many sessions are served.
+    /// Waits until this number of sessions is served.
     pub(crate) async fn until_sessions(&self, count: u32) {
         self.until(|status| status.sessions == count).await;
     }
 
-    /// Waits until the daemon's status is as wanted.
+    /// Waits until `wanted` returns true for the daemon's status.
     pub(crate) async fn until(&self, wanted: impl Fn(&NodeStatus) -> bool) {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -252,14 +252,14 @@ impl Daemon {
         }
     }
 
-    /// Waits until a limit leaves room for a question.
+    /// Waits until the limits leave room for a call.
     pub(crate) async fn until_served(&self) {
         let until = Instant::now() + PATIENCE;
         loop {
             let request = GetStatusRequest {
                 wire_version: VERSION,
             };
-            // A connection above the limit is closed at any point of this.
+            // The daemon may close a connection above the limit at any point of this.
             if let Ok(mut client) = NodeClient::connect(format!("http://{}", self.address())).await
                 && client.get_status(request).await.is_ok()
             {
@@ -270,7 +270,7 @@ impl Daemon {
         }
     }
 
-    /// What every test of a hostile peer ends with: the daemon still serves.
+    /// Checks that the daemon still serves, at the end of every test of a hostile peer.
     pub(crate) async fn assert_serves(&self) {
         let session = self.open().await;
         let mut commands = session.connect(Purpose::Commands, 0).unwrap();
@@ -288,7 +288,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A session that was opened.
+/// An open session.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) address: SocketAddr,
@@ -305,14 +305,14 @@ impl Session {
         }
     }
 
-    /// As a text for another process of a test.
+    /// Encodes the session as text, for another process of a test.
     pub(crate) fn encode(&self) -> String {
         let (id, secret) = (u128::from_be_bytes(self.id.0), self.secret.0);
         let halves = [0, 16].map(|at| u128::from_be_bytes(std::array::from_fn(|i| secret[at + i])));
         format!("{} {id} {} {}", self.address, halves[0], halves[1])
     }
 
-    /// What [`Session::encode`] made.
+    /// Decodes the text of [`Session::encode`].
     pub(crate) fn decode(text: &str) -> Session {
         let mut words = text.split(' ');
         let address = words.next().unwrap().parse().unwrap();
@@ -326,7 +326,7 @@ impl Session {
         }
     }
 
-    /// A further connection, with the secret proved on both sides.
+    /// Opens a further connection, and proves the secret on both sides.
     pub(crate) fn connect(&self, purpose: Purpose, lane: u8) -> Result<TcpStream, Verdict> {
         let preamble = Preamble {
             purpose,
@@ -365,7 +365,7 @@ pub(crate) async fn client(address: SocketAddr) -> NodeClient<Channel> {
         .unwrap()
 }
 
-/// A plain connection, with a time limit on reads.
+/// Opens a plain connection, with a time limit on reads.
 pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let socket = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -373,7 +373,7 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     socket
 }
 
-/// The same from another machine, as it were.
+/// Opens a plain connection from another loopback address, as if from another machine.
 pub(crate) fn connect_from(machine: u8, address: SocketAddr) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType};
     let from = SocketAddr::from(([127, 0, 1, machine], 0));
@@ -392,7 +392,7 @@ pub(crate) fn greeting(socket: &mut TcpStream) -> Greeting {
     Greeting::decode(&bytes).unwrap()
 }
 
-/// Reads until the other side closes, with or without a reset; what it said.
+/// Reads until the other side closes, with or without a reset. Returns the bytes.
 pub(crate) fn read_to_close(socket: &mut TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
     if let Err(error) = socket.read_to_end(&mut said) {
@@ -401,7 +401,7 @@ pub(crate) fn read_to_close(socket: &mut TcpStream) -> Vec<u8> {
     said
 }
 
-/// The other side has neither closed nor said anything.
+/// Checks that the other side has neither closed nor sent anything.
 pub(crate) fn assert_open(socket: &mut TcpStream) {
     socket.set_nonblocking(true).unwrap();
     let error = socket.read(&mut [0]).expect_err("nothing to read yet");
@@ -409,7 +409,7 @@ pub(crate) fn assert_open(socket: &mut TcpStream) {
     socket.set_nonblocking(false).unwrap();
 }
 
-/// Asks again and again until there is an answer.
+/// Calls `ask` until it returns a value.
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -421,12 +421,12 @@ pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
     }
 }
 
-/// Processes whose parent is `parent` and which have not ended.
+/// Returns the running processes whose parent is `parent`.
 pub(crate) fn children_of(parent: Pid) -> Vec<Pid> {
     let stat = |entry: std::fs::DirEntry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
         let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        // After the name, which is in parentheses: state, parent.
+        // The state and the parent follow the name, which is in parentheses.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
         let state = fields.next()?;
         let of: i32 = fields.next()?.parse().ok()?;
@@ -438,7 +438,7 @@ pub(crate) fn children_of(parent: Pid) -> Vec<Pid> {
         .collect()
 }
 
-/// Whether a process has not ended.
+/// Whether a process is still running.
 pub(crate) fn is_alive(pid: Pid) -> bool {
     std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).is_ok_and(|stat| {
         !stat

@@ -1,4 +1,4 @@
-//! The service manager: readiness, and sockets that it opened.
+//! Tests under a service manager: readiness, and sockets that it opened.
 
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
@@ -21,7 +21,7 @@ async fn readiness_and_the_end_are_told() {
     assert!(daemon.wait().success());
 }
 
-/// A shell puts the listener where a service manager would, and becomes the daemon.
+/// A shell passes the listener as a service manager does, and becomes the daemon.
 #[tokio::test]
 async fn a_passed_socket_is_served() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! TLS and authentication: who is let in, who is not, and that nobody else notices.
+//! Tests of TLS and authentication: which callers are accepted and refused, without an effect on others.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -71,7 +71,7 @@ async fn a_list_that_becomes_unreadable_is_told_of_with_its_cause() {
     let at = daemon.address();
     let mut caller = Caller::reach(at, &cluster.client(None), own).await.unwrap();
     caller.open().await.unwrap();
-    // Gone is unreadable as well, and another cause.
+    // A missing file is unreadable too, for another reason.
     std::fs::remove_file(cluster.path("tokens")).unwrap();
     refusal(daemon.address(), &cluster, own).await;
     let log = daemon.log();
@@ -100,7 +100,7 @@ async fn tokens_open_the_door_until_they_expire_or_are_revoked() {
         assert_eq!(code, Code::Unauthenticated);
         assert!(message.contains(said), "{message}");
     }
-    // On the connection that was open before, too.
+    // Also on the connection that was open before.
     cluster.list(&format!("{} carol\n", stranger.hash()));
     assert_eq!(
         caller.status().await.unwrap_err().code(),
@@ -136,7 +136,7 @@ async fn certificates_open_the_door_if_their_ca_signed_them() {
         (Some("late"), false),
         (None, false),
     ] {
-        // What the node makes of a certificate shows with the first answer.
+        // The first answer shows whether the node accepts a certificate.
         let served_now =
             match Caller::reach(daemon.address(), &cluster.client(identity), None).await {
                 Ok(mut caller) => caller.open().await.is_ok(),
@@ -173,7 +173,7 @@ async fn in_the_clear_nobody_is_served() {
     let mut clear = client(daemon.address()).await;
     let request = causeway_proto::control::GetStatusRequest::default();
     let error = clear.get_status(request).await.unwrap_err();
-    // HTTP/2's INADEQUATE_SECURITY, which gRPC has no other word for.
+    // This is HTTP/2's INADEQUATE_SECURITY, for which gRPC has no other code.
     assert_eq!(error.code(), Code::PermissionDenied, "{error:?}");
     assert!(std::error::Error::source(&error).is_some());
     assert_serves(&daemon, &cluster).await;
@@ -190,7 +190,7 @@ async fn a_sessions_connections_need_tls_with_its_own_certificate() {
     let reply = caller.open().await.unwrap();
     let (secret, other) = (secret_of(&reply), SessionCertificate::generate().unwrap());
 
-    // The proof in the clear, as before there was TLS.
+    // The proof in the clear, as without TLS.
     let (mut clear, preamble) = introduce(&daemon, &reply);
     let preamble: [u8; 32] = preamble.try_into().unwrap();
     clear
@@ -201,10 +201,10 @@ async fn a_sessions_connections_need_tls_with_its_own_certificate() {
         said.is_empty() || said[0] == 21,
         "an alert at most: {said:?}"
     );
-    // Whoever stands between has another certificate.
+    // A man in the middle has another certificate.
     let (socket, _) = introduce(&daemon, &reply);
     assert!(shake(pinned(other.fingerprint()).unwrap(), &socket).is_err());
-    // The node's own is not the session's.
+    // The node's certificate is not the session's.
     let (socket, _) = introduce(&daemon, &reply);
     assert!(shake(tls.handshake("127.0.0.1").unwrap(), &socket).is_err());
 
@@ -215,7 +215,7 @@ async fn a_sessions_connections_need_tls_with_its_own_certificate() {
 async fn handshakes_by_the_hundred_that_go_on_for_ever_keep_nobody_out() {
     let cluster = Cluster::new();
     let daemon = cluster.with_tokens().start();
-    // Each says a part of a first record.
+    // Each connection sends a part of a first record.
     let slow: Vec<_> = (0..200u8)
         .map(|number| {
             let mut socket = connect_from(number / 50, daemon.address());
@@ -268,7 +268,7 @@ async fn what_is_secret_is_shown_by_no_log_and_no_process() {
     for pid in daemon.children().into_iter().chain([daemon.pid()]) {
         for file in ["cmdline", "environ"] {
             let path = format!("/proc/{}/{file}", pid.as_raw_nonzero());
-            // A worker may not let itself be looked at.
+            // A worker may forbid others to read its memory.
             let bytes = std::fs::read(path).unwrap_or_default();
             shown.push((file, String::from_utf8_lossy(&bytes).into_owned()));
         }
@@ -288,7 +288,7 @@ async fn other_machines_are_served_with_tls_and_names_or_loudly() {
     let everywhere = ["--listen", "0.0.0.0:0"];
     let daemon = cluster.with_tokens().args(&everywhere).start_as_is();
     assert!(!daemon.log().contains("INSECURE"));
-    // TLS without a word on who may come is not enough.
+    // TLS without authentication of clients does not suffice.
     let (said, status) = cluster.setup("node").args(&everywhere).refused();
     assert!(
         said.contains("--insecure") && status.code() == Some(2),

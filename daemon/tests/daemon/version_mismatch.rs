@@ -1,4 +1,4 @@
-//! Another version of the wire is refused in words that say what to upgrade.
+//! Tests that another wire version is refused, with a message that names the side to upgrade.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use tonic::{Code, Status};
 
 use crate::support::{Setup, VERSION, connect, greeting};
 
-/// No version of the wire.
+/// A number that is no wire version.
 const NONE: u32 = 250;
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What those see who watch machines: `/healthz`, `/metrics`, gRPC's health and reflection.
+//! Tests of monitoring: `/healthz`, `/metrics`, gRPC's health and reflection.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::support::{Daemon, Setup, connect, eventually, read_to_close};
 
 const NODE: &str = "causeway.control.v1.Node";
 
-/// The whole answer.
+/// Returns the whole answer.
 fn ask(mut stream: impl Read + Write, path: &str) -> String {
     let head = format!("GET {path} HTTP/1.1\r\nHost: node\r\n\r\n");
     stream.write_all(head.as_bytes()).unwrap();
@@ -72,7 +72,7 @@ async fn a_nodes_health_and_counts_are_told_to_everyone_and_names_to_nobody() {
         "causeway_sessions_ended_total{reason=\"closed\"} 1",
     );
     until_told(&daemon, "causeway_sessions 0");
-    // A worker that cannot say why it ended.
+    // A worker that cannot report its reason.
     let _killed = daemon.open().await;
     let worker = eventually("its worker", || daemon.children().pop());
     rustix::process::kill_process(worker, Signal::FPE).unwrap();
@@ -80,7 +80,7 @@ async fn a_nodes_health_and_counts_are_told_to_everyone_and_names_to_nobody() {
         &daemon,
         "causeway_sessions_ended_total{reason=\"crashed\"} 1",
     );
-    // A stranger.
+    // A caller without authentication.
     let mut stranger = connect(daemon.address());
     stranger.write_all(b"HELO\r\n").unwrap();
     read_to_close(&mut stranger);
@@ -191,7 +191,7 @@ fn with_a_certificate_watchers_may_speak_tls() {
         .unwrap()
         .with_root_certificates(roots);
     let mut config = config.with_no_client_auth();
-    // As browsers and Prometheus do.
+    // Browsers and Prometheus do this.
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let name = ServerName::try_from("127.0.0.1").unwrap();
     let client = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
@@ -200,7 +200,7 @@ fn with_a_certificate_watchers_may_speak_tls() {
     let head = "GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
     let mut answer = Vec::new();
-    // The other end hangs up without a farewell of TLS'; the length tells that all is there.
+    // The other end closes without the closing message of TLS. The length shows that the answer is complete.
     let _ = stream.read_to_end(&mut answer);
     assert_eq!(stream.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
     let answer = String::from_utf8(answer).unwrap();
@@ -212,6 +212,6 @@ fn with_a_certificate_watchers_may_speak_tls() {
         answer.contains("connections_unproved_total 0\n"),
         "{answer}"
     );
-    // On loopback also in the clear.
+    // On loopback, plain HTTP works too.
     assert!(get(&daemon, "/metrics").starts_with("HTTP/1.1 200 OK\r\n"));
 }

@@ -1,4 +1,4 @@
-//! A worker that dies takes its own session and nothing else.
+//! Tests that the death of a worker ends its own session and nothing else.
 
 use causeway_proto::preamble::{Purpose, Verdict};
 use rustix::process::Signal;
@@ -17,7 +17,7 @@ async fn a_killed_worker_is_its_own_sessions_loss() {
     let mut firsts = first.connect(Purpose::Commands, 0).unwrap();
     let mut seconds = second.connect(Purpose::Commands, 0).unwrap();
 
-    // As a division by zero in a kernel does.
+    // A division by zero in a kernel does this.
     rustix::process::kill_process(victim, Signal::FPE).unwrap();
     assert!(read_to_close(&mut firsts).is_empty());
     daemon.until_sessions(1).await;

@@ -1,4 +1,4 @@
-//! Who is let in, to which devices; who is not, and how long he has.
+//! Tests of admission: which callers may use which devices, which are refused, and how much time they have.
 
 use std::time::{Instant, SystemTime};
 
@@ -95,7 +95,7 @@ fn what_is_no_lease_of_this_node_opens_nothing() {
     node.expect_sessions(&lease, 1);
 }
 
-/// One connection, in which a node is asked.
+/// Opens one connection for calls to a node.
 async fn reach(daemon: &Daemon) -> NodeClient<Channel> {
     let socket = tokio::net::TcpStream::connect(&daemon.address).await;
     let mut socket = Some(socket.unwrap());
@@ -135,7 +135,8 @@ fn a_credential_for_many_nodes_is_accepted_and_a_longer_message_is_refused() {
         let forged = vec![b'a'; credential.len()];
         let nothing = ask(&mut stranger, &forged).await;
         assert_eq!(shown(&nothing.unwrap()), [false; 3]);
-        // The node closes the connection of a stranger that sends on, but the stranger reads the answer first.
+        // The node closes the connection of a stranger that continues to send, but the stranger reads the answer
+        // first.
         let endless = vec![b'a'; 1 << 20];
         let refused = ask(&mut stranger, &endless).await.unwrap_err();
         assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
@@ -162,14 +163,14 @@ fn who_shows_no_lease_has_little_time() {
         let devices = ask(&mut holder, &credential).await.unwrap();
         assert_eq!(shown(&devices), [false, true, false]);
         let mut stranger = reach(&daemon).await;
-        // He is told so, again and again, until his time is over.
+        // Each call is refused until the caller's time is over.
         let until = Instant::now() + common::LIMIT;
         while let Ok(nothing) = ask(&mut stranger, b"a lease").await {
             assert!(Instant::now() < until, "he is not ended");
             assert_eq!(shown(&nothing), [false; 3]);
             assert!(nothing.problems[0].contains("is not a signed lease"));
         }
-        // Later than that, over the connection that he had before.
+        // This is later, over the connection that the holder had before.
         ask(&mut holder, &credential).await.unwrap();
     });
 }

@@ -1,4 +1,4 @@
-//! The build cache of a managed node: entries belong to the users of leases.
+//! Tests of the build cache of a managed node: entries belong to the users of leases.
 
 use causeway_proto::manager::Grant;
 
@@ -6,7 +6,7 @@ use crate::common::cached::{ON, Place, SOURCE, build_in};
 use crate::common::manager::{Manager, Node, grant};
 use crate::common::{Daemon, Session};
 
-/// A manager, and a place for a daemon that it leases.
+/// A manager, and the folder of a daemon that it leases.
 struct Managed {
     manager: Manager,
     place: Place,
@@ -54,7 +54,7 @@ fn a_user_gets_what_their_own_sessions_have_built_and_no_other_user_does() {
     let (log, cached) = managed.build_as("ann", &node);
     assert!(!cached);
     managed.place.until_entries(1);
-    // What a session of ann's reports, ann's sessions get, whatever it is.
+    // Sessions of `ann` get whatever an earlier session of `ann` has reported.
     managed.place.alter_the_entry(|entry| {
         entry.answer.build.as_mut().unwrap().log = "of ann's".to_owned();
     });
@@ -68,7 +68,7 @@ fn a_user_gets_what_their_own_sessions_have_built_and_no_other_user_does() {
     let node = managed.start();
     assert_eq!(managed.build_as("ann", &node), hers);
     assert_eq!(managed.build_as("bob", &node), (log, true));
-    // 128 characters are in the log; users whose names differ later are others, too.
+    // The log contains 128 characters of a name. Users whose names differ after that are different users.
     let [one, other] = ["1", "2"].map(|end| "x".repeat(128) + end);
     assert!(!managed.build_as(&one, &node).1);
     managed.place.until_entries(3);

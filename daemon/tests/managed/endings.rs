@@ -1,4 +1,4 @@
-//! What ends a lease, what does not, and what then becomes of its sessions.
+//! Tests which events end a lease, which do not, and what becomes of its sessions.
 
 use tonic::Code;
 
@@ -13,7 +13,7 @@ fn a_withdrawn_lease_ends_its_sessions_and_its_credential_is_worth_nothing() {
     let mut sessions = [cluster.open(&credential), cluster.open(&credential)];
     cluster.node.expect_sessions(&lease, 1);
     cluster.node.expect_sessions(&lease, 2);
-    // Who has no session yet, because his worker is still loading, has nobody who could tell him.
+    // A caller whose worker is still loading has no session, so nobody could report the reason.
     for session in &mut sessions {
         let context = context_on(session, 1);
         assert_eq!(allocate(session, context, 64).1, 0);
@@ -31,7 +31,7 @@ fn a_withdrawn_lease_ends_its_sessions_and_its_credential_is_worth_nothing() {
             .refusal(&credential)
             .contains("does not serve the lease")
     );
-    // What was never here is not here either.
+    // A grant that was never here is not here either.
     let other = grant(7, 12, &[(0, 0, 0, 0)]);
     cluster.node.withdraw(&other);
     cluster.node.expect_withdrawn(&other);
@@ -92,7 +92,7 @@ fn while_the_manager_is_away_leases_go_on() {
     let mut first = Session::try_open(&daemon, &credential).unwrap();
     node.expect_sessions(&lease, 1);
     drop(node);
-    // It is back, and says nothing yet.
+    // The node has reconnected, and the manager sends nothing yet.
     let node = manager.joined();
     first.ping();
     let mut second = Session::try_open(&daemon, &credential).unwrap();
@@ -103,15 +103,15 @@ fn while_the_manager_is_away_leases_go_on() {
         (&running[0].lease_id, running[0].epoch),
         (&lease.lease_id, 11)
     );
-    // What was said after the hello comes after it.
+    // Reports that followed the hello come after it.
     node.expect_sessions(&lease, 2);
-    // Meanwhile it has granted others what it numbers up to 20; this node never heard of it.
+    // The manager has meanwhile granted epochs up to 20 to others. This node never got them.
     node.welcome(&manager.key, 20);
     let late = grant(2, 20, &[(0, 0, 0, 0)]);
     assert!(node.grant_refused(&late).contains("older"));
     node.grant(&grant(2, 21, &[(0, 0, 0, 0)]));
     first.ping();
-    // The unit is given to somebody else: whoever has it is fenced off.
+    // The unit is granted to another lease, so sessions of the old one are fenced off.
     let newer = grant(3, 22, &[(0, 1, 0, 0)]);
     assert!(node.grant_refused(&newer).contains("still in use"));
     for session in [&mut first, &mut second] {

@@ -1,5 +1,5 @@
-//! A daemon in managed mode: what a device manager leases is served, and nothing else.
-//! One module per behaviour.
+//! Tests of a daemon in managed mode: it serves the leases of a device manager and nothing else. One module per
+//! behaviour.
 
 mod admission;
 mod builds;

@@ -1,4 +1,4 @@
-//! Where users of the device manager are told to reach a node, and what its log says of that.
+//! Tests of the addresses at which the manager's users reach a node, and of the log lines about them.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,7 +10,7 @@ use causeway_security::Authority;
 use crate::common::Daemon;
 use crate::common::manager::Manager;
 
-/// A node with a certificate for `gpu1`: what it says to its manager, and its log.
+/// Starts a node with a certificate for `gpu1`. Returns the addresses that the manager gets, and the log.
 fn told(more: &[&str]) -> (Vec<String>, String) {
     let manager = Manager::start();
     let state = tempfile::tempdir().unwrap();
@@ -30,7 +30,7 @@ fn told(more: &[&str]) -> (Vec<String>, String) {
     let folder: &Path = state.path();
     let state = [("STATE_DIRECTORY", folder.to_str().unwrap())];
     let _daemon = Daemon::by_fake(program, "devices = 1", more, &state);
-    // It has said it to its log before it comes.
+    // The node logs the addresses before it connects.
     let node = manager.welcomed(10);
     let log = std::fs::read_to_string(at("log")).unwrap();
     (node.hello.addresses.clone(), log)

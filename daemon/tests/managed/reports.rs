@@ -1,4 +1,4 @@
-//! What a manager and the log are told of sessions.
+//! Tests of reports on sessions to the manager and in the log.
 
 use causeway_proto::manager::Heartbeat;
 
@@ -19,7 +19,7 @@ fn sessions_of_one_lease_come_and_go_and_the_manager_is_told() {
     cluster.node.expect_sessions(&lease, 1);
     drop(second);
     cluster.node.expect_sessions(&lease, 0);
-    // It is the manager's to say that the lease is over.
+    // The manager decides that the lease is over.
     let _third = cluster.open(&credential);
     cluster.node.expect_sessions(&lease, 1);
 }
@@ -40,7 +40,7 @@ fn heartbeats_tell_what_each_lease_uses() {
     assert_eq!((used.commands, used.sessions), (beat.commands, 1));
     let idle = of(&beat, &[2; 16]).unwrap();
     assert_eq!((idle.bytes, idle.commands, idle.sessions), (0, 0, 0));
-    // What a session did stays its lease's, and the node's for ever.
+    // The counts of a session stay in the lease's and the node's counts.
     drop(session);
     let beat = cluster.node.beat(|beat| beat.sessions == 0);
     let left = of(&beat, &lease.lease_id).unwrap();
@@ -83,7 +83,7 @@ fn every_line_about_a_session_tells_whose_it_is() {
         let line: serde_json::Value = serde_json::from_str(line).expect(line);
         let (fields, target) = (&line["fields"], line["target"].as_str().unwrap());
         let is_workers = target.starts_with("causeway_daemon::worker");
-        // A worker is nobody's until it is assigned.
+        // A worker belongs to no session until it is assigned.
         if fields.get("session").is_none() {
             assert!(!is_workers, "{line}");
             continue;

@@ -1,4 +1,4 @@
-//! Shares of a device, and the memory that each has.
+//! Tests of shares of a device, and of their memory.
 
 use causeway_proto::command::ObjectKind;
 use causeway_proto::request::answer_of;
@@ -34,7 +34,7 @@ fn shares_of_a_device_are_leased_apart_each_with_its_memory() {
         let context = context_on(&mut session, 2);
         let (first, status) = allocate(&mut session, context, 40 * MIB);
         assert_eq!(status, 0);
-        // In another context it is the same memory.
+        // The limit covers all contexts.
         let other = context_on(&mut session, 2);
         let (_, status) = allocate(&mut session, other, 30 * MIB);
         assert_eq!(status, MEM_OBJECT_ALLOCATION_FAILURE);
@@ -72,7 +72,7 @@ fn the_sessions_of_a_lease_share_the_memory_of_its_share() {
     let _third = fits(allocate(&mut other, of_other, 10 * MIB));
     fits(allocate(&mut killed, of_killed, 54 * MIB));
     full(allocate(&mut other, of_other, MIB));
-    // Who is killed gives nothing back; the supervisor does.
+    // A killed worker returns no memory. The supervisor does.
     let pid = rustix::process::Pid::from_raw(worker as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     killed.ends();

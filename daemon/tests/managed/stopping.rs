@@ -1,4 +1,4 @@
-//! Nodes that are drained, and daemons that are told to end.
+//! Tests of drained nodes and ending daemons.
 
 use causeway_proto::manager::{Drain, Stopping, from_node, to_node};
 use rustix::process::{Pid, Signal, kill_process};
@@ -43,7 +43,7 @@ fn a_daemon_that_is_told_to_end_takes_no_lease_and_lets_go_of_those_that_it_has(
         remarks.iter().any(|of| of.starts_with("STOPPING")),
         "{remarks:?}"
     );
-    // It says so to whomever it joins meanwhile, and what runs goes on.
+    // The node reports it to every manager that it joins meanwhile, and running work goes on.
     let Cluster {
         daemon,
         node,
@@ -58,7 +58,7 @@ fn a_daemon_that_is_told_to_end_takes_no_lease_and_lets_go_of_those_that_it_has(
     node.expect_sessions(&used, 0);
     node.expect_withdrawn(&used);
     node.expect_withdrawn(&unused);
-    // All of it was said before it left.
+    // All of it was reported before the node disconnected.
     node.left();
     assert!(daemon.terminate());
 }

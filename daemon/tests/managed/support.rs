@@ -1,4 +1,4 @@
-//! A manager that the test plays, a daemon that it has welcomed, and what sessions on it ask first.
+//! A manager under the test's control, a connected daemon, and first calls of sessions.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use tonic::Code;
 use crate::common::manager::{Manager, Node, grant};
 use crate::common::{Daemon, Session};
 
-/// Three devices, of which the last is offered as two.
+/// Three devices. The last one is offered as two shares.
 pub(crate) const DEVICES: &str = "devices = 3";
 pub(crate) const SHARES: &str = "[[shares]]\ndevice = \"0.2\"\ncount = 2\nmemory = 67108864\n";
 
@@ -32,7 +32,7 @@ pub(crate) fn configured(manager: &Manager, state: &Path, text: &str) -> Daemon 
     Daemon::fake_with(DEVICES, &arguments, &state)
 }
 
-/// A manager, a daemon that it has welcomed, and where that keeps its identity.
+/// A manager, a connected daemon, and the folder of its identity.
 pub(crate) struct Cluster {
     pub(crate) daemon: Daemon,
     pub(crate) node: Node,
@@ -54,7 +54,7 @@ pub(crate) fn cluster() -> Cluster {
 }
 
 impl Cluster {
-    /// A lease of whole device 1, and what its client shows.
+    /// Makes a lease of the whole device 1. Returns the grant and the client's credential.
     pub(crate) fn lease(&self) -> (Grant, Vec<u8>) {
         let lease = grant(1, 11, &[(0, 1, 0, 0)]);
         self.node.grant(&lease);
@@ -89,7 +89,7 @@ pub(crate) fn context_on(session: &mut Session, device: u32) -> u64 {
     context
 }
 
-/// What became of a buffer: 0, or why there is none.
+/// Creates a buffer. Returns it with 0, or the code of the failure.
 pub(crate) fn allocate(session: &mut Session, context: u64, size: u64) -> (u64, i32) {
     let buffer = session.buffer(context, size, &[]);
     session.ping();

@@ -1,4 +1,4 @@
-//! What sessions use is counted where the supervisor sees it, and outlives their workers.
+//! Tests that the use of sessions is counted where the supervisor sees it, and that the counts outlive the workers.
 
 use crate::common::bulk::{STAGED, download, pattern, upload};
 use crate::common::{Daemon, linear, read, write};
@@ -15,7 +15,7 @@ fn bytes_and_commands_are_counted_and_outlive_a_killed_worker() {
         let mut lanes = vec![session.lane(0)];
         let context = session.context();
         let queue = session.queue(context, 0);
-        // Several chunks, and one that a command's end sends.
+        // Reads of several chunks, and of one chunk that the thread of a command's end sends.
         for length in [(2 << 20) + 7_u64, 50_000] {
             let before = [FROM, TO].map(|name| daemon.count(name));
             let buffer = session.buffer(context, length, &[]);
@@ -27,7 +27,7 @@ fn bytes_and_commands_are_counted_and_outlive_a_killed_worker() {
             assert_eq!(session.wait(get).status, 0);
             let after = [FROM, TO].map(|name| daemon.count(name));
             assert_eq!(after[0] - before[0], length);
-            // What is sent is counted when the socket has it, which may be a moment after it has come.
+            // Sent bytes are counted when the socket has them, which may be a moment after they have arrived.
             assert!(after[1] - before[1] <= length);
         }
         session.ping();
@@ -47,6 +47,6 @@ fn bytes_and_commands_are_counted_and_outlive_a_killed_worker() {
         );
         assert!(daemon.count(COMMANDS) >= commands);
         assert_eq!(daemon.count(FROM), bytes);
-        assert_eq!(daemon.count(TO), bytes, "all that was read was counted");
+        assert_eq!(daemon.count(TO), bytes, "all read bytes were counted");
     }
 }

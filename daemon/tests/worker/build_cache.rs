@@ -1,5 +1,4 @@
-//! The build cache over the real wire: what is served from it, what is not, and what is done about
-//! entries that are of no use.
+//! Tests of the build cache over the real protocol: hits, misses, and unusable entries.
 
 use causeway_proto::command::{command::Kind, *};
 use prost::bytes::Bytes;
@@ -20,7 +19,7 @@ fn a_second_build_comes_from_the_cache_and_says_the_same() {
     assert!(cached);
     assert_eq!(first, second);
     assert_eq!(first.kernels.len(), 2);
-    // A daemon that is started anew has it still.
+    // A restarted daemon still has the entry.
     drop(daemon);
     let (third, cached) = build(&place, &place.daemon(ON, &[]), SOURCE, "-DX=1");
     assert!(cached);
@@ -43,7 +42,7 @@ fn another_text_options_or_settings_are_another_build() {
         place.until_entries(2 + number);
     }
     drop(daemon);
-    // How the drivers are told to compile counts as well.
+    // Variables that change the drivers' compilation are a part of the key.
     let daemon = place.daemon(ON, &[("POCL_WORK_GROUP_METHOD", "loops")]);
     assert!(!build(&place, &daemon, SOURCE, "-DX=1").1);
 }
@@ -54,7 +53,7 @@ fn a_replaced_driver_gets_no_entry_of_the_one_before() {
     let daemon = place.daemon(ON, &[]);
     build(&place, &daemon, SOURCE, "");
     place.until_entries(1);
-    // The same version by what it says; a new file, as a package brings it.
+    // A driver with the same version text in a new file, as after a package update.
     let driver = place.path("libfake_opencl.so");
     let new = place.path("new.so");
     std::fs::copy(&driver, &new).unwrap();
@@ -83,7 +82,7 @@ fn a_spoilt_entry_is_a_build() {
     assert!(build(&place, &daemon, SOURCE, "").1);
 }
 
-/// An entry that is whole, of this very build, and which the driver does not take.
+/// Tests a valid entry of this very build that the driver refuses.
 #[test]
 fn a_binary_that_the_driver_refuses_is_a_build() {
     let place = Place::new();
@@ -133,7 +132,7 @@ fn only_builds_that_repeat_and_succeed_are_kept() {
     let (_, answer) = session.build(context, "#error no\n", "");
     assert!(answer.status < 0);
     end(session);
-    // Every session has ended, so the others would be here.
+    // Every session has ended, so further entries would be here.
     build(&place, &daemon, SOURCE, "");
     place.until_entries(1);
     assert!(build(&place, &daemon, SOURCE, "").1);
@@ -157,7 +156,7 @@ fn a_build_is_stored_once_while_the_session_runs() {
     assert_eq!(binaries_taken(&log), 2);
 }
 
-/// The binaries are of the last build, so they are no entry of the first one.
+/// Tests that the binaries of the last build do not become an entry of the first one.
 #[test]
 fn a_program_that_was_built_otherwise_leaves_one_entry() {
     let place = Place::new();
@@ -174,7 +173,7 @@ fn a_program_that_was_built_otherwise_leaves_one_entry() {
             ..BuildProgram::default()
         })
     };
-    // At once, so that the session is not quiet in between.
+    // Sent at once, so that the session is not quiet in between.
     session.send(vec![
         Kind::CreateProgram(CreateProgram {
             program,
@@ -239,6 +238,25 @@ fn a_daemon_that_is_told_to_end_leaves_no_scratch_folder() {
     );
 }
 
+/// Other sessions can have memory and queues while the driver makes the binaries.
+#[test]
+fn a_session_releases_its_objects_before_its_builds_are_stored() {
+    let place = Place::new();
+    let (_daemon, mut session) = place.daemon_that_stores();
+    let context = session.context();
+    session.queue(context, 0);
+    session.buffer(context, 1 << 20, &[]);
+    session.ping();
+    let log = place.path(&format!("log-{}", session.worker()));
+    drop(session);
+    until("the release of memory and queue", || {
+        let log = std::fs::read_to_string(&log).unwrap();
+        ["clReleaseMemObject(", "clReleaseCommandQueue("]
+            .iter()
+            .all(|call| log.contains(call))
+    });
+}
+
 #[test]
 fn what_a_killed_daemon_left_goes_with_the_next_start() {
     let place = Place::new();
@@ -263,7 +281,7 @@ fn what_a_killed_daemon_left_goes_with_the_next_start() {
 fn the_least_recently_used_entry_goes_first() {
     let place = Place::new();
     let text = |n: u32| format!("{SOURCE}// {n}\n");
-    // Two entries fit: each counts with one block of the disk.
+    // Two entries fit: each counts as one block of the disk.
     let daemon = place.daemon("10000", &[]);
     build(&place, &daemon, &text(0), "");
     place.until_entries(1);
@@ -277,7 +295,7 @@ fn the_least_recently_used_entry_goes_first() {
     assert!(!build(&place, &daemon, &text(1), "").1);
 }
 
-/// A folder that cannot be written to costs the cache, not the build.
+/// Tests that an unwritable folder costs the cache, and not the build.
 #[test]
 fn a_folder_that_is_gone_costs_the_cache_alone() {
     let place = Place::new();
@@ -288,7 +306,7 @@ fn a_folder_that_is_gone_costs_the_cache_alone() {
     }
 }
 
-/// The program is the application's to build again as it likes, whatever its last build came from.
+/// Tests that the application can build the program again as it likes, whatever its last build came from.
 #[test]
 fn a_program_from_the_cache_can_be_built_otherwise() {
     let place = Place::new();
@@ -311,7 +329,7 @@ fn a_program_from_the_cache_can_be_built_otherwise() {
         let answer = told(session.answer(request));
         assert_eq!(answer.kernels.len(), 2);
     }
-    // As a header it is its text.
+    // As a header, the program is its text.
     let user = session.new_id();
     let request = session.new_id();
     session.send(vec![
@@ -337,7 +355,7 @@ fn a_program_from_the_cache_can_be_built_otherwise() {
     told(session.answer(request));
 }
 
-/// The real driver: what was built before runs, prints and warns.
+/// Tests the real driver: cached builds run, print and warn.
 #[test]
 fn a_program_from_the_cache_does_what_it_did() {
     let folder = tempfile::tempdir().unwrap();
@@ -364,18 +382,17 @@ fn a_program_from_the_cache_does_what_it_did() {
         session.enqueue(queue, &[], launch(kernel, args, &[4], &[4]));
         let bytes = session.bytes(queue, buffer, 0, 16);
         assert_eq!(&bytes[..], [7, 0, 0, 0].repeat(4));
-        // The driver takes its time for the binary, so the session waits.
+        // The driver needs time for the binary, so the session waits.
         until("an entry", || !entries(&cache).is_empty());
         end(session);
-        // What the driver has made is gone with the process that built; an entry that named it would be outdated.
+        // The driver's files are gone with the process that built. An entry that named them would be outdated.
         let (_, entry) = entry_in(&entries(&cache)[0]);
         for file in &entry.answer.loaded {
             assert!(std::path::Path::new(&file.path).exists(), "{}", file.path);
         }
     }
     for answer in &mut answers {
-        // PoCL's compiler reads the text from a file that has another name each time; where it lies is
-        // told by both alike.
+        // PoCL's compiler reads the text from a file with another name each time. Both logs name it.
         let log = &mut answer.devices[0].log;
         assert!(log.contains("mind"), "{log}");
         let temporary = format!("{}/tempfile_", scratch.display());

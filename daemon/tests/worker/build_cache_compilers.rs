@@ -1,8 +1,8 @@
-//! What a driver loads only when it compiles: an entry is of use as long as that is the same.
+//! Tests of compilers that a driver loads for a build only: an entry is valid as long as the compiler is the same.
 
 use crate::common::cached::{Place, SOURCE, build, until};
 
-/// A place whose driver loads a compiler with its first build, and settings that say so.
+/// Makes a place whose driver loads a compiler with its first build. Returns it with the driver's settings.
 fn place() -> (Place, String) {
     let place = Place::new();
     let compiler = place.path("libcompiler.so");
@@ -29,14 +29,14 @@ fn a_replaced_compiler_gets_no_entry_of_the_one_before() {
     assert!(cached);
     assert_eq!(again, first);
 
-    // The drivers are the same, so the key is.
+    // The drivers are the same, so the key is the same.
     let new = place.path("new.so");
     std::fs::copy(place.path("libcompiler.so"), &new).unwrap();
     std::fs::rename(&new, place.path("libcompiler.so")).unwrap();
     let (again, cached) = build(&place, &daemon, SOURCE, "");
     assert!(!cached);
     assert_eq!(again, first);
-    // The session that has built it has stored it, too.
+    // The session that built with the new compiler has stored the build too.
     until("an entry of the new compiler", || {
         build(&place, &daemon, SOURCE, "").1
     });

@@ -1,5 +1,5 @@
-//! Builds over the real wire: logs, failures that disturb nobody, headers, links, binaries, and what a
-//! build may not read.
+//! Tests of builds over the real protocol: logs, harmless failures, headers, links, binaries, and files that a build
+//! may not read.
 
 use causeway_proto::command::{answer::Body, command::Kind, *};
 use prost::bytes::Bytes;
@@ -49,7 +49,7 @@ fn a_failing_build_tells_its_log_and_disturbs_nothing() {
         told.devices[0].log
     );
     assert!(told.kernels.is_empty());
-    // A kernel of it is broken, and so is a launch of that.
+    // A kernel of this program is unusable, and so is a launch of that kernel.
     let kernel = session.kernel(program, "f");
     let event = session.enqueue(queue, &[], launch(kernel, vec![], &[1], &[]));
     assert!(session.wait(event).status < 0);
@@ -81,7 +81,7 @@ fn a_build_reads_nothing_of_the_nodes_files() {
         );
         assert!(!log.contains(secret), "{log}");
     }
-    // Some of Clang's modes take the first two for includes. A module map is no program, so Clang shows its lines.
+    // Some of Clang's modes treat the first two as includes. A module map is no program, so Clang shows its lines.
     for text in [
         "\u{a0}#include \"/etc/passwd\"\n",
         "#\\u00A0include \"/etc/passwd\"\n",
@@ -91,7 +91,7 @@ fn a_build_reads_nothing_of_the_nodes_files() {
         assert_eq!(answer.status, BUILD_PROGRAM_FAILURE);
         assert!(!body(answer).devices[0].log.contains(secret));
     }
-    // A driver would look for such a header where its name says.
+    // A driver would look for such a header at its path.
     let name = "/etc/passwd";
     let header = create(&mut session, context, source("int given;\n"));
     let program = create(&mut session, context, source("#include \"/etc/passwd\"\n"));
@@ -113,7 +113,7 @@ fn a_build_reads_nothing_of_the_nodes_files() {
         log.contains("the client did not send this header with the program"),
         "{log}"
     );
-    // Where the compiler never comes, an include does no harm.
+    // An include in a skipped group does no harm.
     let text = "#ifndef __OPENCL_VERSION__\n#include <stdio.h>\n#endif\nkernel void f() {}";
     assert_eq!(session.build(context, text, "").1.status, 0);
 }
@@ -170,7 +170,7 @@ fn programs_are_compiled_with_their_headers_and_linked() {
     let kernel = session.kernel(program, "f");
     session.enqueue(queue, &[], launch(kernel, vec![memory(buffer)], &[1], &[]));
     assert_eq!(&session.bytes(queue, buffer, 0, 4)[..], 7i32.to_ne_bytes());
-    // A link that misses a function fails, and still has a program to ask.
+    // A link without a needed function fails, and still has a program to query.
     let (request, program) = (session.new_id(), session.new_id());
     session.send(vec![Kind::LinkProgram(LinkProgram {
         request,
@@ -347,7 +347,7 @@ fn a_build_cannot_ask_which_files_the_node_has() {
     let (program, answer) = session.build(context, &asking(""), "");
     assert_eq!(answer.status, 0, "{answer:?}");
     session.kernel(program, "fg");
-    // Whether there is such a file makes no difference.
+    // The answer does not depend on the existence of the file.
     let pasted = |file: &str| asking(&format!("#if PASTE(__has_inc, lude)(\"{file}\")\n#endif\n"));
     for file in ["/etc/passwd", "/no/such/file"] {
         let (_, answer) = session.build(context, &pasted(file), "");

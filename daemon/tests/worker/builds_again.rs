@@ -1,5 +1,5 @@
-//! Builds of a program whose kernels the driver still holds, though the client has released them: the driver refuses
-//! those, and the worker builds another native program in their place.
+//! Tests of builds while the driver still holds kernels that the client has released. The driver refuses such a
+//! build, and the worker builds another native program instead.
 
 use causeway_proto::command::{answer::Body, command::Kind, *};
 
@@ -7,7 +7,7 @@ use crate::common::{Daemon, Session, launch, memory};
 
 const SOURCE: &str = "kernel void f(global int *x) {}";
 
-/// A driver that refuses this call of a function as it does while kernels are attached.
+/// Starts a daemon whose driver refuses this call of a function, as it does while kernels are attached.
 fn refusing(function: &str, call: u32) -> Daemon {
     let rule = format!("[[call]]\nname = \"{function}\"\nat = {call}\nfail = -59\n");
     Daemon::fake_with("", &[], &[("FAKE_OPENCL_CONFIG", &rule)])
@@ -58,7 +58,7 @@ fn a_refused_compilation_is_made_in_another_native_program() {
         session.send(vec![Kind::CompileProgram(CompileProgram {
             request,
             program,
-            // The worker's own option, so that there is no compilation without it.
+            // This is the worker's own option, so no compilation runs without it.
             options: "-cl-kernel-arg-info".into(),
             ..CompileProgram::default()
         })]);
@@ -83,7 +83,7 @@ fn other_devices_keep_the_builds_that_they_have() {
     let (program, answer) = session.build(context, SOURCE, "-DON_BOTH");
     assert_eq!(body(answer).devices.len(), 2);
     build(&mut session, program, &[1]);
-    // Both have an executable, of which there are binaries.
+    // Both programs have an executable with binaries.
     let request = session.new_id();
     session.send(vec![Kind::Query(Query {
         request,

@@ -1,5 +1,5 @@
-//! Bulk writes and reads over the real wire: credit, chunks on several lanes, rectangles, order in the
-//! queue, cancellation, and the worker's memory. Each by both ways: mapped, and staged in chunks.
+//! Tests of bulk writes and reads over the real protocol: credit, chunks on several lanes, rectangles, order in the
+//! queue, cancellation, and the worker's memory. Each runs mapped, and staged in chunks.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -28,7 +28,8 @@ fn large_writes_and_reads_carry_every_byte_in_queue_order() {
         let bytes = pattern(length);
         let buffer = session.buffer(context, length as u64, &[]);
         let put = session.enqueue(queue, &[], write(buffer, linear(0, length as u64), None));
-        // Behind the transfer in the same queue: must see its bytes and not be passed by them.
+        // This write is behind the transfer in the same queue. It must see the transfer's bytes, and must not
+        // overtake it.
         let patch = session.write(queue, &[], buffer, 5, b"patched");
         let get = session.enqueue(queue, &[], read(buffer, linear(0, length as u64), true));
         upload(&mut lanes, put, &bytes, true);
@@ -48,7 +49,7 @@ fn large_writes_and_reads_carry_every_byte_in_queue_order() {
 fn rectangles_land_where_they_belong() {
     both_ways(|daemon| {
         let (mut session, mut lanes, context, queue) = open(daemon);
-        // Rows that are short (gathered) and long (sent straight).
+        // Short rows (gathered) and long rows (sent directly).
         for (row, rows) in [(1000u64, 700u64), (40_000, 50)] {
             let region =
                 Region::rect(77, [row, rows, 2], row + 24, (row + 24) * (rows + 3)).unwrap();
@@ -156,7 +157,7 @@ fn the_client_may_give_a_write_up() {
         };
         lanes[0].write_all(&word.encode()).unwrap();
         assert_eq!(session.wait(put).status, -5);
-        // What follows in the queue goes on.
+        // Later commands of the queue go on.
         let after = session.write(queue, &[], buffer, 0, b"on");
         assert_eq!(session.wait(after).status, 0);
         assert_eq!(&session.bytes(queue, buffer, 0, 2)[..], b"on");
@@ -222,7 +223,7 @@ fn a_read_behind_a_kernel_holds_up_none_of_another_queue() {
     assert_eq!(session.wait(held).status, 0);
 }
 
-/// High-water mark of the resident memory of the process that serves `session`, MiB.
+/// Returns the high-water mark of the resident memory of `session`'s worker, in MiB.
 fn peak_memory(session: &Session) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", session.worker())).unwrap();
     let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
@@ -259,7 +260,7 @@ fn short_reads_that_nobody_takes_pile_up_in_no_memory() {
     const READS: u64 = 192;
     both_ways(|daemon| {
         let (mut session, mut lanes, context, queue) = open(daemon);
-        // Out of order: nothing but memory holds a read back.
+        // In an out-of-order queue, only missing memory delays a read.
         let many = session.queue(context, 3);
         let buffer = session.buffer(context, BULK_CHUNK as u64, &[]);
         let bytes = pattern(BULK_CHUNK);
@@ -277,7 +278,7 @@ fn short_reads_that_nobody_takes_pile_up_in_no_memory() {
                 session.enqueue(many, &[], all)
             })
             .collect();
-        // The device has come past those that it was given.
+        // The device has executed the reads that it was given.
         for _ in 0..10 {
             let behind = session.write(queue, &[], buffer, 0, &bytes[..4]);
             assert_eq!(session.wait(behind).status, 0);

@@ -1,5 +1,5 @@
-//! Compressed chunks: writes that come so, reads that go so where the client allows it, and blocks that are none.
-//! On devices with direct memory and on those without.
+//! Tests of compressed chunks: writes, reads if the client allows them, and invalid blocks. On devices with direct
+//! memory, and on those without.
 
 use std::io::{Read, Write};
 
@@ -11,7 +11,7 @@ use causeway_proto::limits::BULK_CHUNK;
 use crate::common::bulk::{both_ways, next_word, open_with_lane};
 use crate::common::{Daemon, linear, read, write};
 
-// Compresses well, and no two chunks are equal.
+// Returns bytes that compress well, and of which no two chunks are equal.
 fn text(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i / 1000) as u8).collect()
 }
@@ -25,7 +25,7 @@ fn piece(transfer: u64, offset: usize, length: usize) -> Header {
     }
 }
 
-// A chunk as a client that compresses sends it: must become smaller.
+// Returns a chunk as a compressing client sends it. It must become smaller.
 fn packed(header: &Header, bytes: &[u8]) -> Vec<u8> {
     let wire = Stream::Buffer(causeway_lane::Buffer::default());
     let pack = |less: Option<u32>| {
@@ -94,7 +94,7 @@ fn bytes_are_the_same_in_both_directions() {
     });
 }
 
-// Alone, and short enough to leave without a lane's thread.
+// A read that is alone, and short enough to leave without a lane's thread.
 #[test]
 fn a_short_read_is_compressed_as_well() {
     both_ways(|daemon| {
@@ -103,7 +103,7 @@ fn a_short_read_is_compressed_as_well() {
         let bytes = text(100_000);
         let whole = linear(0, bytes.len() as u64);
         let buffer = session.buffer(context, bytes.len() as u64, &[]);
-        // The worker knows the client's wish when it has taken what came behind it.
+        // When the worker has taken later messages, it knows the client's setting.
         let put = session.enqueue(queue, &[], write(buffer, whole, None));
         let credit = next_word(std::slice::from_mut(&mut lane));
         assert_eq!((credit.kind, credit.transfer.0), (Bulk::Credit, put));
@@ -132,7 +132,7 @@ fn what_the_client_has_not_allowed_is_not_compressed() {
     let length = 2 * BULK_CHUNK;
     let buffer = session.buffer(context, length as u64, &[]);
     let get = session.enqueue(queue, &[], read(buffer, linear(0, length as u64), true));
-    // Refuses a header of a compressed chunk.
+    // `download` refuses a header of a compressed chunk.
     let got = crate::common::bulk::download(std::slice::from_mut(&mut lane), get, length);
     assert_eq!(got.len(), length);
 }
@@ -172,7 +172,7 @@ fn a_connection_that_breaks_amid_a_block_writes_nothing_of_it() {
     let chunk = packed(&header, &bytes);
     lane.write_all(&chunk[..chunk.len() / 2]).unwrap();
     drop(lane);
-    // Nothing was counted of the half: the same chunk is taken from the other connection.
+    // The half chunk was not counted: the same chunk is accepted from the other connection.
     other.write_all(&chunk).unwrap();
     assert_eq!(session.wait(put).status, 0);
     assert!(session.bytes(queue, buffer, 1000, 30_000)[..] == bytes[1000..31_000]);

@@ -1,4 +1,4 @@
-//! Links that the client takes back: what they leave behind, and who names them still.
+//! Tests of links that the client drops: what remains, and later commands that name them.
 
 use std::net::TcpListener;
 
@@ -34,7 +34,7 @@ fn drop_link(link: u64) -> Kind {
     Kind::DropLink(DropLink { link })
 }
 
-/// A queue and a buffer.
+/// Makes a queue and a buffer.
 fn objects(session: &mut Session) -> (u64, u64) {
     let context = session.context();
     (
@@ -53,7 +53,7 @@ fn a_session_may_have_any_number_of_links_one_after_the_other() {
         a.send(vec![add_link(link, &b, &[]), drop_link(link)]);
     }
     a.ping();
-    // At one time it may have so many.
+    // A session may have this number of links at a time.
     a.send(vec![add_link(kept + 200, &b, &[])]);
     a.ping();
     a.send(vec![add_link(kept + 201, &b, &[])]);
@@ -76,7 +76,7 @@ fn who_names_a_dropped_link_hears_that_it_leads_nowhere() {
     let target = (buffer, linear(0, SIZE));
     let sent = a.send_region(queue, &[], target, transfer, link);
     let received = a.receive(queue, &[], target, link);
-    assert_eq!(a.wait(sent).status, 0, "its buffer is no longer read");
+    assert_eq!(a.wait(sent).status, 0, "the buffer is no longer read");
     let done = a.wait(received);
     assert_eq!(done.status, -2);
     assert!(done.message.contains("other worker"), "{}", done.message);
@@ -92,7 +92,7 @@ fn who_names_a_dropped_link_hears_that_it_leads_nowhere() {
     ]);
     a.set(mirror, 0);
     a.ping();
-    // A name is given once.
+    // An id can be used once.
     a.send(vec![add_link(link, &b, &[])]);
     a.ends();
 }
@@ -123,7 +123,7 @@ fn transfers_end_with_their_link_and_the_other_end_sees_it_go() {
         a.hears_of_link(link, false);
         a.send(vec![drop_link(link)]);
         assert_eq!(a.wait(sent).status, 0);
-        // Nothing is said of what was taken back.
+        // Dropped links are not reported.
         let heard = b.heard.links.len();
         b.ping();
         assert_eq!(b.heard.links.len(), heard);

@@ -1,5 +1,5 @@
-//! Writes of one chunk whose bytes come unasked: before or after their command, held back, failed; and
-//! clients that send more than they may. On devices with direct memory and on those without.
+//! Tests of writes of one chunk whose bytes come without credit: before or after their command, withheld, failed.
+//! Also tests clients that send more than they may. On devices with direct memory, and on those without.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -87,7 +87,7 @@ fn a_held_write_keeps_its_bytes_and_one_that_fails_throws_them_away() {
         let operation = eager_write(buffer, linear(0, 100_000));
         let held = session.enqueue(queue, &[user_event], operation);
         send(&mut lane, held, 0, &bytes);
-        // Meanwhile others go on.
+        // Other commands go on meanwhile.
         let free = session.write(other, &[], buffer, 0, b"free");
         assert_eq!(session.wait(free).status, 0);
         assert!(!session.heard.completions.contains_key(&held));
@@ -95,7 +95,7 @@ fn a_held_write_keeps_its_bytes_and_one_that_fails_throws_them_away() {
         assert_eq!(session.wait(held).status, 0);
         assert!(session.bytes(queue, buffer, 0, 10)[..] == bytes[..10]);
 
-        // More than the standing credit in all, so what is thrown away must be free again.
+        // The sum exceeds the standing credit, so discarded bytes must become free again.
         for round in 0..2 * EAGER_BYTES / 100_000 {
             let user_event = session.user_event();
             let operation = eager_write(buffer, linear(0, 100_000));
@@ -128,7 +128,7 @@ fn more_than_the_standing_credit_twice_in_parts_and_few_close_the_lane_only() {
     ];
     for send in sent {
         let (mut session, mut lane, ..) = open_with_lane(&daemon);
-        // What is behind the offence may meet a closed connection.
+        // Bytes after the offence may meet a closed connection.
         let mut sending = lane.try_clone().unwrap();
         std::thread::scope(|scope| {
             let sender = scope.spawn(move || {
@@ -155,7 +155,7 @@ fn bytes_of_a_cancelled_write_that_still_arrive_take_no_credit() {
     let doomed: Vec<u64> = (0..full)
         .map(|_| session.enqueue(queue, &[user_event], whole()))
         .collect();
-    // The last one stops before its last byte.
+    // The last transfer stops before its last byte.
     let (last, first) = doomed.split_last().unwrap();
     first
         .iter()
@@ -204,8 +204,8 @@ fn more_writes_behind_a_kernel_than_there_is_pinned_memory_carry_their_bytes() {
             let buffer = session.buffer(context, BULK_CHUNK as u64, &[]);
             let whole = eager_write(buffer, linear(0, BULK_CHUNK as u64));
             let put = session.enqueue(queue, &[], whole);
-            // Bytes that find their command there go into its native write at once, and count no more when the
-            // next come; of those that came before it no more may lie there than the standing credit.
+            // Bytes that come after their command go into its native write at once, and count no more when the next
+            // ones come. Bytes that come before it may fill the standing credit at most.
             session.ping();
             send(&mut lane, put, 0, &bytes[n..][..BULK_CHUNK]);
             (buffer, put)

@@ -1,5 +1,5 @@
-//! What has ended well needs nothing in the worker, whether the client releases its event or not: it counts against no
-//! limit, and who names it in a wait list waits for the rest of the list.
+//! Tests that successful commands need nothing in the worker, whether the client releases their events or not. They
+//! count against no limit, and a wait list that names them waits for its other events.
 
 use causeway_proto::command::{Marker, enqueue};
 
@@ -7,7 +7,7 @@ use crate::common::{Daemon, Session};
 
 const OUT_OF_ORDER: u64 = 1;
 const WAIT_LIST_FAILED: i32 = -14;
-/// Far fewer than the events of each test.
+/// Limit on objects, far below the number of events of each test.
 const OBJECTS: usize = 50;
 const EVENTS: usize = 20 * OBJECTS;
 

@@ -1,11 +1,11 @@
-//! What goes wrong in one session stays there: kernels that fault, clients that break the protocol.
+//! Tests that faults stay in their session: kernels that crash, clients that break the protocol.
 
 use causeway_proto::command::{command::Kind, *};
 
 use crate::common::{Daemon, Session, Told, launch, linear, memory, plain, read, write};
 
-/// Runs a faulty kernel. Its worker may die of it, or its driver may survive (PoCL catches a division
-/// by zero); `dies`: it must.
+/// Runs a faulty kernel. Its worker may die, or its driver may survive (PoCL catches a division by zero). With
+/// `dies`, the worker must die.
 fn fault(dies: bool, source: &str, args: impl Fn(&mut Session, u64) -> Vec<kernel_arg::Value>) {
     let daemon = Daemon::start();
     let mut bystander = daemon.session();
@@ -19,7 +19,7 @@ fn fault(dies: bool, source: &str, args: impl Fn(&mut Session, u64) -> Vec<kerne
     let event = session.enqueue(queue, &[], launch(kernel, args, &[1], &[]));
     while !session.heard.completions.contains_key(&event) && session.hear() {}
     assert!(!dies || session.heard.completions.is_empty());
-    // The other session has noticed nothing, and there is place for a new one.
+    // The other session is unaffected, and there is room for a new one.
     bystander.ping();
     let context = bystander.context();
     let queue = bystander.queue(context, 0);

@@ -1,5 +1,5 @@
-//! Commands behind an unset user event: held in the worker with their successors, released in order,
-//! cancelled by a failure, and none of the driver's business meanwhile.
+//! Tests of commands behind an unset user event: the worker withholds them with their successors, releases them in
+//! order, cancels them after a failure, and gives none to the driver meanwhile.
 
 use causeway_proto::command::{Barrier, FillBuffer, Marker, ObjectKind, command::Kind, enqueue, *};
 
@@ -34,7 +34,7 @@ fn releases_and_later_changes_do_not_touch_what_is_held() {
     };
     let first = put(&mut session, &[user_event], 0, 10);
     let second = put(&mut session, &[], 1, 20);
-    // The arguments move on while the launches are held.
+    // The arguments change while the launches are withheld.
     let third = put(&mut session, &[], 0, 30);
     let other = session.buffer(context, 4, &[9, 9, 9, 9]);
     let unrelated = session.queue(context, 0);
@@ -76,7 +76,7 @@ fn a_failed_user_event_cancels_what_waits_for_it_and_nothing_else() {
     assert_eq!(session.wait(doomed).status, WAIT_LIST_FAILED);
     assert_eq!(session.wait(behind).status, WAIT_LIST_FAILED);
     assert_eq!(session.wait(successor).status, 0);
-    // And what names the failed one only now.
+    // A command that names the failed event only now fails too.
     let late = session.write(queue, &[doomed], buffer, 0, &[4; 4]);
     assert_eq!(session.wait(late).status, WAIT_LIST_FAILED);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! One launch, end to end over the real wire: objects, build, arguments, profiling, bytes back.
+//! Tests one launch, end to end over the real protocol: objects, build, arguments, profiling, bytes back.
 
 use causeway_proto::command::{ArgKind, ObjectKind};
 
@@ -25,7 +25,7 @@ fn a_launch_computes_and_tells_its_times() {
         plain(&[0; 16]),
     ];
     let event = session.enqueue(queue, &[], launch(kernel, arguments, &[64], &[]));
-    // The next launch says only what changed: nothing.
+    // The next launch sends only the changed arguments: none.
     let again = session.enqueue(queue, &[event], launch(kernel, vec![], &[64], &[8]));
     session.release(ObjectKind::Kernel, kernel);
     session.release(ObjectKind::Program, program);
@@ -61,7 +61,7 @@ fn a_build_tells_the_kernels_signatures() {
     assert!(names.contains(&"f") && names.contains(&"g"), "{names:?}");
     let f = body.kernels.iter().find(|k| k.name == "f").unwrap();
     let kinds: Vec<_> = f.args.iter().map(|a| (a.kind(), a.size)).collect();
-    // PoCL checks no size of a structure (not known), NVIDIA does.
+    // PoCL does not check the size of a structure, which it does not know. NVIDIA does.
     let structure = kinds[1].1;
     assert!([0, 24].contains(&structure));
     assert_eq!(

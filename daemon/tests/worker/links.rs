@@ -1,4 +1,4 @@
-//! Links between the workers of two nodes: how they come about, who is refused, how they end.
+//! Tests of links between the workers of two nodes: how they begin, which peers are refused, how they end.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -26,7 +26,7 @@ fn two() -> (Daemon, Daemon) {
     )
 }
 
-/// Tells `session` of a link to `peer`.
+/// Adds a link to `peer` in `session`.
 fn add(session: &mut Session, peer: &Session, secret: [u8; 32], addresses: &[&str], dial: bool) {
     session.send(vec![Kind::AddLink(AddLink {
         link: LINK,
@@ -53,7 +53,7 @@ fn is_down(session: &mut Session, after: usize) -> String {
     state.reason
 }
 
-/// A port that nobody listens on.
+/// Returns an address at which nobody listens.
 fn refused() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
@@ -80,7 +80,7 @@ fn both_may_dial_at_once() {
         add(&mut b, &a, SECRET, &[&one.address], true);
         is_up(&mut a, 0);
         is_up(&mut b, 0);
-        // A second word changes nothing.
+        // A second message changes nothing.
         dial(&mut a);
         dial(&mut b);
         a.ping();
@@ -95,7 +95,7 @@ fn the_dialling_end_may_hear_of_the_link_long_before_the_other() {
     let (mut a, mut b) = (one.session(), other.session());
     let way = Cutter::before(&other);
     add(&mut a, &b, SECRET, &[&way.address], true);
-    // Who is refused because the client's word does not come asks again.
+    // A dialer that is refused because the client's message is still missing tries again.
     way.accepted();
     way.accepted();
     add(&mut b, &a, SECRET, &[], false);
@@ -109,7 +109,7 @@ fn the_address_that_leads_there_is_found_among_others() {
     let (mut a, mut b) = (one.session(), other.session());
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().unwrap().to_string();
-    // Nobody, somebody who says nothing, no address at all, the wrong node, the right one.
+    // Addresses without a listener, with a silent one, invalid, of the wrong node, and of the right node.
     let addresses = [&refused(), &silent, "::", &one.address, &other.address];
     add(&mut a, &b, SECRET, &addresses, true);
     add(&mut b, &a, SECRET, &[], false);
@@ -171,7 +171,7 @@ fn a_stranger_waits_a_little_and_holds_nobody_up() {
     let mut session = daemon.session();
     session.ping();
     let secret = SessionSecret(SECRET);
-    // Fewer than the connections from one address that the supervisor lets say nothing.
+    // Fewer connections than the supervisor accepts unauthenticated from one address.
     let strangers: Vec<_> = (0..48)
         .map(|link| {
             let (address, preamble) =
@@ -187,7 +187,7 @@ fn a_stranger_waits_a_little_and_holds_nobody_up() {
     }
 }
 
-/// The other end of a link, played by the test.
+/// The other end of a link, under the test's control.
 struct Peer {
     events: std::net::TcpStream,
     _lanes: Vec<std::net::TcpStream>,
@@ -224,7 +224,7 @@ fn a_place_is_taken_once_and_an_attempt_that_was_given_up_is_forgotten() {
     assert_eq!(open(EVENT_LANE).unwrap_err(), Verdict::TooMany);
     drop(peer);
     is_down(&mut a, 1);
-    // And may come up again.
+    // The link may come up again.
     let _peer = join(&one, &a);
     is_up(&mut a, 2);
 }
@@ -235,7 +235,7 @@ fn nonsense_from_the_other_end_costs_the_link_and_nothing_else() {
     let b = other.session();
     let garbage: [&[u8]; 3] = [
         &[0x55; 64],
-        // Not the end of an event.
+        // This header is not the end of an event.
         &Header::event(EventId(1), 1).encode(),
         &Header {
             kind: causeway_proto::bulk::Kind::Credit,
@@ -249,7 +249,7 @@ fn nonsense_from_the_other_end_costs_the_link_and_nothing_else() {
         a.ping();
         let mut peer = join(&one, &a);
         is_up(&mut a, 0);
-        // A word for nobody is no nonsense.
+        // A message for an unknown event is valid.
         let word = Header::event(EventId(1 << 60), -5).encode();
         peer.events.write_all(&word).unwrap();
         peer.events.write_all(garbage).unwrap();
@@ -293,7 +293,7 @@ fn who_is_at_the_other_end_of_one_link_speaks_for_no_mirror_of_another() {
     }
 }
 
-/// What the worker's threads are called.
+/// Returns the names of the worker's threads.
 fn threads(session: &Session) -> Vec<String> {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", session.worker())).unwrap();
     let names = tasks.map(|task| {
@@ -311,14 +311,14 @@ fn a_link_has_one_thread_that_dials() {
     add(&mut b, &a, SECRET, &[], false);
     a.ping();
     b.ping();
-    // The other end's attempt, which does not go on, is waited for.
+    // The worker waits for the other end's attempt, which makes no progress.
     let secret = SessionSecret(SECRET);
     let begun = connect_as(&one.address, &preamble(&a, LINK, EVENT_LANE), &secret).unwrap();
     dial(&mut a);
-    // A thread names itself.
+    // A thread sets its name after its start.
     let until = std::time::Instant::now() + LIMIT;
     while !threads(&a).iter().any(|name| name.trim() == "link-dial") {
-        assert!(std::time::Instant::now() < until, "nobody dials");
+        assert!(std::time::Instant::now() < until, "no end dials");
         std::thread::yield_now();
     }
     let before = threads(&a).len();
@@ -349,7 +349,7 @@ fn the_death_of_the_other_end_is_noticed() {
     assert_eq!(&a.bytes(queue, buffer, 0, 4)[..], b"here");
 }
 
-/// Tells the inner run from a person's `--ignored`.
+/// Distinguishes the inner run from a manual `--ignored`.
 const INSIDE: &str = "CAUSEWAY_TEST_INSIDE_NAMESPACE";
 
 #[test]
@@ -391,7 +391,7 @@ fn cut_inside_a_namespace() {
     add(&mut b, &a, SECRET, &[], false);
     is_up(&mut a, 0);
     is_up(&mut b, 0);
-    // From here on nothing reaches the second node, and nobody says so.
+    // From now on nothing reaches the second node, without any error.
     ip("route add blackhole 127.0.0.2/32 table local");
     is_down(&mut a, 1);
     a.ping();

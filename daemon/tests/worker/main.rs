@@ -1,5 +1,5 @@
-//! Behaviour of the daemon's workers, and of what they share, over real drivers and the fake one: with real processes
-//! and sockets. One module per behaviour.
+//! Tests of the behaviour of the daemon's workers and of their shared state, over real drivers and the fake one, with
+//! real processes and sockets. One module per behaviour.
 
 #[path = "../common/mod.rs"]
 mod common;

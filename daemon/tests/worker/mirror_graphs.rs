@@ -1,5 +1,5 @@
-//! Random graphs of commands over three nodes: every wait for another node's event is a mirror, user events are
-//! set late, in any order, some to an error. Everything ends, as it should.
+//! Tests random graphs of commands over three nodes. Every wait for another node's event is a mirror. User events are
+//! set late, in any order, some to an error. Every command must end, with the right status.
 
 use std::collections::HashMap;
 
@@ -21,16 +21,16 @@ const WAIT_LIST_FAILED: i32 = -14;
 
 struct Site {
     session: Session,
-    /// In order, in order, out of order.
+    /// Two in-order queues and an out-of-order queue.
     queues: [u64; 3],
     buffer: u64,
 }
 
-/// An event, wherever it is.
+/// An event of any site.
 struct Event {
     site: usize,
     id: u64,
-    /// How it must end.
+    /// The expected status.
     status: i32,
     is_user_event: bool,
 }
@@ -40,7 +40,7 @@ struct Graph {
     events: Vec<Event>,
     /// Mirrors by event and site.
     mirrors: HashMap<(usize, usize), u64>,
-    /// What is yet to be sent to each site.
+    /// Commands that are not sent yet, by site.
     unsent: [Vec<Kind>; SITES],
 }
 
@@ -98,10 +98,10 @@ impl Graph {
         });
     }
 
-    /// The name of an event on a site; the event's own, or a mirror's.
+    /// Returns the id of an event on a site: the event's own, or a mirror's.
     fn named(&mut self, event: usize, on: usize, sites: &mut [Site]) -> u64 {
         let (from, id) = (self.events[event].site, self.events[event].id);
-        // A mirror of one's own event is as good as the event.
+        // A mirror of a site's own event is valid too.
         if from == on && self.rng.random_bool(0.8) {
             return id;
         }
@@ -154,7 +154,7 @@ impl Graph {
         });
     }
 
-    /// Sends what there is, to one site after the other.
+    /// Sends all commands, to one site after the other.
     fn send(&mut self, sites: &mut [Site]) {
         let mut order: Vec<usize> = (0..SITES).collect();
         order.shuffle(&mut self.rng);
@@ -164,7 +164,7 @@ impl Graph {
         }
     }
 
-    /// Sets the user_events; of some events the client tells the mirrors, too.
+    /// Sets the user events. For some events, the client sets the mirrors too.
     fn let_go(&mut self, sites: &mut [Site]) {
         let mut user_events: Vec<usize> = (0..self.events.len())
             .filter(|event| self.events[*event].is_user_event)
@@ -193,7 +193,7 @@ impl Graph {
             assert_eq!(ended.status, event.status, "{}", ended.message);
         }
         for ((event, on), mirror) in &self.mirrors {
-            // Late words and the client's habit of saying it again.
+            // Late messages, and the client's repetitions.
             sites[*on]
                 .session
                 .send(vec![Kind::SetUserEventStatus(SetUserEventStatus {

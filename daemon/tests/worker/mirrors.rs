@@ -1,5 +1,5 @@
-//! Mirrors: events of one site that stand in for those of another, ended by the other worker's word, the
-//! client's, or both.
+//! Tests of mirrors: events of one site that represent events of another. The other worker's message ends them, or
+//! the client's, or both.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use crate::common::{Daemon, Session, launch, memory};
 
 const LINK: u64 = 5;
 const WAIT_LIST_FAILED: i32 = -14;
-/// A kernel that takes its time, one that fails, and one that does neither.
+/// A slow kernel, and a kernel that fails.
 const SETTINGS: &str = "instant = true\nkernel.slow.ns = 200000000\nkernel.bad.fail = -5";
 const SOURCE: &str = "kernel void slow(global int *x) { } kernel void bad(global int *x) { }";
 
-/// A session with what it takes to run commands.
+/// A session with the objects that commands need.
 struct Site {
     session: Session,
     context: u64,
@@ -36,7 +36,7 @@ impl Site {
         }
     }
 
-    /// A command that waits for `wait`.
+    /// Enqueues a command that waits for `wait`.
     fn command(&mut self, wait: &[u64]) -> u64 {
         self.session.write(self.queue, wait, self.buffer, 0, b"x")
     }
@@ -119,7 +119,7 @@ fn the_other_worker_ends_a_mirror_without_the_client() {
         mut b,
         _daemons,
     } = pair();
-    // Told before the event's end.
+    // This mirror is requested before the event's end.
     let user_event = a.session.user_event();
     let event = a.command(&[user_event]);
     let mirror = b.mirror();
@@ -130,12 +130,12 @@ fn the_other_worker_ends_a_mirror_without_the_client() {
     a.session.set(user_event, 0);
     assert_eq!(b.status(dependent), 0);
     assert_eq!(b.status(successor), 0);
-    // And after it.
+    // This mirror is requested after the event's end.
     let mirror = b.mirror();
     a.tell(event, mirror, LINK);
     let dependent = b.command(&[mirror]);
     assert_eq!(b.status(dependent), 0);
-    // User events and mirrors are events, too.
+    // User events and mirrors can have mirrors too.
     let (there, back) = (b.mirror(), a.mirror());
     let user_event = a.session.user_event();
     a.tell(user_event, there, LINK);
@@ -183,7 +183,7 @@ fn a_failure_cancels_what_waits_on_the_other_node() {
     assert_eq!(b.status(dependent), WAIT_LIST_FAILED);
     assert_eq!(b.status(behind), WAIT_LIST_FAILED);
     assert_eq!(b.status(successor), 0);
-    // What is cancelled is an end as well, over there and back.
+    // A cancelled command ends its mirror, and the mirror's mirror.
     let back = a.mirror();
     b.tell(behind, back, LINK);
     let last = a.command(&[back]);
@@ -202,12 +202,12 @@ fn the_first_word_counts() {
     a.tell(user_event, one, LINK);
     a.tell(user_event, other, LINK);
     let (first, second) = (b.command(&[one]), b.command(&[other]));
-    // The client before the worker.
+    // The client's message comes before the worker's.
     b.session.set(one, -7);
     assert_eq!(b.status(first), WAIT_LIST_FAILED);
     a.session.set(user_event, 0);
     assert_eq!(b.status(second), 0);
-    // The client after the worker, and again.
+    // The client's message comes after the worker's, twice.
     b.session.set(other, -7);
     b.session.set(other, 0);
     b.session.set(one, 0);
@@ -236,7 +236,7 @@ fn a_mirror_may_be_released_before_its_end() {
     assert_eq!(b.status(dependents[0]), 0);
     b.session.set(mirrors[1], 0);
     assert_eq!(b.status(dependents[1]), 0);
-    // Both are gone; late words of either voice find nothing.
+    // Both mirrors are gone, and late messages of both senders have no effect.
     b.session.set(mirrors[0], 0);
     a.session.set(user_events[1], -1);
     let (event, mirror) = (a.command(&[]), b.mirror());
@@ -258,7 +258,7 @@ fn a_word_may_come_before_the_mirror() {
     a.tell(event, early, LINK);
     a.tell(event, known, LINK);
     let after = b.command(&[known]);
-    // Words of one link come in their order.
+    // Messages of one link arrive in their order.
     assert_eq!(b.status(after), 0);
     b.session.send(vec![Kind::CreateMirror(CreateMirror {
         mirror: early,
@@ -372,7 +372,7 @@ fn a_node_may_play_ball_with_another() {
         mut b,
         _daemons,
     } = pair();
-    // Each command waits for the one before, on the other node; all are sent before the first may run.
+    // Each command waits for the previous one, on the other node. All are sent before the first may run.
     let user_event = a.session.user_event();
     let mut before = a.command(&[user_event]);
     for turn in 0..TURNS {

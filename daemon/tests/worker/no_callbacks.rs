@@ -1,4 +1,4 @@
-//! A driver that calls nobody back: the ends of commands are found by looking, by one thread.
+//! Tests a driver without callbacks: one thread polls for the ends of commands.
 
 use crate::common::{Daemon, launch, memory};
 
@@ -6,7 +6,7 @@ const COMMANDS: usize = 200;
 
 #[test]
 fn commands_end_without_a_thread_each() {
-    // Cargo puts the driver beside the test programs.
+    // Cargo puts the driver next to the test programs.
     let library = std::env::current_exe()
         .unwrap()
         .with_file_name("libfake_opencl.so");

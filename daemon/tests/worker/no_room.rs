@@ -1,5 +1,5 @@
-//! A session that has its full number of objects, and a driver that makes none: the client hears why, with the code,
-//! and goes on.
+//! Tests a session at its limit of objects, and a driver that fails to create objects: the client gets the reason
+//! with the code, and goes on.
 
 use std::fmt::Write;
 
@@ -47,7 +47,7 @@ fn objects_beyond_the_limit_are_failures_and_the_session_goes_on() {
         let told = &notice.message;
         assert!(told.ends_with(": CL_OUT_OF_HOST_MEMORY (-6)"), "{told}");
     }
-    // What uses them fails, also because an event would be one more.
+    // Commands that use them fail, also because an event would be one object more.
     let failed = session.enqueue(queue, &[], launch(kernel, vec![memory(last)], &[1], &[]));
     assert_eq!(session.wait(failed).status, OUT_OF_HOST_MEMORY);
     session.release(ObjectKind::Event, failed);
@@ -85,7 +85,7 @@ fn commands_beyond_the_limit_are_failures_without_end() {
     session.ping();
 }
 
-/// A driver that says this at these calls for a context.
+/// Starts a daemon whose driver returns this code at these calls for a context.
 fn failing(code: i32, calls: &[u32]) -> Daemon {
     let mut rules = String::new();
     for at in calls {
@@ -125,7 +125,7 @@ fn a_context_that_cannot_be_made_is_told_with_the_drivers_code() {
         lasting.ends_with(": code -9999, a driver's own"),
         "{lasting}"
     );
-    // What does not pass is not tried again.
+    // A permanent failure is not retried.
     let refused = text(-33, &[1]);
     assert!(refused.ends_with(": CL_INVALID_DEVICE (-33)"), "{refused}");
 }

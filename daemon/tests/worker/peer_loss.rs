@@ -1,4 +1,4 @@
-//! Transfers between workers that do not go well: given up at either end, cut, without a path.
+//! Tests of failing transfers between workers: given up at either end, cut, without a path.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -24,7 +24,7 @@ fn who_gives_a_transfer_up_tells_the_other_end() {
         let to = b.buffer(SIZE);
         let whole = linear(0, SIZE as u64);
         for send_first in [true, false] {
-            // What the sender waits for fails, so the receiver and its dependants do.
+            // The sender's wait list fails, so the receiver and its dependants fail.
             let user_event = a.session.user_event();
             let named = b.session.new_id();
             let target = (to, whole);
@@ -44,7 +44,7 @@ fn who_gives_a_transfer_up_tells_the_other_end() {
             let done = b.session.wait(named);
             assert_eq!(done.status, -14, "{}", done.message);
             assert_eq!(b.session.wait(next).status, -14);
-            // What the receiver waits for fails: the sender no longer reads, so nobody there fails.
+            // The receiver's wait list fails. The sender reads no more, so nothing fails there.
             let user_event = b.session.user_event();
             let received = b.session.receive(b.queue, &[user_event], (to, whole), link);
             let send = |a: &mut Site| {
@@ -59,7 +59,7 @@ fn who_gives_a_transfer_up_tells_the_other_end() {
             a.ended(sent);
             a.ended(next);
         }
-        // The link is as good as before.
+        // The link still works.
         let (sent, received) = transfer((&mut a, from, &[]), (&mut b, to), SIZE, link);
         a.ended(sent);
         b.ended(received);
@@ -79,7 +79,7 @@ fn ends_of_different_lengths_both_end() {
             let sent = a
                 .session
                 .send_region(a.queue, &[put], source, received, link);
-            // A shorter one may have all it wants before it hears that there is more.
+            // A shorter receiver may have all its bytes before it learns that there are more.
             let status = b.session.wait(received).status;
             assert!(status == -59 || status == 0 && receives < sends, "{status}");
             a.ended(sent);
@@ -92,7 +92,7 @@ fn a_broken_end_is_a_status_and_an_unknown_link_ends_the_session() {
     linked(|mut a, mut b, link| {
         let (from, put) = a.filled(&pattern(1000));
         let to = b.buffer(1000);
-        // Outside of the buffer.
+        // A region outside of the buffer.
         let received = b.session.receive(b.queue, &[], (to, linear(0, 1000)), link);
         let outside = (from, linear(1, 1000));
         let sent = a
@@ -100,7 +100,7 @@ fn a_broken_end_is_a_status_and_an_unknown_link_ends_the_session() {
             .send_region(a.queue, &[put], outside, received, link);
         assert_eq!(a.session.wait(sent).status, -30);
         assert_eq!(b.session.wait(received).status, -30);
-        // Without a byte.
+        // A region without bytes.
         let received = b.session.receive(b.queue, &[], (to, linear(5, 0)), link);
         let nothing = (from, linear(7, 0));
         let sent = a
@@ -191,7 +191,7 @@ fn a_cut_link_fails_what_is_in_progress_and_another_way_carries_the_rest() {
         assert_eq!(done.status, -2, "{}", done.message);
         assert!(done.message.contains("link"), "{}", done.message);
         a.ended(sent);
-        // One that the receiver has begun, one that nobody has.
+        // A transfer that the receiver has begun, and one that no end has begun.
         let late = a
             .session
             .send_region(a.queue, &[], (from, whole), early, link);
@@ -210,7 +210,7 @@ fn a_cut_link_fails_what_is_in_progress_and_another_way_carries_the_rest() {
         a.ended(sent);
         a.ended(late);
         if theirs.is_empty() {
-            // It had granted credit for all of it, which may have been used.
+            // The receiver had granted credit for everything, which may have been used.
             assert_eq!(b.session.wait(early).status, -2);
         } else {
             b.ended(early);
@@ -261,7 +261,7 @@ fn where_there_is_no_path_the_client_forwards() {
     for (ours, theirs) in [(&[][..], &[][..]), (STAGED, STAGED)] {
         let daemons = (Daemon::with(ours), Daemon::with(theirs));
         let (mut a, mut b) = (site(&daemons.0), site(&daemons.1));
-        // Nobody listens there.
+        // Nobody listens at this address.
         let link = a.session.link(&mut b.session, "127.0.0.1:9");
         let bytes = pattern(SIZE);
         let (from, put) = a.filled(&bytes);
@@ -275,7 +275,7 @@ fn where_there_is_no_path_the_client_forwards() {
         b.ended(received);
         a.ended(sent);
         assert!(b.contents(to, SIZE, &[]) == bytes);
-        // Also what comes later, and what is given up.
+        // Later transfers, and cancelled ones, behave alike.
         let (sent, received) = transfer((&mut b, to, &[]), (&mut a, from), SIZE, link);
         forward(&mut b.lanes, &mut a.lanes, SIZE);
         a.ended(received);
@@ -289,19 +289,19 @@ fn where_there_is_no_path_the_client_forwards() {
     }
 }
 
-/// Forwards what two workers say to each other, until so many bytes went from the first to the second, or
-/// one of them gave up.
+/// Forwards messages between two workers, until this number of bytes went from the first to the second, or one of
+/// them gave up.
 fn forward(from: &mut [TcpStream], to: &mut [TcpStream], bytes: usize) {
     forward_to(from, to, bytes, true);
 }
 
-/// The same whoever gives up.
+/// Forwards messages in the same way, whichever end gives up.
 fn forward_until(from: &mut [TcpStream], to: &mut [TcpStream], bytes: usize) {
     forward_to(from, to, bytes, false);
 }
 
 fn forward_to(from: &mut [TcpStream], to: &mut [TcpStream], bytes: usize, all: bool) {
-    // What the client has room for, beyond what has passed: no multiple of anything.
+    // Bytes that the client buffers, not a multiple of anything.
     const WINDOW: u64 = 1_700_001;
     let mut accounts: HashMap<EventId, (u64, u64)> = HashMap::new();
     let mut left = bytes;
@@ -312,7 +312,10 @@ fn forward_to(from: &mut [TcpStream], to: &mut [TcpStream], bytes: usize, all: b
             .map(|l| PollFd::new(l, PollFlags::IN))
             .collect();
         let limit = crate::common::LIMIT.try_into().unwrap();
-        assert!(poll(&mut fds, Some(&limit)).unwrap() > 0, "nobody speaks");
+        assert!(
+            poll(&mut fds, Some(&limit)).unwrap() > 0,
+            "neither worker sends"
+        );
         let ready = fds.iter().position(|f| !f.revents().is_empty()).unwrap();
         let (source, sink) = match ready.checked_sub(from.len()) {
             None => (&mut from[ready], &mut to[left % to.len()]),

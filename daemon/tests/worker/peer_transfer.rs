@@ -1,5 +1,5 @@
-//! Transfers between workers over the real wire: whole daemons, PoCL behind them. Each by both ways through
-//! memory: mapped, and staged in chunks.
+//! Tests of transfers between workers over the real protocol, with whole daemons and PoCL. Each runs with mapped
+//! memory, and staged in chunks.
 
 use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::region::Region;
@@ -53,7 +53,7 @@ fn rectangles_change_their_shape_on_the_way() {
                 .collect();
             assert!(got[9..] == expected, "row {row}");
             a.ended(sent);
-            // And back into a rectangle.
+            // The bytes go back into a rectangle.
             let back = a.session.receive(a.queue, &[sent], (from, region), link);
             b.session
                 .send_region(b.queue, &[received], (to, packed), back, link);
@@ -119,7 +119,7 @@ fn a_chain_of_nodes_passes_on_what_it_gets() {
         let (from, put) = a.filled(&bytes);
         let (between, to) = (b.buffer(SIZE), c.buffer(SIZE));
         let whole = linear(0, SIZE as u64);
-        // Everything is told from the end backwards, as far as the workers let names be unknown.
+        // Commands are sent from the last to the first, as far as the workers accept unknown ids.
         let at_c = c.session.receive(c.queue, &[], (to, whole), bc);
         let at_b = b.session.receive(b.queue, &[], (between, whole), ab);
         let on = b
@@ -134,7 +134,7 @@ fn a_chain_of_nodes_passes_on_what_it_gets() {
     }
 }
 
-/// A copy of something on one of the nodes, and what a command on it must wait for.
+/// A copy of some bytes on one of the nodes, with the event that commands on it must wait for.
 struct Copy {
     buffer: u64,
     contents: usize,
@@ -144,7 +144,7 @@ struct Copy {
 
 #[test]
 fn any_order_of_transfers_that_the_client_may_plan_comes_to_its_end() {
-    // More chunks than a ring has, so that every one must pass them on.
+    // More chunks than a ring has, so that every node must pass them on.
     const SIZE: usize = 18 * BULK_CHUNK;
     const COPIES: usize = 3;
     let daemons = [0; 3].map(|_| Daemon::with(STAGED));
@@ -224,7 +224,7 @@ fn one_end_may_come_long_before_the_other() {
         a.ended(put);
         let to = b.buffer(SIZE);
         let whole = linear(0, SIZE as u64);
-        // The receiver first; what it waits for stands in the way of nothing else.
+        // The receiver comes first. Its wait delays nothing else.
         let received = b.session.receive(b.queue, &[], (to, whole), link);
         b.session.ping();
         let (other, put) = b.filled(&bytes);
@@ -235,7 +235,7 @@ fn one_end_may_come_long_before_the_other() {
             .send_region(a.queue, &[], (from, whole), received, link);
         b.ended(received);
         a.ended(sent);
-        // The sender first, by a name that the receiver has not heard yet.
+        // The sender comes first, with an id that is still unknown to the receiver.
         let named = b.session.new_id();
         let sent = a
             .session
@@ -304,7 +304,7 @@ fn between_two_platforms_of_one_node() {
     }
 }
 
-/// High-water mark of the resident memory of the process that serves a site, MiB.
+/// Returns the high-water mark of the resident memory of a site's worker, in MiB.
 fn peak_memory(site: &Site) -> u64 {
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", site.session.worker())).unwrap();

@@ -1,4 +1,4 @@
-//! Commands a second through one session over the fake driver: a measurement, run by name.
+//! Measures commands per second through one session over the fake driver. Run it by name:
 //!
 //! `cargo build --release -p fake-driver && cargo test --release -p causewayd --test worker -- rate:: --ignored
 //! --nocapture`
@@ -13,7 +13,7 @@ use crate::common::{Daemon, Session, launch, memory, plain};
 const COUNT: u64 = 400_000;
 const BATCH: u64 = 400;
 
-/// User and system time that a process has used, in ticks of 10 ms.
+/// Returns the user and system time of a process, in ticks of 10 ms.
 fn ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat
@@ -55,7 +55,7 @@ fn launches_a_second() {
     let mut session = daemon.session();
     let (queue, kernel, buffer) = objects(&mut session);
     let worker = session.worker();
-    // Everything is encoded before the clock starts: the worker is measured, not this client.
+    // Everything is encoded before the clock starts, because this measures the worker, and not the client.
     let mut frames = Vec::new();
     let mut last = 0;
     for _ in 0..COUNT / BATCH {

@@ -1,4 +1,4 @@
-//! `etc/daemon.toml` says what holds without it, and its examples are understood.
+//! Tests that `etc/daemon.toml` shows the defaults, and that its examples are valid.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ fn the_sample_is_the_defaults() {
 fn its_examples_are_understood() {
     let (path, text) = sample();
     let mut file = ConfigFile::parse(&path, text.replace("#: ", "")).unwrap();
-    // What names certificates is read with the settings, and they are not here.
+    // Settings that name certificates are removed: their files are read with the settings, and do not exist here.
     let tls = std::mem::take(&mut file.table.tls);
     assert!(tls.certificate.is_some() && tls.key.is_some() && tls.client_ca.is_some());
     let auth = std::mem::take(&mut file.table.auth);

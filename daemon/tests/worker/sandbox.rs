@@ -1,5 +1,5 @@
-//! What a kernel that has taken its worker over can do there: native code on the node's own processor, which
-//! asks the kernel of the system itself.
+//! Tests what a kernel can do that controls its worker: native code on the node's processor, which makes system calls
+//! itself.
 #![cfg(target_arch = "x86_64")]
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::common::cached::entries;
 use crate::common::{Daemon, LIMIT, Session, launch, memory};
 
-/// Makes the system calls that it is given, four words each; a word with the bit of `text` set is a place in
-/// the text. The results come after the words.
+/// Makes the given system calls, of four words each. A word with the bit of `text` set is a position in the text. The
+/// results follow the words.
 const HOSTILE: &str = "
 long call(long n, long a, long b, long c) {
     long r;
@@ -85,7 +85,7 @@ impl Asked {
         self.call(OPENAT, [HERE, path, flags])
     }
 
-    /// What they gave.
+    /// Runs the system calls. Returns their results.
     fn run(mut self, session: &mut Session) -> Vec<i64> {
         let count = self.words.len() / 5;
         self.words.insert(0, count as i64);
@@ -104,7 +104,7 @@ fn run(session: &mut Session, kernel: &str, words: &[i64], text: &[u8]) -> Vec<i
         .collect()
 }
 
-/// Starts the kernel; its queue, and the buffer with the words.
+/// Starts the kernel. Returns its queue, and the buffer with the words.
 fn begin(session: &mut Session, kernel: &str, words: &[i64], text: &[u8]) -> (u64, u64) {
     let context = session.context();
     let queue = session.queue(context, 0);
@@ -119,7 +119,7 @@ fn begin(session: &mut Session, kernel: &str, words: &[i64], text: &[u8]) -> (u6
     (queue, buffer)
 }
 
-/// A daemon's files: settings with keys, the build cache.
+/// The files of a daemon: settings with keys, and the build cache.
 struct Place {
     folder: tempfile::TempDir,
 }
@@ -127,7 +127,7 @@ struct Place {
 impl Place {
     fn new() -> Place {
         let folder = tempfile::tempdir().unwrap();
-        // What keeps workers out is not this mode.
+        // The mode of the folder must not be what keeps workers out.
         std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
         let place = Place { folder };
         std::fs::write(place.path("key"), "a secret").unwrap();
@@ -159,7 +159,7 @@ fn causewayd() -> Process {
     Process::new(env!("CARGO_BIN_EXE_causewayd"))
 }
 
-/// The daemon as a user without privileges.
+/// Returns the command of a daemon that runs as a user without privileges.
 fn as_nobody(place: &Place) -> Process {
     for path in [place.folder.path(), &place.path("home"), &place.path("key")] {
         chown(path, Some(65_534), Some(65_534)).unwrap();
@@ -183,18 +183,18 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// A line of a process's status.
+/// Returns a line of a process's status.
 fn status(pid: u32, line: &str) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let found = status.lines().find_map(|l| l.strip_prefix(line));
     found.unwrap().trim_start_matches(':').trim().to_owned()
 }
 
-/// In the system's ticks.
+/// Returns a process's processor time in the system's ticks.
 fn processor_time(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
-    // User's and system's.
+    // The fields of user and system time.
     fields
         .skip(11)
         .take(2)
@@ -210,10 +210,10 @@ fn assert_powerless(pid: u32) {
     assert_eq!(status(pid, "Seccomp"), "2");
 }
 
-/// Everything that a worker is kept from, whoever the daemon is.
+/// Checks everything that a worker may not access, whichever user runs the daemon.
 fn assert_confined(place: &Place, daemon: &Daemon) {
     let mut session = daemon.session();
-    // The cache has something to spoil.
+    // The cache has an entry that could be damaged.
     let context = session.context();
     let (_, answer) = session.build(context, "kernel void f(global int *x) { *x = 1; }", "");
     assert_eq!(answer.status, 0);
@@ -298,7 +298,7 @@ fn so_it_is_where_each_worker_is_somebody() {
     let daemon = place.daemon(causewayd(), config);
     assert_confined(&place, &daemon);
     let sessions = [daemon.session(), daemon.session()];
-    // The session before has a moment to store its builds.
+    // The previous session has a moment to store its builds.
     until("its end", || sessions[0].workers().len() == 2);
     let mut users: Vec<u32> = sessions[0]
         .workers()
@@ -318,8 +318,8 @@ fn so_it_is_where_each_worker_is_somebody() {
     assert_eq!(users.len(), 2);
 }
 
-/// A compiler shows the lines of a file that does not compile. The search for directives that name files may miss one;
-/// the compiler cannot read the file then.
+/// A compiler shows the lines of a file that does not compile. The search for directives that name files may miss
+/// one, and then the compiler must be unable to read the file.
 #[test]
 fn a_compiler_cannot_read_the_nodes_files() {
     let place = Place::new();
@@ -341,7 +341,7 @@ fn a_compiler_cannot_read_the_nodes_files() {
         ] {
             let (_, answer) = session.build(context, &text, "");
             assert_ne!(answer.status, 0, "{answer:?}");
-            // So a compiler begins what it says of a line that it has read.
+            // A compiler's message about a line that it has read begins like this.
             let line = format!("{file}:1");
             let answer = format!("{answer:?}");
             assert!(!answer.contains(&line), "{answer}");
@@ -351,7 +351,7 @@ fn a_compiler_cannot_read_the_nodes_files() {
 
 #[test]
 fn a_worker_that_floods_its_supervisor_slows_no_other_session_down() {
-    // Longer than all that is measured.
+    // A flood of this length lasts longer than all measurements.
     const MESSAGES: i64 = 1 << 40;
     let place = Place::new();
     let daemon = place.daemon(causewayd(), "");
@@ -365,14 +365,14 @@ fn a_worker_that_floods_its_supervisor_slows_no_other_session_down() {
     };
     let quiet = slowest();
     let mut session = daemon.session();
-    // After the place for an address, the byte that says that OpenCL is loaded.
+    // Behind the address stands the byte that says that OpenCL is loaded.
     let text = [&[0; 64][..], &[3]].concat();
-    // It finds its channel.
+    // The kernel finds the worker's channel.
     assert_eq!(run(&mut session, "floods", &[100, 0], &text)[0], 100);
     begin(&mut session, "floods", &[MESSAGES, 0], &text);
     session.ping();
     let flooded = slowest();
-    // Nor does it keep the supervisor busy: ticks are hundredths of a second.
+    // The flood does not keep the supervisor busy: ticks are hundredths of a second.
     let before = processor_time(daemon.pid());
     std::thread::sleep(Duration::from_secs(1));
     let took = processor_time(daemon.pid()) - before;
@@ -394,7 +394,7 @@ fn what_a_kernel_has_started_ends_with_its_session() {
     until("its end", || !running.exists());
 }
 
-/// What a kernel has forked lives on when its daemon is killed, until the next daemon starts with these settings.
+/// Tests that a kernel's child lives on when its daemon is killed, until the next daemon starts with these settings.
 fn what_is_left_ends_at_the_next_start(settings: &str) {
     let place = Place::new();
     let temporary = place.path("tmp");
@@ -408,11 +408,11 @@ fn what_is_left_ends_at_the_next_start(settings: &str) {
     assert!(child > 0, "{child}");
     let running = Path::new("/proc").join(child.to_string());
     let worker = Path::new("/proc").join(session.worker().to_string());
-    // By SIGKILL.
+    // The drop kills the daemon by SIGKILL.
     drop(daemon);
     until("the worker's end", || !worker.exists());
     assert!(running.exists());
-    // A process of this test's, which nobody is to take for a leftover.
+    // A process of this test, which no daemon may mistake for a leftover.
     let mut own = std::process::Command::new("sleep")
         .arg("60")
         .spawn()
@@ -439,7 +439,7 @@ fn so_it_does_where_each_worker_is_somebody() {
     }
 }
 
-/// A process of this user's, which is no daemon's.
+/// Starts a process of this user that belongs to no daemon.
 fn stranger(uid: u32) -> std::process::Child {
     use std::os::unix::process::CommandExt;
     std::process::Command::new("sleep")
@@ -474,7 +474,7 @@ fn a_number_that_a_process_has_is_not_given_out() {
     let place = Place::new();
     let config = "[sessions]\nlimit = 2\nuid_range = \"200200-200211\"\n";
     let daemon = place.daemon(causewayd(), config);
-    // Others take the numbers that would be next while the daemon runs.
+    // Other processes take the next user ids while the daemon runs.
     let mut strangers: Vec<_> = (200_200..200_211).map(stranger).collect();
     let session = daemon.session();
     let uids = status(session.worker(), "Uid");
@@ -503,14 +503,14 @@ fn a_session_has_a_folder_of_its_own_which_goes_with_it() {
     };
     until("no folder of the probing worker", || folders().is_empty());
     let mut session = daemon.session();
-    // Beside it stands whose process group it is.
+    // A file beside the folder names its process group.
     let own = folders().into_iter().find(|path| path.is_dir()).unwrap();
     let pocl = own.join("pocl");
     assert_eq!(own.metadata().unwrap().mode() & 0o777, 0o700);
     let mut asked = Asked::default();
     asked.open(pocl.join("mine"), CREATE);
     assert!(asked.run(&mut session)[0] >= 0);
-    // What the driver keeps is there, and nowhere else.
+    // The driver's cache is there, and nowhere else.
     assert!(std::fs::read_dir(&pocl).unwrap().count() > 1);
     assert!(!place.path("home/.cache").exists());
     drop(session);

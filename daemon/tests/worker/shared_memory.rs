@@ -1,4 +1,5 @@
-//! Lanes through shared memory: every byte arrives, unfit memory is refused, and only over a Unix socket.
+//! Tests of shared-memory lanes: every byte arrives, unsuitable memory is refused, and they exist over a Unix socket
+//! only.
 
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -26,7 +27,7 @@ fn shared_lane(session: &Session) -> Arc<Stream> {
     Arc::new(Stream::Shared(shared))
 }
 
-// Runs `talk` with a limit: a stream through shared memory has none.
+// Runs `talk` with a time limit, because a stream through shared memory has none.
 fn within_limit<T: Send + 'static>(
     lane: &Arc<Stream>,
     talk: impl FnOnce(&Stream) -> T + Send + 'static,
@@ -152,11 +153,11 @@ fn unfit_memory_is_refused_and_the_session_goes_on() {
     ] {
         let socket = session.connect(Purpose::SharedBulk, 0, true).unwrap();
         hand(&socket, descriptors);
-        // Closed, however the system puts it.
+        // The connection is closed, with or without an error.
         assert!(matches!((&socket).read(&mut [0]), Ok(0) | Err(_)));
         session.ping();
     }
-    // Its place is free again, and who changes the words breaks a lane at most.
+    // Its place is free again, and a peer that changes the shared words breaks its own lane at most.
     let socket = session.connect(Purpose::SharedBulk, 0, true).unwrap();
     hand(&socket, &[&good, &notifier]);
     let mut answer = [0];
@@ -168,7 +169,7 @@ fn unfit_memory_is_refused_and_the_session_goes_on() {
     session.ping();
 }
 
-// A client that gives up while the worker takes its memory, and goes on over TCP.
+// Tests a client that gives up while the worker takes its memory, and goes on over TCP.
 #[test]
 fn memory_that_is_given_up_half_way_takes_nothing_with_it() {
     let daemon = Daemon::start();
@@ -184,7 +185,7 @@ fn memory_that_is_given_up_half_way_takes_nothing_with_it() {
         (&socket).read_exact(&mut [0]).unwrap();
         socket
     };
-    // Once it ends, and its place is free again; once it stays without a word while the transfer runs.
+    // The first connection ends, and its place is free again. The second one stays silent while the transfer runs.
     let ended = half_way(&session);
     ended.shutdown(Shutdown::Write).unwrap();
     assert_eq!((&ended).read(&mut [0]).unwrap(), 0);

@@ -1,4 +1,4 @@
-//! Commands whose end nobody looks at: each is told once, with its own status, whichever way it took.
+//! Tests of unobserved commands: each is reported once, with its own status, on every path.
 
 use causeway_proto::command::{Enqueue, FillBuffer, command::Kind, enqueue::Operation};
 
@@ -8,7 +8,7 @@ const OUT_OF_ORDER: u64 = 1;
 const INVALID_VALUE: i32 = -30;
 const INVALID_WORK_GROUP_SIZE: i32 = -54;
 const OUT_OF_RESOURCES: i32 = -5;
-// More than are told together.
+// More commands than one report covers.
 const MANY: u64 = 300;
 
 fn open(daemon: &Daemon, bits: u64) -> (Session, u64, u64) {
@@ -77,16 +77,19 @@ fn the_end_of_a_command_tells_of_those_before_it_in_one_batch() {
         ]);
         assert_eq!(session.wait(told).contents[..], [round as u8; 64]);
         let ends = [filled, refilled, told].map(Told::Ended);
-        assert!(session.heard.order.ends_with(&ends), "all, in their order");
+        assert!(
+            session.heard.order.ends_with(&ends),
+            "all ends in their order"
+        );
         assert_eq!(session.wait(filled).status, 0);
         assert_eq!(session.wait(refilled).status, 0);
     }
-    // The end of a fill may have its own batch if the worker sends just then; it has none in most rounds.
+    // The end of a fill may have its own batch if the worker sends just then. It has none in most rounds.
     let batches = session.heard.batches - batches;
     assert!((ROUNDS..2 * ROUNDS).contains(&batches), "{batches}");
 }
 
-// Also where a launch with another behind it has no native event, and where the last of them does not come about.
+// Tests launches without a native event, and a series whose last launch fails.
 #[test]
 fn a_flood_of_launches_is_told_in_order_and_one_that_is_refused_says_so() {
     for environment in [&[][..], &[("CAUSEWAYD_WATCHING", "1")]] {
@@ -122,7 +125,7 @@ fn a_flood_of_launches_is_told_in_order_and_one_that_is_refused_says_so() {
     }
 }
 
-// The driver has no event for the launches then; the fill's tells of itself.
+// Tests launches without a native event before a fill, which reports itself.
 #[test]
 fn where_no_marker_can_be_made_only_what_nothing_tells_of_fails() {
     let environment = [
@@ -207,7 +210,7 @@ fn behind_what_is_held_it_waits_its_turn() {
     assert_eq!(&session.bytes(queue, buffer, 0, 4)[..], b"go\x02\x02");
 }
 
-// Nothing of ours sends it; it must not be taken for the short way.
+// Causeway's client never sends this. The worker must not take the short path for it.
 #[test]
 fn a_wait_list_is_waited_for_all_the_same() {
     let daemon = Daemon::start();

@@ -206,12 +206,6 @@ impl Directory {
         self.tokens.values()
     }
 
-    /// One token.
-    #[must_use]
-    pub fn token(&self, id: &TokenId) -> Option<&TokenRow> {
-        self.tokens.get(id)
-    }
-
     /// Decides on a change, and returns all changes to store, in this order. Deleting a user also deletes
     /// their tokens, and records the name as removed. Every change also deletes tokens that expired long
     /// ago.

@@ -117,6 +117,11 @@ impl Classes {
         self.all.len()
     }
 
+    /// An id that no class has. Ids of different `offset` differ.
+    pub(super) fn unused(&self, offset: usize) -> ClassId {
+        ClassId(self.next.0 + offset as u32)
+    }
+
     /// Bytes of a unit's memory.
     pub(crate) fn memory(&self, class: ClassId) -> u64 {
         self.all[&class].memory
@@ -125,11 +130,6 @@ impl Classes {
     /// Limit in bytes for a unit's allocations.
     pub(crate) fn limit(&self, class: ClassId) -> Option<u64> {
         self.all[&class].limit
-    }
-
-    /// The answers that all devices of the class give.
-    pub(crate) fn answers(&self, class: ClassId) -> &[InfoAnswer] {
-        &self.all[&class].answers
     }
 
     /// The class that a device would join, if it exists.

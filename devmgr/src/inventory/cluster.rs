@@ -18,7 +18,7 @@ use super::supply::{ClassId, DeviceSlot, NodeSlot, Supply};
 
 /// The inventory of a cluster. See the module.
 #[derive(Clone, Debug, Default, Hash)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     classes: Classes,
     slots: BTreeMap<NodeId, NodeSlot>,
     nodes: Vec<NodeUnits>,
@@ -40,13 +40,15 @@ struct NodeUnits {
     devices: Vec<Device>,
 }
 
+/// A device of a known node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Device {
+pub(crate) struct Device {
     id: DeviceId,
     class: ClassId,
     shares: u16,
     identity: Vec<InfoAnswer>,
-    taken: BTreeSet<u16>,
+    /// Shares that are in leases, or set aside.
+    pub(crate) taken: BTreeSet<u16>,
 }
 
 /// The set of units to choose from.
@@ -279,18 +281,17 @@ impl Cluster {
     /// Number of devices of one node, open or not, that each kind of a request accepts.
     pub(crate) fn count_on(&mut self, node: NodeId, request: &DeviceRequest) -> Vec<u32> {
         let pattern = self.classes.pattern(request);
-        let slot = self.slots.get(&node);
-        let devices = slot.map_or(&[][..], |slot| &self.nodes[slot.0 as usize].devices);
         let of = |kind: &KindPattern| {
             let suits = |device: &&Device| self.suits(kind, device);
-            devices.iter().filter(suits).count() as u32
+            self.devices(node).iter().filter(suits).count() as u32
         };
         pattern.kinds.iter().map(of).collect()
     }
 
     fn suits(&self, kind: &KindPattern, device: &Device) -> bool {
-        kind.accepts(self.classes.memory(device.class), device.class)
-            && kind.identity.iter().all(|of| of.matches(&device.identity))
+        // The identity first, which few devices have.
+        kind.identity.iter().all(|of| of.matches(&device.identity))
+            && kind.accepts(self.classes.memory(device.class), device.class)
     }
 
     /// Checks that an account's nodes may have these devices in addition to their present ones.
@@ -327,7 +328,7 @@ impl Cluster {
         pattern: &Pattern,
         manner: Manner,
     ) -> Result<Vec<DeviceSlot>, SelectionError> {
-        // The usual case; telling devices apart goes over each device of the cluster.
+        // The usual case; telling devices apart looks at each device of the cluster.
         if pattern.kinds.iter().all(|of| of.identity.is_empty()) {
             return choose(supply, pattern, manner);
         }
@@ -335,30 +336,29 @@ impl Cluster {
         choose(&supply, &pattern, manner)
     }
 
-    /// A supply and a pattern with finer classes, one for each set of kinds that accept a device's
-    /// identity.
+    /// A supply and a pattern with finer classes. Devices whose identity a kind accepts leave their class
+    /// for one that only devices of the same accepting kinds share. They are few, so the supply is copied
+    /// as a whole.
     fn told_apart(&self, supply: &Supply, pattern: &Pattern) -> (Supply, Pattern) {
-        let mut apart = Supply::default();
+        let mut apart = supply.clone();
         let mut classes: BTreeMap<(ClassId, Vec<bool>), ClassId> = BTreeMap::new();
-        for node in supply.all_nodes() {
-            for (class, _) in supply.classes_on(node) {
-                for device in supply.devices_on(node, class) {
-                    let at = DeviceSlot { node, device };
-                    let suits = |kind: &KindPattern| self.suits(kind, self.device(at));
-                    let suits: Vec<bool> = pattern.kinds.iter().map(suits).collect();
-                    // These ids live as long as this choice, and are not those of `Classes`.
-                    let next = ClassId(classes.len() as u32);
-                    let class = *classes.entry((class, suits)).or_insert(next);
-                    apart.set(class, at, 0, 1);
-                }
+        for (class, at, units) in supply.units() {
+            let suits = |kind: &KindPattern| self.suits(kind, self.device(at));
+            let is_named = |kind: &KindPattern| !kind.identity.is_empty() && suits(kind);
+            if pattern.kinds.iter().any(is_named) {
+                let suits: Vec<bool> = pattern.kinds.iter().map(suits).collect();
+                let next = self.classes.unused(classes.len());
+                let finer = *classes.entry((class, suits)).or_insert(next);
+                apart.set(class, at, units, 0);
+                apart.set(finer, at, 0, units);
             }
         }
         let kinds = pattern.kinds.iter().enumerate().map(|(at, kind)| {
-            let mut accepted: Vec<_> = classes
-                .iter()
-                .filter(|((_, suits), _)| suits[at])
-                .map(|((class, _), name)| (self.classes.memory(*class), *name))
-                .collect();
+            let finer = classes.iter().filter(|((_, suits), _)| suits[at]);
+            let finer = finer.map(|((class, _), name)| (self.classes.memory(*class), *name));
+            // The rest of a class suits the kinds that accept every identity.
+            let rest = kind.classes.iter().filter(|_| kind.identity.is_empty());
+            let mut accepted: Vec<_> = rest.copied().chain(finer).collect();
             accepted.sort_unstable();
             KindPattern {
                 count: kind.count,
@@ -382,17 +382,10 @@ impl Cluster {
         }
     }
 
-    /// A node's devices: id, answers (without identities), number of units, and how many are taken.
-    pub fn devices(&self, node: NodeId) -> impl Iterator<Item = KnownDevice<'_>> + '_ {
+    /// A known node's devices.
+    pub(crate) fn devices(&self, node: NodeId) -> &[Device] {
         let slot = self.slots.get(&node);
-        let devices = slot.map(|slot| &self.nodes[slot.0 as usize].devices);
-        devices.into_iter().flatten().map(|of| KnownDevice {
-            id: of.id,
-            answers: self.classes.answers(of.class),
-            memory: self.classes.memory(of.class),
-            shares: of.shares,
-            taken: of.taken.len() as u16,
-        })
+        slot.map_or(&[], |slot| &self.nodes[slot.0 as usize].devices)
     }
 
     fn slot(&mut self, node: NodeId) -> NodeSlot {
@@ -447,6 +440,7 @@ impl Cluster {
             } else {
                 of.shares
             };
+            // Units in use are open and known, but only free ones can be chosen now.
             let (before, after) = if listed { (0, there) } else { (there, 0) };
             supply.set(of.class, at, before, after);
             if level == Level::Open {
@@ -462,21 +456,6 @@ impl Cluster {
             }
         }
     }
-}
-
-/// A device of the inventory.
-#[derive(Clone, Copy, Debug)]
-pub struct KnownDevice<'a> {
-    /// The device's place in its node's inventory.
-    pub id: DeviceId,
-    /// The device's answers, without those that identify it among others of its model.
-    pub answers: &'a [InfoAnswer],
-    /// Bytes of one unit's memory.
-    pub memory: u64,
-    /// Number of units.
-    pub shares: u16,
-    /// Number of units that are in leases, or set aside.
-    pub taken: u16,
 }
 
 impl Device {

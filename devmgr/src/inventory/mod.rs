@@ -3,7 +3,7 @@
 //! - [`NodeId`], [`DeviceId`], [`Unit`]: ids.
 //! - [`OfferedDevice`]: a node's report of a device.
 //! - [`limits`]: how many devices a node, and the nodes of an account, may have.
-//! - [`Cluster`]: the inventory; `class`: devices that are alike; `supply`: units that can be taken;
+//! - `cluster`: the inventory; `class`: devices that are alike; `supply`: units that can be taken;
 //!   `select`, `flow`: the choice of units for a request.
 //!
 //! This module knows no users, leases or requests in the queue. Invariant: pure; the same calls give the
@@ -22,8 +22,7 @@ mod select;
 mod select_tests;
 mod supply;
 
-pub(crate) use cluster::{Chosen, Level};
-pub use cluster::{Cluster, KnownDevice};
+pub(crate) use cluster::{Chosen, Cluster, Level};
 pub use id::{DeviceId, NodeId, Unit};
 pub use offer::{OfferedDevice, Shares, offered};
 pub use select::Assignment;

@@ -340,6 +340,7 @@ fn kinds_of_nodes(supply: &Supply, pattern: &Pattern, assignment: Assignment) ->
         }
     }
     let mut nodes: Vec<_> = order.into_iter().collect();
+    // Packing takes the node with the fewest suitable devices first, so that nodes with many stay whole.
     nodes.sort_by_key(|(node, (has, _))| match assignment {
         Assignment::Pack => (*has, *node),
         Assignment::Spread => (u32::MAX - has, *node),

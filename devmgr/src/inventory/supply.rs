@@ -98,9 +98,14 @@ impl Supply {
         of_class.nodes.range((least, NodeSlot(0))..).next().copied()
     }
 
-    /// All nodes with a unit to take.
-    pub(crate) fn all_nodes(&self) -> impl Iterator<Item = NodeSlot> + '_ {
-        self.nodes.keys().copied()
+    /// All devices with a unit to take: class, place, and number of such units.
+    pub(crate) fn units(&self) -> impl Iterator<Item = (ClassId, DeviceSlot, u16)> + '_ {
+        self.nodes.iter().flat_map(|(&node, classes)| {
+            classes.iter().flat_map(move |(&class, devices)| {
+                let devices = devices.iter();
+                devices.map(move |&(units, device)| (class, DeviceSlot { node, device }, units))
+            })
+        })
     }
 
     /// A node's classes, and its number of devices of each.

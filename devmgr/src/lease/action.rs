@@ -55,8 +55,8 @@ pub enum Action {
         /// Why the lease ended. `None`: the offer failed, and no client knew of it.
         reason: Option<EndReason>,
     },
-    /// Reports the state of a request or lease to its client. Each `Request`, `Confirm`, `Renew`,
-    /// `Release` and `Cancel` gets one at once; more follow when the state changes.
+    /// Reports the state of a request or lease to its client. Each `Request`, `Confirm`, `Renew`
+    /// and `Release` gets one at once; more follow when the state changes.
     Tell {
         /// The request or lease.
         lease: LeaseId,

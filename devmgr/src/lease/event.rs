@@ -7,7 +7,8 @@ use causeway_proto::request::DeviceRequest;
 
 use super::id::{Epoch, LeaseId};
 use crate::inventory::{NodeId, OfferedDevice};
-use crate::policy::{Class, GroupName, Policy, Quota, Subject, UserName};
+use crate::policy::ledger::Party;
+use crate::policy::{Class, Policy, Quota, Subject, UserName};
 use crate::time::Span;
 
 /// One event.
@@ -61,13 +62,6 @@ pub enum Event {
         /// The request.
         lease: LeaseId,
     },
-    /// A user cancels a request, or releases the lease that the request has got meanwhile.
-    Cancel {
-        /// The request.
-        lease: LeaseId,
-        /// The user, who must own the request.
-        user: UserName,
-    },
     /// Turns a reservation into a lease.
     Confirm {
         /// The lease.
@@ -82,11 +76,11 @@ pub enum Event {
         /// The user, who must own the lease.
         user: UserName,
     },
-    /// The holder releases a lease.
+    /// The holder releases a lease, or a user cancels a request.
     Release {
-        /// The lease.
+        /// The lease or request.
         lease: LeaseId,
-        /// The user, who must own the lease.
+        /// The user, who must own it.
         user: UserName,
     },
     /// An administrator ends a lease, reservation or waiting request.
@@ -167,10 +161,8 @@ pub struct ServedGrant {
 pub struct NewRequest {
     /// A new, random id for the request and its lease.
     pub lease: LeaseId,
-    /// The user.
-    pub user: UserName,
-    /// The groups of the user.
-    pub groups: Vec<GroupName>,
+    /// The user, and the groups of the user.
+    pub party: Party,
     /// The devices requested.
     pub devices: DeviceRequest,
     /// The priority class.

@@ -5,7 +5,7 @@
 use causeway_proto::request::{DeviceRequest, Placement, Wanted};
 
 use super::action::{Refusal, Refused};
-use super::holding::Demand;
+use super::event::NewRequest;
 use super::manager::Manager;
 use super::shortfall::{Detail, KindShortfall, Shortfall};
 use crate::inventory::Level;
@@ -13,7 +13,7 @@ use crate::policy::ledger::Exceeded;
 
 impl Manager {
     /// A refusal with its explanation.
-    pub(super) fn explained(&mut self, demand: &Demand, why: Refusal) -> Refused {
+    pub(super) fn explained(&mut self, demand: &NewRequest, why: Refusal) -> Refused {
         let exceeded = match why {
             Refusal::NothingFits | Refusal::NothingFree => {
                 let exist = why == Refusal::NothingFree;
@@ -50,6 +50,7 @@ impl Manager {
         let mut stopping = drained.clone();
         let mut lost = drained.clone();
         for (id, node) in &self.nodes {
+            // Each device counts for one reason only: a lost node may also be drained.
             let away = match node {
                 _ if !node.connected => &mut lost,
                 _ if node.stopping => &mut stopping,

@@ -166,7 +166,7 @@ impl Manager {
     /// Waiting requests that could be served as long as this node is known.
     fn hopeful_by(&mut self, id: NodeId) -> Vec<QueuePlace> {
         // Nodes that have not joined yet may have devices for every request, so nothing is hopeless.
-        if !self.awaited.is_empty() || self.cluster.devices(id).next().is_none() {
+        if !self.awaited.is_empty() || self.cluster.devices(id).is_empty() {
             return Vec::new();
         }
         let all: Vec<QueuePlace> = self.queue.iter().map(|(place, _)| place).collect();

@@ -12,51 +12,18 @@
 
 use std::sync::Arc;
 
-use causeway_proto::request::DeviceRequest;
-
 use super::action::{EndReason, Granted, Outcome};
 use super::event::NewRequest;
-use super::id::{Epoch, LeaseId};
+use super::id::Epoch;
 use super::shortfall::Shortfall;
 use crate::inventory::{Chosen, NodeId};
-use crate::policy::Class;
-use crate::policy::ledger::Party;
 use crate::policy::queue::QueuePlace;
 use crate::time::{Span, Time, Wall};
-
-/// A request's content, shared by its queue entry and its grant.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Demand {
-    pub(super) lease: LeaseId,
-    pub(super) party: Party,
-    pub(super) devices: DeviceRequest,
-    pub(super) class: Class,
-    pub(super) limit: Option<Span>,
-    pub(super) wait: bool,
-    pub(super) reserve: bool,
-}
-
-impl From<NewRequest> for Demand {
-    fn from(new: NewRequest) -> Self {
-        Self {
-            lease: new.lease,
-            party: Party {
-                user: new.user,
-                groups: new.groups,
-            },
-            devices: new.devices,
-            class: new.class,
-            limit: new.limit,
-            wait: new.wait,
-            reserve: new.reserve,
-        }
-    }
-}
 
 /// A request in the queue.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Waiting {
-    pub(super) demand: Arc<Demand>,
+    pub(super) demand: Arc<NewRequest>,
     pub(super) since: Wall,
     /// From when on units may be set aside for the request.
     pub(super) overdue: Time,
@@ -82,7 +49,7 @@ pub(super) struct Queued {
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Holding {
     pub(super) epoch: Epoch,
-    pub(super) demand: Arc<Demand>,
+    pub(super) demand: Arc<NewRequest>,
     /// The queue state to return to if the offer fails.
     pub(super) queued: Option<Queued>,
     pub(super) phase: Phase,

@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use super::alarm::{Alarm, Alarms};
 use super::change::{LeaseRow, Rows, UnitRow, WaitingRow};
-use super::holding::{Demand, GrantPart, Holding, PartState, Phase, Queued};
+use super::event::NewRequest;
+use super::holding::{GrantPart, Holding, PartState, Phase, Queued};
 use super::manager::{Manager, Over, Standing};
 use super::nodes::Node;
 use crate::inventory::{Chosen, Cluster, NodeId};
@@ -111,7 +112,7 @@ impl Manager {
 
     fn load_lease(&mut self, row: LeaseRow) {
         let since = self.begun(row.since);
-        let demand = Arc::new(Demand {
+        let demand = Arc::new(NewRequest {
             lease: row.lease,
             party: Party {
                 user: row.user,
@@ -193,7 +194,7 @@ impl Manager {
             away: Some(self.now.after(timing.place)),
             stored: true,
         };
-        let demand = Arc::new(Demand {
+        let demand = Arc::new(NewRequest {
             lease: row.lease,
             party: Party {
                 user: row.user,

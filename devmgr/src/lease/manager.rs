@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::action::{Action, EndReason, Outcome, Refusal, Step};
 use super::alarm::{Alarm, Alarms};
 use super::change::Change;
-use super::event::Event;
-use super::holding::{Demand, Holding, Waiting};
+use super::event::{Event, NewRequest};
+use super::holding::{Holding, Waiting};
 use super::id::{Epoch, LeaseId};
 use super::nodes::Node;
 use super::serving::Aside;
@@ -69,7 +69,7 @@ pub struct Manager {
     /// Whether a waiting request may have become servable since the last pass.
     pub(super) chance: bool,
     /// Requests that do not wait and whose offer failed.
-    pub(super) again: Vec<Arc<Demand>>,
+    pub(super) again: Vec<Arc<NewRequest>>,
     /// The cluster's units and memory for which the fair order was computed.
     pub(super) totals: (u64, u64),
     pub(super) step: Step,
@@ -200,12 +200,10 @@ impl Manager {
             }
             Event::Request(new) => self.request(new),
             Event::RequestLost { lease } => self.request_lost(lease),
-            Event::Cancel { lease, user } | Event::Release { lease, user } => {
-                self.release(lease, &user);
-            }
-            Event::Confirm { lease, user } => self.confirm(lease, &user),
-            Event::Renew { lease, user } => self.renew(lease, &user),
-            Event::Revoke { lease } => self.revoke(lease),
+            Event::Release { lease, user } => self.release(lease, &user),
+            Event::Confirm { lease, user } => self.renewed(lease, &user, true),
+            Event::Renew { lease, user } => self.renewed(lease, &user, false),
+            Event::Revoke { lease } => self.over(lease, EndReason::Revoked),
             Event::GrantAcknowledged(word) => self.acknowledged(word),
             Event::GrantRefused(word) => self.refused(word),
             Event::Withdrawn(word) => self.withdrawn(word),

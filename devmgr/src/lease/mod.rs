@@ -13,7 +13,6 @@
 pub mod action;
 mod alarm;
 pub mod change;
-mod ending;
 pub mod event;
 mod explanation;
 mod forgetting;
@@ -29,7 +28,6 @@ mod shortfall;
 #[cfg(test)]
 mod simulation;
 mod view;
-mod waiting;
 
 pub use action::{Action, EndReason, Grant, Granted, GrantedUnit, Outcome, Refusal, Refused, Step};
 pub use change::{Change, Rows};
@@ -38,4 +36,4 @@ pub use forgetting::{MOST_NODES, NotForgotten};
 pub use id::{Epoch, LeaseId};
 pub use manager::Manager;
 pub use shortfall::{Detail, Shortfall};
-pub use view::{LeaseState, LeaseView, NodeView, WaitingView};
+pub use view::{LeaseState, LeaseView};

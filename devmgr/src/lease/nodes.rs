@@ -134,6 +134,7 @@ impl Manager {
             let Some(part) = holding.part(id) else {
                 continue;
             };
+            // A grant that is ending is withdrawn again, because the node still lists it.
             match phase {
                 Phase::Ending { reason } => {
                     part.state = PartState::Withdrawing;
@@ -155,6 +156,7 @@ impl Manager {
                 sessions,
             );
         }
+        // The node also lists grants that the manager has ended without it, or never had.
         for of in running {
             if !self.knows(id, of.lease, of.epoch) {
                 self.stray(id, of.lease, of.epoch);

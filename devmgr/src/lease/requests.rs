@@ -1,30 +1,39 @@
-//! Handles the requests of clients and administrators.
+//! Handles the requests of clients and administrators. Then waiting requests: how they get their places in
+//! the queue, what their clients are told, and how they leave it.
 //!
-//! Invariant: a caller who names another user's lease learns nothing, not even whether it exists.
+//! [`serving`](super::serving) decides whose turn it is. Invariants: a caller who names another user's
+//! lease learns nothing, not even whether it exists. A request has at most one place, and its alarm exists
+//! as long as that place.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use causeway_proto::request::DeviceRequest;
+
 use super::action::{Action, EndReason, Outcome, Refusal, Refused};
-use super::change::Change;
+use super::alarm::Alarm;
+use super::change::{Change, WaitingRow};
 use super::event::NewRequest;
-use super::holding::{Demand, PartState, Phase};
+use super::holding::{PartState, Phase, Queued, Waiting};
 use super::id::LeaseId;
-use super::manager::{Manager, Standing};
+use super::manager::{HeldBack, Manager, Standing};
+use super::shortfall::Shortfall;
 use crate::inventory::{Level, NodeId, SelectionError, Unit};
 use crate::policy::UserName;
+use crate::policy::queue::QueuePlace;
 
 impl Manager {
     pub(super) fn request(&mut self, new: NewRequest) {
         let lease = new.lease;
         if let Some(standing) = self.leases.get(&lease).copied() {
-            if self.is_of(lease, &new.user) {
+            if self.is_of(lease, &new.party.user) {
                 self.client_back(lease, standing);
             } else {
                 self.tell(lease, Outcome::Unknown);
             }
             return;
         }
-        let demand = Arc::new(Demand::from(new));
+        let demand = Arc::new(new);
         let outcome = match self.answer(&demand) {
             Ok(outcome) => outcome,
             Err(why) => Outcome::Refused(self.explained(&demand, why)),
@@ -36,20 +45,19 @@ impl Manager {
     ///
     /// # Errors
     /// Why the request would be refused, or would have to wait.
-    pub fn consider(&mut self, new: NewRequest) -> Result<Vec<(NodeId, Unit)>, Refused> {
-        let demand = Demand::from(new);
-        let considered = self.conceivable(&demand).and_then(|memory| {
-            let choice = self.choice(&demand);
-            choice.map_err(|why| self.never(&demand, memory).unwrap_or(why))
+    pub fn consider(&mut self, demand: &NewRequest) -> Result<Vec<(NodeId, Unit)>, Refused> {
+        let considered = self.conceivable(demand).and_then(|memory| {
+            let choice = self.choice(demand);
+            choice.map_err(|why| self.never(demand, memory).unwrap_or(why))
         });
         match considered {
             Ok((_, chosen)) => Ok(chosen.iter().map(|of| (of.node, of.unit)).collect()),
-            Err(why) => Err(self.explained(&demand, why)),
+            Err(why) => Err(self.explained(demand, why)),
         }
     }
 
     /// The most memory that quotas could ever leave for a request.
-    pub(super) fn conceivable(&self, demand: &Demand) -> Result<u64, Refusal> {
+    pub(super) fn conceivable(&self, demand: &NewRequest) -> Result<u64, Refusal> {
         let (devices, limit) = (demand.devices.count(), self.longest(demand));
         let memory = self
             .ledger
@@ -58,7 +66,7 @@ impl Manager {
     }
 
     /// Why a request could not be served even if everything were free; `None` if it could.
-    pub(super) fn never(&mut self, demand: &Demand, memory: u64) -> Option<Refusal> {
+    pub(super) fn never(&mut self, demand: &NewRequest, memory: u64) -> Option<Refusal> {
         let manner = self.manner(demand.devices.placement(), memory);
         match self.cluster.choose(Level::Known, &demand.devices, manner) {
             Err(SelectionError::Memory) => Some(Refusal::QuotaOfMemory),
@@ -69,7 +77,7 @@ impl Manager {
     }
 
     /// Makes an offer or queues the request, or returns why neither is possible.
-    fn answer(&mut self, demand: &Arc<Demand>) -> Result<Outcome, Refusal> {
+    fn answer(&mut self, demand: &Arc<NewRequest>) -> Result<Outcome, Refusal> {
         let memory = self.conceivable(demand)?;
         // The usual case: the devices are free, and the user has no earlier request in the queue.
         let waits = demand.wait && self.queue.first_of(&demand.party.user).is_some();
@@ -116,7 +124,7 @@ impl Manager {
 
     /// Whether the units or quota that a request lacks are just being released, for example because the
     /// user's previous program has just ended.
-    pub(super) fn is_coming_back(&mut self, demand: &Demand, why: Refusal) -> bool {
+    pub(super) fn is_coming_back(&mut self, demand: &NewRequest, why: Refusal) -> bool {
         let mut units = Vec::new();
         let mut is_own = false;
         for epoch in &self.ending {
@@ -126,6 +134,8 @@ impl Manager {
             is_own |= holding.demand.party.user == demand.party.user;
             for part in &holding.parts {
                 let connected = self.nodes.get(&part.node).is_some_and(|of| of.connected);
+                // A disconnected node cannot report that its units are free, so they are not coming back
+                // soon.
                 if part.state == PartState::Withdrawing && connected {
                     units.extend(part.units.iter().map(|of| (part.node, of.unit)));
                 }
@@ -243,15 +253,8 @@ impl Manager {
         }
     }
 
-    pub(super) fn confirm(&mut self, lease: LeaseId, user: &UserName) {
-        self.renewed(lease, user, true);
-    }
-
-    pub(super) fn renew(&mut self, lease: LeaseId, user: &UserName) {
-        self.renewed(lease, user, false);
-    }
-
-    fn renewed(&mut self, lease: LeaseId, user: &UserName, confirm: bool) {
+    /// Renews a lease, and confirms a reservation if `confirm` says so.
+    pub(super) fn renewed(&mut self, lease: LeaseId, user: &UserName, confirm: bool) {
         if !self.is_of(lease, user) {
             let reason = self.over.reason(lease, user);
             self.tell(lease, reason.map_or(Outcome::Unknown, Outcome::Ended));
@@ -278,11 +281,8 @@ impl Manager {
         self.tell(lease, Outcome::Ended(EndReason::Released));
     }
 
-    pub(super) fn revoke(&mut self, lease: LeaseId) {
-        self.over(lease, EndReason::Revoked);
-    }
-
-    fn over(&mut self, lease: LeaseId, reason: EndReason) {
+    /// Ends a lease or request.
+    pub(super) fn over(&mut self, lease: LeaseId, reason: EndReason) {
         match self.leases.get(&lease).copied() {
             Some(Standing::Waiting(place)) => self.give_up(place, reason),
             Some(Standing::Granted(epoch)) => {
@@ -303,5 +303,262 @@ impl Manager {
             }
             None => {}
         }
+    }
+}
+
+/// Number of waiting requests, from the oldest on, whose shortfall is computed.
+const MOST_SHORTFALLS: usize = 1000;
+/// Maximum number of a user's waiting requests that name single devices. Each of them is checked against
+/// all devices again and again; other requests are checked against the few classes of devices.
+const NAMING: usize = 16;
+
+impl Manager {
+    /// Checks that neither the queue nor the user's part of it is full.
+    pub(super) fn check_queue(&self, demand: &NewRequest) -> Result<(), Refusal> {
+        if self.queue.len() >= self.policy.longest_queue as usize {
+            return Err(Refusal::QueueFull);
+        }
+        // The limit of one user keeps a user from filling the queue for everyone.
+        let own = self.queue.count_of(&demand.party.user);
+        if own >= self.policy.longest_queue_per_user as usize {
+            return Err(Refusal::QueueFullOfOwn);
+        }
+        // Counted only for requests that name devices, because the count goes over the whole queue.
+        let is_like = |of: &Waiting| {
+            of.demand.party.user == demand.party.user && of.demand.devices.names_devices()
+        };
+        if demand.devices.names_devices()
+            && self
+                .queue
+                .iter()
+                .filter(|(_, of)| is_like(of))
+                .take(NAMING)
+                .count()
+                >= NAMING
+        {
+            return Err(Refusal::QueueFullOfOwn);
+        }
+        Ok(())
+    }
+
+    /// Keeps a request that does not wait in the queue for `Timing::hand_over`, and refuses it after
+    /// that.
+    pub(super) fn hold_back(&mut self, place: QueuePlace, why: Refusal) {
+        let until = self.now.after(self.policy.timing.hand_over);
+        self.held_back.insert(place, HeldBack { until, why });
+        self.arm_waiting(place);
+    }
+
+    pub(super) fn queued(&self, place: QueuePlace) -> Queued {
+        Queued {
+            place,
+            since: self.wall(),
+            overdue: self.now.after(self.policy.timing.patience),
+            away: None,
+            stored: false,
+        }
+    }
+
+    /// Gives a request that is willing to wait, and got an offer at once, a place to return to if the
+    /// offer fails.
+    pub(super) fn keep_place(&mut self, demand: &Arc<NewRequest>) {
+        let place = self.queue.new_place();
+        let queued = self.queued(place);
+        if let Some(Standing::Granted(epoch)) = self.leases.get(&demand.lease)
+            && let Some(holding) = self.grants.get_mut(epoch)
+        {
+            holding.queued = Some(queued);
+        }
+    }
+
+    /// Puts a request at its place, durably if it is willing to wait.
+    pub(super) fn enqueue(&mut self, demand: &Arc<NewRequest>, queued: Queued) {
+        // A request that does not wait is answered soon. After a crash, its client asks anew.
+        if demand.wait && !queued.stored {
+            self.store(Change::PutWaiting(WaitingRow {
+                lease: demand.lease,
+                place: queued.place,
+                user: demand.party.user.clone(),
+                groups: demand.party.groups.clone(),
+                devices: demand.devices.clone(),
+                class: demand.class,
+                limit: demand.limit,
+                reserve: demand.reserve,
+                since: queued.since,
+            }));
+        }
+        let (place, user) = (queued.place, demand.party.user.clone());
+        let waiting = Waiting {
+            demand: demand.clone(),
+            since: queued.since,
+            overdue: queued.overdue,
+            away: queued.away,
+            stored: demand.wait,
+            // No client has position 0, so the first report is always a change.
+            told: (0, None),
+        };
+        self.leases.insert(demand.lease, Standing::Waiting(place));
+        self.queue.insert(place, user, waiting);
+        self.show(place);
+        self.arm_waiting(place);
+    }
+
+    /// Updates whether a request takes turns for its user: while its client is connected and some device
+    /// may fit it.
+    pub(super) fn show(&mut self, place: QueuePlace) {
+        let Some(waiting) = self.queue.get(place) else {
+            return;
+        };
+        // A request that cannot be served must not block its user's later requests.
+        let present = waiting.away.is_none() && !self.hopeless.contains_key(&place);
+        let user = waiting.demand.party.user.clone();
+        self.queue.set_present(place, present);
+        self.refresh(&user);
+    }
+
+    /// Returns a request whose offer failed to its place.
+    pub(super) fn requeue(&mut self, demand: &Arc<NewRequest>, queued: Queued) {
+        if demand.wait || self.settling {
+            let place = queued.place;
+            self.enqueue(demand, queued);
+            if !demand.wait {
+                self.hold_back(place, Refusal::NothingFree);
+            }
+            self.chance = true;
+        } else {
+            self.again.push(demand.clone());
+        }
+    }
+
+    /// Removes a request from the queue, with its alarm.
+    pub(super) fn dequeue(&mut self, place: QueuePlace) -> Option<Waiting> {
+        let waiting = self.queue.remove(place)?;
+        self.alarms.set(Alarm::Waiting(place), None);
+        self.held_back.remove(&place);
+        self.unchecked.remove(&place);
+        self.from_before.remove(&place);
+        self.hopeless.remove(&place);
+        // The user's next request takes its turn, so the user moves in the fair order.
+        self.refresh(&waiting.demand.party.user);
+        if self.aside.as_ref().is_some_and(|of| of.place == place) {
+            self.drop_aside();
+        }
+        Some(waiting)
+    }
+
+    pub(super) fn arm_waiting(&mut self, place: QueuePlace) {
+        let Some(waiting) = self.queue.get(place) else {
+            return;
+        };
+        let overdue = (waiting.overdue > self.now).then_some(waiting.overdue);
+        let held_back = self.held_back.get(&place).map(|of| of.until);
+        let held_back = held_back.filter(|until| *until > self.now);
+        // At most one of these matters: an absent client cannot be served, and a request that is held back
+        // is refused before it is overdue.
+        let due = waiting.away.or(held_back).or(overdue);
+        let hopeless = self.hopeless.get(&place).copied();
+        let due = due.into_iter().chain(hopeless).min();
+        self.alarms.set(Alarm::Waiting(place), due);
+    }
+
+    pub(super) fn waiting_due(&mut self, place: QueuePlace) {
+        let away = self.queue.get(place).and_then(|of| of.away);
+        if away.is_some_and(|until| until <= self.now) {
+            self.give_up(place, EndReason::Expired);
+            return;
+        }
+        let hopeless = self.hopeless.get(&place);
+        if hopeless.is_some_and(|until| *until <= self.now) {
+            self.refuse(place, Refusal::NothingFits);
+            return;
+        }
+        // The request has become overdue, so units may be set aside for it now.
+        self.chance = true;
+        self.arm_waiting(place);
+    }
+
+    /// Ends a waiting request that gets nothing.
+    pub(super) fn give_up(&mut self, place: QueuePlace, reason: EndReason) {
+        let Some(waiting) = self.dequeue(place) else {
+            return;
+        };
+        let demand = waiting.demand;
+        self.leases.remove(&demand.lease);
+        if waiting.stored {
+            self.store(Change::DeleteWaiting(demand.lease));
+        }
+        self.act(Action::Ended {
+            lease: demand.lease,
+            user: demand.party.user.clone(),
+            reason,
+        });
+        self.chance = true;
+    }
+
+    /// Refuses a request in the queue.
+    pub(super) fn refuse(&mut self, place: QueuePlace, refusal: Refusal) {
+        if let Some(waiting) = self.dequeue(place) {
+            self.leases.remove(&waiting.demand.lease);
+            if waiting.stored {
+                self.store(Change::DeleteWaiting(waiting.demand.lease));
+            }
+            let refused = self.explained(&waiting.demand, refusal);
+            self.tell(waiting.demand.lease, Outcome::Refused(refused));
+        }
+    }
+
+    pub(super) fn position(&mut self, place: QueuePlace) -> Outcome {
+        let demand = self.queue.get(place).map(|of| of.demand.clone());
+        Outcome::Waiting {
+            position: self.queue.before(place) as u32 + 1,
+            of: self.queue.len() as u32,
+            shortfall: demand.and_then(|of| self.shortfall_of_open(&of.devices)),
+        }
+    }
+
+    /// Tells waiting clients their position and what they lack, where that has changed.
+    pub(super) fn tell_positions(&mut self) {
+        self.update_totals(true);
+        let shortfalls = self.shortfalls();
+        let of = self.queue.len() as u32;
+        let mut told = Vec::new();
+        for (position, (_, waiting)) in (1..).zip(self.queue.iter_mut()) {
+            let shortfall = shortfalls.get(&waiting.demand.devices);
+            if (waiting.told.0, waiting.told.1.as_ref()) != (position, shortfall) {
+                waiting.told = (position, shortfall.cloned());
+                // An absent client has no stream. It gets its position when it returns.
+                if waiting.away.is_none() {
+                    told.push((waiting.demand.lease, waiting.told.clone()));
+                }
+            }
+        }
+        for (lease, (position, shortfall)) in told {
+            self.tell(
+                lease,
+                Outcome::Waiting {
+                    position,
+                    of,
+                    shortfall,
+                },
+            );
+        }
+    }
+
+    /// The shortfalls of waiting requests, by the devices requested.
+    fn shortfalls(&mut self) -> BTreeMap<DeviceRequest, Shortfall> {
+        let asked = self.queue.iter().map(|(_, of)| of.demand.clone());
+        // Each shortfall counts devices of the whole cluster. Clients further back get their position only.
+        let asked: Vec<_> = asked.take(MOST_SHORTFALLS).collect();
+        let mut looked_at = BTreeSet::new();
+        let mut shortfalls = BTreeMap::new();
+        for demand in &asked {
+            // Many requests are alike, and their shortfall is computed once.
+            if looked_at.insert(&demand.devices)
+                && let Some(shortfall) = self.shortfall_of_open(&demand.devices)
+            {
+                shortfalls.insert(demand.devices.clone(), shortfall);
+            }
+        }
+        shortfalls
     }
 }

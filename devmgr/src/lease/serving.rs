@@ -244,7 +244,7 @@ impl Manager {
         let mut hopeless = BTreeSet::new();
         let mut at = None;
         while let Some(next) = self.queue.next_user(at.as_ref()) {
-            // Nothing is free, and nothing is set aside that could be lent.
+            // No device is free, and none is set aside that a request could use meanwhile.
             if self.cluster.is_exhausted() && self.aside.is_none() {
                 break;
             }

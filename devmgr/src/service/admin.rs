@@ -7,7 +7,7 @@ use causeway_proto::manager as pb;
 use causeway_proto::manager::admin_server::Admin;
 use causeway_proto::version::WireVersion;
 use causeway_security::Token;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -17,7 +17,7 @@ use super::book::{Book, Sight};
 use super::input::{ChangeError, Done, Input};
 use super::leases::{lease_list, queue_list};
 use super::quotas::{quota_list, quota_of};
-use super::reading::{gone, read};
+use super::reading::{ask, read};
 use super::wire;
 use crate::identity::{
     Caller, Directory, IdentityChange, NotChanged, Shown, TokenId, TokenRow, User,
@@ -313,10 +313,7 @@ impl AdminService {
     }
 
     async fn done(&self, input: impl FnOnce(Done) -> Input) -> Result<(), Status> {
-        let (done, is_done) = oneshot::channel();
-        let sent = self.owner.send(input(done)).await;
-        sent.map_err(|_| gone())?;
-        let reply = is_done.await.map_err(|_| gone())?;
+        let reply = ask(&self.owner, input).await?;
         reply.map_err(|not| match not {
             ChangeError::Store(unwritten) => wire::unwritten(&unwritten),
             ChangeError::Identity(not) => refused(not),
@@ -408,6 +405,7 @@ fn find_node(book: &Book, said: &str) -> Result<NodeId, Status> {
         }
         (None, _) => {}
     }
+    // No node has this name, so the text can only be a uuid.
     let digits: String = said.chars().filter(|c| *c != '-').collect();
     let digits = digits.to_ascii_lowercase();
     let begins = |id: &&NodeId| {

@@ -3,7 +3,7 @@
 //! These errors end the process. Errors of single calls are statuses.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use causeway_security::BadKey;
@@ -26,17 +26,14 @@ pub enum CannotStart {
     /// A TLS file cannot be used.
     #[error(transparent)]
     Tls(#[from] causeway_security::BadFile),
-    /// The store cannot be opened.
-    #[error("{}: {error}", path.display())]
-    Opening {
+    /// The store cannot be used at the start.
+    #[error("{}: {error}{}", path.display(), cure(error))]
+    Store {
         /// The store's path.
         path: PathBuf,
         /// The cause.
         error: StoreError,
     },
-    /// The store cannot be used.
-    #[error("{0}")]
-    Store(#[from] StoreError),
     /// The key that signs leases is unusable.
     #[error("the key that signs leases cannot be used: {0}")]
     Key(#[from] BadKey),
@@ -73,4 +70,25 @@ pub enum CannotStart {
     /// An error of the operating system.
     #[error("{0}")]
     System(#[from] std::io::Error),
+}
+
+impl CannotStart {
+    /// The error for a store at this path.
+    pub fn store(path: &Path) -> impl Fn(StoreError) -> CannotStart {
+        let path = path.to_owned();
+        move |error| CannotStart::Store {
+            path: path.clone(),
+            error,
+        }
+    }
+}
+
+fn cure(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::System(_) => {
+            ". Free space on the disk, or correct path or permissions; then start causeway-devmgr again"
+        }
+        // The others name their cure, or have none.
+        _ => "",
+    }
 }

@@ -43,7 +43,7 @@ pub fn renew_admin(path: &Path, store: &mut dyn Store) -> Result<PathBuf, Cannot
         tokens,
         removed,
         ..
-    } = store.load()?;
+    } = store.load().map_err(CannotStart::store(path))?;
     let mut directory = Directory::new(users, tokens, removed);
     put(path, store, &mut directory, "renewed")
 }
@@ -82,11 +82,13 @@ fn put(
     let mut file = path.to_owned().into_os_string();
     file.push(".admin-token");
     let file = PathBuf::from(file);
+    // The file comes first, by the invariant of the module. If the store then fails, the file has a token
+    // that is not valid.
     write(&file, &token).map_err(|error| CannotStart::AdminToken {
         path: file.clone(),
         error,
     })?;
-    store.apply(&changes)?;
+    store.apply(&changes).map_err(CannotStart::store(path))?;
     Ok(file)
 }
 

@@ -74,10 +74,13 @@ pub(crate) enum Unwritten {
     /// The change has no effect, now or later.
     #[error("{0}; nothing was changed. Try again later")]
     Refused(Problem),
-    /// The failure became known while the change was being written.
-    #[error(
-        "{0}; the change is not in effect yet. It takes effect when the store works again, and is lost if the device manager ends before. Check later whether it was made"
-    )]
+    /// The failure became known while the request was being written. The request is withdrawn, but its write
+    /// may be late.
+    #[error("{0}; no further devices were granted. Try again later")]
+    NotGranted(Problem),
+    /// The failure became known while the change was being written. A late or failed write may have reached
+    /// the disk.
+    #[error("{0}; the outcome of the change is unknown. Check later whether it was made")]
     Unconfirmed(Problem),
 }
 
@@ -125,7 +128,7 @@ impl Ask {
         match self.call {
             LeaseCall::Confirm => Event::Confirm { lease, user },
             LeaseCall::Renew => Event::Renew { lease, user },
-            LeaseCall::Release => Event::Cancel { lease, user },
+            LeaseCall::Release => Event::Release { lease, user },
         }
     }
 }

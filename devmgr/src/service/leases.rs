@@ -13,7 +13,7 @@ use causeway_proto::manager::{
 use causeway_proto::request::DeviceRequest;
 use causeway_proto::version;
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -22,11 +22,12 @@ use super::authentication::Authenticator;
 use super::book::Sight;
 use super::input::{Answer, Ask, Input, LeaseCall, News, Watcher, WatcherId};
 use super::pace::{CONSIDERED, Pace, REFUSED};
-use super::reading::{gone, read};
+use super::reading::{ask, gone, read};
 use super::wire;
 use crate::identity::Caller;
 use crate::lease::{LeaseId, NewRequest, Outcome};
 use crate::policy::UserName;
+use crate::policy::ledger::Party;
 use crate::settings::Visible;
 
 /// The `Leases` service.
@@ -58,7 +59,7 @@ impl Leases for LeasesService {
         match new_request(caller.clone(), &request)? {
             Ok(new) => {
                 let refusals = (!new.wait).then(|| Refusals {
-                    user: new.user.clone(),
+                    user: new.party.user.clone(),
                     started: self.started,
                     pace: Arc::clone(&self.refusals),
                 });
@@ -111,10 +112,7 @@ impl Leases for LeasesService {
         let sees_others = self.whose(caller.clone()).is_none();
         let considered = match new_request(caller, &request)? {
             Ok(new) => {
-                let (answer, answered) = oneshot::channel();
-                let sent = self.owner.send(Input::Consider(new, answer)).await;
-                sent.map_err(|_| gone())?;
-                let answer = answered.await.map_err(|_| gone())?;
+                let answer = ask(&self.owner, |answer| Input::Consider(new, answer)).await?;
                 let shown = |nodes| match sees_others {
                     true => nodes,
                     false => vec![wire::unplaced(nodes)],
@@ -200,11 +198,8 @@ impl LeasesService {
     }
 
     async fn ask(&self, call: LeaseCall, lease: LeaseId, user: UserName) -> Result<Answer, Status> {
-        let (answer, answered) = oneshot::channel();
-        let ask = Ask { call, lease, user };
-        let sent = self.owner.send(Input::Ask(ask, answer)).await;
-        sent.map_err(|_| gone())?;
-        let answer = answered.await.map_err(|_| gone())?;
+        let call = Ask { call, lease, user };
+        let answer = ask(&self.owner, |answer| Input::Ask(call, answer)).await?;
         answer.map_err(|unwritten| wire::unwritten(&unwritten))
     }
 
@@ -277,8 +272,10 @@ fn new_request(
     };
     Ok(Ok(NewRequest {
         lease,
-        user: caller.user,
-        groups: caller.groups,
+        party: Party {
+            user: caller.user,
+            groups: caller.groups,
+        },
         devices,
         class: wire::class(request.priority)?,
         limit: wire::span(request.time_limit_ms),

@@ -31,7 +31,7 @@ mod watching;
 mod wire;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -123,7 +123,7 @@ pub async fn start(
         tokio::spawn(causeway_serving::watch_certificate(own));
     }
     let (listeners, addresses) = listen(&settings.listen).await?;
-    let stored = store.load()?;
+    let stored = store.load().map_err(CannotStart::store(&settings.store))?;
     let by_certificate = settings
         .tls
         .as_ref()
@@ -133,7 +133,7 @@ pub async fn start(
     if settings.authenticate {
         first_admin::ensure(&settings.store, store.as_mut(), &mut directory)?;
     }
-    let key = signing_key(store.as_mut(), stored.signing_key)?;
+    let key = signing_key(&settings.store, store.as_mut(), stored.signing_key)?;
     let clock = Clock::start();
     let shared_directory = Arc::new(RwLock::new(directory.clone()));
     let certified = Certified::default();
@@ -201,12 +201,17 @@ pub async fn start(
 }
 
 /// The stored key that signs leases, or a new one.
-fn signing_key(store: &mut dyn Store, known: Option<Secret>) -> Result<LeaseKey, CannotStart> {
+fn signing_key(
+    path: &Path,
+    store: &mut dyn Store,
+    known: Option<Secret>,
+) -> Result<LeaseKey, CannotStart> {
     if let Some(pkcs8) = known {
         return Ok(LeaseKey::from_pkcs8(pkcs8)?);
     }
     let key = LeaseKey::generate()?;
-    store.apply(&[Write::SigningKey(key.to_pkcs8().clone())])?;
+    let stored = store.apply(&[Write::SigningKey(key.to_pkcs8().clone())]);
+    stored.map_err(CannotStart::store(path))?;
     Ok(key)
 }
 

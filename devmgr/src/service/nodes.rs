@@ -20,6 +20,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::authentication::{Authenticator, check_name, wall_now};
 use super::book::Sight;
 use super::input::{ConnectionId, Input, Load, NodeLink, NotJoined};
+use super::reading::gone;
 use super::wire;
 use crate::identity::NotKnown;
 use crate::inventory::{NodeId, limits};
@@ -97,7 +98,6 @@ impl Nodes for NodesService {
             is_welcomed: false,
             _open: open,
         };
-        let gone = || Status::unavailable("the device manager is stopping");
         let (answer, answered) = oneshot::channel();
         let input = Input::Joined(joined, link, answer);
         self.owner.send(input).await.map_err(|_| gone())?;

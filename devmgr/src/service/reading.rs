@@ -1,4 +1,4 @@
-//! Reads the owner's state from another task.
+//! Asks the owner from another task, and reads its state.
 //!
 //! Invariant: a read sees the state between two inputs, never half of a change.
 
@@ -13,11 +13,23 @@ pub(super) async fn read<T: Send + 'static>(
     owner: &mpsc::Sender<Input>,
     look: impl FnOnce(&Sight<'_>) -> T + Send + 'static,
 ) -> Result<T, Status> {
-    let (show, shown) = oneshot::channel();
-    let look = Box::new(move |sight: &Sight<'_>| drop(show.send(look(sight))));
-    let sent = owner.send(Input::Read(look)).await;
+    ask(owner, |show| {
+        Input::Read(Box::new(move |sight: &Sight<'_>| {
+            drop(show.send(look(sight)))
+        }))
+    })
+    .await
+}
+
+/// Sends an input to the owner, and returns the answer.
+pub(super) async fn ask<T>(
+    owner: &mpsc::Sender<Input>,
+    input: impl FnOnce(oneshot::Sender<T>) -> Input,
+) -> Result<T, Status> {
+    let (answer, answered) = oneshot::channel();
+    let sent = owner.send(input(answer)).await;
     sent.map_err(|_| gone())?;
-    shown.await.map_err(|_| gone())
+    answered.await.map_err(|_| gone())
 }
 
 pub(super) fn gone() -> Status {

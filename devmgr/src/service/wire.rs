@@ -15,7 +15,7 @@ use crate::inventory::limits::{self, TooMuch};
 use crate::inventory::{DeviceId, NodeId, OfferedDevice, Shares, Unit, offered};
 use crate::lease::change::{NodeRow, WaitingRow};
 use crate::lease::{Epoch, Grant, Granted, LeaseId, LeaseState, LeaseView, Refusal, Refused};
-use crate::policy::{Class, UserName};
+use crate::policy::Class;
 use crate::time::{Span, Time};
 
 /// Maximum number of shares of one device.
@@ -121,46 +121,40 @@ pub(super) fn withdraw(lease: LeaseId, epoch: Epoch, reason: String) -> pb::With
     }
 }
 
-/// The data for signing a lease.
-pub(super) struct Signing<'a> {
-    pub(super) key: &'a LeaseKey,
-    pub(super) book: &'a Book,
-    pub(super) now: Time,
-}
-
-impl Signing<'_> {
-    pub(super) fn granted(
-        &self,
-        lease: LeaseId,
-        user: Option<&UserName>,
-        granted: &Granted,
-        reserved: bool,
-    ) -> pb::Granted {
-        let lease_id = lease.0.to_vec();
-        let lifetime = granted.until.since(self.now);
-        let claimed = granted.units.iter().map(|(node, units)| pb::ClaimedNode {
-            node_uuid: node.0.to_vec().into(),
-            epoch: granted.epoch.0,
-            units: units.iter().map(unit).collect(),
-        });
-        let signed = self.key.sign(pb::Claim {
-            lease_id: lease_id.clone().into(),
-            user: user.map(ToString::to_string).unwrap_or_default(),
-            nodes: claimed.collect(),
-            not_after_unix_ms: super::authentication::wall_now()
-                .0
-                .saturating_add(lifetime.0),
-            ..pb::Claim::default()
-        });
-        pb::Granted {
-            lease_id: lease_id.into(),
-            signed_lease: signed.into(),
-            nodes: all_shares(self.book, &granted.units),
-            lost: all_shares(self.book, &granted.lost),
-            lifetime_ms: lifetime.0,
-            reserved,
-            time_left_ms: granted.ends.map_or(0, |ends| ends.since(self.now).0.max(1)),
-        }
+/// A lease as its client is told, with a new signature.
+pub(super) fn granted(
+    key: &LeaseKey,
+    book: &Book,
+    now: Time,
+    lease: LeaseId,
+    granted: &Granted,
+    reserved: bool,
+) -> pb::Granted {
+    let lease_id = lease.0.to_vec();
+    let lifetime = granted.until.since(now);
+    let claimed = granted.units.iter().map(|(node, units)| pb::ClaimedNode {
+        node_uuid: node.0.to_vec().into(),
+        epoch: granted.epoch.0,
+        units: units.iter().map(unit).collect(),
+    });
+    let user = book.user_of(&lease);
+    let signed = key.sign(pb::Claim {
+        lease_id: lease_id.clone().into(),
+        user: user.map(ToString::to_string).unwrap_or_default(),
+        nodes: claimed.collect(),
+        not_after_unix_ms: super::authentication::wall_now()
+            .0
+            .saturating_add(lifetime.0),
+        ..pb::Claim::default()
+    });
+    pb::Granted {
+        lease_id: lease_id.into(),
+        signed_lease: signed.into(),
+        nodes: all_shares(book, &granted.units),
+        lost: all_shares(book, &granted.lost),
+        lifetime_ms: lifetime.0,
+        reserved,
+        time_left_ms: granted.ends.map_or(0, |ends| ends.since(now).0.max(1)),
     }
 }
 

@@ -54,7 +54,7 @@ impl RedbStore {
         if self.database.is_none() {
             self.database = Some(open(&self.path)?);
         }
-        Ok(self.database.as_ref().expect("it was put there"))
+        Ok(self.database.as_ref().expect("the database is open"))
     }
 
     pub(super) fn commit<'a>(

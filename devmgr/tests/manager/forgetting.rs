@@ -18,7 +18,7 @@ async fn a_lost_node_is_forgotten_after_the_time_that_the_file_says() {
     lost.die();
     let begin = Instant::now();
     while ann.nodes().await.len() != 1 {
-        assert!(begin.elapsed() < AT_MOST, "it is not forgotten");
+        assert!(begin.elapsed() < AT_MOST, "the node is not forgotten");
     }
     let refused = ann.considers(request("2")).await.unwrap_err();
     assert_eq!(refused.code(), RefusalCode::NothingFits);

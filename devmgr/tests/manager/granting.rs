@@ -24,7 +24,7 @@ async fn a_client_is_told_of_what_its_node_has_acknowledged() {
         .await;
     ann.list().await;
     let early = told_already(&mut asked).await;
-    assert!(early.is_none(), "the client was told {early:?} first");
+    assert!(early.is_none(), "the client got {early:?} first");
     node.say(true, true);
     let progress::Step::Granted(granted) = asked.last().await else {
         panic!("not granted");

@@ -12,7 +12,7 @@ use super::node::FakeNode;
 use super::orders::named;
 use super::process::{AT_MOST, Client, Who, request, waiting};
 use super::slow_store::start;
-use super::store_failure::{assert_refused, assert_unconfirmed};
+use super::store_failure::{assert_not_granted, assert_refused, assert_unconfirmed};
 use super::watching::get;
 
 #[tokio::test]
@@ -32,7 +32,7 @@ async fn a_store_that_does_not_answer_is_noticed_and_recovers() {
     let mut root = Client::connect(address, Who::Nobody).await;
     let begin = Instant::now();
     let (refused, put) = tokio::join!(ann.refused(request("1")), root.put_user(named("bob")));
-    assert_refused(&refused);
+    assert_not_granted(&refused);
     assert!(
         refused.message().contains("has taken longer than"),
         "{refused}"
@@ -123,16 +123,16 @@ async fn a_manager_whose_store_panics_is_over_and_says_so() {
     ann.put_user(named("before")).await.unwrap();
     *breaks.lock() = true;
     let refused = ann.refused(request("1")).await;
-    assert_refused(&refused);
+    assert_not_granted(&refused);
     assert!(refused.message().contains("panicked"), "{refused}");
     // The process ends with this error at once, because no retry could succeed.
     let failed = tokio::time::timeout(AT_MOST, running.failed()).await;
-    let failed = failed.expect("it goes on").to_string();
+    let failed = failed.expect("the call ends").to_string();
     assert!(failed.contains("panicked"), "{failed}");
     let status = ann.put_user(named("after")).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     let mut inner = inner;
     let users = inner.load().unwrap().users;
-    assert_eq!(users.len(), 1, "what was written is there: {users:?}");
+    assert_eq!(users.len(), 1, "the written user is missing: {users:?}");
     drop(node);
 }

@@ -20,7 +20,7 @@ async fn end<T>(stream: &mut Streaming<T>) -> Status {
     let end = async {
         loop {
             match stream.message().await {
-                Ok(word) => assert!(word.is_some(), "it ended without a reason"),
+                Ok(word) => assert!(word.is_some(), "the stream ended without a reason"),
                 Err(status) => return status,
             }
         }

@@ -162,7 +162,7 @@ async fn where_a_node_is_reached_now_is_told_and_kept() {
     node.moves_to("198.51.100.1:7079");
     let begin = Instant::now();
     while ann.nodes().await[0].addresses != ["198.51.100.1:7079"] {
-        assert!(begin.elapsed() < AT_MOST, "it is still where it was");
+        assert!(begin.elapsed() < AT_MOST, "the manager has not moved");
     }
     let after = ann.granted(request("1")).await;
     assert_eq!(after.nodes[0].addresses, ["198.51.100.1:7079"]);

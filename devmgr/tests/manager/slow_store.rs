@@ -41,7 +41,7 @@ impl WriteBarrier {
     /// Waits until a write waits at the closed barrier.
     pub(crate) async fn see_waiting(&self) {
         let met = tokio::time::timeout(AT_MOST, self.met.notified()).await;
-        assert!(met.is_ok(), "nothing is written");
+        assert!(met.is_ok(), "no change is written");
     }
 }
 
@@ -95,7 +95,7 @@ async fn while_something_is_written_others_go_on_and_nobody_hears_of_it() {
     for asked in &mut asked {
         tokio::select! {
             biased;
-            step = asked.next() => panic!("told before it was durable: {step:?}"),
+            step = asked.next() => panic!("an answer before the change is durable: {step:?}"),
             () = std::future::ready(()) => {}
         }
     }
@@ -137,7 +137,7 @@ async fn what_was_for_an_earlier_connection_of_a_node_does_not_come_before_its_w
         if user.considers(request("1")).await.is_err() {
             break;
         }
-        assert!(begin.elapsed() < AT_MOST, "it is not drained");
+        assert!(begin.elapsed() < AT_MOST, "the node is not drained");
     }
     node.die();
     ann.see_nodes(0).await;

@@ -35,12 +35,21 @@ pub(crate) fn assert_refused(status: &Status) {
     assert!(says.iter().all(|words| said.contains(words)), "{said}");
 }
 
-/// The change was being written when the failure became known, and its answer says that.
+/// The request is not granted. Its write may be late, so the answer does not say that nothing was changed.
+pub(crate) fn assert_not_granted(status: &Status) {
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    let said = status.message();
+    let says = ["store", "no further devices were granted"];
+    assert!(says.iter().all(|words| said.contains(words)), "{said}");
+}
+
+/// The change was being written when the failure became known. Its answer promises neither outcome.
 pub(crate) fn assert_unconfirmed(status: &Status) {
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     let said = status.message();
-    let says = ["store", "not in effect yet", "is lost if"];
+    let says = ["store", "the outcome of the change is unknown"];
     assert!(says.iter().all(|words| said.contains(words)), "{said}");
+    assert!(!said.contains("not in effect"), "{said}");
 }
 
 #[tokio::test]
@@ -54,9 +63,8 @@ async fn leases_are_renewed_and_everything_else_is_refused() {
     failing.set(true);
 
     // The first request finds the failure out; the second is refused before it is handled.
-    for _ in 0..2 {
-        assert_refused(&ann.refused(request("1")).await);
-    }
+    assert_not_granted(&ann.refused(request("1")).await);
+    assert_refused(&ann.refused(request("1")).await);
     for _ in 0..3 {
         ann.renew(&held.lease_id).await.unwrap();
     }
@@ -120,27 +128,32 @@ async fn a_failure_that_lasts_ends_the_manager() {
     failing.set(true);
     root.put_user(named("carl")).await.unwrap_err();
     let failed = tokio::time::timeout(AT_MOST, running.failed()).await;
-    let said = failed.expect("it goes on").to_string();
+    let said = failed.expect("the call ends").to_string();
     let says = ["could not be written for 5 s", "no storage space", "again"];
     assert!(says.iter().all(|words| said.contains(words)), "{said}");
 }
 
-/// Starts the manager over the store in this folder. It ignores the signal that comes with the file size
-/// limit, so that writes beyond the limit are errors.
-fn process(folder: &Path, listen: &str) -> (Child, SocketAddr) {
+/// The manager over the store in this folder. It ignores the signal that comes with the file size limit,
+/// so that writes beyond the limit are errors. The shell command runs before.
+fn command(folder: &Path, listen: &str, before: &str) -> Command {
     let config = folder.join("manager.toml");
     std::fs::write(&config, "store_failure_limit = 5\n").unwrap();
-    let mut child = Command::new("env")
-        .arg("--ignore-signal=XFSZ")
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!("{before}\nexec \"$@\""), "sh"])
+        .args(["env", "--ignore-signal=XFSZ"])
         .arg(env!("CARGO_BIN_EXE_causeway-devmgr"))
         .args(["--listen", listen, "--config"])
         .arg(&config)
         .arg("--store")
         .arg(folder.join("store"))
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .stderr(Stdio::piped());
+    command
+}
+
+fn process(folder: &Path, listen: &str) -> (Child, SocketAddr) {
+    let mut child = command(folder, listen, "").spawn().unwrap();
     let mut line = String::new();
     let out = child.stdout.as_mut().unwrap();
     BufReader::new(out).read_line(&mut line).unwrap();
@@ -174,7 +187,20 @@ async fn the_process_ends_with_an_error_and_starts_from_what_was_written() {
     let says = [store.to_str().unwrap(), "File too large", "disk", "again"];
     assert!(says.iter().all(|words| last.contains(words)), "{said}");
 
-    let (mut child, address) = process(folder.path(), &address.to_string());
+    // Its service starts it again every second. While the store fails, each start ends with the reason.
+    let address = address.to_string();
+    for _ in 0..3 {
+        let ended = command(folder.path(), &address, "ulimit -f 0").output();
+        let ended = ended.unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{said}");
+        assert!(ended.stdout.is_empty(), "it has served");
+        let last = said.lines().last().unwrap();
+        let says = [store.to_str().unwrap(), "File too large", "disk", "again"];
+        assert!(says.iter().all(|words| last.contains(words)), "{said}");
+    }
+
+    let (mut child, address) = process(folder.path(), &address);
     let mut root = Client::connect(address, Who::Nobody).await;
     root.see_nodes(1).await;
     root.renew(&held.lease_id).await.unwrap();
@@ -184,6 +210,21 @@ async fn the_process_ends_with_an_error_and_starts_from_what_was_written() {
     node.assert_no_fault();
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+/// systemd starts a manager again that has ended with the status of a failed store, however often.
+#[test]
+fn the_unit_starts_a_manager_again_whose_store_fails() {
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../etc/causeway-devmgr.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    let value = |key: &str| {
+        let values = unit.lines().filter_map(|line| line.split_once('='));
+        let mut of_key = values.filter(|(name, _)| *name == key);
+        of_key.next().map(|(_, value)| value)
+    };
+    assert_eq!(value("Restart"), Some("on-failure"));
+    assert_eq!(value("StartLimitIntervalSec"), Some("0"));
+    assert_eq!(value("RestartPreventExitStatus"), Some("2"));
 }
 
 #[test]

@@ -213,7 +213,7 @@ async fn refused_orders_are_not_carried_out_later() {
     });
     root.see_nodes(1).await;
     cluster.failing.set(true);
-    // The quota is being written when the failure becomes known, so its outcome is open.
+    // The quota is being written when the failure becomes known, so its outcome is unknown.
     assert_unconfirmed(&root.put_quota(one_device("ann")).await.unwrap_err());
     assert_refused(&root.create_token("ann").await.unwrap_err());
     assert_refused(&root.put_user(named("carl")).await.unwrap_err());

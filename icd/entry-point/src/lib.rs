@@ -15,19 +15,30 @@
 //! it. The attribute checks no argument. Other attributes, such as `#[unsafe(no_mangle)]`, go to the C
 //! function.
 //!
+//! A parameter of one of these types stands for several parameters of C, which many functions share. The C
+//! function makes it with the type's `from_c`:
+//!
+//! | type | parameters of C |
+//! |---|---|
+//! | `Events` | `num_events_in_wait_list`, `event_wait_list`, `event` |
+//! | `Info` | `param_value_size`, `param_value`, `param_value_size_ret` |
+//! | `Recorder` | `command_buffer`, `command_queue`, `properties` |
+//! | `SyncPoints` | `num_sync_points_in_wait_list`, `sync_point_wait_list`, `sync_point`, `mutable_handle` |
+//!
 //! This crate only fits the driver: the C functions call `crate::api::entry`, which catches panics, writes
 //! the code and traces the call. Invariant: the attribute passes the body on token by token. It refuses each
 //! signature that has no C form.
 #![forbid(unsafe_code)]
 
 use proc_macro2::{Group, Span, TokenStream};
-use quote::quote;
-use syn::parse::{Parse, ParseStream};
+use quote::{quote, quote_spanned};
+use syn::parse::{Parse, ParseStream, Parser};
+use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::token::Brace;
 use syn::{
     Attribute, Error, FnArg, GenericArgument, Ident, Pat, PatType, PathArguments, Result,
-    ReturnType, Safety, Signature, Type, Visibility,
+    ReturnType, Safety, Signature, Token, Type, Visibility,
 };
 
 /// Makes one of OpenCL's C functions from a plain Rust function; see the crate's documentation.
@@ -73,11 +84,20 @@ fn expand(option: TokenStream, function: TokenStream) -> Result<TokenStream> {
         body,
     } = syn::parse2(function)?;
     check_plain(&signature)?;
-    let parameters: Vec<_> = signature
-        .inputs
-        .iter()
-        .map(parameter)
-        .collect::<Result<_>>()?;
+    let (mut parameters, mut groups) = (Vec::new(), Vec::new());
+    for input in &signature.inputs {
+        let of_rust = parameter(input)?;
+        let Some(group) = group(&of_rust.ty)? else {
+            parameters.push(of_rust.clone());
+            continue;
+        };
+        let of_c = group.iter().map(parameter).collect::<Result<Vec<_>>>()?;
+        let (name, ty) = (&of_rust.pat, &of_rust.ty);
+        let names = of_c.iter().map(|parameter| &parameter.pat);
+        // The specification demands of the arguments what `from_c` demands.
+        groups.push(quote!(let #name = unsafe { <#ty>::from_c(#(#names),*) };));
+        parameters.extend(of_c.into_iter().cloned());
+    }
     let object = object_type(&signature)?;
 
     let (name, output) = (&signature.ident, &signature.output);
@@ -118,6 +138,7 @@ fn expand(option: TokenStream, function: TokenStream) -> Result<TokenStream> {
         #(#attributes)*
         #[allow(non_snake_case, reason = "OpenCL's name")]
         #visibility unsafe extern "C" fn #name(#(#parameters,)* #parameter) #output {
+            #(#groups)*
             #call
         }
     })
@@ -192,6 +213,39 @@ fn parameter(of: &FnArg) -> Result<&PatType> {
             "an entry point is a free function, without `self`",
         )),
     }
+}
+
+/// The parameters of C that a parameter of this type stands for; `None` if the type is C's own.
+fn group(of: &Type) -> Result<Option<Punctuated<FnArg, Token![,]>>> {
+    let name = match of {
+        Type::Path(path) => path.path.get_ident().map(Ident::to_string),
+        _ => None,
+    };
+    let list = match name.as_deref() {
+        Some("Events") => quote_spanned! { Span::mixed_site() =>
+            num_events_in_wait_list: cl_uint,
+            event_wait_list: *const cl_event,
+            event: *mut cl_event
+        },
+        Some("Info") => quote_spanned! { Span::mixed_site() =>
+            param_value_size: size_t,
+            param_value: *mut c_void,
+            param_value_size_ret: *mut size_t
+        },
+        Some("Recorder") => quote_spanned! { Span::mixed_site() =>
+            command_buffer: cl_command_buffer_khr,
+            command_queue: cl_command_queue,
+            properties: *const cl_command_properties_khr
+        },
+        Some("SyncPoints") => quote_spanned! { Span::mixed_site() =>
+            num_sync_points_in_wait_list: cl_uint,
+            sync_point_wait_list: *const cl_sync_point_khr,
+            sync_point: *mut cl_sync_point_khr,
+            mutable_handle: *mut cl_mutable_command_khr
+        },
+        _ => return Ok(None),
+    };
+    Punctuated::parse_terminated.parse2(list).map(Some)
 }
 
 /// The object or pointer that a function returns: `T` of `ClResult<T>`, and `None` for `ClResult`.
@@ -269,6 +323,18 @@ mod tests {
             assert!(message.contains(option), "{message}");
             assert!(message.ends_with("expected `no_code`"), "{message}");
         }
+    }
+
+    #[test]
+    fn a_group_stands_for_the_parameters_of_c() {
+        let function = "fn f(queue: cl_command_queue, events: Events) -> ClResult {}";
+        let expanded = expand(TokenStream::new(), function.parse().unwrap()).unwrap();
+        let expanded = expanded.to_string();
+        let parameters = "(queue : cl_command_queue , num_events_in_wait_list : cl_uint , \
+                          event_wait_list : * const cl_event , event : * mut cl_event ,)";
+        assert!(expanded.contains(parameters), "{expanded}");
+        let made = "Events > :: from_c (num_events_in_wait_list , event_wait_list , event)";
+        assert!(expanded.contains(made), "{expanded}");
     }
 
     #[test]

@@ -162,14 +162,9 @@ pub(crate) fn clReleaseContext(context: cl_context) -> ClResult {
 pub(crate) fn clGetContextInfo(
     context: cl_context,
     param_name: cl_context_info,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
+    info: Info,
 ) -> ClResult {
     let stub = handle::resolve::<Context>(context)?;
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     answer(context, &stub, param_name, info).map(drop)
 }
 

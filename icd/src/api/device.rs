@@ -103,15 +103,10 @@ pub(crate) fn clGetDeviceIDs(
 pub(crate) fn clGetDeviceInfo(
     device: cl_device_id,
     param_name: cl_device_info,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
+    info: Info,
 ) -> ClResult {
     let raw = device;
     let device = handle::resolve::<Device>(raw)?;
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     answer(raw, &device, param_name, info).map(drop)
 }
 

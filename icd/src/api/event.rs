@@ -7,79 +7,93 @@ use cl_headers::types::*;
 use super::entry::entry_point;
 use super::handle;
 use super::info::{Answered, Info, list};
-use crate::error::{ClResult, fail, require};
-use crate::stub::{Command, Context, Enqueue, Event, EventSpec, Hold, Queue};
+use crate::error::{ClResult, Status, fail, require};
+use crate::stub::{Command, Context, Enqueue, Event, EventSpec, Hold, NodeCommand, Queue};
 
-/// Reads and checks the wait list of a command in `context`.
-///
-/// # Errors
-/// `CL_INVALID_EVENT_WAIT_LIST`, `CL_INVALID_CONTEXT`.
-///
-/// # Safety
-/// `events` is NULL or points to `count` handles.
-pub(super) unsafe fn wait_list(
-    context: &Arc<Context>,
+/// The arguments that end each enqueue function: the wait list, and the place for the command's event.
+#[derive(Clone, Copy)]
+pub(super) struct Events {
     count: cl_uint,
-    events: *const cl_event,
-) -> ClResult<Vec<Arc<Event>>> {
-    // clEnqueue*: CL_INVALID_EVENT_WAIT_LIST when the list is NULL and its count is not 0, or the list is
-    // not NULL and its count is 0.
-    require(events.is_null() == (count == 0), CL_INVALID_EVENT_WAIT_LIST)?;
-    // SAFETY: the caller upholds this function's contract.
-    let handles = unsafe { list(events, count as usize) };
-    // clEnqueue*: CL_INVALID_EVENT_WAIT_LIST when an element is not a valid event.
-    let wait = handles
-        .iter()
-        .map(|&raw| handle::resolve::<Event>(raw).or(fail(CL_INVALID_EVENT_WAIT_LIST)))
-        .collect::<ClResult<Vec<_>>>()?;
-    let same = wait
-        .iter()
-        .all(|event| Arc::ptr_eq(event.context(), context));
-    // clEnqueue*: CL_INVALID_CONTEXT when an event belongs to another context than the queue.
-    require(same, CL_INVALID_CONTEXT)?;
-    Ok(wait)
+    list: *const cl_event,
+    event: *mut cl_event,
 }
 
-/// Gives a command's event to the application, if the application asked for it.
-///
-/// # Safety
-/// `event` is NULL or writable.
-pub(super) unsafe fn give_event(event: *mut cl_event, stub: Arc<Event>) {
-    if !event.is_null() {
-        // SAFETY: the caller upholds this function's contract.
-        unsafe { event.write(handle::publish(stub)) };
+impl Events {
+    /// Takes the three arguments of an enqueue function.
+    ///
+    /// # Safety
+    /// `list` is NULL or points to `count` handles. `event` is NULL or writable.
+    pub(super) unsafe fn from_c(
+        count: cl_uint,
+        list: *const cl_event,
+        event: *mut cl_event,
+    ) -> Events {
+        Events { count, list, event }
+    }
+
+    /// Reads and checks the wait list of a command in `context`.
+    ///
+    /// # Errors
+    /// `CL_INVALID_EVENT_WAIT_LIST`, `CL_INVALID_CONTEXT`.
+    pub(super) fn wait_list(self, context: &Arc<Context>) -> ClResult<Vec<Arc<Event>>> {
+        let Events {
+            count,
+            list: events,
+            ..
+        } = self;
+        // clEnqueue*: CL_INVALID_EVENT_WAIT_LIST when the list is NULL and its count is not 0, or the list
+        // is not NULL and its count is 0.
+        require(events.is_null() == (count == 0), CL_INVALID_EVENT_WAIT_LIST)?;
+        // SAFETY: by `from_c`'s contract NULL or `count` handles.
+        let handles = unsafe { list(events, count as usize) };
+        // clEnqueue*: CL_INVALID_EVENT_WAIT_LIST when an element is not a valid event.
+        let wait = handles
+            .iter()
+            .map(|&raw| handle::resolve::<Event>(raw).or(fail(CL_INVALID_EVENT_WAIT_LIST)))
+            .collect::<ClResult<Vec<_>>>()?;
+        let same = wait
+            .iter()
+            .all(|event| Arc::ptr_eq(event.context(), context));
+        // clEnqueue*: CL_INVALID_CONTEXT when an event belongs to another context than the queue.
+        require(same, CL_INVALID_CONTEXT)?;
+        Ok(wait)
+    }
+
+    /// Whether the application asks for the command's event.
+    pub(super) fn wants_event(self) -> bool {
+        !self.event.is_null()
+    }
+
+    /// Gives a command's event to the application, if the application asked for it.
+    pub(super) fn give(self, stub: Arc<Event>) {
+        if self.wants_event() {
+            // SAFETY: not NULL, so by `from_c`'s contract writable.
+            unsafe { self.event.write(handle::publish(stub)) };
+        }
     }
 }
 
 /// Enqueues a marker or barrier.
 fn synchronise(
     command_queue: cl_command_queue,
-    count: cl_uint,
-    events: *const cl_event,
-    event: *mut cl_event,
     event_type: cl_command_type,
+    events: Events,
 ) -> ClResult {
     let queue = handle::resolve::<Queue>(command_queue)?;
-    // SAFETY: the specification demands NULL or as many handles as the count says.
-    let wait = unsafe { wait_list(queue.context(), count, events)? };
     let command = if event_type == CL_COMMAND_MARKER {
-        Command::Marker
+        NodeCommand::Marker
     } else {
-        Command::Barrier
+        NodeCommand::Barrier
     };
-    let spec = EventSpec {
+    let event = EventSpec {
         event_type,
-        wait,
+        wait: events.wait_list(queue.context())?,
         hold: Hold::new(),
         finisher: None,
-        visible: !event.is_null(),
+        visible: events.wants_event(),
     };
-    let enqueued = queue.enqueue(Enqueue {
-        command,
-        event: spec,
-    })?;
-    // SAFETY: the specification lets `event` be NULL or writable.
-    unsafe { give_event(event, enqueued.event) };
+    let command = Command::Node(command);
+    events.give(queue.enqueue(Enqueue { command, event })?.event);
     Ok(())
 }
 
@@ -108,17 +122,8 @@ pub(crate) fn clWaitForEvents(num_events: cl_uint, event_list: *const cl_event) 
 }
 
 #[entry_point]
-pub(crate) fn clGetEventInfo(
-    event: cl_event,
-    param_name: cl_event_info,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
-) -> ClResult {
+pub(crate) fn clGetEventInfo(event: cl_event, param_name: cl_event_info, info: Info) -> ClResult {
     let stub = handle::resolve::<Event>(event)?;
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     answer(event, &stub, param_name, info).map(drop)
 }
 
@@ -126,14 +131,9 @@ pub(crate) fn clGetEventInfo(
 pub(crate) fn clGetEventProfilingInfo(
     event: cl_event,
     param_name: cl_profiling_info,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
+    info: Info,
 ) -> ClResult {
     let stub = handle::resolve::<Event>(event)?;
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     let profiled = stub
         .queue()
         .is_some_and(|queue| queue.properties() & CL_QUEUE_PROFILING_ENABLE != 0);
@@ -221,33 +221,17 @@ pub(crate) fn clSetEventCallback(
 #[entry_point]
 pub(crate) fn clEnqueueMarkerWithWaitList(
     command_queue: cl_command_queue,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
-    synchronise(
-        command_queue,
-        num_events_in_wait_list,
-        event_wait_list,
-        event,
-        CL_COMMAND_MARKER,
-    )
+    synchronise(command_queue, CL_COMMAND_MARKER, events)
 }
 
 #[entry_point]
 pub(crate) fn clEnqueueBarrierWithWaitList(
     command_queue: cl_command_queue,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
-    synchronise(
-        command_queue,
-        num_events_in_wait_list,
-        event_wait_list,
-        event,
-        CL_COMMAND_BARRIER,
-    )
+    synchronise(command_queue, CL_COMMAND_BARRIER, events)
 }
 
 #[entry_point]
@@ -255,18 +239,16 @@ pub(crate) fn clEnqueueMarker(command_queue: cl_command_queue, event: *mut cl_ev
     handle::resolve::<Queue>(command_queue)?;
     // clEnqueueMarker: CL_INVALID_VALUE when event is NULL.
     require(!event.is_null(), CL_INVALID_VALUE)?;
-    synchronise(command_queue, 0, std::ptr::null(), event, CL_COMMAND_MARKER)
+    // SAFETY: not NULL, so the specification demands room for an event.
+    let events = unsafe { Events::from_c(0, std::ptr::null(), event) };
+    synchronise(command_queue, CL_COMMAND_MARKER, events)
 }
 
 #[entry_point]
 pub(crate) fn clEnqueueBarrier(command_queue: cl_command_queue) -> ClResult {
-    synchronise(
-        command_queue,
-        0,
-        std::ptr::null(),
-        std::ptr::null_mut(),
-        CL_COMMAND_BARRIER,
-    )
+    // SAFETY: NULL is allowed.
+    let events = unsafe { Events::from_c(0, std::ptr::null(), std::ptr::null_mut()) };
+    synchronise(command_queue, CL_COMMAND_BARRIER, events)
 }
 
 #[entry_point]
@@ -278,23 +260,18 @@ pub(crate) fn clEnqueueWaitForEvents(
     handle::resolve::<Queue>(command_queue)?;
     // clEnqueueWaitForEvents: CL_INVALID_VALUE when num_events is 0 or event_list is NULL.
     require(num_events > 0 && !event_list.is_null(), CL_INVALID_VALUE)?;
-    let wrong_list = |status: crate::error::Status| {
+    let wrong_list = |status: Status| {
         // clEnqueueWaitForEvents: CL_INVALID_EVENT, not the wait list's code, when an element is not a
         // valid event.
         if status.0 == CL_INVALID_EVENT_WAIT_LIST {
-            crate::error::Status(CL_INVALID_EVENT)
+            Status(CL_INVALID_EVENT)
         } else {
             status
         }
     };
-    synchronise(
-        command_queue,
-        num_events,
-        event_list,
-        std::ptr::null_mut(),
-        CL_COMMAND_BARRIER,
-    )
-    .map_err(wrong_list)
+    // SAFETY: the specification demands `num_events` handles.
+    let events = unsafe { Events::from_c(num_events, event_list, std::ptr::null_mut()) };
+    synchronise(command_queue, CL_COMMAND_BARRIER, events).map_err(wrong_list)
 }
 
 fn answer(

@@ -210,6 +210,7 @@ pub(crate) fn raw_of<T: Object>(stub: &Arc<T>) -> T::Raw {
 
 fn with_holds<T: Object, R>(raw: T::Raw, body: impl FnOnce(&mut Holds<T>) -> R) -> ClResult<R> {
     let address = T::address(raw);
+    // All functions: the kind's CL_INVALID_* when the handle is NULL.
     if address == 0 {
         return fail(T::INVALID);
     }
@@ -308,6 +309,106 @@ pub(crate) fn set_dispatch_data<T: Object>(raw: T::Raw, data: *mut c_void) -> Cl
             block.head.set_dispatch_data(data);
             Ok(())
         }
+        // clIcdSetPlatformDispatchDataKHR: CL_INVALID_PLATFORM when the handle is not a valid platform.
         _ => fail(T::INVALID),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Probe {
+        binding: Binding,
+    }
+
+    impl Object for Probe {
+        // No unit test of this crate makes a server, so blocks of the two types never mix.
+        const KIND: Kind = Kind::Server;
+        const INVALID: cl_int = CL_INVALID_SERVER_WWU;
+        type Raw = usize;
+        fn binding(&self) -> &Binding {
+            &self.binding
+        }
+        fn outlives_holds(&self) -> bool {
+            false
+        }
+        fn address(raw: usize) -> usize {
+            raw
+        }
+        fn raw(address: usize) -> usize {
+            address
+        }
+    }
+
+    fn probe() -> Arc<Probe> {
+        Arc::new(Probe {
+            binding: Binding::default(),
+        })
+    }
+
+    #[test]
+    fn a_handle_is_valid_until_the_application_has_released_it() {
+        let stub = probe();
+        let raw = publish(stub.clone());
+        assert!(Arc::ptr_eq(&resolve::<Probe>(raw).unwrap(), &stub));
+        retain::<Probe>(raw).unwrap();
+        assert_eq!(reference_count::<Probe>(raw).unwrap(), 2);
+        assert!(!release_one::<Probe>(raw).unwrap());
+        assert!(release_one::<Probe>(raw).unwrap());
+        // A running command may still use the stub; the application may not.
+        assert!(resolve::<Probe>(raw).is_err() && release::<Probe>(raw).is_err());
+        assert_eq!(Arc::strong_count(&stub), 1);
+        drop(stub);
+        assert!(reference_count::<Probe>(raw).is_err());
+    }
+
+    #[test]
+    fn what_is_no_live_handle_of_this_kind_is_refused_unread() {
+        let live = publish(probe());
+        let foreign = Box::new(0usize);
+        let address = (&raw const *foreign).addr();
+        for wrong in [0, 1, live + 1, address, usize::MAX] {
+            assert!(resolve::<Probe>(wrong).is_err());
+            assert!(retain::<Probe>(wrong).is_err());
+            assert!(set_dispatch_data::<Probe>(wrong, std::ptr::null_mut()).is_err());
+        }
+        assert!(resolve::<Context>(std::ptr::with_exposed_provenance_mut(live)).is_err());
+        release::<Probe>(live).unwrap();
+    }
+
+    #[test]
+    fn a_block_is_reused_after_many_others_only() {
+        let first = publish(probe());
+        release::<Probe>(first).unwrap();
+        let mut until_reuse = 0;
+        loop {
+            let next = publish(probe());
+            release::<Probe>(next).unwrap();
+            if next == first {
+                break;
+            }
+            until_reuse += 1;
+            assert!(resolve::<Probe>(first).is_err());
+        }
+        // The other tests of this module put some of the blocks to rest.
+        assert!(until_reuse > AT_REST - 100);
+    }
+
+    #[test]
+    fn threads_that_race_with_a_release_see_the_object_or_the_error() {
+        for _ in 0..20 {
+            let raw = publish(probe());
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        while let Ok(stub) = resolve::<Probe>(raw) {
+                            assert_eq!(stub.binding().handle(), Some(raw));
+                        }
+                    });
+                }
+                scope.spawn(|| release::<Probe>(raw).unwrap());
+            });
+        }
     }
 }

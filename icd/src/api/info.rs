@@ -47,7 +47,7 @@ impl Info {
     ///
     /// # Safety
     /// `value` is NULL or has room for `size` bytes. `size_ret` is NULL or writable.
-    pub(crate) unsafe fn new(size: size_t, value: *mut c_void, size_ret: *mut size_t) -> Info {
+    pub(crate) unsafe fn from_c(size: size_t, value: *mut c_void, size_ret: *mut size_t) -> Info {
         Info {
             size,
             value,
@@ -64,7 +64,7 @@ impl Info {
             // clGet*Info: CL_INVALID_VALUE when param_value is not NULL and param_value_size is smaller
             // than the answer.
             require(self.size >= bytes.len(), CL_INVALID_VALUE)?;
-            // SAFETY: `new`'s contract gives room for `size` bytes, and the length fits into it.
+            // SAFETY: `from_c`'s contract gives room for `size` bytes, and the length fits into it.
             unsafe {
                 self.value
                     .cast::<u8>()
@@ -77,7 +77,7 @@ impl Info {
     /// Reports a size only. The caller writes the contents elsewhere (program binaries).
     pub(crate) fn give_size(self, size: usize) -> ClResult<Answered> {
         if !self.size_ret.is_null() {
-            // SAFETY: by `new`'s contract a pointer other than NULL is writable.
+            // SAFETY: by `from_c`'s contract a pointer other than NULL is writable.
             unsafe { self.size_ret.write(size) };
         }
         Ok(Answered(()))
@@ -185,7 +185,7 @@ mod tests {
     fn ask<R>(size: usize, body: impl FnOnce(Info) -> R) -> (R, Vec<u8>, usize) {
         let (mut room, mut needed) = (vec![0xee; size.max(1)], usize::MAX);
         // SAFETY: both pointers lead to live local memory of the size given.
-        let info = unsafe { Info::new(size, room.as_mut_ptr().cast(), &raw mut needed) };
+        let info = unsafe { Info::from_c(size, room.as_mut_ptr().cast(), &raw mut needed) };
         (body(info), room, needed)
     }
 
@@ -219,7 +219,7 @@ mod tests {
     fn a_null_pointer_asks_for_the_size() {
         let mut needed = 0;
         // SAFETY: NULL value, live size.
-        let info = unsafe { Info::new(0, std::ptr::null_mut(), &raw mut needed) };
+        let info = unsafe { Info::from_c(0, std::ptr::null_mut(), &raw mut needed) };
         assert!(info.give_slice(&[1u64, 2, 3]).is_ok());
         assert_eq!(needed, 24);
     }

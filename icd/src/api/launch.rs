@@ -5,22 +5,12 @@ use std::sync::Arc;
 use cl_headers::types::*;
 
 use super::entry::entry_point;
-use super::event::{give_event, wait_list};
+use super::event::Events;
 use super::handle;
 use super::info::list;
 use crate::error::{ClResult, fail, require};
 use crate::stub::kernel::Launch;
 use crate::stub::{Kernel, Queue, Range};
-
-/// The arguments that every launch has.
-struct Enqueue {
-    queue: cl_command_queue,
-    kernel: cl_kernel,
-    command: cl_command_type,
-    wait_count: cl_uint,
-    wait: *const cl_event,
-    event: *mut cl_event,
-}
 
 /// Checks in order: same context, executable, arguments. With `deferred`, arguments may be unset.
 ///
@@ -54,15 +44,18 @@ pub(super) fn checked(
 }
 
 /// Checks in order: handles, the launch, the wait list. Then sends the launch.
-fn launch(call: &Enqueue, range: impl FnOnce() -> ClResult<Range>) -> ClResult {
-    let queue = handle::resolve::<Queue>(call.queue)?;
-    let kernel = handle::resolve::<Kernel>(call.kernel)?;
+fn launch(
+    command_queue: cl_command_queue,
+    kernel: cl_kernel,
+    command: cl_command_type,
+    events: Events,
+    range: impl FnOnce() -> ClResult<Range>,
+) -> ClResult {
+    let queue = handle::resolve::<Queue>(command_queue)?;
+    let kernel = handle::resolve::<Kernel>(kernel)?;
     let (launch, range) = checked(begun(&kernel, &queue, false)?, range)?;
-    // SAFETY: the specification demands NULL or as many handles as the count says.
-    let wait = unsafe { wait_list(queue.context(), call.wait_count, call.wait)? };
-    let stub = launch.submit(&queue, call.command, &range, wait, !call.event.is_null())?;
-    // SAFETY: the specification lets `event` be NULL or writable.
-    unsafe { give_event(call.event, stub) };
+    let wait = events.wait_list(queue.context())?;
+    events.give(launch.submit(&queue, command, &range, wait, events.wants_event())?);
     Ok(())
 }
 
@@ -115,48 +108,34 @@ pub(crate) fn clEnqueueNDRangeKernel(
     global_work_offset: *const size_t,
     global_work_size: *const size_t,
     local_work_size: *const size_t,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
-    let call = Enqueue {
-        queue: command_queue,
-        kernel,
-        command: CL_COMMAND_NDRANGE_KERNEL,
-        wait_count: num_events_in_wait_list,
-        wait: event_wait_list,
-        event,
-    };
     let lists = [global_work_offset, global_work_size, local_work_size];
     // SAFETY: the specification demands that each list is NULL or has `work_dim` sizes.
-    launch(&call, || unsafe { read_range(work_dim, lists) })
+    let range = || unsafe { read_range(work_dim, lists) };
+    launch(
+        command_queue,
+        kernel,
+        CL_COMMAND_NDRANGE_KERNEL,
+        events,
+        range,
+    )
 }
 
 #[entry_point]
 pub(crate) fn clEnqueueTask(
     command_queue: cl_command_queue,
     kernel: cl_kernel,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
-    let call = Enqueue {
-        queue: command_queue,
-        kernel,
-        command: CL_COMMAND_TASK,
-        wait_count: num_events_in_wait_list,
-        wait: event_wait_list,
-        event,
-    };
     // clEnqueueTask: the launch of a single work-item.
-    launch(&call, || {
-        Ok(Range {
-            dimensions: 1,
-            global: [1; 3],
-            offset: None,
-            local: Some([1; 3]),
-        })
-    })
+    let one = Range {
+        dimensions: 1,
+        global: [1; 3],
+        offset: None,
+        local: Some([1; 3]),
+    };
+    launch(command_queue, kernel, CL_COMMAND_TASK, events, || Ok(one))
 }
 
 #[entry_point]
@@ -168,9 +147,7 @@ pub(crate) fn clEnqueueNativeKernel(
     _num_mem_objects: cl_uint,
     _mem_list: *const cl_mem,
     _args_mem_loc: *mut *const c_void,
-    _num_events_in_wait_list: cl_uint,
-    _event_wait_list: *const cl_event,
-    _event: *mut cl_event,
+    _events: Events,
 ) -> ClResult {
     handle::resolve::<Queue>(command_queue)?;
     // clEnqueueNativeKernel: CL_INVALID_OPERATION when the device cannot run native kernels; the node

@@ -48,21 +48,12 @@ pub(crate) fn clCreatePipe(
 }
 
 #[entry_point]
-pub(crate) fn clGetPipeInfo(
-    pipe: cl_mem,
-    param_name: cl_pipe_info,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
-) -> ClResult {
+pub(crate) fn clGetPipeInfo(pipe: cl_mem, param_name: cl_pipe_info, info: Info) -> ClResult {
     let memory = Noun::Pipe.resolve(pipe)?;
     // clGetPipeInfo: CL_INVALID_MEM_OBJECT when the memory object is not a pipe.
     let Some(pipe) = memory.pipe() else {
         return fail(CL_INVALID_MEM_OBJECT);
     };
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     match param_name {
         CL_PIPE_PACKET_SIZE => info.give(pipe.packet_size()),
         CL_PIPE_MAX_PACKETS => info.give(pipe.max_packets()),

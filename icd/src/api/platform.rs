@@ -26,18 +26,13 @@ pub(crate) fn clGetPlatformIDs(
 pub(super) fn clGetPlatformInfo(
     platform: cl_platform_id,
     param_name: cl_platform_info,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
+    info: Info,
 ) -> ClResult {
     // clGetPlatformInfo: CL_INVALID_PLATFORM when platform is not valid; NULL is
     // implementation-defined, and means the only platform here.
     if !platform.is_null() || loader::platform_handle().is_none() {
         handle::resolve::<Platform>(platform)?;
     }
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     answer(param_name, info).map(drop)
 }
 

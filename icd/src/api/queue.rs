@@ -93,7 +93,8 @@ fn check_bits(device: &Device, bits: cl_command_queue_properties) -> ClResult {
         // device lacks them.
         return require(bits & !offered == 0, CL_INVALID_QUEUE_PROPERTIES);
     }
-    // The same rule for on-device queues. `offered` has no bits where the device has no on-device queues.
+    // clCreateCommandQueueWithProperties: CL_INVALID_QUEUE_PROPERTIES when an on-device queue asks for bits
+    // that the device lacks. `offered` has no bits where the device has no on-device queues.
     let offered = properties_on(device);
     require(
         bits & !(offered | on_device) == 0,
@@ -246,13 +247,8 @@ pub(crate) fn clReleaseCommandQueue(command_queue: cl_command_queue) -> ClResult
 pub(crate) fn clGetCommandQueueInfo(
     command_queue: cl_command_queue,
     param_name: cl_command_queue_info,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
+    info: Info,
 ) -> ClResult {
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     if let Ok(queue) = handle::resolve::<DeviceQueue>(command_queue) {
         return answer_on_device(command_queue, &queue, param_name, info).map(drop);
     }

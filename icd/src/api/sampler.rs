@@ -114,14 +114,9 @@ pub(crate) fn clReleaseSampler(sampler: cl_sampler) -> ClResult {
 pub(crate) fn clGetSamplerInfo(
     sampler: cl_sampler,
     param_name: cl_sampler_info,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
+    info: Info,
 ) -> ClResult {
     let stub = handle::resolve::<Sampler>(sampler)?;
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     answer(sampler, &stub, param_name, info).map(drop)
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cl_headers::types::*;
 
 use super::entry::entry_point;
-use super::event::{give_event, wait_list};
+use super::event::Events;
 use super::handle;
 use super::info::{Answered, Info, list};
 use super::properties::PropertyList;
@@ -93,23 +93,12 @@ unsafe fn read_properties(
 /// The function that enqueues one of the two commands.
 type Enqueue = fn(&Arc<Queue>, &[Arc<Semaphore>], Vec<Arc<Event>>) -> ClResult<Arc<Event>>;
 
-/// The arguments that both commands have.
-struct Arguments {
+fn enqueue(
     command_queue: cl_command_queue,
-    num_sema_objects: cl_uint,
-    sema_objects: *const cl_semaphore_khr,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
-}
-
-fn enqueue(arguments: Arguments, enqueue: Enqueue) -> ClResult {
-    let Arguments {
-        command_queue,
-        num_sema_objects,
-        sema_objects,
-        ..
-    } = arguments;
+    (num_sema_objects, sema_objects): (cl_uint, *const cl_semaphore_khr),
+    events: Events,
+    enqueue: Enqueue,
+) -> ClResult {
     let queue = handle::resolve::<Queue>(command_queue)?;
     // clEnqueueWaitSemaphoresKHR: CL_INVALID_VALUE when num_sema_objects is 0 or sema_objects is NULL.
     require(
@@ -140,17 +129,13 @@ fn enqueue(arguments: Arguments, enqueue: Enqueue) -> ClResult {
     let mut all = semaphores.iter();
     let right = all.all(|semaphore| Arc::ptr_eq(semaphore.device(), queue.device()));
     require(right, CL_INVALID_COMMAND_QUEUE)?;
-    let (count, events) = (arguments.num_events_in_wait_list, arguments.event_wait_list);
-    // SAFETY: the specification demands NULL or as many handles as the count says.
-    let wait = unsafe { wait_list(queue.context(), count, events)? };
+    let wait = events.wait_list(queue.context())?;
     // clEnqueueWaitSemaphoresKHR: CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST when an event of the wait
     // list has already failed.
     if wait.iter().any(|on| on.status() < 0) {
         return Err(Status::WAIT_LIST_FAILED);
     }
-    let enqueued = enqueue(&queue, &semaphores, wait)?;
-    // SAFETY: the specification lets `event` be NULL or writable.
-    unsafe { give_event(arguments.event, enqueued) };
+    events.give(enqueue(&queue, &semaphores, wait)?);
     Ok(())
 }
 
@@ -171,19 +156,10 @@ pub(crate) fn clEnqueueWaitSemaphoresKHR(
     num_sema_objects: cl_uint,
     sema_objects: *const cl_semaphore_khr,
     _sema_payload_list: *const cl_semaphore_payload_khr,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
-    let arguments = Arguments {
-        command_queue,
-        num_sema_objects,
-        sema_objects,
-        num_events_in_wait_list,
-        event_wait_list,
-        event,
-    };
-    enqueue(arguments, semaphore::wait_for)
+    let semaphores = (num_sema_objects, sema_objects);
+    enqueue(command_queue, semaphores, events, semaphore::wait_for)
 }
 
 #[entry_point]
@@ -192,19 +168,10 @@ pub(crate) fn clEnqueueSignalSemaphoresKHR(
     num_sema_objects: cl_uint,
     sema_objects: *const cl_semaphore_khr,
     _sema_payload_list: *const cl_semaphore_payload_khr,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
-    let arguments = Arguments {
-        command_queue,
-        num_sema_objects,
-        sema_objects,
-        num_events_in_wait_list,
-        event_wait_list,
-        event,
-    };
-    enqueue(arguments, semaphore::signal)
+    let semaphores = (num_sema_objects, sema_objects);
+    enqueue(command_queue, semaphores, events, semaphore::signal)
 }
 
 #[entry_point]
@@ -240,14 +207,9 @@ pub(crate) fn clGetSemaphoreHandleForTypeKHR(
 pub(crate) fn clGetSemaphoreInfoKHR(
     sema_object: cl_semaphore_khr,
     param_name: cl_semaphore_info_khr,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
+    info: Info,
 ) -> ClResult {
     let stub = handle::resolve::<Semaphore>(sema_object)?;
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     answer(sema_object, &stub, param_name, info).map(drop)
 }
 

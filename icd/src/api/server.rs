@@ -31,12 +31,12 @@ pub(super) fn function(name: &CStr) -> Option<*const ()> {
 }
 
 fn the_platform() -> ClResult<&'static Arc<Platform>> {
-    // clConnectServerWWU: CL_INVALID_PLATFORM when the process has no Causeway
-    // platform.
+    // clConnectServerWWU: CL_INVALID_PLATFORM when the process has no Causeway platform.
     // The handle must exist too, because a server's devices report it as their platform.
     require(loader::platform_handle().is_some(), CL_INVALID_PLATFORM)?;
     match Platform::get() {
         Some(platform) => Ok(platform),
+        // clConnectServerWWU: CL_INVALID_PLATFORM when the process has no Causeway platform.
         None => fail(CL_INVALID_PLATFORM),
     }
 }
@@ -64,13 +64,9 @@ pub(crate) fn clDisconnectServerWWU(server: cl_server_WWU) -> ClResult {
 pub(crate) fn clGetServerInfoWWU(
     server: cl_server_WWU,
     param_name: cl_server_info,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
+    info: Info,
 ) -> ClResult {
     let server = handle::resolve::<Server>(server)?;
-    // SAFETY: the header demands that both pointers are NULL or writable, with room for the given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     answer(&server, param_name, info).map(drop)
 }
 

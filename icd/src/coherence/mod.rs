@@ -286,28 +286,4 @@ impl Coherence {
         let pieces = self.directories.values().map(|d| d.pieces.len()).sum();
         (pieces, self.superseded.len() + self.uses.len())
     }
-
-    /// Gives up the client's copies of a range, for example a shadow whose pages are freed. Returns false
-    /// and changes nothing if the client has the only valid copy, or if an event is still busy with its
-    /// copy.
-    pub fn forget_client_copy(
-        &mut self,
-        buffer: MemoryId,
-        span: Span,
-        is_done: IsDone<'_>,
-    ) -> bool {
-        let Some(directory) = self.directories.get_mut(&buffer) else {
-            return true;
-        };
-        let needed = directory
-            .pieces
-            .within(span)
-            .any(|(_, state)| state.needs(Place::Client, is_done));
-        if !needed {
-            directory
-                .pieces
-                .update(span, |_, state| state.forget(Place::Client));
-        }
-        !needed
-    }
 }

@@ -160,20 +160,6 @@ impl State {
         self.fall_back();
     }
 
-    /// Whether the copy at the place is the only valid one, is kept as a former one, or is busy.
-    pub(super) fn needs(&self, place: Place, is_done: IsDone<'_>) -> bool {
-        // A former copy may become the only valid one again.
-        if self.formers.iter().any(|former| former.place == place) {
-            return true;
-        }
-        let Some(copy) = self.copy(place) else {
-            return false;
-        };
-        let valid = |other: &Copy| other.place != place && other.is_valid();
-        let only = copy.is_valid() && !self.copies.iter().any(valid);
-        only || copy.marks.list().iter().any(|mark| !is_done(mark.event))
-    }
-
     /// Records that an event has failed: the bytes that it should have brought are missing, and its marks
     /// go.
     pub(super) fn failed(&mut self, event: EventId, failure: Failure) {

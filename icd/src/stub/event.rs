@@ -43,6 +43,19 @@ pub type EventCallback = Box<dyn FnOnce(&Arc<Event>, i32) + Send>;
 /// status and the bytes of a small read.
 pub type Finisher = Box<dyn FnOnce(Status, &Bytes) + Send>;
 
+/// Returns a finisher that runs `first`, and then `then` if there is one.
+pub(super) fn chained(
+    first: impl FnOnce(Status, &Bytes) + Send + 'static,
+    then: Option<Finisher>,
+) -> Finisher {
+    Box::new(move |status, contents| {
+        first(status, contents);
+        if let Some(then) = then {
+            then(status, contents);
+        }
+    })
+}
+
 /// The gated commands that a gated command must follow because of its wait list or a barrier.
 pub(super) type GatedBy = Box<[Weak<Event>]>;
 
@@ -493,6 +506,7 @@ impl Event {
             self.wait_changed();
         }
         match self.status() {
+            // clWaitForEvents: CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST when an event has failed.
             status if status < 0 => Err(Status::WAIT_LIST_FAILED),
             CL_COMPLETE => Ok(()),
             _ => Ok(waited?),
@@ -523,11 +537,6 @@ impl Event {
             status if status < 0 => Err(Status(status)),
             _ => waited,
         }
-    }
-
-    /// Returns the context whose error callback is told about a failure.
-    pub(super) fn context_of_notice(&self) -> Option<&Arc<Context>> {
-        Some(&self.context)
     }
 }
 

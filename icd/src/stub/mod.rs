@@ -38,7 +38,7 @@ pub use memory::sampler::{Sampler, SamplerSpec};
 pub use memory::transfer::{dropping, nothing};
 pub use program::{BuildNotify, BuildRequest, Origin, Program, Verb};
 pub use queue::Queue;
-pub use queue::command::{Command, Enqueue, Enqueued, HostTransfer, Map};
+pub use queue::command::{Command, Enqueue, Enqueued, HostTransfer, Map, NodeCommand};
 pub use queue::device_queue::DeviceQueue;
 pub use queue::encoded::Encoded;
 pub use semaphore::Semaphore;

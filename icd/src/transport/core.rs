@@ -190,7 +190,13 @@ impl Core {
         batch.applied = 0;
         match std::mem::take(&mut batch.close_reason) {
             none if none.is_empty() => Ok(()),
-            close_reason => Err(close_reason),
+            close_reason => {
+                self.end_with(WireError::Ended {
+                    address: self.address.clone(),
+                    reason: close_reason.clone(),
+                });
+                Err(close_reason)
+            }
         }
     }
 

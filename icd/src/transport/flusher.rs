@@ -16,12 +16,12 @@ use crate::thread::Stack;
 
 /// Limits how long an unflushed command waits in a program that does not flush.
 const TICK: Duration = Duration::from_micros(100);
-/// The same limit in a program that has flushed everything itself lately.
+/// Longest such wait in a program that has flushed everything itself lately.
 const LONGEST_TICK: Duration = Duration::from_micros(800);
 /// Idle time after which the flusher sleeps: longer than the gaps of programs that enqueue steadily. The
 /// flushers of several sessions divide it, because their ticks use the same processors.
 const IDLE: Duration = Duration::from_millis(10);
-/// The same while a bulk transfer is in progress. Threads that wait for its bytes have flushed. Each tick
+/// Idle time while a bulk transfer is in progress. Threads that wait for its bytes have flushed. Each tick
 /// takes a sixth of its time from a core, and copying needs all cores.
 const IDLE_IN_BULK: Duration = TICK;
 /// A flusher that has slept for this long opens bulk lanes that the program is likely to need.

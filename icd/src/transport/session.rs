@@ -206,9 +206,8 @@ impl Session {
     }
 
     /// Flushes, then waits until `condition` holds, which the end of `event` makes true. The condition is
-    /// checked again when `event` completes (or its upload is sent) and after every [`Session::nudge`].
-    /// The caller must hold no lock that [`SessionEvents`] needs: this thread may be the one that calls
-    /// it.
+    /// checked again when `event` completes (or its upload is sent). The caller must hold no lock that
+    /// [`SessionEvents`] needs: this thread may be the one that calls it.
     pub fn wait_for(&self, event: EventId, condition: &dyn Fn() -> bool) -> Result<(), WireError> {
         self.wait(Change::Event(event), condition)
     }
@@ -247,14 +246,6 @@ impl Session {
             Ok(())
         } else {
             Err(self.gone())
-        }
-    }
-
-    /// Makes every waiting thread check its condition again, after a change that did not come through
-    /// this session (a user event, another node).
-    pub fn nudge(&self) {
-        if !fork::is_child() {
-            self.core.progress.advance(Change::Any);
         }
     }
 
@@ -412,11 +403,10 @@ impl Session {
         }
     }
 
-    /// Reports why the session was lost when that becomes known later, unless the node has given the same
+    /// Reports why the session was lost when that becomes known later, unless the node itself has given a
     /// reason.
     pub(super) fn explain(&self, reason: &str) {
-        let said = self.core.failure().map(WireError::to_string);
-        if !said.is_some_and(|said| said.contains(reason)) {
+        if !matches!(self.core.failure(), Some(WireError::Ended { .. })) {
             self.core.events.explained(reason);
         }
     }

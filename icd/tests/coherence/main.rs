@@ -1,4 +1,4 @@
-//! The planner of several copies: random programs against a model, and situations by name.
+//! Tests of the planner of several copies: random programs against a model, and named situations.
 
 mod model;
 mod situations;

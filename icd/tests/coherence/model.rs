@@ -1,14 +1,13 @@
 //! Random programs on one to six sites and the client, run in any order that their plans allow, against
 //! a flat memory and a directory of single bytes.
 //!
-//! What is proven, for every program: each byte that is read is what a flat memory would hold; nothing
-//! moves that is valid where it would go, and everything that is missing moves once; after a write its
-//! place has the only valid copy; every edge goes from an earlier to a later command, so everything that
-//! was sent ends; what is reported lost is, and what is lost is reported; nothing fails but what a
-//! failure must reach; nothing that has ended is remembered.
+//! The test proves for every program: each byte that is read is what a flat memory would contain. Nothing moves to
+//! where it is valid already, and every missing byte moves once. After a write, its place has the only valid copy.
+//! Every edge goes from an earlier to a later command, so everything that was sent ends. A range is reported as lost
+//! exactly if it is lost. A failure reaches only what depends on it. Nothing that has ended is remembered.
 //!
-//! A plan's edges are proven by not having others: commands run in random order, alone bound by waits
-//! and in-order queues, so a missing edge lets some program read wrong bytes.
+//! Missing edges are found too: commands run in random order, bound by waits and in-order queues only. So a missing
+//! edge lets some program read wrong bytes.
 
 mod bytes;
 mod choices;
@@ -25,7 +24,7 @@ use program::{Faults, Program};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// Programs of each of the four tests; 100,000 in all must run in a minute on two slow cores.
+/// Programs of each of the four tests. 100,000 in all must run in a minute on two slow cores.
 const PROGRAMS: u32 = 26_000;
 
 fn run(faults: Faults, seed: u64, steps: &[u64]) {
@@ -40,14 +39,14 @@ fn run(faults: Faults, seed: u64, steps: &[u64]) {
 fn check(faults: impl Fn(&mut Choices) -> Faults) {
     let default = Config::default();
     let config = Config {
-        // PROPTEST_CASES asks for more, not for fewer.
+        // PROPTEST_CASES can raise the number of cases, not lower it.
         cases: default.cases.max(PROGRAMS),
         failure_persistence: None,
         ..default
     };
     let ran = Cell::new(0u32);
     let strategy = (any::<u64>(), prop::collection::vec(any::<u64>(), 1..20));
-    // The gate runs the same programs each time; a night with COHERENCE_RANDOM=1 runs others.
+    // The gate runs the same programs each time. COHERENCE_RANDOM=1 runs others.
     let mut runner = if std::env::var_os("COHERENCE_RANDOM").is_some() {
         TestRunner::new(config.clone())
     } else {

@@ -1,4 +1,4 @@
-//! The planner in the situations that issue and design name: what moves, from where, and what waits.
+//! Tests of the planner in named situations: what moves, from where, and what waits.
 
 use std::cell::Cell;
 
@@ -9,14 +9,14 @@ use causeway_proto::region::Region;
 const MIB: u64 = 1 << 20;
 const BUFFER: MemoryId = MemoryId(1);
 
-/// A context, its next event, and which events have ended (all up to one).
+/// A context, the number of its next event, and the number up to which all events have ended.
 struct Program {
     coherence: Coherence,
     next: Cell<u64>,
     done: Cell<u64>,
 }
 
-/// What a command led to.
+/// The effect of a command.
 #[derive(Debug)]
 struct Ran {
     event: EventId,
@@ -25,7 +25,7 @@ struct Ran {
 }
 
 impl Ran {
-    /// (source, destination, bytes) of what moved.
+    /// Source, destination and bytes of everything that moved.
     fn moved(&self) -> Vec<(Place, Place, u64)> {
         let of = |(t, _): &(Transfer, _)| (t.source, t.destination, t.region.packed_length());
         self.transfers.iter().map(of).collect()
@@ -69,7 +69,7 @@ impl Program {
         EventId(self.next.get())
     }
 
-    /// Everything sent so far has ended.
+    /// Ends everything sent so far.
     fn finish(&self) {
         self.done.set(self.next.get());
     }
@@ -358,7 +358,7 @@ fn a_site_without_direct_way_gets_the_clients_copy() {
 #[test]
 fn a_broken_link_takes_no_data_with_it() {
     let mut program = Program::new(64, Contents::AtPlace(site(0)));
-    // A launch that will not run, because what it needs does not arrive.
+    // A launch that will not run, because its bytes do not arrive.
     let launch = program.run(site(1), &[access(bytes(0, 64), Mode::ReadWrite)]);
     let back = program.run(site(0), &[access(bytes(0, 64), Mode::Read)]);
     let broken = launch.transfers[0].1.received;
@@ -377,7 +377,7 @@ fn what_ran_ahead_of_a_failure_is_waited_for_again() {
     let all = |mode| [access(bytes(0, 64), mode)];
     let slow = program.run(site(1), &all(Mode::Read));
     let wrote = program.run(site(0), &all(Mode::Write));
-    // Waits for the slow reader; whoever comes after it need not. But it fails before the reader ends.
+    // This write waits for the slow reader. Later commands need not. But it fails before the reader ends.
     let second = program.run(site(1), &all(Mode::Read));
     let (transfer, events) = &second.transfers[0];
     let waits_for = |t: &Transfer, event| t.destination_waits.iter().any(|w| w.event == event);
@@ -446,13 +446,13 @@ fn a_rectangle_of_a_million_rows_is_planned_as_its_extent() {
     let mut program = Program::new(size, Contents::AtPlace(site(0)));
     let rows = Region::rect(0, [2, 1 << 20, 1], 4, size).unwrap();
     let write = program.run(site(1), &[Access::write(BUFFER, rows)]);
-    // What lies between the rows comes along, in one transfer, and is not lost.
+    // The bytes between the rows move too, in one transfer, and are not lost.
     let extent = size - 2;
     assert_eq!(write.moved(), [(site(0), site(1), extent)]);
     assert!(program.coherence.footprint().0 <= 2);
 }
 
-/// How often events are looked at while all commands of a lost site fail, with so many buffers beside.
+/// Counts the queries of events while all commands of a lost site fail, with this number of other buffers.
 fn looks_of_a_loss(buffers: u64, commands: u64) -> u64 {
     let mut coherence = Coherence::new();
     for buffer in 1..=2 * buffers {
@@ -463,7 +463,7 @@ fn looks_of_a_loss(buffers: u64, commands: u64) -> u64 {
         looks.set(looks.get() + 1);
         event.0 <= done.get()
     };
-    // Another site is busy with as many other buffers, and stays so.
+    // Another site is busy with the same number of other buffers.
     let of_lost = (1..=commands).map(|command| (command, 1, command % buffers + 1));
     let of_other = (1..=buffers).map(|buffer| (commands + buffer, 2, buffers + buffer));
     for (command, at, buffer) in of_lost.chain(of_other) {
@@ -505,7 +505,7 @@ fn a_loss_costs_what_was_under_way_whatever_else_there_is() {
     );
 }
 
-/// A box of a million rows, and what its map and unmap come to.
+/// Maps and unmaps a box of a million rows.
 #[test]
 fn a_million_rows_take_little() {
     let (width, rows) = (64, 1 << 20);
@@ -528,7 +528,7 @@ fn a_million_rows_take_little() {
         let moved: u64 = unmap.moved().iter().map(|(_, _, bytes)| bytes).sum();
         assert_eq!(moved, region.end() - region.offset());
         assert!(program.coherence.footprint().0 < 10);
-        // The rows are at one site alone now, and so is what lies between them.
+        // The rows, and the bytes between them, are at one site alone now.
         let read = program.run(site(0), &[access(bytes(0, 64), Mode::Read)]);
         assert_eq!(read.moved(), [(site(1), site(0), 56)]);
     }
@@ -539,7 +539,7 @@ fn what_is_lost_between_rows_does_not_refuse_them() {
     let many = Region::rect(0, [8, 5000, 1], 16, 80_000).unwrap();
     for mode in [Mode::Upload, Mode::Write, Mode::Read] {
         let mut program = Program::new(80_000, Contents::AtPlace(site(0)));
-        // Between two rows, only at the site that goes.
+        // Bytes between two rows, valid only at the site that will be lost.
         program.run(site(2), &[access(bytes(24, 32), Mode::Write)]);
         program.finish();
         program.coherence.site_lost(SiteIndex(2), &|_| true);

@@ -1,4 +1,4 @@
-//! Command buffers: what is refused, with which code, and what queries answer.
+//! Tests which calls on command buffers are refused, with which code, and what queries answer.
 
 use std::ptr::{null, null_mut};
 
@@ -167,7 +167,7 @@ fn a_command_is_refused_as_its_plain_enqueue_is() {
         recorded.launch(foreign_put, 1, &[]),
         Err(CL_INVALID_CONTEXT)
     );
-    // Nothing of it was recorded: the first sync point is still to come.
+    // Nothing was recorded: the next sync point is still the first.
     assert_eq!(
         recorded.barrier(&[1]),
         Err(CL_INVALID_SYNC_POINT_WAIT_LIST_KHR)

@@ -1,4 +1,4 @@
-//! Command buffers: what is recorded, replayed, changed and refused.
+//! Tests of command buffers: recording, replays, changes and refusals.
 #![allow(unsafe_code, missing_docs, unreachable_pub)]
 
 #[macro_use]

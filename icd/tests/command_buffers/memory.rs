@@ -1,4 +1,4 @@
-//! Command buffers reach memory of every kind: rectangles, images, shared virtual memory.
+//! Tests that command buffers work with memory of every kind: rectangles, images, shared virtual memory.
 
 use std::ptr::{null, null_mut};
 
@@ -87,7 +87,7 @@ fn rectangles_and_images_are_copied_and_filled() {
         null_mut()
     ));
     assert_eq!(code, CL_SUCCESS);
-    // The second half of the first row over the beginning of the third.
+    // Copies the second half of the first row to the beginning of the third.
     let (source, target, bytes) = ([16usize, 0, 0], [0usize, 2, 0], [16usize, 1, 1]);
     let code = call!(copy_rect(
         raw,
@@ -197,7 +197,7 @@ fn shared_virtual_memory_is_copied_filled_and_reached() {
     ));
     recorded.launch(grow, 1, &[]).unwrap();
     assert_eq!(record_shared(raw, third, second.cast()), CL_SUCCESS);
-    // The application's own memory is not looked at again and again.
+    // A command buffer cannot read the application's own memory at each replay.
     let own = Node {
         next: null_mut(),
         value: 0,

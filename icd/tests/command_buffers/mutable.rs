@@ -1,4 +1,4 @@
-//! A program with a launch in a command buffer that may be changed; on top of `opencl`, `programs` and `recorded`.
+//! A test program with a mutable launch in a command buffer; on top of `opencl`, `programs` and `recorded`.
 
 use crate::frames::opencl::*;
 use crate::frames::programs::*;
@@ -64,7 +64,7 @@ impl Drop for Stage {
     }
 }
 
-/// What a query of a recorded launch answers, at most eight of these.
+/// Returns the answer to a query of a recorded launch, at most eight values.
 pub fn asked<T: Copy + Default>(
     handle: cl_mutable_command_khr,
     name: cl_uint,

@@ -1,4 +1,4 @@
-//! Launches of command buffers that are changed after recording: what replays then do.
+//! Tests of launches that change after recording, and of their replays.
 
 use std::ptr::{null, null_mut};
 
@@ -14,7 +14,7 @@ fn replays_run_as_they_were_when_they_were_enqueued() {
     let (recorded, handle) = stage.recorded(None);
     let gate = stage.cl.user_event();
     let mut events = Vec::new();
-    // All of these wait; each has values of its own.
+    // All of these wait, each with its own values.
     for value in 10i32..14 {
         let buffer = if value % 2 == 0 { stage.buffer } else { other };
         let args = [arg(1, &value), arg(0, &buffer)];
@@ -25,7 +25,7 @@ fn replays_run_as_they_were_when_they_were_enqueued() {
         let wait = events.last().copied().unwrap_or(gate);
         events.push(recorded.enqueue(&[wait]));
     }
-    // Never enqueued as this, nor what the kernel itself is set to.
+    // The command buffer is never enqueued with this value, and the kernel's own argument does not count.
     let value = 99i32;
     assert_eq!(
         recorded.update(&[config_of_args(handle, &[arg(1, &value)])]),
@@ -93,7 +93,7 @@ fn sizes_change_and_what_is_not_named_stays() {
         asked(handle, CL_MUTABLE_DISPATCH_LOCAL_WORK_SIZE_KHR),
         Ok(vec![local])
     );
-    // Only the value, by the specification's own example without a dimension.
+    // Changes only the value, as in the specification's example without a dimension.
     let value = 5i32;
     assert_eq!(
         recorded.update(&[config_of_args(handle, &[arg(1, &value)])]),
@@ -120,7 +120,7 @@ fn memory_that_no_launch_has_any_more_may_go() {
     ok!(clReleaseMemObject(gone));
     recorded.replay();
     assert_eq!(stage.ints(), [1; COUNT]);
-    // And what one still has may not.
+    // A replay fails if an argument of its launch was released.
     let second = stage.cl.buffer(0, SIZE);
     assert_eq!(
         recorded.update(&[config_of_args(handle, &[arg(0, &second)])]),
@@ -157,7 +157,7 @@ fn local_memory_changes_with_the_groups() {
     assert_eq!(recorded.update(&[change]), CL_SUCCESS);
     recorded.replay();
     assert_eq!(stage.ints(), [6; COUNT]);
-    // More than the device has.
+    // More local memory than the device has.
     space[0].arg_size = 1 << 40;
     let change = config_of_args(handle, &space);
     assert_eq!(recorded.update(&[change]), CL_OUT_OF_RESOURCES);

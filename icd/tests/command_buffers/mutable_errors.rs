@@ -1,4 +1,4 @@
-//! Changes to recorded launches: what is refused, with which code, and what queries answer.
+//! Tests which changes to recorded launches are refused, with which code, and what queries answer.
 
 use std::ptr::{null, null_mut};
 
@@ -20,7 +20,7 @@ fn only_what_may_change_does_and_a_failed_update_changes_nothing() {
         ..config
     };
     let refused = |config, code| {
-        // The first is right, and comes to nothing with the other.
+        // The first change is valid, but fails together with the other.
         assert_eq!(recorded.update(&[right, config]), code);
         recorded.replay();
         assert_eq!(stage.ints(), [1; COUNT]);
@@ -44,7 +44,7 @@ fn only_what_may_change_does_and_a_failed_update_changes_nothing() {
             work_dim: 2,
             ..right
         },
-        // Sizes may come without a number of dimensions, but here they may not change.
+        // Sizes may come without a number of dimensions, but these sizes may not change.
         cl_mutable_dispatch_config_khr {
             global_work_size: at,
             ..no
@@ -125,7 +125,7 @@ fn sizes_are_judged_as_those_of_an_enqueue() {
     };
     assert_eq!(update(&64, &0), CL_INVALID_WORK_GROUP_SIZE);
     assert_eq!(update(&64, &usize::MAX), CL_INVALID_WORK_GROUP_SIZE);
-    // Groups at the edge would be smaller.
+    // These sizes would make smaller groups at the edge.
     let ragged = update(&64, &60);
     assert!(
         ragged == CL_INVALID_WORK_GROUP_SIZE || ragged == CL_INVALID_OPERATION,
@@ -184,7 +184,7 @@ fn recording_wants_properties_that_are_there() {
         record(&[FIELDS, 1, FIELDS, 1, 0], None),
         Err(CL_INVALID_VALUE)
     );
-    // Bits that the specification does not know.
+    // Bits that are unknown to the specification.
     for unknown in [1 << 5, 1 << 63, CL_MUTABLE_DISPATCH_ARGUMENTS_KHR | 1 << 20] {
         let refused = record(&[FIELDS, unknown, 0], None);
         assert_eq!(refused, Err(CL_INVALID_VALUE));
@@ -249,7 +249,7 @@ fn queries_tell_what_was_recorded() {
         call!(command_info(handle, name, 1, to, null_mut())),
         CL_INVALID_VALUE
     );
-    // The handle goes with its command buffer, even while that still runs.
+    // The handle becomes invalid with its command buffer, even while the command buffer runs.
     let gate = stage.cl.user_event();
     let event = bare.enqueue(&[gate]);
     drop(bare);
@@ -285,7 +285,7 @@ fn state(recorded: &Recorded) -> cl_uint {
 #[test]
 fn arguments_may_be_set_by_updates_first() {
     let stage = Stage::new();
-    // A kernel of its own, without arguments.
+    // Another kernel, without arguments.
     let bare = kernel(stage.program, "put");
     let properties = [FIELDS, CL_MUTABLE_DISPATCH_ARGUMENTS_KHR, 0];
     let recorded = Recorded::mutable(stage.cl.queue);
@@ -302,7 +302,7 @@ fn arguments_may_be_set_by_updates_first() {
     assert_eq!(state(&recorded), CL_COMMAND_BUFFER_STATE_FINALIZED_KHR);
     assert_eq!(enqueue(), CL_INVALID_OPERATION);
     let (five, nine) = (5i32, 9i32);
-    // One of two, and others of the other launch.
+    // Changes one argument of one launch, and other arguments of the other launch.
     let changes = [
         config_of_args(first, &[arg(1, &five)]),
         config_of_args(whole, &[arg(1, &nine)]),

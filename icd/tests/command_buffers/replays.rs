@@ -1,4 +1,4 @@
-//! Command buffers: what is recorded runs again and again, in its order, as it was recorded.
+//! Tests that recorded commands run again and again, in their order, as recorded.
 
 use std::ptr::null_mut;
 
@@ -34,7 +34,7 @@ fn commands_run_in_order_with_the_arguments_of_their_recording() {
         recorded.launch(add, COUNT, &[]).unwrap();
     }
     recorded.copy((work, result), (0, 0, SIZE), &[]).unwrap();
-    // Neither what is set later nor a launch of its own changes what was recorded, nor the other way round.
+    // Later arguments and separate launches do not change the recorded launch, and the reverse.
     assert_eq!(set(add, 1, &1i32), CL_SUCCESS);
     assert_eq!(recorded.finalize(), CL_SUCCESS);
     for _ in 0..3 {
@@ -73,11 +73,11 @@ fn sync_points_and_barriers_order_what_the_queue_does_not() {
         assert_eq!(set(twice, 0, &buffer), CL_SUCCESS);
         recorded.launch(twice, COUNT, &[added]).unwrap();
     }
-    // Comes after all of both sides; what follows comes after it.
+    // The barrier follows all commands of both sides, and later commands follow the barrier.
     recorded.barrier(&[]).unwrap();
     recorded.copy((left, both), (0, 0, SIZE), &[]).unwrap();
     recorded.copy((right, both), (0, SIZE, SIZE), &[]).unwrap();
-    // Has no bytes, and holds nothing up.
+    // A copy of no bytes delays nothing.
     recorded.copy((right, both), (0, 0, 0), &[]).unwrap();
     assert_eq!(recorded.finalize(), CL_SUCCESS);
     let mut before = Vec::new();

@@ -1,20 +1,19 @@
-//! Nodes whose clocks began at other times, with devices whose clocks began at others again: the program
-//! sees one scale, its own.
+//! Tests with nodes and devices whose clocks have different origins: the program sees all times on its own clock.
 
 use std::ptr::{null, null_mut};
 
 use crate::frames::servers::*;
 
-/// The host clock, by the API.
+/// The host clock, read by the API.
 fn host(device: cl_device_id) -> u64 {
     let mut now = 0;
     ok!(clGetHostTimer(device, &raw mut now));
     now
 }
 
-/// What the times of a device may be wrong by: half of the round trip, and what reading the device's own clock
-/// by the node's adds: little where the driver reads it, the time that a marker takes otherwise. Far more than both
-/// take on a machine that has nothing else to do.
+/// The tolerated error of a device's times: half of the round trip, plus the time to read the device's clock by the
+/// node's. That time is short if the driver reads the clock, and otherwise the time of a marker. The bound is far
+/// above both on an idle machine.
 fn error(device: cl_device_id) -> u64 {
     let round_trip = number(&device_info(device, CL_DEVICE_ROUND_TRIP_TIME_WWU));
     assert_ne!(round_trip, 0);
@@ -50,7 +49,8 @@ impl Profiled {
         }
     }
 
-    /// Queued, submitted, started, ended of a command that has run between two readings of the host clock.
+    /// Runs a command between two readings of the host clock. Returns its times (queued, submitted, started, ended)
+    /// and both readings.
     fn run(&self) -> ([u64; 4], u64, u64) {
         let before = host(self.device);
         let mut event = null_mut();
@@ -111,7 +111,7 @@ impl Drop for Profiled {
 #[test]
 fn all_nodes_times_are_on_one_scale() {
     own_process!();
-    // With a timer function and without; the fake driver's devices each have a clock of their own.
+    // One device has a timer function and the other has none. Each of the fake driver's devices has its own clock.
     let settings = "[[device]]\nname = \"new\"\n[[device]]\nname = \"old\"\nversion = \"1.2\"";
     let daemons = [
         Daemon::start_ahead(settings, 0),
@@ -137,7 +137,7 @@ fn all_nodes_times_are_on_one_scale() {
     let all: Vec<Profiled> = devices().into_iter().map(Profiled::new).collect();
     assert_eq!(all.len(), 6);
 
-    // Round robin over the nodes, one command after the other: so do their times come.
+    // The commands go to the nodes in turn, one after the other, so their times must be in this order.
     let mut last = 0;
     for round in 0..5 {
         for profiled in &all {
@@ -150,7 +150,7 @@ fn all_nodes_times_are_on_one_scale() {
             last = moments[3];
         }
     }
-    // On one device the order is exact.
+    // Times of one device are exactly ordered.
     for profiled in &all {
         let mut ended = 0;
         for _ in 0..10 {
@@ -180,7 +180,7 @@ fn the_timers_agree(profiled: &Profiled) {
         assert!(device_ns >= last.0 && host_ns >= last.1, "time goes on");
         last = (device_ns, host_ns);
     }
-    // What has ended before the timer was read has ended before that.
+    // A command that ended before the timer was read has an earlier time.
     let (moments, ..) = profiled.run();
     let (mut device_ns, mut host_ns) = (0, 0);
     ok!(clGetDeviceAndHostTimer(

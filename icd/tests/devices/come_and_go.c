@@ -1,6 +1,6 @@
 /*
- * A program that brings its own server: argv[1]. Valid C99 and C++. Says what it found; anything
- * unexpected ends it with a line number.
+ * A program that connects its own server, argv[1]. Valid C99 and C++. It prints what it finds. Anything
+ * unexpected ends the program with a line number.
  */
 #include <CL/cl.h>
 #include <CL/cl_ext_causeway.h>

@@ -1,4 +1,4 @@
-//! Devices and the servers that have them: what is shown, connected, divided, restarted and secured.
+//! Tests of devices and servers: info, connections, sub-devices, restarts and security.
 #![allow(unsafe_code, missing_docs)]
 
 #[macro_use]

@@ -1,4 +1,5 @@
-//! A device without a compiler, without images and with in-order queues only: each is refused with its own code.
+//! Tests a device without a compiler and images, with in-order queues only: each missing feature is refused with its
+//! own code.
 
 use std::ptr::{null, null_mut};
 

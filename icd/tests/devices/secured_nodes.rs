@@ -1,5 +1,5 @@
-//! Nodes that speak TLS: their workers' links are secured too, each end known to the other by the digest that the
-//! client tells.
+//! Tests that the links between workers of TLS nodes are secured too. Each end knows the other by the digest that the
+//! client sends.
 
 use crate::frames::opencl::secured;
 use crate::frames::several::*;
@@ -14,7 +14,7 @@ fn buffers_and_events_go_from_node_to_node_over_tls() {
     for (value, from) in (1..).zip(ALL) {
         let mut before = cl.fill(from, buffers[from], value, (0, 4 * words), &[]);
         for to in ALL {
-            // Each reads what another node wrote, and waits for that node's event.
+            // Each node reads what another node wrote, and waits for that node's event.
             let next = cl.fill(to, buffers[from], value + 10, (0, 4), &[before]);
             release(&[before]);
             before = next;
@@ -31,7 +31,7 @@ fn buffers_and_events_go_from_node_to_node_over_tls() {
     );
     let hidden = secured.token.reveal();
     for node in cl.nodes {
-        // The node's processes were never told.
+        // The command line of the node's process does not contain the token.
         let commands = std::fs::read(format!("/proc/{}/cmdline", node.pid())).expect("procfs");
         assert!(!String::from_utf8_lossy(&commands).contains(hidden));
     }

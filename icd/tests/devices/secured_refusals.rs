@@ -1,5 +1,5 @@
-//! Nodes that speak TLS and clients that know too little, the wrong, or somebody between: what they are told, and
-//! that nothing goes on in the clear.
+//! Tests of TLS nodes and clients that lack the CA or token, have wrong ones, or meet a man in the middle: the errors
+//! are right, and nothing is sent in the clear.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use crate::frames::fake_node::upper::Upper;
 use crate::frames::opencl;
 use crate::frames::opencl::secured;
 
-/// The node, as one whom it lets in knows it.
+/// The settings of a client that the node accepts.
 fn known(address: &str) -> ServerSettings {
     let folder = &secured::secure().folder;
     ServerSettings {
@@ -37,7 +37,8 @@ fn daemon() -> &'static str {
 fn private(name: &str, contents: &str) -> PathBuf {
     let path = secured::secure().folder.join(name);
     std::fs::write(&path, contents).expect("written");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("its mode");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
+        .expect("the file's mode");
     path
 }
 
@@ -53,7 +54,7 @@ fn who_may_not_is_told_why() {
     discover(&[known(address)])[0]
         .inventory
         .as_ref()
-        .expect("its devices");
+        .expect("the node's devices");
     let good = known(address).tls;
     let day = Duration::from_secs(86_400);
     let valid = SystemTime::now() - day..SystemTime::now() + day;
@@ -70,7 +71,8 @@ fn who_may_not_is_told_why() {
         "shown",
         good.ca.as_ref().expect("one").to_str().expect("text"),
     );
-    std::fs::set_permissions(&shown, std::fs::Permissions::from_mode(0o644)).expect("its mode");
+    std::fs::set_permissions(&shown, std::fs::Permissions::from_mode(0o644))
+        .expect("the file's mode");
     for (settings, said) in [
         (of(TlsSettings::default()), "requires TLS"),
         (
@@ -131,11 +133,11 @@ fn who_may_not_is_told_why() {
     }
 }
 
-/// Passes conversations with the supervisor on as they are, and answers the sessions' connections itself.
+/// Forwards connections to the supervisor unchanged, and answers connections of sessions itself.
 fn between(address: &str) -> SocketAddr {
     let node: SocketAddr = address.parse().expect("numbers");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let at = listener.local_addr().expect("its address");
+    let at = listener.local_addr().expect("the listener's address");
     let certificate = SessionCertificate::generate().expect("a certificate");
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
@@ -188,9 +190,7 @@ fn who_stands_between_is_found_out() {
             ..known(&at)
         };
         let found = discover(&[settings]).pop().expect("one answer");
-        found
-            .inventory
-            .expect("what it tells is the node's own word");
+        found.inventory.expect("the forwarded answer is the node's");
         let node: std::sync::Arc<Node> = found.node;
         let error = node.session(Upper::new()).expect_err("no session");
         assert!(

@@ -1,4 +1,4 @@
-//! A program on a node that speaks TLS and asks for a token: the same results as in the clear, over either carrier
+//! Tests a program on a node with TLS and a token: the results are those of a plain node, over either carrier
 //! (`CAUSEWAY_TEST_CARRIER=grpc`), for small commands and large transfers.
 
 use std::ptr::{null, null_mut};
@@ -43,7 +43,7 @@ fn what_goes_over_tls_arrives_as_it_was_sent() {
     for length in [1, 100, 16_000, 33_000, 1 << 20, (9 << 20) + 5] {
         round_trip(&cl, length);
     }
-    // Nothing went another way.
+    // No byte went through shared memory.
     assert_eq!(causeway_lane::carried_bytes(), 0);
     std::thread::scope(|scope| {
         for _ in 0..4 {

@@ -1,5 +1,5 @@
-//! Servers are connected and disconnected while the program runs: their devices come and go, their
-//! handles stay, and a node is one server by whatever address it is reached.
+//! Tests servers that are connected and disconnected while the program runs. Devices come and go, handles stay, and a
+//! node is one server under all of its addresses.
 
 use std::ptr::{null, null_mut};
 
@@ -24,8 +24,8 @@ fn devices_come_and_go_with_their_servers() {
     assert_eq!(references(home), 1);
     arguments_are_checked(home);
 
-    // ---- connected: behind those that are there
-    let server = connect(&second.address.to_string()).expect("it is there");
+    // ---- connected: listed after the existing ones
+    let server = connect(&second.address.to_string()).expect("the server is there");
     assert_ne!(server, home);
     let all = devices();
     assert_eq!(all[..2], configured);
@@ -33,14 +33,14 @@ fn devices_come_and_go_with_their_servers() {
     assert_eq!(name_of(all[2]), "B");
     assert_eq!(server_of(all[2]), server);
 
-    // ---- by another address the same server, and nothing twice
+    // ---- another address names the same server, without duplicates
     let url = format!("causeway://{}/", second.other_address());
     assert_eq!(connect(&url), Ok(server));
     assert_eq!(references(server), 2);
     assert_eq!(devices(), all);
     told(server, &second);
 
-    // ---- one reference less, and it is still there
+    // ---- one reference less: the server stays
     let device = all[2];
     let context = context(device).expect("a context");
     let queue = make!(clCreateCommandQueue(context, device, 0)).expect("a queue");
@@ -48,7 +48,7 @@ fn devices_come_and_go_with_their_servers() {
     assert_eq!(disconnect(server), CL_SUCCESS);
     assert_eq!(round_trip(context, queue), CL_SUCCESS);
 
-    // ---- the last one: it is away, its handles are not
+    // ---- the last reference: the devices are gone, the handles stay
     let gate = make!(clCreateUserEvent(context)).expect("a user event");
     let mut held = null_mut();
     ok!(clEnqueueMarkerWithWaitList(
@@ -72,7 +72,7 @@ fn devices_come_and_go_with_their_servers() {
     assert_eq!(try_out(configured[1]), CL_SUCCESS, "the other one goes on");
     assert_eq!(disconnect(server), CL_INVALID_OPERATION);
 
-    // ---- and back
+    // ---- connected again
     assert_eq!(connect(&second.address.to_string()), Ok(server));
     assert_eq!(devices(), all);
     assert!(is_available(device));
@@ -83,7 +83,7 @@ fn devices_come_and_go_with_their_servers() {
         "what was lost stays lost"
     );
 
-    // ---- a configured one as well
+    // ---- a configured server can be disconnected too
     assert_eq!(disconnect(home), CL_SUCCESS);
     assert_eq!(devices(), [device]);
     assert_eq!(try_out(configured[0]), CL_DEVICE_NOT_AVAILABLE);

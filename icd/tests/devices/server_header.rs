@@ -1,5 +1,5 @@
-//! Programs in C and in C++, compiled with our header and run under the system's loader, bring a server of
-//! their own.
+//! Tests the extension's header: programs in C and C++ are compiled with it, run under the system's loader, and
+//! connect a server of their own.
 
 use std::path::Path;
 use std::process::Command;
@@ -56,7 +56,7 @@ fn programs_in_c_and_cpp_bring_a_server() {
             .env("CAUSEWAY_SERVERS", configured.address.to_string())
             .env_remove("CAUSEWAY_CONFIG")
             .output()
-            .expect("it runs");
+            .expect("the compiler runs");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{compiler:?}: {errors}");
         assert_eq!(output.stdout, b"before 2, with the server 5\n");

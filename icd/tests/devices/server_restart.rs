@@ -1,4 +1,4 @@
-//! A daemon that is started anew gives the same devices again, also when there are others beside them.
+//! Tests that a restarted daemon's devices keep their identity, also when other devices appear.
 
 use crate::frames::servers::*;
 
@@ -11,7 +11,7 @@ fn devices_are_known_again_after_a_restart() {
     assert_eq!(names(), ["A", "B"]);
     assert_eq!(try_out(before[0]), CL_SUCCESS);
 
-    // ---- away: listed still, not available
+    // ---- away: still listed, not available
     let address = daemon.kill();
     eventually("the loss is noticed", || {
         (!is_available(before[0])).then_some(())
@@ -19,7 +19,7 @@ fn devices_are_known_again_after_a_restart() {
     assert_eq!(devices(), before);
     assert_eq!(try_out(before[1]), CL_DEVICE_NOT_AVAILABLE);
 
-    // ---- back, with one more behind: a context on what was there needs no enumeration
+    // ---- back, with a further device at the end: a context on the old device needs no enumeration
     let daemon = Daemon::start_at(
         &address,
         "[[device]]\nname = \"A\"\n[[device]]\nname = \"B\"\n[[device]]\nname = \"C\"",
@@ -29,7 +29,7 @@ fn devices_are_known_again_after_a_restart() {
     assert_eq!(devices()[..2], before);
     assert_eq!(names(), ["A", "B", "C"]);
 
-    // ---- back with others in front, and one away: nothing is taken for something else
+    // ---- back with other devices in front, and one missing: no device is mistaken for another
     let address = daemon.kill();
     let third = devices()[2];
     let _daemon = Daemon::start_at(

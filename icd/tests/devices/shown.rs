@@ -1,4 +1,4 @@
-//! What devices of unlike nodes are shown to have: extensions with versions and macros, PCI buses, hints of queues.
+//! Tests the info of devices of different nodes: extensions with versions and macros, PCI buses, hints of queues.
 
 use std::ptr::{null, null_mut};
 
@@ -15,7 +15,7 @@ const BUS_ID_NV: cl_device_info = 0x4008;
 const PRIORITY: cl_queue_properties = CL_QUEUE_PRIORITY_KHR;
 const LOW: u64 = 4;
 
-/// Rich, poor, and rich again, on nodes of their own; and one of OpenCL 2.0.
+/// Devices with many, few and many extensions, on nodes of their own, and one of OpenCL 2.0.
 fn mixed() -> Vec<cl_device_id> {
     start(&[
         Drivers::Fake(RICH),
@@ -66,7 +66,7 @@ fn only_what_reaches_over_a_network_is_offered_and_the_versions_agree() {
         })
         .collect();
     assert_eq!(names.join(" "), text(devices[0], CL_DEVICE_EXTENSIONS));
-    // The platform has what all have.
+    // The platform has the extensions that all devices have.
     let mut list = vec![0u8; 1 << 14];
     let platform: cl_platform_id = {
         let bytes = info(devices[0], CL_DEVICE_PLATFORM).expect("an answer");
@@ -94,7 +94,7 @@ fn a_device_of_2_x_is_shown_as_one() {
     let middling = mixed()[3];
     assert!(text(middling, CL_DEVICE_VERSION).starts_with("OpenCL 2.0 "));
     assert!(text(middling, CL_DEVICE_OPENCL_C_VERSION).starts_with("OpenCL C 2.0 "));
-    // Its driver does not know what came later.
+    // The driver of this device does not know later queries.
     assert_eq!(
         info(middling, CL_DEVICE_NUMERIC_VERSION),
         Err(CL_INVALID_VALUE)
@@ -147,7 +147,7 @@ fn a_queue_takes_the_hints_that_its_device_takes() {
     ok!(clReleaseContext(context));
 }
 
-/// The kernels of a source that was built for a device.
+/// The names of the kernels in a source, built for a device.
 fn kernels(device: cl_device_id, source: &str) -> String {
     let context = context_over(&[device]);
     let (mut text, length) = (source.as_ptr().cast(), source.len());

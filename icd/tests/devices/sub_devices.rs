@@ -1,4 +1,4 @@
-//! Sub-devices, as PoCL divides its device: made, asked, computed on, released; and after the loss of their session.
+//! Tests of PoCL's sub-devices: creation, info, kernels, release, and the loss of their session.
 
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::frames::programs::*;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One test ends the session that all share.
+/// Makes tests take turns, because one of them ends the shared session.
 static TURN: Mutex<()> = Mutex::new(());
 
 const EQUALLY: [cl_device_partition_property; 3] = [CL_DEVICE_PARTITION_EQUALLY, 1, 0];
@@ -39,7 +39,7 @@ fn list(device: cl_device_id, name: cl_device_info) -> Vec<isize> {
     all[..size / size_of::<isize>()].to_vec()
 }
 
-/// How many parts there are, and the code.
+/// Returns the number of parts, or the error code.
 fn count(device: cl_device_id, properties: &[cl_device_partition_property]) -> Result<u32, cl_int> {
     let mut count = 77;
     let list = properties.as_ptr();
@@ -131,7 +131,7 @@ fn parts_are_told_as_parts_and_die_with_their_last_hold() {
     assert!(!is_dead(first) && parts[1..].iter().all(|part| is_dead(*part)));
     ok!(clReleaseContext(context));
     assert!(is_dead(first));
-    // A root device counts nothing.
+    // A root device has no reference count.
     ok!(clReleaseDevice(root));
     assert_eq!(number::<u32>(root, CL_DEVICE_REFERENCE_COUNT), 1);
 }
@@ -170,7 +170,7 @@ fn what_cannot_be_divided_so_is_refused() {
     }
 }
 
-/// Whether a new context on the device is of use.
+/// Whether a new context on the device works.
 fn is_served(device: cl_device_id) -> bool {
     let made = make!(clCreateContext(
         null(),
@@ -269,7 +269,7 @@ fn parts_compute_also_beside_the_device_and_after_the_loss_of_their_session() {
     ));
     assert!(device_time > 0 && host_time > 0);
     kill_workers();
-    // Whoever asks first may still meet the lost session.
+    // The first caller may still meet the lost session.
     let given_up = Instant::now() + PATIENCE;
     while !is_served(parts[0]) {
         assert!(Instant::now() < given_up, "the node is back");
@@ -316,7 +316,7 @@ fn work_group_size(kernel: cl_kernel, device: cl_device_id) -> Result<usize, cl_
     }
 }
 
-/// Launches a kernel that writes 7 into its first argument; what the launch says, or what is there then.
+/// Launches a kernel that writes 7 into its first argument. Returns the buffer's content, or the launch's code.
 fn written(context: cl_context, device: cl_device_id, kernel: cl_kernel) -> Result<cl_int, cl_int> {
     let queue = make!(clCreateCommandQueue(context, device, 0)).expect("a queue");
     let buffer = make!(clCreateBuffer(context, 0, 4, null_mut())).expect("a buffer");
@@ -392,7 +392,7 @@ fn a_part_uses_the_build_of_its_device_until_it_has_its_own() {
         assert_eq!(written(context, device, kernel), Ok(7));
     }
     ok!(clReleaseKernel(kernel));
-    // A build of its own counts, and if it fails.
+    // A part's own build counts, also if it fails.
     assert_eq!(build(part, c"-DBAD"), CL_BUILD_PROGRAM_FAILURE);
     assert_eq!(status(root), Ok(CL_BUILD_SUCCESS));
     assert_eq!(status(part), Ok(CL_BUILD_ERROR));
@@ -411,7 +411,7 @@ fn a_part_uses_the_build_of_its_device_until_it_has_its_own() {
     ok!(clReleaseKernel(kernel));
     ok!(clReleaseProgram(program));
     ok!(clReleaseContext(context));
-    // A device's build is not its parent's.
+    // A part's build is separate from its parent's.
     let context = context_over(&[root, part]);
     let program = program_from(context, SEVEN);
     ok!(clBuildProgram(program, 1, &part, null(), None, null_mut()));

@@ -1,4 +1,4 @@
-//! The client's own copy of a buffer in a context of several nodes: who copies from it.
+//! Tests of copies out of the client's own copy of a buffer, in a context of several nodes.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
@@ -8,7 +8,7 @@ use crate::frames::several::*;
 
 const SIZE: usize = 1 << 20;
 
-/// Pages that whoever touches them waits for, until the test lets go.
+/// Pages at which every access blocks until the test releases them.
 struct Stuck {
     at: usize,
     faults: OwnedFd,
@@ -34,7 +34,7 @@ const UFFDIO_API: u64 = 0xc018_aa3f;
 const UFFDIO_REGISTER: u64 = 0xc020_aa00;
 
 impl Stuck {
-    /// None where the system does not allow it.
+    /// `None` if the system does not allow it.
     fn new() -> Option<Stuck> {
         // SAFETY: new pages and a new file descriptor, and structures of the kernel's layout.
         unsafe {
@@ -73,7 +73,7 @@ impl Stuck {
         }
     }
 
-    /// Waits until somebody waits for a page.
+    /// Waits until a thread blocks at a page.
     fn await_touch(&self) {
         let mut poll = libc::pollfd {
             fd: self.faults.as_raw_fd(),
@@ -83,10 +83,10 @@ impl Stuck {
         let limit = PATIENCE.as_millis() as i32;
         // SAFETY: one structure.
         let ready = unsafe { libc::poll(&raw mut poll, 1, limit) };
-        assert_eq!(ready, 1, "nobody came");
+        assert_eq!(ready, 1, "no thread touched a page");
     }
 
-    /// Lets go; the bytes, which stay for the process's life.
+    /// Releases the pages. Returns their bytes, which live as long as the process.
     fn let_go(self) -> &'static [u8] {
         drop(self.faults);
         let at = std::ptr::with_exposed_provenance(self.at);
@@ -121,7 +121,10 @@ fn a_long_copy_to_the_application_keeps_nobody_waiting() {
         Shared(event)
     });
     stuck.await_touch();
-    let read = begun.recv_timeout(PATIENCE).expect("it returns").get();
+    let read = begun
+        .recv_timeout(PATIENCE)
+        .expect("the read returns")
+        .get();
     assert_eq!(finish(cl.fill(DELTA, other, 1, (0, 64), &[])), CL_SUCCESS);
     assert!(status_of(read) > CL_COMPLETE);
     let bytes = stuck.let_go();

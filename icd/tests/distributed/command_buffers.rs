@@ -1,4 +1,5 @@
-//! Command buffers in contexts of several nodes: a replay finds the newest bytes, and others find what it wrote.
+//! Tests of command buffers in contexts of several nodes: a replay uses the newest bytes, and other commands find
+//! what it wrote.
 
 use crate::frames::opencl::*;
 use crate::frames::programs::{kernel, set};
@@ -14,7 +15,7 @@ fn words(value: u32) -> Vec<u8> {
         .collect()
 }
 
-// x += 5, then a copy of it, then a fill of z.
+// Records `x += 5`, then a copy of x to y, then a fill of z.
 fn record(cl: &Several, site: usize, [x, y, z]: [cl_mem; 3]) -> Recorded {
     let add = kernel(cl.program, "fake_add_u32");
     assert_eq!(set(add, 0, &x), CL_SUCCESS);
@@ -42,7 +43,7 @@ fn replays_and_other_nodes_see_each_others_bytes() {
             let other = (site + 1) % ALL.len();
             assert!(cl.read(other, y, 0, SIZE) == words(value), "copied");
             assert!(cl.read(other, z, 0, SIZE) == words(9), "filled");
-            // What another node writes is what the next replay adds to.
+            // The next replay adds to what another node wrote.
             value *= 3;
             cl.write(other, x, 0, &words(value));
         }
@@ -105,7 +106,7 @@ fn a_launch_that_changes_while_replays_are_held_back_runs_as_each_was_enqueued()
         assert_eq!(recorded.finalize(), CL_SUCCESS);
         let gate = cl.user_event();
         let held = recorded.enqueue(&[gate]);
-        // To the other buffer; this replay runs first where the queue lets it.
+        // Writes to the other buffer. This replay may run first, if the queue allows it.
         let value = 10u32;
         let args = [arg(0, &y), arg(1, &value)];
         assert_eq!(

@@ -1,4 +1,5 @@
-//! Events of contexts of several nodes: waits, markers and barriers, callbacks and times, wherever commands run.
+//! Tests of events in contexts of several nodes: waits, markers, barriers, callbacks and times, for commands of any
+//! node.
 
 use std::ptr::null_mut;
 use std::sync::mpsc::{Sender, channel};
@@ -12,7 +13,7 @@ fn a_command_waits_for_those_of_other_nodes() {
     own_process!();
     for properties in [0, OUT_OF_ORDER] {
         let cl = several_with(properties);
-        // Nothing but events ties them together: each has a buffer of its own.
+        // Only events order these commands, because each has its own buffer.
         let buffers = ALL.map(|_| cl.buffer(0, 64));
         let mut events: Vec<cl_event> = Vec::new();
         for turn in 0..60 {
@@ -44,7 +45,7 @@ fn one_wait_is_for_events_of_all_nodes() {
     let (count, list) = list(&all);
     ok!(clWaitForEvents(count, list));
     assert!(all.iter().all(|event| status_of(*event) == CL_COMPLETE));
-    // One that fails is told after all have ended.
+    // A failure is reported after all have ended.
     let failing = cl.user_event();
     let failed = cl.fill(DELTA, buffers[3], 1, (0, 64), &[failing]);
     let good = cl.fill(ALPHA, buffers[0], 1, (0, 1 << 16), &[]);
@@ -66,7 +67,8 @@ fn markers_and_barriers_keep_order_over_nodes() {
         let cl = several_with(properties);
         let buffer = cl.buffer_of(0, &[0; 4096]);
         for round in 0..5 {
-            // Everything before, by an empty list; a marker with a list; barriers of both kinds.
+            // A marker with an empty list covers everything before it. Then come a marker with a list and both kinds
+            // of barriers.
             let added = cl.add(ALPHA, buffer, 1, 1024, &[]);
             let marker = cl.marker(ALPHA, &[]);
             let barrier = cl.barrier(DELTA, &[marker]);
@@ -141,7 +143,7 @@ fn commands_of_several_parts_have_times_and_callbacks() {
         let mut at = null_mut();
         let read = cl.begin_read(ALPHA, buffer, 0, &mut pieces, &[user]);
         let from_client = cl.begin_read(BETA, kept, 0, &mut whole, &[]);
-        // Runs at Delta.
+        // This command runs at Delta.
         let copy = cl.copy(ALPHA, (buffer, 0), (copied, 0), size / 2, &[read]);
         let map = make!(clEnqueueMapBuffer(
             cl.queues[BETA],
@@ -202,7 +204,7 @@ fn a_failure_reaches_dependants_on_all_nodes_and_nobody_else() {
     for event in chain {
         assert_eq!(finish(event), CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
     }
-    // No queue is any worse for it.
+    // All queues still work.
     for site in ALL {
         assert_eq!(
             finish(cl.fill(site, buffers[site], 5, (0, 64), &[])),
@@ -211,7 +213,7 @@ fn a_failure_reaches_dependants_on_all_nodes_and_nobody_else() {
         cl.finish(site);
         assert_eq!(cl.numbers(3 - site, buffers[site], 16), [5; 16]);
     }
-    // Nor does it take the new ones.
+    // New commands behind the failed event fail too.
     let mut event = null_mut();
     ok!(clEnqueueMarkerWithWaitList(
         cl.queues[BETA],
@@ -267,7 +269,7 @@ fn a_failure_that_a_blocking_call_has_told_is_not_told_again() {
     let rules = cl.nodes[2].with_rules(rules);
     assert_eq!(cl.try_read(DELTA, buffer, 0, 64, &[]), Err(-5));
     cl.finish(DELTA);
-    // What nobody was told is, whatever was told since.
+    // A failure that was not reported yet is reported, whatever was reported since.
     let args = [buffer; 3].map(Arg::Memory);
     let failing = cl.try_launch(DELTA, "nothing", &args, 4, &[]);
     release(&[failing.expect("launched")]);
@@ -318,7 +320,7 @@ fn objects_may_be_released_right_behind_their_last_use() {
     nothing_stays();
 }
 
-/// Everything that was made on the nodes is released there, soon.
+/// Checks that all objects are soon released on the nodes.
 fn nothing_stays() {
     let nodes = nodes::start(&[]);
     let counts = || {

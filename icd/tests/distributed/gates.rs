@@ -1,4 +1,4 @@
-//! User events in contexts of several nodes: what they hold back, what they do not, and how that ends.
+//! Tests of user events in contexts of several nodes: which commands they withhold, which not, and how that ends.
 
 use std::ptr::null_mut;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn what_is_held_back_happens_later_and_nothing_else_waits_for_it() {
         let buffer = cl.buffer_of(0, &bytes(&[1; 256]));
         let user = cl.user_event();
         let held = cl.add(ALPHA, buffer, 10, 256, &[user]);
-        // The application puts these behind nothing that is held back.
+        // The application orders these commands after no withheld one.
         assert_eq!(cl.numbers(DELTA, buffer, 256), [1; 256]);
         let free = cl.add(GAMMA, buffer, 1, 256, &[]);
         assert_eq!(finish(free), CL_SUCCESS);
@@ -37,8 +37,8 @@ fn what_is_held_back_happens_later_and_nothing_else_waits_for_it() {
 
 #[test]
 fn a_reader_that_the_application_puts_before_a_held_writer_gets_the_old_bytes() {
-    // Design, section 6: the second node reads what a command of the first will write, which cannot run
-    // before the application has seen what was read.
+    // Design, section 6: a kernel on the second node reads bytes that a withheld command of the first node
+    // overwrites. The application sets the user event only when it has seen the kernel's result.
     let cl = several();
     let buffer = cl.buffer(0, 1024);
     cl.write(ALPHA, buffer, 0, &bytes(&[3; 256]));
@@ -111,7 +111,7 @@ fn who_waits_for_a_held_command_hears_of_both_ends() {
             code!(clWaitForEvents(2, events.as_ptr()))
         });
         let finishing = soon(move || code!(clFinish(shared.get().0)));
-        // Neither returns before.
+        // Neither call returns before the user event is set.
         assert!(waiting.recv_timeout(Duration::from_millis(50)).is_err());
         assert!(finishing.try_recv().is_err());
         set(user, status);
@@ -151,7 +151,7 @@ fn blocking_calls_wait_for_another_thread_to_set_the_event() {
     let (code, read) = reading.recv_timeout(PATIENCE).expect("returned");
     assert_eq!((code, read), (CL_SUCCESS, vec![2; 256]));
     release(&[held, user]);
-    // And with a failure.
+    // The same case with a failed user event.
     let user = cl.user_event();
     let held = cl.add(GAMMA, buffer, 1, 256, &[user]);
     let shared = Shared((cl.queues[ALPHA], buffer, held));
@@ -261,7 +261,7 @@ fn too_many_held_commands_are_refused_and_the_others_run() {
         assert_eq!(enqueue(), CL_SUCCESS);
     }
     assert_eq!(enqueue(), CL_OUT_OF_HOST_MEMORY);
-    // What is not held back is not concerned.
+    // Commands that are not withheld do not fail.
     let free = cl.fill(ALPHA, buffer, 1, (0, 64), &[]);
     assert_eq!(finish(free), CL_SUCCESS);
     set(user, CL_COMPLETE);
@@ -289,7 +289,7 @@ fn a_held_write_takes_its_bytes_when_it_may() {
         release(&[user]);
         drop(bytes);
     }
-    // The same for what brings bytes to the memory of the application.
+    // A write from memory that a withheld read fills waits too.
     let (mut read, user) = (vec![0u8; 1 << 16], cl.user_event());
     let event = cl.begin_read(ALPHA, buffer, 0, &mut read, &[user]);
     let back = cl.buffer(0, 1 << 16);
@@ -333,7 +333,7 @@ fn everything_may_be_released_while_it_is_held_back() {
     release(&[user]);
     assert_eq!(finish(event), CL_SUCCESS);
     assert_eq!(numbers(&read), [2; 256]);
-    // A user event that nobody can set any more holds back for ever; it harms nobody else.
+    // Commands behind a user event that nobody can set any more wait forever. They harm no other command.
     let never = cl.user_event();
     let buffer = cl.buffer(0, 64);
     let lost = cl.fill(ALPHA, buffer, 1, (0, 64), &[never]);

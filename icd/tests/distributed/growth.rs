@@ -1,10 +1,10 @@
-//! Thousands of commands in a context of several nodes, which the application holds back one by one.
+//! Tests thousands of withheld commands in a context of several nodes: the cost stays linear.
 
 use crate::frames::growth::grows_linearly;
 use crate::frames::opencl::*;
 use crate::frames::several::*;
 
-/// Each command behind a user event of its own, set in the order that `order` says.
+/// Enqueues each command behind a user event of its own, and sets the events in the order of `order`.
 fn user_events(order: impl Fn(usize) -> Vec<usize>) {
     let cl = several_with(OUT_OF_ORDER);
     let buffer = cl.buffer(0, 4);

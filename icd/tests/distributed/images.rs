@@ -1,5 +1,5 @@
-//! Images and samplers in contexts of several nodes: rows move as bytes of buffers do, and a node without images
-//! refuses for itself.
+//! Tests of images and samplers in contexts of several nodes. Rows move as bytes of buffers do, and a node without
+//! images refuses its own commands only.
 
 use std::ptr::{null, null_mut};
 
@@ -60,7 +60,7 @@ fn what_one_node_writes_another_reads() {
         let mut picture = Picture::new(cl.context, image_type, size, 1);
         picture.write(cl.queues[0], inner, 2);
         picture.check(cl.queues[1]);
-        // Each has a part of its own that is the newest.
+        // Each node has the newest bytes of another part.
         let first = part([0; 3], [size[0] / 2, 1, 1]);
         picture.write(cl.queues[1], first, 3);
         picture.check(cl.queues[0]);
@@ -112,7 +112,7 @@ fn what_one_node_writes_another_reads() {
     }
 }
 
-/// Of each kind that has rows, one with so many that they are not told apart, and a box of most of them.
+/// Images of each kind with rows: each has too many rows to be tracked separately, and a box of most of them.
 fn tall_shapes() -> [(cl_mem_object_type, [usize; 3], Part); 4] {
     [
         (
@@ -138,7 +138,7 @@ fn tall_shapes() -> [(cl_mem_object_type, [usize; 3], Part); 4] {
     ]
 }
 
-// Where an element of a map lies.
+// The address of an element of a map.
 fn element(at: *mut u8, x: usize, [row, slice]: [usize; 2], [y, z]: [usize; 2]) -> *mut u8 {
     at.wrapping_add(x * ELEMENT + y * row + z * slice)
 }
@@ -149,11 +149,11 @@ fn what_lies_beside_a_map_of_many_rows_stays() {
     let cl = stage();
     for (image_type, size, inner) in tall_shapes() {
         let mut picture = Picture::new(cl.context, image_type, size, 1);
-        // The newest bytes are on one node, and the map is another's.
+        // One node has the newest bytes, and another node makes the map.
         picture.write(cl.queues[0], picture.whole(), 2);
         for (flags, seed) in [(CL_MAP_WRITE, 3), (CL_MAP_WRITE_INVALIDATE_REGION, 4)] {
             let (at, row, slice) = picture.map(cl.queues[1], flags, inner);
-            // Beside it, and read while the box is being written.
+            // This part lies beside the box, and is read while the box is being written.
             let beside = part([9, 0, 0], [2, size[1], size[2]]);
             let new = pattern(seed, inner.length());
             let mut bytes = new.chunks(inner.size[0] * ELEMENT);
@@ -257,7 +257,7 @@ fn the_applications_memory_with_gaps_is_the_clients_copy() {
     picture.note(top, &vec![9; top.length()]);
     picture.check(cl.queues[1]);
     picture.check(cl.queues[0]);
-    // What lies between the rows is the application's.
+    // The bytes between the rows belong to the application.
     let gap = &memory[size[0] * ELEMENT..row];
     assert!(gap == &pattern(1, row)[size[0] * ELEMENT..]);
     picture.release();

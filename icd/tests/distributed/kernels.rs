@@ -1,5 +1,5 @@
-//! Kernels in contexts of several nodes: one kernel out of what the nodes tell of it, made where it is
-//! needed, launched everywhere.
+//! Tests of kernels in contexts of several nodes: one signature from the answers of all nodes, creation on the nodes
+//! that need the kernel, launches everywhere.
 
 use std::ptr::{null, null_mut};
 
@@ -47,7 +47,7 @@ kernel void space(global int *x) { }
         &raw mut count
     ));
     assert_eq!(count, 2);
-    // All are there, though.
+    // All kernels are in the program, though.
     let all = program_number(over.program, CL_PROGRAM_NUM_KERNELS);
     assert_eq!(all, Ok(5));
 }
@@ -97,7 +97,7 @@ kernel void fakes_alone(global int *x) { x[0] = 1; }
     assert!(local_mem_size(alone, stage.pocl).is_ok());
     let elsewhere = local_mem_size(alone, stage.betas[1]);
     assert_eq!(elsewhere, Err(CL_INVALID_DEVICE));
-    // The only device that has it.
+    // This is the only device that has the kernel.
     assert!(local_mem_size(alone, null_mut()).is_ok());
     ok!(clReleaseKernel(alone));
 
@@ -125,7 +125,7 @@ fn programs_and_kernels_are_made_on_a_node_when_it_needs_them() {
     let over = over(&[stage.alpha, stage.betas[0]], PLAIN);
     assert_eq!(build_for(over.program, &[stage.betas[0]], ""), CL_SUCCESS);
     let kernel = kernel(over.program, "k");
-    // Local arguments are counted in: only the node can tell.
+    // Local arguments count too. Only the node knows the sum.
     ok!(clSetKernelArg(kernel, 1, 64, null()));
     let kernels = [0, 1].map(|node| stage.nodes[node].count("clCreateKernel"));
     assert!(local_mem_size(kernel, stage.betas[0]).unwrap() >= 64);

@@ -1,5 +1,5 @@
-//! The client's copy of a buffer of several nodes: bytes land there in the order of the commands, and a map's end
-//! is seen when they have landed, in whatever order the nodes tell of ends.
+//! Tests of the client's copy of a buffer of several nodes. Bytes arrive there in the order of the commands. A map
+//! ends when its bytes have arrived, in whatever order the nodes report ends.
 
 use std::collections::VecDeque;
 use std::ptr::{null, null_mut};
@@ -20,7 +20,7 @@ struct Side {
     probes: cl_command_queue,
     enqueued: VecDeque<Enqueue>,
     opened: Vec<u64>,
-    // What queues are called on the wire, as they were made.
+    // The ids of the queues on the wire, in the order of their creation.
     queues: Vec<u64>,
 }
 
@@ -52,7 +52,7 @@ impl Side {
         }
     }
 
-    /// The node tells of these ends; returns when the client has heard of all.
+    /// Lets the node report these ends. Returns when the client has processed all.
     fn tell(&mut self, ends: &[(u64, &[u8])]) {
         let mut probe = null_mut();
         ok!(clEnqueueMarkerWithWaitList(
@@ -81,7 +81,7 @@ impl Side {
     }
 }
 
-/// A context over two nodes, which do what the test says, and a buffer in it.
+/// A context over two fake nodes that the test controls, and a buffer in it.
 fn stage() -> (cl_mem, [Side; 2]) {
     let faults = |number: u8| Faults {
         uuid: [number; 16],
@@ -118,7 +118,7 @@ fn stage() -> (cl_mem, [Side; 2]) {
             queues: Vec::new(),
         }
     });
-    // They serve until the program ends.
+    // The nodes serve until the process ends.
     std::mem::forget(nodes);
     let buffer = make!(clCreateBuffer(context, 0, SIZE, null_mut())).expect("a buffer");
     (buffer, sides)
@@ -152,7 +152,7 @@ fn migrate_to_host(queue: cl_command_queue, buffer: cl_mem) {
     ok!(clFlush(queue));
 }
 
-/// A map for reading that does not block.
+/// Makes a non-blocking map for reading.
 fn map(queue: cl_command_queue, buffer: cl_mem) -> (*const u8, cl_event) {
     let mut event = null_mut();
     let at = make!(clEnqueueMapBuffer(
@@ -183,13 +183,13 @@ fn a_map_ends_when_its_bytes_have_landed_in_order() {
     migrate_to_host(one.queue, buffer);
     let first = one.next_read();
 
-    // Its bytes are on their way to the client, on behalf of the migration.
+    // Its bytes are in flight to the client, on behalf of the migration.
     let (at, mapped) = map(other.queue, buffer);
     let marker = other.next();
     other.tell(&[(marker.event, &[])]);
     assert_eq!(status_of(mapped), CL_SUBMITTED, "they have not landed");
 
-    // Newer ones, which must not land before those.
+    // These newer bytes must not arrive before the older ones.
     let (again, mapped_again) = {
         write(one.queue, buffer, &pattern(2, SIZE));
         map(one.queue, buffer)

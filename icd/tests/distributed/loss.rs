@@ -1,4 +1,5 @@
-//! A node that is lost from a context of several: what it alone had is gone, everything else goes on, soon.
+//! Tests the loss of a node in a context of several nodes: the bytes that it alone had are lost, and everything else
+//! soon goes on.
 
 use std::ptr::{null, null_mut};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -7,10 +8,10 @@ use std::time::{Duration, Instant};
 use crate::frames::opencl::*;
 use crate::frames::several::*;
 
-/// Launches of this one never end.
+/// Launches of this kernel never end.
 const HANGS: &str = "[kernel.nothing]\nhang = true";
 
-/// How long a loss may take to be known.
+/// Time limit for the client to notice a loss.
 const SOON: Duration = Duration::from_secs(8);
 
 fn hang(cl: &Several, site: usize, buffer: cl_mem) -> cl_event {
@@ -19,7 +20,7 @@ fn hang(cl: &Several, site: usize, buffer: cl_mem) -> cl_event {
         .expect("launched")
 }
 
-/// Ends the worker of the last node, and waits until that is known.
+/// Kills the worker of the last node, and waits until the client has noticed.
 fn lose_delta(cl: &Several) {
     cl.nodes[2].kill_workers();
     let end = Instant::now() + SOON;
@@ -50,7 +51,7 @@ fn only_what_was_nowhere_else_is_lost_and_writing_it_anew_heals() {
     for (site, quarter) in expected.chunks(1024).enumerate() {
         cl.write(site, buffer, 1024 * site, quarter);
     }
-    // A copy of half of it is elsewhere.
+    // Another node has a copy of half of it.
     let part = cl.part(buffer, 3072, 512);
     let mut migrated = null_mut();
     ok!(clEnqueueMigrateMemObjects(
@@ -73,7 +74,7 @@ fn only_what_was_nowhere_else_is_lost_and_writing_it_anew_heals() {
         assert_eq!(launched, Err(CL_OUT_OF_RESOURCES));
         cl.finish(site);
     }
-    // What its own queue is asked for changes nothing.
+    // Calls on the lost node's queue change nothing.
     let refused = code!(clEnqueueWriteBuffer(
         cl.queues[DELTA],
         buffer,
@@ -133,7 +134,7 @@ fn a_transfer_from_it_fails_with_it() {
     let buffer = cl.buffer(0, 1 << 20);
     let _rules = cl.nodes[2].with_rules(HANGS);
     let hung = hang(&cl, DELTA, buffer);
-    // These need the bytes that it never gives.
+    // These commands need bytes that the lost node never sends.
     let added = cl.add(ALPHA, buffer, 1, 64, &[]);
     let behind = cl.add(BETA, buffer, 1, 64, &[added]);
     let mut bytes = vec![0; 1 << 20];
@@ -172,14 +173,14 @@ fn a_transfer_to_it_takes_no_bytes_with_it() {
     cl.write(ALPHA, buffer, 0, &pattern(1, size));
     let _rules = cl.nodes[2].with_rules(HANGS);
     let hung = hang(&cl, DELTA, small);
-    // Waits there for ever; its bytes are on their way.
+    // The command waits there forever, and its bytes are in flight.
     let added = cl.add(DELTA, buffer, 1, 64, &[]);
     cl.nodes[2].kill_workers();
     assert_eq!(finish(hung), CL_DEVICE_NOT_AVAILABLE);
     assert_eq!(finish(added), CL_DEVICE_NOT_AVAILABLE);
     let read = cl.try_read(BETA, buffer, 0, size, &[]);
-    // Natively the bytes would be as they were or as the command left them; here it never ran, or its
-    // node had the newest ones.
+    // A native driver would leave the bytes as they were, or as the command left them. Here the command never ran, or
+    // its node had the newest bytes.
     match read {
         Ok(read) => assert!(read == pattern(1, size)),
         Err(code) => assert_eq!(code, CL_OUT_OF_RESOURCES),
@@ -222,7 +223,7 @@ fn commands_of_parts_there_fail_when_all_their_parts_are_over() {
     }
     assert_eq!(finish(behind), CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
     assert_eq!(finish(hung), CL_DEVICE_NOT_AVAILABLE);
-    // It was the commands' own failure: said once.
+    // The failure is the commands' own, so each is reported once.
     for site in [ALPHA, BETA, GAMMA] {
         assert_eq!(code!(clFinish(cl.queues[site])), CL_DEVICE_NOT_AVAILABLE);
         cl.finish(site);
@@ -266,7 +267,7 @@ fn what_is_held_back_for_it_fails_when_its_time_comes() {
     ));
     assert_eq!(finish(marker), CL_SUCCESS);
     cl.nodes[2].kill_workers();
-    // Nobody says that it has ended before the application has.
+    // The wait does not return before the application has set the user event.
     assert!(waiting.recv_timeout(Duration::from_millis(300)).is_err());
     assert!(status_of(held) > CL_RUNNING);
     set(user, CL_COMPLETE);
@@ -301,7 +302,7 @@ unsafe extern "C" fn hear(
 fn the_context_is_told_which_node_it_was_and_a_new_one_has_it_again() {
     let cl = several();
     let (sender, heard): (Sender<String>, Receiver<String>) = channel();
-    // As long as the process: the callback may come late.
+    // The callback may come late, so the sender lives as long as the process.
     let sender = Box::leak(Box::new(sender));
     let to = (&raw mut *sender).cast();
     let context = make!(clCreateContext(

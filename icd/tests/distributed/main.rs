@@ -1,4 +1,4 @@
-//! Contexts of several nodes.
+//! Tests of contexts of several nodes.
 #![allow(unsafe_code, missing_docs, unreachable_pub)]
 
 #[macro_use]

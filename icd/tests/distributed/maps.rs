@@ -1,4 +1,5 @@
-//! Maps, migration and initial contents in contexts of several nodes: the client's copy among the others.
+//! Tests of maps, migrations and initial contents in contexts of several nodes: the client's copy is one of the
+//! copies.
 
 use std::ptr::{null, null_mut};
 
@@ -85,7 +86,7 @@ fn overlapping_maps_agree_and_may_be_of_different_queues() {
         .map(|n| n.wrapping_add(1))
         .collect();
     assert_eq!(all, &bytes(&added)[..]);
-    // One that would write where another is mapped is refused, as in one node's context; beside, not.
+    // A map for writing that overlaps another map is refused, as in a context of one node. A map beside it is not.
     let beside = cl.map(GAMMA, buffer, CL_MAP_WRITE, (SIZE - 64, 32));
     assert_eq!(mem_info::<cl_uint>(part, CL_MEM_MAP_COUNT), 1);
     assert_eq!(finish(cl.unmap(DELTA, buffer, all, &[])), CL_SUCCESS);
@@ -136,7 +137,7 @@ fn initial_contents_are_there_whoever_comes_first() {
     let cl = several();
     for size in [64, SIZE, 20 << 20] {
         let expected = pattern(6, size);
-        // No device has it: the client reads its own.
+        // No device has the bytes, so the client reads its own.
         let buffer = cl.buffer_of(0, &expected);
         assert!(cl.read(DELTA, buffer, 0, size) == expected);
         let map = cl.map(BETA, buffer, CL_MAP_READ, (8, size - 8));
@@ -147,7 +148,7 @@ fn initial_contents_are_there_whoever_comes_first() {
         assert_eq!(finish(event), CL_SUCCESS);
         assert!(cl.read(ALPHA, copied, 0, size) == expected);
         release_memory(&[buffer, copied]);
-        // The host may not look at it: devices may.
+        // The host may not access this buffer. Devices may.
         let hidden = cl.buffer_of(CL_MEM_HOST_NO_ACCESS, &expected);
         let shown = cl.buffer(0, size);
         let args = [Arg::Memory(shown), Arg::Memory(hidden)];
@@ -170,7 +171,7 @@ fn the_clients_copy_is_not_read_while_bytes_are_landing_there() {
     for _ in 0..4 {
         let buffer = cl.buffer(0, size);
         cl.write(DELTA, buffer, 0, &expected);
-        // Brings the bytes to the client; nothing puts the read behind it.
+        // The map brings the bytes to the client. Nothing orders the read after it.
         let mut mapped = null_mut();
         let map = make!(clEnqueueMapBuffer(
             cl.queues[ALPHA],
@@ -224,15 +225,15 @@ fn migration_moves_bytes_early_and_never_wrongly() {
     let before = moved(&cl);
     let event = cl.add(DELTA, buffer, 0, 1, &[]);
     assert_eq!(finish(event), CL_SUCCESS);
-    assert_eq!(moved(&cl), before, "it was there already");
-    // To the client: then a map has nothing to fetch.
+    assert_eq!(moved(&cl), before, "the bytes were there already");
+    // After a migration to the host, a map has nothing to fetch.
     migrate(&cl, BETA, buffer, CL_MIGRATE_MEM_OBJECT_HOST);
     let before = moved(&cl);
     let map = cl.map(GAMMA, buffer, CL_MAP_READ, (0, SIZE));
     assert_eq!(moved(&cl), before);
     assert_eq!(map, &pattern(1, SIZE)[..]);
     assert_eq!(finish(cl.unmap(GAMMA, buffer, map, &[])), CL_SUCCESS);
-    // Without its contents, nothing moves; what is written then is there.
+    // A migration without contents moves nothing. Bytes that are written afterwards are there.
     let flags = CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED;
     for flags in [flags, flags | CL_MIGRATE_MEM_OBJECT_HOST] {
         let before = moved(&cl);
@@ -248,7 +249,7 @@ fn migration_moves_bytes_early_and_never_wrongly() {
 #[test]
 fn many_buffers_and_none_at_all() {
     let cl = several();
-    // A launch of nothing touches nothing, wherever the bytes are.
+    // A launch without work-items moves nothing, wherever the bytes are.
     let buffer = cl.buffer(0, SIZE);
     cl.write(DELTA, buffer, 0, &pattern(3, SIZE));
     let before = moved(&cl);
@@ -260,7 +261,7 @@ fn many_buffers_and_none_at_all() {
     assert_eq!(moved(&cl), before);
     assert_eq!(cl.read(BETA, buffer, 0, SIZE), pattern(3, SIZE));
     release_memory(&[buffer]);
-    // Many in one migration, and one after the other on all sites.
+    // Migrates many buffers at once, one after the other to all sites.
     let buffers: Vec<_> = (0..300)
         .map(|n| cl.buffer_of(0, &bytes(&[n; 16])))
         .collect();

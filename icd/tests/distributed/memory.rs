@@ -1,4 +1,4 @@
-//! Memory of contexts of several nodes: wherever bytes were written, whoever comes next finds them.
+//! Tests of memory in contexts of several nodes: every command finds the newest bytes, wherever they were written.
 
 use std::ptr::{null, null_mut};
 
@@ -7,7 +7,7 @@ use crate::frames::nodes::context_over;
 use crate::frames::opencl::*;
 use crate::frames::several::*;
 
-/// A row of four quarters, each written where its number says.
+/// Makes a buffer of four quarters, each written at the site of its number.
 fn in_quarters(cl: &Several, size: usize) -> (cl_mem, Vec<u8>) {
     let buffer = cl.buffer(0, size);
     let expected = pattern(5, size);
@@ -26,7 +26,7 @@ fn a_read_takes_each_piece_from_where_it_is() {
             for site in ALL {
                 assert_eq!(cl.read(site, buffer, 0, size), expected, "at {site}");
             }
-            // From within one piece to within another.
+            // Copies from the middle of one piece to the middle of another.
             let (from, to) = (size / 8, 5 * size / 8);
             assert_eq!(cl.read(DELTA, buffer, from, to - from), expected[from..to]);
             release_memory(&[buffer]);
@@ -56,7 +56,7 @@ fn sub_buffers_are_ranges_of_one_whole() {
     let cl = several();
     let (buffer, mut expected) = in_quarters(&cl, 1 << 12);
     let parts: Vec<_> = ALL.map(|site| cl.part(buffer, site << 10, 1 << 10)).into();
-    // Each is changed elsewhere than it was written.
+    // Each quarter is changed at another site than the one that wrote it.
     let events: Vec<_> = ALL
         .map(|site| cl.add((site + 1) % 4, parts[site], 100 + site as u32, 256, &[]))
         .into();
@@ -72,7 +72,7 @@ fn sub_buffers_are_ranges_of_one_whole() {
         cl.read(DELTA, parts[1], 0, 1 << 10),
         expected[1 << 10..2 << 10]
     );
-    // The whole after its parts, and parts after the whole.
+    // Kernels on the whole after kernels on parts, and the reverse.
     let event = cl.add(BETA, buffer, 1, 1 << 10, &[]);
     assert_eq!(finish(event), CL_SUCCESS);
     let changed: Vec<u32> = numbers(&expected)
@@ -204,7 +204,7 @@ fn a_copy_runs_where_its_bytes_are() {
     cl.write(DELTA, from, 0, &pattern(3, size));
     let count = |node: usize| cl.nodes[node].count("clEnqueueCopyBuffer");
     let before = [count(0), count(2)];
-    // On the queue of Alpha; the last node has the bytes.
+    // The copy is on Alpha's queue, and the last node has the bytes.
     let copied = cl.copy(ALPHA, (from, 0), (to, 0), size, &[]);
     assert_eq!(command_of(copied), CL_COMMAND_COPY_BUFFER);
     let behind = cl.add(ALPHA, to, 0, size / 4, &[]);
@@ -287,7 +287,7 @@ fn what_is_only_read_stays_shared() {
     };
     round();
     let before = writes();
-    // All have all: nothing moves any more.
+    // All sites have all bytes, so nothing moves any more.
     round();
     round();
     assert_eq!(writes(), before);
@@ -329,7 +329,7 @@ fn the_same_buffer_may_be_several_arguments() {
 #[test]
 fn what_another_context_still_holds_back_does_not_keep_host_memory() {
     let cl = several();
-    // A read of a context of one site, into the memory that the others then write from.
+    // A context of one site reads into the memory that the others then write from.
     let other = context_over(&cl.devices[..1]);
     let queue = make!(clCreateCommandQueue(other, cl.devices[0], 0)).expect("a queue");
     let source = make!(clCreateBuffer(other, 0, 4096, null_mut())).expect("a buffer");

@@ -1,5 +1,5 @@
-//! Two nodes work on one buffer. Where they cannot reach each other, or not any more, its bytes go through the
-//! client; where they can, none does.
+//! Tests two nodes that work on one buffer. If they cannot reach each other, or not any more, its bytes go through
+//! the client. Otherwise no byte does.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,13 +15,13 @@ use crate::frames::servers::*;
 
 const WORDS: usize = 5 << 20;
 const BYTES: usize = 4 * WORDS;
-/// The kernel may touch all of the buffer and changes this much of it.
+/// Bytes that the kernel changes, although it may touch the whole buffer.
 const CHANGED: usize = 1000;
 
 const SOURCE: &str = "kernel void fake_add_u32(global uint *target, uint value) {}";
 
-/// Stands before a daemon, where the client looks for it and other nodes do. Passes everything on; once
-/// closed, only what the client wants.
+/// A proxy in front of a daemon, at the address that the client and other nodes use. It forwards everything. Once
+/// closed, it forwards the client's connections only.
 #[derive(Default)]
 struct Wall {
     is_closed: AtomicBool,
@@ -30,7 +30,7 @@ struct Wall {
 }
 
 impl Wall {
-    // And where it is.
+    // Also returns the proxy's address.
     fn before(daemon: &Daemon) -> (Arc<Wall>, SocketAddr) {
         let (wall, daemon) = (Arc::new(Wall::default()), daemon.address);
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -49,7 +49,7 @@ impl Wall {
         let mut first = [0; PREAMBLE];
         let mut begun = 1;
         inner.read_exact(&mut first[..1])?;
-        // Else it is gRPC.
+        // Other connections are gRPC.
         if first[0] == b'C' {
             begun = PREAMBLE;
             inner.read_exact(&mut first[1..])?;
@@ -72,7 +72,7 @@ impl Wall {
         Ok(())
     }
 
-    // Ends what goes through it between nodes.
+    // Breaks the connections between nodes.
     fn close(&self) {
         let mut peers = self.peers.lock();
         self.is_closed.store(true, Ordering::SeqCst);
@@ -152,7 +152,7 @@ impl Shared {
         ));
     }
 
-    // After `after`, on the other node as a rule.
+    // Launches the kernel after `after`, which is usually an event of the other node.
     fn add(&self, at: usize, value: u32, after: Option<cl_event>) -> cl_event {
         let (buffer, value) = (&raw const self.buffer, &raw const value);
         ok!(clSetKernelArg(
@@ -193,7 +193,7 @@ impl Shared {
         words
     }
 
-    // The buffer goes to and fro; what it has cost through the client.
+    // Moves the buffer back and forth. Returns the bytes that went through the client.
     fn play(&self) -> u64 {
         let before = relayed_bytes();
         let words: Vec<u32> = (0..WORDS as u32).collect();
@@ -233,7 +233,7 @@ impl Drop for Shared {
 #[test]
 fn the_client_carries_what_two_nodes_cannot_exchange_and_nothing_else() {
     own_process!();
-    // Some take bytes where they lie, some through a ring of pinned memory.
+    // Some devices map their memory for transfers, and others use a ring of pinned memory.
     let settings = |name: &str, unified: bool| {
         format!("[[device]]\nname = \"{name}\"\nunified_memory = {unified}")
     };
@@ -253,7 +253,7 @@ fn the_client_carries_what_two_nodes_cannot_exchange_and_nothing_else() {
     };
     let all_ways = 3 * BYTES as u64;
 
-    // A path that breaks for good: each end tries again, in vain.
+    // A path that breaks permanently: each end tries again, without success.
     let pair = Shared::new([a, b]);
     assert_eq!(pair.play(), 0);
     walls.iter().for_each(|wall| wall.close());
@@ -262,13 +262,13 @@ fn the_client_carries_what_two_nodes_cannot_exchange_and_nothing_else() {
     }
     assert!(pair.play() >= all_ways);
 
-    // One that never was. While it is looked for, transfers wait.
+    // A path that never existed. Transfers wait while the nodes look for it.
     assert!(Shared::new([c, b]).play() >= all_ways);
 
-    // One that only the second can make.
+    // A path that only the second node can dial.
     assert_eq!(Shared::new([d, a]).play(), 0);
 
-    // A node is lost while its bytes are on their way to the other, or before: the other goes on.
+    // A node is lost while its bytes are in flight to the other, or before. The other node goes on.
     let there = pair.add(1, 1, None);
     let here = pair.add(0, 1, Some(there));
     ok!(clFlush(pair.queues[0]));

@@ -1,5 +1,5 @@
-//! Transfers that wait for a long command hold up no other ones, also where devices have only in-order queues (a few,
-//! there).
+//! Tests that transfers behind a long command delay no other transfers, also on devices with a few in-order queues
+//! only.
 
 use crate::frames::nodes::{Drivers, Rules};
 use crate::frames::opencl::*;
@@ -17,7 +17,7 @@ const NODES: [Drivers; 3] = [
 const HOME: usize = 0;
 const SIZE: usize = 1 << 18;
 
-/// Besides a queue for each device, an out-of-order one of Home, which is the last.
+/// A queue for each device, and at the end an out-of-order queue of Home.
 fn with_queue_at_home() -> (Several, usize) {
     let mut cl = several_on(&NODES, 5, 0);
     let queue = make!(clCreateCommandQueue(
@@ -30,7 +30,7 @@ fn with_queue_at_home() -> (Several, usize) {
     (cl, last)
 }
 
-/// Has a device work on a buffer for ever.
+/// Lets a device work on a buffer forever.
 #[must_use = "the rule holds as long as this"]
 fn occupy(
     cl: &Several,
@@ -49,15 +49,15 @@ fn ends(event: cl_event) {
     assert_eq!(ended.recv_timeout(PATIENCE), Ok(CL_SUCCESS));
 }
 
-/// One device of a site works for ever on what so many reads wait for, and a kernel in each direction; the other
-/// one has work that other nodes want.
+/// One device of a site works forever on a buffer that `reads` reads and a kernel in each direction wait for. The
+/// other device has work that other nodes need.
 fn others_pass(node: usize, [quick, busy]: [usize; 2], reads: usize) {
     let (mut cl, home) = with_queue_at_home();
     let (held, free) = (cl.buffer(0, SIZE), cl.buffer(0, SIZE));
     cl.write(busy, held, 0, &pattern(1, SIZE));
     cl.write(quick, free, 0, &pattern(2, SIZE));
     let (_rules, launch) = occupy(&cl, (node, busy), held);
-    // From the site: to the application's memory, and to another node.
+    // Transfers from the site: to the application's memory, and to another node.
     let mut never = vec![0; SIZE];
     let parts = never.chunks_mut(SIZE / reads).enumerate();
     let mut waiting: Vec<cl_event> = parts
@@ -69,7 +69,7 @@ fn others_pass(node: usize, [quick, busy]: [usize; 2], reads: usize) {
     assert_eq!(read, pattern(2, SIZE));
     ends(cl.fill(quick, free, 3, (0, SIZE), &[]));
     ends(cl.add(home, free, 1, SIZE / 4, &[]));
-    // To the site: what waits overwrites what the kernel uses.
+    // Transfers to the site: the waiting one overwrites bytes that the kernel uses.
     let queue = make!(clCreateCommandQueue(cl.context, cl.devices[quick], 0));
     cl.queues.push(queue.expect("a queue"));
     let other = cl.queues.len() - 1;
@@ -80,14 +80,14 @@ fn others_pass(node: usize, [quick, busy]: [usize; 2], reads: usize) {
     release(&waiting);
     release(&[launch]);
     release_memory(&[held, free]);
-    // It is written to for as long as the program runs.
+    // Commands may write to this memory as long as the process runs.
     std::mem::forget(never);
 }
 
 #[test]
 fn transfers_of_in_order_devices_pass_those_that_wait() {
     own_process!();
-    // With the kernel, fewer than there are in-order queues.
+    // Together with the kernel, these are fewer than the in-order queues.
     others_pass(1, [1, 2], 2);
 }
 

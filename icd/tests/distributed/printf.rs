@@ -1,5 +1,5 @@
-//! What kernels print in a context of several nodes: everything once, each queue's in its order, and all that a wait
-//! covers before it returns, wherever that ran.
+//! Tests the text that kernels print in a context of several nodes. All text comes once, in each queue's order. A
+//! wait returns after the text of everything that it covers, on any node.
 
 use std::ffi::CStr;
 use std::io::{Read, Seek, SeekFrom};
@@ -13,14 +13,14 @@ use crate::frames::several::*;
 /// Bytes that a launch of `much` prints: more than a pipe holds.
 const LONG: usize = 100_000;
 
-/// The fake driver prints what its settings say; a worker looks for text where a source says `printf`.
+/// The fake driver prints the text of its settings. A worker expects text where a source contains `printf`.
 const SOURCE: &CStr = c"
 kernel void much(global uint *x) { printf(\"...\"); }
 kernel void middle(global uint *x) { printf(\"...\"); }
 kernel void last(global uint *x) { printf(\"...\"); }
 ";
 
-/// Each node has letters of its own. The settings' text must live as long as the program.
+/// Each node prints other letters. The settings' text must live as long as the program.
 fn drivers([long, middle, last]: [char; 3]) -> Drivers {
     let long = long.to_string().repeat(LONG);
     let settings = format!(
@@ -54,7 +54,7 @@ fn two() -> (Several, cl_program) {
     (cl, program)
 }
 
-/// Standard output is a file until this is dropped.
+/// Redirects standard output to a file until dropped.
 struct Captured {
     file: std::fs::File,
     before: OwnedFd,
@@ -75,10 +75,10 @@ impl Captured {
         Captured { file, before }
     }
 
-    /// All that was printed so far.
+    /// Returns all text printed so far.
     fn text(&mut self) -> String {
         let mut text = String::new();
-        // The descriptors share their place in the file.
+        // The descriptors share one file position.
         self.file.seek(SeekFrom::Start(0)).expect("rewound");
         self.file.read_to_string(&mut text).expect("text");
         text
@@ -91,7 +91,7 @@ impl Drop for Captured {
     }
 }
 
-/// A launch at a site, and its event.
+/// Launches at a site. Returns the event.
 fn launch(
     (cl, program): (&Several, cl_program),
     site: usize,
@@ -161,13 +161,13 @@ fn a_wait_covers_what_was_printed_on_other_nodes() {
         let (here, there) = [(FIRST, SECOND), (SECOND, FIRST)][turn % 2];
         let mut output = Captured::begin();
         let printing = launch((&cl, program), there, c"much", buffers[there], &[]);
-        // Nobody waits for the node that prints, but through the other one.
+        // The wait reaches the printing node only through the other one.
         let last = launch((&cl, program), here, c"last", buffers[here], &[printing]);
         let ended = finish(last);
         let text = output.text();
         drop(output);
         assert_eq!(ended, CL_SUCCESS);
-        // All of it; between nodes text comes as it arrives (see the limits in `icd/README.md`).
+        // All text comes, but between nodes in any order (see the limits in `icd/README.md`).
         let [there, here] = [['x', 'c'], ['a', 'z']][turn % 2];
         assert_eq!(text.matches(there).count(), LONG, "turn {turn}");
         assert_eq!(text.matches(here).count(), 1, "turn {turn}");

@@ -1,5 +1,5 @@
-//! Programs in contexts of several nodes: built everywhere at the same time, each device with its own
-//! status, log, options and binary; what becomes of them when a node fails or is lost.
+//! Tests of programs in contexts of several nodes. They are built everywhere at the same time, and each device has
+//! its own status, log, options and binary. Further cases are failed and lost nodes.
 
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
@@ -22,7 +22,7 @@ fn all_nodes_build_at_the_same_time() {
     let folder = meeting(&stage.nodes[0], "together");
     let rules = builds_meet(&folder, 3);
     let _rules = [0, 1, 2].map(|node| stage.nodes[node].with_rules(&rules));
-    // Each node's build is over only when the others have begun.
+    // Each node's build ends only when the others have begun.
     assert_eq!(build_for(over.program, &[], " -DA=1"), CL_SUCCESS);
     for device in [stage.alpha, stage.betas[0], stage.gamma] {
         assert_eq!(status(over.program, device), CL_BUILD_SUCCESS);
@@ -56,7 +56,7 @@ fn one_notification_comes_when_the_last_node_is_done() {
         (&raw const sender).cast_mut().cast()
     ));
     await_meeting(&folder, 1);
-    // Beta has not even begun to compile.
+    // Beta has not begun to compile.
     assert_eq!(status(over.program, stage.alpha), CL_BUILD_IN_PROGRESS);
     assert_eq!(status(over.program, stage.betas[0]), CL_BUILD_IN_PROGRESS);
     assert_eq!(build_for(over.program, &[], ""), CL_INVALID_OPERATION);
@@ -65,7 +65,7 @@ fn one_notification_comes_when_the_last_node_is_done() {
     assert_eq!(told.recv_timeout(PATIENCE), Ok(over.program.addr()));
     assert_eq!(status(over.program, stage.alpha), CL_BUILD_SUCCESS);
     assert_eq!(status(over.program, stage.betas[0]), CL_BUILD_SUCCESS);
-    // Nothing comes a second time: the next build's is the next.
+    // No callback comes twice: the next one belongs to the next build.
     drop(held);
     assert_eq!(build_for(over.program, &[], ""), CL_SUCCESS);
     assert!(told.try_recv().is_err());
@@ -89,7 +89,7 @@ fn a_build_that_fails_on_one_node_leaves_the_others_usable() {
     assert!(local_mem_size(kernel, stage.alpha).is_ok());
     assert_eq!(local_mem_size(kernel, stage.pocl), Err(CL_INVALID_DEVICE));
     ok!(clReleaseKernel(kernel));
-    // Once for the rest, and all is well.
+    // A build for the remaining devices succeeds.
     let fixed = "-Dmissing=1";
     assert_eq!(build_for(over.program, &[stage.pocl], fixed), CL_SUCCESS);
     assert_eq!(status(over.program, stage.alpha), CL_BUILD_SUCCESS);
@@ -115,7 +115,7 @@ fn what_one_node_refuses_is_told_in_its_devices_log() {
     let said = log(over.program, stage.alpha);
     assert!(said.contains("CL_INVALID_BUILD_OPTIONS"), "{said}");
     assert_eq!(status(over.program, stage.betas[0]), CL_BUILD_SUCCESS);
-    // What all refuse is the call's own code.
+    // If all nodes refuse, their code is the call's own.
     let _both = (one, stage.nodes[1].with_rules(refuse));
     assert_eq!(build_for(over.program, &[], ""), CL_INVALID_BUILD_OPTIONS);
 }
@@ -158,7 +158,7 @@ fn each_device_gives_and_gets_its_own_binary() {
     let stage = stage();
     let devices = [stage.pocl, stage.alpha, stage.betas[1], stage.other];
     let over = over(&devices, PLAIN);
-    // None before a build, of anybody.
+    // Before a build, no device has a binary.
     assert!(binaries_of(over.program, 4).iter().all(Vec::is_empty));
     assert_eq!(build_for(over.program, &devices[..3], ""), CL_SUCCESS);
     let binaries = binaries_of(over.program, 4);
@@ -178,11 +178,11 @@ fn each_device_gives_and_gets_its_own_binary() {
         assert!(local_mem_size(kernel, device).unwrap() >= 32);
     }
     ok!(clReleaseKernel(kernel));
-    // The same again, in this program's own order.
+    // The same binaries again, in this program's order of devices.
     assert_eq!(binaries_of(program, 3)[1], binaries[0]);
     ok!(clReleaseProgram(program));
 
-    // A stranger's is found out, whoever's it is.
+    // A binary of another device is detected, whichever it is.
     let mixed = [&binaries[2][..], &binaries[0], &binaries[2]];
     let (made, verdicts) = from_binaries(over.context, &chosen, &mixed);
     assert_eq!(made, Err(CL_INVALID_BINARY));
@@ -230,7 +230,7 @@ fn programs_are_compiled_and_linked_on_the_nodes_that_have_the_parts() {
     };
     assert_eq!(compile(main, &devices), CL_SUCCESS);
     assert_eq!(compile(more, &devices[1..]), CL_SUCCESS);
-    // Alpha has one part and lacks the other.
+    // Alpha has one input's binary and lacks the other's.
     assert_eq!(link(&[main, more]), Err(CL_INVALID_OPERATION));
     let only = link(&[more]).expect("a program");
     assert_eq!(status(only, devices[0]), CL_BUILD_NONE);
@@ -301,7 +301,7 @@ fn a_node_that_is_lost_during_a_build_fails_it_for_its_devices_only() {
     let heard = told.recv_timeout(PATIENCE).expect("the context's callback");
     assert!(heard.contains(node.address()), "{heard}");
 
-    // The rest goes on.
+    // The remaining devices go on.
     let kernel = kernel(program, "k");
     ok!(clSetKernelArg(kernel, 1, 32, null()));
     assert!(local_mem_size(kernel, stage.alpha).is_ok());
@@ -310,7 +310,7 @@ fn a_node_that_is_lost_during_a_build_fails_it_for_its_devices_only() {
     let binaries = binaries_of(program, 2);
     assert!(binaries[0].is_empty() && !binaries[1].is_empty());
     assert_eq!(build_for(program, &devices[1..], ""), CL_SUCCESS);
-    // Nobody else to ask: the loss is the code.
+    // No other node was asked, so the loss is the call's code.
     let lost = build_for(program, &devices[..1], "");
     assert_eq!(lost, CL_DEVICE_NOT_AVAILABLE);
     assert_eq!(build_for(program, &[], ""), CL_BUILD_PROGRAM_FAILURE);
@@ -350,7 +350,7 @@ fn the_platform_has_the_extensions_that_all_devices_have() {
     let expected: Vec<&str> = expected.chain(common.map(String::as_str)).collect();
     assert_eq!(told, expected);
     assert!(expected.len() > 2);
-    // Gamma has none.
+    // Gamma has no such extension.
     assert!(of_devices[0].iter().any(|one| one == "cl_khr_fp64"));
     assert!(!told.iter().any(|one| one == "cl_khr_fp64"));
     drop(stage);
@@ -367,7 +367,7 @@ fn the_hint_to_unload_compilers_reaches_the_nodes_in_use_and_harms_nothing() {
     ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));
     ok!(clUnloadPlatformCompiler(platform));
     assert_eq!(build_for(over.program, &[], ""), CL_SUCCESS);
-    // The build came behind; both drivers of the second node were told.
+    // The unload was sent before the build, and reached both drivers of the second node.
     assert_eq!(unloaded(), [before[0] + 1, before[1] + 2]);
     let unknown = std::ptr::without_provenance_mut(64);
     assert_eq!(
@@ -399,7 +399,7 @@ fn a_context_from_a_type_does_without_nodes_that_are_gone() {
         [stage.alpha, beta, beta2, stage.other, stage.gamma]
     );
     ok!(clReleaseContext(context));
-    // Who names it gets an error instead.
+    // Calls that name it get an error instead.
     let made = make!(clCreateContext(
         null(),
         2,

@@ -1,4 +1,5 @@
-//! Semaphores in contexts of several nodes: of one device each, behind commands of any node; a lost node fails waits.
+//! Tests of semaphores in contexts of several nodes. Each belongs to one device and follows commands of any node. A
+//! lost node fails waits.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use crate::frames::signalled::{
     BINARY, TYPE, create, let_go, payload, semaphore_of, signal, try_signal, try_wait, wait,
 };
 
-/// How long a loss may take to be known.
+/// Time limit for the client to notice a loss.
 const SOON: Duration = Duration::from_secs(8);
 const FAILED: cl_int = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
 
@@ -56,7 +57,7 @@ fn a_signal_behind_another_nodes_commands_lets_the_wait_through() {
             let signalled = signal(cl.queues[BETA], semaphore, &[added]);
             (signalled, wait(other, semaphore, &[]))
         } else {
-            // Before its signal.
+            // This wait comes before its signal.
             let waited = wait(other, semaphore, &[]);
             (signal(cl.queues[BETA], semaphore, &[added]), waited)
         };
@@ -97,7 +98,7 @@ fn a_lost_node_fails_its_waits_and_those_behind_them() {
         }
     };
     assert_eq!(refused, CL_DEVICE_NOT_AVAILABLE);
-    // Now it is plain that no signal will come.
+    // No signal can come any more.
     assert_eq!(try_signal(other, &[late], &[]), Err(refused));
     set(gate, CL_COMPLETE);
     for event in [signalled, waited, unsignalled] {

@@ -1,5 +1,5 @@
-//! A stage of five nodes for tests of programs and kernels: fake drivers that can be told what to do, and
-//! the machine's own OpenCL (PoCL); on top of `nodes`.
+//! Five nodes for tests of programs and kernels, on top of `nodes`: controllable fake drivers, and the machine's own
+//! OpenCL (PoCL).
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::frames::nodes::*;
 use crate::frames::opencl::*;
 pub use crate::frames::programs::{build_for, program_in};
 
-/// The nodes' drivers are told what to do by files: one test at a time.
+/// Makes tests take turns, because files control the nodes' drivers.
 pub static TURN: Mutex<()> = Mutex::new(());
 
 pub const NODES: [Drivers; 5] = [
@@ -19,7 +19,7 @@ pub const NODES: [Drivers; 5] = [
     Drivers::Fake(
         "[[device]]\nname = \"Beta\"\ncount = 2\n[[device]]\nname = \"Other\"\nplatform = 1",
     ),
-    // Of this one workers are killed, of the next one the daemon.
+    // Tests kill workers of this node, and the daemon of the next one.
     Drivers::Fake("[[device]]\nname = \"Gamma\"\nfp64 = false"),
     Drivers::Fake("[[device]]\nname = \"Delta\""),
     Drivers::System,
@@ -135,7 +135,7 @@ pub fn local_mem_size(kernel: cl_kernel, device: cl_device_id) -> Result<u64, cl
     }
 }
 
-/// Rules by which as many builds, wherever they run, wait for each other.
+/// Rules that make `of` builds wait for each other, on any node.
 pub fn builds_meet(folder: &Path, of: usize) -> String {
     let folder = folder.display();
     format!("[[call]]\nname = \"clBuildProgram\"\nmeet = \"{folder}\"\nof = {of}")

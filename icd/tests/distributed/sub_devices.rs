@@ -1,4 +1,4 @@
-//! A part of one node's device in a context with a device of another node.
+//! Tests a sub-device of one node in a context with a device of another node.
 
 use std::ptr::{null, null_mut};
 
@@ -7,7 +7,7 @@ use crate::frames::opencl::*;
 
 const SIZE: usize = 1 << 16;
 
-/// The first of the parts with one compute unit each.
+/// Returns the first sub-device with one compute unit.
 fn part_of(root: cl_device_id) -> cl_device_id {
     let way = [CL_DEVICE_PARTITION_EQUALLY, 1, 0];
     let mut count = 0;

@@ -1,5 +1,5 @@
-//! Shared virtual memory is of contexts of one node with a driver that has it: elsewhere it is absent, as OpenCL 3.0
-//! says it, and a node's own context has it beside one of several.
+//! Tests that SVM exists in contexts of one node with a suitable driver. Elsewhere it is absent, as OpenCL 3.0
+//! defines. A node's own context has SVM beside a context of several nodes.
 
 use std::ptr::{null, null_mut};
 
@@ -42,7 +42,7 @@ fn map(queue: cl_command_queue, at: *mut c_void) -> cl_int {
     ))
 }
 
-/// Everything answers as without the feature.
+/// Checks that every call answers as without the feature.
 fn is_absent(fixture: &Fixture, stranger: *mut c_void) {
     let queue = fixture.queue;
     assert!(allocate(fixture.context).is_null());
@@ -125,7 +125,7 @@ fn contexts_of_several_nodes_and_poor_devices_have_none() {
     let devices = devices(3);
     let (rich, poor): (Vec<_>, Vec<_>) = devices.iter().partition(|device| has_svm(**device));
     assert_eq!((rich.len(), poor.len()), (2, 1));
-    // Each node's own context has it, at the same time.
+    // Each node's own context has SVM, at the same time.
     let alone = rich.iter().map(|device| fixture(&[*device]));
     let alone: Vec<_> = alone.collect();
     let memory: Vec<_> = alone.iter().map(|of| allocate(of.context)).collect();
@@ -134,7 +134,7 @@ fn contexts_of_several_nodes_and_poor_devices_have_none() {
         assert_eq!(map(of.queue, *at), CL_SUCCESS);
         ok!(clEnqueueSVMUnmap(of.queue, *at, 0, null(), null_mut()));
     }
-    // One context's memory is nothing to another.
+    // One context's memory is invalid in another.
     assert_eq!(map(alone[0].queue, memory[1]), CL_INVALID_VALUE);
     code!(clSVMFree(alone[0].context, memory[1]));
     assert_eq!(map(alone[1].queue, memory[1]), CL_SUCCESS);

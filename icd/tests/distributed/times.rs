@@ -1,4 +1,4 @@
-//! When commands ran that are made of others on several nodes: from the first of those to the last.
+//! Tests the times of commands that consist of parts on several nodes: from the first part to the last.
 
 use std::path::Path;
 use std::ptr::{null, null_mut};
@@ -10,7 +10,7 @@ use crate::frames::several::*;
 
 const SIZE: usize = 1 << 16;
 
-/// Queued, submitted, started, ended.
+/// Returns when the command was queued, submitted, started and ended.
 fn times_of(event: cl_event) -> [u64; 4] {
     let names = [
         CL_PROFILING_COMMAND_QUEUED,
@@ -32,7 +32,7 @@ fn now(cl: &Several) -> u64 {
     ns
 }
 
-/// Rules by which calls of a function wait for the test.
+/// Rules that make calls of a function wait for the test.
 fn held(function: &str, folder: &Path) -> String {
     let folder = folder.display();
     format!("[[call]]\nname = \"{function}\"\nmeet = \"{folder}\"\nof = 2")
@@ -42,7 +42,7 @@ fn let_go(folder: &Path) {
     std::fs::write(folder.join("the test"), "").expect("written");
 }
 
-/// The event's command had started at that moment, and had not ended.
+/// Checks that the event's command had started at that moment, and had not ended.
 fn ran_across(event: cl_event, moment: u64) {
     ok!(clWaitForEvents(1, &raw const event));
     let times = times_of(event);
@@ -54,7 +54,7 @@ fn ran_across(event: cl_event, moment: u64) {
     release(&[event]);
 }
 
-/// Waits for the last byte of what is on its way to memory.
+/// Waits for the last byte of a transfer to this memory.
 fn await_byte(at: *const u8, byte: u8) {
     let end = Instant::now() + PATIENCE;
     // SAFETY: the caller's memory, which outlives the command that writes it.
@@ -64,7 +64,7 @@ fn await_byte(at: *const u8, byte: u8) {
     }
 }
 
-/// One half of the buffer at Delta, the other at Gamma, from where it is brought only when the test lets it go.
+/// Reads a buffer of which one half is at Delta and the other at Gamma. The test decides when Gamma sends its half.
 fn in_two_pieces(begin: impl Fn(&Several, cl_mem, *mut u8) -> (cl_event, *const u8)) {
     let cl = several_with(CL_QUEUE_PROFILING_ENABLE);
     let buffer = cl.buffer(0, SIZE);
@@ -134,7 +134,7 @@ fn a_copy_that_runs_elsewhere_starts_there() {
     let rules = cl.nodes[0].with_rules(&held("clEnqueueMarkerWithWaitList", &folder));
     let copies = cl.nodes[2].count("clEnqueueCopyBuffer");
     let copy = cl.copy(ALPHA, (from, 0), (to, 0), SIZE / 2, &[]);
-    // Overwrites what was copied, so it comes after that.
+    // This fill overwrites the copy's target, so it comes after the copy.
     let behind = cl.fill(DELTA, to, 3, (0, SIZE), &[]);
     assert_eq!(finish(behind), CL_SUCCESS);
     assert_eq!(cl.nodes[2].count("clEnqueueCopyBuffer"), copies + 1);

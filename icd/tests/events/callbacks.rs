@@ -1,4 +1,4 @@
-//! The callbacks of one event come in the order in which a command goes through the statuses.
+//! Tests that the callbacks of one event come in the order of its statuses.
 
 use std::ffi::c_void;
 use std::ptr::{null_mut, with_exposed_provenance};
@@ -10,7 +10,7 @@ use crate::frames::opencl::*;
 unsafe extern "C" fn tell(_: cl_event, status: cl_int, to: *mut c_void) {
     // SAFETY: the sender is never dropped, and callbacks come from one thread.
     let to = unsafe { &*with_exposed_provenance::<Sender<cl_int>>(to.expose_provenance()) };
-    to.send(status).expect("somebody listens");
+    to.send(status).expect("the test receives");
 }
 
 #[test]
@@ -25,7 +25,8 @@ fn callbacks_come_by_status_not_by_registration() {
         &raw mut marker
     ));
     let (sender, told) = channel::<cl_int>();
-    // For good: the last callback may still be inside of `send` when what it sent has been received.
+    // The sender is never dropped, because the last callback may still be inside `send` when its value has been
+    // received.
     let sender: &'static Sender<cl_int> = Box::leak(Box::new(sender));
     for status in [CL_COMPLETE, CL_RUNNING, CL_COMPLETE, CL_SUBMITTED] {
         ok!(clSetEventCallback(

@@ -1,4 +1,4 @@
-//! Queues, events and semaphores: order, waits, callbacks and notices.
+//! Tests of queues, events and semaphores: order, waits, callbacks and notices.
 #![allow(unsafe_code, missing_docs)]
 
 #[macro_use]

@@ -1,4 +1,4 @@
-//! Thousands of commands that are under way at once, in patterns that tie each to those before it.
+//! Tests thousands of simultaneous commands, in patterns that tie each to earlier ones.
 
 use std::ptr::{null, null_mut};
 
@@ -12,12 +12,12 @@ const SIZE: usize = 256;
 /// Longer than it takes to enqueue thousands of commands.
 const LONG: &str = "[kernel.fake_add_u32]\nns = 2_500_000_000";
 
-/// One node: drivers differ in how well they bear thousands of barriers, the fake one does.
+/// One node with the fake driver, because some drivers handle thousands of barriers badly.
 fn one_node(properties: cl_command_queue_properties) -> Several {
     several_on(&[Drivers::Fake(LONG)], 1, properties)
 }
 
-/// Reads into and writes from parts of one host buffer, in turns, by `part` of the turn's number.
+/// Alternating reads into and writes from parts of one host buffer, given by `part` of the turn's number.
 fn reads_and_writes(bytes: usize, part: impl Fn(usize) -> (usize, usize)) {
     let cl = one_node(0);
     let (from, to) = (cl.buffer_of(0, &pattern(1, bytes)), cl.buffer(0, bytes));
@@ -82,7 +82,7 @@ fn barriers_and_markers_between_commands() {
     let (buffer, other) = (cl.buffer(0, SIZE), cl.buffer(0, SIZE));
     let number = 7u32;
     grows_linearly(500, |count| {
-        // All that follows is under way at once.
+        // All following commands are incomplete at once.
         release(&[cl.add(0, other, 0, 1, &[])]);
         for turn in 0..count {
             ok!(clEnqueueWriteBuffer(
@@ -97,7 +97,7 @@ fn barriers_and_markers_between_commands() {
                 null_mut()
             ));
             let queue = cl.queues[0];
-            // Either comes after everything before it.
+            // A barrier and a marker both follow everything before them.
             if turn % 2 == 0 {
                 ok!(clEnqueueMarkerWithWaitList(queue, 0, null(), null_mut()));
             } else {

@@ -1,4 +1,4 @@
-//! What a driver tells a context, over and over: the log says it once and counts, the application hears it all.
+//! Tests a driver that repeats a notice: the log contains it once with a count, and the application gets every one.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::io::{self, Write};
@@ -28,7 +28,7 @@ impl Write for IntoLog {
     }
 }
 
-/// How many lines of the log end with this.
+/// Counts the lines of the log with this end.
 fn logged(end: &str) -> usize {
     let log = String::from_utf8(LOG.lock().unwrap().clone()).expect("text");
     log.lines().filter(|line| line.ends_with(end)).count()
@@ -51,10 +51,10 @@ unsafe extern "C" fn destroyed(_: cl_context, gone: *mut c_void) {
     let _ = gone.send(());
 }
 
-/// A context whose callbacks are listened to.
+/// A context that records its callbacks.
 struct Told {
     context: cl_context,
-    /// The native context's id.
+    /// Id of the native context.
     id: u64,
     heard: Receiver<String>,
     gone: Receiver<()>,
@@ -145,14 +145,20 @@ fn the_log_says_a_text_once_a_context_and_the_application_hears_it_each_time() {
     assert_eq!(logged(&format!("more times: {FLUSH}")), 0);
 
     ok!(clReleaseContext(first.context));
-    first.gone.recv_timeout(PATIENCE).expect("its end");
+    first
+        .gone
+        .recv_timeout(PATIENCE)
+        .expect("the context's end");
     assert_eq!(logged(&format!("repeated 29 more times: {FLUSH}")), 1);
-    assert_eq!(logged(FAULT), 1, "what came once is not counted");
+    assert_eq!(logged(FAULT), 1, "a single notice is not counted");
 
     worker.die();
     second.hears();
     assert_eq!(logged(&format!("repeated 1 more times: {FLUSH}")), 1);
     ok!(clReleaseContext(second.context));
-    second.gone.recv_timeout(PATIENCE).expect("its end");
+    second
+        .gone
+        .recv_timeout(PATIENCE)
+        .expect("the context's end");
     assert_eq!(logged(&format!("more times: {FLUSH}")), 2);
 }

@@ -1,5 +1,5 @@
-//! From a command's end an application concludes that what came before it has ended, in whatever order
-//! the node tells of ends, and the bytes of reads arrive.
+//! Tests that a command ends only after earlier ones, in whatever order the node reports ends and the bytes of reads
+//! arrive. An application concludes from a command's end that earlier commands have ended.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -19,16 +19,16 @@ use crate::frames::opencl::*;
 const SMALL: usize = 64;
 const LARGE: usize = 64 << 10;
 
-/// The node of this program: the library asks for its servers once. A test has it for itself, and loses
-/// its session at the end, so that the next has one of its own.
+/// The node of this process: the library reads its servers once. A test has the node for itself, and loses its
+/// session at the end, so that the next test gets a new one.
 static NODE: Mutex<Option<FakeNode>> = Mutex::new(None);
 
 struct Stage {
     cl: Fixture,
     worker: FakeWorker,
-    // A queue of which nothing else is asked than to end when told.
+    // A queue whose commands only end on request.
     probes: cl_command_queue,
-    // Enqueued, and not yet asked for by the test.
+    // Commands that were enqueued, and that the test has not read yet.
     enqueued: std::collections::VecDeque<Enqueue>,
     // User events that the client has set.
     opened: Vec<u64>,
@@ -71,7 +71,7 @@ impl Stage {
         }
     }
 
-    /// A read that does not block.
+    /// Enqueues a non-blocking read.
     fn read(&self, queue: cl_command_queue, buffer: cl_mem, host: &mut [u8]) -> cl_event {
         let mut event = null_mut();
         ok!(clEnqueueReadBuffer(
@@ -116,7 +116,7 @@ impl Stage {
         }
     }
 
-    /// The next command enqueued.
+    /// Returns the next enqueued command.
     fn next_command(&mut self) -> Enqueue {
         while self.enqueued.is_empty() {
             self.receive();
@@ -124,12 +124,12 @@ impl Stage {
         self.enqueued.pop_front().expect("just looked")
     }
 
-    /// What the next command enqueued is called on the wire.
+    /// Returns the event id of the next enqueued command.
     fn next(&mut self) -> u64 {
         self.next_command().event
     }
 
-    /// The node tells of these ends, in this order; returns when the client has heard of all.
+    /// Lets the node report these ends, in this order. Returns when the client has processed all.
     fn tell(&mut self, ends: &[(u64, cl_int, &[u8])]) {
         let probe = self.marker(self.probes, &[]);
         let number = self.next();
@@ -177,7 +177,7 @@ fn bytes_of(lane: &mut TcpStream, event: u64, bytes: &[u8]) {
     lane.write_all(bytes).expect("a lane");
 }
 
-/// Waits as the application does, on a thread of its own, so that a wait that does not end fails the test.
+/// Waits as the application does, on a separate thread, so that a wait without end fails the test.
 fn ends(event: cl_event) {
     let (tell, told) = mpsc::channel();
     let handle = event.expose_provenance();
@@ -189,7 +189,7 @@ fn ends(event: cl_event) {
     assert_eq!(code, CL_SUCCESS);
 }
 
-/// Has the end of `event` come by the channel.
+/// Sends the end of `event` to the channel.
 fn heard(event: cl_event) -> mpsc::Receiver<cl_int> {
     extern "C" fn callback(_: cl_event, status: cl_int, to: *mut c_void) {
         // SAFETY: made for this one call below.
@@ -246,13 +246,13 @@ fn maps_and_unmaps_that_move_nothing_and_that_nobody_can_see_send_nothing() {
     let at = map(CL_MAP_READ, &raw mut event);
     ok!(clFlush(queue));
     let of_map = stage.next();
-    // The bytes are on their way, and the unmap comes after them.
+    // The bytes are in flight, and the unmap comes after them.
     unmap(at);
     let of_unmap = stage.next();
     stage.tell(&[(of_map, 0, &pattern(1, SMALL)), (of_unmap, 0, &[])]);
     ok!(clReleaseEvent(event));
 
-    // The bytes are there, so the unmap has nothing to wait for. A map that brings none has nothing either.
+    // The bytes are there, so the unmap has nothing to wait for, and neither has a map that fetches no bytes.
     let at = map(CL_MAP_READ, &raw mut event);
     ok!(clFlush(queue));
     let of_map = stage.next();
@@ -267,7 +267,7 @@ fn maps_and_unmaps_that_move_nothing_and_that_nobody_can_see_send_nothing() {
     );
     ok!(clReleaseEvent(event));
 
-    // Behind the marker such a map has to wait, and what was written is sent.
+    // Behind the marker, such a map has to wait, and the written bytes are sent.
     unmap(at);
     let at = map(CL_MAP_WRITE_INVALIDATE_REGION, null_mut());
     ok!(clFlush(queue));
@@ -287,7 +287,7 @@ fn maps_and_unmaps_that_move_nothing_and_that_nobody_can_see_send_nothing() {
     let of_unmap = stage.next();
     stage.tell(&[(of_unmap, 0, &[])]);
 
-    // An event that the application has is told of by the node.
+    // The node reports the end of an event that the application has.
     let at = map(CL_MAP_WRITE_INVALIDATE_REGION, &raw mut event);
     ok!(clFlush(queue));
     let of_map = stage.next();
@@ -329,7 +329,7 @@ fn an_in_order_queue_ends_in_order() {
     assert_eq!(host, pattern(1, SMALL));
     assert_eq!(told.recv_timeout(PATIENCE), Ok(CL_SUCCESS));
     assert_eq!(heard.recv_timeout(PATIENCE), Ok(CL_COMPLETE));
-    waiter.join().expect("it has waited");
+    waiter.join().expect("the waiting thread ends");
     release(&[read, first, second]);
     ok!(clReleaseMemObject(buffer));
     stage.lose();
@@ -338,7 +338,8 @@ fn an_in_order_queue_ends_in_order() {
 #[test]
 fn nothing_overtakes_a_large_read_whose_bytes_are_on_their_way() {
     own_process!();
-    // By the queue's order, by a wait list on another queue, and by what an out-of-order queue orders.
+    // The order comes from the queue, from a wait list on another queue, or from a marker or barrier of an
+    // out-of-order queue.
     for case in ["in order", "wait list", "marker", "barrier"] {
         let properties = match case {
             "marker" | "barrier" => CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE,
@@ -382,8 +383,8 @@ fn nothing_overtakes_a_large_read_whose_bytes_are_on_their_way() {
     }
 }
 
-// A marker whose completion has come hides behind a read whose bytes have not. What follows the marker still
-// follows the read.
+// The marker's completion has arrived, and the bytes of the read before it have not. A command behind the marker
+// still follows the read.
 #[test]
 fn a_write_behind_a_hidden_end_waits_for_the_read_before_it() {
     own_process!();
@@ -509,7 +510,7 @@ fn a_failure_is_told_at_once_and_lets_nothing_overtake_what_came_before_it() {
     let gated = stage.marker(queue, &[gate]);
     let failing = stage.marker(queue, &[]);
     let after = stage.marker(queue, &[]);
-    // Of the other queue, whose order knows nothing of the gate.
+    // This command is on the other queue, whose order does not know the gate.
     let dependant = stage.marker(other, &[failing]);
     let free = stage.marker(other, &[]);
     let numbers: [u64; 5] = std::array::from_fn(|_| stage.next());
@@ -578,7 +579,7 @@ fn a_lost_session_leaves_nothing_open() {
     let [_, second, _] = [stage.next(), stage.next(), stage.next()];
     stage.tell(&[(second, 0, &[])]);
     stage.lose();
-    // The node has done the second.
+    // The node has executed the second command.
     assert_eq!(
         events.map(status_of),
         [

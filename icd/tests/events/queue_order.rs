@@ -1,4 +1,4 @@
-//! What a queue's order ties together, and what it does not.
+//! Tests which commands a queue's order ties together, and which not.
 
 use std::ptr::{null, null_mut};
 
@@ -24,7 +24,7 @@ fn a_gated_read_holds_back_no_free_write_of_an_out_of_order_queue() {
             &raw const gate,
             null_mut()
         ));
-        // Nothing orders it after the read; it must not wait for what comes only afterwards.
+        // Nothing orders the write after the read, so it must not wait for a later command.
         ok!(clEnqueueWriteBuffer(
             queue,
             to,
@@ -79,7 +79,7 @@ fn a_barrier_behind_a_gated_command_gates_what_follows_it() {
     ));
     ok!(clSetUserEventStatus(gate, CL_COMPLETE));
     ok!(clFinish(queue));
-    assert_eq!(cl.read(to, 0, 64), pattern(1, 64), "what the read brought");
+    assert_eq!(cl.read(to, 0, 64), pattern(1, 64), "the bytes of the read");
     ok!(clReleaseEvent(gate));
     ok!(clReleaseMemObject(from));
     ok!(clReleaseMemObject(to));

@@ -1,4 +1,4 @@
-//! Semaphores: what is refused, with which code, and what queries answer.
+//! Tests which calls on semaphores are refused, with which code, and what queries answer.
 
 use std::ptr::{null, null_mut};
 
@@ -29,7 +29,7 @@ fn creation_wants_a_type_and_at_most_one_device_of_the_context() {
         &[u64::MAX, BINARY, 0],
         &[TYPE, BINARY, u64::from(CL_QUEUE_PROPERTIES), 0, 0],
         &[TYPE, BINARY, DEVICES, device, 0, DEVICES, device, 0, 0],
-        // Of an extension that is not there.
+        // A property of an extension that is not offered.
         &[TYPE, BINARY, CL_SEMAPHORE_EXPORT_HANDLE_TYPES_KHR, 0, 0],
     ] {
         assert_eq!(code(Some(wrong)), Some(CL_INVALID_PROPERTY), "{wrong:?}");
@@ -111,7 +111,7 @@ fn handles_count_and_die() {
     }
 }
 
-/// Either command.
+/// Signal or wait.
 type Enqueue = fn(cl_command_queue, &[cl_semaphore_khr], &[cl_event]) -> Result<cl_event, cl_int>;
 
 #[test]
@@ -121,7 +121,7 @@ fn commands_want_a_queue_semaphores_and_a_wait_list_of_one_context() {
     let raw = semaphore(cl.context);
     let strange = other.user_event();
     let own = cl.user_event();
-    // So that the waits have something to wait for, if one should be enqueued.
+    // A signal, in case that one of the waits is enqueued.
     assert_eq!(finish(signal(cl.queue, raw, &[])), CL_COMPLETE);
     for enqueue in [try_signal as Enqueue, try_wait] {
         for wrong in [null_mut(), cl.context.cast()] {
@@ -157,7 +157,7 @@ fn commands_want_a_queue_semaphores_and_a_wait_list_of_one_context() {
         let code = call!(wait(cl.queue, count, list, null(), 0, null(), event));
         assert_eq!(code, CL_INVALID_VALUE);
     }
-    assert_eq!(payload(raw), 1, "nothing was enqueued");
+    assert_eq!(payload(raw), 1, "no command was enqueued");
     for event in [strange, own] {
         ok!(clReleaseEvent(event));
     }

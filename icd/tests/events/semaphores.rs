@@ -1,4 +1,4 @@
-//! Semaphores: what a signal lets go on, and what becomes of waits whose signal fails, comes later or never.
+//! Tests of semaphores: which waits a signal ends, and waits whose signal fails, comes later or never.
 
 use std::ptr::{null, null_mut};
 
@@ -46,7 +46,7 @@ fn what_comes_after_a_wait_finds_what_came_before_the_signal() {
             let from = cl.buffer_of(&pattern(round, SIZE));
             let gate = cl.user_event();
             copy(first, from, between, SIZE, &[gate]);
-            // In an out-of-order queue a signal has no implied place.
+            // In an out-of-order queue, a signal has no implied place.
             barrier(first);
             let signalled = signal(first, semaphore, &[]);
             let waited = wait(second, semaphore, &[]);
@@ -132,7 +132,7 @@ fn one_command_takes_several_without_events() {
             call!(signal(cl.queue, 2, both.as_ptr(), null(), 0, null(), event)),
             CL_SUCCESS
         );
-        // One named twice is waited for once; a payload of this type is not looked at.
+        // A semaphore that is named twice is waited for once. Payloads of this type are ignored.
         let (twice, payloads) = ([both[0], both[1], both[0]], [7u64; 3]);
         let (list, values) = (twice.as_ptr(), payloads.as_ptr());
         if round % 2 == 0 {
@@ -168,7 +168,7 @@ fn a_signal_that_fails_fails_its_wait_and_no_later_one() {
     assert_eq!(payload(semaphore), 0);
     assert_eq!(finish(signal(cl.queue, semaphore, &[])), CL_COMPLETE);
     assert_eq!(finish(wait(other, semaphore, &[])), CL_COMPLETE);
-    // A wait that fails for another reason takes no signal away.
+    // A wait that fails for another reason leaves the signal for others.
     let second = cl.user_event();
     assert_eq!(finish(signal(cl.queue, semaphore, &[])), CL_COMPLETE);
     let waited = wait(other, semaphore, &[second]);
@@ -194,7 +194,7 @@ fn a_wait_before_its_signal_goes_with_it_or_fails_with_the_semaphore() {
     assert_eq!(finish(waits[0]), CL_COMPLETE);
     assert!(status_of(waits[1]) > CL_COMPLETE && status_of(waits[2]) > CL_COMPLETE);
     assert_eq!(payload(semaphore), 0);
-    // The second goes with a signal that fails, the third has none.
+    // The second wait gets a signal that fails, and the third gets none.
     let gate = cl.user_event();
     let signalled = signal(cl.queue, semaphore, &[gate]);
     ok!(clSetUserEventStatus(gate, -5));
@@ -248,7 +248,7 @@ fn threads_that_signal_and_wait_in_turns_lose_none() {
             if first {
                 give();
             }
-            // Now before the other thread's signal, now after it.
+            // The wait comes before or after the other thread's signal.
             assert_eq!(finish(wait(raw(queue), raw(takes), &[])), CL_COMPLETE);
             if !first {
                 give();

@@ -1,4 +1,4 @@
-//! A wait returns when its event has ended, whichever thread ends the events of a lost session.
+//! Tests that a wait returns when its event has ended, whichever thread ends the events of a lost session.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -6,19 +6,21 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use causeway::error::{ClResult, Status};
-use causeway::stub::{Command, Context, Enqueue, Event, EventSpec, Hold, Platform, Queue};
+use causeway::stub::{
+    Command, Context, Enqueue, Event, EventSpec, Hold, NodeCommand, Platform, Queue,
+};
 use cl_headers::types::CL_COMMAND_MARKER;
 
 use crate::frames::fake_node::{FakeNode, Faults, PATIENCE};
 use crate::frames::opencl::configure;
 
-/// How long a wait must not return. A wait that is wrong returns at once.
+/// Time in which a wait must not return. A faulty wait returns at once.
 const STILL: Duration = Duration::from_millis(50);
 
-/// A thread has begun to end the event of this number, and goes on when it is told to.
+/// A thread that has begun to end the event of this number, and waits for the test.
 type Ending = (usize, ThreadId, Sender<()>);
 
-/// Runs when an event ends, before anybody sees that.
+/// Runs when an event ends, before anybody can see that.
 type Ends = Box<dyn FnOnce(Status, &bytes::Bytes) + Send>;
 
 fn marker(
@@ -41,11 +43,11 @@ fn marker(
         finisher,
         visible: true,
     };
-    let command = Command::Marker;
+    let command = Command::Node(NodeCommand::Marker);
     Ok(queue.enqueue(Enqueue { command, event })?.event)
 }
 
-/// What a thread's call says, when it has returned.
+/// Calls on another thread. The channel gets the result.
 fn beside<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (said, says) = channel();
     std::thread::spawn(move || said.send(call()));
@@ -68,17 +70,17 @@ fn a_wait_outlasts_the_session_until_another_thread_has_ended_the_event() {
         .collect();
     queue.flush().expect("a live session");
 
-    // The reading thread hears of the loss, and ends one of the two.
+    // The reading thread notices the loss, and ends one of the two events.
     worker.die();
     let (of_reader, reader, reader_goes_on) = endings.recv_timeout(PATIENCE).unwrap();
-    // A thread that enqueues meanwhile finds the session lost, and ends the other.
+    // A thread that enqueues now finds the session lost, and ends the other event.
     let enqueuing = queue.clone();
     let enqueued = beside(move || marker(&enqueuing, 2, None).map(drop));
     let (other, enqueuer, enqueuer_goes_on) = endings.recv_timeout(PATIENCE).unwrap();
     assert_eq!(of_reader + other, 1);
     assert_ne!(reader, enqueuer);
 
-    // The reading thread finds nothing else to end: for it the session is over.
+    // The reading thread finds nothing else to end.
     reader_goes_on.send(()).unwrap();
     let session = context.site().session().clone();
     session.wait_until(&|| false).unwrap_err();

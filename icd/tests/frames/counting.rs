@@ -1,4 +1,4 @@
-//! A global allocator that counts what each thread asks of it.
+//! A global allocator that counts the allocations of each thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,7 +10,7 @@ thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// How often the calling thread has asked for memory.
+/// Number of allocations by the calling thread.
 pub fn allocations() -> usize {
     COUNT.get()
 }

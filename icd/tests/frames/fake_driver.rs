@@ -5,11 +5,11 @@ use std::process::Command;
 
 /// Puts the driver and its settings into a daemon's folder.
 pub fn put(folder: &Path, settings: &str) {
-    // Cargo puts it beside this test, as the library of a development dependency.
+    // Cargo puts the library beside this test, because it is a development dependency.
     let tests = std::env::current_exe().expect("a path");
     let driver = tests.with_file_name("libfake_opencl.so");
     assert!(driver.exists(), "{}", driver.display());
-    // Nothing else there: a folder that changes makes the daemon list its drivers anew.
+    // The folder contains nothing else: if a folder changes, the daemon lists its drivers again.
     let vendors = folder.join("vendors");
     std::fs::create_dir_all(&vendors)
         .and_then(|()| std::fs::write(vendors.join("fake.icd"), format!("{}\n", driver.display())))
@@ -17,7 +17,7 @@ pub fn put(folder: &Path, settings: &str) {
     set(folder, settings);
 }
 
-/// Gives the driver other settings, which are valid from the next call on.
+/// Changes the driver's settings. They are valid from the next call on.
 pub fn set(folder: &Path, settings: &str) {
     let next = folder.join("settings.next");
     std::fs::write(&next, settings)
@@ -25,7 +25,7 @@ pub fn set(folder: &Path, settings: &str) {
         .expect("written");
 }
 
-/// Has a daemon use the driver in its folder, and keep there who it is.
+/// Makes a daemon use the driver in its folder, and keep its identity there.
 pub fn used_by<'a>(daemon: &'a mut Command, folder: &Path) -> &'a mut Command {
     daemon
         .env("OCL_ICD_VENDORS", folder.join("vendors"))

@@ -1,4 +1,4 @@
-//! Processor time of many calls against that of few. The time is the process's: one test at a time.
+//! Compares the processor time of many calls with that of few. The time is the process's, so tests run one at a time.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn cost(calls: &mut impl FnMut(usize), count: usize) -> Duration {
     processor_time() - before
 }
 
-/// Four times as many calls cost about four times as much: 16 times would be quadratic.
+/// Checks that four times as many calls cost about four times as much. 16 times would be quadratic.
 #[track_caller]
 pub fn grows_linearly(count: usize, mut calls: impl FnMut(usize)) {
     cost(&mut calls, count / 4);

@@ -1,4 +1,4 @@
-//! What the test programs share; `icd/tests/README.md` says which frame to use for what.
+//! Shared parts of the test programs. `icd/tests/README.md` says which frame to use for what.
 #![allow(
     dead_code,
     unused_macros,

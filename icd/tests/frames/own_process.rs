@@ -1,8 +1,8 @@
-//! Modules of tests that need a process of their own: the library reads its settings once a process, and some tests
-//! count what a process has.
+//! Runs test modules in processes of their own: the library reads its settings once per process, and some tests count
+//! resources of the process.
 //!
-//! Each test of such a module begins with `own_process!()`. The first one starts this test program again, for all tests
-//! of the module that were asked for. Every test here then reports what came of it there. One such process runs at a
+//! Each test of such a module begins with `own_process!()`. The first one starts this test program again, for all
+//! requested tests of the module. Every test here then reports its result from there. One such process runs at a
 //! time.
 
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ use std::process::{Command, Output, Stdio};
 
 use parking_lot::Mutex;
 
-/// Names the module that a process is for.
+/// Names the module of such a process.
 const MODULE: &str = "CAUSEWAY_TEST_MODULE";
 /// Names the folder where its tests leave a file each when they have passed.
 const PASSED: &str = "CAUSEWAY_TEST_PASSED";
 
-/// Runs the calling test in a process that is for its module alone.
+/// Runs the calling test in a process of its module alone.
 macro_rules! own_process {
     () => {
         let Some(_passed) = crate::frames::own_process::enter() else {
@@ -26,7 +26,7 @@ macro_rules! own_process {
     };
 }
 
-/// Reports that a test has passed, to the process that asked for it: when it is dropped at the test's end.
+/// Reports, when dropped at the end, that a test has passed, to the process that requested it.
 pub struct Passed(Option<PathBuf>);
 
 impl Drop for Passed {
@@ -39,13 +39,13 @@ impl Drop for Passed {
     }
 }
 
-/// How the process of a module has ended.
+/// The result of a module's process.
 struct Run {
     output: Output,
     passed: tempfile::TempDir,
 }
 
-/// In the process of the test's module: what to keep until the test's end. Elsewhere: `None`, once the test has
+/// In the module's process, returns a value to keep until the test's end. Elsewhere returns `None`, once the test has
 /// passed there.
 pub fn enter() -> Option<Passed> {
     static RUNS: Mutex<BTreeMap<String, Run>> = Mutex::new(BTreeMap::new());
@@ -60,7 +60,7 @@ pub fn enter() -> Option<Passed> {
         .entry(module.to_owned())
         .or_insert_with(|| Run::of(module));
     let output = &run.output;
-    // 101: other tests of the module have failed.
+    // With code 101, other tests of the module have failed.
     let has_ended = output.status.success() || output.status.code() == Some(101);
     assert!(
         has_ended && run.passed.path().join(&test).exists(),
@@ -87,30 +87,30 @@ impl Run {
             .env(PASSED, passed.path())
             .stderr(Stdio::inherit())
             .output()
-            .expect("it runs");
+            .expect("the test program runs");
         Run { output, passed }
     }
 }
 
-/// The tests of a module that this process was asked for.
+/// Returns the requested tests of a module.
 fn asked_for(module: &str) -> Vec<String> {
     let list = this_program()
         .args(std::env::args_os().skip(1))
         .arg("--list")
         .output()
-        .expect("it runs");
+        .expect("the test program runs");
     let list = String::from_utf8(list.stdout).expect("text");
     let tests = list.lines().filter_map(|line| line.strip_suffix(": test"));
     let of_module = |test: &&str| test.split("::").next() == Some(module);
     tests.filter(of_module).map(str::to_owned).collect()
 }
 
-/// The name of the test that the calling thread runs.
+/// Returns the name of the calling thread's test.
 pub fn this_test() -> String {
     std::thread::current().name().expect("a test").to_owned()
 }
 
-/// This program, to be run once more, with the environment that it was started with.
+/// Returns the command of this program with its original environment.
 fn this_program() -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a path"));
     let environment = std::fs::read("/proc/self/environ").expect("procfs");
@@ -126,7 +126,7 @@ fn this_program() -> Command {
     command
 }
 
-/// Has a command for this program run the calling test alone, in a part of its own, and show what it prints.
+/// Makes a command of this program run the calling test alone, and show its output.
 pub fn run_this_test(command: &mut Command) -> &mut Command {
     command
         .args(["--exact", &this_test(), "--nocapture"])

@@ -1,10 +1,10 @@
-//! Images for tests: made, moved, and a model of their bytes; on top of `opencl`.
+//! Images for tests, with a model of their bytes; on top of `opencl`.
 
 use std::ptr::{null, null_mut};
 
 use crate::frames::opencl::*;
 
-/// Four bytes an element, which no conversion touches.
+/// A format with four bytes per element, without conversions.
 pub const RGBA8: cl_image_format = cl_image_format {
     image_channel_order: CL_RGBA,
     image_channel_data_type: CL_UNSIGNED_INT8,
@@ -12,7 +12,7 @@ pub const RGBA8: cl_image_format = cl_image_format {
 
 pub const ELEMENT: usize = 4;
 
-/// A description; `size` as an image of the type counts it: layers of arrays come last.
+/// Returns a description. `size` counts the layers of arrays last.
 pub fn desc(image_type: cl_mem_object_type, size: [usize; 3]) -> cl_image_desc {
     let [image_width, second, third] = size;
     let (image_height, image_depth, image_array_size) = match image_type {
@@ -52,7 +52,7 @@ pub fn create(
     ))
 }
 
-/// An image and what its bytes should be, without gaps.
+/// An image and the expected bytes, without gaps.
 pub struct Picture {
     pub memory: cl_mem,
     pub size: [usize; 3],
@@ -77,7 +77,7 @@ pub fn part(origin: [usize; 3], size: [usize; 3]) -> Part {
 }
 
 impl Picture {
-    /// With these contents.
+    /// Makes an image with these contents.
     pub fn new(
         context: cl_context,
         image_type: cl_mem_object_type,
@@ -110,13 +110,13 @@ impl Picture {
         rows
     }
 
-    /// What a part should hold.
+    /// Returns the expected bytes of a part.
     pub fn expected(&self, part: Part) -> Vec<u8> {
         let rows = self.rows(part).into_iter();
         rows.flat_map(|row| self.bytes[row].to_vec()).collect()
     }
 
-    /// Notes that a part holds these bytes now.
+    /// Records that a part contains these bytes now.
     pub fn note(&mut self, part: Part, bytes: &[u8]) {
         let row_length = part.size[0] * ELEMENT;
         for (row, new) in self.rows(part).into_iter().zip(bytes.chunks(row_length)) {
@@ -124,7 +124,7 @@ impl Picture {
         }
     }
 
-    /// Writes a part, and notes it.
+    /// Writes a part, and records its bytes.
     pub fn write(&mut self, queue: cl_command_queue, part: Part, seed: usize) {
         let bytes = pattern(seed, part.length());
         ok!(clEnqueueWriteImage(
@@ -161,7 +161,7 @@ impl Picture {
         bytes
     }
 
-    /// The image holds what it should.
+    /// Checks the image against the model.
     #[track_caller]
     pub fn check(&self, queue: cl_command_queue) {
         let got = self.read(queue, self.whole());
@@ -172,7 +172,7 @@ impl Picture {
         assert_eq!(wrong, None, "the first wrong byte");
     }
 
-    /// Maps a part, blocking: address, row and slice pitch.
+    /// Maps a part in a blocking call. Returns address, row pitch and slice pitch.
     pub fn map(
         &self,
         queue: cl_command_queue,
@@ -212,7 +212,7 @@ impl Picture {
     }
 }
 
-/// The bytes of a mapped part, without gaps.
+/// Returns the bytes of a mapped part, without gaps.
 pub fn mapped(at: *const u8, part: Part, row: usize, slice: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for z in 0..part.size[2] {
@@ -227,7 +227,7 @@ pub fn mapped(at: *const u8, part: Part, row: usize, slice: usize) -> Vec<u8> {
     bytes
 }
 
-/// Every type with a size, and a part that touches no edge where there is room.
+/// Returns every image type with a size, and a part that touches no edge where there is room.
 pub fn shapes() -> Vec<(cl_mem_object_type, [usize; 3], Part)> {
     vec![
         (
@@ -245,7 +245,7 @@ pub fn shapes() -> Vec<(cl_mem_object_type, [usize; 3], Part)> {
             [33, 17, 1],
             part([1, 2, 0], [20, 11, 1]),
         ),
-        // The bytes of one go in chunks, the others' inside of commands.
+        // The bytes of one image travel in chunks, those of the others inside commands.
         (
             CL_MEM_OBJECT_IMAGE2D,
             [900, 400, 1],

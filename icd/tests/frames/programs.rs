@@ -5,12 +5,12 @@ use std::ptr::{null, null_mut};
 
 use crate::frames::opencl::*;
 
-/// A program from one text.
+/// Makes a program from one text.
 pub fn program(cl: &Fixture, source: &str) -> cl_program {
     program_in(cl.context, source)
 }
 
-/// The same in any context.
+/// Makes a program from one text in any context.
 pub fn program_in(context: cl_context, source: &str) -> cl_program {
     let mut text = source.as_ptr().cast();
     let length = source.len();
@@ -23,12 +23,12 @@ pub fn program_in(context: cl_context, source: &str) -> cl_program {
     .expect("a program")
 }
 
-/// Builds for all devices, waiting; the code.
+/// Builds for all devices and waits. Returns the code.
 pub fn build(program: cl_program, options: &str) -> cl_int {
     build_for(program, &[], options)
 }
 
-/// The same for some devices.
+/// Builds for some devices and waits. Returns the code.
 pub fn build_for(program: cl_program, devices: &[cl_device_id], options: &str) -> cl_int {
     let options = CString::new(options).unwrap();
     let (count, list) = match devices {
@@ -45,7 +45,7 @@ pub fn build_for(program: cl_program, devices: &[cl_device_id], options: &str) -
     ))
 }
 
-/// A program, built.
+/// Makes and builds a program.
 pub fn built(cl: &Fixture, source: &str, options: &str) -> cl_program {
     let program = program(cl, source);
     let code = build(program, options);
@@ -63,18 +63,18 @@ pub fn try_kernel(program: cl_program, name: &str) -> Result<cl_kernel, cl_int> 
     make!(clCreateKernel(program, name.as_ptr()))
 }
 
-/// Sets an argument from its bytes; the code.
+/// Sets an argument from its bytes. Returns the code.
 pub fn set<T: Copy>(kernel: cl_kernel, index: cl_uint, value: &T) -> cl_int {
     let from = (&raw const *value).cast();
     code!(clSetKernelArg(kernel, index, size_of::<T>(), from))
 }
 
-/// Launches over one dimension; the code.
+/// Launches over one dimension. Returns the code.
 pub fn launch(queue: cl_command_queue, kernel: cl_kernel, global: usize) -> cl_int {
     launch_after(queue, kernel, global, &[])
 }
 
-/// The same, behind events.
+/// Launches over one dimension behind events. Returns the code.
 pub fn launch_after(
     queue: cl_command_queue,
     kernel: cl_kernel,

@@ -1,4 +1,4 @@
-//! Command buffers for tests: the extension's functions, as a program gets them; on top of `opencl`.
+//! Command buffers for tests, by the extension's functions; on top of `opencl`.
 
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
@@ -53,7 +53,7 @@ pub fn functions() -> &'static Functions {
     })
 }
 
-/// Calls one of them.
+/// Calls a function of the extensions.
 macro_rules! call {
     ($name:ident($($argument:expr),* $(,)?)) => {{
         let function = crate::frames::recorded::functions().$name.expect("an address");
@@ -64,12 +64,12 @@ macro_rules! call {
 
 pub(crate) use call;
 
-/// A command buffer; released when dropped.
+/// A command buffer, released on drop.
 pub struct Recorded {
     pub raw: cl_command_buffer_khr,
 }
 
-/// A wait list of sync points: its length and where it is.
+/// Returns a wait list of sync points: its length and address.
 fn points(wait: &[u32]) -> (cl_uint, *const cl_sync_point_khr) {
     let at = if wait.is_empty() {
         null()
@@ -102,7 +102,7 @@ pub fn create(
     outcome(code, made)
 }
 
-/// A change of a launch, to be filled in: nothing changes.
+/// Returns an empty change of a launch.
 pub fn config(command: cl_mutable_command_khr) -> cl_mutable_dispatch_config_khr {
     cl_mutable_dispatch_config_khr {
         command,
@@ -119,7 +119,7 @@ pub fn config(command: cl_mutable_command_khr) -> cl_mutable_dispatch_config_khr
     }
 }
 
-/// An argument as it is changed.
+/// Returns the change of an argument.
 pub fn arg<T>(index: cl_uint, value: &T) -> cl_mutable_dispatch_arg_khr {
     cl_mutable_dispatch_arg_khr {
         arg_index: index,
@@ -128,7 +128,7 @@ pub fn arg<T>(index: cl_uint, value: &T) -> cl_mutable_dispatch_arg_khr {
     }
 }
 
-/// A change of arguments.
+/// Returns a change of a launch's arguments.
 pub fn config_of_args(
     command: cl_mutable_command_khr,
     args: &[cl_mutable_dispatch_arg_khr],
@@ -141,7 +141,7 @@ pub fn config_of_args(
 }
 
 impl Recorded {
-    /// One whose launches may be changed.
+    /// Makes a command buffer with mutable launches.
     pub fn mutable(queue: cl_command_queue) -> Recorded {
         let flags = [
             CL_COMMAND_BUFFER_FLAGS_KHR,
@@ -152,7 +152,7 @@ impl Recorded {
         Recorded { raw }
     }
 
-    /// Records a launch over one dimension with properties; its handle.
+    /// Records a launch over one dimension with properties. Returns the handle.
     pub fn launch_mutable(
         &self,
         properties: Option<&[u64]>,
@@ -179,7 +179,7 @@ impl Recorded {
         outcome(code, handle)
     }
 
-    /// Changes launches; the code.
+    /// Changes launches. Returns the code.
     pub fn update(&self, configs: &[cl_mutable_dispatch_config_khr]) -> cl_int {
         let types = vec![CL_STRUCTURE_TYPE_MUTABLE_DISPATCH_CONFIG_KHR; configs.len()];
         let mut places: Vec<*const c_void> =
@@ -279,7 +279,7 @@ impl Recorded {
         call!(finalize(self.raw))
     }
 
-    /// Enqueues on its own queue, or on others; its event.
+    /// Enqueues on the command buffer's queue, or on others. Returns the event.
     pub fn try_enqueue(
         &self,
         queues: &[cl_command_queue],
@@ -311,7 +311,7 @@ impl Recorded {
         self.try_enqueue(&[], wait).expect("enqueued")
     }
 
-    /// The same without an event.
+    /// Enqueues without an event.
     pub fn replay(&self) {
         let code = call!(enqueue(0, null_mut(), self.raw, 0, null(), null_mut()));
         assert_eq!(code, CL_SUCCESS);

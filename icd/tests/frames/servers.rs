@@ -1,4 +1,5 @@
-//! What the tests of servers share: daemons over the fake driver, each with settings of its own; on top of
+//! Shared parts of the tests of servers: daemons over the fake driver, each with its own settings; on top of
+//! `opencl`. The library reads its settings once per process, so a module of such tests has its own process.
 //! `opencl`. The library's settings are read once a process, so a module of such tests has a process of its own.
 
 use std::ffi::CStr;
@@ -13,12 +14,12 @@ pub use cl_headers::server::*;
 use crate::frames::fake_driver;
 pub use crate::frames::opencl::*;
 
-/// No step of a test takes longer.
+/// Time limit of each step of a test.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 // ---- daemons -----------------------------------------------------------------
 
-/// A daemon over the fake driver; killed when dropped.
+/// A daemon over the fake driver, killed on drop.
 pub struct Daemon {
     child: Child,
     pub address: SocketAddr,
@@ -26,17 +27,17 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// With the devices of `settings` (the fake driver's), on a free port.
+    /// Starts a daemon with the devices of `settings` (the fake driver's), on a free port.
     pub fn start(settings: &str) -> Daemon {
         Daemon::start_at("127.0.0.1:0", settings)
     }
 
-    /// The same at an address.
+    /// Starts such a daemon at an address.
     pub fn start_at(listen: &str, settings: &str) -> Daemon {
         Daemon::start_with(listen, settings, &[], &[])
     }
 
-    /// One that tells other nodes to look for it where nobody is.
+    /// Starts a daemon that names an address without a listener to other nodes.
     pub fn start_apart(settings: &str) -> Daemon {
         Daemon::start_with(
             "127.0.0.1:0",
@@ -46,7 +47,7 @@ impl Daemon {
         )
     }
 
-    /// On a machine whose host clock is ahead of ours.
+    /// Starts a daemon whose host clock is ahead of the client's.
     pub fn start_ahead(settings: &str, ns: u64) -> Daemon {
         Daemon::start_with(
             "127.0.0.1:0",
@@ -56,7 +57,7 @@ impl Daemon {
         )
     }
 
-    /// At an address, with more arguments.
+    /// Starts a daemon at an address, with more arguments.
     pub fn start_flagged(listen: &str, settings: &str, flags: &[String]) -> Daemon {
         Daemon::start_with(listen, settings, &[], &texts(flags))
     }
@@ -77,30 +78,30 @@ impl Daemon {
         }
     }
 
-    /// Ends it and its workers as a crash would.
+    /// Kills the daemon and its workers, as a crash would.
     pub fn crash(&mut self) {
-        self.child.kill().expect("it is there");
-        self.child.wait().expect("its status");
+        self.child.kill().expect("the daemon is there");
+        self.child.wait().expect("the daemon's status");
     }
 
-    /// Starts it again where it was and as who it was, with these arguments.
+    /// Starts the daemon again with its address and identity, and these arguments.
     pub fn start_again(&mut self, flags: &[String]) {
         let listen = self.address.to_string();
         (self.child, self.address) = run(self.folder.path(), &listen, &[], &texts(flags));
     }
 
-    /// The same daemon by its other name.
+    /// Returns another address of the same daemon.
     pub fn other_address(&self) -> String {
         format!("localhost:{}", self.address.port())
     }
 
-    /// Stops it, say, or has it go on.
+    /// Sends a signal to the daemon, for example to stop or continue it.
     pub fn signal(&self, signal: rustix::process::Signal) {
         let process = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(process, signal).expect("it is there");
+        rustix::process::kill_process(process, signal).expect("the daemon is there");
     }
 
-    /// Kills it and its workers; its address.
+    /// Kills the daemon and its workers. Returns the address.
     pub fn kill(self) -> String {
         self.address.to_string()
     }
@@ -108,13 +109,13 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Its workers end with it.
+        // The workers end with the daemon.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A daemon over what is in its folder.
+/// Starts a daemon over the drivers in its folder.
 fn run(
     folder: &Path,
     listen: &str,
@@ -136,7 +137,7 @@ fn texts(flags: &[String]) -> Vec<&str> {
     flags.iter().map(String::as_str).collect()
 }
 
-/// Asks until there is an answer.
+/// Calls `ask` until it returns a value.
 pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -164,7 +165,7 @@ pub fn devices() -> Vec<cl_device_id> {
     devices[..count as usize].to_vec()
 }
 
-/// An info answer's bytes.
+/// Returns the bytes of an info answer.
 pub fn bytes(ask: impl Fn(usize, *mut c_void, *mut usize) -> cl_int) -> Vec<u8> {
     let mut size = 0;
     assert_eq!(ask(0, null_mut(), &raw mut size), CL_SUCCESS);
@@ -210,7 +211,7 @@ pub fn context(device: cl_device_id) -> Result<cl_context, cl_int> {
     ))
 }
 
-/// Writes and reads a buffer; the code of the first call that fails.
+/// Writes and reads a buffer. Returns the code of the first call that fails.
 pub fn round_trip(context: cl_context, queue: cl_command_queue) -> cl_int {
     let sent = [7u8; 64];
     let mut got = [0u8; 64];
@@ -248,7 +249,7 @@ pub fn round_trip(context: cl_context, queue: cl_command_queue) -> cl_int {
     code
 }
 
-/// A device is used for something; the code.
+/// Uses a device. Returns the code.
 pub fn try_out(device: cl_device_id) -> cl_int {
     let context = match context(device) {
         Ok(context) => context,

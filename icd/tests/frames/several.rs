@@ -11,10 +11,10 @@ use crate::frames::nodes::*;
 use crate::frames::opencl::*;
 use crate::frames::programs::{build, program_in};
 
-/// For what must come soon.
+/// Time limit for everything that must come soon.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The nodes are shared, and some tests count what happens there: one at a time.
+/// Makes tests take turns: the nodes are shared, and some tests count calls there.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// The second node has two platforms, which are two sites.
@@ -33,14 +33,14 @@ kernel void nothing(global uint *x, global uint *y, constant uint *z) {}
 
 pub const OUT_OF_ORDER: cl_command_queue_properties = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
 
-/// Sites, by the names of their devices.
+/// The sites, with the names of their devices.
 pub const ALPHA: usize = 0;
 pub const BETA: usize = 1;
 pub const GAMMA: usize = 2;
 pub const DELTA: usize = 3;
 pub const ALL: [usize; 4] = [ALPHA, BETA, GAMMA, DELTA];
 
-/// See the module. Everything is enqueued on `queues`, one for each site.
+/// A context over the four sites. Everything is enqueued on `queues`, one for each site.
 pub struct Several {
     pub nodes: &'static [Node],
     pub devices: Vec<cl_device_id>,
@@ -50,17 +50,17 @@ pub struct Several {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// With in-order queues.
+/// Makes the context with in-order queues.
 pub fn several() -> Several {
     several_with(0)
 }
 
-/// With queues of these properties.
+/// Makes the context with queues of these properties.
 pub fn several_with(properties: cl_command_queue_properties) -> Several {
     several_on(&NODES, 4, properties)
 }
 
-/// Over these nodes, which are the same for all tests of a process, with so many devices.
+/// Makes a context over these nodes, which are the same for all tests of a process, with this number of devices.
 pub fn several_on(
     nodes: &[Drivers],
     count: usize,
@@ -106,7 +106,7 @@ impl Drop for Several {
     }
 }
 
-/// A wait list: its length and where it is.
+/// Returns a wait list: its length and address.
 pub fn list(wait: &[cl_event]) -> (cl_uint, *const cl_event) {
     let at = if wait.is_empty() {
         null()
@@ -116,7 +116,6 @@ pub fn list(wait: &[cl_event]) -> (cl_uint, *const cl_event) {
     (wait.len() as cl_uint, at)
 }
 
-/// A kernel's argument.
 pub enum Arg {
     Memory(cl_mem),
     Number(u32),
@@ -127,7 +126,7 @@ impl Several {
         make!(clCreateBuffer(self.context, flags, size, null_mut())).expect("a buffer")
     }
 
-    /// With contents.
+    /// Makes a buffer with contents.
     pub fn buffer_of(&self, flags: cl_mem_flags, bytes: &[u8]) -> cl_mem {
         let (size, at) = (bytes.len(), bytes.as_ptr().cast_mut().cast());
         let flags = flags | CL_MEM_COPY_HOST_PTR;
@@ -149,7 +148,7 @@ impl Several {
         make!(clCreateUserEvent(self.context)).expect("a user event")
     }
 
-    /// Enqueues a write; the bytes must stay until it is done.
+    /// Enqueues a write. The bytes must stay until it is complete.
     pub fn begin_write(
         &self,
         site: usize,
@@ -178,7 +177,7 @@ impl Several {
         assert_eq!(finish(event), CL_SUCCESS);
     }
 
-    /// Enqueues a read; the place must stay until it is done.
+    /// Enqueues a read. The memory must stay until it is complete.
     pub fn begin_read(
         &self,
         site: usize,
@@ -202,7 +201,7 @@ impl Several {
         event
     }
 
-    /// Reads, waiting.
+    /// Reads in a blocking call.
     pub fn try_read(
         &self,
         site: usize,
@@ -236,12 +235,12 @@ impl Several {
             .expect("read")
     }
 
-    /// The numbers in a buffer.
+    /// Reads the numbers in a buffer.
     pub fn numbers(&self, site: usize, buffer: cl_mem, count: usize) -> Vec<u32> {
         numbers(&self.read(site, buffer, 0, 4 * count))
     }
 
-    /// Launches a kernel of its own, which it releases; the code, and the event.
+    /// Launches a new kernel and releases it. Returns the event, or the code.
     pub fn try_launch(
         &self,
         site: usize,
@@ -279,7 +278,7 @@ impl Several {
         }
     }
 
-    /// `x[i] += value` at a site.
+    /// Enqueues `x[i] += value` at a site.
     pub fn add(
         &self,
         site: usize,
@@ -293,7 +292,7 @@ impl Several {
             .expect("launched")
     }
 
-    /// Fills with a number at a site.
+    /// Enqueues a fill with a number at a site.
     pub fn fill(
         &self,
         site: usize,
@@ -340,7 +339,7 @@ impl Several {
         event
     }
 
-    /// Maps, waiting for the event.
+    /// Maps, and waits for the event.
     pub fn map(
         &self,
         site: usize,
@@ -408,14 +407,14 @@ impl Several {
     }
 }
 
-/// The numbers that these bytes are.
+/// Converts bytes to numbers.
 pub fn numbers(bytes: &[u8]) -> Vec<u32> {
     let each = bytes.chunks_exact(4);
     each.map(|bytes| u32::from_ne_bytes(bytes.try_into().expect("four")))
         .collect()
 }
 
-/// The bytes that these numbers are.
+/// Converts numbers to bytes.
 pub fn bytes(numbers: &[u32]) -> Vec<u8> {
     numbers
         .iter()
@@ -439,14 +438,14 @@ pub fn set(user: cl_event, status: cl_int) {
     ok!(clSetUserEventStatus(user, status));
 }
 
-/// Runs on a thread of its own; the result must come soon.
+/// Runs `body` on another thread. The result must come soon.
 pub fn soon<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (tell, hear) = channel();
     std::thread::spawn(move || tell.send(body()));
     hear
 }
 
-/// A handle that may go to another thread, as the specification allows.
+/// A handle that may move to another thread, as the specification allows.
 #[derive(Clone, Copy)]
 pub struct Shared<T>(pub T);
 

@@ -1,4 +1,4 @@
-//! Semaphores for tests: the functions of `cl_khr_semaphore`, as a program gets them; on top of `opencl`.
+//! Semaphores for tests, by the functions of `cl_khr_semaphore`; on top of `opencl`.
 
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
@@ -27,7 +27,7 @@ pub fn functions() -> &'static Functions {
     })
 }
 
-/// Calls one of them.
+/// Calls a function of the extension.
 macro_rules! call {
     ($name:ident($($argument:expr),* $(,)?)) => {{
         let function = crate::frames::signalled::functions().$name.expect("an address");
@@ -42,7 +42,7 @@ pub const TYPE: u64 = CL_SEMAPHORE_TYPE_KHR as u64;
 pub const BINARY: u64 = CL_SEMAPHORE_TYPE_BINARY_KHR as u64;
 pub const DEVICES: u64 = CL_SEMAPHORE_DEVICE_HANDLE_LIST_KHR as u64;
 
-/// With these properties, or NULL.
+/// Makes a semaphore with these properties, or NULL.
 pub fn create(context: cl_context, properties: Option<&[u64]>) -> Result<cl_semaphore_khr, cl_int> {
     let properties = properties.map_or(null(), <[u64]>::as_ptr);
     let mut code = 77;
@@ -55,12 +55,12 @@ pub fn create(context: cl_context, properties: Option<&[u64]>) -> Result<cl_sema
     }
 }
 
-/// For a context of one device.
+/// Makes a semaphore for a context of one device.
 pub fn semaphore(context: cl_context) -> cl_semaphore_khr {
     create(context, Some(&[TYPE, BINARY, 0])).expect("a semaphore")
 }
 
-/// For one device of the context.
+/// Makes a semaphore for one device of a context.
 pub fn semaphore_of(context: cl_context, device: cl_device_id) -> cl_semaphore_khr {
     let device = device.expose_provenance() as u64;
     create(context, Some(&[TYPE, BINARY, DEVICES, device, 0, 0])).expect("a semaphore")
@@ -75,7 +75,7 @@ fn list_of<T>(list: &[T]) -> (cl_uint, *const T) {
     (list.len() as cl_uint, at)
 }
 
-/// Enqueues a signal; its event.
+/// Enqueues a signal. Returns the event.
 pub fn try_signal(
     queue: cl_command_queue,
     semaphores: &[cl_semaphore_khr],
@@ -100,7 +100,7 @@ pub fn try_signal(
     }
 }
 
-/// Enqueues a wait; its event.
+/// Enqueues a wait. Returns the event.
 pub fn try_wait(
     queue: cl_command_queue,
     semaphores: &[cl_semaphore_khr],
@@ -126,7 +126,7 @@ pub fn wait(queue: cl_command_queue, semaphore: cl_semaphore_khr, wait: &[cl_eve
     try_wait(queue, &[semaphore], wait).expect("a wait")
 }
 
-/// An info answer of one number or handle.
+/// Returns an info answer of one number or handle.
 pub fn info<T: Copy>(semaphore: cl_semaphore_khr, name: cl_semaphore_info_khr, mut value: T) -> T {
     let (room, to, mut size) = (size_of::<T>(), (&raw mut value).cast(), 0);
     assert_eq!(
@@ -137,7 +137,7 @@ pub fn info<T: Copy>(semaphore: cl_semaphore_khr, name: cl_semaphore_info_khr, m
     value
 }
 
-/// Whether it is signalled.
+/// The semaphore's payload: 1 if it is signalled.
 pub fn payload(semaphore: cl_semaphore_khr) -> u64 {
     info(semaphore, CL_SEMAPHORE_PAYLOAD_KHR, 77u64)
 }

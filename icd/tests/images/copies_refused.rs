@@ -1,5 +1,5 @@
-//! A driver that refuses copies between buffers and arrays of one-dimensional images, and takes the bytes of a write
-//! as soon as it is enqueued: the copies go by way of the node's memory, and are right.
+//! Tests a driver that refuses copies between buffers and arrays of one-dimensional images, and takes a write's bytes
+//! at the enqueue. The copies go through the node's memory, and are right.
 
 use std::ptr::{null, null_mut};
 
@@ -7,7 +7,7 @@ use crate::frames::opencl;
 use crate::frames::pictures::*;
 use crate::frames::servers::*;
 
-/// Whatever is enqueued behind a launch of `slow` is enqueued before it can run.
+/// Commands behind a launch of `slow` are enqueued before they can run.
 const SETTINGS: &str = "early_writes = true\nodd_layer_copies = true\nkernel.slow.ns = 50000000\n\
                         [[device]]\nimages = true";
 
@@ -34,7 +34,7 @@ fn slow_kernel(cl: &opencl::Fixture) -> cl_kernel {
     kernel
 }
 
-/// A launch on this queue, and its event.
+/// Launches on this queue. Returns the event.
 fn launch(queue: cl_command_queue, kernel: cl_kernel) -> cl_event {
     let (one, mut event) = (1, null_mut());
     ok!(clEnqueueNDRangeKernel(
@@ -65,7 +65,7 @@ fn what_a_driver_refuses_goes_by_way_of_host_memory() {
         queue,
     };
     let kernel = slow_kernel(&cl);
-    // What a copy waits for may be on its way to another queue still.
+    // A copy may wait for a command that is still in flight to another queue.
     let other = cl.another_queue(0);
     for (image_type, size, inner) in shapes() {
         let mut picture = Picture::new(cl.context, image_type, size, 1);

@@ -1,4 +1,4 @@
-//! What images and samplers answer and refuse.
+//! Tests the answers and refusals of images and samplers.
 
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -285,7 +285,7 @@ fn host_access_flags_bind_reads_writes_and_maps() {
 static GONE: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn gone(_: cl_mem, order: *mut c_void) {
-    // Once each, the last registered first.
+    // Each callback runs once, the last registered one first.
     let place = GONE.fetch_add(1, Ordering::AcqRel);
     assert_eq!(place, order.addr());
 }

@@ -1,4 +1,4 @@
-//! Images and samplers as kernels see them: access, samplers given and literal, what may be set.
+//! Tests images and samplers in kernels: access, given and literal samplers, allowed arguments.
 
 use std::ptr::{null, null_mut};
 
@@ -82,7 +82,7 @@ fn a_sampler_decides_what_is_outside() {
         let sampler = sampler.expect("a sampler");
         assert_eq!(set(kernel, 1, &sampler), CL_SUCCESS);
         assert_eq!(launch(cl.queue, kernel, 1), CL_SUCCESS);
-        // It may go while the launch needs it.
+        // The sampler may be released while the launch needs it.
         ok!(clReleaseSampler(sampler));
         assert_eq!(code!(clRetainSampler(sampler)), CL_INVALID_SAMPLER);
         let got = cl.read(out, 0, 16);

@@ -1,4 +1,4 @@
-//! Images and samplers: reads, writes, copies, maps, kernels, and what is refused.
+//! Tests of images and samplers: reads, writes, copies, maps, kernels, refusals.
 #![allow(unsafe_code, missing_docs)]
 
 #[macro_use]

@@ -1,4 +1,4 @@
-//! Maps of images: pitches, one place for overlapping maps, and the application's own memory.
+//! Tests of maps of images: pitches, one address for overlapping maps, and the application's own memory.
 
 use std::ptr::{null, null_mut};
 
@@ -17,7 +17,7 @@ fn store(at: *mut u8, part: Part, row: usize, slice: usize, bytes: &[u8]) {
     }
 }
 
-// From row to row and from slice to slice of a map: layers of one-dimensional images are a slice pitch apart.
+// The distances between rows and between slices of a map. Layers of one-dimensional images are a slice pitch apart.
 fn steps(image_type: cl_mem_object_type, row: usize, slice: usize) -> (usize, usize) {
     if image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY {
         (slice, 0)
@@ -45,7 +45,7 @@ fn a_map_shows_its_part_and_an_unmap_sends_what_was_written() {
         picture.unmap(cl.queue, at);
         picture.note(inner, &new);
         picture.check(cl.queue);
-        // Without fetching.
+        // This map fetches no bytes.
         let (at, ..) = picture.map(cl.queue, CL_MAP_WRITE_INVALIDATE_REGION, inner);
         let new = pattern(3, inner.length());
         store(at, inner, down, behind, &new);
@@ -79,7 +79,7 @@ fn columns_are_mapped_for_writing_side_by_side_and_send_only_their_own() {
         null_mut()
     ));
     assert_eq!(refused, Err(CL_INVALID_OPERATION));
-    // The right one is unmapped first, and must not bring back what is behind the left one.
+    // The right map is unmapped first, and must not restore the bytes behind the left one.
     let (new_left, new_right) = (pattern(2, left.length()), pattern(3, right.length()));
     store(other, right, row, 0, &new_right);
     picture.unmap(cl.queue, other);

@@ -1,4 +1,4 @@
-//! Reads, writes, copies and fills of images: every element lands where it belongs.
+//! Tests reads, writes, copies and fills of images: every element arrives in its place.
 
 use std::ptr::{null, null_mut};
 
@@ -36,7 +36,7 @@ fn the_applications_memory_may_have_pitches() {
             CL_MEM_OBJECT_IMAGE1D | CL_MEM_OBJECT_IMAGE2D => 0,
             _ => row * rows + slice_gap,
         };
-        // From row to row, from slice to slice.
+        // The distances between rows and between slices.
         let (down, behind) = if layers { (slice, 0) } else { (row, slice) };
         let mut memory = pattern(
             5,
@@ -210,7 +210,7 @@ fn an_image_over_a_buffer_shares_its_bytes() {
         bytes: bytes[..4000 * ELEMENT].to_vec(),
     };
     picture.check(cl.queue);
-    // Through the image, seen in the buffer, and the other way.
+    // Writes through the image are visible in the buffer, and the reverse.
     let inner = part([100, 0, 0], [3000, 1, 1]);
     picture.write(cl.queue, inner, 2);
     assert!(cl.read(buffer, 0, 4000 * ELEMENT) == picture.bytes);
@@ -246,7 +246,7 @@ fn an_image_over_a_buffer_shares_its_bytes() {
     ));
     flat.note(part([0, 1, 0], [100, 1, 1]), &picture.expected(row));
     flat.check(cl.queue);
-    // It keeps the buffer.
+    // The image keeps the buffer alive.
     assert_eq!(
         mem_info::<cl_mem>(memory, CL_MEM_ASSOCIATED_MEMOBJECT),
         buffer

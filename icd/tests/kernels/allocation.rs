@@ -1,5 +1,5 @@
-//! Enqueues without an event allocate nothing on the calling thread once all has its size; with one, no more than
-//! the event itself needs.
+//! Tests that enqueues without an event allocate nothing on the calling thread once all buffers have grown. With an
+//! event, they allocate only the event itself.
 
 use std::ptr::{null, null_mut};
 
@@ -9,14 +9,15 @@ use crate::frames::programs::*;
 
 const SOURCE: &str = "kernel void put(global int *x, int at, int value) { x[at] = value; }";
 
-/// Enqueues between two `clFinish`.
+/// Number of enqueues between two `clFinish`.
 const ROUND: usize = 1000;
-/// Rounds in which everything finds its size: pools, tables, buffers.
+/// Number of rounds in which pools, tables and buffers may grow.
 const ROUNDS: usize = 30;
-/// The event, and the block behind its handle (which is used again after some thousands of others).
+/// Allocations of an event: the event, and the block behind its handle, which is reused after some thousands of
+/// others.
 const OF_AN_EVENT: usize = 2;
 
-/// Asks for the least that `round` allocates; `want` ends the search.
+/// Returns the smallest number of allocations of a round. The search ends at `want`.
 fn least(cl: &Fixture, want: usize, mut enqueue: impl FnMut(usize)) -> usize {
     let mut least = usize::MAX;
     for _ in 0..ROUNDS {
@@ -146,12 +147,12 @@ fn an_event_costs_what_it_is_made_of() {
 #[test]
 fn a_pool_of_events_keeps_order_ends_and_contents() {
     let all = Enqueues::new();
-    // In rounds that are waited for and rounds that are not.
+    // Some rounds are waited for, and others are not.
     for round in 0..6usize {
         for i in 0..700 {
             all.launch_changed(round * 700 + i);
             if i % 97 == 0 {
-                // Everything before it has ended when it has: unseen commands hold up a seen one.
+                // An observed command reports its end after all unobserved ones before it.
                 let mut event = null_mut();
                 all.marker(&raw mut event);
                 if i % 2 == 0 {
@@ -167,7 +168,7 @@ fn a_pool_of_events_keeps_order_ends_and_contents() {
     }
     let last = all.cl.read(all.buffer, 0, 400);
     for at in 0..100usize {
-        // The newest value that went there.
+        // The newest value that was written there.
         let newest = (0..4200).rev().find(|value| value % 100 == at).unwrap() as i32 + 1;
         assert_eq!(last[4 * at..][..4], newest.to_ne_bytes(), "at {at}");
     }

@@ -1,4 +1,4 @@
-//! `clSetKernelArg`: what is taken, what is refused, and what a kernel keeps alive (nothing).
+//! Tests `clSetKernelArg`: accepted and refused arguments, and that a kernel keeps no object alive.
 
 use std::ptr::{null, null_mut};
 use std::sync::mpsc::{Sender, channel};
@@ -58,7 +58,7 @@ fn sizes_kinds_and_null_are_checked_against_the_signature() {
             CL_INVALID_ARG_SIZE,
             "{index}"
         );
-        // PoCL takes a structure of any size, so nobody knows which is right.
+        // PoCL accepts a structure of any size, so the right size is unknown.
         let is_structure = index == 4;
         assert!(
             is_structure || raw_set(kernel, index, size + 4, value) == CL_INVALID_ARG_SIZE,
@@ -126,7 +126,7 @@ fn an_argument_holds_no_buffer_but_a_launch_does() {
     ok!(clReleaseMemObject(buffer));
     told.recv_timeout(patience)
         .expect("released while it is an argument");
-    // Another buffer at the same place is not taken for it.
+    // Another buffer at the same address is not mistaken for it.
     let other = cl.buffer(0, 64);
     assert_eq!(launch(cl.queue, kernel, 1), CL_INVALID_MEM_OBJECT);
     ok!(clReleaseMemObject(other));

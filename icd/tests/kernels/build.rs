@@ -1,4 +1,4 @@
-//! Builds: what they answer, when, and what is refused; separate compilation; binaries.
+//! Tests of builds: results and their time, refusals, separate compilation, binaries.
 
 use std::ffi::CString;
 use std::ptr::{null, null_mut};
@@ -11,13 +11,13 @@ use crate::frames::programs::*;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-// Where a callback reports, and the device it asks about.
+// The channel to which a callback reports, and the device that it queries.
 type Told = (Sender<(usize, i32)>, usize);
 
 const TWO: &str =
     "kernel void one(global int *x) { *x = 1; }\nkernel void two(global int *x) { *x = 2; }\n";
 
-/// What `kernel` writes.
+/// Runs the kernel. Returns the value that it writes.
 fn answer_of(cl: &Fixture, program: cl_program, name: &str) -> i32 {
     let buffer = cl.buffer(0, 4);
     let kernel = kernel(program, name);
@@ -101,7 +101,7 @@ unsafe extern "C" fn built_now(program: cl_program, user_data: *mut c_void) {
     let mut status = 77;
     let to = (&raw mut status).cast();
     let name = CL_PROGRAM_BUILD_STATUS;
-    // All is final before the callback runs.
+    // All answers are final before the callback runs.
     ok!(clGetProgramBuildInfo(
         program,
         device,
@@ -129,7 +129,7 @@ fn a_callback_comes_when_status_and_log_are_final() {
             Some(built_now),
             data.cast()
         ));
-        // A second build is refused while the first runs; if it is over already, it starts.
+        // A second build is refused while the first runs. If the first has ended already, the second starts.
         let again = build(program, "");
         assert!([CL_INVALID_OPERATION, CL_SUCCESS, CL_BUILD_PROGRAM_FAILURE].contains(&again));
         let answer = told.recv_timeout(PATIENCE).expect("the callback");
@@ -259,7 +259,7 @@ fn parts_are_compiled_with_given_headers_and_linked() {
     }
 }
 
-/// A program's binary, in a container.
+/// Returns a program's binary, in its container.
 fn binary_of(program: cl_program) -> Vec<u8> {
     let size = program_number(program, CL_PROGRAM_BINARY_SIZES).unwrap();
     let mut binary = vec![0u8; size];
@@ -272,7 +272,7 @@ fn binary_of(program: cl_program) -> Vec<u8> {
         to,
         null_mut()
     ));
-    // An entry that is NULL is left out.
+    // A NULL entry is skipped.
     let mut none = [null_mut::<u8>()];
     let to = none.as_mut_ptr().cast();
     ok!(clGetProgramInfo(
@@ -307,7 +307,7 @@ fn a_binary_makes_the_program_again_and_a_foreign_one_is_refused() {
     let (again, verdict) = from_binary(&cl, &binary);
     let again = again.expect("a program");
     assert_eq!(verdict, CL_SUCCESS);
-    // It has to be built all the same.
+    // A program from binaries must be built too.
     assert_eq!(status_of_build(&cl, again), CL_BUILD_NONE);
     assert_eq!(try_kernel(again, "two"), Err(CL_INVALID_PROGRAM_EXECUTABLE));
     assert_eq!(compile(again, "", &[]), CL_INVALID_OPERATION);
@@ -316,7 +316,7 @@ fn a_binary_makes_the_program_again_and_a_foreign_one_is_refused() {
     ok!(clReleaseProgram(again));
 
     let mut foreign = binary.clone();
-    // In the identity, behind the head.
+    // This byte belongs to the identity, behind the head.
     foreign[24] ^= 1;
     let refused = (Err(CL_INVALID_BINARY), CL_INVALID_BINARY);
     assert_eq!(from_binary(&cl, &foreign), refused);
@@ -386,7 +386,7 @@ fn asking_for_binaries_does_not_keep_others_from_making_kernels() {
     ok!(clReleaseProgram(program));
 }
 
-// A driver may hold the last launch's kernel a little longer than clFinish waits.
+// A driver may keep the last launch's kernel a little longer than clFinish waits.
 #[test]
 fn a_program_is_built_again_and_again_behind_its_last_launch() {
     let cl = Fixture::new();

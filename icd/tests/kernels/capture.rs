@@ -1,5 +1,5 @@
-//! Launches captured whole, on the stubs themselves: each site is told what it does not know, whatever the
-//! order in which launches come to be sent; and how a kernel uses its buffers.
+//! Tests captured launches, on the stubs themselves: each site gets the arguments that it does not know, in whatever
+//! order launches are sent. Also tests how a kernel uses its buffers.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ kernel void k(global int *rw, global const int *r, constant int *c, int a, local
 }
 ";
 
-/// A context over two nodes, one of PoCL.
+/// Makes a context over two nodes, one of them with PoCL.
 fn context() -> Arc<Context> {
     start(&[
         Drivers::Fake("[[device]]\nname = \"Alpha\""),
@@ -76,7 +76,7 @@ fn captured(kernel: &Arc<Kernel>, device: &Device) -> Snapshot {
     launch.capture(&range).expect("no pipe is elsewhere")
 }
 
-/// What the site would be told; `sends` says whether it is.
+/// Returns the message that the site would get. `sends` says whether it is sent.
 fn news(launch: &Snapshot, site: &Site, sends: bool) -> NdRange {
     let (operation, commit) = launch.encode(site).expect("a command");
     if sends {
@@ -105,7 +105,7 @@ fn each_site_is_told_what_it_does_not_know() {
     kernel.set_arg(4, ArgValue::Local(64));
     let device = &context.devices()[0];
     let early = captured(&kernel, device);
-    // Given up: nothing is known.
+    // The launch was given up, so the site knows nothing.
     assert_eq!(indices(&news(&early, one, false)), [0, 1, 2, 3, 4]);
     assert_eq!(indices(&news(&early, one, true)), [0, 1, 2, 3, 4]);
     assert_eq!(indices(&news(&early, one, true)), [0u32; 0]);
@@ -114,14 +114,14 @@ fn each_site_is_told_what_it_does_not_know() {
     kernel.set_arg(1, memory(&second));
     let late = captured(&kernel, device);
     assert_eq!(indices(&news(&late, one, true)), [1, 3]);
-    // The launch from before is sent only now, and then the later one again.
+    // The earlier launch is sent only now, and then the later one again.
     let back = news(&early, one, true);
     assert_eq!(indices(&back), [1, 3]);
     let seven = kernel_arg::Value::Plain(7i32.to_ne_bytes().to_vec().into());
     assert_eq!(back.args[1].value, Some(seven));
     assert_eq!(indices(&news(&late, one, true)), [1, 3]);
 
-    // The other site has heard nothing, and calls everything by other names.
+    // The other site knows nothing, and has other ids for everything.
     let (here, there) = (news(&early, one, true), news(&early, two, true));
     assert_eq!(indices(&there), [0, 1, 2, 3, 4]);
     assert_ne!(here.kernel, there.kernel);
@@ -129,7 +129,7 @@ fn each_site_is_told_what_it_does_not_know() {
     assert_eq!(there.args[0].value, Some(name(two)));
     assert_ne!(name(one), name(two));
 
-    // A clone is another kernel, of which nobody knows anything.
+    // A clone is another kernel, of which no site knows anything.
     let clone = kernel.duplicate().expect("a clone");
     let cloned = news(&captured(&clone, device), one, true);
     assert_eq!(indices(&cloned), [0, 1, 2, 3, 4]);

@@ -1,4 +1,4 @@
-//! Queues on devices: kernels enqueue into them where the node's driver has them, the host never does.
+//! Tests of on-device queues: kernels enqueue into them if the node's driver has them, and the host never does.
 
 use std::ptr::{null, null_mut};
 
@@ -15,10 +15,10 @@ const NEW: usize = 0;
 const OLD: usize = 1;
 const POOR: usize = 2;
 
-/// Of the fake driver's devices.
+/// The preferred size of the fake driver's devices.
 const PREFERRED: cl_uint = 16 << 10;
 const LARGEST: cl_uint = 256 << 10;
-/// What a kernel enqueues there goes on so long behind it.
+/// Duration of the commands that a kernel enqueues there.
 const CHILD_NS: u64 = 5000;
 
 const ON_DEVICE: u64 = CL_QUEUE_ON_DEVICE | CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
@@ -87,7 +87,7 @@ fn info<T: Copy + Default>(
     }
 }
 
-/// The default queue of a queue's device, as a number.
+/// Returns the default queue of a queue's device, as a number.
 fn default_of(queue: cl_command_queue) -> usize {
     info(queue, CL_QUEUE_DEVICE_DEFAULT).expect("an answer")
 }
@@ -98,7 +98,7 @@ fn release(queues: &[cl_command_queue]) {
     }
 }
 
-/// What a kernel sees: the sizes of a queue and of the default one.
+/// The sizes of a queue and of the default queue, as a kernel sees them.
 struct Look {
     program: cl_program,
     kernel: cl_kernel,
@@ -159,7 +159,7 @@ fn kernels_enqueue_into_the_queue_that_they_are_given() {
             &raw mut event
         ));
         assert_eq!(cl.read(target, 0, 16), [3, 1, 1, 1].repeat(4));
-        // The command is complete when what it has enqueued is.
+        // The command is complete when the commands that it enqueued are complete.
         let time = |name| {
             let mut ns = 0_u64;
             let at = (&raw mut ns).cast();
@@ -187,7 +187,7 @@ fn a_device_has_one_default_queue_in_a_context() {
     let default = queue(&cl, DEFAULT, Some(200)).expect("a device queue");
     assert_eq!(default_of(plain), default.addr());
     assert_eq!(look.at(&cl, plain), [100, 200]);
-    // Asked for again it is the same.
+    // Another creation returns the same queue.
     assert_eq!(queue(&cl, DEFAULT, Some(300)), Ok(default));
     assert_eq!(info::<cl_uint>(default, CL_QUEUE_REFERENCE_COUNT), Ok(2));
     assert_eq!(info::<cl_uint>(default, CL_QUEUE_SIZE), Ok(200));
@@ -222,7 +222,7 @@ fn a_default_queue_stays_for_launches_that_are_held_back() {
     assert_eq!(look.result(&cl), [100, 200]);
     ok!(clReleaseEvent(gate));
     look.release();
-    // Nothing is left of them on the node.
+    // The queues are released on the node.
     let again = [None, None].map(|size| queue(&cl, ON_DEVICE, size).expect("a device queue"));
     let look = Look::new(&cl);
     assert_eq!(look.at(&cl, again[1]), [PREFERRED, 0]);
@@ -323,7 +323,7 @@ fn what_a_device_cannot_have_is_refused() {
     let too_large = queue(&cl, ON_DEVICE, Some(LARGEST + 1));
     assert_eq!(too_large, Err(CL_INVALID_QUEUE_PROPERTIES));
     assert_eq!(queue(&cl, 0, Some(1)), Err(CL_INVALID_QUEUE_PROPERTIES));
-    // As many as it says, and one more when one has gone.
+    // The device has room for the reported number of queues, and for another one after a release.
     let both = [Some(LARGEST), None].map(|size| queue(&cl, ON_DEVICE, size).expect("a queue"));
     assert_eq!(queue(&cl, ON_DEVICE, None), Err(CL_OUT_OF_RESOURCES));
     release(&both[..1]);
@@ -341,7 +341,7 @@ fn what_a_device_cannot_have_is_refused() {
     let set_default =
         |of: &Fixture, queue| code!(clSetDefaultDeviceCommandQueue(of.context, of.device, queue));
     assert_eq!(set_default(&poor, poor.queue), CL_INVALID_OPERATION);
-    // Of OpenCL 2.1.
+    // A device of OpenCL 2.1.
     let old = over(&[OLD]);
     let on_device = queue(&old, ON_DEVICE, None).expect("a device queue");
     assert_eq!(set_default(&old, on_device), CL_INVALID_OPERATION);
@@ -363,7 +363,7 @@ fn among_nodes_each_device_has_its_own_queues() {
         (new.addr(), old.addr())
     );
     assert_eq!(look.at(&cl, new), [100, 100]);
-    // The kernel has the one of the other node's device as its argument.
+    // The kernel's argument is the queue of the other node's device.
     assert_eq!(launch(there, look.kernel, 1), CL_INVALID_KERNEL_ARGS);
     assert_eq!(set(look.kernel, 0, &old), CL_SUCCESS);
     assert_eq!(launch(cl.queue, look.kernel, 1), CL_INVALID_KERNEL_ARGS);

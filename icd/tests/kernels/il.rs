@@ -1,5 +1,5 @@
-//! Programs from an intermediate language and their specialisation constants, and sub-groups: on a node
-//! that has them, beside one that has not.
+//! Tests of programs from an intermediate language, specialisation constants and sub-groups: on a node that has them,
+//! next to one that does not.
 
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use crate::frames::nodes::*;
 use crate::frames::opencl::*;
 use crate::frames::programs::kernel;
 
-/// With SPIR-V and sub-groups; without.
+/// A node with SPIR-V and sub-groups, and one without.
 const NODES: [Drivers; 2] = [
     Drivers::Fake("[[device]]\nname = \"Rich\"\nil = true\nsub_groups = 8\n"),
     Drivers::Fake("[[device]]\nname = \"Poor\"\n"),
@@ -20,7 +20,7 @@ struct Stage {
     rich_node: &'static Node,
     rich: cl_device_id,
     poor: cl_device_id,
-    // Its calls are counted.
+    // The test counts the driver's calls.
     _turn: MutexGuard<'static, ()>,
 }
 

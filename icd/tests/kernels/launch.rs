@@ -1,4 +1,4 @@
-//! Launches: sizes, arguments as they were at the enqueue, order, and what is refused.
+//! Tests of launches: sizes, arguments at the time of the enqueue, order, refusals.
 
 use std::ptr::{null, null_mut};
 
@@ -82,8 +82,8 @@ fn arguments_are_those_of_the_enqueue_however_late_the_launch_runs() {
     let buffer = cl.buffer_of(&[0; 4 * 64]);
     let gate = cl.user_event();
     assert_eq!(set(kernel, 0, &buffer), CL_SUCCESS);
-    // Half of them are held back, on one queue; the others pass, on another. Each changes one or both
-    // values against the launch before it, whichever queue that went to.
+    // Half of the launches are withheld, on one queue. The others pass, on another queue. Each changes one or both
+    // values compared with the launch before it, on whichever queue that was.
     for at in 0..64 {
         assert_eq!(set(kernel, 1, &at), CL_SUCCESS);
         assert_eq!(set(kernel, 2, &(1000 + at / 4)), CL_SUCCESS);
@@ -179,7 +179,7 @@ fn sizes_that_kernel_or_device_do_not_take_are_refused_at_once() {
         ..over(&[8])
     };
     assert_eq!(launch(&beyond), CL_INVALID_GLOBAL_OFFSET);
-    // Nothing to do is done at once on devices of 2.1 and later.
+    // A launch without work-items succeeds on devices of OpenCL 2.1 and later.
     assert_eq!(launch(&over(&[8, 0])), CL_SUCCESS);
     ok!(clReleaseKernel(kernel));
 
@@ -188,7 +188,7 @@ fn sizes_that_kernel_or_device_do_not_take_are_refused_at_once() {
     let launch = |sizes: &Sizes| launch_over(cl.queue, fixed, sizes);
     assert_eq!(launch(&locally(&[2, 2])), CL_INVALID_WORK_GROUP_SIZE);
     assert_eq!(launch(&over(&[6, 2])), CL_INVALID_WORK_GROUP_SIZE);
-    // What it demands is taken where nothing is said.
+    // The required size is used if the application gives none.
     assert_eq!(launch(&over(&[8, 4])), CL_SUCCESS);
     assert_eq!(ints(&cl, buffer, 32), [42; 32]);
     ok!(clReleaseMemObject(buffer));

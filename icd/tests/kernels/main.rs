@@ -1,4 +1,4 @@
-//! Programs and kernels: builds, arguments, launches, and what only some drivers have.
+//! Tests of programs and kernels: builds, arguments, launches, and features of some drivers only.
 #![allow(unsafe_code, missing_docs)]
 
 #[macro_use]

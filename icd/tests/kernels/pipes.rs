@@ -1,4 +1,5 @@
-//! Pipes: packets move between the kernels of one node, the host sees none of them, and a second node is refused.
+//! Tests of pipes: packets move between the kernels of one node, the host sees none of them, and a second node is
+//! refused.
 
 use std::ptr::{null, null_mut};
 
@@ -6,7 +7,7 @@ use crate::frames::nodes::{Drivers, context_over, devices, start};
 use crate::frames::opencl::*;
 use crate::frames::programs::{built, kernel, launch, launch_after, set};
 
-/// One says by OpenCL 3.0 that it has pipes, one is of the version that obliges to them, one has none.
+/// One device reports pipes by OpenCL 3.0, one has a version that requires them, and one has none.
 const NODES: [Drivers; 3] = [
     Drivers::Fake("[[device]]\nname = \"New\"\npipes = true"),
     Drivers::Fake("[[device]]\nname = \"Old\"\nversion = \"2.0\"\npipes = true"),
@@ -51,7 +52,7 @@ fn bytes(numbers: &[u32]) -> Vec<u8> {
     numbers.iter().flat_map(|of| of.to_ne_bytes()).collect()
 }
 
-/// A kernel with a pipe and a buffer.
+/// Makes a kernel with a pipe and a buffer as arguments.
 fn with(program: cl_program, name: &str, pipe: cl_mem, buffer: cl_mem) -> cl_kernel {
     let kernel = kernel(program, name);
     assert_eq!(set(kernel, 0, &pipe), CL_SUCCESS);
@@ -79,7 +80,7 @@ fn packets_go_from_kernel_to_kernel() {
         let target = cl.buffer_of(&bytes(&[1; 5]));
         let put = with(program, "fake_put", pipe, source);
         let take = with(program, "fake_take", pipe, target);
-        // One more than it holds is lost, and one more than was put is not there.
+        // A packet beyond the capacity is lost, and a read beyond the written packets fails.
         assert_eq!(launch(cl.queue, put, 4), CL_SUCCESS);
         assert_eq!(launch(cl.queue, take, 2), CL_SUCCESS);
         assert_eq!(cl.read(target, 0, 20), bytes(&[5, 6, 1, 1, 1]));
@@ -319,7 +320,7 @@ fn among_nodes_a_pipe_belongs_to_the_first_that_uses_it() {
         assert_eq!(launch(queues[POOR], put, 2), CL_INVALID_OPERATION);
         assert_eq!(launch(queues[home], put, 2), CL_SUCCESS);
         assert_eq!(launch(queues[elsewhere], take, 2), CL_INVALID_OPERATION);
-        // It stays where it is.
+        // A migration leaves the pipe on its node.
         let moved = code!(clEnqueueMigrateMemObjects(
             queues[elsewhere],
             1,

@@ -1,4 +1,4 @@
-//! A program's release callbacks: of devices of OpenCL 2.2, whose programs may have destructors.
+//! Tests a program's release callbacks: they exist for devices of OpenCL 2.2, whose programs may have destructors.
 
 use std::ptr::null_mut;
 use std::sync::mpsc::{Sender, channel};
@@ -14,7 +14,7 @@ const NODES: [Drivers; 2] = [
 ];
 const SOURCE: &str = "kernel void nothing(global uint *x) {}";
 
-/// What a callback says when it is called: its name.
+/// The channel to which a callback reports, and its name.
 type Said = (Sender<(usize, u32)>, u32);
 
 extern "C" fn on_release(program: cl_program, said: *mut c_void) {

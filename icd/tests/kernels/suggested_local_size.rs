@@ -1,4 +1,5 @@
-//! `clGetKernelSuggestedLocalWorkSize`: the node's answer where its driver has the extension, a refusal elsewhere.
+//! Tests `clGetKernelSuggestedLocalWorkSize`: the node answers if its driver has the extension, and the call is
+//! refused otherwise.
 
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
@@ -17,7 +18,7 @@ kernel void plain(global int *x, local int *space, int value) {}
 kernel __attribute__((reqd_work_group_size(8, 4, 1))) void demanding(global int *x) {}
 ";
 
-/// A context of a device, or of several nodes'.
+/// A context of one device, or of several nodes' devices.
 struct Stage {
     context: cl_context,
     queues: Vec<cl_command_queue>,
@@ -101,11 +102,11 @@ fn the_nodes_driver_answers_for_the_arguments_that_are_set() {
     set_local(plain, 16);
     assert_eq!(suggested(queue, plain, &[96]), Ok(vec![48]));
     assert_eq!(suggested(queue, plain, &[7, 3, 2]), Ok(vec![7, 1, 1]));
-    // Less room in local memory, of which the device has 48 KiB.
+    // Less local memory remains, of the device's 48 KiB.
     set_local(plain, 6 << 10);
     assert_eq!(suggested(queue, plain, &[96]), Ok(vec![8]));
     assert_eq!(suggested(queue, demanding, &[64, 64]), Ok(vec![8, 4]));
-    // A launch in between, and the same by the extension's name.
+    // A launch in between, and another call by the extension's name.
     let global = 96usize;
     ok!(clEnqueueNDRangeKernel(
         queue,
@@ -130,7 +131,7 @@ fn the_nodes_driver_answers_for_the_arguments_that_are_set() {
     let mut size = 0usize;
     // SAFETY: live handles and places.
     let code = unsafe {
-        ask.expect("it")(
+        ask.expect("the function")(
             queue,
             plain,
             1,

@@ -1,7 +1,7 @@
-//! What the tests of leases share: a cluster of a device manager and managed daemons, all with TLS; and programs
+//! Shared parts of the tests of leases: a cluster of a device manager and managed daemons, all with TLS, and programs
 //! that get their devices there.
 //!
-//! A [`Program`] is the test program again, which does what it is told, line by line ([`played`]).
+//! A [`Program`] is this test program again, which executes orders, line by line ([`played`]).
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,14 +22,14 @@ use crate::frames::own_process::run_this_test;
 use crate::frames::servers;
 use crate::frames::servers::*;
 
-/// No answer of a program takes longer.
+/// Time limit for an answer of a program.
 const ANSWER: Duration = Duration::from_secs(90);
-/// Set in a program that is to play.
+/// This variable is set in a program that executes orders.
 const PLAYED: &str = "CAUSEWAY_TEST_PLAYED";
-/// A program uses its device once more when it ends, by what it has registered for that before all else.
+/// Makes a program use its device once more at its end, from a function that it registered before all others.
 const LATE: &str = "CAUSEWAY_TEST_LATE";
 
-/// A manager, and a user of it.
+/// A manager and one of its users.
 pub struct Cluster {
     pub manager: Manager,
     pub user: Caller,
@@ -37,12 +37,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// With this in the manager's file.
+    /// Starts a manager with these settings.
     pub fn start(settings: &str) -> Cluster {
         Cluster::start_at(Ipv4Addr::LOCALHOST, settings)
     }
 
-    /// The same at another address, of the network that the calling thread is in.
+    /// Starts a manager at another address, in the network of the calling thread.
     pub fn start_at(address: Ipv4Addr, settings: &str) -> Cluster {
         let program = programs_of(&["causeway-devmgr"]).join("causeway-devmgr");
         let manager = Manager::start_at(address.into(), &program, settings).expect("a manager");
@@ -54,7 +54,7 @@ impl Cluster {
         }
     }
 
-    /// A managed daemon over the fake driver, once its devices are known.
+    /// Starts a managed daemon over the fake driver, and waits until its devices are known.
     pub fn node(&self, settings: &str) -> Daemon {
         let before = self.devices();
         let arguments = self.manager.node_arguments();
@@ -64,10 +64,10 @@ impl Cluster {
         daemon
     }
 
-    /// Starts a node again that was killed, and waits until its one device is known.
+    /// Restarts a killed node, and waits until its one device is known.
     pub fn start_again(&self, daemon: &mut Daemon) {
         daemon.start_again(&self.manager.node_arguments());
-        self.manager.see_devices(1).expect("it comes");
+        self.manager.see_devices(1).expect("the node joins");
     }
 
     fn devices(&self) -> usize {
@@ -76,7 +76,7 @@ impl Cluster {
         there.map(|node| node.devices.len()).sum()
     }
 
-    /// A daemon whose devices anybody may use, with the nodes' certificate.
+    /// Starts a daemon with the nodes' certificate whose devices everyone may use.
     pub fn plain(&self, settings: &str) -> Daemon {
         let path = |file: &str| self.manager.certificates.path(file).display().to_string();
         let arguments = [
@@ -92,19 +92,19 @@ impl Cluster {
         SocketAddr::new(self.manager.address().ip(), 0).to_string()
     }
 
-    /// How the leases stand that there are.
+    /// Returns the states of all leases.
     pub fn states(&self) -> Vec<LeaseState> {
         self.manager.admin().states().expect("a list")
     }
 
-    /// Waits until they stand so.
+    /// Waits until the leases have these states.
     pub fn see(&self, states: &[LeaseState]) {
         let is_so = |admin: &Caller| Ok(admin.states()? == states);
         let seen = self.manager.see(&format!("{states:?}"), is_so);
-        seen.expect("it comes to that");
+        seen.expect("the leases reach these states");
     }
 
-    /// An administrator ends the only lease there is.
+    /// Revokes the only lease as an administrator.
     pub fn revoke(&self) {
         let admin = self.manager.admin();
         let leases = admin.leases().expect("a list");
@@ -112,7 +112,7 @@ impl Cluster {
         admin.revoke(&leases[0], "for the test").expect("revoked");
     }
 
-    /// What the library has to be told to ask for this, as its user.
+    /// Returns the variables that make the library send this request, as the user.
     pub fn variables(&self, request: &str) -> Vec<(&'static str, String)> {
         let ca = self.manager.certificates.ca();
         let nothing = self.manager.certificates.private("servers.toml", b"");
@@ -126,7 +126,8 @@ impl Cluster {
         ]
     }
 
-    /// Has the library of this process ask for it, beside these servers. To be called before it is asked anything.
+    /// Makes this process's library send this request, next to these servers. Must precede every other call of the
+    /// library.
     pub fn configure(&self, servers: &str, request: &str) {
         servers::configure(servers);
         for (name, value) in self.variables(request) {
@@ -135,17 +136,18 @@ impl Cluster {
         }
     }
 
-    /// A program that asks for it.
+    /// Starts a program with this request.
     pub fn program(&self, request: &str) -> Program {
         self.program_with(request, &[])
     }
 
-    /// One that has it, and has used it. On a busy machine a program finds nothing within its second, and asks again.
+    /// Starts a program that has used its device. On a busy machine a program may find no device within its second,
+    /// and asks again.
     pub fn using(&self, request: &str) -> Program {
         self.using_with(request, &[])
     }
 
-    /// The same, with more variables.
+    /// Starts such a program with more variables.
     pub fn using_with(&self, request: &str, more: &[(&str, &str)]) -> Program {
         let mut program = self.program_with(request, more);
         eventually("a device", || {
@@ -154,12 +156,12 @@ impl Cluster {
         program
     }
 
-    /// A program with more variables.
+    /// Starts a program with more variables.
     pub fn program_with(&self, request: &str, more: &[(&str, &str)]) -> Program {
         Program::start(Command::new(this()), &self.variables(request), more)
     }
 
-    /// The same by a command for this program, which runs it elsewhere.
+    /// Starts a program by a command, which may run it elsewhere.
     pub fn program_by(&self, command: Command, request: &str) -> Program {
         Program::start(command, &self.variables(request), &[])
     }
@@ -175,16 +177,16 @@ pub fn has_thread(name: &str) -> bool {
 
 // ---- programs ------------------------------------------------------------------
 
-/// A program that does what it is told. Killed when dropped.
+/// A program that executes orders. Killed on drop.
 pub struct Program {
     child: Child,
     orders: Option<ChildStdin>,
     answers: Receiver<String>,
-    /// What the library has told its user.
+    /// The library's output on standard error.
     warned: Arc<Mutex<String>>,
 }
 
-/// This program, to be run once more.
+/// Returns the path of this program.
 pub fn this() -> PathBuf {
     std::env::current_exe().expect("a path")
 }
@@ -204,9 +206,9 @@ impl Program {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .expect("it starts");
+            .expect("the program starts");
         let warned = Arc::new(Mutex::new(String::new()));
-        let warnings = BufReader::new(child.stderr.take().expect("its errors"));
+        let warnings = BufReader::new(child.stderr.take().expect("the program's standard error"));
         std::thread::spawn({
             let warned = Arc::clone(&warned);
             move || {
@@ -217,7 +219,7 @@ impl Program {
             }
         });
         let (send, answers) = mpsc::channel();
-        let output = BufReader::new(child.stdout.take().expect("its output"));
+        let output = BufReader::new(child.stdout.take().expect("the program's output"));
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
                 if let Some((_, answer)) = line.split_once("> ") {
@@ -233,12 +235,12 @@ impl Program {
         }
     }
 
-    /// Waits until its context has been told so, which a thread of the library's does.
+    /// Waits until its context's callback got this text, which comes from a thread of the library.
     pub fn hears(&mut self, what: &str) {
         eventually(what, || self.ask("told").contains(what).then_some(()));
     }
 
-    /// Waits until its user has been told so.
+    /// Waits until the library has printed this text.
     pub fn warns(&self, what: &str) {
         eventually(what, || {
             let warned = self.warned.lock().expect("no panic");
@@ -246,59 +248,59 @@ impl Program {
         });
     }
 
-    /// The same that uses its device once more at its end.
+    /// Starts a program that uses its device once more at its end.
     pub fn start_late(cluster: &Cluster, request: &str) -> Program {
         cluster.program_with(request, &[(LATE, "1")])
     }
 
-    /// Has it begin something.
+    /// Gives an order, without waiting.
     pub fn tell(&mut self, order: &str) {
-        let orders = self.orders.as_mut().expect("it has not ended");
-        writeln!(orders, "{order}").expect("it hears");
+        let orders = self.orders.as_mut().expect("the program has not ended");
+        writeln!(orders, "{order}").expect("the program reads orders");
     }
 
-    /// What it says next.
+    /// Returns the next answer.
     pub fn answer(&mut self) -> String {
         let answer = self.answers.recv_timeout(ANSWER);
         answer.expect("an answer in time")
     }
 
-    /// Has it do something, and say what came of it.
+    /// Gives an order. Returns the answer.
     pub fn ask(&mut self, order: &str) -> String {
         self.tell(order);
         self.answer()
     }
 
-    /// The same for what answers with a code.
+    /// Gives an order that is answered with a code. Returns the code.
     pub fn code(&mut self, order: &str) -> cl_int {
         self.ask(order).parse().expect("a code")
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("it is there");
+        kill_process(Pid::from_child(&self.child), signal).expect("the program is there");
     }
 
-    /// Has it end; what it says meanwhile, and how it did.
+    /// Orders the program to end. Returns its further answers and its exit status.
     pub fn end_with(mut self) -> (Vec<String>, ExitStatus) {
         drop(self.orders.take());
         let mut said = Vec::new();
-        // The channel ends with its output.
+        // The channel ends with the program's output.
         while let Ok(answer) = self.answers.recv_timeout(ANSWER) {
             said.push(answer);
         }
-        (said, self.child.wait().expect("its status"))
+        (said, self.child.wait().expect("the program's status"))
     }
 
-    /// Has it end well, without another word.
+    /// Orders the program to end, which must succeed without further answers.
     pub fn end(self) {
         let (said, status) = self.end_with();
         assert!(status.success() && said.is_empty(), "{status}: {said:?}");
     }
 
-    /// As by a crash.
+    /// Kills the program, as a crash would.
     pub fn kill(mut self) {
         self.signal(Signal::KILL);
-        let status = self.child.wait().expect("its status");
+        let status = self.child.wait().expect("the program's status");
         assert_eq!(status.signal(), Some(9));
     }
 }
@@ -310,7 +312,7 @@ impl Drop for Program {
     }
 }
 
-/// In a [`Program`]: does what it is told, then true. To be asked first by each test.
+/// In a [`Program`], executes orders and returns true. Each test must call this first.
 pub fn played() -> bool {
     if std::env::var_os(PLAYED).is_none() {
         return false;
@@ -331,9 +333,9 @@ extern "C" fn use_once_more() {
     println!("\n> late {}", obey("round"));
 }
 
-/// What the program works with: addresses of a context and a queue.
+/// The addresses of the program's context and queue.
 static USED: OnceLock<(usize, usize)> = OnceLock::new();
-/// What its context was told.
+/// Whether the program is ending.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -342,7 +344,7 @@ unsafe extern "C" fn told(text: *const c_char, _: *const c_void, _: usize, _: *m
     let text = unsafe { std::ffi::CStr::from_ptr(text) };
     if IS_ENDING.load(Ordering::SeqCst) {
         let line = format!("\n> told at the end: {}\n", text.to_string_lossy());
-        // Not through what the program may have given up.
+        // Writes to the descriptor, and not through an object that the program may have dropped.
         let _ = rustix::io::write(rustix::stdio::stdout(), line.as_bytes());
         return;
     }
@@ -359,7 +361,7 @@ fn used() -> (cl_context, cl_command_queue) {
 fn obey(order: &str) -> String {
     match order {
         "devices" => names().join(" "),
-        // Its first context, and a queue, to be kept.
+        // Makes the first context and a queue, and keeps them.
         "use" => {
             let Some(device) = devices().first().copied() else {
                 return CL_DEVICE_NOT_FOUND.to_string();
@@ -383,19 +385,19 @@ fn obey(order: &str) -> String {
             let (context, queue) = used();
             round_trip(context, queue).to_string()
         }
-        // Another context.
+        // Makes another context.
         "again" => match devices().first() {
             Some(device) => try_out(*device).to_string(),
             None => CL_DEVICE_NOT_FOUND.to_string(),
         },
-        // Another on each of its devices.
+        // Makes another context on each device.
         "each" => {
             let codes = devices()
                 .into_iter()
                 .map(|device| try_out(device).to_string());
             codes.collect::<Vec<_>>().join(" ")
         }
-        // For what never happens.
+        // Waits for an event that never ends.
         "wait" => {
             let (context, queue) = used();
             let gate = make!(clCreateUserEvent(context)).expect("a user event");
@@ -425,6 +427,6 @@ fn obey(order: &str) -> String {
             status.to_string()
         }
         "told" => TOLD.lock().expect("no panic").join(" | "),
-        other => panic!("what is {other:?}"),
+        other => panic!("unknown order {other:?}"),
     }
 }

@@ -1,18 +1,19 @@
-//! A program that is cut off from its node and from the manager hears of it, and its device is another's.
+//! Tests a program that loses its connection to the node and the manager: it notices, and its device goes to another
+//! program.
 //!
-//! The program has a host of its own in a network of two; the manager and the node have the other.
+//! The program has its own host in a network of two. The manager and the node share the other.
 
 use causeway_network::{Host, Network};
 
 use crate::cluster::{Cluster, LeaseState, played, this};
 use crate::frames::servers::*;
 
-/// Without sessions a lease ends within a second, without renewals within two.
+/// A lease without sessions ends within a second, and one without renewals within two.
 const SOON: &str = "[policy.timing]\ngrace = 1000\nlease = 2000\n";
 
-/// Does it where the host is.
+/// Runs `what` in the network of a host.
 fn on<T: Send>(host: &Host, what: impl FnOnce() -> T + Send) -> T {
-    host.enter(what).expect("its network")
+    host.enter(what).expect("the host's network")
 }
 
 #[test]
@@ -37,7 +38,7 @@ fn who_is_cut_off_hears_of_it_and_his_device_is_another_s() {
     });
     assert_eq!(program.ask("wait"), "waits");
 
-    // ---- nothing arrives any more, and nobody is told
+    // ---- nothing arrives any more, and no end is notified
     network.link(0, 1).cut().expect("cut");
     assert!(program.answer().parse::<cl_int>().expect("a code") < 0);
     assert_eq!(program.code("round"), CL_DEVICE_NOT_AVAILABLE);
@@ -46,10 +47,10 @@ fn who_is_cut_off_hears_of_it_and_his_device_is_another_s() {
     on(there, || next.granted()).expect("the device");
     assert_ne!(program.code("again"), CL_SUCCESS);
 
-    // ---- mended: what was lost stays lost, and another lease may be had when there is one
+    // ---- mended: lost objects stay lost, and the program may get another free lease
     network.link(0, 1).mend().expect("mended");
     assert_eq!(program.code("round"), CL_DEVICE_NOT_AVAILABLE);
-    // Nobody renews the other's.
+    // Nobody renews the other program's lease.
     eventually("another lease", || {
         (program.code("again") == CL_SUCCESS).then_some(())
     });

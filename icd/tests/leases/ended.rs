@@ -1,22 +1,22 @@
-//! Leases that end before their programs do: what runs there ends in an error, the program is told why, and the device
-//! is free for others.
+//! Tests leases that end before their programs: running commands fail, the program gets the reason, and the device is
+//! free for others.
 
 use crate::cluster::{Cluster, Program, played};
 use crate::frames::servers::*;
 
 const ONE: &str = "[[device]]\nname = \"A\"";
 
-/// Long enough for a program to come to its work.
+/// Enough time for a program to begin its work.
 const LIMIT: &str = "5s";
 
-/// A program that waits for what never happens.
+/// Starts a program that waits for an event that never ends.
 fn waiting(cluster: &Cluster, more: &[(&str, &str)]) -> Program {
     let mut program = cluster.using_with("1", more);
     assert_eq!(program.ask("wait"), "waits");
     program
 }
 
-/// Its wait is over, nothing goes on, and its context has been told this.
+/// Checks that the program's wait has failed, that nothing works, and that its context got this reason.
 fn has_lost(program: &mut Program, why: &str) {
     let code: cl_int = program.answer().parse().expect("a code");
     assert!(code < 0, "{code}");
@@ -32,7 +32,7 @@ fn who_loses_his_lease_is_told_why() {
     let cluster = Cluster::start("");
     let _node = cluster.node(ONE);
 
-    // ---- an administrator takes it; what was lost stays lost, and another may be had
+    // ---- an administrator revokes the lease; lost objects stay lost, and the program may get another lease
     let mut program = waiting(&cluster, &[]);
     cluster.revoke();
     has_lost(
@@ -45,12 +45,12 @@ fn who_loses_his_lease_is_told_why() {
     assert_eq!(program.code("round"), CL_DEVICE_NOT_AVAILABLE);
     program.end();
 
-    // ---- its time is over
+    // ---- its time limit is over
     let mut program = waiting(&cluster, &[("CAUSEWAY_TIME_LIMIT", LIMIT)]);
     has_lost(&mut program, "the lease's time limit is reached");
     program.end();
 
-    // ---- a token counts no more: what runs goes on, nothing new begins
+    // ---- the token is revoked: running work goes on, and nothing new begins
     let admin = cluster.manager.admin();
     let mut program = cluster.using("1");
     admin
@@ -59,7 +59,7 @@ fn who_loses_his_lease_is_told_why() {
     assert_eq!(program.code("round"), CL_SUCCESS);
     assert_eq!(program.code("again"), CL_SUCCESS);
 
-    // ---- its user is removed: so are his leases
+    // ---- its user is removed, and so are the user's leases
     assert_eq!(program.ask("wait"), "waits");
     admin.delete_user("tester").expect("removed");
     let code: cl_int = program.answer().parse().expect("a code");
@@ -70,7 +70,7 @@ fn who_loses_his_lease_is_told_why() {
     cluster.see(&[]);
     let (other, _) = cluster.manager.user("other").expect("a user");
     let waiting = other.wait_for("1").expect("a place");
-    waiting.granted().expect("it is free");
+    waiting.granted().expect("a free device");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What a program has of a device manager is given back: at its end, by the children of `fork` not, and when its last
-//! server is disconnected; and not before it has done all that it does at its end.
+//! Tests the release of leased devices: at the program's end, after everything that it does there, and when its last
+//! server is disconnected. Children of `fork` release nothing.
 
 use crate::cluster::{Cluster, LeaseState, Program, played};
 use crate::frames::servers::*;
@@ -14,14 +14,14 @@ fn what_a_program_has_is_given_back() {
     let cluster = Cluster::start("");
     let _node = cluster.node(ONE);
 
-    // ---- who only looks leaves nothing behind
+    // ---- a program that only enumerates leaves nothing behind
     let mut looking = cluster.program("1");
     eventually("a device", || (looking.ask("devices") == "A").then_some(()));
     assert_eq!(cluster.states(), [LeaseState::Reserved]);
     looking.end();
     assert_eq!(cluster.states(), []);
 
-    // ---- nothing is free: no device, and no failure
+    // ---- no device is free: the list is empty, without an error
     let working = cluster.using("1");
     assert_eq!(cluster.states(), [LeaseState::Active]);
     let mut idle = cluster.program("1");
@@ -30,12 +30,12 @@ fn what_a_program_has_is_given_back() {
     working.end();
     assert_eq!(cluster.states(), []);
 
-    // ---- one behind the other: what is just being given back is worth a moment
+    // ---- one program after the other: a device that is just being released is worth a short wait
     for _ in 0..5 {
         cluster.using("1").end();
     }
 
-    // ---- a child that ends has nothing to give back
+    // ---- a child of `fork` releases nothing at its end
     let mut forking = cluster.using("1");
     assert_eq!(forking.ask("fork"), "0");
     assert_eq!(cluster.states(), [LeaseState::Active]);
@@ -50,8 +50,8 @@ fn what_a_program_has_is_given_back() {
     assert_eq!(cluster.states(), []);
     leaving.end();
 
-    // ---- somebody else's is used, and stays
-    let lease = cluster.user.lease("1").expect("it is free");
+    // ---- a lease of another holder is used, and stays
+    let lease = cluster.user.lease("1").expect("a free device");
     let id: String = lease
         .lease_id
         .iter()
@@ -75,7 +75,7 @@ fn who_has_ended_is_not_told_that_his_lease_has() {
     let cluster = Cluster::start("");
     let _nodes = [cluster.node(ONE), cluster.node(ONE)];
     for _ in 0..20 {
-        // It releases nothing, and says it if its context is told anything after that.
+        // The program releases nothing, and reports any further notice to its context.
         cluster.using("2").end();
     }
 }

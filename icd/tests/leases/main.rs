@@ -1,4 +1,4 @@
-//! Devices of a device manager: leases that are reserved, given, lost and given back.
+//! Tests of devices of a device manager: leases that are reserved, confirmed, lost and released.
 #![allow(unsafe_code, missing_docs, unreachable_pub)]
 
 #[macro_use]

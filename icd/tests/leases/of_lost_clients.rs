@@ -1,4 +1,4 @@
-//! Programs that are killed lose their lease soon, programs that are stopped do not.
+//! Tests that killed programs soon lose their lease, and stopped programs do not.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::cluster::{Cluster, LeaseState, played};
 use crate::frames::servers::*;
 
-/// Without sessions a lease ends within half a second, without renewals within a second.
+/// A lease without sessions ends within half a second, and one without renewals within a second.
 const SOON: &str = "[policy.timing]\ngrace = 500\nlease = 1000\n";
 
 #[test]
@@ -28,14 +28,14 @@ fn a_killed_program_s_device_is_another_s_soon_and_a_stopped_one_keeps_it() {
     let granted = next.granted().expect("the device");
     other.release(&granted).expect("given back");
 
-    // ---- stopped for longer than a lease is renewed for: it is alive
+    // ---- stopped for longer than a lease lasts without renewal: the program is alive
     let mut program = cluster.using("1, NAME=A");
     program.signal(Signal::STOP);
     let clock = other.wait_for_so_long("1, NAME=B", Duration::from_secs(2));
-    clock.expect("a place").granted().expect("it is free");
+    clock.expect("a place").granted().expect("a free device");
     assert_eq!(cluster.states().len(), 2);
     cluster.see(&[LeaseState::Active]);
-    assert!(other.lease("1, NAME=A").is_err(), "it is in use");
+    assert!(other.lease("1, NAME=A").is_err(), "the device is in use");
     program.signal(Signal::CONT);
     assert_eq!(program.code("round"), CL_SUCCESS);
 

@@ -1,4 +1,4 @@
-//! A node that is killed and comes back: its leases are over, and the programs that had them are told so.
+//! Tests a node that is killed and returns: its leases are over, and their programs get the reason.
 
 use crate::cluster::{Cluster, LeaseState, played};
 use crate::frames::servers::*;
@@ -13,7 +13,7 @@ fn the_lease_of_a_node_that_was_killed_and_came_back_is_over() {
     let mut program = cluster.using("1");
     assert_eq!(program.ask("wait"), "waits");
 
-    // ---- what ran there ends; the manager waits for the node to come back
+    // ---- commands there fail; the manager waits for the node to return
     node.crash();
     assert!(program.answer().parse::<cl_int>().expect("a code") < 0);
     assert_eq!(program.code("round"), CL_DEVICE_NOT_AVAILABLE);
@@ -21,7 +21,7 @@ fn the_lease_of_a_node_that_was_killed_and_came_back_is_over() {
     assert_ne!(program.code("again"), CL_SUCCESS);
     assert_eq!(cluster.states(), [LeaseState::Active]);
 
-    // ---- it has forgotten what ran there: so is the lease, and another may be had
+    // ---- the node returns without its sessions: the lease is over, and the program may get another
     cluster.start_again(&mut node);
     eventually("another lease", || {
         (program.code("again") == CL_SUCCESS).then_some(())

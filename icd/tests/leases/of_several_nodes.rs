@@ -1,4 +1,4 @@
-//! One lease over several nodes; reservations that ran out; managers and nodes that say nothing.
+//! Tests one lease over several nodes, expired reservations, and managers and nodes that do not answer.
 
 use std::net::TcpListener;
 
@@ -21,7 +21,7 @@ fn a_lease_may_be_of_several_nodes_and_loses_one_of_them() {
     assert_eq!(program.ask("each"), "0 0");
     assert_eq!(cluster.states(), [LeaseState::Active]);
 
-    // ---- what is left of it goes on
+    // ---- the remaining devices go on
     other.kill();
     eventually("the node's loss", || {
         let codes = program.ask("each");
@@ -43,29 +43,29 @@ fn a_program_is_told_which_node_its_lease_has_lost_and_the_others_go_on() {
     let mut program = cluster.using("2; spread");
     assert_eq!(program.ask("each"), "0 0");
 
-    // ---- lost for the moment: the manager waits for it to come back
+    // ---- lost for the moment: the manager waits for the node to return
     other.crash();
     eventually("the node's loss", || {
         (lost(&program.ask("each")) == 1).then_some(())
     });
-    // ---- it has forgotten what ran there
+    // ---- the node returns without its sessions
     other.start_again(&cluster.manager.node_arguments());
     program.warns("the lease has lost the devices of node ");
-    // The devices of the other go on, its own are as they were, and nobody waits for an answer.
+    // The other node's devices go on, this node's stay lost, and no call waits for an answer.
     for _ in 0..3 {
         assert_eq!(lost(&program.ask("each")), 1);
     }
     assert_eq!(program.ask("devices").len(), 3);
     let leases = cluster.manager.admin().leases().expect("a list");
     assert_eq!((leases[0].nodes.len(), leases[0].lost.len()), (1, 1));
-    // Others may have what it lost.
+    // Other programs may get the lost devices.
     let mut next = cluster.using("1");
     assert_eq!(next.code("round"), CL_SUCCESS);
     next.end();
     program.end();
 }
 
-/// How many of these codes are none of success.
+/// Counts the codes that are not success.
 fn lost(codes: &str) -> usize {
     codes.split(' ').filter(|code| *code != "0").count()
 }
@@ -84,7 +84,7 @@ fn who_thinks_for_longer_than_a_reservation_asks_again() {
     assert_eq!(program.code("use"), CL_SUCCESS);
     program.end();
 
-    // ---- and gets nothing if another was quicker
+    // ---- the program gets no device if another program was quicker
     let mut program = cluster.program("1");
     eventually("a device", || (program.ask("devices") == "A").then_some(()));
     let waiting = other.wait_for("1").expect("a place");
@@ -105,14 +105,17 @@ fn who_says_nothing_is_not_waited_for() {
     let cluster = Cluster::start("[policy.timing]\ndistrust = 100\n");
     let node = cluster.node("[[device]]\nname = \"A\"");
 
-    // ---- a manager that is only a port
+    // ---- a manager that accepts connections and never answers
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let at = silent.local_addr().expect("its address").to_string();
+    let at = silent
+        .local_addr()
+        .expect("the listener's address")
+        .to_string();
     let mut program = cluster.program_with("1", &[("CAUSEWAY_MANAGER", &at)]);
     assert_eq!(program.ask("devices"), "");
     program.end();
 
-    // ---- a node that is stopped: it acknowledges nothing
+    // ---- a stopped node acknowledges nothing
     node.signal(Signal::STOP);
     let mut program = cluster.program("1");
     assert_eq!(program.ask("devices"), "");

@@ -1,4 +1,5 @@
-//! Who may not: other users' leases, wrong tokens and certificates at the manager, and leases that are over at the node.
+//! Tests refusals: other users' leases, wrong tokens and certificates at the manager, and leases at the node that are
+//! over.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ fn what_is_not_the_user_s_is_not_shown() {
     }
     let cluster = Cluster::start("");
     let _node = cluster.node(ONE);
-    let lease = cluster.user.lease("1").expect("it is free");
+    let lease = cluster.user.lease("1").expect("a free device");
     let id: String = lease
         .lease_id
         .iter()
@@ -33,7 +34,7 @@ fn what_is_not_the_user_s_is_not_shown() {
     let (node, _) = certificates.server("other", &["other"]).expect("signed");
     let port = cluster.manager.address().port();
     for (more, why) in [
-        // Another's lease, though its name is known: as if there were none.
+        // Another user's lease, whose id is known, looks like a lease that does not exist.
         (
             &[
                 ("CAUSEWAY_LEASE", id),
@@ -46,7 +47,7 @@ fn what_is_not_the_user_s_is_not_shown() {
             "the token is unknown",
         ),
         (&[("CAUSEWAY_TOKEN_FILE", String::new())], "neither a token"),
-        // The manager's certificate is for 127.0.0.1, and of another CA than this.
+        // The manager's certificate is for 127.0.0.1, and from another CA.
         (
             &[("CAUSEWAY_MANAGER", format!("localhost:{port}"))],
             "not valid for name",
@@ -59,7 +60,10 @@ fn what_is_not_the_user_s_is_not_shown() {
         stranger.warns(why);
         stranger.end();
     }
-    assert!(eve.release(&lease).is_err(), "it is not hers");
+    assert!(
+        eve.release(&lease).is_err(),
+        "another user's lease was released"
+    );
     assert_eq!(eve.leases().expect("a list"), []);
     assert_eq!(cluster.user.leases().expect("a list").len(), 1);
 }
@@ -80,7 +84,7 @@ fn whose_token_counts_no_more_is_told_so() {
         (soon.expect("a token"), "the token has expired"),
         (gone, "the token is unknown or was revoked"),
     ] {
-        // Until it is so: a token's time is looked at when it is shown.
+        // Retries until the token has expired: its time is checked at each use.
         let refusal = eventually(why, || caller.leases().err());
         assert!(refusal.to_string().contains(why), "{refusal}");
         let file = cluster
@@ -110,7 +114,7 @@ fn a_node_shows_its_devices_to_leases_that_run() {
         },
         ..ServerSettings::at(node.address.to_string().parse().expect("an address"))
     };
-    // How many devices it shows to who has this, and what it says beside.
+    // Returns how many devices the node shows to a caller with this credential, and the node's remark.
     let shown = |credential: &Bytes| {
         let target = Target {
             server: server.clone(),
@@ -122,7 +126,7 @@ fn a_node_shows_its_devices_to_leases_that_run() {
         let there = devices.filter(|device| !device.info.is_empty()).count();
         (there, inventory.problems.join(" "))
     };
-    let first = cluster.user.lease("1").expect("it is free");
+    let first = cluster.user.lease("1").expect("a free device");
     assert_eq!(shown(&first.signed_lease).0, 1);
     let mut forged = first.signed_lease.to_vec();
     let last = forged.len() - 1;
@@ -130,7 +134,7 @@ fn a_node_shows_its_devices_to_leases_that_run() {
     assert_eq!(shown(&Bytes::from(forged)).0, 0);
     assert_eq!(shown(&Bytes::new()).0, 0);
 
-    // ---- over, and replayed; beside a newer one of the same device too
+    // ---- a lease that is over, shown again, also next to a newer lease of the same device
     cluster.user.release(&first).expect("given back");
     let second = cluster.user.wait_for("1").expect("a place");
     let second = second.granted().expect("the device");
@@ -139,10 +143,10 @@ fn a_node_shows_its_devices_to_leases_that_run() {
     assert!(!why.is_empty());
     assert_eq!(shown(&second.signed_lease).0, 1);
 
-    // ---- another manager's
+    // ---- a lease of another manager
     let other = Cluster::start("");
     let elsewhere = other.node(ONE);
-    let theirs = other.user.lease("1").expect("it is free");
+    let theirs = other.user.lease("1").expect("a free device");
     assert_eq!(shown(&theirs.signed_lease).0, 0);
     drop(elsewhere);
 }

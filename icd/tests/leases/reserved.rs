@@ -1,5 +1,5 @@
-//! Devices of a device manager beside those of a plain server: set aside when the program looks, its own from the
-//! first context on, lost when they are taken away, and to be had again.
+//! Tests leased devices next to those of a plain server: reserved at enumeration, leased from the first context on,
+//! lost by revocation, and available again.
 
 use std::ptr::null_mut;
 
@@ -14,11 +14,14 @@ fn devices_are_reserved_leased_lost_and_leased_again() {
     let plain = cluster.plain("[[device]]\nname = \"P\"");
     cluster.configure(&plain.address.to_string(), "1, NAME=B");
 
-    // ---- looking sets aside, once
+    // ---- an enumeration reserves, once
     assert_eq!(names(), ["P", "B"]);
     let all = devices();
     assert_eq!(cluster.states(), [LeaseState::Reserved]);
-    assert!(cluster.user.lease("1, NAME=B").is_err(), "it is set aside");
+    assert!(
+        cluster.user.lease("1, NAME=B").is_err(),
+        "the device is reserved"
+    );
     assert!(!has_thread("cw-lease"));
     let server = server_of(all[1]);
     assert_eq!(
@@ -26,21 +29,21 @@ fn devices_are_reserved_leased_lost_and_leased_again() {
         node.address.to_string()
     );
 
-    // ---- another server's context is none of it
+    // ---- a context on another server does not affect the reservation
     assert_eq!(try_out(all[0]), CL_SUCCESS);
     assert_eq!(cluster.states(), [LeaseState::Reserved]);
 
-    // ---- the first context makes a lease of it
+    // ---- the first context makes the reservation a lease
     let context = context(all[1]).expect("a context");
     let queue = make!(clCreateCommandQueue(context, all[1], 0)).expect("a queue");
     assert_eq!(round_trip(context, queue), CL_SUCCESS);
     assert_eq!(cluster.states(), [LeaseState::Active]);
     assert!(has_thread("cw-lease"));
     assert_eq!(devices(), all);
-    let other = cluster.user.lease("1, NAME=A").expect("it is free");
+    let other = cluster.user.lease("1, NAME=A").expect("a free device");
     assert!(!other.reserved);
 
-    // ---- taken away: what runs there ends in failure, the other server goes on
+    // ---- revoked: running commands fail, and the other server goes on
     let gate = make!(clCreateUserEvent(context)).expect("a user event");
     let mut held = null_mut();
     ok!(clEnqueueMarkerWithWaitList(
@@ -61,7 +64,7 @@ fn devices_are_reserved_leased_lost_and_leased_again() {
     eventually("the loss is seen", || (!is_available(all[1])).then_some(()));
     assert_eq!(name_of(all[1]), "B");
 
-    // ---- and back: it is free again, and this program's who asks for it
+    // ---- the device is free again, and this program gets it on request
     eventually("another lease is had", || {
         devices();
         (try_out(all[1]) == CL_SUCCESS).then_some(())

@@ -1,4 +1,4 @@
-//! Strangers who begin handshakes by the hundred and never end them do not keep anybody from working.
+//! Tests that hundreds of unfinished handshakes of strangers keep nobody from working.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
@@ -8,17 +8,17 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use crate::cluster::{Cluster, played};
 use crate::frames::servers::*;
 
-/// More than a manager or a node has room for from one address.
+/// More connections than a manager or node accepts from one address.
 const STRANGERS: usize = 200;
 
-/// Somebody on another address of this machine, who says the beginning of a TLS record.
+/// Opens a connection from another address of this machine, and sends the beginning of a TLS record.
 fn stranger(at: SocketAddr) -> Option<TcpStream> {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     let from = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 2), 0);
     bind(&socket, &from).expect("an address");
     connect(&socket, &at).ok()?;
     let mut stranger = TcpStream::from(socket);
-    // Who is one too many may have been shown the door already.
+    // A connection beyond the limit may be closed already.
     stranger.write_all(&[0x16, 3, 1]).ok()?;
     Some(stranger)
 }
@@ -37,7 +37,7 @@ fn slow_handshakes_by_the_hundred_do_no_harm() {
         .flat_map(|at| (0..STRANGERS).filter_map(move |_| stranger(at)))
         .collect();
     assert!(strangers.len() > STRANGERS / 4, "{}", strangers.len());
-    // What is there works, and what comes is let in: a session, a program, its lease.
+    // Existing sessions work, and new callers are accepted: a session, a program, its lease.
     assert_eq!(working.code("round"), CL_SUCCESS);
     assert_eq!(working.code("again"), CL_SUCCESS);
     working.end();

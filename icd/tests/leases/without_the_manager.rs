@@ -1,4 +1,5 @@
-//! The manager is killed and started again while programs use what it gave: they do not notice, and nothing is lost.
+//! Tests a manager that is killed and restarted while programs use its leases: programs do not notice, and no lease
+//! is lost.
 
 use crate::cluster::{Cluster, LeaseState, played};
 use crate::frames::servers::*;
@@ -13,7 +14,7 @@ fn programs_work_on_while_the_manager_is_killed_and_started_again() {
     let mut cluster = Cluster::start(SOON);
     let _node = cluster.node("[[device]]\nname = \"A\"");
 
-    // ---- with a reservation: it is there, and is confirmed
+    // ---- with a reservation: it stays, and is confirmed
     let mut program = cluster.program("1");
     eventually("a device", || (program.ask("devices") == "A").then_some(()));
     cluster.manager.kill().expect("killed");
@@ -26,17 +27,17 @@ fn programs_work_on_while_the_manager_is_killed_and_started_again() {
     assert_eq!(program.ask("wait"), "waits");
     cluster.manager.kill().expect("killed");
     let mut idle = cluster.program("1");
-    assert_eq!(idle.ask("devices"), "", "nobody gives devices out");
+    assert_eq!(idle.ask("devices"), "", "no manager leases devices");
     idle.end();
     cluster.manager.start_again().expect("started");
     cluster.manager.see_devices(1).expect("the node is back");
     cluster.see(&[LeaseState::Active]);
     let mut idle = cluster.program("1");
-    assert_eq!(idle.ask("devices"), "", "it is in use");
+    assert_eq!(idle.ask("devices"), "", "the device is in use");
     idle.end();
     program.kill();
 
-    // ---- with one that is being given back: it runs out
+    // ---- with a lease that is being released: it expires
     let next = cluster.user.wait_for("1").expect("a place");
     let held = next.granted().expect("the device");
     cluster.user.release(&held).expect("given back");

@@ -1,5 +1,5 @@
-/* A program without some of its standard streams, which its argument names: it prints all the same, and moves
- * bytes. Its exit code says what went wrong; 77: there is no device. */
+/* A program without some of its standard streams, which its argument names. It still prints and moves bytes. The
+ * exit code says what failed; 77: there is no device. */
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #define SIZE (8u << 20)
 
-/* Whether the streams are as closed as they were. */
+/* Whether the closed streams are still closed. */
 static int still_closed(const char *streams)
 {
     for (; *streams != 0; streams++)
@@ -39,7 +39,7 @@ static int moves(cl_context context, cl_command_queue queue)
 static void prints(void)
 {
     char read_in;
-    /* Nobody to hear it is no failure. */
+    /* A closed output is no failure. */
     for (int i = 0; i < 100; i++) {
         if (printf("what nobody hears\n") < 0 || fflush(stdout) != 0)
             clearerr(stdout);

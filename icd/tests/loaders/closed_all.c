@@ -1,5 +1,5 @@
-/* A program that closes every descriptor above the standard streams once it has a context, as some do that turn into
- * a daemon: what it then asks for ends, in whatever code. Its exit code says what went wrong; 77: there is no device. */
+/* A program that closes every descriptor above the standard streams once it has a context, as some programs do that
+ * become daemons. Its later calls must return, with any code. The exit code says what failed; 77: no device. */
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ int main(void)
         return 5;
     for (int descriptor = 3; descriptor < 256; descriptor++)
         close(descriptor);
-    /* A signal's end would be a hang's. */
+    /* An end by a signal counts as a hang. */
     alarm(30);
     code = clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, SIZE, bytes, 0, NULL, NULL);
     if (code == CL_SUCCESS)

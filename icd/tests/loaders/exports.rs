@@ -1,5 +1,5 @@
-//! What `libcauseway.so` shows to the process that loads it: the three functions that loaders look
-//! for, and no other name that could stand before the loader's own.
+//! Tests the symbols of `libcauseway.so`: the three functions that loaders look for, and no other name that could
+//! hide the loader's own.
 
 use std::process::Command;
 

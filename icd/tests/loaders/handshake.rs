@@ -1,12 +1,12 @@
-//! Both handshakes, with a loader of our own in C (`icd2.c`): the tags are there only when the
-//! setting is on, the functions are found by name, and the loader's word comes into the objects.
+//! Tests both handshakes with a loader in C (`icd2.c`): the tags are there only if the setting is on, functions are
+//! found by name, and the loader's word is in the objects.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::support::{compile, loader_arguments, nobody, output_of, unconfigured};
 
-/// The loader, with a server at which nobody answers.
+/// Returns the command of the loader, with a server address at which nobody listens.
 fn loader(directory: &Path, expected: &str) -> Command {
     let program = compile(directory, "icd2.c", &["-ldl"]);
     let mut command = unconfigured(&program, directory);

@@ -1,11 +1,11 @@
-/* The loader's half of the handshake of cl_khr_icd 2.0.0, as small as it can be.
+/* The loader's half of the handshake of cl_khr_icd 2.0.0, as small as possible.
  *
  *   icd2 LIBRARY plain|tagged NAME...
  *
- * Loads the driver, takes its first platform, and looks for the tag in the two slots of the dispatch
- * table. Where it is, the program makes a table of its own from the functions of the given names,
- * hands its address to the driver and calls through it, as such a loader does. Ends with 0 when all
- * is as the second argument says, or tells the first thing that is not.
+ * The program loads the driver, takes its first platform, and looks for the tag in the two slots of the
+ * dispatch table. If the tag is there, the program makes its own table from the functions of the given
+ * names, passes its address to the driver and calls through it, as such a loader does. The program ends
+ * with 0 if everything is as the second argument says. Otherwise it prints the first difference.
  */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
@@ -25,7 +25,7 @@
         }                                                                                  \
     } while (0)
 
-/* How every object of a driver begins. */
+/* The first words of every object of a driver. */
 struct object {
     const intptr_t *dispatch;
     void *dispatch_data;
@@ -51,7 +51,7 @@ typedef cl_int (*build_program)(cl_program, cl_uint, const cl_device_id *, const
 typedef cl_kernel (*create_kernel)(cl_program, const char *, cl_int *);
 typedef cl_int (*release)(void *);
 
-/* Where a name stands among the arguments, which are in slot order. */
+/* The position of a name among the arguments, which are in slot order. */
 static int slot_of(char **names, const char *name)
 {
     for (int slot = 0; slot < SLOTS; slot++)
@@ -60,7 +60,7 @@ static int slot_of(char **names, const char *name)
     return -1;
 }
 
-/* Makes objects of the device: each must begin as the platform does. */
+/* Makes objects of the device. Each must have the same first words as the platform. */
 static int objects(char **names, void **table, cl_device_id device, const struct object *platform)
 {
     cl_int code;
@@ -138,7 +138,7 @@ int main(int argc, char **argv)
     get_for_platform for_platform =
         (get_for_platform)by_name("clIcdGetFunctionAddressForPlatformKHR");
     set_dispatch_data set_data = (set_dispatch_data)by_name("clIcdSetPlatformDispatchDataKHR");
-    /* The table of the calls below: the driver's own, or with the tags one made by name. */
+    /* The table of the calls below: the driver's own, or with tags a table made by name. */
     void *table[SLOTS];
     if (tagged) {
         CHECK(for_platform && set_data);
@@ -171,7 +171,7 @@ int main(int argc, char **argv)
     if (code == CL_SUCCESS && objects(names, table, device, head) != 0)
         return 1;
 
-    /* Linked never to be unloaded: the platform's functions are still there. */
+    /* The library is linked so that it is never unloaded: the platform's functions are still there. */
     CHECK(dlclose(library) == 0);
     CHECK(info(platform, CL_PLATFORM_NAME, sizeof(name), name, NULL) == CL_SUCCESS);
     return 0;

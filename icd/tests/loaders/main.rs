@@ -1,8 +1,9 @@
-//! `libcauseway.so` as loaders see it, each in a process of its own: its symbols, the handshakes of
+//! Tests of `libcauseway.so` under loaders, each in a process of its own: its symbols, the handshakes of `cl_khr_icd`
+//! 1 and 2, Debian's loader and Khronos' loader.
 //! `cl_khr_icd` 1 and 2, Debian's loader and Khronos'.
 //!
-//! Mostly without a daemon: servers are absent or do not answer, and the platform must be there
-//! nevertheless, without devices.
+//! Most tests have no daemon: servers are absent or do not answer, and the platform must still be there, without
+//! devices.
 
 mod exports;
 mod handshake;

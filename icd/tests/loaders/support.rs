@@ -1,14 +1,14 @@
-//! What these tests share: the built library, C programs, and programs run to their end.
+//! Shared parts of these tests: the built library, C programs, and programs that run to their end.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The longest that a program of these tests may take; enumeration has one second for all nodes.
+/// Time limit for a program of these tests. Enumeration has one second for all nodes.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The library as Cargo built it for this test: beside the test program.
+/// Returns the library that Cargo built for this test, next to the test program.
 pub(crate) fn driver() -> PathBuf {
     let program = std::env::current_exe().expect("a program knows where it is");
     let library = program.with_file_name("libcauseway.so");
@@ -16,7 +16,8 @@ pub(crate) fn driver() -> PathBuf {
     library
 }
 
-/// The arguments of the loader `icd2.c`: our driver, what the loader shall find (`plain` or
+/// Returns the arguments of the loader `icd2.c`: our driver, what the loader must find (`plain` or `tagged`), and the
+/// names of all slots in order.
 /// `tagged`), and the names of all slots in order.
 pub(crate) fn loader_arguments(expected: &str) -> Vec<OsString> {
     let names = cl_headers::ENTRY_POINTS
@@ -48,7 +49,7 @@ pub(crate) fn compile(directory: &Path, source: &str, libraries: &[&str]) -> Pat
     program
 }
 
-/// A command that sees no configuration of the machine or the user, started in `directory`.
+/// Returns a command without any configuration of the machine or the user, started in `directory`.
 pub(crate) fn unconfigured(program: &Path, directory: &Path) -> Command {
     let mut command = Command::new(program);
     command
@@ -61,13 +62,13 @@ pub(crate) fn unconfigured(program: &Path, directory: &Path) -> Command {
     command
 }
 
-/// An address at which nobody listens: the connection is refused at once.
+/// Returns an address at which nobody listens, so a connection is refused at once.
 pub(crate) fn nobody() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    listener.local_addr().expect("it is bound").to_string()
+    listener.local_addr().expect("a bound listener").to_string()
 }
 
-/// A directory of `.icd` files with our driver alone.
+/// Makes a directory of `.icd` files with our driver alone.
 pub(crate) fn vendors(directory: &Path) -> PathBuf {
     let vendors = directory.join("vendors");
     std::fs::create_dir(&vendors).expect("a new directory");
@@ -79,7 +80,7 @@ pub(crate) fn vendors(directory: &Path) -> PathBuf {
     vendors
 }
 
-/// Runs a command to its end, which must come within the limit.
+/// Runs a command to its end, within the limit.
 pub(crate) fn run(command: &mut Command) -> Output {
     let mut child = command
         .stdout(Stdio::piped())
@@ -87,7 +88,7 @@ pub(crate) fn run(command: &mut Command) -> Output {
         .spawn()
         .unwrap_or_else(|error| panic!("{}: {error}", command.get_program().display()));
     let started = Instant::now();
-    // The programs write a few lines, which fit the pipes: reading may wait until the end.
+    // The programs write a few lines, which fit into the pipes, so reading may wait until the end.
     while child
         .try_wait()
         .expect("a child can be waited for")
@@ -99,10 +100,10 @@ pub(crate) fn run(command: &mut Command) -> Output {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    child.wait_with_output().expect("it has ended")
+    child.wait_with_output().expect("the program has ended")
 }
 
-/// The standard output of a command that must succeed.
+/// Returns the standard output of a command that must succeed.
 pub(crate) fn output_of(command: &mut Command) -> String {
     let output = run(command);
     let errors = String::from_utf8_lossy(&output.stderr);

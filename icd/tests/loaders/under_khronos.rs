@@ -1,19 +1,19 @@
-//! Khronos' own loader, which speaks the second handshake. Debian 12 has no package of it; among the
-//! packages of PyPI, `intel-opencl-rt` carries it (built with Intel's compiler, hence the second):
+//! Tests with Khronos' own loader, which uses the second handshake. Debian 12 has no package of it. Among the
+//! packages of PyPI, `intel-opencl-rt` contains it (built with Intel's compiler, hence the second package):
 //!
 //! ```text
 //! python3 -m venv V && V/bin/pip install --no-deps intel-opencl-rt intel-cmplr-lib-rt
 //! CAUSEWAY_KHRONOS_LOADER=$PWD/V/lib cargo test -p causeway-icd --test loaders
 //! ```
 //!
-//! They are large, so nothing installs them by itself: without that variable, which names the
-//! directory of `libOpenCL.so.1`, these tests say that they were skipped.
+//! The packages are large, so nothing installs them by itself. Without that variable, which names the directory of
+//! `libOpenCL.so.1`, these tests report that they were skipped.
 
 use std::path::PathBuf;
 
 use crate::support::{compile, nobody, output_of, unconfigured, vendors};
 
-/// What the program `platforms.c` prints under Khronos' loader; `None` where there is none.
+/// Returns the output of `platforms.c` under Khronos' loader, or `None` without that loader.
 fn platforms(settings: &[(&str, &str)]) -> Option<String> {
     let Some(loader) = std::env::var_os("CAUSEWAY_KHRONOS_LOADER").map(PathBuf::from) else {
         eprintln!("skipped: CAUSEWAY_KHRONOS_LOADER does not name the place of Khronos' loader");

@@ -1,10 +1,9 @@
-//! Debian's loader, ocl-icd: it finds the driver by an `.icd` file, and an ordinary program that is
-//! linked with it sees the platform. Needs the package `ocl-icd-opencl-dev`.
+//! Tests with Debian's loader, ocl-icd: it finds the driver by an `.icd` file, and an ordinary program that is linked
+//! with it sees the platform. Needs the package `ocl-icd-opencl-dev`.
 
 use crate::support::{compile, nobody, output_of, unconfigured, vendors};
 
-/// What the program `platforms.c` prints with the loader of the system, our driver alone, and these
-/// settings.
+/// Returns the output of `platforms.c` with the system's loader, our driver alone, and these settings.
 fn platforms(settings: &[(&str, &str)]) -> String {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let program = compile(directory.path(), "platforms.c", &["-lOpenCL"]);

@@ -1,8 +1,8 @@
-//! The same with a daemon of this build on loopback, over whatever OpenCL the machine has: devices are
-//! there under either handshake, and the loader's word is in every kind of object.
+//! Tests with a daemon of this build on loopback, over the machine's OpenCL: devices are there under either
+//! handshake, and the loader's word is in every kind of object.
 //!
-//! Cargo builds `causewayd` with the workspace, not with this package alone; where it was not built,
-//! or finds no device, these tests say that they were skipped.
+//! Cargo builds `causewayd` with the workspace, and not with this package alone. If it was not built, or finds no
+//! device, these tests report that they were skipped.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::support::{compile, driver, loader_arguments, output_of, run, unconfigured, vendors};
 
-/// A daemon that ends with the test.
+/// A daemon, killed on drop.
 struct Daemon {
     process: Child,
     address: String,
@@ -18,14 +18,14 @@ struct Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended by itself; either way it is gone afterwards.
+        // The daemon may have ended by itself.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
 impl Daemon {
-    /// Starts the daemon that lies beside the library; `None` if it was not built or has no device.
+    /// Starts the daemon next to the library. Returns `None` if it was not built or has no device.
     fn start(directory: &Path) -> Option<Self> {
         let program = driver()
             .parent()
@@ -60,7 +60,7 @@ impl Daemon {
     }
 }
 
-/// Whether the output of one of the programs shows a device.
+/// Whether a program's output shows a device.
 fn has_device(output: &str) -> bool {
     let without = output.contains("devices 0");
     if without {
@@ -112,14 +112,14 @@ fn debians_loader_and_khronos_find_the_devices() {
     }
 }
 
-/// A carrier, and whether it has memory in common with the daemon.
+/// A carrier, and whether client and daemon share memory.
 type Way = (&'static str, &'static str);
 
 const DIRECT: [Way; 2] = [("direct", "1"), ("direct", "0")];
 const GRPC: [Way; 1] = [("grpc", "1")];
 
-/// Runs the program with each of these arguments in each of these ways, and with more settings of the server; it ends
-/// well, or finds no device.
+/// Runs the program with each of these arguments in each of these ways, and with more settings of the server. The
+/// program must succeed, or find no device.
 fn ends_well(
     source: &str,
     arguments: &[&str],
@@ -164,7 +164,7 @@ fn standard_streams_that_are_closed_stay_closed() {
 
 #[test]
 fn what_is_asked_for_ends_although_our_descriptors_were_closed() {
-    // A debug build of std aborts where it gives back a descriptor that somebody else has closed. So gRPC is left out,
-    // and there is one lane: the program's first transfer has opened it, and no thread is opening more.
+    // A debug build of std aborts when it closes a descriptor that somebody else has closed. So gRPC is left out, and
+    // there is one lane: the program's first transfer has opened it, and no thread is opening more.
     ends_well("closed_all.c", &[""], DIRECT, "bulk_connections = 1");
 }

@@ -4,7 +4,7 @@ use std::ptr::{null, null_mut};
 
 use crate::frames::opencl::*;
 
-/// Kernels that follow, make and use pointers.
+/// Kernels that follow, create and use pointers.
 pub const SOURCE: &str = "\
 struct node { global struct node *next; int value; };
 kernel void sum(global struct node *first, global int *total) {
@@ -22,26 +22,26 @@ kernel void where_is(global ulong *x) { x[0] = (ulong)x; }
 kernel void is_null(global int *x, global int *answer) { *answer = x == 0; }
 ";
 
-/// What they point to.
+/// The structure that the pointers point to.
 #[repr(C)]
 pub struct Node {
     pub next: *mut Node,
     pub value: i32,
 }
 
-/// A coarse-grain allocation.
+/// Makes a coarse-grain allocation.
 pub fn allocate(cl: &Fixture, size: usize) -> *mut u8 {
     let at = code!(clSVMAlloc(cl.context, CL_MEM_READ_WRITE, size, 0));
     assert!(!at.is_null());
     at.cast()
 }
 
-/// Frees one at once.
+/// Frees an allocation at once.
 pub fn free(cl: &Fixture, at: *mut u8) {
     code!(clSVMFree(cl.context, at.cast()));
 }
 
-/// Maps, blocking; the code.
+/// Maps in a blocking call. Returns the code.
 pub fn try_map(cl: &Fixture, flags: cl_map_flags, at: *mut u8, size: usize) -> cl_int {
     code!(clEnqueueSVMMap(
         cl.queue,
@@ -55,14 +55,14 @@ pub fn try_map(cl: &Fixture, flags: cl_map_flags, at: *mut u8, size: usize) -> c
     ))
 }
 
-/// Maps, blocking.
+/// Maps in a blocking call.
 pub fn map(cl: &Fixture, flags: cl_map_flags, at: *mut u8, size: usize) -> &'static mut [u8] {
     assert_eq!(try_map(cl, flags, at, size), CL_SUCCESS);
     // SAFETY: mapped; the tests let go of it before they unmap.
     unsafe { std::slice::from_raw_parts_mut(at, size) }
 }
 
-/// The counterpart.
+/// Enqueues an unmap.
 pub fn unmap(cl: &Fixture, at: *mut u8) {
     ok!(clEnqueueSVMUnmap(
         cl.queue,
@@ -73,7 +73,7 @@ pub fn unmap(cl: &Fixture, at: *mut u8) {
     ));
 }
 
-/// Copies, blocking; the code.
+/// Copies in a blocking call. Returns the code.
 pub fn copy(cl: &Fixture, to: *mut u8, from: *const u8, size: usize) -> cl_int {
     code!(clEnqueueSVMMemcpy(
         cl.queue,
@@ -94,12 +94,12 @@ pub fn fetch(cl: &Fixture, at: *mut u8, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Sets a kernel's argument; the code.
+/// Sets a kernel's argument. Returns the code.
 pub fn set_pointer(kernel: cl_kernel, index: cl_uint, at: *const u8) -> cl_int {
     code!(clSetKernelArgSVMPointer(kernel, index, at.cast()))
 }
 
-/// Says what a kernel reaches by pointers inside of memory; the code.
+/// Declares the memory that a kernel reaches by pointers in memory. Returns the code.
 pub fn reaches(kernel: cl_kernel, pointers: &[*mut u8]) -> cl_int {
     code!(clSetKernelExecInfo(
         kernel,

@@ -1,5 +1,5 @@
-//! Each wrong argument of a memory call has its code, and the codes their order: handles, same context,
-//! state of the objects, values, wait list, access flags.
+//! Tests that each wrong argument of a memory call has its code, and that checks have an order: handles, same
+//! context, state of the objects, values, wait list, access flags.
 
 use std::ptr::{null, null_mut};
 
@@ -182,7 +182,7 @@ fn reads_and_writes() {
         read(q, buffer, 0, 64, host, 1, &raw const their_event),
         CL_INVALID_CONTEXT
     );
-    // The earlier fault of two is told.
+    // Of two faults, the one that is checked first is reported.
     assert_eq!(
         read(q, theirs, 1, 64, null_mut(), 1, null()),
         CL_INVALID_CONTEXT
@@ -207,7 +207,7 @@ fn access_flags_come_last() {
             CL_INVALID_OPERATION,
             CL_INVALID_OPERATION,
         ),
-        // These bind kernels alone.
+        // These flags restrict kernels only.
         (CL_MEM_READ_ONLY, CL_SUCCESS, CL_SUCCESS),
         (CL_MEM_WRITE_ONLY, CL_SUCCESS, CL_SUCCESS),
     ];
@@ -264,7 +264,7 @@ fn access_flags_come_last() {
                 Err(code) => assert_eq!(code, expected),
             }
         }
-        // Copies and fills are no host access.
+        // Copies and fills are not host accesses.
         ok!(clEnqueueFillBuffer(
             q,
             buffer,

@@ -1,4 +1,4 @@
-//! Wrong arguments of rectangles, copies, fills, maps and migration have their codes.
+//! Tests the codes for wrong arguments of rectangles, copies, fills, maps and migrations.
 
 use std::ptr::{null, null_mut};
 
@@ -145,7 +145,7 @@ fn copies_and_fills() {
             null_mut()
         ))
     };
-    // Side by side in the same rows is no overlap; one column more is.
+    // Rectangles side by side in the same rows do not overlap. One more column does.
     assert_eq!(
         rect(buffer, [16, 0, 0], [16, 8, 1], [64, 0, 64, 0]),
         CL_SUCCESS

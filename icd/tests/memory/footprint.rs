@@ -1,4 +1,4 @@
-//! Large transfers cost neither side memory beyond the buffer and the application's own.
+//! Tests that large transfers cost neither side memory beyond the buffer and the application's own.
 
 use std::fs;
 use std::ptr::{null, null_mut};
@@ -8,7 +8,7 @@ use crate::frames::opencl::*;
 const SIZE: usize = 160 << 20;
 const ALLOWED: usize = 64 << 20;
 
-/// A line of `/proc/self/status`, in bytes.
+/// Returns a line of `/proc/self/status`, in bytes.
 fn status(name: &str) -> usize {
     let status = fs::read_to_string("/proc/self/status").expect("procfs");
     let line = status
@@ -23,9 +23,9 @@ fn status(name: &str) -> usize {
     kib << 10
 }
 
-/// How much the process's resident memory grew at most while `body` ran.
+/// Returns the largest growth of the process's resident memory while `body` ran.
 fn growth(body: impl FnOnce()) -> usize {
-    // Starts the high-water mark anew.
+    // Resets the high-water mark.
     fs::write("/proc/self/clear_refs", "5").expect("procfs");
     let before = status("VmRSS:");
     body();
@@ -74,7 +74,7 @@ fn transfers_are_not_copied_on_the_way() {
     assert!(read < ALLOWED, "read: {read}");
     let block = pattern(1, 1 << 20);
     assert!(host.chunks(1 << 20).all(|chunk| chunk == block));
-    // A map shows the buffer: that is its size, but nothing twice.
+    // A map shows the buffer, so it needs the buffer's size once.
     let mapped = growth(|| {
         let at = make!(clEnqueueMapBuffer(
             cl.queue,

@@ -1,4 +1,4 @@
-//! What memory objects say of themselves, and how long they live.
+//! Tests the info and the lifetime of memory objects.
 
 use std::ptr::{null, null_mut};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -92,7 +92,7 @@ fn destructor_callbacks_run_once_the_last_first_and_after_the_last_use() {
     ));
     ok!(clReleaseMemObject(buffer));
     ok!(clReleaseMemObject(part));
-    // A command still uses the part, and that its parent.
+    // A command still uses the sub-buffer, which keeps its parent.
     assert!(told.try_recv().is_err());
     ok!(clSetUserEventStatus(gate, CL_COMPLETE));
     ok!(clWaitForEvents(1, &raw const read));
@@ -193,7 +193,7 @@ fn info_of_a_buffer_and_of_its_part() {
         assert_eq!(image, CL_INVALID_MEM_OBJECT);
     }
     ok!(clReleaseMemObject(buffer));
-    // The parent lives in its part.
+    // The sub-buffer keeps its parent alive.
     assert_eq!(
         mem_info::<usize>(part, CL_MEM_ASSOCIATED_MEMOBJECT),
         buffer.addr()

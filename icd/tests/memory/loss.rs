@@ -1,4 +1,4 @@
-//! A worker that dies in a transfer ends it with an error, soon; a new context works.
+//! Tests that a transfer soon fails if its worker dies, and that a new context works.
 
 use std::ptr::{null, null_mut};
 use std::sync::mpsc::channel;
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use crate::frames::opencl::*;
 
-// What a lost node may cost at most.
+// Time limit for the failure of calls on a lost node.
 const SOON: Duration = Duration::from_secs(5);
 const SIZE: usize = 8 << 20;
 
-/// Transfers until one fails, which must be soon after the workers are killed; the code.
+/// Transfers until one fails, which must be soon after the workers are killed. Returns the code.
 fn until_failure(mut transfer: impl FnMut() -> cl_int) -> cl_int {
     let (go, going) = channel();
     let killer = std::thread::spawn(move || {
@@ -21,7 +21,7 @@ fn until_failure(mut transfer: impl FnMut() -> cl_int) -> cl_int {
     for _ in 0..2 {
         assert_eq!(transfer(), CL_SUCCESS);
     }
-    // From here on in the middle of one or another.
+    // From now on, the kill comes in the middle of some transfer.
     go.send(()).expect("the killer waits");
     let code = loop {
         let code = transfer();
@@ -40,7 +40,7 @@ fn a_lost_worker_fails_its_transfers_and_is_replaced() {
     own_process!();
     let mut host = pattern(1, SIZE);
     for way in ["write", "read", "map"] {
-        // Each round has a session of its own, since the last one was lost.
+        // Each round has a new session, since the last one was lost.
         let cl = Fixture::new();
         let buffer = cl.buffer_of(&pattern(2, SIZE));
         let at: *mut c_void = host.as_mut_ptr().cast();
@@ -93,7 +93,7 @@ fn a_lost_worker_fails_its_transfers_and_is_replaced() {
             }
         });
         assert_eq!(code, CL_DEVICE_NOT_AVAILABLE, "{way}");
-        // Nobody touches the memory any more, and everything can be let go.
+        // No thread touches the memory any more, and everything can be released.
         host.copy_from_slice(&pattern(3, SIZE));
         ok!(clReleaseMemObject(buffer));
         assert!(host == pattern(3, SIZE));

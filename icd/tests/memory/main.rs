@@ -1,4 +1,4 @@
-//! Buffers and shared virtual memory: what moves, in which order, what is refused, and what it costs.
+//! Tests of buffers and shared virtual memory: transfers, their order, refusals and cost.
 #![allow(unsafe_code, missing_docs, unreachable_pub)]
 
 #[macro_use]

@@ -1,4 +1,4 @@
-//! Maps: one place for all of a buffer, fetched and sent as their flags say.
+//! Tests of maps: each buffer has one address, and bytes are fetched and sent as the flags say.
 
 use std::ptr::{null, null_mut};
 
@@ -51,13 +51,13 @@ fn a_map_shows_the_buffer_and_an_unmap_sends_what_was_written() {
         let mut expected = pattern(1, size);
         expected[3] = 77;
         assert!(cl.read(buffer, 0, size) == expected);
-        // A part, without fetching it; the rest stays.
+        // Maps a part without a fetch. The rest stays.
         let part = map(&cl, buffer, CL_MAP_WRITE_INVALIDATE_REGION, 16, 32);
         part.fill(5);
         unmap(&cl, buffer, part.as_mut_ptr());
         expected[16..48].fill(5);
         assert!(cl.read(buffer, 0, size) == expected);
-        // For writing alone the contents are promised too.
+        // A map for writing alone has the contents too.
         let part = map(&cl, buffer, CL_MAP_WRITE, 8, 48);
         assert!(part == &expected[8..56]);
         unmap(&cl, buffer, part.as_mut_ptr());
@@ -72,7 +72,7 @@ fn a_map_for_reading_sends_nothing_back() {
     for size in SIZES {
         let buffer = cl.buffer_of(&pattern(1, size));
         let seen = map(&cl, buffer, CL_MAP_READ, 0, size);
-        // The buffer changes meanwhile, which a map for reading allows kernels and commands of others.
+        // The buffer changes meanwhile: during a map for reading, kernels and other commands may do that.
         let bytes = pattern(2, size);
         cl.write(buffer, 0, &bytes);
         unmap(&cl, buffer, seen.as_mut_ptr());
@@ -105,7 +105,7 @@ fn pointers_of_overlapping_maps_and_of_sub_buffers_agree() {
     assert_eq!(within.addr(), whole.addr() + 1048);
     assert_eq!(mem_info::<cl_uint>(buffer, CL_MEM_MAP_COUNT), 2);
     assert_eq!(mem_info::<cl_uint>(part, CL_MEM_MAP_COUNT), 1);
-    // An unmap names the object that was mapped.
+    // An unmap must name the mapped object.
     let wrong = code!(clEnqueueUnmapMemObject(
         cl.queue,
         buffer,
@@ -210,7 +210,7 @@ fn a_map_of_the_applications_constant_writes_nothing_there() {
     }
 }
 
-// A program's last words to a buffer over its own memory, which it gives back at once.
+// Writes to a buffer over the application's memory, releases the buffer, and reuses that memory at once.
 fn lend_and_take_back(cl: &Fixture, size: usize) {
     let length = size.max(64 << 10);
     // SAFETY: fresh pages of this test's own.
@@ -366,7 +366,7 @@ fn a_mapped_pointer_serves_reads_and_writes() {
             cl.buffer_of(&pattern(2, size)),
         );
         let at = map(&cl, one, CL_MAP_READ | CL_MAP_WRITE, 0, size).as_mut_ptr();
-        // Read into the map, and unmap without waiting: what was read must arrive.
+        // Reads into the map and unmaps without a wait. The read bytes must arrive.
         ok!(clEnqueueReadBuffer(
             cl.queue,
             two,
@@ -380,7 +380,7 @@ fn a_mapped_pointer_serves_reads_and_writes() {
         ));
         unmap(&cl, one, at);
         assert!(cl.read(one, 0, size) == pattern(2, size));
-        // Map without waiting, and write from it.
+        // Maps without a wait, and writes from the map.
         let three = cl.buffer(0, size);
         let at = make!(clEnqueueMapBuffer(
             cl.queue,
@@ -424,7 +424,7 @@ fn a_mapped_pointer_serves_reads_and_writes() {
 fn pages_go_back_when_nothing_is_mapped() {
     let cl = Fixture::new();
     let size = 16 << 20;
-    // More than may rest until the system wants it, of which little is touched.
+    // More memory than a shadow may keep, of which little is touched.
     let buffer = cl.buffer(0, 300 << 20);
     let seen = map(&cl, buffer, CL_MAP_WRITE_INVALIDATE_REGION, 0, size);
     seen.fill(1);
@@ -437,7 +437,7 @@ fn pages_go_back_when_nothing_is_mapped() {
     ok!(clReleaseMemObject(buffer));
 }
 
-/// Bytes of the mapping that are in memory.
+/// Number of resident bytes of a mapping.
 fn resident(at: *mut u8, size: usize) -> usize {
     let mut pages = vec![0u8; size / 4096];
     // SAFETY: asks about a mapping that is there, with room for an answer a page.

@@ -1,5 +1,5 @@
-//! Host memory is part of the order: bytes are taken and put when the commands' order says, not when
-//! a call is made; and calls return no later than they must.
+//! Tests that host memory is part of the order: commands take and store bytes when the order says, not when the call
+//! is made. Calls return as early as they may.
 
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ fn a_write_from_memory_that_a_read_will_write_takes_what_was_read() {
                 null(),
                 &raw mut read
             ));
-            // On the other queue the application must say it: by the event.
+            // On the other queue, the application must order the command by an event.
             let (count, wait) = if queue == cl.queue {
                 (0, null())
             } else {
@@ -64,7 +64,7 @@ fn a_chain_of_reads_and_writes_through_one_place_is_followed() {
         .map(|seed| cl.buffer_of(&pattern(seed, size)))
         .collect();
     let mut host = vec![0u8; size];
-    // Each buffer hands its contents to the next, all through one piece of host memory.
+    // Each buffer passes its contents to the next, through one piece of host memory.
     for pair in buffers.windows(2).rev() {
         ok!(clEnqueueReadBuffer(
             cl.queue,
@@ -150,7 +150,7 @@ fn a_gated_read_holds_back_no_write_that_the_application_did_not_tie_to_it() {
             &raw const gate,
             &raw mut read
         ));
-        // On a queue of its own this write depends on nothing: it must end, or this hangs.
+        // On its own queue, this write depends on nothing. If it does not end, the test hangs.
         ok!(clEnqueueWriteBuffer(
             free,
             to,
@@ -286,7 +286,7 @@ fn blocking_calls_tell_of_a_failed_wait_list() {
     assert_eq!(mapped, Err(failed));
     assert!(event.is_null(), "untouched");
     assert_eq!(mem_info::<cl_uint>(buffer, CL_MEM_MAP_COUNT), 0);
-    // The queue goes on.
+    // The queue still works.
     cl.write(buffer, 0, &pattern(1, 16));
     assert_eq!(cl.read(buffer, 0, 16), pattern(1, 16));
     ok!(clReleaseEvent(gate));
@@ -324,7 +324,7 @@ fn a_blocking_write_completes_what_the_application_can_see() {
             null(),
             &raw mut written
         ));
-        // An in-order queue: what came before a blocking command is done with it.
+        // On an in-order queue, earlier commands end with a blocking command.
         assert_eq!(
             (status_of(read), status_of(written)),
             (CL_COMPLETE, CL_COMPLETE)
@@ -411,7 +411,7 @@ fn what_a_blocking_write_completed_is_complete_for_other_queues() {
     let cl = Fixture::new();
     let size = 16 << 20;
     let buffer = cl.buffer(0, size);
-    // A queue that was there, and one that comes later.
+    // An existing queue, and one that is created later.
     busy_then_write(&cl, buffer, size, 3);
     let mut queues = Vec::new();
     for seed in [3, 5, 7] {

@@ -1,5 +1,5 @@
-//! A write behind a user event, and reads behind others that write its memory: only those that the
-//! application put before it hold it back.
+//! Tests a write behind a user event, and reads behind other reads into the same memory: only commands that the
+//! application ordered before it delay it.
 
 use std::ptr::{null, null_mut};
 
@@ -7,7 +7,7 @@ use crate::frames::opencl::*;
 
 const SIZES: [usize; 3] = [64, 20 << 10, 3 << 20];
 
-// "If event_wait_list is NULL, num_events_in_wait_list must be 0", and the other way round.
+// The list is NULL exactly if the count is 0, as the specification demands.
 fn list(events: &[cl_event]) -> *const cl_event {
     if events.is_empty() {
         null()
@@ -70,7 +70,7 @@ fn a_read_behind_another_user_event_holds_back_no_gated_write() {
         let done = read(cl.queue, from, &mut host, &[first]);
         let written = write(other, to, &host, &[second]);
         ok!(clSetUserEventStatus(second, CL_COMPLETE));
-        // The application ties this to nothing else: it must end, or this hangs.
+        // The application orders this after nothing else. If it does not end, the test hangs.
         ok!(clWaitForEvents(1, &raw const written));
         assert!(status_of(done) > CL_COMPLETE);
         ok!(clSetUserEventStatus(first, CL_COMPLETE));
@@ -86,7 +86,7 @@ fn a_read_behind_another_user_event_holds_back_no_gated_write() {
     ok!(clReleaseCommandQueue(other));
 }
 
-/// How the application puts a write after a read.
+/// The way in which the application orders a write after a read.
 #[derive(Clone, Copy, Debug)]
 enum Tie {
     Queue,

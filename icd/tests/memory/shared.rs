@@ -1,4 +1,4 @@
-//! Where the daemon is on this host, large transfers go through shared memory, and nothing changes.
+//! Tests that large transfers go through shared memory if the daemon is on this host, with the same results.
 
 use std::ptr::{null, null_mut};
 
@@ -10,7 +10,7 @@ use crate::frames::opencl::*;
 fn large_transfers_go_through_shared_memory() {
     own_process!();
     let cl = Fixture::new();
-    // Below and above what goes past the caches.
+    // Below and above the size that bypasses the caches.
     for size in [100_000, 1 << 20, (9 << 20) + 4_321] {
         let bytes = pattern(3, size);
         let before = carried_bytes();

@@ -1,4 +1,4 @@
-//! Shared virtual memory: coarse-grain allocations at one address here and on the node.
+//! Tests of coarse-grain SVM: one address for an allocation here and on the node.
 
 use std::ptr::{null, null_mut};
 
@@ -35,7 +35,7 @@ fn the_device_has_coarse_buffers_and_nothing_finer() {
         assert!(at.is_null(), "{flags:#x} {size} {alignment}");
     }
     assert!(code!(clSVMAlloc(null_mut(), 0, 64, 0)).is_null());
-    // Nothing to free is no error.
+    // A free of NULL is no error.
     free(&cl, null_mut());
     free(&cl, 4096 as *mut u8);
 }
@@ -107,7 +107,7 @@ fn a_kernel_follows_a_list_through_several_allocations() {
     assert_eq!(launch(cl.queue, kernel, 1), CL_SUCCESS);
     let sum: i32 = (10..18).sum();
     assert_eq!(fetch(&cl, total, 4), sum.to_ne_bytes());
-    // A clone reaches the same; and a set that is replaced by none is none.
+    // A clone reaches the same memory. An empty set replaces the earlier one.
     let twin = make!(clCloneKernel(kernel)).unwrap();
     assert_eq!(reaches(kernel, &[]), CL_SUCCESS);
     assert_eq!(launch(cl.queue, twin, 1), CL_SUCCESS);
@@ -347,7 +347,7 @@ fn a_buffer_over_an_allocation_has_its_bytes() {
         assert_eq!(mem_info::<usize>(buffer, CL_MEM_OFFSET), 0);
         let before = fetch(&cl, place.cast(), length);
         assert!(cl.read(buffer, 0, length) == before);
-        // The same bytes by kernels, by writes, and by maps of either.
+        // Kernels, writes and maps of either object see the same bytes.
         let region = cl_buffer_region {
             origin: 4096,
             size: 64,
@@ -417,7 +417,7 @@ fn many_allocations_live_side_by_side() {
     }
 }
 
-/// Migrates to the host; waits for the event alone.
+/// Migrates to the host, and waits for the event alone.
 fn migrate_to_host(cl: &Fixture, at: *mut u8, size: usize) {
     let pointer: *const std::ffi::c_void = at.cast_const().cast();
     let mut event = null_mut();
@@ -435,7 +435,7 @@ fn migrate_to_host(cl: &Fixture, at: *mut u8, size: usize) {
     ok!(clReleaseEvent(event));
 }
 
-/// The program's bytes, which nobody has mapped.
+/// Returns the program's bytes, without a map.
 fn here(at: *mut u8, size: usize) -> Vec<u8> {
     // SAFETY: of an allocation, whose bytes nothing writes meanwhile.
     unsafe { std::slice::from_raw_parts(at, size) }.to_vec()
@@ -450,7 +450,7 @@ fn a_migration_to_the_host_brings_the_bytes_without_a_map() {
         // A size of 0 means the whole allocation.
         migrate_to_host(&cl, at, 0);
         assert!(here(at, size) == pattern(1, size), "{size}");
-        // A part, behind a map of something else.
+        // Migrates a part, after a map of another part.
         assert_eq!(copy(&cl, at, pattern(2, size).as_ptr(), size), CL_SUCCESS);
         map(&cl, CL_MAP_READ, at, 8);
         unmap(&cl, at);
@@ -477,7 +477,7 @@ fn a_migration_to_the_host_leaves_alone_what_the_program_writes() {
         assert!(here(at, size) == expected, "{size}");
         unmap(&cl, at);
         assert!(fetch(&cl, at, size) == expected);
-        // One that is held back while the program maps and writes elsewhere.
+        // This migration is withheld while the program maps and writes elsewhere.
         let gate = cl.user_event();
         let pointer: *const std::ffi::c_void = at.cast_const().cast();
         ok!(clEnqueueSVMMigrateMem(

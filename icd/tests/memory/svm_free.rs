@@ -1,4 +1,4 @@
-//! Freeing shared virtual memory: at once and in a queue, before and after what uses it.
+//! Tests of freeing SVM: at once and in a queue, before and after commands that use it.
 
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -65,7 +65,7 @@ fn an_enqueued_free_comes_in_its_turn_and_its_callback_before_its_end() {
         null(),
         &raw mut event
     ));
-    // The list is the application's again.
+    // The list belongs to the application again.
     pointers.fill(null_mut());
     assert_eq!(command_of(event), CL_COMMAND_SVM_FREE);
     assert!(status_of(event) > CL_COMPLETE);

@@ -1,10 +1,10 @@
-//! Reads, writes, copies and fills move the right bytes, few and many, also in rectangles.
+//! Tests that reads, writes, copies and fills move the right bytes, few and many, also in rectangles.
 
 use std::ptr::{null, null_mut};
 
 use crate::frames::opencl::*;
 
-// Around the sizes at which payloads change the way they travel.
+// Sizes around those at which payloads change their path.
 const SIZES: [usize; 8] = [
     1,
     7,
@@ -59,7 +59,7 @@ fn contents_are_taken_at_creation() {
             let mut bytes = pattern(size, size);
             let host = bytes.as_mut_ptr().cast();
             let buffer = make!(clCreateBuffer(cl.context, flags, size, host)).unwrap();
-            // What the application does with its memory now is not the buffer's.
+            // Later changes of the application's memory do not change the buffer.
             if flags & CL_MEM_USE_HOST_PTR == 0 {
                 bytes.fill(0);
             }
@@ -182,7 +182,7 @@ fn rectangles_go_where_they_belong() {
     let cl = Fixture::new();
     let size = 4 << 20;
     let cases = [
-        // Few bytes, many bytes in short rows, many in long rows, a tight one.
+        // Few bytes, many bytes in short rows, many in long rows, and a rectangle without gaps.
         (
             [3, 4, 2],
             Shape {
@@ -269,7 +269,7 @@ fn rectangles_go_where_they_belong() {
             expected[host.at(x, y, z)] = on_device[device.at(x, y, z)]
         });
         assert!(back == expected);
-        // From one buffer to another, with the two shapes.
+        // Copies from one buffer to another, with the two shapes.
         let other = cl.buffer_of(&pattern(5, size));
         let mut in_other = pattern(5, size);
         ok!(clEnqueueCopyBufferRect(

@@ -1,4 +1,4 @@
-//! `CAUSEWAY_SHARED_MEMORY=0`: no memory is shared, large transfers go over TCP.
+//! Tests `CAUSEWAY_SHARED_MEMORY=0`: no memory is shared, and large transfers use TCP.
 
 use std::ptr::{null, null_mut};
 

@@ -1,4 +1,4 @@
-//! Calls that a program makes when its thread has given up what it had for itself: in static destructors, by `atexit`.
+//! Tests calls that a program makes when its thread's local values are gone: in static destructors and by `atexit`.
 
 use std::process::Command;
 use std::ptr::{null_mut, without_provenance_mut};
@@ -8,10 +8,10 @@ use cl_headers::types::*;
 use crate::frames::opencl::*;
 use crate::frames::own_process::run_this_test;
 
-/// Set in the program that ends.
+/// This variable is set in the program that ends.
 const ENDING: &str = "CAUSEWAY_TEST_ENDING";
 
-// No handle of ours.
+// A handle that is not ours.
 fn ask() -> cl_int {
     code!(clGetPlatformInfo(
         without_provenance_mut(8),
@@ -34,7 +34,7 @@ fn a_call_at_the_very_end_is_answered_whatever_is_logged() {
         println!("in time: {}", ask());
         // SAFETY: a function of this program, which is never unloaded.
         unsafe { libc::atexit(late) };
-        // The values of this thread go first, then what was registered runs on it.
+        // The thread's local values are dropped first. Then the registered functions run on it.
         std::process::exit(0);
     }
     let mut program = Command::new(std::env::current_exe().expect("a path"));
@@ -43,7 +43,7 @@ fn a_call_at_the_very_end_is_answered_whatever_is_logged() {
         .env("CAUSEWAY_LOG", "trace")
         .env("CAUSEWAY_SERVERS", "127.0.0.1:1")
         .output()
-        .expect("it runs");
+        .expect("the program runs");
     let (out, err) = (
         String::from_utf8_lossy(&ended.stdout),
         String::from_utf8_lossy(&ended.stderr),
@@ -51,7 +51,7 @@ fn a_call_at_the_very_end_is_answered_whatever_is_logged() {
     assert!(ended.status.success(), "{}: {err}", ended.status);
     let said = |when: &str| out.contains(&format!("{when}: {CL_INVALID_PLATFORM}"));
     assert!(said("in time") && said("late"), "{out}");
-    // What was said in time was logged.
+    // Messages before that were logged.
     assert!(
         err.contains("clGetPlatformInfo: CL_INVALID_PLATFORM"),
         "{err}"

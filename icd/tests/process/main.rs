@@ -1,4 +1,4 @@
-//! The process that loads the library: forks, threads that cannot start, standard error that cannot be written, exit.
+//! Tests of the process that loads the library: forks, threads that cannot start, unwritable standard error, exit.
 #![allow(unsafe_code, missing_docs)]
 
 #[macro_use]

@@ -1,5 +1,5 @@
-//! Bulk lanes where the system starts no more threads: none is opened that nobody would read, and a session
-//! that needs none lives.
+//! Tests bulk lanes when the system starts no more threads: no lane opens that nobody would read, and a session that
+//! needs none lives.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ use crate::frames::fake_node::upper::{Upper, command};
 use crate::frames::fake_node::{FakeNode, Faults, PATIENCE};
 
 const EVENT: EventId = EventId(77);
-/// The stack of the session's own threads, by which the fake's are told from them.
+/// The stack size of the session's threads, which distinguishes them from the fake node's.
 const SMALL: usize = 256 << 10;
 const NO_LIMIT: usize = usize::MAX / 2;
 
@@ -31,7 +31,7 @@ type Create = unsafe extern "C" fn(
     *mut libc::c_void,
 ) -> libc::c_int;
 
-/// Stands before the system's own: what `std` calls.
+/// Replaces the system's function, which `std` calls.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_create(
     thread: *mut libc::pthread_t,
@@ -62,7 +62,7 @@ unsafe extern "C" fn pthread_create(
     }
 }
 
-// One after the other: they count the process's threads.
+// These tests run one after the other, because they count the process's threads.
 #[test]
 fn lanes_and_their_threads() {
     own_process!();
@@ -77,7 +77,7 @@ fn upload(session: &Session, bytes: &Arc<Vec<u8>>) {
     session.upload(EVENT, source, bytes.clone(), None).unwrap();
 }
 
-// The worker asks for the bytes on the first lane, and gets them. Its end would be the session's.
+// The worker requests the bytes on the first lane, and gets them. If that lane ended, the session would end.
 fn serve(fake: &FakeNode, bytes: &[u8]) -> TcpStream {
     let mut lane = fake.lane();
     let credit = Header {
@@ -99,9 +99,9 @@ fn serve(fake: &FakeNode, bytes: &[u8]) -> TcpStream {
 fn a_lane_without_threads_is_not_opened() {
     let bytes = Arc::new(vec![7; 1000]);
     let mut served = Vec::new();
-    // The opener's, and two for each lane that is tried.
+    // One thread opens lanes, and each lane needs two.
     for threads in 0..8 {
-        // One lane: so it is known which the bytes come on.
+        // With one lane, the test knows where the bytes arrive.
         let fake = FakeNode::start(Faults {
             bulk_connections: 1,
             ..Faults::default()
@@ -141,7 +141,7 @@ fn no_thread_ahead_of_need_is_no_loss() {
     session.send(&command(1)).unwrap();
     wait_for(|| REFUSED.load(Ordering::SeqCst) > before);
     LEFT.store(NO_LIMIT, Ordering::SeqCst);
-    // Once more, when they are needed.
+    // The lane opens when the next transfer needs it.
     upload(&session, &bytes);
     let _lane = serve(&fake, &bytes);
     assert_eq!(session.is_lost(), None);

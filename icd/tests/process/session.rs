@@ -1,7 +1,7 @@
-//! A session inside a process that forks, is stopped, exits, and handles signals.
+//! Tests a session inside a process that forks, is stopped, exits, and handles signals.
 //!
-//! One after the other, in a process of their own, because each looks at or stops the whole process: a single test runs
-//! them.
+//! A single test runs the cases one after the other, in a process of its own, because each examines or stops the
+//! whole process.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn a_session_in_its_process() {
     transport_threads_are_named_and_deaf_to_signals();
 }
 
-// Runs `body` in a child; its result is the child's exit code. The child must not return or panic.
+// Runs `body` in a child. The result is the child's exit code. The child must not return or panic.
 fn in_child(body: impl FnOnce() -> u8) -> u8 {
     // SAFETY: the child runs `body` and leaves by _exit; what it touches is the point of the test.
     let pid = unsafe { libc::fork() };
@@ -64,7 +64,7 @@ fn a_child_of_fork_gets_errors_and_the_parent_goes_on() {
     let fake = FakeNode::start(Faults::default());
     let upper = Upper::new();
     let (node, session, mut worker) = fake.open(Carrier::Direct, &upper);
-    // Another thread is in the session's locks nearly all the time.
+    // Another thread has the session's locks nearly all the time.
     let stop = Arc::new(AtomicBool::new(false));
     let (busy, flag) = (Arc::clone(&session), Arc::clone(&stop));
     let sender = std::thread::spawn(move || {
@@ -105,7 +105,6 @@ fn a_child_of_fork_gets_errors_and_the_parent_goes_on() {
                 node.session(upper.clone()).map(drop),
                 session.is_lost().map_or(Ok(()), Err),
             ];
-            session.nudge();
             session.withdraw(EventId(1));
             at_exit_flush();
             let wrong = results
@@ -116,7 +115,7 @@ fn a_child_of_fork_gets_errors_and_the_parent_goes_on() {
         });
         assert_eq!(code, 0);
     }
-    // The child's end of the references goes, too, without a word to the parent's worker.
+    // The child drops its references too, without a message to the parent's worker.
     let held = (node, session);
     let mut held = Some(held);
     assert_eq!(
@@ -141,8 +140,8 @@ fn a_stopped_client_is_not_a_lost_one() {
     };
     let fake = FakeNode::start(faults);
     let (_node, session, _worker) = fake.open(Carrier::Direct, &Upper::new());
-    // The fake lives in this process and stops with it, which is the harder case: no heartbeat waits
-    // to be read when the clock has gone on.
+    // The fake node is in this process and stops with it. That is the harder case: no heartbeat is waiting when the
+    // clock has gone on.
     let helper = format!(
         "kill -STOP {0}; sleep 1.5; kill -CONT {0}",
         std::process::id()
@@ -152,7 +151,7 @@ fn a_stopped_client_is_not_a_lost_one() {
         .status()
         .unwrap();
     assert!(status.success());
-    // Long enough for a wrong verdict.
+    // Enough time for a wrong verdict.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(session.is_lost(), None);
 }
@@ -181,7 +180,7 @@ fn exit_does_not_wait_for_a_worker_that_does_not_read() {
             let build = Kind::BuildProgram(build);
             while blocked.send(&build).is_ok() {}
         });
-        // The connection is full when the sender has not got on for a while.
+        // The connection is full when the sender has made no progress for a while.
         std::thread::sleep(Duration::from_millis(200));
         let begun = Instant::now();
         at_exit_flush();
@@ -214,7 +213,7 @@ fn transport_threads_are_named_and_deaf_to_signals() {
             "cw-bulk-out",
         ];
         let deadline = Instant::now() + PATIENCE;
-        // Others may linger of sessions that just ended, so all must be deaf, and these must be there.
+        // Threads of earlier sessions may still exist. So all threads must block signals, and these must exist.
         while !expected
             .iter()
             .all(|name| threads().iter().any(|(thread, _)| thread == name))
@@ -223,7 +222,7 @@ fn transport_threads_are_named_and_deaf_to_signals() {
             std::thread::yield_now();
         }
         for (name, blocked) in threads() {
-            // All but SIGKILL and SIGSTOP, and the two that glibc keeps for itself.
+            // All signals but SIGKILL, SIGSTOP, and the two that glibc reserves.
             assert_eq!(
                 blocked & 0x7fff_fffe_7ffb_feff,
                 0x7fff_fffe_7ffb_feff,
@@ -233,13 +232,13 @@ fn transport_threads_are_named_and_deaf_to_signals() {
     }
 }
 
-// Name and blocked signals of each thread of ours.
+// Returns the name and the blocked signals of each of our threads.
 fn threads() -> Vec<(String, u64)> {
     let mut found = Vec::new();
     for task in std::fs::read_dir("/proc/self/task").unwrap() {
         let mut status = String::new();
         let file = std::fs::File::open(task.unwrap().path().join("status"));
-        // A thread may have ended since.
+        // The thread may have ended since.
         if file
             .and_then(|mut file| file.read_to_string(&mut status))
             .is_err()

@@ -1,4 +1,4 @@
-//! A log that cannot be written ends no program, fails no call and keeps nobody waiting for long.
+//! Tests that an unwritable log ends no program, fails no call, and delays nobody for long.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,11 +10,11 @@ use cl_headers::types::*;
 use crate::frames::opencl::*;
 use crate::frames::own_process::run_this_test;
 
-/// Set in the program that logs.
+/// This variable is set in the program that logs.
 const LOGGING: &str = "CAUSEWAY_TEST_LOGGING";
 const CALLS: usize = 500;
 
-// No handle of ours: a line in the log.
+// A handle that is not ours, which makes a line in the log.
 fn ask() -> cl_int {
     code!(clGetPlatformInfo(
         without_provenance_mut(8),
@@ -25,7 +25,7 @@ fn ask() -> cl_int {
     ))
 }
 
-/// Ends as a C program would that calls the library: a broken pipe's signal would end it.
+/// Behaves like a C program that calls the library: a broken pipe's signal would end it.
 fn log_much() -> ! {
     // SAFETY: no handler, but what the system does.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
@@ -44,10 +44,13 @@ fn run(stderr: impl Into<Stdio>, wish: &str) {
     let mut child = Command::new(std::env::current_exe().expect("a path"));
     run_this_test(&mut child);
     child.env(LOGGING, "1").env("CAUSEWAY_LOG", wish);
-    // A line of the configuration's own, before there is a log.
+    // The configuration logs a line before there is a log.
     child.env("CAUSEWAY_SERVERS", "127.0.0.1:1,not an address");
     let child = child.stdout(Stdio::piped()).stderr(stderr).spawn();
-    let ended = child.expect("it runs").wait_with_output().expect("it ends");
+    let ended = child
+        .expect("the program runs")
+        .wait_with_output()
+        .expect("the program ends");
     let out = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{}: {out}", ended.status);
     let said = format!("answered {CALLS} calls, the signal is the program's: true");
@@ -60,7 +63,7 @@ fn a_full_disk_is_no_concern_of_the_program() {
         log_much();
     }
     // A filter that is not understood is told of, too.
-    for wish in ["trace", "=,,loudly=", "warn"] {
+    for wish in ["trace", ",,causeway=loudly", "warn"] {
         let full = File::options().write(true).open("/dev/full");
         run(full.expect("/dev/full"), wish);
     }

@@ -1,6 +1,6 @@
-//! Sending allocates nothing once the buffers have grown, and costs what it should.
+//! Tests that sending allocates nothing once the buffers have grown, and costs what it should.
 //!
-//! The program's allocator counts what the calling thread asks for.
+//! The process's allocator counts the allocations of the calling thread.
 
 use causeway::config::Carrier;
 
@@ -24,8 +24,8 @@ fn steady_sending_allocates_nothing_on_the_calling_thread() {
             session.send(&command(i)).unwrap();
         }
     };
-    // Both buffers grow to what they need, whoever writes; on a busy machine that shows only when nobody has
-    // written for a while. They have a largest size, so at last a flood allocates nothing.
+    // Both buffers grow as needed, whichever thread writes. On a busy machine, that shows only when nobody has
+    // written for a while. The buffers have a maximum size, so in the end a flood allocates nothing.
     let mut floods = 1;
     flood(100_000);
     loop {

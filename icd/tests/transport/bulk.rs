@@ -1,5 +1,4 @@
-//! Bulk transfers: credit, chunks in any order on any lane, early ends, and completions that wait
-//! for bytes.
+//! Tests of bulk transfers: credit, chunks in any order on any lane, early ends, and completions that wait for bytes.
 
 use std::io::Write;
 use std::sync::{Arc, Weak};
@@ -23,26 +22,26 @@ fn an_upload_sends_what_credit_allows_and_says_when_all_is_sent() {
     let kept = Arc::downgrade(&bytes);
     bulk.upload(&bytes, Region::linear(0, bytes.len() as u64).unwrap());
     let ([mut a, mut b], arrivals) = bulk.lanes_read();
-    assert!(arrivals.is_silent(), "nothing without credit");
+    assert!(arrivals.is_silent(), "a chunk was sent without credit");
 
     let mut got = vec![0; bytes.len()];
     say(&mut a, Kind::Credit, 1000);
     arrivals.fill(&mut got, 1000);
-    assert!(arrivals.is_silent(), "nothing beyond the credit");
+    assert!(arrivals.is_silent(), "a chunk was sent beyond the credit");
     assert_eq!(bulk.upper.heard().uploaded, []);
 
-    // More than the whole is the whole; less than before changes nothing.
+    // A credit beyond the whole means the whole. A smaller credit than before changes nothing.
     say(&mut b, Kind::Credit, u64::MAX);
     say(&mut b, Kind::Credit, 5);
     arrivals.fill(&mut got, bytes.len() - 1000);
-    assert!(arrivals.is_silent(), "nothing twice");
+    assert!(arrivals.is_silent(), "a chunk was sent twice");
     assert!(got == *bytes);
     assert_eq!(
         bulk.upper.wait(|heard| !heard.uploaded.is_empty()).uploaded,
         [EVENT]
     );
     drop(bytes);
-    assert!(kept.upgrade().is_none(), "what was kept is let go");
+    assert!(kept.upgrade().is_none(), "the transfer keeps its memory");
     bulk.worker.send(completed(EVENT.0, 0));
     assert_eq!(bulk.upper.completion(EVENT.0).status, 0);
 }
@@ -78,7 +77,7 @@ fn rows_long_and_short_travel_packed_both_ways() {
         let mut memory = vec![0xee; region.end() as usize + 9];
         bulk.download(&mut memory, region);
         let mut lane = bulk.fake.lane();
-        // Chunks that cut through rows, the last first.
+        // Chunks that divide rows, the last one first.
         let sent = pattern(total);
         let cuts: Vec<usize> = (0..total)
             .step_by(total.div_ceil(5))
@@ -115,7 +114,7 @@ fn a_read_completes_when_completion_and_all_bytes_are_there() {
         if completion_first {
             bulk.worker.send(completed(EVENT.0, 0));
         }
-        // An unrelated event after it shows that the completion has been seen.
+        // An unrelated event afterwards shows that the completion has been processed.
         bulk.worker.send(completed(1, 0));
         bulk.upper.completion(1);
         assert!(!bulk.upper.has_completed(EVENT.0));
@@ -138,7 +137,7 @@ fn a_failed_read_completes_at_once_and_late_bytes_go_nowhere() {
     let [mut a, _b] = bulk.lanes();
     bulk.worker.send(completed(EVENT.0, -5));
     assert_eq!(bulk.upper.completion(EVENT.0).status, -5);
-    // Late: of this transfer, in the wrong place even. Then a transfer that is well.
+    // A late chunk of this transfer, at a wrong place. Then a valid transfer.
     send(&mut a, &pattern(4000), 3000, 4000);
     let next = EventId(78);
     let mut second = vec![0; 10];
@@ -169,7 +168,7 @@ fn a_failed_read_waits_for_the_lane_that_is_in_its_memory() {
     let mut memory = vec![0; 1000];
     bulk.download(&mut memory, Region::linear(0, 1000).unwrap());
     let [mut a, _b] = bulk.lanes();
-    // A chunk of which one byte is missing.
+    // A chunk that lacks one byte.
     a.write_all(
         &Header {
             kind: Kind::Data,
@@ -205,7 +204,7 @@ fn a_cancelled_upload_stops_and_lets_go() {
     say(&mut a, Kind::Cancel, 0);
     drop(bytes);
     wait_for(|| kept.upgrade().is_none());
-    // Too late.
+    // This credit comes too late.
     say(&mut a, Kind::Credit, 3 * BULK_CHUNK as u64);
     assert!(arrivals.is_silent());
     bulk.worker.send(completed(EVENT.0, -14));
@@ -230,7 +229,7 @@ fn several_uploads_share_the_lanes_without_blocking_each_other() {
             .unwrap();
     }
     let ([mut credit, _], arrivals) = bulk.lanes_read();
-    // The last first; the others never get credit.
+    // The last transfer goes first. The others never get credit.
     for event in [20, 7] {
         let header = Header {
             kind: Kind::Credit,
@@ -250,14 +249,14 @@ fn several_uploads_share_the_lanes_without_blocking_each_other() {
 fn what_is_sent_beside_a_transfer_leaves_without_being_flushed() {
     let mut bulk = Bulk::new(Faults::default());
     let bytes = Arc::new(pattern(3 * BULK_CHUNK));
-    // Without credit it stays under way; meanwhile the flusher sleeps after its first idle tick.
+    // Without credit the transfer stays incomplete. Meanwhile the flusher sleeps after its first idle tick.
     bulk.upload(&bytes, Region::linear(0, bytes.len() as u64).unwrap());
     let _lanes = bulk.lanes();
     let mut next = 1;
     for round in 0..100 {
         bulk.session.send(&command(next)).unwrap();
         if round % 2 == 1 {
-            // Who flushes by itself takes no wake away from others.
+            // A thread that flushes by itself takes no wake-up from others.
             bulk.session.send_now(&command(next + 1)).unwrap();
             bulk.session.send(&command(next + 2)).unwrap();
         }

@@ -1,4 +1,4 @@
-//! Bulk lanes: when they open, what they must not carry, and what it costs to lose one.
+//! Tests of bulk lanes: when they open, what they must not carry, and the cost of a lost lane.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn a_lane_lost_within_a_chunk_loses_the_session_after_the_memory_is_left() {
     wait_for(|| memory_is(&memory, 49, 1));
     drop(b);
     bulk.upper.loss();
-    // Nobody writes here any more: this would be seen by a sanitizer, and is our own again.
+    // Nobody writes here any more. A sanitizer would see a write, and the memory belongs to the test again.
     memory.fill(3);
     let _ = a.write_all(&[1; 50]);
     assert!(memory.iter().all(|byte| *byte == 3));
@@ -75,7 +75,7 @@ fn a_node_without_bulk_loses_the_session_not_the_program() {
         ..Faults::default()
     });
     bulk.download(&mut [0; 10], Region::linear(0, 10).unwrap());
-    // One lane is tried even so; without it the transfer would wait for ever.
+    // One lane is tried nevertheless. Without it, the transfer would wait forever.
     let lane = bulk.fake.lane();
     drop(lane);
     bulk.upper.loss();

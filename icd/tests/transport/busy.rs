@@ -1,4 +1,4 @@
-//! Nodes that are busy: they answer late, or close connections when too many come at once.
+//! Tests of busy nodes: they answer late, or close connections when too many come at once.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use causeway::transport::{WireError, discover};
 
 use crate::frames::fake_node::{FakeNode, Faults};
 
-/// Somebody between client and node who closes the first connections, and lets others wait.
+/// A proxy that closes the first connections, and delays the others.
 struct Between {
     address: SocketAddr,
     came: Arc<AtomicUsize>,
@@ -67,7 +67,7 @@ fn a_node_that_has_accepted_the_connection_may_take_longer_to_answer() {
     let (answer, took) = asked(busy.settings());
     answer.unwrap();
     assert!(took >= Duration::from_millis(1500), "{took:?}");
-    // As long as the settings say.
+    // The wait lasts as long as the settings say.
     let impatient = ServerSettings {
         answer_limit: Duration::from_secs(1),
         ..busy.settings()
@@ -82,7 +82,7 @@ fn a_node_that_has_accepted_the_connection_may_take_longer_to_answer() {
 
 #[test]
 fn an_address_at_which_nobody_answers_costs_a_second() {
-    // Its queue is full, so that the system leaves further connections without an answer.
+    // The listener's queue is full, so the system does not answer further connections.
     let listener = rustix::net::socket(
         rustix::net::AddressFamily::INET,
         rustix::net::SocketType::STREAM,
@@ -111,7 +111,7 @@ fn a_connection_that_was_closed_is_opened_again() {
     let (answer, _) = asked(full.settings());
     answer.unwrap();
     assert_eq!(full.came.load(Ordering::SeqCst), 4);
-    // A node that closes all is given up.
+    // The client gives up a node that closes all connections.
     let closed = Between::start(node.address, usize::MAX, Duration::ZERO);
     let (answer, took) = asked(closed.settings());
     assert!(

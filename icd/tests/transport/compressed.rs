@@ -1,4 +1,4 @@
-//! Compressed chunks, the client's side: what it is set to compress, what it takes, and blocks that are none.
+//! Tests of compressed chunks on the client's side: which chunks it compresses, which it accepts, and invalid blocks.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ struct Compressed {
     upper: Arc<Upper>,
     session: Arc<Session>,
     worker: FakeWorker,
-    // Keeps the node's session.
+    // Kept, because the session ends with its node.
     _node: Arc<Node>,
 }
 
@@ -66,7 +66,7 @@ fn next(stream: &Stream) -> (Header, Option<u32>) {
     Header::decode_packed(&bytes).unwrap()
 }
 
-// Uploads `bytes` and gives what arrives, and how many chunks were compressed.
+// Uploads `bytes`. Returns the arrived bytes, and the number of compressed chunks.
 fn uploaded(compression: Compression, bytes: Vec<u8>) -> (Vec<u8>, usize) {
     let mut opened = open(compression, None);
     let bytes = Arc::new(bytes);

@@ -1,6 +1,6 @@
-//! Asking nodes what they have: all at once, within a second, leaving nothing behind.
+//! Tests the discovery of nodes: all at once, within a second, leaving nothing behind.
 //!
-//! In a process of its own, because it counts the process's threads and sockets.
+//! The tests have a process of their own, because they count its threads and sockets.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ fn all_nodes_are_asked_at_once_and_nothing_stays() {
             .unwrap(),
     );
     let unknown = ServerSettings::at("no-such-host.invalid:7079".parse().unwrap());
-    // It accepts connections, as the system does for a process that is stopped, and never answers.
+    // This node accepts connections, as the system does for a stopped process, and never answers.
     let silent_at = ServerSettings {
         answer_limit: Duration::from_secs(1),
         ..at(silent.local_addr().unwrap())
@@ -85,7 +85,7 @@ fn all_nodes_are_asked_at_once_and_nothing_stays() {
     assert!(took < Duration::from_millis(1500), "took {took:?}");
     assert_eq!(threads(), Vec::<String>::new());
 
-    // The order of the settings; the second way to the first node is no node of its own.
+    // Nodes come in the order of the settings. The second address of the first node is no further node.
     let addresses: Vec<&str> = found.iter().map(|found| found.node.address()).collect();
     let mut expected: Vec<&str> = servers
         .iter()
@@ -100,7 +100,7 @@ fn all_nodes_are_asked_at_once_and_nothing_stays() {
         "{:?}",
         found[0]
     );
-    assert!(found[0].round_trip.is_some(), "it was reached, after all");
+    assert!(found[0].round_trip.is_some(), "the node has no round trip");
     assert_eq!(found[1].inventory.as_ref().unwrap().node_uuid[..], [2; 16]);
     assert!(found[1].node.is_available() && found[1].node.inventory().is_some());
     assert!(
@@ -120,7 +120,7 @@ fn all_nodes_are_asked_at_once_and_nothing_stays() {
         "{:?}",
         found[5]
     );
-    // Two that do not say who they are, are not one.
+    // Two nodes without a UUID are two nodes.
     for refused in &found[6..8] {
         let who = refused.inventory.as_ref().unwrap_err();
         assert!(
@@ -137,7 +137,7 @@ fn all_nodes_are_asked_at_once_and_nothing_stays() {
         3
     );
     drop(silent);
-    // The fakes' ends close when they hear of it; ours must be gone.
+    // The fakes' ends close when the fakes notice. Ours must be closed.
     let deadline = Instant::now() + fake_node::PATIENCE;
     while sockets() > before {
         assert!(

@@ -1,5 +1,5 @@
-//! Writes of one chunk that are sent without being asked for: by who waits, or with the next flush; never
-//! more than the standing credit; a completion that overtakes the bytes waits for them.
+//! Tests of writes of one chunk that are sent without credit: by the waiting thread or the next flush, never more
+//! than the standing credit. A completion that overtakes the bytes waits for them.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ struct Eager {
     session: Arc<Session>,
     worker: FakeWorker,
     bytes: Arc<Vec<u8>>,
-    // Keeps the node's session.
+    // Kept, because the session ends with its node.
     _node: Arc<Node>,
 }
 
@@ -73,7 +73,7 @@ impl Eager {
     }
 }
 
-// Only one lane, so that it is known where bytes come.
+// Returns the only lane, so the test knows where the bytes arrive.
 fn only_lane(eager: &Eager) -> TcpStream {
     let lane = eager.fake.lane();
     let _second = eager.fake.lane();
@@ -83,7 +83,7 @@ fn only_lane(eager: &Eager) -> TcpStream {
 #[test]
 fn who_waits_sends_and_hears_the_end() {
     let mut eager = Eager::new();
-    // Opens the lanes.
+    // This write opens the lanes.
     assert!(eager.write(1, 100_000));
     eager.session.flush().unwrap();
     let (mut a, mut b) = (eager.fake.lane(), eager.fake.lane());

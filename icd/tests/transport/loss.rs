@@ -1,4 +1,4 @@
-//! Every way in which a peer can fail ends a session once, soon, and wakes whoever waits in it.
+//! Tests that every fault of a peer ends a session once and soon, and wakes all threads that wait in it.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -17,7 +17,7 @@ use prost::Message;
 use crate::frames::fake_node::upper::{Upper, command, completed};
 use crate::frames::fake_node::{FakeNode, FakeWorker, Faults, PATIENCE};
 
-// Waits in every way there is while `fault` happens; says what ended it.
+// Waits in every possible way while `fault` happens. Returns the reason for the end.
 fn all_waits_end(
     carrier: Carrier,
     faults: Faults,
@@ -111,7 +111,7 @@ fn nothing_that_comes_behind_nonsense_is_believed() {
     let fake = FakeNode::start(Faults::default());
     let upper = Upper::new();
     let (_node, session, mut worker) = fake.open(Carrier::Direct, &upper);
-    // Nonsense as long as what is read at once: what is behind it still lies at the socket when it is met.
+    // Invalid bytes of the length of one read: the bytes behind them are still at the socket when they are parsed.
     let frame = completed(7, 0).encode_to_vec();
     let mut bytes = frame::prefix((64 << 10) - frame::PREFIX).unwrap().to_vec();
     bytes.resize(64 << 10, 0xff);
@@ -128,11 +128,11 @@ fn nothing_that_comes_behind_nonsense_is_believed() {
         };
         waiting.wait_until(&condition).unwrap_err()
     });
-    // It looks once before it has the turn to read.
+    // The thread checks once before it gets the role to read.
     for _ in 0..2 {
         looks.recv_timeout(PATIENCE).unwrap();
     }
-    // The client may have left before it has all.
+    // The client may close before it has all bytes.
     let _ = worker.socket().write_all(&bytes);
     assert_eq!(wait.join().unwrap(), upper.loss());
     assert!(upper.loss().to_string().contains("invalid data"));
@@ -178,7 +178,7 @@ fn a_heart_that_stands_still() {
     let begun = Instant::now();
     let error = all_waits_end(Carrier::Direct, faults, |fake, worker| {
         fake.stop_pulses();
-        // The connection stays open: silence alone must do.
+        // The connection stays open, because silence alone must suffice.
         std::mem::forget(worker);
     });
     assert!(error.to_string().contains("heartbeat"), "{error}");
@@ -312,7 +312,7 @@ fn a_handshake_with_a_talker_of_nonsense_ends() {
     let thread = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let _ = stream.write_all(&[b'x'; 1000]);
-        // Open until the client has gone.
+        // Stays open until the client has closed.
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
     let found = discover(&[ServerSettings::at(address.to_string().parse().unwrap())])

@@ -1,4 +1,4 @@
-//! Sessions on a fake node: what goes over the wire, when, and how peers fail.
+//! Tests of sessions on a fake node: messages, their time, and faults of peers.
 #![allow(unsafe_code, missing_docs)]
 
 #[macro_use]

@@ -1,6 +1,6 @@
-//! A bulk transfer needs no memory beyond the application's own.
+//! Tests that a bulk transfer needs no memory beyond the application's own.
 //!
-//! In a process of its own, because it measures the whole process, the fake node included.
+//! The test has a process of its own, because it measures the whole process, the fake node included.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,5 @@
-//! The links between the workers of a process's sessions: who is told what, and when the client carries.
+//! Tests of the links between the workers of a process's sessions: the messages to each worker, and when the client
+//! forwards bytes.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -20,9 +21,9 @@ struct End {
     node: Arc<Node>,
     session: Arc<SessionLink>,
     worker: FakeWorker,
-    // Commands of a batch that were not looked at yet.
+    // Commands of a batch that the test has not read yet.
     waiting: Vec<Kind>,
-    // Kept: a lane that closes ends the session.
+    // Kept, because a closed lane ends the session.
     lane: Option<TcpStream>,
 }
 
@@ -30,7 +31,7 @@ impl End {
     fn open(uuid: u8) -> End {
         let fake = FakeNode::start(Faults {
             uuid: [uuid; 16],
-            // A word comes on any lane.
+            // With one lane, the test knows where a message arrives.
             bulk_connections: 1,
             ..Faults::default()
         });
@@ -47,7 +48,7 @@ impl End {
         }
     }
 
-    // The same after its worker has died.
+    // Returns a new session after the worker has died.
     fn again(self) -> End {
         self.worker.die();
         while !self.session.session().has_failed() {
@@ -101,7 +102,7 @@ impl End {
     }
 }
 
-// A link of the two, by which `one` dials.
+// Makes a link of the two, which `one` dials.
 fn linked(one: &mut End, other: &mut End) -> LinkId {
     let link = peer::link(&one.session, &other.session).unwrap();
     assert!(one.added().dial);
@@ -134,7 +135,7 @@ fn both_ends_are_told_once_and_one_dials() {
     assert_eq!(&first.session[..], other.session.session().id().0);
 
     one.tell(link, true);
-    // Its break makes the one that tells it dial again.
+    // The worker that reports a break must dial again.
     one.tell(link, false);
     assert!(matches!(one.next(), Kind::DialLink(dial) if dial.link == link.0));
     assert_eq!(peer::route(&one.session, &other.session), Route::Direct);
@@ -147,10 +148,10 @@ fn without_a_path_the_client_carries_and_remembers_it() {
     no_path(&mut one, &mut other, link);
     assert_eq!(peer::route(&other.session, &one.session), Route::ViaClient);
 
-    // The next session of the node has no path either.
+    // The node's next session has no path either.
     let mut one = one.again();
     let anew = loop {
-        // The loss is noticed before it is told everywhere.
+        // The client notices the loss before it has told all workers.
         let anew = peer::link(&one.session, &other.session).unwrap();
         if anew != link {
             break anew;
@@ -172,7 +173,7 @@ fn transfers_that_were_begun_are_carried_when_the_path_is_given_up() {
     let transfer = EventId(7);
     peer::begin_transfer(transfer, &one.session, &other.session, 100);
     no_path(&mut one, &mut other, link);
-    // The way is open: what the sender says comes out at the receiver.
+    // The path is open: the sender's message arrives at the receiver.
     let offer = Header {
         kind: Bulk::Offer,
         transfer,
@@ -196,7 +197,7 @@ fn a_lost_session_ends_its_transfers_for_the_other_end() {
     // And forgets the link, which may be named once more.
     assert!(matches!(other.next(), Kind::DropLink(drop) if drop.link == link.0));
     assert!(peer::link(&one.session, &other.session).is_err());
-    // One that is begun too late for the loss to be told.
+    // This transfer begins too late to be told of the loss.
     let late = EventId(9);
     peer::begin_transfer(late, &other.session, &one.session, 100);
     peer::end_transfer(late);
@@ -211,7 +212,7 @@ fn a_node_that_speaks_of_a_link_of_others_is_not_heard() {
         third.tell(link, false);
     }
     assert!(matches!(third.next(), Kind::AddLink(_)));
-    // After its own word about its own link the others were heard too.
+    // After its own message about its own link, the others' messages arrived too.
     assert!(matches!(one.next(), Kind::AddLink(_)));
     one.tell(own, false);
     assert!(matches!(third.next(), Kind::DialLink(dial) if dial.link == own.0));

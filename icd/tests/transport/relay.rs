@@ -1,5 +1,5 @@
-//! Transfers between two workers that have no path to each other: their words and bytes pass through the
-//! client, in any order, within bounds, and end with either end.
+//! Tests of transfers between two workers without a path. Their messages and bytes pass through the client, in any
+//! order, within bounds, and end with either session.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,14 +16,14 @@ use crate::frames::fake_node::upper::Upper;
 use crate::frames::fake_node::{FakeNode, FakeWorker, Faults, PATIENCE};
 
 const TRANSFER: EventId = EventId(77);
-// So much is granted at once or not yet: the room is shared with the tests that run beside.
+// Credit that is granted at once or not yet, because concurrent tests share the room.
 const SMALL: usize = BULK_CHUNK;
 const WINDOW: usize = 16 << 20;
 const ROOM: usize = 64 << 20;
-// What the kernel keeps of one lane that nobody reads, at most.
+// Maximum number of bytes of one unread lane that the kernel buffers.
 const IN_SOCKETS: usize = 24 << 20;
 
-/// One of the two workers, and the client's session on it.
+/// One of the two workers, with the client's session on it.
 struct End {
     session: Arc<Session>,
     upper: Arc<Upper>,
@@ -52,7 +52,7 @@ impl End {
         }
     }
 
-    // The lanes, as many as there should be.
+    // Waits for all lanes.
     fn with_lanes(mut self) -> End {
         self.lanes = vec![self.fake.lane(), self.fake.lane()];
         self
@@ -71,7 +71,7 @@ impl End {
         self.lanes[lane].write_all(bytes).unwrap();
     }
 
-    // All that comes on any lane, from now on.
+    // Receives everything from all lanes from now on.
     fn listen(&self) -> Heard {
         let (sender, heard) = mpsc::channel();
         for lane in &self.lanes {
@@ -106,7 +106,7 @@ struct Heard(mpsc::Receiver<Said>);
 
 impl Heard {
     fn next(&self) -> Said {
-        self.0.recv_timeout(PATIENCE).expect("a word")
+        self.0.recv_timeout(PATIENCE).expect("a message")
     }
 
     fn word(&self) -> Header {
@@ -115,12 +115,12 @@ impl Heard {
         word
     }
 
-    // What comes soon. A slow machine can miss something, never make it up.
+    // Returns the next message if one comes soon. A slow machine can miss a message, but never invent one.
     fn soon(&self) -> Option<Said> {
         self.0.recv_timeout(Duration::from_millis(50)).ok()
     }
 
-    // Puts chunks in place until `count` bytes have come.
+    // Stores chunks until `count` bytes have come.
     fn fill(&self, into: &mut [u8], count: usize) {
         let mut got = 0;
         while got < count {
@@ -156,7 +156,7 @@ fn pattern(length: usize) -> Vec<u8> {
         .collect()
 }
 
-// Sender and receiver of one transfer, relayed.
+// Makes sender and receiver of one relayed transfer.
 fn pair(total: usize) -> (End, End) {
     let (from, to) = (End::open(1), End::open(2));
     from.session
@@ -172,11 +172,11 @@ fn bytes_pass_in_any_order_over_any_lanes() {
     let (at_from, at_to) = (from.listen(), to.listen());
     let before = relayed_bytes();
 
-    // Credit may come before the offer, a question at any time.
+    // Credit may come before the offer, and a question at any time.
     to.say(credit(0));
     assert_eq!(at_from.word(), credit(0));
     to.say(credit(1000));
-    assert_eq!(at_from.soon(), None, "nothing is granted before the offer");
+    assert_eq!(at_from.soon(), None, "credit was granted before the offer");
     from.say(offer(total));
     assert_eq!(at_to.word(), offer(total));
     assert_eq!(at_from.word(), credit(1000));
@@ -225,7 +225,7 @@ fn a_slow_receiver_bounds_what_lies_here() {
     }
     assert!(granted as usize <= WINDOW + 2 * IN_SOCKETS, "{granted}");
 
-    // It reads, so it goes on to the end.
+    // The receiver reads, so the transfer goes on to the end.
     let at_to = to.listen();
     let mut received = 0;
     while received < total {
@@ -259,7 +259,7 @@ fn many_transfers_share_the_room_and_all_end() {
         to.say(word(Kind::Credit, *transfer, EACH));
         assert_eq!(at_to.word().kind, Kind::Offer);
     }
-    // Nobody sends, so what is granted is what there is room for.
+    // Nobody sends, so the granted bytes are the available room.
     let mut granted = vec![0; 1 + transfers.len()];
     while let Some((word, _)) = at_from.soon() {
         granted[word.transfer.0 as usize] = word.offset as usize;
@@ -301,13 +301,17 @@ fn either_end_gives_up_and_the_other_hears_why() {
             assert_eq!(at_to.word(), cancel);
             to.say(cancel);
             to.say(credit(total));
-            assert_eq!(at_from.soon(), None, "nothing more is said of it");
+            assert_eq!(
+                at_from.soon(),
+                None,
+                "no further message about the transfer"
+            );
         } else {
             to.say(cancel);
             assert_eq!(at_from.word(), cancel);
             from.data(0, TRANSFER, 0, &pattern(total));
             assert_eq!(at_to.soon(), None, "late bytes go nowhere");
-            // Whoever offers it again shall not wait.
+            // A worker that offers the transfer again must not wait.
             from.say(offer(total));
             assert_eq!(at_from.word(), Header::cancel(TRANSFER, -2));
         }
@@ -333,7 +337,7 @@ fn a_lost_end_ends_the_transfer_for_the_other() {
         assert_eq!(heard.word(), Header::cancel(TRANSFER, -2));
         lost.upper.loss();
         assert!(left.is_well());
-        // What would begin now does not.
+        // A relay that would begin now does not.
         let begun = left.session.relay_transfer(&lost.session, EventId(78), 1);
         assert!(matches!(begun, Err(WireError::Lost { .. })), "{begun:?}");
     }

@@ -1,7 +1,6 @@
-//! Commands go out in order and by themselves; answers and events come back: over both carriers.
+//! Tests that commands go out in order and by themselves, and that answers and events come back, over both carriers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use bytes::Bytes;
@@ -33,7 +32,7 @@ fn answer(request: u64, status: i32) -> EventBatch {
     }
 }
 
-// Receives until command `last` has come; checks that all from `next` on come in order.
+// Receives until command `last` has come, and checks that all commands from `next` on come in order.
 fn receive_in_order(worker: &mut FakeWorker, mut next: u64, last: u64) {
     while next <= last {
         let batch = worker.receive();
@@ -54,7 +53,7 @@ fn commands_leave_in_order_without_being_flushed() {
             session.send(&command(i)).unwrap();
         }
         receive_in_order(&mut worker, 1, 10_000);
-        // And after the flusher has gone to sleep.
+        // Also after the flusher has gone to sleep.
         std::thread::sleep(std::time::Duration::from_millis(50));
         session.send(&command(10_001)).unwrap();
         receive_in_order(&mut worker, 10_001, 10_001);
@@ -116,7 +115,7 @@ fn a_request_waits_for_its_own_answer() {
         while commands < 2 {
             commands += worker.receive().commands.len();
         }
-        // In the other order, and one that nobody asked for.
+        // Answers in reverse order, and one that nobody requested.
         worker.send(answer(9, 9));
         worker.send(answer(2, -2));
         assert_eq!(thread.join().unwrap(), -2);
@@ -154,26 +153,11 @@ fn events_arrive_printed_text_first() {
 }
 
 #[test]
-fn a_wait_sees_changes_from_elsewhere_when_nudged() {
-    let fake = FakeNode::start(Faults::default());
-    let (_node, session, _worker) = fake.open(Carrier::Direct, &Upper::new());
-    let value = Arc::new(AtomicU64::new(0));
-    let (waiting, watched) = (Arc::clone(&session), Arc::clone(&value));
-    let thread =
-        std::thread::spawn(move || waiting.wait_until(&|| watched.load(Ordering::SeqCst) == 3));
-    for i in 1..=3 {
-        value.store(i, Ordering::SeqCst);
-        session.nudge();
-    }
-    thread.join().unwrap().unwrap();
-}
-
-#[test]
 fn a_worker_that_does_not_read_holds_the_sender_and_loses_nothing() {
     for carrier in CARRIERS {
         let fake = FakeNode::start(Faults::default());
         let (_node, session, mut worker) = fake.open(carrier, &Upper::new());
-        // More than all buffers on the way hold.
+        // More bytes than all buffers on the way can contain.
         let text = "x".repeat(1 << 20);
         let sender = std::thread::spawn(move || {
             for request in 1..=64 {

@@ -1,5 +1,5 @@
-//! Lanes through shared memory, of a worker that gives up: before it has the memory it is TCP's turn, after
-//! that the lane's end is the session's.
+//! Tests of shared-memory lanes whose worker gives up. Before it has the memory, TCP takes over. Afterwards, the
+//! lane's end is the session's end.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -63,7 +63,7 @@ fn a_worker_that_does_not_take_the_memory_is_reached_over_tcp() {
     let bytes = Arc::new(vec![7; 1000]);
     upload(&session, &bytes);
     drop(shared_lane(&fake));
-    // Its end would be the session's.
+    // The lane is kept, because its end would end the session.
     let mut lane = fake.lane();
     assert!(take(&mut lane, 1000) == *bytes);
     assert_eq!(session.is_lost(), None);

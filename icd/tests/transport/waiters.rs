@@ -1,5 +1,5 @@
-//! Threads that wait read the connection in turn: each hears of its own event, whoever has read it, and what
-//! comes while none waits is read all the same.
+//! Tests waiting threads that read the connection in turn: each gets its own event, whichever thread has read it.
+//! Events are read also while no thread waits.
 
 use std::sync::Barrier;
 
@@ -34,12 +34,12 @@ fn every_waiter_hears_of_its_own_event_and_the_rest_comes_too() {
             }
             for round in 0..ROUNDS {
                 round_begins.wait();
-                // Another one is first each time, so that the one who reads leaves before others or after them.
+                // Another thread is first each time, so that the reading thread leaves before or after others.
                 for place in 0..WAITERS {
                     let event = 1 + round * (WAITERS + 1) + (place + round) % WAITERS;
                     worker.send(completed(event, 0));
                 }
-                // Nobody waits for this one.
+                // No thread waits for this event.
                 let unawaited = (round + 1) * (WAITERS + 1);
                 worker.send(completed(unawaited, 0));
                 upper.completion(unawaited);

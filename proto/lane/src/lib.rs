@@ -7,7 +7,7 @@
 //! traffic is that of one copy.
 //!
 //! - [`Stream`]: any kind of stream;
-//! - [`send_sealed`], [`receive_sealed`]: raw memory over TLS;
+//! - [`piece`]: raw memory that a stream sends or receives; `sealed`: the same over TLS;
 //! - [`Shared`]: both rings from one side, with a notifier for each ring that wakes sleeping threads;
 //! - [`offer`], [`accept`]: pass the memory from one process to the other, over a Unix socket on which
 //!   the session's secret was proved;
@@ -26,6 +26,7 @@ mod notifier;
 mod pace;
 mod pacer;
 mod packing;
+mod pieces;
 mod place;
 mod ring;
 mod sealed;
@@ -37,7 +38,7 @@ pub use handing::{NotShared, accept, offer};
 pub use pace::Pace;
 pub use pacer::Beside;
 pub use packing::{Packer, Unpacker};
+pub use pieces::piece;
 pub use place::Place;
-pub use sealed::{receive_sealed, send_sealed};
 pub use shared::{Caching, Shared, carried_bytes};
 pub use stream::Stream;

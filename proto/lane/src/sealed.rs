@@ -13,7 +13,7 @@ use causeway_security::TlsStream;
 ///
 /// # Safety
 /// Every part must be readable for its length. Others may write there at the same time.
-pub unsafe fn send_sealed(stream: &TlsStream, parts: &[libc::iovec]) -> io::Result<()> {
+pub(crate) unsafe fn send_sealed(stream: &TlsStream, parts: &[libc::iovec]) -> io::Result<()> {
     let length = parts.iter().map(|part| part.iov_len).sum();
     let mut rest = parts.iter().copied();
     let mut part = libc::iovec {
@@ -47,7 +47,11 @@ pub unsafe fn send_sealed(stream: &TlsStream, parts: &[libc::iovec]) -> io::Resu
 ///
 /// # Safety
 /// `to` must be writable for `length` bytes. Others may read there at the same time.
-pub unsafe fn receive_sealed(stream: &TlsStream, to: *mut u8, length: usize) -> io::Result<()> {
+pub(crate) unsafe fn receive_sealed(
+    stream: &TlsStream,
+    to: *mut u8,
+    length: usize,
+) -> io::Result<()> {
     let mut to = to;
     stream.receive_with(length, |piece| {
         // SAFETY: the pieces add up to `length` bytes, for which there is room (caller). They belong to

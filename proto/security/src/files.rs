@@ -148,7 +148,7 @@ pub fn read_secret(path: &Path) -> Result<Secret, BadFile> {
     let (file, metadata) = open(path)?;
     check_secret(path, &metadata)?;
     check_folders(path)?;
-    read(path, file).map(|bytes| Secret::new(bytes.to_vec()))
+    read(path, file, &metadata).map(|bytes| Secret::new(bytes.to_vec()))
 }
 
 /// Reads a file that everybody may read, but only its owner may change.
@@ -162,7 +162,7 @@ pub(crate) fn read_public(path: &Path) -> Result<Vec<u8>, BadFile> {
         return Err(BadFile::new(path, problem));
     }
     check_folders(path)?;
-    read(path, file).map(|bytes| bytes.to_vec())
+    read(path, file, &metadata).map(|bytes| bytes.to_vec())
 }
 
 /// Reads all certificates of a file, at least one.
@@ -219,11 +219,18 @@ fn open(path: &Path) -> Result<(File, fs::Metadata), BadFile> {
     Ok((file, metadata))
 }
 
-fn read(path: &Path, file: File) -> Result<Zeroizing<Vec<u8>>, BadFile> {
+const LEAST_CAPACITY: u64 = 64;
+
+fn read(path: &Path, file: File, metadata: &fs::Metadata) -> Result<Zeroizing<Vec<u8>>, BadFile> {
     // With enough capacity from the start, the buffer never grows, and growing would leave unwiped copies
-    // behind.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(MOST_BYTES as usize));
-    file.take(MOST_BYTES)
+    // behind. The whole capacity is wiped, byte by byte, so it is not larger than the file. Some file
+    // systems report no size. With less than `LEAST_CAPACITY`, `read_to_end` reads into its stack first.
+    let most = match metadata.len() {
+        0 => MOST_BYTES,
+        size => size,
+    };
+    let mut bytes = Zeroizing::new(Vec::with_capacity(most.max(LEAST_CAPACITY) as usize));
+    file.take(most)
         .read_to_end(&mut bytes)
         .map_err(|error| BadFile::new(path, format!("cannot be read: {error}")))?;
     Ok(bytes)
@@ -253,6 +260,25 @@ mod tests {
             assert!(!format!("{read:?}").contains("hunter2"));
             assert_eq!(read_public(&path).is_ok(), mode & 0o022 == 0, "{mode:o}");
         }
+    }
+
+    #[test]
+    fn the_buffer_that_is_wiped_is_as_large_as_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.pem");
+        let contents = "x".repeat(1000);
+        fs::write(&path, &contents).unwrap();
+        let (file, metadata) = open(&path).unwrap();
+        let bytes = read(&path, file, &metadata).unwrap();
+        assert_eq!(
+            (bytes.as_slice(), bytes.capacity()),
+            (contents.as_bytes(), 1000)
+        );
+        // The kernel reports the size of this file as 0.
+        let path = Path::new("/proc/self/status");
+        let (file, metadata) = open(path).unwrap();
+        assert_eq!(metadata.len(), 0);
+        assert!(read(path, file, &metadata).unwrap().starts_with(b"Name:"));
     }
 
     #[test]

@@ -45,42 +45,32 @@ impl From<io::Error> for NotSecured {
 }
 
 impl NotSecured {
-    /// The problem with the other end's certificate, if that is the cause.
-    #[must_use]
-    pub fn bad_certificate(&self) -> Option<BadCertificate> {
-        use rustls::CertificateError as Wrong;
-        let NotSecured::Tls(rustls::Error::InvalidCertificate(wrong)) = self else {
-            return None;
-        };
-        match wrong {
-            // A bad signature occurs when another CA has the same name.
-            Wrong::UnknownIssuer | Wrong::BadSignature => Some(BadCertificate::OtherCa),
-            Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
-                Some(BadCertificate::OtherName)
-            }
-            Wrong::Expired
-            | Wrong::ExpiredContext { .. }
-            | Wrong::NotValidYet
-            | Wrong::NotValidYetContext { .. } => Some(BadCertificate::OtherTime),
-            _ => None,
-        }
-    }
-
     /// The cause, for errors between client and node.
     #[must_use]
     pub fn fault(&self) -> TlsFault {
-        use rustls::AlertDescription as Alert;
-        match (self, self.bad_certificate()) {
-            (_, Some(BadCertificate::OtherCa)) => TlsFault::OtherCa,
-            (_, Some(BadCertificate::OtherName)) => TlsFault::OtherName,
-            (_, Some(BadCertificate::OtherTime)) => TlsFault::OtherTime,
-            (NotSecured::Tls(rustls::Error::AlertReceived(Alert::CertificateExpired)), _) => {
-                TlsFault::OwnExpired
-            }
+        use rustls::{AlertDescription as Alert, CertificateError as Wrong, Error};
+        let error = match self {
+            NotSecured::Tls(error) => error,
+            NotSecured::InTheClear => return TlsFault::Missing,
+            NotSecured::Io(_) => return TlsFault::Other,
+        };
+        match error {
+            Error::InvalidCertificate(wrong) => match wrong {
+                // A bad signature occurs when another CA has the same name.
+                Wrong::UnknownIssuer | Wrong::BadSignature => TlsFault::OtherCa,
+                Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
+                    TlsFault::OtherName
+                }
+                Wrong::Expired
+                | Wrong::ExpiredContext { .. }
+                | Wrong::NotValidYet
+                | Wrong::NotValidYetContext { .. } => TlsFault::OtherTime,
+                _ => TlsFault::Other,
+            },
+            Error::AlertReceived(Alert::CertificateExpired) => TlsFault::OwnExpired,
             // A node without a certificate of its own answers a handshake with this alert.
-            (NotSecured::Tls(rustls::Error::AlertReceived(Alert::HandshakeFailure)), _)
-            | (NotSecured::InTheClear, _) => TlsFault::Missing,
-            (NotSecured::Tls(_) | NotSecured::Io(_), _) => TlsFault::Other,
+            Error::AlertReceived(Alert::HandshakeFailure) => TlsFault::Missing,
+            _ => TlsFault::Other,
         }
     }
 
@@ -109,17 +99,6 @@ impl NotSecured {
         matches!(self, NotSecured::Io(error)
             if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock))
     }
-}
-
-/// The problem with the other end's certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadCertificate {
-    /// Another CA than the configured one has signed the certificate.
-    OtherCa,
-    /// The certificate is for another name.
-    OtherName,
-    /// The certificate has expired or is not valid yet.
-    OtherTime,
 }
 
 /// Completes the handshake. Leaves timeouts set on the socket.

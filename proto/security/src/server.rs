@@ -30,7 +30,7 @@ pub enum ClientCertificates<'a> {
 
 /// A server's certificate and key, and its requirements for clients.
 #[derive(Clone, Debug)]
-pub struct ServerTls(Arc<ServerConfig>);
+pub struct ServerTls(pub(crate) Arc<ServerConfig>);
 
 impl ServerTls {
     /// Loads PEM files: the certificate with its chain to the CA, the key, and the CA for clients.
@@ -61,7 +61,7 @@ impl ServerTls {
         Ok(ServerTls(Arc::new(config)))
     }
 
-    /// The same settings for HTTP/1.1. A client that supports both would choose HTTP/2.
+    /// Returns these settings for HTTP/1.1. A client that supports both would choose HTTP/2.
     #[must_use]
     pub fn over_http1(&self) -> ServerTls {
         let mut config = ServerConfig::clone(&self.0);

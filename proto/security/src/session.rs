@@ -8,13 +8,11 @@ use std::sync::Arc;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::server::ServerConnection;
 
-use crate::Handshake;
 use crate::fingerprint::Fingerprint;
 use crate::provider::{VERSIONS, provider};
 use crate::secret::Secret;
-use crate::server::without_tickets;
+use crate::server::{ServerTls, without_tickets};
 
 /// A self-signed certificate and its key, which the supervisor passes to the worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +50,7 @@ impl SessionCertificate {
     ///
     /// # Errors
     /// Fails when certificate and key are invalid or do not belong together.
-    pub fn server(&self) -> io::Result<SessionTls> {
+    pub fn server(&self) -> io::Result<ServerTls> {
         let key = PrivatePkcs8KeyDer::from(self.key.reveal().to_vec());
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(VERSIONS)
@@ -64,22 +62,6 @@ impl SessionCertificate {
             )
             .map_err(io::Error::other)?;
         without_tickets(&mut config);
-        Ok(SessionTls(Arc::new(config)))
-    }
-}
-
-/// The worker's TLS settings for its session's connections.
-#[derive(Clone, Debug)]
-pub struct SessionTls(Arc<ServerConfig>);
-
-impl SessionTls {
-    /// The worker's end of a new connection.
-    ///
-    /// # Errors
-    /// Errors of the rustls configuration.
-    pub fn handshake(&self) -> io::Result<Handshake> {
-        ServerConnection::new(Arc::clone(&self.0))
-            .map(Handshake::from)
-            .map_err(io::Error::other)
+        Ok(ServerTls(Arc::new(config)))
     }
 }

@@ -224,37 +224,16 @@ fn listed(line: &str) -> Option<Listed> {
 // Parses an expiry into the second of Unix time at which it takes effect: the end of a day, or the given
 // second.
 fn end_of(text: &str) -> Option<u64> {
-    let mut parts = text.split('-');
-    let (year, month, day) = (parts.next()?, parts.next(), parts.next());
-    let (Some(month), Some(day), None) = (month, day, parts.next()) else {
-        return if month.is_none() {
-            text.parse().ok()
-        } else {
-            None
-        };
-    };
-    let days = days_since_1970(year.parse().ok()?, month.parse().ok()?, day.parse().ok()?)?;
-    Some((days + 1) * SECONDS_A_DAY)
-}
-
-// Days since 1970 in the Gregorian calendar.
-fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
-    const BEFORE_MONTH: [u64; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
-    let leaps = |year: u64| year / 4 - year / 100 + year / 400;
-    let is_leap = leaps(year) > leaps(year.checked_sub(1)?);
-    if !(1970..10_000).contains(&year) || !(1..=12).contains(&month) {
-        return None;
+    match text.split('-').collect::<Vec<_>>()[..] {
+        [second] => second.parse().ok(),
+        [year, month, day] => {
+            let midnight = format!("{year}-{month:0>2}-{day:0>2}T00:00:00Z");
+            let midnight = humantime::parse_rfc3339(&midnight).ok()?;
+            let since = midnight.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+            Some(since.as_secs() + SECONDS_A_DAY)
+        }
+        _ => None,
     }
-    let (before, after) = (
-        BEFORE_MONTH[month as usize - 1],
-        BEFORE_MONTH[month as usize],
-    );
-    let length = after - before + u64::from(is_leap && month == 2);
-    if !(1..=length).contains(&day) {
-        return None;
-    }
-    let years = (year - 1970) * 365 + leaps(year - 1) - leaps(1969);
-    Some(years + before + u64::from(is_leap && month > 2) + day - 1)
 }
 
 #[cfg(test)]

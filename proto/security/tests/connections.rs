@@ -94,7 +94,7 @@ fn who_has_taken_leave_and_talks_on_is_not_listened_to() {
     }
     // More than one read takes, so that some of it arrives separately.
     let _ = near.write_all(&[23; 200_000]);
-    let (ended, all) = told.recv_timeout(LIMIT).expect("it reads for ever");
+    let (ended, all) = told.recv_timeout(LIMIT).expect("the end of the read");
     assert!(ended);
     assert_eq!(all, b"last");
 }

@@ -8,16 +8,19 @@ use std::fmt;
 use std::io::Write;
 use std::sync::OnceLock;
 
+use causeway_proto::log_filter::{self, BadDirective};
 use clap::ValueEnum;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use tracing::{Event, Subscriber};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::{LevelFilter, ParseError};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::settings::ServerFlags;
 use crate::{BadFile, ConfigFile};
@@ -77,7 +80,7 @@ pub enum BadLogging {
     File(#[from] BadFile),
     /// The error is in the flag.
     #[error("--log: invalid filter: {0}")]
-    Flag(#[from] ParseError),
+    Flag(#[from] BadDirective),
 }
 
 impl Logging {
@@ -134,36 +137,42 @@ impl Logging {
         Ok(logging)
     }
 
-    fn check(&self) -> Result<(), ParseError> {
-        EnvFilter::builder().parse(&self.filter).map(drop)
+    fn check(&self) -> Result<(), BadDirective> {
+        targets(&self.filter).map(drop)
     }
 
     /// Starts logging. A second call in a process changes nothing.
     pub fn start(&self) {
-        let filter = EnvFilter::builder().parse_lossy(self.directives());
-        let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(filter)
+        // Parents and `combine` have checked the filter.
+        let filter = targets(&self.directives()).unwrap_or_default();
+        let lines = tracing_subscriber::fmt::layer()
             .with_writer(std::io::stderr)
             // These messages would go to where writing has just failed, and panic.
             .log_internal_errors(false);
-        let result = match self.format {
-            Format::Text => subscriber
+        let lines = match self.format {
+            Format::Text => lines
                 .with_ansi(false)
                 .map_event_format(|inner| Named {
                     inner,
                     add: add_to_text,
                 })
-                .try_init(),
-            Format::Json => subscriber
+                .boxed(),
+            Format::Json => lines
                 .json()
                 .map_event_format(|inner| Named {
                     inner,
                     add: add_to_json,
                 })
-                .try_init(),
+                .boxed(),
         };
-        drop(result);
+        let subscriber = tracing_subscriber::registry().with(lines).with(filter);
+        drop(subscriber.try_init());
     }
+}
+
+fn targets(filter: &str) -> Result<Targets, BadDirective> {
+    let targets = log_filter::directives(filter)?.parse();
+    targets.map_err(|_: ParseError| BadDirective(filter.to_owned()))
 }
 
 /// Prints on standard error why `program` does not start or ends. A failure to print is ignored.
@@ -242,6 +251,8 @@ fn add_to_json(line: &mut String, names: &[Name]) {
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
     use super::*;
 
     #[test]
@@ -297,5 +308,9 @@ mod tests {
         };
         assert!(logging("info,causeway_daemon=debug").check().is_ok());
         assert!(logging("causeway_daemon=loudly").check().is_err());
+        let filter = targets("warn,,causeway=debug,").unwrap();
+        assert!(filter.would_enable("causeway_daemon::worker", &Level::DEBUG));
+        assert!(filter.would_enable("h2", &Level::WARN));
+        assert!(!filter.would_enable("h2", &Level::INFO));
     }
 }

@@ -46,7 +46,7 @@ pub struct ServerFlags {
     #[arg(long, value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
 
-    /// What to log: error, warn, info, debug, trace, or a tracing filter
+    /// What to log: error, warn, info, debug, trace, off, or target=level pairs
     #[arg(long, value_name = "FILTER")]
     pub log: Option<String>,
 

@@ -34,7 +34,7 @@ fn seeds(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
-// A device that answers every query with so many bytes.
+// A device that answers every query with `length` bytes.
 fn answers(length: usize, byte: u8) -> Vec<InfoAnswer> {
     let answer = |property: &property::Property| InfoAnswer {
         name: property.info,

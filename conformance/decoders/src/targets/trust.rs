@@ -47,8 +47,8 @@ fn credential(key: &LeaseKey, claims: &[Vec<u8>]) -> Target {
     Target::new("credential", Form::Message, genuine, move |bytes| {
         let verified = verifier.verify(bytes, SystemTime::UNIX_EPOCH);
         if verified.is_ok() {
-            let signed = SignedLease::decode(bytes).expect("it was verified");
-            assert!(known.contains(&signed), "a lease that nobody signed");
+            let signed = SignedLease::decode(bytes).expect("a verified lease");
+            assert!(known.contains(&signed), "an unsigned lease was accepted");
         }
         verified.is_ok()
     })
@@ -86,7 +86,8 @@ fn token() -> Target {
         let Ok(token) = Token::parse(bytes) else {
             return false;
         };
-        let again = Token::parse(token.reveal().as_bytes()).expect("it was parsed");
+        let again =
+            Token::parse(token.reveal().as_bytes()).expect("a token that was parsed before");
         assert!(token.hash().matches(&again.hash()));
         true
     })

@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(5);
 /// How long a worker, and its memory, may outlive its client.
 const REMAINS: Duration = Duration::from_secs(5);
 
-/// A kernel that occupies the device for ever, without using the processor.
+/// A kernel that occupies the device forever, without using the processor.
 const ENDLESS: Driver = Driver::Fake("kernel.forever.hang = true");
 
 /// Memory that a node may use in addition after a session's end: leftovers of the allocator.

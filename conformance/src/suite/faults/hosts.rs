@@ -44,7 +44,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Runs `programs/hosts.c` on a network of the client and so many nodes.
+    /// Runs `programs/hosts.c` on a network of the client and this number of nodes.
     fn hosts(stage: &Stage, nodes: usize, arguments: &[&str]) -> Result<Self, Wrong> {
         let builder = Network::builder().hosts(1 + nodes);
         Self::open(stage, builder, nodes, |_| Ok(()), "hosts", arguments)

@@ -22,9 +22,6 @@ const PATIENCE: Duration = Duration::from_millis(10);
 
 impl Queue {
     /// Creates a queue; `properties` are pairs of names and values without the terminating 0.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn new(context: &Context, device: Device, properties: &[u64]) -> Result<Queue, Status> {
         let queue = Queue::unprepared(context, device, properties)?;
         if queue.profiling {
@@ -37,7 +34,7 @@ impl Queue {
 /// Measures the offset of the device's clock if that has not been done: at once if the driver has a timer
 /// function, otherwise soon.
 fn prepare(device: Device, context: &Context) {
-    let clock = device.clock();
+    let clock = device.clock;
     if clock.is_measured() || clock.ask_driver(&|| device.timers()) {
         return;
     }

@@ -3,19 +3,15 @@
 //! Invariant: if several native commands carry out one transfer, a single event represents them. It ends
 //! after all of them and keeps the host memory that they use.
 
-use std::ptr::null_mut;
-
 use causeway_proto::raster::{Part, Raster};
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
-use opencl_sys::cl_event;
 
-use super::Queue;
 use super::transfer::Way;
+use super::{Queue, enqueue};
 use crate::runtime::buffer::Buffer;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
-use crate::runtime::library::{check, cl};
 
 /// A box in the form that the driver takes.
 struct Box3 {
@@ -91,6 +87,7 @@ impl Queue {
             match unsafe { self.transfer_box(way, (image, raster), part, bytes, wait) } {
                 Ok(event) => events.push(event),
                 Err(status) => {
+                    // The driver may still be transferring earlier boxes, so the memory must outlive them.
                     leave_to_driver(&events, host);
                     return Err(status);
                 }
@@ -112,40 +109,33 @@ impl Queue {
         wait: &WaitList<'_>,
     ) -> Result<Event, Status> {
         let (at, (row, slice)) = (Box3::of(part), pitches(raster, part.size));
-        let mut event: cl_event = null_mut();
         // SAFETY: the caller guarantees the pointers; the host side is packed.
-        check(unsafe {
+        unsafe {
             match way {
-                Way::ToDevice => cl!(clEnqueueWriteImage(
-                    self.raw,
+                Way::ToDevice => enqueue!(clEnqueueWriteImage(
+                    self,
+                    wait,
                     image.raw,
                     0,
                     at.origin.as_ptr(),
                     at.size.as_ptr(),
                     row,
                     slice,
-                    bytes.cast_const().cast(),
-                    wait.count(),
-                    wait.pointer(),
-                    &raw mut event
+                    bytes.cast_const().cast()
                 )),
-                Way::ToHost => cl!(clEnqueueReadImage(
-                    self.raw,
+                Way::ToHost => enqueue!(clEnqueueReadImage(
+                    self,
+                    wait,
                     image.raw,
                     0,
                     at.origin.as_ptr(),
                     at.size.as_ptr(),
                     row,
                     slice,
-                    bytes.cast(),
-                    wait.count(),
-                    wait.pointer(),
-                    &raw mut event
+                    bytes.cast()
                 )),
             }
-        })?;
-        // SAFETY: the driver has just returned the event; the caller keeps the memory alive.
-        Ok(unsafe { Event::adopt(event, None, self.home()) })
+        }
     }
 
     /// Returns one event for all, which keeps the memory.
@@ -187,8 +177,7 @@ impl Queue {
         sides: (&Side<'_>, &Side<'_>),
         wait: &WaitList<'_>,
     ) -> Result<Event, Status> {
-        let mut event: cl_event = null_mut();
-        let status = match sides {
+        match sides {
             (Side::Image(source, _, part), Side::Image(destination, _, there)) => {
                 if part.size != there.size {
                     return Err(Status::INVALID_VALUE);
@@ -196,16 +185,14 @@ impl Queue {
                 let (a, b) = (Box3::of(part), Box3::of(there));
                 // SAFETY: both boxes lie within their images.
                 unsafe {
-                    cl!(clEnqueueCopyImage(
-                        self.raw,
+                    enqueue!(clEnqueueCopyImage(
+                        self,
+                        wait,
                         source.raw,
                         destination.raw,
                         a.origin.as_ptr(),
                         b.origin.as_ptr(),
-                        a.size.as_ptr(),
-                        wait.count(),
-                        wait.pointer(),
-                        &raw mut event
+                        a.size.as_ptr()
                     ))
                 }
             }
@@ -214,16 +201,14 @@ impl Queue {
                 // SAFETY: the box lies within the image, and the bytes, which are as many, within the
                 // buffer.
                 unsafe {
-                    cl!(clEnqueueCopyImageToBuffer(
-                        self.raw,
+                    enqueue!(clEnqueueCopyImageToBuffer(
+                        self,
+                        wait,
                         source.raw,
                         destination.raw,
                         a.origin.as_ptr(),
                         a.size.as_ptr(),
-                        *offset,
-                        wait.count(),
-                        wait.pointer(),
-                        &raw mut event
+                        *offset
                     ))
                 }
             }
@@ -231,24 +216,19 @@ impl Queue {
                 let b = Box3::of(part);
                 // SAFETY: as for the copy from an image to a buffer.
                 unsafe {
-                    cl!(clEnqueueCopyBufferToImage(
-                        self.raw,
+                    enqueue!(clEnqueueCopyBufferToImage(
+                        self,
+                        wait,
                         source.raw,
                         destination.raw,
                         *offset,
                         b.origin.as_ptr(),
-                        b.size.as_ptr(),
-                        wait.count(),
-                        wait.pointer(),
-                        &raw mut event
+                        b.size.as_ptr()
                     ))
                 }
             }
-            (Side::Buffer(..), Side::Buffer(..)) => return Err(Status::INVALID_VALUE),
-        };
-        check(status)?;
-        // SAFETY: the driver has just returned the event; no host memory is involved.
-        Ok(unsafe { Event::adopt(event, None, self.home()) })
+            (Side::Buffer(..), Side::Buffer(..)) => Err(Status::INVALID_VALUE),
+        }
     }
 
     /// `clEnqueueFillImage`.
@@ -264,23 +244,18 @@ impl Queue {
     ) -> Result<Event, Status> {
         let raster = image.raster().ok_or(Status::INVALID_VALUE)?;
         let part = Box3::of(&only_box(raster, region)?);
-        let mut event: cl_event = null_mut();
         // SAFETY: the driver reads the colour, at most 16 bytes, before it returns; the box lies within the
         // image.
-        check(unsafe {
-            cl!(clEnqueueFillImage(
-                self.raw,
+        unsafe {
+            enqueue!(clEnqueueFillImage(
+                self,
+                wait,
                 image.raw,
                 colour.as_ptr().cast(),
                 part.origin.as_ptr(),
-                part.size.as_ptr(),
-                wait.count(),
-                wait.pointer(),
-                &raw mut event
+                part.size.as_ptr()
             ))
-        })?;
-        // SAFETY: the driver has just returned the event; no host memory is involved.
-        Ok(unsafe { Event::adopt(event, None, self.home()) })
+        }
     }
 }
 

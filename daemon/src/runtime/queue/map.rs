@@ -8,8 +8,8 @@ use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use opencl_sys::{CL_MAP_READ, CL_MAP_WRITE, cl_event};
 
-use super::Queue;
 use super::rect::bounded;
+use super::{Queue, enqueue};
 use crate::runtime::buffer::Buffer;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::library::{check, cl};
@@ -100,7 +100,7 @@ impl Queue {
         };
         check(status)?;
         // SAFETY: the driver has just returned the event; the mapped memory belongs to the driver.
-        let event = unsafe { Event::adopt(event, None, self.home()) };
+        let event = unsafe { Event::adopt(event, self.home()) };
         if pointer.is_null() {
             return Err(Status::OUT_OF_RESOURCES);
         }
@@ -120,19 +120,14 @@ impl Queue {
         pointer: *mut u8,
         wait: &WaitList<'_>,
     ) -> Result<Event, Status> {
-        let mut event: cl_event = null_mut();
         // SAFETY: the caller guarantees this.
-        check(unsafe {
-            cl!(clEnqueueUnmapMemObject(
-                self.raw,
+        unsafe {
+            enqueue!(clEnqueueUnmapMemObject(
+                self,
+                wait,
                 buffer.raw,
-                pointer.cast(),
-                wait.count(),
-                wait.pointer(),
-                &raw mut event
+                pointer.cast()
             ))
-        })?;
-        // SAFETY: the driver has just returned the event; no host memory of the daemon is involved.
-        Ok(unsafe { Event::adopt(event, None, self.home()) })
+        }
     }
 }

@@ -28,7 +28,7 @@ use opencl_sys::{
 use super::context::{Context, bits_of};
 use super::event::{Event, Home, WaitList};
 use super::kernel::{Kernel, Shape};
-use super::library::{check, cl};
+use super::library::{check, cl, release_on_drop};
 use super::node::Device;
 
 pub use map::Access;
@@ -61,61 +61,42 @@ impl Queue {
     }
 
     /// Returns the queue's device.
-    #[must_use]
     pub fn device(&self) -> Device {
         self.device
     }
 
     /// Returns whether the queue executes commands out of order.
-    #[must_use]
     pub fn is_out_of_order(&self) -> bool {
         self.out_of_order
     }
 
     /// Returns whether the queue's events have profiling times.
-    #[must_use]
     pub fn is_profiling(&self) -> bool {
         self.profiling
     }
 
     fn home(&self) -> Home {
         Home {
-            watched: self.device.calls_back_late().then(|| self.raw.addr()),
-            clock: self.device.clock(),
-            enqueues: self.device.enqueues(),
+            watched: self.device.late_callbacks.then(|| self.raw.addr()),
+            clock: self.device.clock,
+            enqueues: self.device.enqueues,
         }
     }
 
     /// `clFlush`.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn flush(&self) -> Result<(), Status> {
         // SAFETY: the queue is live.
         check(unsafe { cl!(clFlush(self.raw)) })
     }
 
-    /// `clFinish`. Blocks.
-    ///
-    /// # Errors
-    /// The driver's error.
-    pub fn finish(&self) -> Result<(), Status> {
-        // SAFETY: the queue is live.
-        check(unsafe { cl!(clFinish(self.raw)) })
-    }
-
     /// Returns whether the ends of commands are found by polling, one event after the other, because the
     /// driver's callbacks are late. Such a driver (NVIDIA's) also fails all commands that follow a failed
     /// one.
-    #[must_use]
     pub fn is_watched(&self) -> bool {
-        self.device.calls_back_late()
+        self.device.late_callbacks
     }
 
     /// Launches `kernel` with the arguments that are set on it.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn nd_range(
         &self,
         kernel: &mut Kernel,
@@ -125,13 +106,10 @@ impl Queue {
         let mut event: cl_event = null_mut();
         self.launch(kernel, shape, wait, Some(&mut event))?;
         // SAFETY: the driver has just returned the event; no host memory is involved.
-        Ok(unsafe { Event::adopt(event, None, self.home()) })
+        Ok(unsafe { Event::adopt(event, self.home()) })
     }
 
     /// Launches `kernel` without an event.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn nd_range_without_event(&self, kernel: &mut Kernel, shape: &Shape) -> Result<(), Status> {
         self.launch(kernel, shape, &WaitList::new(), None)
     }
@@ -197,51 +175,35 @@ impl Queue {
 
     /// Enqueues a marker. It ends when the commands in the wait list have ended. With an empty list, it
     /// ends when all earlier commands of the queue have ended.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn marker(&self, wait: &WaitList<'_>) -> Result<Event, Status> {
-        let mut event: cl_event = null_mut();
         // SAFETY: all objects are live.
-        check(unsafe {
-            cl!(clEnqueueMarkerWithWaitList(
-                self.raw,
-                wait.count(),
-                wait.pointer(),
-                &raw mut event
-            ))
-        })?;
-        // SAFETY: the driver has just returned the event; no host memory is involved.
-        Ok(unsafe { Event::adopt(event, None, self.home()) })
+        unsafe { enqueue!(clEnqueueMarkerWithWaitList(self, wait)) }
     }
 
     /// Enqueues a barrier: a marker for which all later commands of the queue wait.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn barrier(&self, wait: &WaitList<'_>) -> Result<Event, Status> {
-        let mut event: cl_event = null_mut();
         // SAFETY: all objects are live.
-        check(unsafe {
-            cl!(clEnqueueBarrierWithWaitList(
-                self.raw,
-                wait.count(),
-                wait.pointer(),
-                &raw mut event
-            ))
-        })?;
-        // SAFETY: the driver has just returned the event; no host memory is involved.
-        Ok(unsafe { Event::adopt(event, None, self.home()) })
-    }
-
-    fn release(&self) -> Result<(), Status> {
-        // SAFETY: this object owns one reference and gives it up here.
-        check(unsafe { cl!(clReleaseCommandQueue(self.raw)) })
+        unsafe { enqueue!(clEnqueueBarrierWithWaitList(self, wait)) }
     }
 }
 
-impl Drop for Queue {
-    fn drop(&mut self) {
-        let _ = self.release();
-    }
+release_on_drop!(Queue, clReleaseCommandQueue);
+
+/// Enqueues a native command of `$queue` behind `$wait` and returns its event. The caller keeps the host
+/// memory that the command uses, or lets the event keep it. Expands to an unsafe call, as `cl!` does.
+macro_rules! enqueue {
+    ($name:ident($queue:expr, $wait:expr $(, $argument:expr)* $(,)?)) => {{
+        let mut event = std::ptr::null_mut();
+        let status = $crate::runtime::library::cl!($name(
+            $queue.raw,
+            $($argument,)*
+            $wait.count(),
+            $wait.pointer(),
+            &raw mut event
+        ));
+        // The driver has just returned the event.
+        $crate::runtime::library::check(status)
+            .map(|()| $crate::runtime::event::Event::adopt(event, $queue.home()))
+    }};
 }
+use enqueue;

@@ -4,18 +4,14 @@
 //! Invariant: a region is checked against its buffer, and host memory against the region, before the driver
 //! sees either.
 
-use std::ptr::null_mut;
-
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
-use opencl_sys::cl_event;
 
-use super::Queue;
 use super::rect::{Rect, bounded, checked, common_shape};
+use super::{Queue, enqueue};
 use crate::runtime::buffer::Buffer;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
-use crate::runtime::library::{check, cl};
 
 /// Direction of a transfer between host memory and a memory object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,36 +105,29 @@ impl Queue {
         bytes: *mut u8,
         wait: &WaitList<'_>,
     ) -> Result<Event, Status> {
-        let mut event: cl_event = null_mut();
         // SAFETY: the caller guarantees this.
-        check(unsafe {
+        unsafe {
             match way {
-                Way::ToDevice => cl!(clEnqueueWriteBuffer(
-                    self.raw,
+                Way::ToDevice => enqueue!(clEnqueueWriteBuffer(
+                    self,
+                    wait,
                     buffer.raw,
                     0,
                     offset,
                     length,
-                    bytes.cast_const().cast(),
-                    wait.count(),
-                    wait.pointer(),
-                    &raw mut event
+                    bytes.cast_const().cast()
                 )),
-                Way::ToHost => cl!(clEnqueueReadBuffer(
-                    self.raw,
+                Way::ToHost => enqueue!(clEnqueueReadBuffer(
+                    self,
+                    wait,
                     buffer.raw,
                     0,
                     offset,
                     length,
-                    bytes.cast(),
-                    wait.count(),
-                    wait.pointer(),
-                    &raw mut event
+                    bytes.cast()
                 )),
             }
-        })?;
-        // SAFETY: the driver has just returned the event; the caller keeps the memory alive.
-        Ok(unsafe { Event::adopt(event, None, self.home()) })
+        }
     }
 
     /// Transfers between packed host memory and rows of a buffer.
@@ -153,12 +142,12 @@ impl Queue {
         bytes: *mut u8,
         wait: &WaitList<'_>,
     ) -> Result<Event, Status> {
-        let mut event: cl_event = null_mut();
         // SAFETY: the caller guarantees the pointers; the host side is packed.
-        check(unsafe {
+        unsafe {
             match way {
-                Way::ToDevice => cl!(clEnqueueWriteBufferRect(
-                    self.raw,
+                Way::ToDevice => enqueue!(clEnqueueWriteBufferRect(
+                    self,
+                    wait,
                     buffer.raw,
                     0,
                     rect.origin.as_ptr(),
@@ -168,13 +157,11 @@ impl Queue {
                     rect.slice_pitch,
                     rect.size[0],
                     rect.size[0] * rect.size[1],
-                    bytes.cast_const().cast(),
-                    wait.count(),
-                    wait.pointer(),
-                    &raw mut event
+                    bytes.cast_const().cast()
                 )),
-                Way::ToHost => cl!(clEnqueueReadBufferRect(
-                    self.raw,
+                Way::ToHost => enqueue!(clEnqueueReadBufferRect(
+                    self,
+                    wait,
                     buffer.raw,
                     0,
                     rect.origin.as_ptr(),
@@ -184,15 +171,10 @@ impl Queue {
                     rect.slice_pitch,
                     rect.size[0],
                     rect.size[0] * rect.size[1],
-                    bytes.cast(),
-                    wait.count(),
-                    wait.pointer(),
-                    &raw mut event
+                    bytes.cast()
                 )),
             }
-        })?;
-        // SAFETY: the driver has just returned the event; the caller keeps the memory alive.
-        Ok(unsafe { Event::adopt(event, None, self.home()) })
+        }
     }
 
     /// Copies between regions of one shape (see [`common_shape`]). If the driver wrongly refuses a copy,
@@ -212,27 +194,25 @@ impl Queue {
             return self.copy_image((source, from), (destination, to), wait);
         }
         let (a, b) = common_shape(from, to).ok_or(Status::INVALID_VALUE)?;
-        let mut event: cl_event = null_mut();
-        let status = if from.is_linear() && to.is_linear() {
+        if from.is_linear() && to.is_linear() {
             // SAFETY: both ranges lie within their buffers.
             unsafe {
-                cl!(clEnqueueCopyBuffer(
-                    self.raw,
+                enqueue!(clEnqueueCopyBuffer(
+                    self,
+                    wait,
                     source.raw,
                     destination.raw,
                     a.origin[0],
                     b.origin[0],
-                    a.size[0],
-                    wait.count(),
-                    wait.pointer(),
-                    &raw mut event
+                    a.size[0]
                 ))
             }
         } else {
             // SAFETY: both rectangles lie within their buffers.
             unsafe {
-                cl!(clEnqueueCopyBufferRect(
-                    self.raw,
+                enqueue!(clEnqueueCopyBufferRect(
+                    self,
+                    wait,
                     source.raw,
                     destination.raw,
                     a.origin.as_ptr(),
@@ -241,16 +221,10 @@ impl Queue {
                     a.row_pitch,
                     a.slice_pitch,
                     b.row_pitch,
-                    b.slice_pitch,
-                    wait.count(),
-                    wait.pointer(),
-                    &raw mut event
+                    b.slice_pitch
                 ))
             }
-        };
-        check(status)?;
-        // SAFETY: the driver has just returned the event; no host memory is involved.
-        Ok(unsafe { Event::adopt(event, None, self.home()) })
+        }
     }
 
     /// Fills `size` bytes from `offset`, in pieces that every driver can handle.
@@ -297,29 +271,21 @@ impl Queue {
         size: u64,
         wait: &WaitList<'_>,
     ) -> Result<Event, Status> {
-        let mut event: cl_event = null_mut();
         // SAFETY: the driver copies the pattern before it returns; the range lies within the buffer.
-        check(unsafe {
-            cl!(clEnqueueFillBuffer(
-                self.raw,
+        unsafe {
+            enqueue!(clEnqueueFillBuffer(
+                self,
+                wait,
                 buffer.raw,
                 pattern.as_ptr().cast(),
                 pattern.len(),
                 offset as usize,
-                size as usize,
-                wait.count(),
-                wait.pointer(),
-                &raw mut event
+                size as usize
             ))
-        })?;
-        // SAFETY: the driver has just returned the event; no host memory is involved.
-        Ok(unsafe { Event::adopt(event, None, self.home()) })
+        }
     }
 
     /// `clEnqueueMigrateMemObjects`.
-    ///
-    /// # Errors
-    /// The driver's error.
     pub fn migrate(
         &self,
         buffers: &[&Buffer],
@@ -328,20 +294,15 @@ impl Queue {
     ) -> Result<Event, Status> {
         let list: Vec<_> = buffers.iter().map(|b| b.raw).collect();
         let count = u32::try_from(list.len()).map_err(|_| Status::INVALID_VALUE)?;
-        let mut event: cl_event = null_mut();
         // SAFETY: the list contains `count` live buffers.
-        check(unsafe {
-            cl!(clEnqueueMigrateMemObjects(
-                self.raw,
+        unsafe {
+            enqueue!(clEnqueueMigrateMemObjects(
+                self,
+                wait,
                 count,
                 list.as_ptr(),
-                flags,
-                wait.count(),
-                wait.pointer(),
-                &raw mut event
+                flags
             ))
-        })?;
-        // SAFETY: the driver has just returned the event; no host memory is involved.
-        Ok(unsafe { Event::adopt(event, None, self.home()) })
+        }
     }
 }

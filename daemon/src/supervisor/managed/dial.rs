@@ -4,7 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use causeway_proto::endpoint::over_connection;
-use causeway_security::{BadCertificate, ClientTls, NotSecured, Token, secure};
+use causeway_proto::status::TlsFault;
+use causeway_security::{ClientTls, NotSecured, Token, secure};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -41,19 +42,20 @@ impl NotDialled {
                  manager.toml, or correct the address",
             );
         }
-        Some(match not.bad_certificate()? {
-            BadCertificate::OtherCa => {
+        Some(match not.fault() {
+            TlsFault::OtherCa => {
                 "the device manager's certificate was signed by another CA; set that one (--manager-ca, [manager] ca \
                  in daemon.toml)"
             }
-            BadCertificate::OtherName => {
+            TlsFault::OtherName => {
                 "the device manager's certificate does not contain this name; use a name in it (--manager, [manager] \
                  address in daemon.toml), or issue one with this name (causeway certs node NAME --address HOST)"
             }
-            BadCertificate::OtherTime => {
+            TlsFault::OtherTime => {
                 "the device manager's certificate is not valid now; check the clocks of both machines, or issue a new \
                  one (causeway certs node NAME; [tls] in manager.toml)"
             }
+            TlsFault::OwnExpired | TlsFault::Missing | TlsFault::Other => return None,
         })
     }
 }
@@ -85,8 +87,8 @@ where
     let once = Mutex::new(Some(TokioIo::new(stream)));
     let endpoint = over_connection("http://causeway.manager");
     let connector = tower::service_fn(move |_| {
-        // tonic calls the connector again to reconnect. This channel never reconnects: a new link dials
-        // anew.
+        // tonic calls the connector again to reconnect. This channel never reconnects: a new link opens a
+        // connection of its own.
         let stream = once.lock().take();
         std::future::ready(stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)))
     });
@@ -144,7 +146,7 @@ mod tests {
         let mut nodes = NodesClient::new(channel_over(ours).await.unwrap());
         let joined = nodes.join(tokio_stream::pending());
         let joined = tokio::time::timeout(Duration::from_secs(60), joined).await;
-        assert!(joined.expect("it is noticed").is_err());
+        assert!(joined.expect("the silence is noticed in time").is_err());
         drop(nodes);
         silent.await.unwrap();
     }

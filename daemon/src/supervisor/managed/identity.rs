@@ -33,6 +33,7 @@ pub(crate) fn node_uuid(folder: Option<&Path>) -> (Uuid, Option<File>) {
         Ok((seed, lock)) => (uuid_of(&seed, &machine()), Some(lock)),
         Err(error) => {
             let file = path(folder);
+            // The seed's file is locked by the daemon that uses it.
             if error.kind() == io::ErrorKind::WouldBlock {
                 tracing::warn!(
                     file = %file.display(),

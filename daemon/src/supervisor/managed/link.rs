@@ -203,6 +203,7 @@ impl Link<'_> {
     async fn stay(&self, welcomed: &mut bool) -> Result<Never, Parted> {
         let settings = &self.managed.0.settings;
         let channel = dial::dial(self.address, settings.tls.as_ref()).await?;
+        // Later changes are found by comparison with this inventory, which the hello contains.
         let known = self.readiness.current_inventory().await;
         let (outgoing, messages) = mpsc::unbounded_channel();
         let outgoing = Outgoing(outgoing);

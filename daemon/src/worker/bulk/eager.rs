@@ -3,6 +3,7 @@
 //! Command and bytes use different connections, so either may arrive first. Early bytes wait in host memory,
 //! [`EAGER_BYTES`] at most. When the command may run, it becomes one native write from there. This costs a
 //! copy, but saves the round trip for credit and two driver commands, which cost more for one chunk.
+//! Measured with PoCL on two cores: with credit, a blocking write of 64 to 256 KiB took 1.5 to 3 times as long.
 //!
 //! Invariant: for each eager write the client sends one command, and its bytes once. The entry goes when both
 //! have arrived and the command may run. Bytes count as early only while the client still counts them against
@@ -16,20 +17,19 @@ use causeway_lane::Stream;
 use causeway_proto::bulk::Header;
 use causeway_proto::id::EventId;
 use causeway_proto::limits::{EAGER_BYTES, INLINE_PAYLOAD};
-use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use super::engine::Engine;
 use super::incoming::{LaneError, UploadError, discard};
 use super::memory::receive_into;
+use super::transfer::Transfer;
 use crate::runtime::block::Block;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
-use crate::worker::objects::command::{Command, native_waits};
+use crate::worker::objects::Queue;
+use crate::worker::objects::command::native_waits;
 use crate::worker::objects::hash::ById;
-use crate::worker::objects::task::Task;
-use crate::worker::objects::{Memory, Queue};
 use crate::worker::threads::broken;
 
 /// Limit on writes that will not run and whose bytes have still to come. A client sends bytes before
@@ -116,18 +116,9 @@ enum Entry {
     /// The bytes have arrived; the command has not, or may not run yet.
     Arrived(Block),
     /// The command may run and waits only for the bytes.
-    Waiting(Box<Waiting>),
+    Waiting(Box<Transfer>),
     /// The command will not run; its bytes have still to come.
     Unwanted,
-}
-
-/// A write that only waits for its bytes.
-struct Waiting {
-    command: Arc<Command>,
-    queue: Arc<Queue>,
-    memory: Arc<Memory>,
-    region: Region,
-    waits: Vec<Arc<Command>>,
 }
 
 impl EagerWrites {
@@ -161,37 +152,23 @@ impl EagerWrites {
     /// The driver's error for the native write.
     pub(super) fn begin(
         &self,
-        engine: &Arc<Engine>,
-        task: &Task,
-        memory: &Arc<Memory>,
-        region: Region,
+        transfer: Transfer,
         waits: &WaitList<'_>,
     ) -> Result<Option<Event>, Status> {
-        let event = task.command.id();
-        let waiting = || Waiting {
-            command: Arc::clone(&task.command),
-            queue: Arc::clone(&task.queue),
-            memory: Arc::clone(memory),
-            region,
-            waits: task.waits.clone(),
-        };
+        let event = transfer.name();
         let mut state = self.state.lock();
-        match state.entries.remove(&event) {
-            Some(Entry::Arrived(block)) => {
-                state.early -= block.as_ref().len() as u64;
-                // Released before the driver is called.
-                drop(state);
-                match source(&task.queue, block) {
-                    Ok(source) => write(&task.queue, memory, region, source, waits).map(Some),
-                    Err(block) => {
-                        waiting().enqueue_later(engine, block);
-                        Ok(None)
-                    }
-                }
-            }
-            _ => {
-                let waiting = Entry::Waiting(Box::new(waiting()));
-                state.entries.insert(event, waiting);
+        let Some(Entry::Arrived(block)) = state.entries.remove(&event) else {
+            let waiting = Entry::Waiting(Box::new(transfer));
+            state.entries.insert(event, waiting);
+            return Ok(None);
+        };
+        state.early -= block.as_ref().len() as u64;
+        // Released before the driver is called.
+        drop(state);
+        match source(&transfer.queue, block) {
+            Ok(source) => write(&transfer, source, waits).map(Some),
+            Err(block) => {
+                enqueue_later(transfer, block);
                 Ok(None)
             }
         }
@@ -240,49 +217,37 @@ impl EagerWrites {
         state.early -= counted;
         drop(state);
         match waiting {
-            Some(waiting) => waiting.arrived(engine, gone),
+            Some(transfer) => arrived(*transfer, gone),
             None => drop(gone),
         }
         Ok(())
     }
 }
 
-impl Waiting {
-    /// Enqueues the native write now that the bytes are here. Calls the driver.
-    fn arrived(self, engine: &Arc<Engine>, block: Block) {
-        match source(&self.queue, block) {
-            Ok(source) => self.enqueue(engine, source),
-            Err(block) => self.enqueue_later(engine, block),
-        }
+/// Enqueues the native write now that the bytes are here. Calls the driver.
+fn arrived(transfer: Transfer, block: Block) {
+    match source(&transfer.queue, block) {
+        Ok(source) => enqueue(&transfer, source),
+        Err(block) => enqueue_later(transfer, block),
     }
+}
 
-    /// Leaves the native write to the bulk thread, because it may block.
-    fn enqueue_later(self, engine: &Arc<Engine>, block: Block) {
-        engine.later(move |engine| self.enqueue(engine, Host::Block(block)));
-    }
+/// Leaves the native write to the bulk thread, because it may block.
+fn enqueue_later(transfer: Transfer, block: Block) {
+    let engine = Arc::clone(&transfer.engine);
+    engine.later(move |_| enqueue(&transfer, Host::Block(block)));
+}
 
-    /// Enqueues the command and runs the commands that follow it. Calls the driver.
-    fn enqueue(self, engine: &Engine, source: Host) {
-        let Waiting {
-            command,
-            queue,
-            memory,
-            region,
-            waits,
-        } = self;
-        let enqueued =
-            native_waits(&waits).and_then(|waits| write(&queue, &memory, region, source, &waits));
-        match enqueued {
-            Ok(event) => {
-                command.enqueued(event);
-                command.watch_end();
-                engine.report(|session| session.passed(&queue, &command));
-            }
-            Err(status) => {
-                command.finish(status, String::new());
-                engine.report(|session| session.failed(&command));
-            }
+/// Enqueues the command and runs the commands that follow it. Calls the driver.
+fn enqueue(transfer: &Transfer, source: Host) {
+    let enqueued = native_waits(&transfer.waits).and_then(|waits| write(transfer, source, &waits));
+    match enqueued {
+        Ok(event) => {
+            transfer.command.enqueued(event);
+            transfer.command.watch_end();
+            transfer.passed();
         }
+        Err(status) => transfer.fail_command(status, String::new()),
     }
 }
 
@@ -303,19 +268,12 @@ fn is_direct(queue: &Queue) -> bool {
         .map_or(true, |native| native.device().has_direct_memory())
 }
 
-fn write(
-    queue: &Queue,
-    memory: &Memory,
-    region: Region,
-    source: Host,
-    waits: &WaitList<'_>,
-) -> Result<Event, Status> {
-    if source.length() as u64 != region.packed_length() {
+fn write(transfer: &Transfer, source: Host, waits: &WaitList<'_>) -> Result<Event, Status> {
+    if source.length() as u64 != transfer.total() {
         return Err(Status::INVALID_VALUE);
     }
-    queue
-        .native()?
-        .write(memory.native()?, &region, source, 0, waits)
+    let (queue, memory) = (transfer.queue.native()?, transfer.memory.native()?);
+    queue.write(memory, &transfer.region, source, 0, waits)
 }
 
 #[cfg(test)]

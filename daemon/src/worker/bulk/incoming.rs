@@ -2,22 +2,19 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read};
-use std::sync::Arc;
 
 use causeway_lane::Stream;
 use causeway_proto::bulk::BadHeader;
 use causeway_proto::id::EventId;
 
-use super::peers::{Foreign, Origin};
+use super::peers::{Foreign, Running};
 use super::received_ranges::Refused;
+use super::transfer::Transfer;
 
 /// A transfer whose bytes come from the client or another worker.
-pub(super) trait Incoming: Send + Sync {
-    /// Checks that `origin` may send bytes of this transfer.
-    fn from(&self, origin: Origin) -> Result<(), Foreign>;
-
-    /// Whether the client, rather than another worker, sends the bytes.
-    fn is_of_client(&self) -> bool;
+pub(super) trait Incoming: Running {
+    /// The transfer.
+    fn transfer(&self) -> &Transfer;
 
     /// Reads `length` bytes off the stream. They belong at packed offset `offset`.
     fn receive(
@@ -27,9 +24,6 @@ pub(super) trait Incoming: Send + Sync {
         length: u32,
         scratch: &mut Vec<u8>,
     ) -> Result<(), LaneError>;
-
-    /// Handles a cancellation: the client will send no more bytes.
-    fn cancelled(self: Arc<Self>);
 }
 
 /// Why a lane ends.

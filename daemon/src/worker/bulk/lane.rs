@@ -18,7 +18,7 @@ use super::engine::Engine;
 use super::incoming::{LaneError, discard};
 use super::outgoing::{Item, Outgoing};
 use super::path::{OWN, Path};
-use super::peers::{Foreign, Origin};
+use super::peers::{Foreign, Origin, Why};
 use super::writer::LaneWriter;
 use crate::accounting::Counter;
 use crate::worker::threads::{broken, spawn};
@@ -147,6 +147,7 @@ fn read(engine: &Arc<Engine>, lane: &Lane, writer: &LaneWriter) -> Result<(), La
     let mut unpacker = Unpacker::default();
     loop {
         let mut bytes = [0; HEADER];
+        // The connection may end between two headers, but not inside one.
         match stream.read(&mut bytes)? {
             0 => return Ok(()),
             got => stream.read_exact(&mut bytes[got..])?,
@@ -182,7 +183,7 @@ fn take(
     match header.kind {
         Kind::Data => match engine.incoming(header.transfer) {
             Some(incoming) => {
-                incoming.from(from)?;
+                incoming.transfer().takes_from(from)?;
                 incoming.receive(stream, header.offset, header.length, scratch)?;
             }
             None => discard(stream, header.length, scratch)?,
@@ -197,8 +198,8 @@ fn take(
             }
         }
         Kind::Cancel => match engine.incoming(header.transfer) {
-            Some(incoming) if from == Origin::Client && incoming.is_of_client() => {
-                incoming.cancelled();
+            Some(incoming) if from == Origin::Client && incoming.transfer().remote.is_none() => {
+                incoming.stop(Why::client());
             }
             _ => engine.peers.cancel(from, header)?,
         },
@@ -220,6 +221,7 @@ fn write(engine: &Arc<Engine>, lane: &Lane, writer: &LaneWriter) -> Result<(), L
     let outgoing = lane.outgoing(engine);
     let mut pace = lane.pace(writer.stream());
     while let Some(item) = outgoing.next(|| writer.look()) {
+        // The client may change limit and compression at any time, so both are read for each item.
         let most = lane.most.load(Ordering::Relaxed);
         pace.set_most((most > 0).then_some(most));
         pace.before_chunk(writer.stream(), &engine.beside);

@@ -5,17 +5,15 @@
 //! valid until its owner gives it back. Owners count the lanes that are inside.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 use std::ptr::copy_nonoverlapping;
 
-use causeway_lane::{Caching, Stream, receive_sealed, send_sealed};
+use causeway_lane::{Caching, Stream, piece};
 use causeway_proto::region::Region;
 
 /// Shorter rows are gathered in a scratch buffer, to avoid one system call per row.
 const LONG_ROW: u64 = 16 << 10;
 
-/// Regions of at least so many bytes bypass the processor's caches: they would be evicted
+/// Regions of at least this size bypass the processor's caches: they would be evicted
 /// before their next use.
 const MANY: u64 = 4 << 20;
 
@@ -78,10 +76,10 @@ impl Window {
         scratch: &mut Vec<u8>,
     ) -> io::Result<()> {
         if self.has_long_rows() {
-            for (pointer, length) in self.pieces(from, length) {
-                receive(stream, pointer, length, self.caching())?;
-            }
-            return Ok(());
+            let pieces = self.pieces(from, length);
+            let mut pieces: Vec<_> = pieces.map(|(at, length)| piece(at, length)).collect();
+            // SAFETY: the pieces lie within the window's memory.
+            return unsafe { stream.receive_pieces(&mut pieces, self.caching()) };
         }
         scratch.resize(length as usize, 0);
         stream.read_exact(scratch)?;
@@ -106,13 +104,16 @@ impl Window {
         length: u64,
         scratch: &mut Vec<u8>,
     ) -> io::Result<()> {
+        // Long rows are sent from their place. Short ones are gathered first, so that they need no part
+        // each.
         if self.has_long_rows() {
-            let mut parts: Vec<libc::iovec> = vec![part(header.as_ptr().cast_mut(), header.len())];
-            parts.extend(
+            let mut pieces = vec![readable(header)];
+            pieces.extend(
                 self.pieces(from, length)
-                    .map(|(pointer, length)| part(pointer, length)),
+                    .map(|(at, length)| piece(at, length)),
             );
-            return send(stream, &mut parts);
+            // SAFETY: the header is a slice, and the other pieces lie within the window's memory.
+            return unsafe { stream.send_pieces(&mut pieces) };
         }
         scratch.clear();
         scratch.extend_from_slice(header);
@@ -127,19 +128,14 @@ impl Window {
     }
 }
 
-fn part(pointer: *mut u8, length: usize) -> libc::iovec {
-    libc::iovec {
-        iov_base: pointer.cast(),
-        iov_len: length,
-    }
-}
-
 /// Fills `bytes` from the stream.
 ///
 /// # Errors
 /// As [`Window::receive`].
 pub(super) fn receive_into(stream: &Stream, bytes: &mut [u8]) -> io::Result<()> {
-    receive(stream, bytes.as_mut_ptr(), bytes.len(), Caching::Keep)
+    let mut whole = [piece(bytes.as_mut_ptr(), bytes.len())];
+    // SAFETY: the slice is writable memory of its length.
+    unsafe { stream.receive_pieces(&mut whole, Caching::Keep) }
 }
 
 /// Sends `header`, then `bytes`.
@@ -147,145 +143,29 @@ pub(super) fn receive_into(stream: &Stream, bytes: &mut [u8]) -> io::Result<()> 
 /// # Errors
 /// The stream's error.
 pub(super) fn send_bytes(stream: &Stream, header: &[u8], bytes: &[u8]) -> io::Result<()> {
-    let of = |bytes: &[u8]| part(bytes.as_ptr().cast_mut(), bytes.len());
-    send(stream, &mut [of(header), of(bytes)])
+    // SAFETY: the slices are readable memory of their lengths.
+    unsafe { stream.send_pieces(&mut [header, bytes].map(readable)) }
 }
 
-/// Sends as much of the two `parts`, in order, as the stream takes without blocking. Returns
+/// Sends as much of the two `parts`, in order, as the stream takes without waiting. Returns
 /// the number of bytes sent.
 ///
 /// # Errors
 /// The stream's error.
 pub(super) fn send_some(stream: &Stream, parts: [&[u8]; 2]) -> io::Result<usize> {
-    let socket = match stream {
-        Stream::Tcp(socket) => socket,
-        // A TLS record leaves whole, or the connection is broken. So the lane's thread sends all of it.
-        Stream::Tls(_) => return Ok(0),
-        Stream::Shared(shared) => {
-            let mut sent = 0;
-            for bytes in parts {
-                // SAFETY: the slice's memory is as long as its length.
-                let some = unsafe { shared.send_some(bytes.as_ptr(), bytes.len())? };
-                sent += some;
-                if some < bytes.len() {
-                    break;
-                }
-            }
-            return Ok(sent);
-        }
-        Stream::Buffer(buffer) => {
-            for bytes in parts {
-                // SAFETY: the slice's memory is as long as its length.
-                unsafe { buffer.put(bytes.as_ptr(), bytes.len()) };
-            }
-            return Ok(parts.iter().map(|bytes| bytes.len()).sum());
-        }
-    };
-    let mut parts = parts.map(|bytes| part(bytes.as_ptr().cast_mut(), bytes.len()));
-    loop {
-        match send_once(socket, &mut parts, libc::MSG_DONTWAIT) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
-            sent => return sent,
-        }
-    }
+    // SAFETY: the slices are readable memory of their lengths.
+    unsafe { stream.send_some(&mut parts.map(readable)) }
 }
 
-// Makes one system call; returns how many bytes it took. Callers pass memory that is valid through a
-// window, slice or header.
-fn send_once(socket: &TcpStream, parts: &mut [libc::iovec], flags: i32) -> io::Result<usize> {
-    const AT_ONCE: usize = 1024; // IOV_MAX
-    // SAFETY: all zeros is an empty message.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = parts.as_mut_ptr();
-    message.msg_iovlen = parts.len().min(AT_ONCE) as _;
-    let flags = flags | libc::MSG_NOSIGNAL;
-    // SAFETY: every part is readable memory of its length (callers).
-    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
-}
-
-// Callers pass memory that a window vouches for.
-fn receive(
-    stream: &Stream,
-    mut to: *mut u8,
-    mut length: usize,
-    caching: Caching,
-) -> io::Result<()> {
-    let socket = match stream {
-        Stream::Tcp(socket) => socket,
-        // SAFETY: `to` has room for `length` bytes (callers).
-        Stream::Tls(stream) => return unsafe { receive_sealed(stream, to, length) },
-        // SAFETY: as above.
-        Stream::Shared(shared) => return unsafe { shared.receive(to, length, caching) },
-        // SAFETY: as above.
-        Stream::Buffer(buffer) => return unsafe { buffer.take(to, length) },
-    };
-    while length > 0 {
-        // SAFETY: `to` has room for `length` bytes (callers); the kernel writes no more.
-        let got = unsafe { libc::recv(socket.as_raw_fd(), to.cast(), length, libc::MSG_WAITALL) };
-        match usize::try_from(got) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(got) => {
-                // SAFETY: `got` is at most `length`.
-                to = unsafe { to.add(got) };
-                length -= got;
-            }
-            Err(_) => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::Interrupted => {}
-                error => return Err(error),
-            },
-        }
-    }
-    Ok(())
-}
-
-// Callers pass memory that a window or a header vouches for.
-fn send(stream: &Stream, parts: &mut [libc::iovec]) -> io::Result<()> {
-    let socket = match stream {
-        Stream::Tcp(socket) => socket,
-        // SAFETY: every part is readable memory of its length (callers).
-        Stream::Tls(stream) => return unsafe { send_sealed(stream, parts) },
-        Stream::Shared(shared) => {
-            return parts.iter().try_for_each(|part| {
-                // SAFETY: every part is readable memory of its length (callers).
-                unsafe { shared.send(part.iov_base.cast(), part.iov_len) }
-            });
-        }
-        Stream::Buffer(buffer) => {
-            for part in parts {
-                // SAFETY: as above.
-                unsafe { buffer.put(part.iov_base.cast(), part.iov_len) };
-            }
-            return Ok(());
-        }
-    };
-    let mut first = 0;
-    while first < parts.len() {
-        let mut sent = match send_once(socket, &mut parts[first..], 0) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            sent => sent?,
-        };
-        // The kernel may take only a part of the list: skip what was sent and cut the part
-        // that was not sent whole.
-        while first < parts.len() && sent >= parts[first].iov_len {
-            sent -= parts[first].iov_len;
-            first += 1;
-        }
-        if sent > 0 {
-            let cut = &mut parts[first];
-            // SAFETY: `sent` is less than the part's length.
-            cut.iov_base = unsafe { cut.iov_base.cast::<u8>().add(sent) }.cast();
-            cut.iov_len -= sent;
-        }
-    }
-    Ok(())
+// For sending only.
+fn readable(bytes: &[u8]) -> libc::iovec {
+    piece(bytes.as_ptr().cast_mut(), bytes.len())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     fn pair() -> (Stream, Stream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -19,7 +19,7 @@
 //!   queue that several lanes send from;
 //! - [`path`]: the lanes of a link; [`peers`]: the transfers with other workers and the messages about them;
 //! - [`direct`], [`staged`]: the two ways through memory; [`memory`]: the raw bytes;
-//! - [`eager`], [`short`]: writes and reads of one chunk;
+//! - [`eager`]: writes of one chunk; [`short`]: short reads;
 //! - [`jobs`]: the bulk thread and its jobs;
 //! - [`allowance`], [`received_ranges`], [`blocks`]: pure accounting and geometry.
 //!
@@ -80,7 +80,8 @@ impl Engine {
     ) -> Result<Option<Event>, Status> {
         self.beside.note_transfer();
         if task.expects == Expects::Eagerly {
-            return self.eager.begin(self, task, memory, region, waits);
+            let transfer = Transfer::new(self, task, memory, region);
+            return self.eager.begin(transfer, waits);
         }
         self.write_granted(task, memory, region, waits)
             .map(|()| None)

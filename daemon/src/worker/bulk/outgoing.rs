@@ -15,7 +15,7 @@ use causeway_proto::id::EventId;
 use parking_lot::{Condvar, Mutex};
 
 /// Limit on waiting control messages. Commands in progress need fewer, but a cancellation outlives its
-/// command. A peer that leaves so many unread is not a Causeway client or worker.
+/// command. A peer that leaves this number unread is not a Causeway client or worker.
 const MOST_HEADERS: usize = 1 << 20;
 
 /// Bytes that a lane sends in one message.

@@ -172,7 +172,7 @@ impl Path {
         Some(message)
     }
 
-    /// Closes the path for ever: its lanes end and nothing is queued from now on. Returns the
+    /// Closes the path permanently: its lanes end and nothing is queued from now on. Returns the
     /// data that was queued.
     pub(super) fn give_up_for_good(&self, message: &str) -> Unsent {
         self.stop();

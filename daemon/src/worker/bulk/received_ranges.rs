@@ -60,12 +60,15 @@ impl ReceivedRanges {
         if length == 0 {
             return Ok(());
         }
+        // Claimed ranges are disjoint, so only the last one that begins before `end` can overlap.
         let before = self.claimed.range(..end).next_back().map(|(s, e)| (*s, *e));
         if let Some((_, before_end)) = before
             && before_end > offset
         {
             return Err(Refused::Twice(offset));
         }
+        // Adjacent ranges become one. So a peer that sends in order needs one entry, and only a scattered
+        // peer reaches the limit.
         let joins_before = before.is_some_and(|(_, before_end)| before_end == offset);
         let joins = joins_before || self.claimed.contains_key(&end);
         if !joins && self.claimed.len() >= MAX_SPANS {

@@ -12,9 +12,10 @@ use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 
 use super::engine::{Engine, Reports, lost};
+use super::incoming::Incoming;
 use super::outgoing::{Outgoing, Unsent};
 use super::path::Path;
-use super::peers::{Foreign, Heard, Origin, Running, Why, credit};
+use super::peers::{Foreign, Heard, Origin, Running, Why, credit, offer};
 use crate::worker::objects::command::Command;
 use crate::worker::objects::task::{Expects, Far, Task};
 use crate::worker::objects::{Memory, Queue};
@@ -79,8 +80,47 @@ impl Transfer {
         }
     }
 
+    /// The number of bytes of the transfer.
+    pub(super) fn total(&self) -> u64 {
+        self.region.packed_length()
+    }
+
+    /// Starts to send: offers the bytes, and passes all credit to `sender`. The client grants credit for
+    /// all bytes, because the application's memory exists from the start.
+    pub(super) fn start_sending(&self, sender: Arc<dyn Running>) {
+        let total = self.total();
+        let Some(remote) = &self.remote else {
+            return sender.heard(total);
+        };
+        let heard = self.start(remote, Arc::clone(&sender));
+        if let Some(why) = heard.over {
+            return sender.stop(why);
+        }
+        let credit = heard.amount(remote.far.direction).unwrap_or(0);
+        if credit < total {
+            self.send_header(offer(remote.far.transfer, total));
+        }
+        sender.heard(credit);
+    }
+
+    /// Starts to receive: passes the bytes, and the offer of them, to `receiver`. The client's command is
+    /// its offer.
+    pub(super) fn start_receiving(&self, receiver: &Arc<impl Incoming + 'static>) {
+        self.engine.expect(self.name(), Arc::clone(receiver) as _);
+        let receiver: Arc<dyn Running> = Arc::clone(receiver) as _;
+        let Some(remote) = &self.remote else {
+            return receiver.heard(self.total());
+        };
+        let heard = self.start(remote, Arc::clone(&receiver));
+        if let Some(why) = heard.over {
+            receiver.stop(why);
+        } else if let Some(offered) = heard.amount(remote.far.direction) {
+            receiver.heard(offered);
+        }
+    }
+
     /// Passes later messages about this transfer to `running`. Returns the messages received so far.
-    pub(super) fn start(&self, remote: &Remote, running: Arc<dyn Running>) -> Heard {
+    fn start(&self, remote: &Remote, running: Arc<dyn Running>) -> Heard {
         let mut heard = self.engine.peers.started(&remote.far, running);
         heard.over = heard.over.or_else(|| lost(&remote.path));
         heard

@@ -2,7 +2,8 @@
 //!
 //! The lane's thread sends the items of the queue. A message or short read needs no queue if nothing
 //! waits before it. The calling thread then sends as much as the stream takes without waiting, and no
-//! thread has to wake up. The lane's thread sends the rest.
+//! thread has to wake up. The lane's thread sends the rest. Measured over TCP with PoCL on two cores: if the
+//! lane's thread sends all, a read of 64 or 128 KiB takes 1.1 to 1.2 times as long.
 //!
 //! Invariant: the bytes of one message are contiguous, because the rest of a message goes
 //! before anything else. Only the lane's own thread waits. Only that thread sends where the
@@ -19,7 +20,7 @@ use causeway_proto::bulk::{HEADER, Header};
 use parking_lot::Mutex;
 
 use super::memory::{send_bytes, send_some};
-use super::outgoing::{Look, Outgoing};
+use super::outgoing::{Chunk, Look, Outgoing};
 
 /// The sending side of a lane. See the module.
 pub(super) struct LaneWriter {
@@ -37,6 +38,18 @@ pub(super) struct LaneWriter {
 pub(super) struct Message {
     pub(super) header: Header,
     pub(super) bytes: Bytes,
+}
+
+impl Chunk for Message {
+    fn header(&self) -> Header {
+        self.header
+    }
+
+    fn put(&self, stream: &Stream, before: &[u8], _: &mut Vec<u8>) -> io::Result<()> {
+        send_bytes(stream, before, &self.bytes)
+    }
+
+    fn sent(self: Box<Self>) {}
 }
 
 /// A message of which `sent` bytes were sent.

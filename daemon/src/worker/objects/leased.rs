@@ -85,7 +85,7 @@ impl NodeShare {
             };
             (device, Arc::new(account))
         };
-        // An assignment has at most so many devices, and a slot has as many places.
+        // An assignment has at most `DEVICES` devices, and a slot has as many places.
         let leased = leased.map(|leased| leased.iter().take(DEVICES).enumerate());
         NodeShare {
             whole: Arc::new(own(memory)),

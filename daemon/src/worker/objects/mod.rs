@@ -2,8 +2,8 @@
 //!
 //! - this file: contexts, queues, memory objects, samplers and kernels; [`arguments`]: what is set on a
 //!   kernel; [`leased`]: the share of the node that the session may use;
-//! - [`command`]: one command's event; [`task`]: what a command does; [`unobserved`]: commands whose
-//!   events nobody asked for;
+//! - [`command`]: one command's event; [`task`]: a command as the bulk engine sees it; [`unobserved`]:
+//!   commands whose events nobody asked for;
 //! - [`outbox`], [`printed`]: how the ends of commands and the output of kernels reach the client.
 //!
 //! If the node cannot make an object, its id is kept as *broken with a status*. A command that uses it

@@ -65,9 +65,9 @@ struct OutboxState {
     ticking: bool,
 }
 
-/// After so many applied commands, the client is informed even without another message.
+/// Number of applied commands after which the client is informed even without another message.
 const REPORT_EVERY: u64 = 4096;
-/// So many completions, each within [`QUICK`] of the one before, are a flood.
+/// Number of completions, each within [`QUICK`] of the one before, that make a flood.
 const FLOOD: u32 = 16;
 const QUICK: Duration = Duration::from_micros(25);
 /// Number of completions that are sent together in a flood.
@@ -97,7 +97,7 @@ impl Outbox {
         self.under_way.fetch_add(commands, Ordering::Relaxed);
     }
 
-    /// Withdraws so many announced completions, because they come another way or not at all.
+    /// Withdraws announced completions, because they come another way or not at all.
     pub(crate) fn end(&self, commands: usize) {
         self.under_way.fetch_sub(commands, Ordering::Relaxed);
     }
@@ -262,7 +262,7 @@ impl Outbox {
             // Drained after the completions were taken, so that all output of their kernels is included.
             batch.printed = self.printed.drain();
             batch.applied = applied;
-            let sent = if news || batch.has_something() {
+            let sent = if news || has_something(&batch) {
                 self.sink.send(batch);
                 Some(Instant::now())
             } else {
@@ -272,7 +272,7 @@ impl Outbox {
             // To send takes longer than `QUICK`. That must not make the next completion look slow.
             state.last = sent.or(state.last);
             // In the common case, one completion and nothing since, this avoids another drain.
-            if !state.batch.has_something() {
+            if !has_something(&state.batch) {
                 state.sending = false;
                 self.free.notify_one();
                 return;
@@ -281,20 +281,14 @@ impl Outbox {
     }
 }
 
-trait Something {
-    /// Whether the batch contains anything that the client must get.
-    fn has_something(&self) -> bool;
-}
-
-impl Something for EventBatch {
-    fn has_something(&self) -> bool {
-        !(self.completions.is_empty()
-            && self.answers.is_empty()
-            && self.notices.is_empty()
-            && self.links.is_empty()
-            && self.close_reason.is_empty()
-            && self.printed.is_empty())
-    }
+/// Whether the batch contains anything that the client must get.
+fn has_something(batch: &EventBatch) -> bool {
+    !(batch.completions.is_empty()
+        && batch.answers.is_empty()
+        && batch.notices.is_empty()
+        && batch.links.is_empty()
+        && batch.close_reason.is_empty()
+        && batch.printed.is_empty())
 }
 
 #[cfg(test)]

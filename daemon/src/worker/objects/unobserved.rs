@@ -71,9 +71,7 @@ impl Unobserved {
             outbox: Arc::clone(outbox),
         }))
     }
-}
 
-impl Unobserved {
     /// Takes the group for a command that the caller has just enqueued behind it and that has no waits.
     /// `None` if the group is empty or its last command has no event.
     pub(crate) fn take(&self) -> Option<Earlier> {

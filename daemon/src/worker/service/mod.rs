@@ -41,8 +41,8 @@ use stage::Stage;
 /// Time limit for the session to stop its transfers and links.
 const TIDY_UP: Duration = Duration::from_secs(1);
 
-/// The same limit for a session whose client has left, because it also stores its builds in the cache. The
-/// worker still ends before the supervisor kills it.
+/// Time limit for the end of a session whose client has left, which also stores its builds in the cache.
+/// The worker still ends before the supervisor kills it.
 const STORE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Time for the client to read why its session ends.

@@ -11,7 +11,7 @@ use causeway_proto::preamble::{
     self, BadPreamble, CLIENT_PROOF, Greeting, Introduction, PREAMBLE, Purpose, Verdict,
 };
 
-use causeway_security::{Line, NotSecured, SessionTls, TlsStream, complete};
+use causeway_security::{Line, NotSecured, ServerTls, TlsStream, complete};
 
 use crate::worker::connection::Connection;
 use crate::worker::socket::{self, read_within, write_within};
@@ -62,7 +62,7 @@ impl From<NotSecured> for Refused {
 pub(super) fn secure(
     socket: TcpStream,
     purpose: Purpose,
-    tls: Option<&SessionTls>,
+    tls: Option<&ServerTls>,
     deadline: Instant,
 ) -> Result<Line, Refused> {
     socket.set_nonblocking(false)?;

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use causeway_proto::id::SessionId;
 use causeway_proto::preamble::{Introduction, Purpose, Verdict};
-use causeway_security::{SessionCertificate, SessionTls};
+use causeway_security::{ServerTls, SessionCertificate};
 use parking_lot::{Condvar, Mutex};
 
 use super::ending::{Ending, Endings};
@@ -23,7 +23,7 @@ use crate::worker::session::Session;
 /// Limit on connections that have not proved the secret yet. A new connection replaces the oldest of
 /// them, because a client proves the secret within a round trip.
 const MAX_PROVING: usize = 32;
-/// The same limit for other workers, which may wait until the client has added their link.
+/// Limit on such connections of other workers, which may wait until the client has added their link.
 const MAX_PEERS_PROVING: usize = 64;
 /// Limit on threads, as a multiple of the connections. The threads of replaced connections end soon.
 const LEAVING: usize = 4;
@@ -40,7 +40,7 @@ pub(super) struct Stage {
 struct StageState {
     account: Option<Slot>,
     assignment: Option<Arc<Assignment>>,
-    tls: Option<SessionTls>,
+    tls: Option<ServerTls>,
     session: Option<Arc<Session>>,
     commands: bool,
     heartbeat: bool,
@@ -110,7 +110,7 @@ impl Stage {
     }
 
     /// The TLS settings of the session's connections; `None` without TLS.
-    pub(super) fn tls(&self) -> Option<SessionTls> {
+    pub(super) fn tls(&self) -> Option<ServerTls> {
         self.state.lock().tls.clone()
     }
 

@@ -9,38 +9,33 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use causeway_proto::command::{
-    Command as WireCommand, CreateBuffer, CreateContext, CreateKernel, CreateQueue,
-    CreateSubBuffer, Enqueue, Notice, ObjectKind, Release, SetUserEventStatus, UnloadCompiler,
-    command,
+    Command as WireCommand, CreateContext, CreateKernel, CreateQueue, Enqueue, Notice, ObjectKind,
+    Release, SetUserEventStatus, UnloadCompiler, command,
 };
 use causeway_proto::id::{
     CommandBufferId, ContextId, DeviceIndex, EventId, KernelId, MemoryId, PlatformIndex, ProgramId,
     QueueId, SamplerId,
 };
-use causeway_proto::limits::{INLINE_CONTENTS, MAX_LIST, MAX_NAME};
+use causeway_proto::limits::{MAX_LIST, MAX_NAME};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use super::enqueue::{Prepared, link_of, prepare};
+use super::commands::{Prepared, Submitted, link_of, prepare};
 use super::graph::Order;
 use super::run::Runner;
 use super::shared::{Core, Shared};
 use super::tables::{add, find};
 use super::violation::Violation;
-use super::{command_buffers, device_queues, sub_devices};
-use crate::runtime::buffer::Buffer;
+use super::{command_buffers, device_queues, memory, sub_devices};
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::queue::Queue as NativeQueue;
 use crate::worker::objects::command::{Command, Kind};
 use crate::worker::objects::task::{Expects, Task};
 use crate::worker::objects::unobserved::Unobserved;
-use crate::worker::objects::{Bound, Context, Kernel, Memory, Queue};
+use crate::worker::objects::{Bound, Context, Kernel, Queue};
 
 /// Applies one command. `followed` means that the next command follows it in the same queue,
 /// and both are unobserved.
-///
-/// # Errors
-/// [`Violation`], which ends the session.
 pub(crate) fn apply(
     shared: &Arc<Shared>,
     command: WireCommand,
@@ -57,12 +52,12 @@ pub(crate) fn apply(
         Some(Wire::CreateQueue(create)) => create_queue(shared, &create),
         Some(Wire::CreateDeviceQueue(create)) => device_queues::create(shared, &create),
         Some(Wire::SetDefaultDeviceQueue(set)) => device_queues::set_default(shared, &set),
-        Some(Wire::CreateBuffer(create)) => create_buffer(shared, &create),
-        Some(Wire::CreatePipe(create)) => super::pipes::create(shared, &create),
-        Some(Wire::CreateSvm(create)) => super::svm::create(shared, &create),
-        Some(Wire::CreateSubBuffer(create)) => create_sub_buffer(shared, &create),
-        Some(Wire::CreateImage(create)) => super::images::create_image(shared, &create),
-        Some(Wire::CreateSampler(create)) => super::images::create_sampler(shared, &create),
+        Some(Wire::CreateBuffer(create)) => memory::create_buffer(shared, &create),
+        Some(Wire::CreatePipe(create)) => memory::create_pipe(shared, &create),
+        Some(Wire::CreateSvm(create)) => memory::create_svm(shared, &create),
+        Some(Wire::CreateSubBuffer(create)) => memory::create_sub_buffer(shared, &create),
+        Some(Wire::CreateImage(create)) => memory::create_image(shared, &create),
+        Some(Wire::CreateSampler(create)) => memory::create_sampler(shared, &create),
         Some(Wire::CreateCommandBuffer(create)) => command_buffers::create(shared, &create),
         Some(Wire::Record(record)) => command_buffers::record(shared, record),
         Some(Wire::CreateProgram(create)) => super::program::create::create(shared, create),
@@ -161,24 +156,26 @@ fn enqueue(
         return Err(Violation::Taken(format!("transfer {:?}", far.transfer)));
     }
     let (queue_id, kept) = (queue.id, Arc::clone(&command));
-    let task = Task {
-        command: Arc::clone(&command),
-        queue,
-        waits,
+    let submitted = Submitted {
+        task: Task {
+            command: Arc::clone(&command),
+            queue,
+            waits,
+            expects,
+            far: far.map(|(far, _)| far),
+        },
         operation,
         bytes,
-        expects,
-        far: far.map(|(far, _)| far),
     };
-    let run = core.submit(kept, queue_id, &names, role, task)?;
+    let run = core.submit(kept, queue_id, &names, role, submitted)?;
     if unobserved {
         // The client never names it again. The command is in progress, so the graph keeps it
         // until it has ended.
         core.graph.release(id);
     }
-    if let Some(task) = run {
+    if let Some(submitted) = run {
         drop(core);
-        runner.run(task);
+        runner.run(submitted);
         return Ok(());
     }
     core.held_bytes += bytes;
@@ -233,63 +230,40 @@ fn set_user_event_status(
 }
 
 fn release(shared: &Arc<Shared>, release: Release) -> Result<(), Violation> {
-    let mut core = shared.core.lock();
-    // Objects are dropped after the lock is released, because their drop may call the driver.
-    match ObjectKind::try_from(release.object) {
-        Ok(ObjectKind::Event) => {
-            let gone = core.graph.release(EventId(release.id));
-            drop(core);
-            drop(gone);
-        }
-        Ok(ObjectKind::Context) => {
-            let gone = core.objects.contexts.remove(&ContextId(release.id));
-            drop(core);
-            drop(gone);
-        }
+    let id = release.id;
+    let mut guard = shared.core.lock();
+    let core = &mut *guard;
+    let objects = &mut core.objects;
+    let gone = match ObjectKind::try_from(release.object) {
+        Ok(ObjectKind::Event) => any(core.graph.release(EventId(id))),
+        Ok(ObjectKind::Context) => any(objects.contexts.remove(&ContextId(id))),
         Ok(ObjectKind::Queue) => {
-            let id = QueueId(release.id);
-            core.graph.release_queue(id);
-            let gone = core.objects.queues.remove(&id);
-            drop(core);
-            drop(gone);
+            core.graph.release_queue(QueueId(id));
+            any(objects.queues.remove(&QueueId(id)))
         }
         Ok(ObjectKind::DeviceQueue) => {
-            let gone = device_queues::remove(&mut core, QueueId(release.id));
-            drop(core);
-            drop(gone);
+            Some(Arc::new(device_queues::remove(core, QueueId(id))) as _)
         }
-        Ok(ObjectKind::Memory) => {
-            let gone = core.objects.memory.remove(&MemoryId(release.id));
-            drop(core);
-            drop(gone);
-        }
-        Ok(ObjectKind::Program) => {
-            let gone = core.objects.programs.remove(&ProgramId(release.id));
-            drop(core);
-            drop(gone);
-        }
-        Ok(ObjectKind::Kernel) => {
-            let gone = core.objects.kernels.remove(&KernelId(release.id));
-            drop(core);
-            drop(gone);
-        }
-        Ok(ObjectKind::Sampler) => {
-            let gone = core.objects.samplers.remove(&SamplerId(release.id));
-            drop(core);
-            drop(gone);
-        }
-        Ok(ObjectKind::CommandBuffer) => {
-            let gone = command_buffers::remove(&mut core, CommandBufferId(release.id));
-            drop(core);
-            drop(gone);
-        }
+        Ok(ObjectKind::Memory) => any(objects.memory.remove(&MemoryId(id))),
+        Ok(ObjectKind::Program) => any(objects.programs.remove(&ProgramId(id))),
+        Ok(ObjectKind::Kernel) => any(objects.kernels.remove(&KernelId(id))),
+        Ok(ObjectKind::Sampler) => any(objects.samplers.remove(&SamplerId(id))),
+        Ok(ObjectKind::CommandBuffer) => any(command_buffers::remove(core, CommandBufferId(id))),
         _ => {
             return Err(Violation::Malformed(
                 "the client released an object of an unknown kind",
             ));
         }
-    }
+    };
+    // Dropped after the lock is released, because the drop may call the driver.
+    drop(guard);
+    drop(gone);
     Ok(())
+}
+
+/// An object of any type.
+fn any<T: Send + Sync + 'static>(object: Option<Arc<T>>) -> Option<Arc<dyn Send + Sync>> {
+    object.map(|object| object as _)
 }
 
 fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Violation> {
@@ -345,15 +319,14 @@ fn create_queue(shared: &Arc<Shared>, create: &CreateQueue) -> Result<(), Violat
             "a queue's properties are not pairs of name and value",
         ));
     }
-    let context = find(
-        &shared.core.lock().objects.contexts,
-        ContextId(create.context),
-    )?;
+    let context = shared.context(create.context)?;
     let device = context
         .device(index)
         .ok_or_else(|| Violation::Unknown(format!("{index:?} in a context")))?;
     let native = (shared.room()?.and(context.native()))
         .and_then(|native| NativeQueue::new(native, device, &create.properties));
+    // A queue that the driver refuses is kept too: the client may name it, and its commands fail with this
+    // code.
     shared.tell_broken(ObjectKind::Queue, id.0, native.as_ref().err(), context.id);
     let order = if native.as_ref().is_ok_and(NativeQueue::is_out_of_order) {
         Order::OutOfOrder
@@ -371,38 +344,6 @@ fn create_queue(shared: &Arc<Shared>, create: &CreateQueue) -> Result<(), Violat
     add(&mut core.objects.queues, id, queue)?;
     core.graph.add_queue(id, order);
     Ok(())
-}
-
-fn create_buffer(shared: &Arc<Shared>, create: &CreateBuffer) -> Result<(), Violation> {
-    if create.contents.len() > INLINE_CONTENTS {
-        return Err(Violation::Malformed(
-            "a buffer's initial contents are too large for one command",
-        ));
-    }
-    let id = MemoryId(create.buffer);
-    let context = find(
-        &shared.core.lock().objects.contexts,
-        ContextId(create.context),
-    )?;
-    let room = shared.room()?;
-    let memory = Memory::whole(context, create.size, |native| {
-        room?;
-        Buffer::new(native, create.flags, create.size, &create.contents)
-    });
-    let broken = memory.native().err();
-    shared.tell_broken(ObjectKind::Memory, id.0, broken.as_ref(), memory.context.id);
-    add(&mut shared.core.lock().objects.memory, id, memory)
-}
-
-fn create_sub_buffer(shared: &Arc<Shared>, create: &CreateSubBuffer) -> Result<(), Violation> {
-    let id = MemoryId(create.buffer);
-    let parent = find(&shared.core.lock().objects.memory, MemoryId(create.parent))?;
-    let native = (shared.room()?.and(parent.native()))
-        .and_then(|parent| parent.sub_buffer(create.flags, create.origin, create.size));
-    let context = Arc::clone(&parent.context);
-    shared.tell_broken(ObjectKind::Memory, id.0, native.as_ref().err(), context.id);
-    let memory = Memory::part(context, native);
-    add(&mut shared.core.lock().objects.memory, id, memory)
 }
 
 fn create_kernel(shared: &Arc<Shared>, create: &CreateKernel) -> Result<(), Violation> {
@@ -450,6 +391,11 @@ fn unload_compiler(shared: &Arc<Shared>, unload: UnloadCompiler) -> Result<(), V
 }
 
 impl Shared {
+    /// Finds a context that the client names.
+    pub(crate) fn context(&self, id: u64) -> Result<Arc<Context>, Violation> {
+        find(&self.core.lock().objects.contexts, ContextId(id))
+    }
+
     /// Sends the client a notice if an object could not be made.
     pub(crate) fn tell_broken(
         &self,

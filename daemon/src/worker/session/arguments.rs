@@ -14,9 +14,6 @@ use super::violation::Violation;
 use crate::worker::objects::arguments::{Arguments, Value};
 
 /// Applies the changes that a launch carries. `version` grows with every call in the session.
-///
-/// # Errors
-/// [`Violation`] for a change that no Causeway client sends.
 pub(super) fn change(
     arguments: &mut Arguments,
     changes: &[KernelArg],
@@ -36,9 +33,6 @@ pub(super) fn change(
 }
 
 /// Sets the memory that the launch's kernel reaches indirectly.
-///
-/// # Errors
-/// As [`change`].
 pub(super) fn reach(
     arguments: &mut Arguments,
     svm: &SvmPointers,

@@ -13,25 +13,18 @@
 
 use std::sync::Arc;
 
-use causeway_proto::command::{
-    ChangedLaunch, CreateCommandBuffer, NdRange, Record, Replay, record,
-};
-use causeway_proto::id::{CommandBufferId, ContextId, KernelId};
+use causeway_proto::command::{CreateCommandBuffer, Record};
+use causeway_proto::id::{CommandBufferId, ContextId};
 use causeway_proto::limits::MAX_RECORDED;
 use causeway_proto::status::Status;
-use prost::Message;
 
-use super::arguments;
-use super::enqueue::{Prepared, copy_buffer, fill_buffer, fill_image, shape_of};
-use super::run::{Runner, launch_without_event};
+use super::commands::{CommandBuffer, Recorded, launch_without_event, recorded};
+use super::run::Runner;
 use super::shared::{Core, Shared};
-use super::tables::{Objects, add, find};
+use super::tables::{add, find};
 use super::violation::Violation;
 use crate::runtime::event::{Event, WaitList};
 use crate::worker::objects::Queue;
-use crate::worker::objects::arguments::Arguments;
-use crate::worker::objects::command::Kind;
-use crate::worker::objects::task::{CommandBuffer, Operation, Recorded};
 
 /// Applies `CreateCommandBuffer`.
 pub(super) fn create(shared: &Arc<Shared>, create: &CreateCommandBuffer) -> Result<(), Violation> {
@@ -51,7 +44,7 @@ pub(super) fn record(shared: &Arc<Shared>, record: Record) -> Result<(), Violati
     let id = CommandBufferId(record.command_buffer);
     let buffer = find(&core.objects.command_buffers, id)?;
     core.version += 1;
-    let operation = operation_of(record.operation, &core.objects, core.version)?;
+    let operation = recorded(record.operation, &core.objects, core.version)?;
     let operation = room.and(operation);
     let mut commands = buffer.commands.lock();
     let place = commands.len();
@@ -61,6 +54,7 @@ pub(super) fn record(shared: &Arc<Shared>, record: Record) -> Result<(), Violati
         ));
     }
     let after = record.after.into_boxed_slice();
+    // A command may wait for earlier ones only, so the order of a command buffer has no cycle.
     if after.len() > place || after.iter().any(|&earlier| earlier as usize >= place) {
         return Err(Violation::Malformed(
             "a recorded command waits for a command that its buffer does not have",
@@ -72,139 +66,12 @@ pub(super) fn record(shared: &Arc<Shared>, record: Record) -> Result<(), Violati
     Ok(())
 }
 
-fn operation_of(
-    operation: Option<record::Operation>,
-    objects: &Objects,
-    version: u64,
-) -> Result<Result<Operation, Status>, Violation> {
-    use record::Operation as Wire;
-    Ok(match operation {
-        Some(Wire::NdRange(launch)) => whole(&launch, Arguments::default(), objects, version)?,
-        Some(Wire::CopyBuffer(copy)) => copy_buffer(&copy, objects)?.operation,
-        Some(Wire::FillBuffer(fill)) => fill_buffer(fill, objects)?.operation,
-        Some(Wire::FillImage(fill)) => fill_image(&fill, objects)?.operation,
-        Some(Wire::Marker(_)) => Ok(Operation::Marker),
-        None => {
-            return Err(Violation::Malformed(
-                "a recorded command has an unknown kind",
-            ));
-        }
-    })
-}
-
-/// Makes a launch with its own argument table: `arguments` with the launch's changes. The
-/// table keeps no memory alive.
-///
-/// # Errors
-/// [`Violation`] for a launch that no Causeway client sends.
-pub(super) fn whole(
-    launch: &NdRange,
-    mut arguments: Arguments,
-    objects: &Objects,
-    version: u64,
-) -> Result<Result<Operation, Status>, Violation> {
-    let kernel = find(&objects.kernels, KernelId(launch.kernel))?;
-    arguments::change(&mut arguments, &launch.args, objects, version)?;
-    if let Some(reaches) = &launch.reaches {
-        arguments::reach(&mut arguments, reaches, objects, version)?;
-    }
-    let shape = shape_of(launch)?;
-    let native = kernel.native.as_ref().map(drop).map_err(|status| *status);
-    Ok(native.map(|()| Operation::NdRange {
-        kernel,
-        arguments: Arc::new(arguments),
-        _memory: Vec::new(),
-        shape,
-    }))
-}
-
 /// Removes a command buffer that the client has released.
 pub(super) fn remove(core: &mut Core, id: CommandBufferId) -> Option<Arc<CommandBuffer>> {
     let gone = core.objects.command_buffers.remove(&id)?;
     let weights = gone.commands.lock().iter().map(|of| of.weight()).sum();
     core.objects.recorded = core.objects.recorded.saturating_sub(weights);
     Some(gone)
-}
-
-/// Prepares a `Replay` as of this point of the stream. `version` is new with every call.
-///
-/// # Errors
-/// [`Violation`] for a replay that no Causeway client sends.
-pub(super) fn replay(
-    replay: &Replay,
-    objects: &Objects,
-    version: u64,
-) -> Result<Prepared, Violation> {
-    let id = CommandBufferId(replay.command_buffer);
-    let buffer = find(&objects.command_buffers, id)?;
-    let (commands, bytes) = {
-        let mut commands = buffer.commands.lock();
-        let bytes = change(&mut commands, &replay.changed, objects, version)?;
-        (Arc::clone(&commands), bytes)
-    };
-    let hold = || -> Result<_, Status> {
-        let mut memory = Vec::new();
-        for command in &*commands {
-            let operation = command.operation.as_ref().map_err(|status| *status)?;
-            if let Operation::NdRange { arguments, .. } = operation {
-                arguments.hold_in(&mut memory)?;
-            }
-        }
-        Ok(memory)
-    };
-    let operation = hold().map(|memory| Operation::Replay {
-        commands: Arc::clone(&commands),
-        _memory: memory,
-    });
-    Ok(Prepared {
-        kind: Kind::Replay,
-        bytes,
-        ..Prepared::plain(operation)
-    })
-}
-
-// Changes launches for this replay and later ones. Replays applied before keep the old list. Returns the
-// bytes of memory that this costs.
-fn change(
-    commands: &mut Arc<Vec<Arc<Recorded>>>,
-    changed: &[ChangedLaunch],
-    objects: &Objects,
-    version: u64,
-) -> Result<usize, Violation> {
-    if changed.is_empty() {
-        return Ok(0);
-    }
-    let mut bytes = size_of_val(&commands[..]);
-    if changed.len() > commands.len() {
-        return Err(Violation::Malformed(
-            "a change names more launches than the command buffer has",
-        ));
-    }
-    let commands = Arc::make_mut(commands);
-    for change in changed {
-        let before = commands.get_mut(change.place as usize);
-        let (Some(before), Some(launch)) = (before, &change.launch) else {
-            return Err(Violation::Malformed(
-                "a change names a command that was not recorded",
-            ));
-        };
-        let arguments = match &before.operation {
-            Ok(Operation::NdRange { arguments, .. }) => Arguments::clone(arguments),
-            // The launch's kernel is broken, and stays so.
-            Err(_) => Arguments::default(),
-            Ok(_) => {
-                return Err(Violation::Malformed(
-                    "a change names a command that is not a launch",
-                ));
-            }
-        };
-        *before = Arc::new(Recorded {
-            operation: whole(launch, arguments, objects, version)?,
-            after: before.after.clone(),
-        });
-        bytes += launch.encoded_len();
-    }
-    Ok(bytes)
 }
 
 /// Enqueues the commands of a replay natively, after `waits`. Returns the events of all commands but the

@@ -17,9 +17,6 @@ use crate::runtime::device_queue::DeviceQueue as NativeQueue;
 use crate::worker::objects::DeviceQueue;
 
 /// Applies `CreateDeviceQueue`.
-///
-/// # Errors
-/// [`Violation`] for a message that no Causeway client sends.
 pub(super) fn create(shared: &Arc<Shared>, create: &CreateDeviceQueue) -> Result<(), Violation> {
     let (id, index) = (QueueId(create.queue), DeviceIndex(create.device));
     if create.properties.len() > MAX_LIST || !create.properties.len().is_multiple_of(2) {
@@ -46,9 +43,6 @@ pub(super) fn create(shared: &Arc<Shared>, create: &CreateDeviceQueue) -> Result
 }
 
 /// Makes a queue the default of its device.
-///
-/// # Errors
-/// [`Violation`] for a message that no Causeway client sends.
 pub(super) fn set_default(
     shared: &Arc<Shared>,
     set: &SetDefaultDeviceQueue,

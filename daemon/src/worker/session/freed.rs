@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::commands::Submitted;
 use super::graph::Step;
-use crate::worker::objects::task::Task;
 
 /// The released commands.
 #[derive(Default)]
@@ -17,13 +17,13 @@ pub(crate) struct Freed {
 
 #[derive(Default)]
 struct Steps {
-    waiting: VecDeque<Step<Task>>,
+    waiting: VecDeque<Step<Submitted>>,
     started: bool,
 }
 
 impl Freed {
     /// Adds commands. Returns whether the caller has to start the thread.
-    pub(super) fn put(&self, mut steps: VecDeque<Step<Task>>) -> bool {
+    pub(super) fn put(&self, mut steps: VecDeque<Step<Submitted>>) -> bool {
         if steps.is_empty() {
             return false;
         }
@@ -36,7 +36,7 @@ impl Freed {
     }
 
     /// Takes all commands, and waits for some.
-    pub(super) fn take(&self) -> VecDeque<Step<Task>> {
+    pub(super) fn take(&self) -> VecDeque<Step<Submitted>> {
         let mut steps = self.steps.lock();
         while steps.waiting.is_empty() {
             self.wake.wait(&mut steps);

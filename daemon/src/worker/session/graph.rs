@@ -225,6 +225,7 @@ impl<E, C> Graph<E, C> {
         if self.nodes.contains_key(&event) {
             return Err(Unknown::Taken(event));
         }
+        // Everything is checked before the first change, so a refused command leaves the graph as it was.
         let unknown = |w: &&EventId| !self.nodes.get(w).is_some_and(|n| n.named);
         if let Some(wait) = waits.iter().find(unknown) {
             return Err(Unknown::Event(*wait));
@@ -275,6 +276,8 @@ impl<E, C> Graph<E, C> {
         if queue.order == Order::InOrder || role.before_all {
             queue.last = Some(event);
         }
+        // The command waits for its stretch as a whole, and not for each command of it. Later commands
+        // belong to a new stretch.
         if queue.order == Order::OutOfOrder && role.after_all && queue.unsettled > 0 {
             if let Some(newest) = queue.stretches.back_mut() {
                 newest.closer = Some(event);
@@ -330,6 +333,7 @@ impl<E, C> Graph<E, C> {
         let Some(node) = self.nodes.get_mut(&event) else {
             return;
         };
+        // A mirror may be ended twice, by the other worker and by the client. The first end counts.
         if node.state != CommandState::Open {
             return;
         }

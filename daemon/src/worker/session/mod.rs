@@ -1,7 +1,7 @@
 //! One session: applies the client's commands to its objects, and runs them in order.
 //!
 //! The path of a launch: the carrier's reading thread decodes a batch and calls [`Session::apply`].
-//! [`apply`] looks up the objects. [`enqueue`] turns the command into a task, with its arguments as of
+//! [`apply`] looks up the objects. [`commands`] turns the command into a task, with its arguments as of
 //! this point of the stream. The [`graph`] decides whether the task may run. [`run`] sets the arguments
 //! that differ and enqueues the task natively on the same thread. At its end, the driver's thread makes a
 //! completion of the command and puts it into the outbox, which sends it on that thread. No thread has to
@@ -11,10 +11,11 @@
 //! - [`shared`]: what all threads of the session share; [`tables`]: objects by the client's ids;
 //!   [`violation`]: what ends a session;
 //! - [`graph`]: the order of commands, pure;
-//! - [`apply`], [`arguments`], [`sub_devices`], [`images`], [`pipes`], [`svm`], [`device_queues`],
-//!   [`enqueue`], [`query`], [`program`]: applying each kind of command; builds have threads of their own;
+//! - [`apply`], [`arguments`], [`sub_devices`], [`memory`], [`device_queues`], [`query`], [`program`]:
+//!   applying each kind of command; builds have threads of their own;
+//! - [`commands`]: what a command does, by kind; decoded from its message, and enqueued natively;
 //! - [`command_buffers`]: recorded commands that are enqueued repeatedly;
-//! - [`run`]: native enqueues;
+//! - [`run`]: runs commands, and those that become runnable by that;
 //! - [`links`], [`mirrors`]: the client's sessions on other nodes; [`early`], [`freed`]: what waits for a
 //!   mirror, and what a mirror has released.
 //!
@@ -30,26 +31,24 @@
 mod apply;
 mod arguments;
 mod command_buffers;
+mod commands;
 mod device_queues;
 mod early;
-mod enqueue;
 mod freed;
 mod graph;
-mod images;
 pub(crate) mod links;
+mod memory;
 mod mirrors;
-mod pipes;
 mod program;
 mod query;
 mod run;
 mod shared;
 mod sub_devices;
-mod svm;
 mod tables;
 mod violation;
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_lane::Stream;
 use causeway_proto::command::CommandBatch;
@@ -209,13 +208,22 @@ impl Session {
         self.shared.outbox.close_reason(reason);
     }
 
-    /// Stops the transfers and links, because the client is gone or has ended the session. Then stores the
-    /// builds that are not in the cache yet, for `store_within` at most. The process then exits without
-    /// running destructors.
+    /// Stops the transfers and links, because the client is gone or has ended the session. If there are
+    /// builds that are not in the cache yet, releases the objects and stores the builds, for `store_within` at
+    /// most. The process then exits without running destructors.
     pub fn end(&self, store_within: Duration) {
-        // The exit frees the driver's memory, buffers and kernels.
+        let until = Instant::now() + store_within;
         self.shared.bulk.stop();
         self.shared.links.stop();
-        self.shared.builder.finish(store_within);
+        if store_within.is_zero() || !self.shared.builder.end() {
+            // The exit frees the driver's memory, buffers and kernels.
+            return;
+        }
+        // Other sessions may need the memory and the queues while the driver makes the binaries. The builds
+        // keep their programs and contexts. A driver's release may wait for a kernel, and the stores must not.
+        let shared = Arc::clone(&self.shared);
+        let release = std::thread::Builder::new().name("release".into());
+        drop(release.spawn(move || shared.release_objects()));
+        self.shared.builder.finish(until);
     }
 }

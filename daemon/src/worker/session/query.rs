@@ -10,20 +10,17 @@ use causeway_proto::command::{
 use causeway_proto::id::{DeviceIndex, KernelId, PlatformIndex, ProgramId, QueueId, RequestId};
 use causeway_proto::status::Status;
 
-use super::command_buffers::whole;
+use super::commands::{self, whole};
 use super::shared::Shared;
+use super::sub_devices;
 use super::tables::find;
 use super::violation::Violation;
-use super::{run, sub_devices};
 use crate::runtime::clock;
 use crate::runtime::node::Device;
 use crate::worker::objects::Kernel;
 use crate::worker::objects::arguments::Arguments;
 
 /// Answers a query: at once, or from the builder if the driver may take long.
-///
-/// # Errors
-/// [`Violation`] for a query that no Causeway client sends.
 pub(crate) fn answer(shared: &Arc<Shared>, query: Query) -> Result<(), Violation> {
     let result = match query.question {
         Some(query::Question::Ping(_)) => Ok(Some(timer(0))),
@@ -141,7 +138,7 @@ fn suggested_local_size(
         )
     };
     let answer = || -> Result<answer::Body, Status> {
-        let sizes = run::suggested_local_size(&queue, &operation?)?;
+        let sizes = commands::suggested_local_size(&queue, &operation?)?;
         let bytes: Vec<u8> = (sizes.into_iter())
             .flat_map(|size| (size as u64).to_le_bytes())
             .collect();

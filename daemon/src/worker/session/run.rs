@@ -18,20 +18,19 @@ use causeway_proto::status::Status;
 use parking_lot::MutexGuard;
 
 use super::command_buffers;
+use super::commands::{Operation, Submitted, enqueue, launch_without_event};
 use super::graph::Step;
 use super::shared::{Core, Shared};
 use crate::runtime::event::{Event, WaitList};
-use crate::runtime::host::Host;
 use crate::runtime::queue as native;
 use crate::worker::bulk::Reports;
 use crate::worker::objects::command::{Command, native_waits, watch};
-use crate::worker::objects::task::{Operation, Task};
-use crate::worker::objects::{Bound, Kernel, Queue, unobserved};
+use crate::worker::objects::{Queue, unobserved};
 
 /// Runs commands and remembers which queues to flush.
 pub(crate) struct Runner<'a> {
     shared: &'a Arc<Shared>,
-    steps: VecDeque<Step<Task>>,
+    steps: VecDeque<Step<Submitted>>,
     touched: Vec<Arc<Queue>>,
     // Number of completions announced to the outbox whose commands are not in progress yet.
     expected: usize,
@@ -67,13 +66,13 @@ impl<'a> Runner<'a> {
     }
 
     /// Starts a command that may run, then everything that this releases.
-    pub(crate) fn run(&mut self, task: Task) {
-        self.start(task);
+    pub(crate) fn run(&mut self, submitted: Submitted) {
+        self.start(submitted);
         self.follow();
     }
 
     /// Runs commands that another thread has released, then everything that this releases.
-    pub(crate) fn take(&mut self, steps: VecDeque<Step<Task>>) {
+    pub(crate) fn take(&mut self, steps: VecDeque<Step<Submitted>>) {
         self.steps.extend(steps);
         self.follow();
     }
@@ -116,7 +115,7 @@ impl<'a> Runner<'a> {
     pub(crate) fn give_up(&mut self, mut core: MutexGuard<'_, Core>, command: &Arc<Command>) {
         let held = core.graph.failed(command.id(), &mut self.steps);
         drop(core);
-        if let Some(task) = held {
+        if let Some(Submitted { task, .. }) = held {
             self.shared.bulk.give_up(&task, Status::OUT_OF_HOST_MEMORY);
         }
         command.finish(
@@ -143,6 +142,7 @@ impl<'a> Runner<'a> {
         followed: bool,
     ) {
         self.touch(queue);
+        // The last command of a group needs an event, because its callback reports the group.
         let unreported = followed && !queue.unobserved.is_nearly_full();
         let enqueued = operation.and_then(|operation| {
             match unreported
@@ -178,12 +178,13 @@ impl<'a> Runner<'a> {
     fn follow(&mut self) {
         while let Some(step) = self.steps.pop_front() {
             match step {
-                Step::Run(_, task) => {
-                    self.shared.let_go(&task);
-                    self.start(task);
+                Step::Run(_, submitted) => {
+                    self.shared.let_go(&submitted);
+                    self.start(submitted);
                 }
-                Step::Cancel(_, task) => {
-                    self.shared.let_go(&task);
+                Step::Cancel(_, submitted) => {
+                    self.shared.let_go(&submitted);
+                    let task = submitted.task;
                     self.shared.bulk.give_up(&task, Status::WAIT_LIST_FAILED);
                     task.command.finish(Status::WAIT_LIST_FAILED, String::new());
                 }
@@ -191,16 +192,17 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn start(&mut self, task: Task) {
+    fn start(&mut self, submitted: Submitted) {
+        let task = &submitted.task;
+        let command = &task.command;
         self.touch(&task.queue);
-        let command = Arc::clone(&task.command);
-        match self.enqueue(&task) {
+        match self.enqueue(&submitted) {
             Ok(Started::Enqueued(event)) => {
                 command.enqueued(event);
                 // Such a command must not report the unobserved commands before it. A command with waits
                 // may fail before they have ended, and a kernel may run long after them.
                 let is_long = matches!(
-                    task.operation,
+                    submitted.operation,
                     Ok(Operation::NdRange { .. } | Operation::Replay { .. })
                 );
                 if task.waits.is_empty()
@@ -209,13 +211,13 @@ impl<'a> Runner<'a> {
                 {
                     command.comes_after(earlier);
                 }
-                self.watch_command(&command);
-                self.pass(&command);
+                self.watch_command(command);
+                self.pass(command);
             }
-            Ok(Started::Watched) => self.pass(&command),
+            Ok(Started::Watched) => self.pass(command),
             Ok(Started::ByBulk) => {}
             Err(status) => {
-                self.shared.bulk.give_up(&task, status);
+                self.shared.bulk.give_up(task, status);
                 command.finish(status, String::new());
                 self.shared
                     .core
@@ -226,9 +228,10 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn enqueue(&mut self, task: &Task) -> Result<Started, Status> {
+    fn enqueue(&mut self, submitted: &Submitted) -> Result<Started, Status> {
+        let task = &submitted.task;
         let waits = native_waits(&task.waits)?;
-        match task.operation.as_ref().map_err(|s| *s)? {
+        match submitted.operation.as_ref().map_err(|s| *s)? {
             Operation::BulkWrite { memory, region } => {
                 if let Some(event) = self.shared.bulk.write(task, memory, *region, &waits)? {
                     return Ok(Started::Enqueued(event));
@@ -241,6 +244,7 @@ impl<'a> Runner<'a> {
                 }
             }
             Operation::Send { memory, region } => {
+                // Nothing is left to send, but the command keeps its place in the queue.
                 if !self.shared.bulk.send(task, memory, *region, &waits)? {
                     return enqueue(&task.queue, &Operation::Marker, &waits).map(Started::Enqueued);
                 }
@@ -331,129 +335,4 @@ impl Drop for Runner<'_> {
         self.shared.outbox.end(self.expected);
         self.shared.outbox.flush();
     }
-}
-
-/// Launches without an event, on queues where events are expensive. `None` for any other operation or queue.
-pub(super) fn launch_without_event(
-    queue: &Queue,
-    operation: &Operation,
-) -> Option<Result<(), Status>> {
-    let Operation::NdRange {
-        kernel,
-        arguments,
-        shape: Some(shape),
-        ..
-    } = operation
-    else {
-        return None;
-    };
-    let native = queue.native().ok().filter(|native| native.is_watched())?;
-    Some(bound(kernel).and_then(|bound| {
-        let mut bound = bound.lock();
-        arguments.bind(&mut bound)?;
-        native.nd_range_without_event(&mut bound.kernel, shape)
-    }))
-}
-
-/// Returns the local size that the driver would choose for a launch.
-///
-/// # Errors
-/// The driver's error; `CL_INVALID_GLOBAL_WORK_SIZE` for a launch without work-items.
-pub(super) fn suggested_local_size(
-    queue: &Queue,
-    operation: &Operation,
-) -> Result<Vec<usize>, Status> {
-    let Operation::NdRange {
-        kernel,
-        arguments,
-        shape: Some(shape),
-        ..
-    } = operation
-    else {
-        return Err(Status::INVALID_GLOBAL_WORK_SIZE);
-    };
-    let _held = arguments.hold()?;
-    let mut bound = bound(kernel)?.lock();
-    arguments.bind(&mut bound)?;
-    queue
-        .native()?
-        .suggested_local_size(&mut bound.kernel, shape)
-}
-
-/// Enqueues an operation natively, except for a bulk transfer or a replay.
-pub(super) fn enqueue(
-    queue: &Queue,
-    operation: &Operation,
-    waits: &WaitList<'_>,
-) -> Result<Event, Status> {
-    let native = queue.native()?;
-    match operation {
-        Operation::NdRange {
-            kernel,
-            arguments,
-            _memory: _,
-            shape: Some(shape),
-        } => {
-            let bound = bound(kernel)?;
-            let mut bound = bound.lock();
-            arguments.bind(&mut bound)?;
-            native.nd_range(&mut bound.kernel, shape, waits)
-        }
-        Operation::Write {
-            memory,
-            region,
-            contents,
-        } => {
-            let source = match queue.stage(contents.len()) {
-                Some(part) => Host::pinned_copy(part, contents),
-                None => Host::Source(contents.clone()),
-            };
-            native.write(memory.native()?, region, source, 0, waits)
-        }
-        Operation::Read { memory, region } => {
-            let length = region.packed_length() as usize;
-            let target = match queue.stage(length) {
-                Some(part) => Host::Pinned(part),
-                None => Host::target(length),
-            };
-            native.read(memory.native()?, region, target, 0, waits)
-        }
-        Operation::Copy {
-            source,
-            destination,
-        } => native.copy(
-            (source.0.native()?, &source.1),
-            (destination.0.native()?, &destination.1),
-            waits,
-        ),
-        Operation::Fill {
-            memory,
-            pattern,
-            offset,
-            size,
-        } => native.fill(memory.native()?, pattern, *offset, *size, waits),
-        Operation::FillImage {
-            memory,
-            region,
-            colour,
-        } => native.fill_image(memory.native()?, region, *colour, waits),
-        Operation::Migrate { memory, flags } => {
-            let buffers = memory
-                .iter()
-                .map(|m| m.native())
-                .collect::<Result<Vec<_>, _>>()?;
-            native.migrate(&buffers, *flags, waits)
-        }
-        Operation::Marker | Operation::NdRange { shape: None, .. } => native.marker(waits),
-        Operation::Barrier => native.barrier(waits),
-        Operation::BulkWrite { .. }
-        | Operation::BulkRead { .. }
-        | Operation::Send { .. }
-        | Operation::Receive { .. }
-        | Operation::Replay { .. } => Err(Status::INVALID_OPERATION),
-    }
-}
-
-fn bound(kernel: &Kernel) -> Result<&parking_lot::Mutex<Bound>, Status> {
-    kernel.native.as_ref().map_err(|s| *s)
 }

@@ -9,6 +9,7 @@ use causeway_proto::id::{EventId, QueueId};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
+use super::commands::Submitted;
 use super::early::Early;
 use super::freed::Freed;
 use super::graph::{self, Graph, Role};
@@ -24,7 +25,6 @@ use crate::worker::connection::SessionLimits;
 use crate::worker::objects::command::Command;
 use crate::worker::objects::leased::NodeShare;
 use crate::worker::objects::outbox::{Outbox, Spent};
-use crate::worker::objects::task::Task;
 
 /// The data that all threads of a session share.
 pub(crate) struct Shared {
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
 #[derive(Default)]
 pub(crate) struct Core {
     pub(crate) objects: Objects,
-    pub(crate) graph: Graph<Arc<Command>, Task>,
+    pub(crate) graph: Graph<Arc<Command>, Submitted>,
     pub(crate) held_bytes: usize,
     // Grows with every enqueue; numbers the changes of arguments.
     pub(crate) version: u64,
@@ -89,18 +89,18 @@ impl Core {
         self.graph.add_user_event(event.id(), Arc::clone(event))
     }
 
-    /// Adds a command to the graph. Returns its task if it may run now.
+    /// Adds a command to the graph. Returns the command if it may run now.
     pub(crate) fn submit(
         &mut self,
         event: Arc<Command>,
         queue: QueueId,
         waits: &[EventId],
         role: Role,
-        task: Task,
-    ) -> Result<Option<Task>, graph::Unknown> {
+        submitted: Submitted,
+    ) -> Result<Option<Submitted>, graph::Unknown> {
         self.newest_event = self.newest_event.max(Some(event.id()));
         let id = event.id();
-        self.graph.submit(id, event, queue, waits, role, task)
+        self.graph.submit(id, event, queue, waits, role, submitted)
     }
 
     /// Finds an event that the client or another worker names. Returns `None` if it has ended
@@ -156,11 +156,27 @@ impl Shared {
         drop((spent, parked));
     }
 
+    /// Releases all objects, because the client is gone. Late commands of the client then find none of them.
+    pub(crate) fn release_objects(&self) {
+        let core = std::mem::take(&mut *self.core.lock());
+        // `clSVMFree` waits for no command, so only the exit frees this memory.
+        for memory in core.objects.memory.values() {
+            if memory
+                .native()
+                .is_ok_and(|native| native.svm_address().is_some())
+            {
+                std::mem::forget(Arc::clone(memory));
+            }
+        }
+        // Dropped outside the lock, because the drop calls the driver.
+        drop((core, self.outbox.take_spent()));
+    }
+
     /// Subtracts the bytes of a command that is no longer held back.
-    pub(crate) fn let_go(&self, task: &Task) {
-        if task.bytes > 0 {
+    pub(crate) fn let_go(&self, submitted: &Submitted) {
+        if submitted.bytes > 0 {
             let mut core = self.core.lock();
-            core.held_bytes = core.held_bytes.saturating_sub(task.bytes);
+            core.held_bytes = core.held_bytes.saturating_sub(submitted.bytes);
         }
     }
 }

@@ -56,9 +56,6 @@ pub(crate) fn find(shared: &Shared, platform: PlatformIndex, device: DeviceIndex
 }
 
 /// Applies `CreateSubDevices`.
-///
-/// # Errors
-/// [`Violation`] for a message that no Causeway client sends.
 pub(crate) fn create(shared: &Arc<Shared>, create: &CreateSubDevices) -> Result<(), Violation> {
     let (platform, index) = (PlatformIndex(create.platform), DeviceIndex(create.device));
     let parent = find(shared, platform, index)

@@ -12,10 +12,10 @@ use causeway_proto::id::{
     SamplerId,
 };
 
+use super::commands::CommandBuffer;
 use super::program::Program;
 use super::violation::Violation;
 use crate::worker::objects::hash::ById;
-use crate::worker::objects::task::CommandBuffer;
 use crate::worker::objects::{Context, DeviceQueue, Kernel, Memory, Queue, Sampler, SubDevice};
 
 type Table<I, T> = HashMap<I, Arc<T>, ById>;

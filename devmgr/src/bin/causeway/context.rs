@@ -14,12 +14,12 @@ use crate::json;
 use crate::say::say;
 use crate::text::printable_lines;
 
-/// Options of every verb.
+/// The options of every verb, and what follows from them.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct Context {
     /// Print JSON
     #[arg(long, global = true)]
-    pub(crate) json: bool,
+    json: bool,
     /// The device manager; overrides CAUSEWAY_MANAGER and servers.toml
     #[arg(
         long,
@@ -42,33 +42,22 @@ pub(crate) struct Options {
     token_file: Option<PathBuf>,
 }
 
-/// The global options, and what follows from them.
-#[derive(Debug)]
-pub(crate) struct Context {
-    options: Options,
-}
-
 impl Context {
-    pub(crate) fn new(options: Options) -> Context {
-        Context { options }
-    }
-
     /// Whether JSON is wanted.
     pub(crate) fn json(&self) -> bool {
-        self.options.json
+        self.json
     }
 
     /// The options as environment variables, for the configuration and for programs that this tool
     /// starts.
     pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
-        let options = &self.options;
         let path = |path: &Option<PathBuf>| path.clone().map(PathBuf::into_os_string);
         let said = [
-            ("CAUSEWAY_MANAGER", options.manager.clone()),
-            ("CAUSEWAY_CA", path(&options.ca)),
-            ("CAUSEWAY_CERTIFICATE", path(&options.certificate)),
-            ("CAUSEWAY_KEY", path(&options.key)),
-            ("CAUSEWAY_TOKEN_FILE", path(&options.token_file)),
+            ("CAUSEWAY_MANAGER", self.manager.clone()),
+            ("CAUSEWAY_CA", path(&self.ca)),
+            ("CAUSEWAY_CERTIFICATE", path(&self.certificate)),
+            ("CAUSEWAY_KEY", path(&self.key)),
+            ("CAUSEWAY_TOKEN_FILE", path(&self.token_file)),
         ];
         let said = said.into_iter();
         said.filter_map(|(name, value)| Some((name, value?)))
@@ -78,7 +67,7 @@ impl Context {
     /// The configuration that a program would find. The verb reports its problems.
     pub(crate) fn settings(&self) -> Settings {
         let mut settings = Settings::load_with(&self.variables());
-        if self.options.manager.is_some() {
+        if self.manager.is_some() {
             let named = settings.problems.iter_mut();
             for problem in named.filter(|problem| problem.origin == "CAUSEWAY_MANAGER") {
                 "--manager".clone_into(&mut problem.origin);

@@ -3,7 +3,6 @@
 
 use std::process::ExitCode;
 
-use causeway::config::Settings;
 use causeway_devmgr::report::{self, DeviceReport, NodeReport};
 use causeway_proto::manager::ListKindsRequest;
 use serde::Serialize;
@@ -58,7 +57,7 @@ const NOTHING: &str = "no server is configured: write servers.toml, or set CAUSE
 
 pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
     let settings = context.settings();
-    let manager = manager(&settings);
+    let manager = settings.manager.as_ref().map(|of| of.address.to_string());
     for problem in &settings.problems {
         say!("causeway devices: {problem}");
     }
@@ -98,11 +97,6 @@ pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
     } else {
         Ok(ExitCode::FAILURE)
     }
-}
-
-fn manager(settings: &Settings) -> Option<String> {
-    let manager = settings.manager.as_ref()?;
-    Some(manager.address.to_string())
 }
 
 fn given_out(context: &Context, manager: String) -> Result<ManagerReport, Failure> {
@@ -154,7 +148,7 @@ fn manager_text(of: &ManagerReport) -> String {
     )
 }
 
-/// The same remarks that a node without a manager makes.
+/// The remarks that a node without a manager makes too.
 fn insecure_text(of: &ManagerReport) -> String {
     let mut text = String::new();
     if of.insecure {

@@ -42,32 +42,6 @@ pub(crate) struct LeaseGuard<'a> {
     losses: Losses,
 }
 
-/// A change of a lease while it is kept.
-pub(crate) enum Change {
-    /// The lease goes on with fewer devices.
-    Reduced(Reduced),
-    /// The lease is over, with the reason.
-    Over(String),
-}
-
-/// A lease has lost devices.
-pub(crate) struct Reduced {
-    /// The lost devices, by node.
-    lost: Vec<pb::NodeShare>,
-    /// The remaining devices, by node.
-    left: Vec<pb::NodeShare>,
-}
-
-impl From<Reduced> for Step {
-    fn from(reduced: Reduced) -> Step {
-        let shares = |of: Vec<pb::NodeShare>| of.into_iter().map(NodeShare::from).collect();
-        Step::Reduced {
-            lost: shares(reduced.lost),
-            nodes: shares(reduced.left),
-        }
-    }
-}
-
 /// The result of a request over one connection.
 enum RequestResult {
     Granted(Granted),
@@ -129,9 +103,7 @@ impl<'a> LeaseGuard<'a> {
                         nodes: granted.nodes.into_iter().map(NodeShare::from).collect(),
                         time_left_ms: Some(granted.time_left_ms).filter(|left| *left != 0),
                     });
-                    if let Some(reduced) = reduced {
-                        progress.say(reduced.into());
-                    }
+                    reduced.into_iter().for_each(|step| progress.say(step));
                     return Ok(());
                 }
                 RequestResult::Refused(failure) => return Err(failure),
@@ -179,6 +151,7 @@ impl<'a> LeaseGuard<'a> {
                         lack: Some(position.lack).filter(|lack| !lack.is_empty()),
                     }),
                     Some(progress::Step::Granted(granted)) => {
+                        // The stream stays open, because it reports the end of the lease.
                         self.news = Some(news);
                         return Ok(RequestResult::Granted(granted));
                     }
@@ -213,14 +186,14 @@ impl<'a> LeaseGuard<'a> {
         })
     }
 
-    /// Renews the lease as long as this is polled, and returns when the lease has changed.
-    pub(crate) async fn keep(&mut self) -> Change {
+    /// Renews the lease as long as this is polled, and returns when the lease is reduced or over.
+    pub(crate) async fn keep(&mut self) -> Step {
         loop {
             let change = tokio::select! {
                 () = tokio::time::sleep_until(self.renewal.at().into()) => self.renew().await,
                 word = next(&mut self.news) => match word {
-                    Some(progress::Step::Ended(ended)) => Some(Change::Over(ended.reason)),
-                    Some(progress::Step::Granted(granted)) => self.reduced(&granted).map(Change::Reduced),
+                    Some(progress::Step::Ended(ended)) => Some(Step::Over { reason: ended.reason }),
+                    Some(progress::Step::Granted(granted)) => self.reduced(&granted),
                     Some(_) => None,
                     // The stream broke, so the manager may have restarted. A renewal tells whether the
                     // lease still exists.
@@ -236,14 +209,14 @@ impl<'a> LeaseGuard<'a> {
         }
     }
 
-    async fn renew(&mut self) -> Option<Change> {
+    async fn renew(&mut self) -> Option<Step> {
         let asked = Instant::now();
         match self.try_renew().await {
             Ok(Ok(granted)) => {
                 self.keep_until(asked, &granted);
-                self.reduced(&granted).map(Change::Reduced)
+                self.reduced(&granted)
             }
-            Ok(Err(over)) => Some(Change::Over(over)),
+            Ok(Err(reason)) => Some(Step::Over { reason }),
             Err(_) => {
                 self.connection = None;
                 self.renewal.unheard(Instant::now());
@@ -277,11 +250,12 @@ impl<'a> LeaseGuard<'a> {
         self.renewal = Renewal::new(asked, Duration::from_millis(granted.lifetime_ms));
     }
 
-    fn reduced(&mut self, granted: &Granted) -> Option<Reduced> {
+    fn reduced(&mut self, granted: &Granted) -> Option<Step> {
         let lost = self.losses.news(granted);
-        (!lost.is_empty()).then(|| Reduced {
-            lost,
-            left: granted.nodes.clone(),
+        let shares = |of: Vec<pb::NodeShare>| of.into_iter().map(NodeShare::from).collect();
+        (!lost.is_empty()).then(|| Step::Reduced {
+            lost: shares(lost),
+            nodes: shares(granted.nodes.clone()),
         })
     }
 

@@ -21,7 +21,7 @@ mod validity;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use context::{Context, Options};
+use context::Context;
 use failure::Outcome;
 
 /// Use the OpenCL devices of other machines.
@@ -29,7 +29,7 @@ use failure::Outcome;
 #[command(name = "causeway", version)]
 struct Arguments {
     #[command(flatten)]
-    options: Options,
+    context: Context,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -97,9 +97,7 @@ verbs! {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let context = Context::new(arguments.options);
-    let verb = &arguments.verb;
+    let Arguments { context, verb } = Arguments::parse();
     let outcome = verb.run(&context);
     outcome.unwrap_or_else(|failure| context.fail(verb.name(), &failure))
 }

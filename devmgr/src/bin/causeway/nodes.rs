@@ -96,16 +96,14 @@ fn text(nodes: &[ManagedNode]) -> String {
             node.sessions.to_string(),
             node.addresses.first().cloned().unwrap_or_default(),
         ];
-        let mut beginning = first;
-        for device in &node.devices {
-            let [name, state, sessions, address] = beginning;
-            let (leased, what) = device_text(device);
+        // A node without devices has a row too.
+        let devices = node.devices.iter().map(device_text);
+        let rows = devices.chain(node.devices.is_empty().then(Default::default));
+        let beginnings = [first]
+            .into_iter()
+            .chain(std::iter::repeat_with(Default::default));
+        for ([name, state, sessions, address], (leased, what)) in beginnings.zip(rows) {
             table.row([name, state, sessions, address, leased, what]);
-            beginning = Default::default();
-        }
-        if node.devices.is_empty() {
-            let [name, state, sessions, address] = beginning;
-            table.row([name, state, sessions, address, String::new(), String::new()]);
         }
     }
     let insecure = nodes.iter().filter(|node| node.insecure);

@@ -13,7 +13,7 @@ use clap::{Subcommand, ValueEnum};
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-use crate::json::{Quota, Quotas, Used};
+use crate::json::{Quota, Quotas, Used, class};
 use crate::say::say;
 use crate::text::{Table, bytes, duration, printable};
 use crate::tokens;
@@ -290,14 +290,6 @@ fn named(who: Option<&quota::Who>) -> String {
         Some(quota::Who::User(name)) => format!("user {name}"),
         Some(quota::Who::Group(name)) => format!("group {name}"),
         Some(quota::Who::EveryUser(_)) | None => "every user".to_owned(),
-    }
-}
-
-fn class(priority: Priority) -> &'static str {
-    match priority {
-        Priority::Low => "low",
-        Priority::Normal => "normal",
-        Priority::High => "high",
     }
 }
 

@@ -1,5 +1,6 @@
 //! `causeway release`: releases a lease before its program ends, or cancels a waiting request.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use causeway_proto::manager::{
@@ -60,6 +61,8 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
         } else {
             let request = manager.request(ReleaseLease { lease_id });
             if let Err(failure) = manager.answer_to(manager.leases().release(request)).await {
+                // The refusal does not say whether the lease exists. The lists that the caller may see can
+                // tell.
                 return Err(of_another(manager, lease).await.unwrap_or(failure));
             }
         }
@@ -72,31 +75,29 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     context.print(&Released { released }, |_| String::new())
 }
 
-/// The failure for another user's lease, if the caller may see it.
-async fn of_another(manager: &Connection, lease: u128) -> Option<Failure> {
+/// The leases and requests that the caller may see: ids and users.
+async fn visible(manager: &Connection) -> Result<BTreeMap<String, String>, Failure> {
     let request = manager.request(ListLeasesRequest {});
     let leases = manager
         .answer_to(manager.leases().list_leases(request))
-        .await
-        .ok()?
-        .leases;
+        .await?;
     let request = manager.request(ListQueueRequest {});
     let queue = manager
         .answer_to(manager.leases().list_queue(request))
-        .await
-        .ok()?
-        .requests;
-    let leases = leases.into_iter().map(|of| (of.lease_id, of.user));
-    let mut all = leases.chain(queue.into_iter().map(|of| (of.lease_id, of.user)));
-    let (id_of, user) = all.find(|(id, _)| id[..] == lease.to_be_bytes())?;
-    let failure = Failure::new(format!(
-        "{} is {}'s, not yours",
-        id(&id_of),
-        printable(&user)
-    ));
+        .await?;
+    let leases = leases.leases.into_iter().map(|of| (of.lease_id, of.user));
+    let waiting = queue.requests.into_iter().map(|of| (of.lease_id, of.user));
+    let all = leases.chain(waiting);
+    Ok(all.map(|(lease, user)| (id(&lease), user)).collect())
+}
+
+/// The failure for another user's lease, if the caller may see it.
+async fn of_another(manager: &Connection, lease: u128) -> Option<Failure> {
+    let lease = id(&lease.to_be_bytes());
+    let user = visible(manager).await.ok()?.remove(&lease)?;
+    let failure = Failure::new(format!("{lease} is {}'s, not yours", printable(&user)));
     Some(failure.cure(format!(
-        "an administrator can revoke it: causeway release --revoke {}",
-        id(&id_of)
+        "an administrator can revoke it: causeway release --revoke {lease}"
     )))
 }
 
@@ -108,20 +109,8 @@ async fn which(manager: &Connection, digits: &str) -> Result<u128, Failure> {
     if digits.len() == WHOLE {
         return whole(digits);
     }
-    let request = manager.request(ListLeasesRequest {});
-    let leases = manager
-        .answer_to(manager.leases().list_leases(request))
-        .await?;
-    let request = manager.request(ListQueueRequest {});
-    let queue = manager
-        .answer_to(manager.leases().list_queue(request))
-        .await?;
-    let leases = leases.leases.iter().map(|of| id(&of.lease_id));
-    let waiting = queue.requests.iter().map(|of| id(&of.lease_id));
-    let mut meant: Vec<String> = leases.chain(waiting).collect();
-    meant.retain(|of| of.starts_with(digits));
-    meant.sort_unstable();
-    meant.dedup();
+    let visible = visible(manager).await?;
+    let meant: Vec<_> = visible.keys().filter(|of| of.starts_with(digits)).collect();
     match meant.as_slice() {
         [one] => whole(one),
         [] => Err(Failure::new("unknown lease or request")

@@ -40,29 +40,21 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
         let request = manager.request(options.message("causeway request"));
         manager.answer_to(manager.leases().consider(request)).await
     })?;
-    let request = options.devices.to_string();
-    let fitting = match considered.outcome {
-        Some(Considered::Fitting(fitting)) => {
-            let (shown, devices) = told(fitting.nodes);
-            Fitting {
-                request,
-                fits: true,
-                nodes: shown,
-                devices,
-                refusal: None,
-                reason: None,
-            }
-        }
-        Some(Considered::Refused(refused)) => Fitting {
-            request,
-            fits: false,
-            nodes: Vec::new(),
-            devices: Vec::new(),
-            refusal: Some(json::refusal(refused.code())),
-            reason: Some(refused.reason),
-        },
-        None => return Err(Failure::new("the device manager's answer is empty")),
+    let mut fitting = Fitting {
+        request: options.devices.to_string(),
+        ..Fitting::default()
     };
+    match considered.outcome {
+        Some(Considered::Fitting(found)) => {
+            fitting.fits = true;
+            (fitting.nodes, fitting.devices) = told(found.nodes);
+        }
+        Some(Considered::Refused(refused)) => {
+            fitting.refusal = Some(json::refusal(refused.code()));
+            fitting.reason = Some(refused.reason);
+        }
+        None => return Err(Failure::new("the device manager's answer is empty")),
+    }
     context.print(&fitting, text)?;
     Ok(if fitting.fits {
         ExitCode::SUCCESS

@@ -23,7 +23,7 @@ use crate::connection::block_on;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome, USAGE};
 use crate::json::Step;
-use crate::lease_guard::{Change, LeaseGuard};
+use crate::lease_guard::LeaseGuard;
 use crate::progress::Progress;
 use crate::request_options::{self, RequestOptions, Terms};
 use crate::say::say;
@@ -265,12 +265,11 @@ async fn watch(
                     let _ = kill_process(program, signal);
                 }
             }
-            change = change => match change {
-                Change::Reduced(reduced) => progress.say(reduced.into()),
-                Change::Over(reason) => {
-                    progress.say(Step::Over { reason });
+            change = change => {
+                if let Step::Over { .. } = change {
                     held = None;
                 }
+                progress.say(change);
             },
         }
     }

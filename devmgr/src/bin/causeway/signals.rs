@@ -34,18 +34,8 @@ const ENDING: [i32; 8] = [
 impl Came {
     /// The signal to send to the program. `None`: the program has received it already.
     pub(crate) fn to_pass_on(self) -> Option<Signal> {
-        match self.number {
-            SIGHUP => Some(Signal::HUP),
-            _ if self.is_the_terminals => None,
-            SIGINT => Some(Signal::INT),
-            SIGQUIT => Some(Signal::QUIT),
-            SIGTERM => Some(Signal::TERM),
-            SIGUSR1 => Some(Signal::USR1),
-            SIGUSR2 => Some(Signal::USR2),
-            SIGALRM => Some(Signal::ALARM),
-            SIGXCPU => Some(Signal::XCPU),
-            _ => None,
-        }
+        let has_got_it = self.is_the_terminals && self.number != SIGHUP;
+        Signal::from_named_raw(self.number).filter(|_| !has_got_it)
     }
 }
 

@@ -5,7 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-use crate::json::{NodeShare, Unit};
+use causeway_proto::manager::NodeInfo;
+
+use crate::json::{NodeShare, Unit, id};
 
 /// Quotes a word for a shell.
 pub(crate) fn quoted(word: &str) -> String {
@@ -88,6 +90,11 @@ impl NodeNames {
             names.entry(name.to_owned()).or_default().insert(id);
         }
         NodeNames(names)
+    }
+
+    /// These nodes of a device manager.
+    pub(crate) fn of_infos(nodes: &[NodeInfo]) -> NodeNames {
+        NodeNames::of(nodes.iter().map(|of| (id(&of.node_uuid), of.name.as_str())))
     }
 
     /// The nodes of these shares.

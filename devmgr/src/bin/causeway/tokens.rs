@@ -128,7 +128,11 @@ fn lifetime(of: Duration) -> Result<u64, Failure> {
 async fn tokens(manager: &Connection, user: Option<String>) -> Result<Vec<Token>, Failure> {
     let user = match user {
         Some(user) => user,
-        None => own_or_all(who(manager).await?),
+        // Empty means all.
+        None => match who(manager).await? {
+            who if who.admin => String::new(),
+            who => who.user,
+        },
     };
     let request = manager.request(ListTokensRequest { user });
     let list = manager
@@ -159,11 +163,6 @@ pub(crate) async fn who(manager: &Connection) -> Result<ManagerInfo, Failure> {
     manager
         .answer_to(manager.admin().get_manager(request))
         .await
-}
-
-/// The user name to list tokens of; empty means all.
-fn own_or_all(who: ManagerInfo) -> String {
-    if who.admin { String::new() } else { who.user }
 }
 
 fn create(context: &Context, mut request: CreateTokenRequest, out: Option<&Path>) -> Outcome {

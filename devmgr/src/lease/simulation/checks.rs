@@ -15,7 +15,7 @@ impl World {
     pub(super) fn check_considered(&self, new: &NewRequest) {
         let mut manager = self.manager.clone();
         manager.handle(self.time, Event::Tick);
-        let considered = manager.consider(new.clone());
+        let considered = manager.consider(new);
         let at_once = NewRequest {
             wait: false,
             ..new.clone()
@@ -85,10 +85,11 @@ impl World {
                 .manager
                 .cluster
                 .devices(id)
-                .map(|of| of.taken as usize)
+                .iter()
+                .map(|of| of.taken.len())
                 .sum();
             let aside = self.manager.aside_ready(id);
-            let devices = self.manager.cluster.devices(id).count();
+            let devices = self.manager.cluster.devices(id).len();
             assert!(
                 devices == 0 || held + aside == known,
                 "{id:?}: {held} + {aside} != {known}"
@@ -112,7 +113,7 @@ impl World {
     fn check_hopeless(&self) {
         let manager = &self.manager;
         for (place, until) in &manager.hopeless {
-            let waiting = manager.queue.get(*place).expect("it waits");
+            let waiting = manager.queue.get(*place).expect("a waiting request");
             let user = &waiting.demand.party.user;
             assert!(waiting.demand.wait && manager.queue.first_of(user) != Some(*place));
             assert!(*until <= manager.now.after(manager.policy.timing.arrival));
@@ -243,12 +244,12 @@ impl World {
         assert!(self.store.leases.is_empty() && self.store.waiting.is_empty());
         for node in &self.nodes {
             assert!(node.serving.is_empty(), "{:?}", node.serving);
-            assert!(!node.draining, "it was told that it is not");
+            assert!(!node.draining, "the node got the opposite message");
             let row = self.store.nodes.get(&node.id);
             assert_eq!(row.map(|of| &of.addresses), Some(&node.addresses));
-            let known: Vec<_> = manager.cluster.devices(node.id).collect();
+            let known = manager.cluster.devices(node.id);
             assert_eq!(known.len(), node.devices.len());
-            assert!(known.iter().all(|of| of.taken == 0));
+            assert!(known.iter().all(|of| of.taken.is_empty()));
         }
         for user in self.users.values() {
             let has = manager.ledger.holdings(&Subject::User(user.clone()));

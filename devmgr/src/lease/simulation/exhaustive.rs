@@ -111,7 +111,7 @@ impl ExploredState {
                 let mut new = world.new_request(which, if which == 0 { "1" } else { "1; spread" });
                 world.users.remove(&new.lease);
                 (new.lease, new.reserve) = (lease(which), which == 0);
-                world.users.insert(new.lease, new.user.clone());
+                world.users.insert(new.lease, new.party.user.clone());
                 world.event(Event::Request(new));
             }
             Move::Confirm(which) => world.event(Event::Confirm {
@@ -198,7 +198,7 @@ fn every_order_of_a_few_moves_keeps_the_rules() {
     assert!(one > 1000 && two > 1000, "{one}, {two}");
 }
 
-/// The same search with more moves: minutes in a release build.
+/// Searches with more moves: minutes in a release build.
 #[test]
 #[ignore = "for a release build: cargo test --release -p causeway-devmgr --lib -- --ignored further"]
 fn further_out_every_order_keeps_the_rules() {

@@ -11,14 +11,14 @@ impl World {
     }
 
     fn knows(&self, at: usize) -> bool {
-        self.manager.nodes().any(|of| of.node == self.id(at))
+        self.manager.nodes.contains_key(&self.id(at))
     }
 
     /// Lets an administrator forget a node, and checks that this succeeds exactly if it is allowed.
     pub(super) fn forget(&mut self, node: NodeId, force: bool) {
         self.event(Event::Tick);
         let allowed = self.manager.may_forget(node, force);
-        let known = |world: &Self| world.manager.nodes().any(|of| of.node == node);
+        let known = |world: &Self| world.manager.nodes.contains_key(&node);
         let before = known(self);
         self.event(Event::ForgetNode { node, force });
         assert_eq!(known(self), before && allowed.is_err(), "{allowed:?}");
@@ -29,7 +29,7 @@ impl World {
         let mut again = self.new_request(user, shape);
         self.users.remove(&again.lease);
         again.lease = lease;
-        again.groups.clear();
+        again.party.groups.clear();
         self.event(Event::Request(again));
         self.deliver_all();
     }
@@ -122,7 +122,7 @@ fn who_is_drained_or_came_back_is_not_forgotten() {
 #[test]
 fn without_a_time_nobody_is_forgotten() {
     let mut world = gpus(&[1]);
-    let mut policy = world.manager.policy().clone();
+    let mut policy = world.manager.policy.clone();
     policy.timing.forget = Span(0);
     world.event(Event::PolicyChanged(policy));
     world.lose(0);
@@ -173,7 +173,7 @@ fn when_the_nodes_had_time_to_come_what_does_not_fit_is_refused() {
     world.come_back(before, 1, "2");
     let meanwhile = world.ask(2, "2", None);
     assert!(world.waiting.contains(&meanwhile));
-    let settle = world.manager.policy().timing.settle;
+    let settle = world.manager.policy.timing.settle;
     world.pass(settle);
     assert!(
         world.waiting.contains(&meanwhile),
@@ -190,7 +190,7 @@ fn when_the_nodes_had_time_to_come_what_does_not_fit_is_refused() {
 #[test]
 fn what_waited_in_vain_before_a_restart_waits_no_longer_than_what_is_asked_for_now() {
     let mut world = one_is_to_come();
-    let arrival = world.manager.policy().timing.arrival;
+    let arrival = world.manager.policy.timing.arrival;
     let held = world.ask(0, "1", None);
     let (in_vain, possible) = (world.ask(1, "2", None), world.ask(2, "1", None));
     world.live(10);
@@ -212,7 +212,7 @@ fn what_waited_in_vain_before_a_restart_waits_no_longer_than_what_is_asked_for_n
 #[test]
 fn where_no_node_is_known_what_waited_before_is_judged_at_the_start() {
     let mut world = gpus(&[]);
-    let arrival = world.manager.policy().timing.arrival;
+    let arrival = world.manager.policy.timing.arrival;
     let early = world.ask(0, "1", None);
     world.restart();
     world.come_back(early, 0, "1");
@@ -297,7 +297,7 @@ fn who_waits_for_what_is_not_there_yet_gets_it_when_it_comes_and_stands_in_nobod
 #[test]
 fn who_waits_for_what_does_not_come_is_refused_when_the_time_is_over() {
     let mut world = one_is_to_come();
-    let arrival = world.manager.policy().timing.arrival;
+    let arrival = world.manager.policy.timing.arrival;
     let early = world.ask(1, "2", None);
     world.pass(Span(arrival.0 - 1));
     assert!(world.waiting.contains(&early));
@@ -357,7 +357,7 @@ fn who_waits_is_told_what_is_missing() {
     }
     let held = world.ask(1, "1", None);
     let Some(ClientView::Holds(granted)) = world.told.get(&held) else {
-        panic!("it is free");
+        panic!("the unit is free");
     };
     let other = usize::from(granted.units[0].0 == world.id(0));
     let node = world.id(other);
@@ -470,11 +470,11 @@ fn an_account_that_joins_under_ever_new_names_makes_room_by_its_own() {
     }
     for number in most..most + 100 {
         assert!(arrive(&mut manager, number, "one"));
-        assert_eq!(manager.nodes().count(), MOST_NODES + 1);
+        assert_eq!(manager.nodes.len(), MOST_NODES + 1);
         let node = numbered(number);
         manager.handle(Time(u64::from(number)), Event::NodeLost { node });
     }
-    let known: BTreeSet<NodeId> = manager.nodes().map(|of| of.node).collect();
+    let known: BTreeSet<NodeId> = manager.nodes.keys().copied().collect();
     let knows = |number| known.contains(&numbered(number));
     assert!(knows(0) && knows(1) && knows(1_000_000));
     assert!((2..102).all(|number| !knows(number)) && (102..most + 100).all(knows));
@@ -487,5 +487,5 @@ fn an_account_that_joins_under_ever_new_names_makes_room_by_its_own() {
     assert!(arrive(&mut manager, 1_000_000, "other") && arrive(&mut manager, 2_000_001, "other"));
     manager.handle(Time(2_000_002), lost);
     assert!(arrive(&mut manager, 2_000_003, "one"));
-    assert!(manager.nodes().all(|of| of.node != numbered(0)));
+    assert!(!manager.nodes.contains_key(&numbered(0)));
 }

@@ -57,6 +57,13 @@ pub(super) enum Crash {
     BeforeActions,
 }
 
+/// A lease that has not ended, or the offer for it.
+fn lease_of(manager: &Manager, lease: LeaseId) -> Option<LeaseView<'_>> {
+    let is_over = |state| matches!(state, LeaseState::Ending(_));
+    let mut leases = manager.leases();
+    leases.find(|of| of.lease == lease && !is_over(of.state))
+}
+
 impl World {
     pub(super) fn new(nodes: &[Vec<OfferedDevice>], rows: Rows) -> Self {
         let store = Store::from(rows);
@@ -181,7 +188,7 @@ impl World {
         // A client learns of a decision that the crash kept from it when it renews the lease. Until then
         // the nodes refuse its sessions.
         for (lease, told) in &mut self.told {
-            match (self.manager.lease(*lease), &mut *told) {
+            match (lease_of(&self.manager, *lease), &mut *told) {
                 (Some(now), ClientView::Holds(granted)) => {
                     (granted.units, granted.lost) = (now.granted.units, now.granted.lost);
                 }

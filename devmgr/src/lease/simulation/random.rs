@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::inventory::{DeviceId, Shares};
+use crate::policy::ledger::Party;
 use crate::policy::{Class, Policy, Quota, Subject};
 
 /// A random operation. Its numbers select among the objects that exist.
@@ -198,11 +199,13 @@ impl World {
         self.users.insert(lease, name.clone());
         NewRequest {
             lease,
-            user: name,
-            groups: if user < 2 {
-                vec!["g".into()]
-            } else {
-                Vec::new()
+            party: Party {
+                user: name,
+                groups: if user < 2 {
+                    vec!["g".into()]
+                } else {
+                    Vec::new()
+                },
             },
             devices: shape.parse().unwrap(),
             class: Class::Normal,
@@ -316,7 +319,7 @@ impl World {
                 .map(|(lease, user)| Event::Release { lease, user }),
             Op::Cancel(at) => self
                 .recent_lease(at)
-                .map(|(lease, user)| Event::Cancel { lease, user }),
+                .map(|(lease, user)| Event::Release { lease, user }),
             Op::RequestLost(at) => self
                 .recent_lease(at)
                 .map(|(lease, _)| Event::RequestLost { lease }),
@@ -327,7 +330,7 @@ impl World {
             Op::RequestAgain(at) => self.recent_lease(at).map(|(lease, user)| {
                 let mut again = self.new_request(0, "1");
                 self.users.remove(&again.lease);
-                (again.lease, again.user) = (lease, user);
+                (again.lease, again.party.user) = (lease, user);
                 Event::Request(again)
             }),
             _ => None,

@@ -20,7 +20,7 @@ impl World {
     pub(super) fn ask(&mut self, user: u8, shape: &str, limit: Option<Span>) -> LeaseId {
         let mut new = self.new_request(user, shape);
         new.limit = limit;
-        new.groups.clear();
+        new.party.groups.clear();
         let lease = new.lease;
         self.event(Event::Request(new));
         self.deliver_all();
@@ -31,7 +31,7 @@ impl World {
     pub(super) fn ask_at_once(&mut self, user: u8, shape: &str) -> LeaseId {
         let mut new = self.new_request(user, shape);
         new.wait = false;
-        new.groups.clear();
+        new.party.groups.clear();
         let lease = new.lease;
         self.event(Event::Request(new));
         self.deliver_all();
@@ -141,7 +141,7 @@ fn who_comes_back_while_he_is_offered_something_keeps_his_place_if_nothing_comes
     assert!(world.deliver_to_node(0) && world.deliver_to_manager(0));
     world.event(Event::RequestLost { lease: waiting });
     let mut again = world.new_request(1, "1");
-    (again.lease, again.groups) = (waiting, Vec::new());
+    (again.lease, again.party.groups) = (waiting, Vec::new());
     world.event(Event::Request(again));
     world.lose(0);
     world.live(50);
@@ -219,7 +219,7 @@ fn who_waits_is_refused_only_what_can_never_be() {
 /// Makes a request that does not wait, and delivers no message.
 fn at_once(world: &mut World, user: u8) -> LeaseId {
     let mut new = world.new_request(user, "1");
-    (new.wait, new.groups) = (false, Vec::new());
+    (new.wait, new.party.groups) = (false, Vec::new());
     let lease = new.lease;
     world.event(Event::Request(new));
     lease
@@ -303,7 +303,7 @@ fn what_a_lease_has_lost_stays_known_and_is_nobodys() {
     let lease = world.ask(0, "2; spread", None);
     let of = |world: &World, at: usize| world.nodes[at].id;
     let stands = |world: &World| {
-        let granted = world.manager.lease(lease).expect("it goes on").granted;
+        let granted = lease_of(&world.manager, lease).expect("it goes on").granted;
         let nodes = |of: Vec<(NodeId, _)>| of.into_iter().map(|(node, _)| node).collect::<Vec<_>>();
         (nodes(granted.units), nodes(granted.lost))
     };
@@ -330,7 +330,10 @@ fn what_a_lease_has_lost_stays_known_and_is_nobodys() {
     let user = world.users[&lease].clone();
     world.event(Event::Release { lease, user });
     let ending = world.manager.leases().find(|of| of.lease == lease);
-    assert_eq!(ending.expect("its node has it yet").granted.lost, []);
+    assert_eq!(
+        ending.expect("the node still has the grant").granted.lost,
+        []
+    );
     world.check_in_the_end();
 }
 

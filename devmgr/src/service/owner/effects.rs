@@ -142,8 +142,8 @@ impl Owner {
                 },
                 false,
             ),
-            Outcome::Reserved(granted) => (self.granted(lease, &granted, true), false),
-            Outcome::Leased(granted) => (self.granted(lease, &granted, false), false),
+            Outcome::Reserved(granted) => (News::Granted(self.sign(lease, &granted, true)), false),
+            Outcome::Leased(granted) => (News::Granted(self.sign(lease, &granted, false)), false),
             Outcome::Refused(refused) => (News::Refused(refused), true),
             Outcome::Ended(reason) => (News::Ended(self.revoked.told(&lease, reason)), true),
         };
@@ -159,10 +159,6 @@ impl Owner {
         }
     }
 
-    fn granted(&self, lease: LeaseId, granted: &Granted, reserved: bool) -> News {
-        News::Granted(self.sign(lease, granted, reserved))
-    }
-
     pub(super) fn answer(&self, lease: LeaseId, outcome: Outcome) -> Answer {
         match outcome {
             Outcome::Leased(granted) => Answer::Granted(self.sign(lease, &granted, false)),
@@ -173,13 +169,8 @@ impl Owner {
     }
 
     fn sign(&self, lease: LeaseId, granted: &Granted, reserved: bool) -> SignedGrant {
-        let user = self.book.user_of(&lease);
-        let signing = wire::Signing {
-            key: &self.key,
-            book: &self.book,
-            now: self.clock.now(),
-        };
-        signing.granted(lease, user, granted, reserved)
+        let now = self.clock.now();
+        wire::granted(&self.key, &self.book, now, lease, granted, reserved)
     }
 }
 

@@ -165,8 +165,8 @@ impl Owner {
     /// Runs until it is stopped and everything decided is written.
     ///
     /// # Errors
-    /// [`StoreLost`]: the store has failed for too long. What was decided since then is not durable, and
-    /// nothing has acted upon it.
+    /// [`StoreLost`]: the store has failed for too long. What was decided since then may not be durable,
+    /// and nothing has acted upon it.
     pub(crate) async fn run(
         mut self,
         mut inbox: mpsc::Receiver<Input>,
@@ -239,7 +239,7 @@ impl Owner {
             Input::Consider(request, answer) => {
                 self.tick();
                 // Due alarms are handled by now, so the answer is that of a request made at this moment.
-                let units = self.manager.consider(request);
+                let units = self.manager.consider(&request);
                 let shares = units.map(|units| wire::shares(&self.book, &units));
                 // The caller may be gone.
                 drop(answer.send(shares));
@@ -370,7 +370,7 @@ impl Owner {
         }
         Counters::count(&self.counters.requests);
         // Another user's id is replaced by a new one, so that the caller does not learn that it exists.
-        if self.manager.is_anothers(request.lease, &request.user) {
+        if self.manager.is_anothers(request.lease, &request.party.user) {
             request.lease = LeaseId(rand::random());
         }
         let lease = request.lease;

@@ -3,7 +3,7 @@
 //! The rule: while the store fails, every change is refused, whether it gives or takes. Leases are renewed,
 //! and events of nodes and of time are handled, but nothing that they decide is acted upon before it is
 //! durable. Changes that were accepted before the failure was known stay in their transaction. Their
-//! callers are told that the outcome is open. Requests for devices are withdrawn instead, because a lease
+//! callers are told that the outcome is unknown. Requests for devices are withdrawn instead, because a lease
 //! without a client would keep its devices for nothing.
 //!
 //! Invariant: once the failure is known, no caller waits for the store.
@@ -61,7 +61,7 @@ impl Owner {
             // A client that has asked again for what it has loses its stream only.
             self.handle(match self.book.knows(&lease) {
                 true => Event::RequestLost { lease },
-                false => Event::Cancel { lease, user },
+                false => Event::Release { lease, user },
             });
         }
     }
@@ -75,8 +75,8 @@ impl Owner {
     ) -> Option<Effect> {
         match effect {
             Effect::Listen { lease, watcher } => {
-                // A new request is withdrawn below, so it is truly refused and not open.
-                watcher.tell(News::NotWritten(Unwritten::Refused(problem.clone())));
+                // A new request is withdrawn below, whatever becomes of its write.
+                watcher.tell(News::NotWritten(Unwritten::NotGranted(problem.clone())));
                 withdrawn.push((lease, watcher.caller));
             }
             // A client that waits in the queue goes on waiting, for the store too.
@@ -85,7 +85,7 @@ impl Owner {
                 outcome: Outcome::Leased(_) | Outcome::Reserved(_),
             }) if self.watchers.get(&lease).is_some_and(|of| !of.waits) => {
                 let watcher = self.watchers.remove(&lease)?;
-                watcher.tell(News::NotWritten(Unwritten::Refused(problem.clone())));
+                watcher.tell(News::NotWritten(Unwritten::NotGranted(problem.clone())));
                 withdrawn.push((lease, watcher.caller));
             }
             Effect::Answer(lease, answer, outcome) => {

@@ -113,8 +113,8 @@ impl Owner {
         let is_over = |state| matches!(state, LeaseState::Ending(_));
         let leases = self.manager.leases();
         let leases = leases.filter(|of| of.user == user && !is_over(of.state));
-        let waiting = self.manager.waiting().filter(|of| of.user == user);
-        let waiting = waiting.map(|of| of.lease);
+        let waiting = self.manager.waiting().filter(|(_, of)| *of == user);
+        let waiting = waiting.map(|(lease, _)| lease);
         leases.map(|of| of.lease).chain(waiting).collect()
     }
 }

@@ -199,7 +199,7 @@ mod tests {
         for second in 1..60 {
             assert_eq!(health.lost(AT(second)), None);
             health.begins(AT(second));
-            // Another fault does not start the time anew.
+            // Another fault does not restart the time.
             health.fails(AT(second), if second < 30 { "full" } else { "broken" });
         }
         let lost = health.lost(AT(60)).unwrap();

@@ -301,12 +301,14 @@ impl Owner {
             match tokio::time::timeout(limit, self.writing.ended()).await {
                 Ok(ended) => self.end_writing(ended),
                 Err(_) => {
-                    tracing::error!("the store does not answer; unwritten changes are lost");
+                    tracing::error!(
+                        "the store does not answer; the outcome of the last changes is unknown"
+                    );
                     return;
                 }
             }
             if let Some(problem) = self.writing.problem() {
-                tracing::error!(error = %problem.0, "the store cannot be written; unwritten changes are lost");
+                tracing::error!(error = %problem.0, "the store cannot be written; the outcome of the last changes is unknown");
                 return;
             }
         }

@@ -109,7 +109,7 @@ async fn a_signal_ends_the_giving_back_to_a_manager_that_is_away() {
         if let Some(told) = tool.error_line_within(Duration::from_millis(100)) {
             break told;
         }
-        assert!(begin.elapsed() < AT_MOST, "it goes on");
+        assert!(begin.elapsed() < AT_MOST, "the tool goes on");
     };
     assert!(told.contains("interrupted by a signal"), "{told}");
     assert_eq!(tool.end().code(), Some(5));

@@ -244,7 +244,7 @@ fn anothers_id_and_none_at_all_are_the_same_to_whom_it_is_not_shown() {
         if let Some(id) = admin.json("queue")["requests"][0]["lease"].as_str() {
             break id.to_owned();
         }
-        assert!(begin.elapsed() < AT_MOST, "nobody waits");
+        assert!(begin.elapsed() < AT_MOST, "no request waits");
     };
     let others = bob.refuses(&format!("release {id}"));
     assert_eq!(others, bob.refuses(&format!("release {}", "7".repeat(32))));

@@ -191,7 +191,7 @@ async fn the_manager_may_go_and_return_while_the_program_runs() {
         if leases[0].age_ms > 3000 {
             break;
         }
-        assert!(begin.elapsed() < AT_MOST, "its age does not grow");
+        assert!(begin.elapsed() < AT_MOST, "the lease's age does not grow");
     }
     tool.close();
     let ended = tool.end();

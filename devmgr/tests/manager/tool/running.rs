@@ -134,7 +134,7 @@ impl RunningTool {
                 match lines.recv_timeout(AT_MOST) {
                     Ok(line) => text += &(line + "\n"),
                     Err(RecvTimeoutError::Disconnected) => return text,
-                    Err(error) => panic!("it does not end: {error}; so far: {text}"),
+                    Err(error) => panic!("the tool does not end: {error}; so far: {text}"),
                 }
             }
         };

@@ -18,7 +18,7 @@ use cl_headers::types::*;
 use self::mutable::*;
 use self::record::*;
 use super::entry::entry_point;
-use super::event::{give_event, wait_list};
+use super::event::Events;
 use super::handle;
 use super::info::{Answered, Info, list};
 use crate::error::{ClResult, fail, require};
@@ -175,9 +175,7 @@ pub(crate) fn clEnqueueCommandBufferKHR(
     num_queues: cl_uint,
     queues: *mut cl_command_queue,
     command_buffer: cl_command_buffer_khr,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
     let stub = handle::resolve::<CommandBuffer>(command_buffer)?;
     // clEnqueueCommandBufferKHR: CL_INVALID_OPERATION when the command buffer is not executable.
@@ -193,11 +191,9 @@ pub(crate) fn clEnqueueCommandBufferKHR(
         [] => stub.queue().clone(),
         [other, ..] => substitute(&stub, *other)?,
     };
-    // SAFETY: the specification demands NULL or as many handles as the count says.
-    let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
-    let enqueued = stub.enqueue(&queue, wait, !event.is_null())?;
-    // SAFETY: the specification lets `event` be NULL or writable.
-    unsafe { give_event(event, enqueued) };
+    let wait = events.wait_list(queue.context())?;
+    let enqueued = stub.enqueue(&queue, wait, events.wants_event())?;
+    events.give(enqueued);
     Ok(())
 }
 
@@ -205,14 +201,9 @@ pub(crate) fn clEnqueueCommandBufferKHR(
 pub(crate) fn clGetCommandBufferInfoKHR(
     command_buffer: cl_command_buffer_khr,
     param_name: cl_command_buffer_info_khr,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
+    info: Info,
 ) -> ClResult {
     let stub = handle::resolve::<CommandBuffer>(command_buffer)?;
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     answer(command_buffer, &stub, param_name, info).map(drop)
 }
 

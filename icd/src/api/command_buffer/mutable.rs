@@ -97,9 +97,9 @@ pub(super) unsafe fn launch_properties(
 fn resolve(raw: cl_mutable_command_khr) -> ClResult<(Arc<MutableCommand>, Arc<CommandBuffer>)> {
     let command = handle::resolve::<MutableCommand>(raw)?;
     let gone = Status(CL_INVALID_MUTABLE_COMMAND_KHR);
+    // clUpdateMutableCommandsKHR, clGetMutableCommandInfoKHR: CL_INVALID_MUTABLE_COMMAND_KHR when the
+    // command buffer was released, because that frees the handle too.
     let command_buffer = command.command_buffer().ok_or(gone)?;
-    // clUpdateMutableCommandsKHR: CL_INVALID_MUTABLE_COMMAND_KHR when the command buffer was released,
-    // because that frees the handle too.
     let held = handle::resolve::<CommandBuffer>(handle::raw_of(&command_buffer));
     held.map_err(|_| gone)?;
     Ok((command, command_buffer))
@@ -284,18 +284,13 @@ pub(crate) fn clUpdateMutableCommandsKHR(
 pub(crate) fn clGetMutableCommandInfoKHR(
     command: cl_mutable_command_khr,
     param_name: cl_mutable_command_info_khr,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
+    info: Info,
 ) -> ClResult {
     let (command, command_buffer) = resolve(command)?;
     let dispatch = command_buffer.dispatch(&command);
     // clGetMutableCommandInfoKHR: CL_INVALID_MUTABLE_COMMAND_KHR when the handle is not a valid mutable
     // command.
     let dispatch = dispatch.ok_or(Status(CL_INVALID_MUTABLE_COMMAND_KHR))?;
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     answer((&command, &command_buffer), &dispatch, param_name, info).map(drop)
 }
 

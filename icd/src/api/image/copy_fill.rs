@@ -8,14 +8,14 @@ use cl_headers::types::*;
 use smallvec::smallvec;
 
 use super::super::entry::entry_point;
-use super::super::event::wait_list;
+use super::super::event::Events;
 use super::super::handle;
-use super::super::memory::copy_fill::{Copy, enqueue};
+use super::super::memory::copy_fill::{Work, check_overlap, copying, enqueue};
 use super::super::memory::rect::triple;
 use super::super::memory::{Noun, for_queue};
 use super::transfer::{image_of, read_box};
 use crate::error::{ClResult, Status, require};
-use crate::stub::{Buffer, Command, Hold, Queue, memory::colour};
+use crate::stub::{Buffer, NodeCommand, Queue, memory::colour};
 
 /// One end of a copy. An image over a buffer is replaced by the buffer if the bytes are contiguous there.
 fn end(memory: Arc<Buffer>, region: Region) -> ClResult<(Arc<Buffer>, Region)> {
@@ -28,16 +28,9 @@ fn end(memory: Arc<Buffer>, region: Region) -> ClResult<(Arc<Buffer>, Region)> {
 }
 
 /// Checks a copy, and replaces both ends by where their bytes are stored.
-fn copy(from: (Arc<Buffer>, Region), to: (Arc<Buffer>, Region)) -> ClResult<Copy> {
-    let copy = Copy::checked(from, to)?;
-    let (from, source) = end(copy.from, copy.source)?;
-    let (to, destination) = end(copy.to, copy.destination)?;
-    Ok(Copy {
-        from,
-        to,
-        source,
-        destination,
-    })
+fn copy(from: (Arc<Buffer>, Region), to: (Arc<Buffer>, Region)) -> ClResult<Work> {
+    check_overlap((&from.0, &from.1), (&to.0, &to.1))?;
+    Ok(copying(end(from.0, from.1)?, end(to.0, to.1)?))
 }
 
 /// The 16 bytes of a fill colour. A depth format has a single floating-point value, the others four
@@ -63,10 +56,10 @@ unsafe fn read_colour(image: &Buffer, colour: *const c_void) -> ClResult<[u8; 16
 }
 
 /// The work of a fill. An image over a buffer is filled as that buffer if the bytes are contiguous there.
-fn fill(image: &Arc<Buffer>, region: Region, colour: [u8; 16]) -> ClResult<Command> {
+fn fill(image: &Arc<Buffer>, region: Region, colour: [u8; 16]) -> ClResult<NodeCommand> {
     let (stored, there) = image.stored(&region)?;
     if Arc::ptr_eq(&stored, image) || !there.is_linear() {
-        return Ok(Command::FillImage {
+        return Ok(NodeCommand::FillImage {
             image: image.clone(),
             colour,
             region,
@@ -76,7 +69,7 @@ fn fill(image: &Arc<Buffer>, region: Region, colour: [u8; 16]) -> ClResult<Comma
     // clEnqueueFillImage: CL_IMAGE_FORMAT_NOT_SUPPORTED when the client cannot encode a colour of this
     // format.
     let pattern = pattern.ok_or(Status(CL_IMAGE_FORMAT_NOT_SUPPORTED))?;
-    Ok(Command::Fill {
+    Ok(NodeCommand::Fill {
         buffer: stored,
         pattern: pattern.into(),
         region: there,
@@ -92,12 +85,11 @@ fn fill(image: &Arc<Buffer>, region: Region, colour: [u8; 16]) -> ClResult<Comma
 /// Each origin and the region is NULL or points to three numbers.
 pub(in crate::api) unsafe fn images(
     queue: &Queue,
-    (source, destination): (cl_mem, cl_mem),
-    (from_origin, to_origin): (*const size_t, *const size_t),
+    (source, from_origin): (cl_mem, *const size_t),
+    (destination, to_origin): (cl_mem, *const size_t),
     region: *const size_t,
-) -> ClResult<Copy> {
-    let memory = [source, destination].map(|raw| (Noun::Image, raw));
-    let [from, to] = for_queue(queue, memory)?;
+) -> ClResult<Work> {
+    let [from, to] = for_queue(queue, [source, destination].map(|raw| (Noun::Image, raw)))?;
     // clEnqueueCopyImage: CL_IMAGE_FORMAT_MISMATCH when the two images have different formats.
     let same = image_of(&from)?.format() == image_of(&to)?.format();
     require(same, CL_IMAGE_FORMAT_MISMATCH)?;
@@ -129,7 +121,7 @@ pub(in crate::api) unsafe fn with_buffer(
     way: Way,
     (image, origin, region): (cl_mem, *const size_t, *const size_t),
     (buffer, offset): (cl_mem, size_t),
-) -> ClResult<Copy> {
+) -> ClResult<Work> {
     let [image, buffer] = for_queue(queue, [(Noun::Image, image), (Noun::Buffer, buffer)])?;
     // SAFETY: the caller upholds this function's contract.
     let (origin, size) = unsafe { read_box(origin, region)? };
@@ -142,7 +134,7 @@ pub(in crate::api) unsafe fn with_buffer(
     }
 }
 
-/// Checks a fill of an image. Returns its work and the image.
+/// Checks a fill of an image.
 ///
 /// # Errors
 /// As `clEnqueueFillImage`, except for the wait list.
@@ -155,7 +147,7 @@ pub(in crate::api) unsafe fn filling(
     image: cl_mem,
     colour: *const c_void,
     (origin, region): (*const size_t, *const size_t),
-) -> ClResult<(Command, Hold)> {
+) -> ClResult<Work> {
     let [image] = for_queue(queue, [(Noun::Image, image)])?;
     // SAFETY: the caller upholds this function's contract.
     let (colour, (origin, size)) =
@@ -163,7 +155,7 @@ pub(in crate::api) unsafe fn filling(
     // clEnqueueFillImage: CL_INVALID_VALUE when the region leaves the image or is empty.
     let region = image_of(&image)?.region(origin, size)?;
     let work = fill(&image, region, colour)?;
-    Ok((work, smallvec![image]))
+    Ok((Some(work), smallvec![image]))
 }
 
 #[entry_point]
@@ -174,32 +166,13 @@ pub(crate) fn clEnqueueCopyImage(
     src_origin: *const size_t,
     dst_origin: *const size_t,
     region: *const size_t,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
     let queue = handle::resolve::<Queue>(command_queue)?;
-    // SAFETY: the specification demands arrays that are NULL or of three numbers, and a wait list as
-    // its count says.
-    let (copy, wait) = unsafe {
-        (
-            images(
-                &queue,
-                (src_image, dst_image),
-                (src_origin, dst_origin),
-                region,
-            )?,
-            wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,
-        )
-    };
-    enqueue(
-        &queue,
-        copy.work(),
-        CL_COMMAND_COPY_IMAGE,
-        wait,
-        copy.hold(),
-        event,
-    )
+    let (from, to) = ((src_image, src_origin), (dst_image, dst_origin));
+    // SAFETY: the specification demands arrays that are NULL or of three numbers.
+    let work = unsafe { images(&queue, from, to, region)? };
+    enqueue(&queue, work, CL_COMMAND_COPY_IMAGE, events)
 }
 
 #[entry_point]
@@ -210,28 +183,13 @@ pub(crate) fn clEnqueueCopyImageToBuffer(
     src_origin: *const size_t,
     region: *const size_t,
     dst_offset: size_t,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
     let queue = handle::resolve::<Queue>(command_queue)?;
     let (image, buffer) = ((src_image, src_origin, region), (dst_buffer, dst_offset));
-    // SAFETY: the specification demands arrays that are NULL or of three numbers, and a wait list as
-    // its count says.
-    let (copy, wait) = unsafe {
-        (
-            with_buffer(&queue, Way::ToBuffer, image, buffer)?,
-            wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,
-        )
-    };
-    enqueue(
-        &queue,
-        copy.work(),
-        CL_COMMAND_COPY_IMAGE_TO_BUFFER,
-        wait,
-        copy.hold(),
-        event,
-    )
+    // SAFETY: the specification demands arrays that are NULL or of three numbers.
+    let work = unsafe { with_buffer(&queue, Way::ToBuffer, image, buffer)? };
+    enqueue(&queue, work, CL_COMMAND_COPY_IMAGE_TO_BUFFER, events)
 }
 
 #[entry_point]
@@ -242,28 +200,13 @@ pub(crate) fn clEnqueueCopyBufferToImage(
     src_offset: size_t,
     dst_origin: *const size_t,
     region: *const size_t,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
     let queue = handle::resolve::<Queue>(command_queue)?;
     let (image, buffer) = ((dst_image, dst_origin, region), (src_buffer, src_offset));
-    // SAFETY: the specification demands arrays that are NULL or of three numbers, and a wait list as
-    // its count says.
-    let (copy, wait) = unsafe {
-        (
-            with_buffer(&queue, Way::ToImage, image, buffer)?,
-            wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,
-        )
-    };
-    enqueue(
-        &queue,
-        copy.work(),
-        CL_COMMAND_COPY_BUFFER_TO_IMAGE,
-        wait,
-        copy.hold(),
-        event,
-    )
+    // SAFETY: the specification demands arrays that are NULL or of three numbers.
+    let work = unsafe { with_buffer(&queue, Way::ToImage, image, buffer)? };
+    enqueue(&queue, work, CL_COMMAND_COPY_BUFFER_TO_IMAGE, events)
 }
 
 #[entry_point]
@@ -273,18 +216,10 @@ pub(crate) fn clEnqueueFillImage(
     fill_color: *const c_void,
     origin: *const size_t,
     region: *const size_t,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
     let queue = handle::resolve::<Queue>(command_queue)?;
-    // SAFETY: the specification demands a colour, arrays that are NULL or of three numbers, and a wait
-    // list as its count says.
-    let ((work, hold), wait) = unsafe {
-        (
-            filling(&queue, image, fill_color, (origin, region))?,
-            wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,
-        )
-    };
-    enqueue(&queue, Some(work), CL_COMMAND_FILL_IMAGE, wait, hold, event)
+    // SAFETY: the specification demands a colour, and arrays that are NULL or of three numbers.
+    let work = unsafe { filling(&queue, image, fill_color, (origin, region))? };
+    enqueue(&queue, work, CL_COMMAND_FILL_IMAGE, events)
 }

@@ -78,17 +78,8 @@ pub(crate) fn clGetSupportedImageFormats(
 }
 
 #[entry_point]
-pub(crate) fn clGetImageInfo(
-    image: cl_mem,
-    param_name: cl_image_info,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
-) -> ClResult {
+pub(crate) fn clGetImageInfo(image: cl_mem, param_name: cl_image_info, info: Info) -> ClResult {
     let memory = Noun::Image.resolve(image)?;
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     match memory.image() {
         Some(image) => answer(&memory, image, param_name, info).map(drop),
         // clGetImageInfo: CL_INVALID_MEM_OBJECT when the memory object is not an image.

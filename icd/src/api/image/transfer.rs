@@ -4,10 +4,11 @@ use causeway_proto::region::Region;
 use cl_headers::types::*;
 
 use super::super::entry::entry_point;
+use super::super::event::Events;
 use super::super::memory::Noun;
-use super::super::memory::map::{HowToMap, MapArguments, map};
+use super::super::memory::map::{HowToMap, map};
 use super::super::memory::rect::{Triple, triple};
-use super::super::memory::transfer::{Arguments, How, Regions, Way, enqueue};
+use super::super::memory::transfer::{How, Regions, enqueue};
 use crate::error::{ClResult, fail, require};
 use crate::stub::{Buffer, Image};
 
@@ -99,28 +100,17 @@ pub(crate) fn clEnqueueReadImage(
     row_pitch: size_t,
     slice_pitch: size_t,
     ptr: *mut c_void,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
-    let arguments = Arguments {
-        queue: command_queue,
-        noun: Noun::Image,
-        buffer: image,
-        how: How {
-            blocking: blocking_read != CL_FALSE,
-            host: ptr.expose_provenance(),
-            wait: (num_events_in_wait_list, event_wait_list),
-            event,
-            command: CL_COMMAND_READ_IMAGE,
-        },
-    };
+    let how = How::read(blocking_read, ptr, events, CL_COMMAND_READ_IMAGE);
     let boxed = Boxed {
         origin,
         region,
         pitches: (row_pitch, slice_pitch),
     };
-    enqueue(arguments, Way::Read, |memory| boxed.regions(memory))
+    enqueue(command_queue, (Noun::Image, image), how, |memory| {
+        boxed.regions(memory)
+    })
 }
 
 #[entry_point]
@@ -133,28 +123,17 @@ pub(crate) fn clEnqueueWriteImage(
     input_row_pitch: size_t,
     input_slice_pitch: size_t,
     ptr: *const c_void,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
-    let arguments = Arguments {
-        queue: command_queue,
-        noun: Noun::Image,
-        buffer: image,
-        how: How {
-            blocking: blocking_write != CL_FALSE,
-            host: ptr.expose_provenance(),
-            wait: (num_events_in_wait_list, event_wait_list),
-            event,
-            command: CL_COMMAND_WRITE_IMAGE,
-        },
-    };
+    let how = How::write(blocking_write, ptr, events, CL_COMMAND_WRITE_IMAGE);
     let boxed = Boxed {
         origin,
         region,
         pitches: (input_row_pitch, input_slice_pitch),
     };
-    enqueue(arguments, Way::Write, |memory| boxed.regions(memory))
+    enqueue(command_queue, (Noun::Image, image), how, |memory| {
+        boxed.regions(memory)
+    })
 }
 
 #[entry_point]
@@ -167,23 +146,15 @@ pub(crate) fn clEnqueueMapImage(
     region: *const size_t,
     image_row_pitch: *mut size_t,
     image_slice_pitch: *mut size_t,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult<*mut c_void> {
-    let arguments = MapArguments {
-        queue: command_queue,
-        noun: Noun::Image,
-        memory: image,
-        how: HowToMap {
-            blocking: blocking_map != CL_FALSE,
-            flags: map_flags,
-            wait: (num_events_in_wait_list, event_wait_list),
-            event,
-            command: CL_COMMAND_MAP_IMAGE,
-        },
+    let how = HowToMap {
+        blocking: blocking_map != CL_FALSE,
+        flags: map_flags,
+        events,
+        command: CL_COMMAND_MAP_IMAGE,
     };
-    let (address, memory) = map(&arguments, |memory| {
+    let (address, memory) = map(command_queue, (Noun::Image, image), &how, |memory| {
         let image = image_of(memory)?;
         // SAFETY: the specification demands that each is NULL or points to three numbers.
         let (origin, size) = unsafe { read_box(origin, region)? };

@@ -16,14 +16,9 @@ use crate::stub::{Device, Kernel, Origin};
 pub(crate) fn clGetKernelInfo(
     kernel: cl_kernel,
     param_name: cl_kernel_info,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
+    info: Info,
 ) -> ClResult {
     let stub = handle::resolve::<Kernel>(kernel)?;
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     answer(kernel, &stub, param_name, info).map(drop)
 }
 
@@ -32,14 +27,9 @@ pub(crate) fn clGetKernelArgInfo(
     kernel: cl_kernel,
     arg_index: cl_uint,
     param_name: cl_kernel_arg_info,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
+    info: Info,
 ) -> ClResult {
     let kernel = handle::resolve::<Kernel>(kernel)?;
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     answer_arg(&kernel, arg_index, param_name, info).map(drop)
 }
 
@@ -48,9 +38,7 @@ pub(crate) fn clGetKernelWorkGroupInfo(
     kernel: cl_kernel,
     device: cl_device_id,
     param_name: cl_kernel_work_group_info,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
+    info: Info,
 ) -> ClResult {
     let kernel = handle::resolve::<Kernel>(kernel)?;
     let device = if device.is_null() {
@@ -58,10 +46,28 @@ pub(crate) fn clGetKernelWorkGroupInfo(
     } else {
         Some(handle::resolve::<Device>(device)?)
     };
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     answer_work_group(&kernel, device.as_deref(), param_name, info).map(drop)
+}
+
+/// Answers a query of sub-groups.
+///
+/// # Safety
+/// `input` is NULL or has as many readable bytes as its size says.
+unsafe fn sub_group_info(
+    (kernel, device): (cl_kernel, cl_device_id),
+    name: cl_kernel_sub_group_info,
+    (input_size, input): (size_t, *const c_void),
+    info: Info,
+) -> ClResult {
+    let kernel = handle::resolve::<Kernel>(kernel)?;
+    let device = if device.is_null() {
+        None
+    } else {
+        Some(handle::resolve::<Device>(device)?)
+    };
+    // SAFETY: the caller upholds this function's contract.
+    let input = unsafe { sub_group_input(name, input_size, input) };
+    answer_sub_group(&kernel, device.as_deref(), name, input, info).map(drop)
 }
 
 #[entry_point]
@@ -71,23 +77,12 @@ pub(crate) fn clGetKernelSubGroupInfo(
     param_name: cl_kernel_sub_group_info,
     input_value_size: size_t,
     input_value: *const c_void,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
+    info: Info,
 ) -> ClResult {
-    let kernel = handle::resolve::<Kernel>(kernel)?;
-    let device = if device.is_null() {
-        None
-    } else {
-        Some(handle::resolve::<Device>(device)?)
-    };
+    let input = (input_value_size, input_value);
     // SAFETY: the specification demands that the input is NULL or has as many readable bytes as its
     // size says.
-    let input = unsafe { sub_group_input(param_name, input_value_size, input_value) };
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
-    answer_sub_group(&kernel, device.as_deref(), param_name, input, info).map(drop)
+    unsafe { sub_group_info((kernel, device), param_name, input, info) }
 }
 
 #[entry_point]
@@ -97,25 +92,11 @@ pub(crate) fn clGetKernelSubGroupInfoKHR(
     param_name: cl_kernel_sub_group_info,
     input_value_size: size_t,
     input_value: *const c_void,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
+    info: Info,
 ) -> ClResult {
-    // SAFETY: the two functions have the same contract.
-    let code = unsafe {
-        clGetKernelSubGroupInfo(
-            in_kernel,
-            in_device,
-            param_name,
-            input_value_size,
-            input_value,
-            param_value_size,
-            param_value,
-            param_value_size_ret,
-        )
-    };
-    // clGetKernelSubGroupInfoKHR: the codes of clGetKernelSubGroupInfo, which has made all checks.
-    require(code == CL_SUCCESS, code)
+    let input = (input_value_size, input_value);
+    // SAFETY: as for clGetKernelSubGroupInfo.
+    unsafe { sub_group_info((in_kernel, in_device), param_name, input, info) }
 }
 
 fn answer(

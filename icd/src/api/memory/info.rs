@@ -11,17 +11,8 @@ use crate::error::{ClResult, fail};
 use crate::stub::{Buffer, Image};
 
 #[entry_point]
-pub(crate) fn clGetMemObjectInfo(
-    memobj: cl_mem,
-    param_name: cl_mem_info,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
-) -> ClResult {
+pub(crate) fn clGetMemObjectInfo(memobj: cl_mem, param_name: cl_mem_info, info: Info) -> ClResult {
     let buffer = handle::resolve::<Buffer>(memobj)?;
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     answer(memobj, &buffer, param_name, info).map(drop)
 }
 

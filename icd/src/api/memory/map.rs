@@ -8,7 +8,7 @@ use cl_headers::types::*;
 use smallvec::smallvec;
 
 use super::super::entry::entry_point;
-use super::super::event::{give_event, wait_list};
+use super::super::event::Events;
 use super::super::handle;
 use super::transfer::{Way, check_host_access};
 use super::writable::is_writable;
@@ -16,7 +16,8 @@ use super::{Noun, on_queue};
 use crate::coherence::MapKind;
 use crate::error::{ClResult, require};
 use crate::stub::{
-    Buffer, Command, Enqueue, Event, EventSpec, HostTransfer, Map, NewMap, Queue, dropping,
+    Buffer, Command, Enqueue, Event, EventSpec, HostTransfer, Map, NewMap, NodeCommand, Queue,
+    dropping,
 };
 
 /// The checked flags of a map.
@@ -106,33 +107,25 @@ fn enqueue_map(
     Ok(Some(queue.enqueue(Enqueue { command, event })?.event))
 }
 
-/// The arguments that maps of buffers and images share.
-pub(in crate::api) struct MapArguments {
-    pub(in crate::api) queue: cl_command_queue,
-    pub(in crate::api) noun: Noun,
-    pub(in crate::api) memory: cl_mem,
-    pub(in crate::api) how: HowToMap,
-}
-
 /// The arguments of a map apart from the queue and the memory object.
 pub(in crate::api) struct HowToMap {
     pub(in crate::api) blocking: bool,
     pub(in crate::api) flags: cl_map_flags,
-    pub(in crate::api) wait: (cl_uint, *const cl_event),
-    pub(in crate::api) event: *mut cl_event,
+    pub(in crate::api) events: Events,
     pub(in crate::api) command: cl_command_type,
 }
 
 /// Checks and enqueues a map. For a blocking call, waits until it is complete. Returns the mapped address
 /// and the memory object.
 pub(in crate::api) fn map(
-    arguments: &MapArguments,
+    command_queue: cl_command_queue,
+    memory: (Noun, cl_mem),
+    how: &HowToMap,
     region: impl FnOnce(&Buffer) -> ClResult<Region>,
 ) -> ClResult<(*mut c_void, Arc<Buffer>)> {
-    let memory = (arguments.noun, arguments.memory);
-    let (queue, [buffer]) = on_queue(arguments.queue, [memory])?;
+    let (queue, [buffer]) = on_queue(command_queue, [memory])?;
     let region = region(&buffer)?;
-    let address = map_on(&queue, &buffer, region, &arguments.how)?;
+    let address = map_on(&queue, &buffer, region, how)?;
     Ok((address, buffer))
 }
 
@@ -144,13 +137,11 @@ pub(in crate::api) fn map_on(
     how: &HowToMap,
 ) -> ClResult<*mut c_void> {
     let purpose = Purpose::new(how.flags)?;
-    let (count, events) = how.wait;
-    // SAFETY: the specification demands NULL or as many handles as the count says.
-    let wait = unsafe { wait_list(queue.context(), count, events)? };
+    let wait = how.events.wait_list(queue.context())?;
     purpose.check_host_access(buffer)?;
     let map = buffer.map(&region, purpose.writes())?;
     let (key, address) = (map.key(), map.address());
-    let wants_event = !how.event.is_null();
+    let wants_event = how.events.wants_event();
     let enqueue = || enqueue_map(queue, buffer, map, purpose, how.command, wait, wants_event);
     // The caller waits next anyway, so it sends the outbox itself and no other thread is woken for that.
     let enqueued = if how.blocking {
@@ -164,55 +155,37 @@ pub(in crate::api) fn map_on(
         if how.blocking {
             stub.outcome().inspect_err(|_| buffer.cancel_map(key))?;
         }
-        // SAFETY: the specification lets `event` be NULL or writable.
-        unsafe { give_event(how.event, stub) };
+        how.events.give(stub);
     }
     Ok(std::ptr::with_exposed_provenance_mut(address))
 }
 
-fn unmap(
-    command_queue: cl_command_queue,
-    memobj: cl_mem,
-    address: usize,
-    wait: (cl_uint, *const cl_event),
-    event: *mut cl_event,
-) -> ClResult {
-    let queue = handle::resolve::<Queue>(command_queue)?;
-    let buffer = handle::resolve::<Buffer>(memobj)?;
-    // clEnqueueUnmapMemObject: CL_INVALID_CONTEXT when queue and memory object belong to different
-    // contexts.
-    require(
-        Arc::ptr_eq(queue.context(), buffer.context()),
-        CL_INVALID_CONTEXT,
-    )?;
-    let command = CL_COMMAND_UNMAP_MEM_OBJECT;
-    unmap_on(&queue, &buffer, address, wait, event, command)
-}
-
-/// As `unmap`, for a queue and buffer that the caller has resolved and checked already.
+/// Checks and enqueues an unmap of a buffer that the caller has resolved and checked already.
 pub(in crate::api) fn unmap_on(
     queue: &Arc<Queue>,
     buffer: &Arc<Buffer>,
     address: usize,
-    (count, events): (cl_uint, *const cl_event),
-    event: *mut cl_event,
+    events: Events,
     event_type: cl_command_type,
 ) -> ClResult {
     // clEnqueueUnmapMemObject: CL_INVALID_VALUE when mapped_ptr was not returned by a map of this object.
     require(buffer.is_mapped_at(address), CL_INVALID_VALUE)?;
-    // SAFETY: the specification demands NULL or as many handles as the count says.
-    let mut wait = unsafe { wait_list(queue.context(), count, events)? };
+    let mut wait = events.wait_list(queue.context())?;
     let unmap = buffer.unmap(address)?;
     // The unmap runs after its map, even if another queue runs the map.
     wait.extend(unmap.mapped_by);
     // Commands in progress may still read the mapped bytes. So the place is freed at once only while the
     // queue is idle.
-    if unmap.upload.is_none() && event.is_null() && queue.may_leave_out(&wait) && queue.is_idle() {
+    if unmap.upload.is_none()
+        && !events.wants_event()
+        && queue.may_leave_out(&wait)
+        && queue.is_idle()
+    {
         return Ok(());
     }
     let moves = unmap.upload.is_some();
     let command = match unmap.upload {
-        None => Command::Nothing,
+        None => Command::Node(NodeCommand::Nothing),
         // The specification forbids the application to touch the bytes from this call on.
         Some(upload) => Command::Unmap(HostTransfer {
             buffer: buffer.root().clone(),
@@ -225,7 +198,7 @@ pub(in crate::api) fn unmap_on(
         wait,
         hold: smallvec![buffer.clone()],
         finisher: dropping(unmap.place),
-        visible: !event.is_null(),
+        visible: events.wants_event(),
     };
     let unmapped = queue.enqueue(Enqueue {
         command,
@@ -236,8 +209,7 @@ pub(in crate::api) fn unmap_on(
     if moves && !unmapped.taken {
         buffer.unmapped_by(&unmapped.event);
     }
-    // SAFETY: the specification lets `event` be NULL or writable.
-    unsafe { give_event(event, unmapped.event) };
+    events.give(unmapped.event);
     Ok(())
 }
 
@@ -249,23 +221,15 @@ pub(crate) fn clEnqueueMapBuffer(
     map_flags: cl_map_flags,
     offset: size_t,
     size: size_t,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult<*mut c_void> {
-    let arguments = MapArguments {
-        queue: command_queue,
-        noun: Noun::Buffer,
-        memory: buffer,
-        how: HowToMap {
-            blocking: blocking_map != CL_FALSE,
-            flags: map_flags,
-            wait: (num_events_in_wait_list, event_wait_list),
-            event,
-            command: CL_COMMAND_MAP_BUFFER,
-        },
+    let how = HowToMap {
+        blocking: blocking_map != CL_FALSE,
+        flags: map_flags,
+        events,
+        command: CL_COMMAND_MAP_BUFFER,
     };
-    let (address, _) = map(&arguments, |buffer| {
+    let (address, _) = map(command_queue, (Noun::Buffer, buffer), &how, |buffer| {
         // clEnqueueMapBuffer: CL_INVALID_VALUE when the region leaves the buffer.
         let region = buffer.range(offset as u64, size as u64)?;
         // clEnqueueMapBuffer: CL_INVALID_VALUE when the size is 0.
@@ -280,17 +244,23 @@ pub(crate) fn clEnqueueUnmapMemObject(
     command_queue: cl_command_queue,
     memobj: cl_mem,
     mapped_ptr: *mut c_void,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
-    let wait = (num_events_in_wait_list, event_wait_list);
-    unmap(
-        command_queue,
-        memobj,
-        mapped_ptr.expose_provenance(),
-        wait,
-        event,
+    let queue = handle::resolve::<Queue>(command_queue)?;
+    let buffer = handle::resolve::<Buffer>(memobj)?;
+    // clEnqueueUnmapMemObject: CL_INVALID_CONTEXT when queue and memory object belong to different
+    // contexts.
+    require(
+        Arc::ptr_eq(queue.context(), buffer.context()),
+        CL_INVALID_CONTEXT,
+    )?;
+    let address = mapped_ptr.expose_provenance();
+    unmap_on(
+        &queue,
+        &buffer,
+        address,
+        events,
+        CL_COMMAND_UNMAP_MEM_OBJECT,
     )
 }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use cl_headers::types::*;
 
 use super::super::entry::entry_point;
-use super::super::event::{give_event, wait_list};
+use super::super::event::Events;
 use super::super::handle;
 use super::super::info::list;
 use crate::error::{ClResult, require};
-use crate::stub::{Buffer, Command, Enqueue, EventSpec, Queue};
+use crate::stub::{Buffer, Command, Enqueue, EventSpec, NodeCommand, Queue};
 
 #[entry_point]
 pub(crate) fn clEnqueueMigrateMemObjects(
@@ -17,9 +17,7 @@ pub(crate) fn clEnqueueMigrateMemObjects(
     num_mem_objects: cl_uint,
     mem_objects: *const cl_mem,
     flags: cl_mem_migration_flags,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
     let queue = handle::resolve::<Queue>(command_queue)?;
     // clEnqueueMigrateMemObjects: CL_INVALID_VALUE when num_mem_objects is 0 or mem_objects is NULL.
@@ -44,23 +42,14 @@ pub(crate) fn clEnqueueMigrateMemObjects(
     let known = CL_MIGRATE_MEM_OBJECT_HOST | CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED;
     // clEnqueueMigrateMemObjects: CL_INVALID_VALUE when flags contains unknown bits.
     require(flags & !known == 0, CL_INVALID_VALUE)?;
-    // SAFETY: the specification demands NULL or as many handles as the count says.
-    let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
-    let spec = EventSpec {
+    let event = EventSpec {
         event_type: CL_COMMAND_MIGRATE_MEM_OBJECTS,
-        wait,
+        wait: events.wait_list(queue.context())?,
         hold: buffers.clone().into(),
         finisher: None,
-        visible: !event.is_null(),
+        visible: events.wants_event(),
     };
-    let command = Command::Migrate { buffers, flags };
-    let stub = queue
-        .enqueue(Enqueue {
-            command,
-            event: spec,
-        })?
-        .event;
-    // SAFETY: the specification lets `event` be NULL or writable.
-    unsafe { give_event(event, stub) };
+    let command = Command::Node(NodeCommand::Migrate { buffers, flags });
+    events.give(queue.enqueue(Enqueue { command, event })?.event);
     Ok(())
 }

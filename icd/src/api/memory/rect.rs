@@ -4,9 +4,11 @@ use causeway_proto::region::Region;
 use cl_headers::types::*;
 
 use super::super::entry::entry_point;
+use super::super::event::Events;
 use super::Noun;
-use super::transfer::{Arguments, How, Regions, Way, enqueue};
+use super::transfer::{How, Regions, enqueue};
 use crate::error::{ClResult, fail, require};
+use crate::stub::Buffer;
 
 /// The three numbers of a C array: `x` in bytes, `y` in rows, `z` in slices.
 pub(in crate::api) type Triple = [u64; 3];
@@ -30,7 +32,7 @@ pub(in crate::api) unsafe fn triple(values: *const size_t) -> ClResult<Triple> {
 ///
 /// # Errors
 /// `CL_INVALID_VALUE` when rows or slices would overlap, or a slice is not a whole number of rows.
-pub(super) fn pitches(size: Triple, row: u64, slice: u64) -> ClResult<(u64, u64)> {
+fn pitches(size: Triple, row: u64, slice: u64) -> ClResult<(u64, u64)> {
     let row = if row == 0 { size[0] } else { row };
     // clEnqueueReadBufferRect: CL_INVALID_VALUE when a row pitch is smaller than a row.
     require(row >= size[0], CL_INVALID_VALUE)?;
@@ -53,7 +55,7 @@ pub(super) fn pitches(size: Triple, row: u64, slice: u64) -> ClResult<(u64, u64)
 ///
 /// # Errors
 /// `CL_INVALID_VALUE` for a side of 0, for pitches that do not fit, and where the numbers overflow.
-pub(super) fn rectangle(origin: Triple, size: Triple, row: u64, slice: u64) -> ClResult<Region> {
+fn rectangle(origin: Triple, size: Triple, row: u64, slice: u64) -> ClResult<Region> {
     // clEnqueueReadBufferRect: CL_INVALID_VALUE when a side of the region is 0.
     require(!size.contains(&0), CL_INVALID_VALUE)?;
     let (row, slice) = pitches(size, row, slice)?;
@@ -63,39 +65,47 @@ pub(super) fn rectangle(origin: Triple, size: Triple, row: u64, slice: u64) -> C
         slices.checked_add(rows)?.checked_add(origin[0])
     };
     let Some(offset) = offset() else {
-        // A rectangle whose offset overflows leaves every buffer.
+        // clEnqueueReadBufferRect: CL_INVALID_VALUE when the region leaves the buffer, as a rectangle does
+        // whose offset overflows.
         return fail(CL_INVALID_VALUE);
     };
-    // A rectangle whose end overflows leaves every buffer.
+    // clEnqueueReadBufferRect: CL_INVALID_VALUE when the region leaves the buffer, as a rectangle does whose
+    // end overflows.
     Region::rect(offset, size, row, slice).or(fail(CL_INVALID_VALUE))
 }
 
-/// The arrays and pitches of a rectangular read or write.
-struct Rectangle {
-    buffer_origin: *const size_t,
-    host_origin: *const size_t,
-    region: *const size_t,
-    buffer_pitches: (size_t, size_t),
-    host_pitches: (size_t, size_t),
+/// The arrays and pitches of the two rectangles of a transfer or copy.
+pub(in crate::api) struct Rectangles {
+    pub(in crate::api) origins: [*const size_t; 2],
+    pub(in crate::api) region: *const size_t,
+    /// Row and slice pitch of each.
+    pub(in crate::api) pitches: [(size_t, size_t); 2],
 }
 
-impl Rectangle {
-    fn regions(&self, buffer_size: u64) -> ClResult<Regions> {
+impl Rectangles {
+    /// Returns the regions, and whether their effective pitches are equal.
+    pub(super) fn read(&self) -> ClResult<([Region; 2], bool)> {
+        let [one, other] = self.origins;
         // SAFETY: the specification demands that each is NULL or points to three numbers.
-        let [buffer_origin, host_origin, size] = unsafe {
-            [
-                triple(self.buffer_origin)?,
-                triple(self.host_origin)?,
-                triple(self.region)?,
-            ]
-        };
-        let (row, slice) = self.buffer_pitches;
-        let buffer = rectangle(buffer_origin, size, row as u64, slice as u64)?;
+        let [one, other, size] = unsafe { [triple(one)?, triple(other)?, triple(self.region)?] };
+        let [(row, slice), (other_row, other_slice)] =
+            self.pitches.map(|(row, slice)| (row as u64, slice as u64));
+        let regions = [
+            rectangle(one, size, row, slice)?,
+            rectangle(other, size, other_row, other_slice)?,
+        ];
+        let same = pitches(size, row, slice)? == pitches(size, other_row, other_slice)?;
+        Ok((regions, same))
+    }
+
+    fn regions(&self, buffer: &Buffer) -> ClResult<Regions> {
+        let ([there, host], _) = self.read()?;
         // clEnqueueReadBufferRect: CL_INVALID_VALUE when the region leaves the buffer.
-        require(buffer.end() <= buffer_size, CL_INVALID_VALUE)?;
-        let (row, slice) = self.host_pitches;
-        let host = rectangle(host_origin, size, row as u64, slice as u64)?;
-        Ok(Regions { buffer, host })
+        require(there.end() <= buffer.size(), CL_INVALID_VALUE)?;
+        Ok(Regions {
+            buffer: there,
+            host,
+        })
     }
 }
 
@@ -112,31 +122,19 @@ pub(crate) fn clEnqueueReadBufferRect(
     host_row_pitch: size_t,
     host_slice_pitch: size_t,
     ptr: *mut c_void,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
-    let arguments = Arguments {
-        queue: command_queue,
-        noun: Noun::Buffer,
-        buffer,
-        how: How {
-            blocking: blocking_read != CL_FALSE,
-            host: ptr.expose_provenance(),
-            wait: (num_events_in_wait_list, event_wait_list),
-            event,
-            command: CL_COMMAND_READ_BUFFER_RECT,
-        },
-    };
-    let rectangle = Rectangle {
-        buffer_origin,
-        host_origin,
+    let how = How::read(blocking_read, ptr, events, CL_COMMAND_READ_BUFFER_RECT);
+    let rectangles = Rectangles {
+        origins: [buffer_origin, host_origin],
         region,
-        buffer_pitches: (buffer_row_pitch, buffer_slice_pitch),
-        host_pitches: (host_row_pitch, host_slice_pitch),
+        pitches: [
+            (buffer_row_pitch, buffer_slice_pitch),
+            (host_row_pitch, host_slice_pitch),
+        ],
     };
-    enqueue(arguments, Way::Read, |buffer| {
-        rectangle.regions(buffer.size())
+    enqueue(command_queue, (Noun::Buffer, buffer), how, |buffer| {
+        rectangles.regions(buffer)
     })
 }
 
@@ -153,31 +151,19 @@ pub(crate) fn clEnqueueWriteBufferRect(
     host_row_pitch: size_t,
     host_slice_pitch: size_t,
     ptr: *const c_void,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
-    let arguments = Arguments {
-        queue: command_queue,
-        noun: Noun::Buffer,
-        buffer,
-        how: How {
-            blocking: blocking_write != CL_FALSE,
-            host: ptr.expose_provenance(),
-            wait: (num_events_in_wait_list, event_wait_list),
-            event,
-            command: CL_COMMAND_WRITE_BUFFER_RECT,
-        },
-    };
-    let rectangle = Rectangle {
-        buffer_origin,
-        host_origin,
+    let how = How::write(blocking_write, ptr, events, CL_COMMAND_WRITE_BUFFER_RECT);
+    let rectangles = Rectangles {
+        origins: [buffer_origin, host_origin],
         region,
-        buffer_pitches: (buffer_row_pitch, buffer_slice_pitch),
-        host_pitches: (host_row_pitch, host_slice_pitch),
+        pitches: [
+            (buffer_row_pitch, buffer_slice_pitch),
+            (host_row_pitch, host_slice_pitch),
+        ],
     };
-    enqueue(arguments, Way::Write, |buffer| {
-        rectangle.regions(buffer.size())
+    enqueue(command_queue, (Noun::Buffer, buffer), how, |buffer| {
+        rectangles.regions(buffer)
     })
 }
 

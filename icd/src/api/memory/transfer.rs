@@ -8,10 +8,10 @@ use cl_headers::types::*;
 use smallvec::smallvec;
 
 use super::super::entry::entry_point;
-use super::super::event::{give_event, wait_list};
+use super::super::event::Events;
 use super::{Noun, host_region, on_queue};
 use crate::error::{ClResult, fail, require};
-use crate::stub::{Buffer, Command, Enqueue, EventSpec, HostTransfer, Queue};
+use crate::stub::{Buffer, Command, Enqueue, EventSpec, HostTransfer, NodeCommand, Queue};
 
 /// The bytes of a command, in the buffer or image and in the application's memory.
 pub(in crate::api) struct Regions {
@@ -21,21 +21,42 @@ pub(in crate::api) struct Regions {
     pub(in crate::api) host: Region,
 }
 
-/// The arguments that all forms of reads and writes share.
-pub(in crate::api) struct Arguments {
-    pub(in crate::api) queue: cl_command_queue,
-    pub(in crate::api) noun: Noun,
-    pub(in crate::api) buffer: cl_mem,
-    pub(in crate::api) how: How,
-}
-
 /// The arguments of a transfer apart from the queue and the memory object.
 pub(in crate::api) struct How {
-    pub(in crate::api) blocking: bool,
-    pub(in crate::api) host: usize,
-    pub(in crate::api) wait: (cl_uint, *const cl_event),
-    pub(in crate::api) event: *mut cl_event,
-    pub(in crate::api) command: cl_command_type,
+    way: Way,
+    blocking: bool,
+    host: usize,
+    events: Events,
+    command: cl_command_type,
+}
+
+impl How {
+    pub(in crate::api) fn read(
+        blocking: cl_bool,
+        host: *mut c_void,
+        events: Events,
+        command: cl_command_type,
+    ) -> How {
+        How {
+            way: Way::Read,
+            blocking: blocking != CL_FALSE,
+            host: host.expose_provenance(),
+            events,
+            command,
+        }
+    }
+
+    pub(in crate::api) fn write(
+        blocking: cl_bool,
+        host: *const c_void,
+        events: Events,
+        command: cl_command_type,
+    ) -> How {
+        How {
+            way: Way::Write,
+            ..How::read(blocking, host.cast_mut(), events, command)
+        }
+    }
 }
 
 /// The direction of a transfer, seen from the host.
@@ -59,14 +80,14 @@ pub(in crate::api) fn check_host_access(buffer: &Buffer, way: Way) -> ClResult {
 
 /// Checks and enqueues a transfer. For a blocking call, waits until it is complete.
 pub(in crate::api) fn enqueue(
-    arguments: Arguments,
-    way: Way,
+    command_queue: cl_command_queue,
+    memory: (Noun, cl_mem),
+    how: How,
     regions: impl FnOnce(&Buffer) -> ClResult<Regions>,
 ) -> ClResult {
-    let memory = (arguments.noun, arguments.buffer);
-    let (queue, [buffer]) = on_queue(arguments.queue, [memory])?;
+    let (queue, [buffer]) = on_queue(command_queue, [memory])?;
     let regions = regions(&buffer)?;
-    enqueue_on(&queue, buffer, regions, arguments.how, way)
+    enqueue_on(&queue, buffer, regions, how)
 }
 
 /// As `enqueue`, for a queue and buffer that the caller has resolved and checked already.
@@ -75,18 +96,15 @@ pub(in crate::api) fn enqueue_on(
     buffer: Arc<Buffer>,
     regions: Regions,
     how: How,
-    way: Way,
 ) -> ClResult {
     // clEnqueueReadBuffer, clEnqueueWriteBuffer: CL_INVALID_VALUE when ptr is NULL.
     require(how.host != 0, CL_INVALID_VALUE)?;
     // SAFETY: the application keeps these bytes readable (write) or writable (read) until the command is
     // complete. They are not touched later.
     let host = unsafe { host_region(how.host, regions.host) }?;
-    let (count, events) = how.wait;
-    // SAFETY: the specification demands NULL or as many handles as the count says.
-    let wait = unsafe { wait_list(queue.context(), count, events)? };
-    check_host_access(&buffer, way)?;
-    let wants_event = !how.event.is_null();
+    let wait = how.events.wait_list(queue.context())?;
+    check_host_access(&buffer, how.way)?;
+    let wants_event = how.events.wants_event();
     // A blocking write may return once its bytes are copied, if the application cannot notice. That needs:
     // no event, a wait list of complete commands only, and no way to observe the queue from outside.
     let unobserved = how.blocking
@@ -96,7 +114,7 @@ pub(in crate::api) fn enqueue_on(
     let hold = smallvec![buffer.clone()];
     let (command, may_return_early) = if regions.buffer.packed_length() == 0 {
         // A transfer of no bytes is still a command: it waits for its wait list and completes its event.
-        (Command::Nothing, false)
+        (Command::Node(NodeCommand::Nothing), false)
     } else {
         let (buffer, region) = buffer.stored(&regions.buffer)?;
         let transfer = HostTransfer {
@@ -104,7 +122,7 @@ pub(in crate::api) fn enqueue_on(
             region,
             host,
         };
-        match way {
+        match how.way {
             Way::Read => (Command::Read(transfer), false),
             Way::Write => {
                 let is_small = transfer.is_small();
@@ -131,8 +149,7 @@ pub(in crate::api) fn enqueue_on(
     if how.blocking && !returns_early {
         enqueued.event.outcome()?;
     }
-    // SAFETY: the specification lets `event` be NULL or writable.
-    unsafe { give_event(how.event, enqueued.event) };
+    how.events.give(enqueued.event);
     Ok(())
 }
 
@@ -154,23 +171,12 @@ pub(crate) fn clEnqueueReadBuffer(
     offset: size_t,
     size: size_t,
     ptr: *mut c_void,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
-    let arguments = Arguments {
-        queue: command_queue,
-        noun: Noun::Buffer,
-        buffer,
-        how: How {
-            blocking: blocking_read != CL_FALSE,
-            host: ptr.expose_provenance(),
-            wait: (num_events_in_wait_list, event_wait_list),
-            event,
-            command: CL_COMMAND_READ_BUFFER,
-        },
-    };
-    enqueue(arguments, Way::Read, |buffer| linear(buffer, offset, size))
+    let how = How::read(blocking_read, ptr, events, CL_COMMAND_READ_BUFFER);
+    enqueue(command_queue, (Noun::Buffer, buffer), how, |buffer| {
+        linear(buffer, offset, size)
+    })
 }
 
 #[entry_point]
@@ -181,21 +187,10 @@ pub(crate) fn clEnqueueWriteBuffer(
     offset: size_t,
     size: size_t,
     ptr: *const c_void,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
-    let arguments = Arguments {
-        queue: command_queue,
-        noun: Noun::Buffer,
-        buffer,
-        how: How {
-            blocking: blocking_write != CL_FALSE,
-            host: ptr.expose_provenance(),
-            wait: (num_events_in_wait_list, event_wait_list),
-            event,
-            command: CL_COMMAND_WRITE_BUFFER,
-        },
-    };
-    enqueue(arguments, Way::Write, |buffer| linear(buffer, offset, size))
+    let how = How::write(blocking_write, ptr, events, CL_COMMAND_WRITE_BUFFER);
+    enqueue(command_queue, (Noun::Buffer, buffer), how, |buffer| {
+        linear(buffer, offset, size)
+    })
 }

@@ -14,14 +14,9 @@ use crate::stub::{Device, Origin, Program};
 pub(crate) fn clGetProgramInfo(
     program: cl_program,
     param_name: cl_program_info,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
+    info: Info,
 ) -> ClResult {
     let stub = handle::resolve::<Program>(program)?;
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     answer(program, &stub, param_name, info).map(drop)
 }
 
@@ -30,15 +25,10 @@ pub(crate) fn clGetProgramBuildInfo(
     program: cl_program,
     device: cl_device_id,
     param_name: cl_program_build_info,
-    param_value_size: size_t,
-    param_value: *mut c_void,
-    param_value_size_ret: *mut size_t,
+    info: Info,
 ) -> ClResult {
     let stub = handle::resolve::<Program>(program)?;
     let device = handle::resolve::<Device>(device)?;
-    // SAFETY: the specification demands that both pointers are NULL or writable, with room for the
-    // given size.
-    let info = unsafe { Info::new(param_value_size, param_value, param_value_size_ret) };
     answer_build(&stub, &device, param_name, info).map(drop)
 }
 

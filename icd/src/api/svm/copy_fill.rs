@@ -7,92 +7,35 @@ use cl_headers::types::*;
 use smallvec::smallvec;
 
 use super::super::entry::entry_point;
-use super::super::event::{give_event, wait_list};
-use super::super::memory::copy_fill::{self, check_pattern, enqueue};
+use super::super::event::Events;
+use super::super::memory::copy_fill::{self, Work, check_pattern, enqueue};
 use super::super::memory::host_region;
-use super::super::memory::transfer::{self, How, Regions, Way};
+use super::super::memory::transfer::{self, How, Regions};
 use super::{bytes_at, require_svm, svm_queue};
 use crate::error::{ClResult, fail, require};
-use crate::stub::{Buffer, Command, Enqueue, Event, EventSpec, Hold, Queue, memory::svm};
+use crate::stub::{Command, Enqueue, EventSpec, Hold, NodeCommand, Queue, memory::svm};
 
-/// The checked arguments of a copy.
-struct Copy<'a> {
-    queue: &'a Arc<Queue>,
-    size: size_t,
+/// Enqueues a copy whose bytes do not cross between the node and the application's other memory. For a
+/// blocking call, waits until it is complete.
+fn enqueue_copy(
+    queue: &Arc<Queue>,
+    (command, hold): (Command, Hold),
     blocking: bool,
-    wait: (cl_uint, *const cl_event),
-    event: *mut cl_event,
-}
-
-impl Copy<'_> {
-    fn wait_list(&self) -> ClResult<Vec<Arc<Event>>> {
-        let (count, events) = self.wait;
-        // SAFETY: the specification demands NULL or as many handles as the count says.
-        unsafe { wait_list(self.queue.context(), count, events) }
+    events: Events,
+) -> ClResult {
+    let event = EventSpec {
+        event_type: CL_COMMAND_SVM_MEMCPY,
+        wait: events.wait_list(queue.context())?,
+        hold,
+        finisher: None,
+        visible: blocking || events.wants_event(),
+    };
+    let stub = queue.enqueue(Enqueue { command, event })?.event;
+    if blocking {
+        stub.outcome()?;
     }
-
-    /// Copies within shared virtual memory.
-    fn inside(&self, from: (Arc<Buffer>, Region), to: (Arc<Buffer>, Region)) -> ClResult {
-        let hold = smallvec![from.0.clone(), to.0.clone()];
-        let command = Command::Copy {
-            source: from,
-            destination: to,
-        };
-        self.enqueue(command, hold)
-    }
-
-    fn enqueue(&self, command: Command, hold: Hold) -> ClResult {
-        let event = EventSpec {
-            event_type: CL_COMMAND_SVM_MEMCPY,
-            wait: self.wait_list()?,
-            hold,
-            finisher: None,
-            visible: self.blocking || !self.event.is_null(),
-        };
-        self.finish(self.queue.enqueue(Enqueue { command, event })?.event)
-    }
-
-    /// Copies between shared virtual memory and the application's other memory.
-    fn across(&self, (buffer, region): (Arc<Buffer>, Region), host: usize, way: Way) -> ClResult {
-        let regions = Regions {
-            buffer: region,
-            host: self.on_host()?,
-        };
-        let how = How {
-            blocking: self.blocking,
-            host,
-            wait: self.wait,
-            event: self.event,
-            command: CL_COMMAND_SVM_MEMCPY,
-        };
-        transfer::enqueue_on(self.queue, buffer, regions, how, way)
-    }
-
-    /// Copies within the application's other memory.
-    fn outside(&self, from: usize, to: usize) -> ClResult {
-        let region = self.on_host()?;
-        // SAFETY: the application keeps these bytes readable and writable until the command is complete.
-        let (from, to) = unsafe { (host_region(from, region)?, host_region(to, region)?) };
-        self.enqueue(Command::HostCopy { from, to }, Hold::new())
-    }
-
-    fn nothing(&self) -> ClResult {
-        self.enqueue(Command::Nothing, Hold::new())
-    }
-
-    fn on_host(&self) -> ClResult<Region> {
-        // No rule of the specification covers a size that no region can have.
-        Region::linear(0, self.size as u64).or(fail(CL_INVALID_VALUE))
-    }
-
-    fn finish(&self, stub: Arc<Event>) -> ClResult {
-        if self.blocking {
-            stub.outcome()?;
-        }
-        // SAFETY: the specification lets `event` be NULL or writable.
-        unsafe { give_event(self.event, stub) };
-        Ok(())
-    }
+    events.give(stub);
+    Ok(())
 }
 
 /// Checks that source and destination do not overlap.
@@ -101,8 +44,7 @@ fn check_overlap(to: usize, from: usize, size: usize) -> ClResult {
     require(to.abs_diff(from) >= size, CL_MEM_COPY_OVERLAP)
 }
 
-/// Checks a copy for a command buffer. Returns the work, or `None` if there are no bytes, and the memory.
-/// Both sides must be shared virtual memory: the contents of other host memory would have to be sent with
+/// Checks a copy for a command buffer. Both sides must be shared virtual memory: the contents of other host memory would have to be sent with
 /// each replay.
 ///
 /// # Errors
@@ -112,7 +54,7 @@ pub(in crate::api) fn copying(
     to: *mut c_void,
     from: *const c_void,
     size: size_t,
-) -> ClResult<(Option<Command>, Hold)> {
+) -> ClResult<Work> {
     require_svm(queue)?;
     // clCommandSVMMemcpyKHR: CL_INVALID_VALUE when dst_ptr or src_ptr is NULL.
     require(!to.is_null() && !from.is_null(), CL_INVALID_VALUE)?;
@@ -123,16 +65,10 @@ pub(in crate::api) fn copying(
     // refused when it is recorded.
     require(is_svm(to) && is_svm(from), CL_INVALID_OPERATION)?;
     let (source, destination) = (bytes_at(queue, from, size)?, bytes_at(queue, to, size)?);
-    let hold = smallvec![source.0.clone(), destination.0.clone()];
-    let work = (size > 0).then_some(Command::Copy {
-        source,
-        destination,
-    });
-    Ok((work, hold))
+    Ok(copy_fill::copying(source, destination))
 }
 
-/// Checks a fill of shared virtual memory. Returns the work, or `None` if there are no bytes, and the
-/// memory.
+/// Checks a fill of shared virtual memory.
 ///
 /// # Errors
 /// As `clEnqueueSVMMemFill`, except for the wait list.
@@ -144,7 +80,7 @@ pub(in crate::api) unsafe fn filling(
     to: *mut c_void,
     (pattern, pattern_size): (*const c_void, size_t),
     size: size_t,
-) -> ClResult<(Option<Command>, Hold)> {
+) -> ClResult<Work> {
     require_svm(queue)?;
     let address = to.expose_provenance();
     // clEnqueueSVMMemFill: CL_INVALID_VALUE when svm_ptr is NULL.
@@ -164,35 +100,58 @@ pub(crate) fn clEnqueueSVMMemcpy(
     dst_ptr: *mut c_void,
     src_ptr: *const c_void,
     size: size_t,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
     let queue = svm_queue(command_queue)?;
     // clEnqueueSVMMemcpy: CL_INVALID_VALUE when dst_ptr or src_ptr is NULL.
     require(!dst_ptr.is_null() && !src_ptr.is_null(), CL_INVALID_VALUE)?;
     let (to, from) = (dst_ptr.expose_provenance(), src_ptr.expose_provenance());
     check_overlap(to, from, size)?;
-    let copy = Copy {
-        queue: &queue,
-        size,
-        blocking: blocking_copy != CL_FALSE,
-        wait: (num_events_in_wait_list, event_wait_list),
-        event,
-    };
+    let blocking = blocking_copy != CL_FALSE;
     if size == 0 {
-        return copy.nothing();
+        let nothing = (Command::Node(NodeCommand::Nothing), Hold::new());
+        return enqueue_copy(&queue, nothing, blocking, events);
     }
     // clEnqueueSVMMemcpy: CL_INVALID_VALUE when a range begins in an SVM allocation but leaves it.
     let place = |address| {
         let is_svm = svm::find(queue.context(), address).is_some();
         is_svm.then(|| bytes_at(&queue, address, size)).transpose()
     };
+    // No rule of the specification covers a size that no region can have.
+    let host = || Region::linear(0, size as u64).or(fail(CL_INVALID_VALUE));
     match (place(from)?, place(to)?) {
-        (Some(source), Some(destination)) => copy.inside(source, destination),
-        (Some(source), None) => copy.across(source, to, Way::Read),
-        (None, Some(destination)) => copy.across(destination, from, Way::Write),
-        (None, None) => copy.outside(from, to),
+        (Some(source), Some(destination)) => {
+            let hold = smallvec![source.0.clone(), destination.0.clone()];
+            let command = Command::Node(NodeCommand::Copy {
+                source,
+                destination,
+            });
+            enqueue_copy(&queue, (command, hold), blocking, events)
+        }
+        (Some((buffer, region)), None) => {
+            let regions = Regions {
+                buffer: region,
+                host: host()?,
+            };
+            let how = How::read(blocking_copy, dst_ptr, events, CL_COMMAND_SVM_MEMCPY);
+            transfer::enqueue_on(&queue, buffer, regions, how)
+        }
+        (None, Some((buffer, region))) => {
+            let regions = Regions {
+                buffer: region,
+                host: host()?,
+            };
+            let how = How::write(blocking_copy, src_ptr, events, CL_COMMAND_SVM_MEMCPY);
+            transfer::enqueue_on(&queue, buffer, regions, how)
+        }
+        (None, None) => {
+            let region = host()?;
+            // SAFETY: the application keeps these bytes readable and writable until the command is
+            // complete.
+            let (from, to) = unsafe { (host_region(from, region)?, host_region(to, region)?) };
+            let command = Command::HostCopy { from, to };
+            enqueue_copy(&queue, (command, Hold::new()), blocking, events)
+        }
     }
 }
 
@@ -203,20 +162,12 @@ pub(crate) fn clEnqueueSVMMemFill(
     pattern: *const c_void,
     pattern_size: size_t,
     size: size_t,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
     let queue = svm_queue(command_queue)?;
-    // SAFETY: the specification demands NULL or `pattern_size` bytes, and NULL or as many handles as
-    // the count says.
-    let ((work, hold), wait) = unsafe {
-        (
-            filling(&queue, svm_ptr, (pattern, pattern_size), size)?,
-            wait_list(queue.context(), num_events_in_wait_list, event_wait_list)?,
-        )
-    };
-    enqueue(&queue, work, CL_COMMAND_SVM_MEMFILL, wait, hold, event)
+    // SAFETY: the specification demands NULL or `pattern_size` bytes.
+    let work = unsafe { filling(&queue, svm_ptr, (pattern, pattern_size), size)? };
+    enqueue(&queue, work, CL_COMMAND_SVM_MEMFILL, events)
 }
 
 #[cfg(test)]

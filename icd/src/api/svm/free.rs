@@ -3,7 +3,7 @@
 use cl_headers::types::*;
 
 use super::super::entry::entry_point;
-use super::super::event::{give_event, wait_list};
+use super::super::event::Events;
 use super::super::handle;
 use super::super::info::list;
 use super::svm_queue;
@@ -26,9 +26,7 @@ pub(crate) fn clEnqueueSVMFree(
     svm_pointers: *mut *mut c_void,
     pfn_free_func: SvmFreeCallback,
     user_data: *mut c_void,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
     let queue = svm_queue(command_queue)?;
     // clEnqueueSVMFree: CL_INVALID_VALUE when num_svm_pointers is 0 and svm_pointers is not NULL, or
@@ -41,8 +39,7 @@ pub(crate) fn clEnqueueSVMFree(
     // reuse the list.
     let pointers = unsafe { list(svm_pointers, num_svm_pointers as usize) };
     let addresses: Vec<usize> = pointers.iter().map(|of| of.expose_provenance()).collect();
-    // SAFETY: the specification demands NULL or as many handles as the count says.
-    let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
+    let wait = events.wait_list(queue.context())?;
     let found = addresses
         .iter()
         .filter_map(|of| svm::find(queue.context(), *of));
@@ -68,7 +65,6 @@ pub(crate) fn clEnqueueSVMFree(
         })
     });
     let stub = svm::free_in_order(&queue, addresses, callback, wait, hold)?;
-    // SAFETY: the specification lets `event` be NULL or writable.
-    unsafe { give_event(event, stub) };
+    events.give(stub);
     Ok(())
 }

@@ -3,6 +3,7 @@
 use cl_headers::types::*;
 
 use super::super::entry::entry_point;
+use super::super::event::Events;
 use super::super::memory::map::{HowToMap, map_on, unmap_on};
 use super::{bytes_at, svm_queue};
 use crate::error::{ClResult, Status, require};
@@ -15,9 +16,7 @@ pub(crate) fn clEnqueueSVMMap(
     flags: cl_map_flags,
     svm_ptr: *mut c_void,
     size: size_t,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
     let queue = svm_queue(command_queue)?;
     // clEnqueueSVMMap: CL_INVALID_VALUE when svm_ptr is NULL or size is 0.
@@ -26,8 +25,7 @@ pub(crate) fn clEnqueueSVMMap(
     let how = HowToMap {
         blocking: blocking_map != CL_FALSE,
         flags,
-        wait: (num_events_in_wait_list, event_wait_list),
-        event,
+        events,
         command: CL_COMMAND_SVM_MAP,
     };
     map_on(&queue, &buffer, region, &how).map(drop)
@@ -37,14 +35,11 @@ pub(crate) fn clEnqueueSVMMap(
 pub(crate) fn clEnqueueSVMUnmap(
     command_queue: cl_command_queue,
     svm_ptr: *mut c_void,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
     let queue = svm_queue(command_queue)?;
     let address = svm_ptr.expose_provenance();
     // clEnqueueSVMUnmap: CL_INVALID_VALUE when svm_ptr is in no allocation of clSVMAlloc.
     let (buffer, _) = svm::find(queue.context(), address).ok_or(Status(CL_INVALID_VALUE))?;
-    let wait = (num_events_in_wait_list, event_wait_list);
-    unmap_on(&queue, &buffer, address, wait, event, CL_COMMAND_SVM_UNMAP)
+    unmap_on(&queue, &buffer, address, events, CL_COMMAND_SVM_UNMAP)
 }

@@ -3,7 +3,7 @@
 use cl_headers::types::*;
 
 use super::super::entry::entry_point;
-use super::super::event::{give_event, wait_list};
+use super::super::event::Events;
 use super::super::info::list;
 use super::{bytes_at, svm_queue};
 use crate::error::{ClResult, Status, require};
@@ -16,9 +16,7 @@ pub(crate) fn clEnqueueSVMMigrateMem(
     svm_pointers: *mut *const c_void,
     sizes: *const size_t,
     flags: cl_mem_migration_flags,
-    num_events_in_wait_list: cl_uint,
-    event_wait_list: *const cl_event,
-    event: *mut cl_event,
+    events: Events,
 ) -> ClResult {
     let queue = svm_queue(command_queue)?;
     // clEnqueueSVMMigrateMem: CL_INVALID_VALUE when num_svm_pointers is 0 or svm_pointers is NULL.
@@ -47,10 +45,8 @@ pub(crate) fn clEnqueueSVMMigrateMem(
     let known = CL_MIGRATE_MEM_OBJECT_HOST | CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED;
     // clEnqueueSVMMigrateMem: CL_INVALID_VALUE when flags contains unknown bits.
     require(flags & !known == 0, CL_INVALID_VALUE)?;
-    // SAFETY: the specification demands NULL or as many handles as the count says.
-    let wait = unsafe { wait_list(queue.context(), num_events_in_wait_list, event_wait_list)? };
-    let stub = svm::migrate(&queue, &ranges, flags, wait, !event.is_null())?;
-    // SAFETY: the specification lets `event` be NULL or writable.
-    unsafe { give_event(event, stub) };
+    let wait = events.wait_list(queue.context())?;
+    let stub = svm::migrate(&queue, &ranges, flags, wait, events.wants_event())?;
+    events.give(stub);
     Ok(())
 }

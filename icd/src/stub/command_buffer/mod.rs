@@ -38,7 +38,7 @@ use crate::stub::event::EventSpec;
 use crate::stub::kernel::{Kernel, Snapshot};
 use crate::stub::memory::transfer::dropping;
 use crate::stub::queue::command::{
-    Command, Enqueue, copy_message, fill_image_message, fill_message,
+    Command, Enqueue, NodeCommand, copy_message, fill_image_message, fill_message,
 };
 use crate::stub::{Binding, Buffer, Event, Hold, Queue, Site, next_id, nothing};
 
@@ -119,7 +119,7 @@ struct Current {
 /// A command to record.
 pub enum Recorded {
     /// A copy or fill, or a command that does nothing.
-    Command(Command, Hold),
+    Command(NodeCommand, Hold),
     /// A barrier: follows its sync points, or everything before, and everything later follows it.
     Barrier,
     /// A launch.
@@ -208,13 +208,17 @@ impl CommandBuffer {
     ) -> ClResult<(u32, Option<Arc<MutableCommand>>)> {
         let mut state = self.state.lock();
         let CommandBufferState::Recording(recording) = &mut *state else {
+            // clCommand*KHR: CL_INVALID_OPERATION when the command buffer is finalized.
             return fail(CL_INVALID_OPERATION);
         };
         let count = recording.order.count();
         // Sync points are numbered from 1, the places of commands from 0.
         let place = |&point: &u32| point.checked_sub(1).filter(|&place| place < count);
         let list: Option<Vec<u32>> = sync_points.iter().map(place).collect();
+        // clCommand*KHR: CL_INVALID_SYNC_POINT_WAIT_LIST_KHR when a sync point is not one of this
+        // command buffer.
         let list = list.ok_or(Status(CL_INVALID_SYNC_POINT_WAIT_LIST_KHR))?;
+        // This is no rule of the specification: a worker refuses a longer command buffer.
         if count as usize >= MAX_RECORDED {
             return Err(Status::OUT_OF_RESOURCES);
         }
@@ -261,6 +265,8 @@ impl CommandBuffer {
     pub fn finalize(&self) -> ClResult {
         let mut state = self.state.lock();
         let CommandBufferState::Recording(recording) = &mut *state else {
+            // clFinalizeCommandBufferKHR: CL_INVALID_OPERATION when the command buffer is finalized
+            // already.
             return fail(CL_INVALID_OPERATION);
         };
         let mut executable = recording.finish();
@@ -283,6 +289,8 @@ impl CommandBuffer {
         let (hold, replay) = {
             let mut state = self.state.lock();
             let CommandBufferState::Executable(executable) = &mut *state else {
+                // clEnqueueCommandBufferKHR: CL_INVALID_OPERATION when the command buffer is not
+                // finalized.
                 return fail(CL_INVALID_OPERATION);
             };
             require(executable.has_arguments, CL_INVALID_OPERATION)?;
@@ -306,7 +314,7 @@ impl CommandBuffer {
             finisher: dropping(keep),
             visible,
         };
-        let command = Command::Replay(replay);
+        let command = Command::Node(NodeCommand::Replay(replay));
         Ok(queue.enqueue(Enqueue { command, event })?.event)
     }
 }
@@ -364,7 +372,9 @@ impl Recorded {
     // reads and writes.
     fn needs(&self, several: bool) -> ClResult<Needs> {
         match self {
-            Recorded::Command(command, _) if several => Ok(Needs::of_command(command.accesses()?)),
+            Recorded::Command(command, _) if several => {
+                Ok(Needs::of_command(command.accesses()?.into_owned()))
+            }
             Recorded::Command(..) | Recorded::Barrier => Ok(Needs::default()),
             Recorded::Launch(launch) | Recorded::Mutable(launch, _) => Needs::of(launch, several),
         }
@@ -393,23 +403,23 @@ impl Recorded {
 }
 
 // Only commands whose effects stay on the node can be recorded.
-fn message(command: &Command, site: &Site) -> ClResult<record::Operation> {
+fn message(command: &NodeCommand, site: &Site) -> ClResult<record::Operation> {
     Ok(match command {
-        Command::Copy {
+        NodeCommand::Copy {
             source,
             destination,
         } => record::Operation::CopyBuffer(copy_message(source, destination, site)?),
-        Command::Fill {
+        NodeCommand::Fill {
             buffer,
             pattern,
             region,
         } => record::Operation::FillBuffer(fill_message(buffer, pattern, region, site)?),
-        Command::FillImage {
+        NodeCommand::FillImage {
             image,
             colour,
             region,
         } => record::Operation::FillImage(fill_image_message(image, colour, region, site)?),
-        Command::Nothing => record::Operation::Marker(Marker {}),
+        NodeCommand::Nothing => record::Operation::Marker(Marker {}),
         _ => return fail(CL_INVALID_OPERATION),
     })
 }

@@ -137,6 +137,7 @@ impl CommandBuffer {
         let several = self.queue.context().is_distributed();
         let mut state = self.state.lock();
         let CommandBufferState::Executable(executable) = &mut *state else {
+            // clUpdateMutableCommandsKHR: CL_INVALID_OPERATION when the command buffer is not finalized.
             return fail(CL_INVALID_OPERATION);
         };
         // Changes are applied to copies first, so that an error leaves all launches unchanged.

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use causeway_proto::command::{Marker, enqueue::Operation};
 use cl_headers::types::{CL_INVALID_OPERATION, CL_MIGRATE_MEM_OBJECT_HOST};
 use smallvec::smallvec;
 
@@ -16,9 +15,9 @@ use super::withheld::WithheldCommand;
 use crate::coherence::{self, Access, Lost, Place, Plan, Wait};
 use crate::error::{ClResult, Status, fail};
 use crate::stub::memory::host_ranges::HostRanges;
-use crate::stub::queue::command::HostTransfer;
+use crate::stub::queue::command::{HostTransfer, Map, NodeCommand};
 use crate::stub::queue::encoded::Encoded;
-use crate::stub::{Command, Event, Hold, Queue, Site, queue};
+use crate::stub::{Buffer, Command, Event, Hold, Queue, Site, queue};
 
 /// A command that is being sent.
 #[derive(Clone, Copy)]
@@ -92,28 +91,42 @@ impl Sequence {
     }
 
     fn send(&mut self, issue: &Issue<'_>, place: queue::OrderClass, command: Command) -> ClResult {
-        if let Command::Replay(replay) = &command {
-            // The ranges of a replay are known, and may be many.
-            return self.simple(issue, replay.accesses(), &command);
-        }
-        let accesses = command.accesses()?;
         match command {
-            Command::Marker | Command::Barrier | Command::Nothing => {
-                self.synchronise(issue, &command, place.is_after_all())
+            Command::Node(command) => self.send_node_command(issue, place, &command),
+            Command::Read(read) => self.read(issue, &read.access(Access::read)?, read),
+            Command::Write(write) => self.write(issue, &write.access(Access::write)?, write),
+            Command::Unmap(unmap) => self.write(issue, &unmap.access(Access::unmap)?, unmap),
+            Command::Map(Map { transfer, kind, .. }) => {
+                let access = transfer.access(|buffer, region| Access::map(buffer, region, kind))?;
+                self.at_client(issue, &access)
             }
-            Command::Copy { .. } => self.copy(issue, &accesses, &command),
-            Command::Migrate { mut buffers, flags } => {
-                // Pipes cannot be migrated, and may not exist on this site.
-                buffers.retain(|buffer| buffer.pipe().is_none());
-                let command = Command::Migrate { buffers, flags };
-                self.migrate(issue, &accesses, flags, &command)
-            }
-            Command::Read(read) => self.read(issue, &accesses, read),
-            Command::Write(write) | Command::Unmap(write) => self.write(issue, &accesses, write),
-            Command::Map(_) => self.at_client(issue, &accesses),
             // Contexts of several sites have no shared virtual memory, whose copies these are.
             Command::HostCopy { .. } => fail(CL_INVALID_OPERATION),
-            command => self.simple(issue, &accesses, &command),
+        }
+    }
+
+    fn send_node_command(
+        &mut self,
+        issue: &Issue<'_>,
+        place: queue::OrderClass,
+        command: &NodeCommand,
+    ) -> ClResult {
+        let accesses = command.accesses()?;
+        match command {
+            NodeCommand::Marker | NodeCommand::Barrier | NodeCommand::Nothing => {
+                self.synchronise(issue, command, place.is_after_all())
+            }
+            NodeCommand::Copy {
+                source: (from, _),
+                destination: (to, _),
+            } => {
+                let hold = smallvec![from.clone(), to.clone()];
+                self.copy(issue, &accesses, command, hold)
+            }
+            NodeCommand::Migrate { buffers, flags } => {
+                self.migrate(issue, &accesses, buffers, *flags)
+            }
+            _ => self.simple(issue, &accesses, command),
         }
     }
 
@@ -177,7 +190,12 @@ impl Sequence {
         Ok(())
     }
 
-    fn simple(&mut self, issue: &Issue<'_>, accesses: &[Access], command: &Command) -> ClResult {
+    fn simple(
+        &mut self,
+        issue: &Issue<'_>,
+        accesses: &[Access],
+        command: &NodeCommand,
+    ) -> ClResult {
         let (site, queue) = (issue.site(), issue.queue.id());
         self.at_site(issue, accesses, |sequence, wait| {
             let (operation, commit) = command.encode(site)?;
@@ -188,7 +206,12 @@ impl Sequence {
         })
     }
 
-    fn synchronise(&mut self, issue: &Issue<'_>, command: &Command, after_all: bool) -> ClResult {
+    fn synchronise(
+        &mut self,
+        issue: &Issue<'_>,
+        command: &NodeCommand,
+        after_all: bool,
+    ) -> ClResult {
         let site = issue.site();
         let mut wait = self.list(issue.wait, [], site)?;
         if !after_all {
@@ -213,23 +236,32 @@ impl Sequence {
         &mut self,
         issue: &Issue<'_>,
         accesses: &[Access],
+        buffers: &[Arc<Buffer>],
         flags: u64,
-        command: &Command,
     ) -> ClResult {
         // Pipes, which cannot be migrated, have no accesses.
         if accesses.is_empty() {
-            return self.synchronise(issue, &Command::Nothing, false);
+            return self.synchronise(issue, &NodeCommand::Nothing, false);
         }
         if flags & CL_MIGRATE_MEM_OBJECT_HOST != 0 {
             return self.at_client(issue, accesses);
         }
         issue.event.consists_of(&[]);
-        self.simple(issue, accesses, command)
+        // Pipes may not exist on this site.
+        let buffers = buffers.iter().filter(|of| of.pipe().is_none());
+        let buffers = buffers.cloned().collect();
+        self.simple(issue, accesses, &NodeCommand::Migrate { buffers, flags })
     }
 
     // Copies at the site where the fewest bytes have to move. If that is not the queue's own site, two
     // markers on the queue enclose the copy.
-    fn copy(&mut self, issue: &Issue<'_>, accesses: &[Access], command: &Command) -> ClResult {
+    fn copy(
+        &mut self,
+        issue: &Issue<'_>,
+        accesses: &[Access],
+        command: &NodeCommand,
+        hold: Hold,
+    ) -> ClResult {
         let own = index(issue.site());
         let chosen = self.coherence.place_for_copy(accesses, own);
         if chosen == own {
@@ -239,13 +271,6 @@ impl Sequence {
         let plan = self.plan(issue, Place::Site(chosen), accesses)?;
         let start = self.start_marker(issue)?;
         let sent = self.begin(&plan);
-        let hold = match command {
-            Command::Copy {
-                source,
-                destination,
-            } => smallvec![source.0.clone(), destination.0.clone()],
-            _ => Hold::new(),
-        };
         let part = Event::of_part(issue.queue.context(), &site, hold);
         let events = start.iter().chain(&sent.received);
         let result = self.list(events, plan.waits(), &site).and_then(|wait| {
@@ -275,8 +300,7 @@ impl Sequence {
         let start = Event::of_part(issue.queue.context(), site, Hold::new());
         let wait = self.list(issue.wait, [], site)?;
         let wait = self.not_empty(wait, site)?;
-        let operation = Encoded::of(&Operation::Marker(Marker {}));
-        self.enqueue(site, issue.queue.id(), &start, wait, &operation)?;
+        self.enqueue(site, issue.queue.id(), &start, wait, &Encoded::marker())?;
         Ok(Some(start))
     }
 
@@ -310,7 +334,12 @@ impl Sequence {
         let events = parts.iter().chain(start).chain(issue.wait);
         let wait = self.list(events, waits, site)?;
         let wait = self.not_empty(wait, site)?;
-        let operation = Encoded::of(&Operation::Marker(Marker {}));
-        self.enqueue(site, issue.queue.id(), issue.event, wait, &operation)
+        self.enqueue(
+            site,
+            issue.queue.id(),
+            issue.event,
+            wait,
+            &Encoded::marker(),
+        )
     }
 }

@@ -46,9 +46,7 @@ impl Sequence {
         let begin = writing.beginning();
         begin(issue.event);
         // Dropped only when the bytes are in place: then other commands may read or overwrite them.
-        issue
-            .event
-            .finish_first(Box::new(move |_, _| drop(writing)));
+        issue.event.finish_first(move |_, _| drop(writing));
         let HostTransfer { buffer, region, .. } = &read;
         let root = buffer.in_root(region)?;
         let span = Span::enclosing(&root);

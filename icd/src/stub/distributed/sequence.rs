@@ -6,8 +6,7 @@
 use std::sync::{Arc, Weak};
 
 use causeway_proto::command::{
-    CreateMirror, CreateQueue, Marker, ObjectKind, SetUserEventStatus, command::Kind,
-    enqueue::Operation,
+    CreateMirror, CreateQueue, ObjectKind, SetUserEventStatus, command::Kind,
 };
 use causeway_proto::id::{EventId, MemoryId, QueueId};
 use causeway_proto::limits::MAX_LIST;
@@ -354,8 +353,7 @@ impl Sequence {
         let mut markers = Vec::new();
         for part in wait.chunks(MAX_LIST) {
             let marker = Event::of_part(event.context(), site, Hold::new());
-            let operation = Encoded::of(&Operation::Marker(Marker {}));
-            self.enqueue(site, queue, &marker, part.to_vec(), &operation)?;
+            self.enqueue(site, queue, &marker, part.to_vec(), &Encoded::marker())?;
             markers.push(marker.id().0);
             self.named.push(marker);
         }

@@ -174,7 +174,7 @@ impl Sequence {
         let writing = HostWrite::new(host.addresses());
         writing.beginning()(event);
         let source = (from, self.own_queue(from, QueuePurpose::Out)?, event);
-        event.finish_first(Box::new(move |_, _| drop(writing)));
+        event.finish_first(move |_, _| drop(writing));
         let read = HostTransfer {
             buffer,
             region: transfer.region,
@@ -206,9 +206,7 @@ impl Sequence {
         if bulk {
             site.session().download(event.id(), host)?;
         } else {
-            event.finish_first(Box::new(move |status, contents| {
-                land(Some(&host), status, contents);
-            }));
+            event.finish_first(move |status, contents| land(&host, status, contents));
         }
         self.enqueue(site, queue, event, wait, &operation)
     }

@@ -5,9 +5,10 @@
 
 use std::sync::{Arc, Weak};
 
+use bytes::Bytes;
 use causeway_proto::command::{CreateMirror, SetUserEventStatus, TellEvent, command::Kind};
 
-use super::{End, Event, Finisher, Phase, Precedents};
+use super::{End, Event, Phase, Precedents, chained};
 use crate::error::{ClResult, Status};
 use crate::stub::memory::host_ranges::Follower;
 use crate::stub::{Site, next_id, server::peer};
@@ -26,15 +27,13 @@ impl Event {
 
     /// Runs `first` at the command's end, before the finisher that the event has already. For commands whose
     /// route is chosen only after their event was made.
-    pub(in crate::stub) fn finish_first(&self, first: Finisher) {
+    pub(in crate::stub) fn finish_first(
+        &self,
+        first: impl FnOnce(Status, &Bytes) + Send + 'static,
+    ) {
         let mut state = self.state.lock();
-        state.finisher = Some(match state.finisher.take() {
-            None => first,
-            Some(then) => Box::new(move |status, contents| {
-                first(status, contents);
-                then(status, contents);
-            }),
-        });
+        let then = state.finisher.take();
+        state.finisher = Some(chained(first, then));
     }
 
     /// Adds parts: internal commands that end before this command, and whose failure fails it.

@@ -27,6 +27,7 @@ impl Event {
     /// # Errors
     /// `CL_INVALID_OPERATION` when it was set before.
     pub fn set_user_status(self: &Arc<Self>, status: i32) -> ClResult {
+        // clSetUserEventStatus: CL_INVALID_OPERATION when the status was set before.
         require(self.finish(Status(status)), CL_INVALID_OPERATION)?;
         // A lost session has already failed everything that depends on the event, so the call succeeds.
         let _ = self.tell_status(Status(status));

@@ -27,7 +27,7 @@ use crate::error::{ClResult, Status, require};
 use crate::stub::event::EventSpec;
 use crate::stub::memory::pipe::has_pipes;
 use crate::stub::queue::encoded::{Argument, Encoded};
-use crate::stub::{Buffer, Command, Device, Enqueue, Event, Hold, Queue, Site};
+use crate::stub::{Buffer, Command, Device, Enqueue, Event, Hold, NodeCommand, Queue, Site};
 
 /// A launch about to be enqueued. The kernel's arguments are locked meanwhile.
 pub struct Launch<'a> {
@@ -65,11 +65,14 @@ impl Kernel {
     /// `CL_INVALID_KERNEL_ARGS` for an unset argument; `CL_INVALID_MEM_OBJECT` for memory that no longer
     /// exists.
     pub fn launch(self: &Arc<Self>, device: &Device, deferred: bool) -> ClResult<Launch<'_>> {
+        // clEnqueueNDRangeKernel: CL_INVALID_PROGRAM_EXECUTABLE when the program has no executable for
+        // the queue's device.
         let mut all = self.limits.iter();
         let (device, limits) = all
             .find(|(known, _)| std::ptr::eq(&**known, device))
             .ok_or(Status(CL_INVALID_PROGRAM_EXECUTABLE))?;
         let state = self.state.lock();
+        // clEnqueueNDRangeKernel: CL_INVALID_KERNEL_ARGS when an argument is not set.
         require(deferred || state.args.are_set(), CL_INVALID_KERNEL_ARGS)?;
         let buffers = state.args.buffers()?;
         Ok(Launch {
@@ -145,7 +148,7 @@ impl Launch<'_> {
         };
         if queue.context().is_distributed() {
             event.hold.clone_from(&self.buffers);
-            let command = Command::Launch(self.capture(range)?);
+            let command = Command::Node(NodeCommand::Launch(self.capture(range)?));
             return Ok(queue.enqueue(Enqueue { command, event })?.event);
         }
         // The fast path: the message is encoded from the kernel's own arguments, without a snapshot.
@@ -182,6 +185,8 @@ pub(super) fn check_memory(
 ) -> ClResult {
     let mut origins = buffers.iter().map(|buffer| buffer.origin());
     let aligned = origins.all(|origin| origin % limits.alignment == 0);
+    // clEnqueueNDRangeKernel: CL_MISALIGNED_SUB_BUFFER_OFFSET when the offset of a sub-buffer argument
+    // does not suit the device's CL_DEVICE_MEM_BASE_ADDR_ALIGN.
     require(aligned, CL_MISALIGNED_SUB_BUFFER_OFFSET)?;
     for buffer in buffers {
         if let Some(image) = buffer.image() {
@@ -190,9 +195,13 @@ pub(super) fn check_memory(
         let fits = buffer.pipe().is_none() || has_pipes(device);
         require(fits, CL_INVALID_OPERATION)?;
     }
+    // The specification leaves a queue_t of another device open. The code is CL_INVALID_KERNEL_ARGS,
+    // because that queue may be on another node.
     require(args.queues_are_of(device), CL_INVALID_KERNEL_ARGS)?;
     let needed = limits.own_local_mem.checked_add(args.local_memory());
     let enough = needed.is_some_and(|needed| needed <= limits.local_mem);
+    // clEnqueueNDRangeKernel: CL_OUT_OF_RESOURCES when the device's resources do not suffice for the
+    // launch, such as its local memory.
     require(enough, CL_OUT_OF_RESOURCES)
 }
 

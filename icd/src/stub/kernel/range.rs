@@ -90,8 +90,11 @@ impl Range {
     /// `CL_INVALID_WORK_ITEM_SIZE`.
     pub fn check(&self, limits: &Limits) -> ClResult {
         if self.is_empty() {
+            // clEnqueueNDRangeKernel: CL_INVALID_GLOBAL_WORK_SIZE when a global size is 0, before OpenCL 2.1.
             return require(limits.empty, CL_INVALID_GLOBAL_WORK_SIZE);
         }
+        // clEnqueueNDRangeKernel: CL_INVALID_GLOBAL_WORK_SIZE when a size exceeds the range of size_t on
+        // the device.
         let fits = self.global.iter().all(|&size| size <= limits.most);
         require(fits, CL_INVALID_GLOBAL_WORK_SIZE)?;
         if let Some(offset) = self.offset {
@@ -101,6 +104,8 @@ impl Range {
                     .checked_add(first)
                     .is_some_and(|end| end <= limits.most)
             });
+            // clEnqueueNDRangeKernel: CL_INVALID_GLOBAL_OFFSET when offset and size together exceed the
+            // range of size_t on the device.
             require(fits, CL_INVALID_GLOBAL_OFFSET)?;
         }
         self.local
@@ -132,12 +137,18 @@ impl Range {
     }
 
     fn check_local(&self, local: [u64; 3], limits: &Limits) -> ClResult {
+        // clEnqueueNDRangeKernel: CL_INVALID_WORK_GROUP_SIZE when a local size does not divide the global
+        // size, as 0 never does.
         require(!local.contains(&0), CL_INVALID_WORK_GROUP_SIZE)?;
+        // clEnqueueNDRangeKernel: CL_INVALID_WORK_GROUP_SIZE when the local size is not the one that the
+        // kernel requires by reqd_work_group_size.
         let as_required = limits.required == [0; 3] || limits.required == local;
         require(as_required, CL_INVALID_WORK_GROUP_SIZE)?;
         let total = local
             .iter()
             .try_fold(1u64, |total, &size| total.checked_mul(size));
+        // clEnqueueNDRangeKernel: CL_INVALID_WORK_GROUP_SIZE when a group has more work-items than the
+        // kernel's CL_KERNEL_WORK_GROUP_SIZE.
         require(
             total.is_some_and(|total| total <= limits.group),
             CL_INVALID_WORK_GROUP_SIZE,
@@ -147,11 +158,15 @@ impl Range {
             .iter()
             .zip(local)
             .all(|(global, local)| global % local == 0);
+        // clEnqueueNDRangeKernel: CL_INVALID_WORK_GROUP_SIZE when the local size does not divide the
+        // global size, and the program requires uniform groups or the device has no others.
         require(divides || limits.non_uniform, CL_INVALID_WORK_GROUP_SIZE)?;
         let fits = local
             .iter()
             .zip(limits.items)
             .all(|(&size, most)| size <= most);
+        // clEnqueueNDRangeKernel: CL_INVALID_WORK_ITEM_SIZE when a local size exceeds
+        // CL_DEVICE_MAX_WORK_ITEM_SIZES in its dimension.
         require(fits, CL_INVALID_WORK_ITEM_SIZE)
     }
 }

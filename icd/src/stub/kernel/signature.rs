@@ -388,7 +388,10 @@ mod tests {
             .map(|of| (&of.name[..], of.conflicting))
             .collect();
         assert_eq!(names, [("b", true), ("a", false), ("c", false)]);
-        assert!(Arc::ptr_eq(&all[1], &told[1]), "told once: taken as it is");
+        assert!(
+            Arc::ptr_eq(&all[1], &told[1]),
+            "a single report is taken unchanged"
+        );
     }
 
     #[test]

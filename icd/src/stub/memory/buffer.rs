@@ -148,6 +148,7 @@ impl Buffer {
         origin: u64,
         size: u64,
     ) -> ClResult<Arc<Buffer>> {
+        // clCreateSubBuffer: CL_INVALID_VALUE when the region leaves the buffer.
         if origin
             .checked_add(size)
             .is_none_or(|end| end > parent.size())

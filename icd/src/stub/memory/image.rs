@@ -128,6 +128,8 @@ impl Image {
     /// `CL_INVALID_VALUE` when the box is empty or not inside the image.
     pub fn region(&self, origin: [u64; 3], size: [u64; 3]) -> ClResult<Region> {
         let region = self.raster.region(origin, size);
+        // Functions on images: CL_INVALID_VALUE when a side of the region is 0, or the region leaves the
+        // image.
         region.ok_or(Status(CL_INVALID_VALUE))
     }
 
@@ -219,8 +221,13 @@ impl Image {
     /// `CL_INVALID_OPERATION` for a device without images, `CL_INVALID_IMAGE_SIZE`,
     /// `CL_IMAGE_FORMAT_NOT_SUPPORTED`.
     pub fn check_on(&self, device: &Device, flags: u64) -> ClResult {
+        // Functions on images: CL_INVALID_OPERATION when the queue's device has no images.
         require(has_images(device), CL_INVALID_OPERATION)?;
+        // Functions on images: CL_INVALID_IMAGE_SIZE when the device does not support the image's
+        // size or pitch.
         require(self.fits(device), CL_INVALID_IMAGE_SIZE)?;
+        // Functions on images: CL_IMAGE_FORMAT_NOT_SUPPORTED when the device does not support the
+        // image's format.
         require(self.suits(device, flags), CL_IMAGE_FORMAT_NOT_SUPPORTED)
     }
 }

@@ -168,6 +168,7 @@ impl Buffer {
         let (root, region) = (self.root(), self.in_root(region)?);
         let mut state = root.mapped.0.lock();
         let base = self.base_made(&mut state);
+        // clEnqueueMapBuffer, clEnqueueMapImage: CL_MAP_FAILURE when the region cannot be mapped.
         let base = base.ok_or(Status(CL_MAP_FAILURE))?;
         let host = shadow::view(base, region, root.host_rows());
         let mapping = Mapping {
@@ -179,6 +180,8 @@ impl Buffer {
             value: None,
         };
         let key = mapping.key;
+        // clEnqueueMapBuffer, clEnqueueMapImage: CL_INVALID_OPERATION when two regions that are mapped for
+        // writing would overlap.
         require(state.maps.insert(mapping), CL_INVALID_OPERATION)?;
         // A running fill must not overwrite what the application writes through this map.
         if for_writing && state.fills > 0 {
@@ -262,6 +265,8 @@ impl Buffer {
             .place_of(&state, address)
             .and_then(|at| state.maps.unmap(self.id(), at));
         let Some(unmapped) = unmapped else {
+            // clEnqueueUnmapMemObject: CL_INVALID_VALUE when the pointer is not one that a map of this
+            // object returned.
             return fail(CL_INVALID_VALUE);
         };
         let place = MapReference::hold(self.root(), &mut state, unmapped.written);

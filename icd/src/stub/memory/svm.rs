@@ -64,6 +64,7 @@ impl Context {
 /// `CL_INVALID_OPERATION` when the context has no such memory. The node's code when it has none left.
 /// `CL_OUT_OF_HOST_MEMORY` when no address of the driver's is free in this process.
 pub fn allocate(context: &Arc<Context>, flags: u64, size: u64) -> ClResult<usize> {
+    // clSVMAlloc fails when no device of the context supports SVM.
     require(context.has_svm(), CL_INVALID_OPERATION)?;
     let page = page_size() as u64;
     // Whole pages, so that nothing else shares the last one.

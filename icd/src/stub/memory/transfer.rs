@@ -1,5 +1,5 @@
-//! Helpers of commands that involve host memory: bytes that came with a completion, copies that the client
-//! makes, and commands that only take their place in the order.
+//! Helpers of commands that involve host memory: bytes that came with a completion, and commands that only
+//! take their place in the order.
 //!
 //! How bytes travel is decided where commands are sent (`queue/send.rs`, `distributed/transfers.rs`).
 //!
@@ -9,46 +9,19 @@ use std::sync::Arc;
 
 use crate::error::{ClResult, Status};
 use crate::stub::event::{EventSpec, Finisher};
-use crate::stub::memory::host_ranges::HostWrite;
-use crate::stub::queue::command::Enqueue;
+use crate::stub::queue::command::{Enqueue, NodeCommand};
 use crate::stub::{Command, Event, Hold, Queue};
 use crate::transport::HostRegion;
 
 /// Copies the bytes that came inside a completion to host memory.
-pub(in crate::stub) fn land(host: Option<&HostRegion>, status: Status, contents: &[u8]) {
-    if let Some(host) = host
-        && !status.is_error()
-        && !host.copy_in(contents)
-    {
+pub(in crate::stub) fn land(host: &HostRegion, status: Status, contents: &[u8]) {
+    if !status.is_error() && !host.copy_in(contents) {
         tracing::error!(
             "the node returned {} bytes for a read of {} bytes (protocol error); the read's memory is unchanged",
             contents.len(),
             host.length()
         );
     }
-}
-
-/// Returns the finisher of a command that ends with a copy within host memory, and then runs `after`. Also
-/// returns the function that announces the copy, for just before the command is sent.
-pub(in crate::stub) fn copy_at_end(
-    from: HostRegion,
-    to: HostRegion,
-    after: Option<Finisher>,
-) -> (impl FnOnce(&Arc<Event>), Finisher) {
-    let writing = HostWrite::new(to.addresses());
-    let begin = writing.beginning();
-    let finisher: Finisher = Box::new(move |status, contents| {
-        if !status.is_error() && !to.copy_from(&from) {
-            tracing::error!(
-                "internal error: SVM copy between ranges of different lengths; nothing was copied"
-            );
-        }
-        drop(writing);
-        if let Some(after) = after {
-            after(status, contents);
-        }
-    });
-    (begin, finisher)
 }
 
 /// Returns a finisher that drops `keep`.
@@ -77,6 +50,6 @@ pub fn nothing(
         finisher,
         visible,
     };
-    let command = Command::Nothing;
+    let command = Command::Node(NodeCommand::Nothing);
     Ok(queue.enqueue(Enqueue { command, event })?.event)
 }

@@ -70,6 +70,7 @@ impl Identity {
         let Some((identity, binary)) = split.and_then(|at| rest.split_at_checked(at)) else {
             return fail(CL_INVALID_BINARY);
         };
+        // clCreateProgramWithBinary: CL_INVALID_BINARY when the binary is not valid for the device.
         let ours = version == u64::from(VERSION) && identity == self.0;
         if ours && binary.len() as u64 == binary_length && !binary.is_empty() {
             Ok(binary)

@@ -125,6 +125,7 @@ impl Program {
     /// # Errors
     /// `CL_INVALID_OPERATION` while the program is being built.
     pub fn can_be_linked(&self, device: &Device) -> ClResult<bool> {
+        // clLinkProgram: CL_INVALID_OPERATION when the build of an input has not ended.
         require(!self.state.lock().running, CL_INVALID_OPERATION)?;
         // Either compiled here, or created from a binary that was not built since.
         let is_there = |build: &Build| match build.status {
@@ -148,6 +149,8 @@ impl Program {
     /// `CL_INVALID_OPERATION` while one runs or the program has kernels.
     pub fn check_idle(&self) -> ClResult {
         let state = self.state.lock();
+        // clBuildProgram, clCompileProgram: CL_INVALID_OPERATION when an earlier build has not ended, or
+        // kernels are attached.
         require(!state.running && state.kernels == 0, CL_INVALID_OPERATION)
     }
 
@@ -186,6 +189,7 @@ impl Program {
     fn begin(&self, request: &BuildRequest) -> ClResult {
         let options = request.options.clone();
         let mut state = self.state.lock();
+        // Another thread may have begun a build, or made a kernel, since the check of `check_idle`.
         require(!state.running && state.kernels == 0, CL_INVALID_OPERATION)?;
         state.running = true;
         state.binary_sizes = None;

@@ -219,9 +219,14 @@ impl Program {
     /// `CL_INVALID_SPEC_ID` for an unknown constant, `CL_INVALID_VALUE` for a value of another size.
     pub fn set_constant(&self, id: u32, value: &[u8]) -> ClResult {
         let Origin::Il(module) = &self.origin else {
+            // clSetProgramSpecializationConstant: CL_INVALID_PROGRAM when the program was not made from
+            // intermediate language.
             return fail(CL_INVALID_PROGRAM);
         };
+        // clSetProgramSpecializationConstant: CL_INVALID_SPEC_ID when the module has no such constant.
         let size = il::constant_size(module, id).ok_or(Status(CL_INVALID_SPEC_ID))?;
+        // clSetProgramSpecializationConstant: CL_INVALID_VALUE when spec_size is not the size of the
+        // constant.
         require(size == value.len(), CL_INVALID_VALUE)?;
         let value = Bytes::copy_from_slice(value);
         self.state.lock().constants.insert(id, value);
@@ -300,6 +305,8 @@ impl Program {
             Origin::BuiltInKernels => true,
             _ => state.builds.iter().any(Build::is_executable),
         };
+        // clCreateKernel, clGetProgramInfo: CL_INVALID_PROGRAM_EXECUTABLE when no device has a
+        // successfully built executable.
         require(built, CL_INVALID_PROGRAM_EXECUTABLE)?;
         Ok(state)
     }
@@ -329,7 +336,10 @@ impl Program {
     pub(super) fn attach(&self, name: &str) -> ClResult<(Arc<Signature>, bool)> {
         let mut state = self.executable()?;
         let found = state.signatures.iter().find(|of| of.name == name).cloned();
+        // clCreateKernel: CL_INVALID_KERNEL_NAME when the program has no kernel of this name.
         let signature = found.ok_or(Status(CL_INVALID_KERNEL_NAME))?;
+        // clCreateKernel: CL_INVALID_KERNEL_DEFINITION when the kernel's arguments differ between
+        // devices.
         require(!signature.conflicting, CL_INVALID_KERNEL_DEFINITION)?;
         // A worker rejects longer names and more arguments.
         let fits = name.len() <= MAX_NAME && signature.args.len() <= MAX_ARGUMENTS;

@@ -1,13 +1,15 @@
 //! What a command does, before a site is chosen.
 //!
-//! A new kind of command is a variant here, with its message ([`Command::encode`]) and the ranges that it
-//! reads and writes ([`Command::accesses`]). In a context of one site the queue sends the message at once
-//! (`queue/send.rs`). In a context of several sites the [sequence](crate::stub::distributed) decides where the
-//! command runs and which bytes must move first. Specification: the enqueue functions.
+//! A new kind of command is a variant of [`NodeCommand`], with its message ([`NodeCommand::encode`]) and the
+//! ranges that it reads and writes ([`NodeCommand::accesses`]). In a context of one site the queue sends the
+//! message at once (`queue/send.rs`). In a context of several sites the [sequence](crate::stub::distributed)
+//! decides where the command runs and which bytes must move first. These two also decide how the bytes of
+//! transfers travel. Specification: the enqueue functions.
 //!
 //! Not here: events and wait lists ([`EventSpec`]). Invariant: all arguments are validated, and all regions
 //! lie inside their buffers.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -31,6 +33,28 @@ use crate::transport::HostRegion;
 /// What a command does. Regions count from the start of the buffer or sub-buffer that they belong to.
 #[derive(Debug)]
 pub enum Command {
+    /// A command that moves no bytes between host memory and the node.
+    Node(NodeCommand),
+    /// A read into host memory.
+    Read(HostTransfer),
+    /// A write from host memory.
+    Write(HostTransfer),
+    /// The unmap of a map for writing: a write from the client's own copy. Both copies are valid afterwards.
+    Unmap(HostTransfer),
+    /// A map: makes host memory show the buffer's bytes.
+    Map(Map),
+    /// A copy within the application's memory. The client makes it when the command ends.
+    HostCopy {
+        /// The source.
+        from: HostRegion,
+        /// The destination, of the same length.
+        to: HostRegion,
+    },
+}
+
+/// A command that moves no bytes between host memory and the node. Its message says all that it does.
+#[derive(Debug)]
+pub enum NodeCommand {
     /// Waits for the wait list, or for everything before if the list is empty.
     Marker,
     /// Like `Marker`; in addition, everything enqueued later waits for it.
@@ -73,21 +97,6 @@ pub enum Command {
     Launch(Snapshot),
     /// The commands of a command buffer.
     Replay(Replay),
-    /// A read into host memory.
-    Read(HostTransfer),
-    /// A write from host memory.
-    Write(HostTransfer),
-    /// The unmap of a map for writing: a write from the client's own copy. Both copies are valid afterwards.
-    Unmap(HostTransfer),
-    /// A map: makes host memory show the buffer's bytes.
-    Map(Map),
-    /// A copy within the application's memory. The client makes it when the command ends.
-    HostCopy {
-        /// The source.
-        from: HostRegion,
-        /// The destination, of the same length.
-        to: HostRegion,
-    },
 }
 
 /// The bytes of a buffer and of host memory that a command moves.
@@ -137,9 +146,16 @@ impl HostTransfer {
         self.region.packed_length() <= INLINE_PAYLOAD as u64
     }
 
-    /// Returns the region within the whole object that the buffer is a part of.
-    fn in_root(&self) -> ClResult<(MemoryId, Region)> {
-        in_root(&self.buffer, &self.region)
+    /// Returns the access of the command in a context of several sites, made by `kind`.
+    ///
+    /// # Errors
+    /// `CL_INVALID_VALUE` when the region is not inside its root buffer.
+    pub(in crate::stub) fn access(
+        &self,
+        kind: impl FnOnce(MemoryId, Region) -> Access,
+    ) -> ClResult<[Access; 1]> {
+        let (buffer, region) = in_root(&self.buffer, &self.region)?;
+        Ok([kind(buffer, region)])
     }
 }
 
@@ -171,59 +187,55 @@ impl Commit<'_> {
 }
 
 impl Command {
+    /// Whether the command writes host memory, so that the application can observe its end without an
+    /// event.
+    pub(in crate::stub) fn writes_host(&self) -> bool {
+        match self {
+            Command::Read(_) | Command::HostCopy { .. } => true,
+            Command::Map(map) => map.fetches,
+            _ => false,
+        }
+    }
+}
+
+impl NodeCommand {
     /// Returns the command's message for a site. Creates buffers on the site that do not exist there yet.
-    /// The bytes of transfers travel on bulk connections; `queue/send.rs` encodes those that travel inside of
-    /// the message.
     ///
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` when the site's session is lost.
     pub(in crate::stub) fn encode(&self, site: &Site) -> ClResult<(Encoded, Commit<'_>)> {
         let operation = match self {
-            // The client does the rest when the marker ends.
-            Command::Marker | Command::Nothing | Command::Map(_) | Command::HostCopy { .. } => {
-                Operation::Marker(Marker {})
-            }
-            Command::Barrier => Operation::Barrier(Barrier {}),
-            Command::Copy {
+            NodeCommand::Marker | NodeCommand::Nothing => Operation::Marker(Marker {}),
+            NodeCommand::Barrier => Operation::Barrier(Barrier {}),
+            NodeCommand::Copy {
                 source,
                 destination,
             } => Operation::CopyBuffer(copy_message(source, destination, site)?),
-            Command::Fill {
+            NodeCommand::Fill {
                 buffer,
                 pattern,
                 region,
             } => Operation::FillBuffer(fill_message(buffer, pattern, region, site)?),
-            Command::FillImage {
+            NodeCommand::FillImage {
                 image,
                 colour,
                 region,
             } => Operation::FillImage(fill_image_message(image, colour, region, site)?),
-            Command::Migrate { buffers, flags } => {
+            NodeCommand::Migrate { buffers, flags } => {
                 let ids = buffers.iter().map(|buffer| Ok(buffer.id_on(site)?.0));
                 Operation::Migrate(Migrate {
                     memory: ids.collect::<ClResult<_>>()?,
                     flags: *flags,
                 })
             }
-            Command::Launch(launch) => {
+            NodeCommand::Launch(launch) => {
                 let (launch, commit) = launch.encode(site)?;
                 return Ok((launch, Commit::Launch(commit)));
             }
-            Command::Replay(replay) => {
+            NodeCommand::Replay(replay) => {
                 let (replay, commit) = replay.message(site)?;
                 let replay = Encoded::of(&Operation::Replay(replay));
                 return Ok((replay, Commit::Replay(commit)));
-            }
-            Command::Read(HostTransfer { buffer, region, .. }) => {
-                return Ok((
-                    Encoded::read(buffer.id_on(site)?, region, true),
-                    Commit::None,
-                ));
-            }
-            Command::Write(HostTransfer { buffer, region, .. })
-            | Command::Unmap(HostTransfer { buffer, region, .. }) => {
-                let write = Encoded::bulk_write(buffer.id_on(site)?, region, false);
-                return Ok((write, Commit::None));
             }
         };
         Ok((Encoded::of(&operation), Commit::None))
@@ -233,20 +245,18 @@ impl Command {
     ///
     /// # Errors
     /// `CL_INVALID_VALUE` when a region is not inside its root buffer.
-    pub(in crate::stub) fn accesses(&self) -> ClResult<Vec<Access>> {
+    pub(in crate::stub) fn accesses(&self) -> ClResult<Cow<'_, [Access]>> {
         let accesses = match self {
-            Command::Marker | Command::Barrier | Command::Nothing | Command::HostCopy { .. } => {
-                Vec::new()
-            }
-            Command::Copy {
+            NodeCommand::Marker | NodeCommand::Barrier | NodeCommand::Nothing => Vec::new(),
+            NodeCommand::Copy {
                 source,
                 destination,
             } => {
                 let source = in_root(&source.0, &source.1)?;
                 Access::copy(source, in_root(&destination.0, &destination.1)?).to_vec()
             }
-            Command::Fill { buffer, region, .. }
-            | Command::FillImage {
+            NodeCommand::Fill { buffer, region, .. }
+            | NodeCommand::FillImage {
                 image: buffer,
                 region,
                 ..
@@ -254,7 +264,7 @@ impl Command {
                 let (buffer, region) = in_root(buffer, region)?;
                 vec![Access::fill(buffer, region)]
             }
-            Command::Migrate { buffers, flags } => {
+            NodeCommand::Migrate { buffers, flags } => {
                 let undefined = flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED != 0;
                 // Pipes have no copies that could be valid or invalid, and cannot be migrated.
                 let buffers = buffers.iter().filter(|of| of.pipe().is_none());
@@ -264,36 +274,11 @@ impl Command {
                 });
                 accesses.collect::<ClResult<_>>()?
             }
-            Command::Launch(launch) => launch.accesses()?,
-            Command::Replay(replay) => replay.accesses().to_vec(),
-            Command::Read(read) => {
-                let (buffer, region) = read.in_root()?;
-                vec![Access::read(buffer, region)]
-            }
-            Command::Write(write) => {
-                let (buffer, region) = write.in_root()?;
-                vec![Access::write(buffer, region)]
-            }
-            Command::Unmap(unmap) => {
-                let (buffer, region) = unmap.in_root()?;
-                vec![Access::unmap(buffer, region)]
-            }
-            Command::Map(map) => {
-                let (buffer, region) = map.transfer.in_root()?;
-                vec![Access::map(buffer, region, map.kind)]
-            }
+            NodeCommand::Launch(launch) => launch.accesses()?,
+            // These may be many.
+            NodeCommand::Replay(replay) => return Ok(Cow::Borrowed(replay.accesses())),
         };
-        Ok(accesses)
-    }
-
-    /// Whether the command writes host memory, so that the application can observe its end without an
-    /// event.
-    pub(in crate::stub) fn writes_host(&self) -> bool {
-        match self {
-            Command::Read(_) | Command::HostCopy { .. } => true,
-            Command::Map(map) => map.fetches,
-            _ => false,
-        }
+        Ok(Cow::Owned(accesses))
     }
 }
 

@@ -86,6 +86,8 @@ impl DeviceQueue {
         let alive = known.all.iter().filter_map(Weak::upgrade);
         let there = alive.filter(|queue| Arc::ptr_eq(&queue.device, &device));
         let most = device.number(CL_DEVICE_MAX_ON_DEVICE_QUEUES);
+        // clCreateCommandQueueWithProperties: CL_OUT_OF_RESOURCES when the device has no room for
+        // another on-device queue, by CL_DEVICE_MAX_ON_DEVICE_QUEUES.
         require((there.count() as u64) < most, CL_OUT_OF_RESOURCES)?;
         let id = QueueId(next_id());
         let mut properties = spec.property_list.clone();

@@ -10,7 +10,7 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 use causeway_proto::command::{
-    ReadBuffer, SvmPointer, SvmPointers, WriteBuffer, enqueue::Operation, kernel_arg,
+    Marker, ReadBuffer, SvmPointer, SvmPointers, WriteBuffer, enqueue::Operation, kernel_arg,
 };
 use causeway_proto::id::{EventId, KernelId, MemoryId, QueueId};
 use causeway_proto::region::Region;
@@ -165,6 +165,11 @@ impl Encoded {
         }))
     }
 
+    /// Encodes a marker.
+    pub(in crate::stub) fn marker() -> Encoded {
+        Encoded::of(&Operation::Marker(Marker {}))
+    }
+
     /// Encodes any operation by its generated type.
     pub(in crate::stub) fn of(operation: &Operation) -> Encoded {
         let mut encoded = Encoded::new(None);
@@ -299,7 +304,7 @@ mod field {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_proto::command::{Enqueue, KernelArg, Marker, NdRange, command::Kind};
+    use causeway_proto::command::{Enqueue, KernelArg, NdRange, command::Kind};
     use proptest::prelude::*;
 
     #[test]

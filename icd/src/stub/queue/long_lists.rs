@@ -13,7 +13,7 @@ use cl_headers::types::CL_COMMAND_MARKER;
 use super::Queue;
 use crate::error::ClResult;
 use crate::stub::event::EventSpec;
-use crate::stub::queue::command::Enqueue;
+use crate::stub::queue::command::{Enqueue, NodeCommand};
 use crate::stub::{Buffer, Command, Event, Hold};
 
 impl Queue {
@@ -23,7 +23,7 @@ impl Queue {
     /// # Errors
     /// Those of [`Queue::enqueue`].
     pub(super) fn split_migration(self: &Arc<Self>, mut enqueue: Enqueue) -> ClResult<Enqueue> {
-        let Command::Migrate { buffers, flags } = &mut enqueue.command else {
+        let Command::Node(NodeCommand::Migrate { buffers, flags }) = &mut enqueue.command else {
             return Ok(enqueue);
         };
         if buffers.len() <= MAX_LIST {
@@ -33,10 +33,10 @@ impl Queue {
         let rest = buffers.split_off(MAX_LIST);
         let part = |buffers: &[Arc<Buffer>]| {
             let part = Enqueue {
-                command: Command::Migrate {
+                command: Command::Node(NodeCommand::Migrate {
                     buffers: buffers.to_vec(),
                     flags: *flags,
-                },
+                }),
                 event: EventSpec {
                     event_type: enqueue.event.event_type,
                     wait: enqueue.event.wait.clone(),
@@ -66,7 +66,7 @@ impl Queue {
         }
         let marker = |part: &[Arc<Event>]| {
             let marker = Enqueue {
-                command: Command::Marker,
+                command: Command::Node(NodeCommand::Marker),
                 event: EventSpec {
                     event_type: CL_COMMAND_MARKER,
                     wait: part.to_vec(),

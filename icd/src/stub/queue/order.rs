@@ -9,6 +9,7 @@ use causeway_proto::id::EventId;
 
 use super::unobserved::UnobservedEvents;
 use crate::stub::event::{EventSpec, GatedBy, Position, Precedents};
+use crate::stub::queue::command::NodeCommand;
 use crate::stub::queue::recent::Recent;
 use crate::stub::{Command, Event, Queue};
 
@@ -26,10 +27,10 @@ pub(in crate::stub) enum OrderClass {
 impl OrderClass {
     pub(in crate::stub) fn of(command: &Command, waits_for_none: bool) -> OrderClass {
         match command {
-            Command::Barrier => OrderClass::Barrier {
+            Command::Node(NodeCommand::Barrier) => OrderClass::Barrier {
                 after_all: waits_for_none,
             },
-            Command::Marker if waits_for_none => OrderClass::AfterAll,
+            Command::Node(NodeCommand::Marker) if waits_for_none => OrderClass::AfterAll,
             _ => OrderClass::Ordinary,
         }
     }

@@ -10,17 +10,18 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use causeway_proto::id::EventId;
 use causeway_proto::status::WireError;
 use parking_lot::MutexGuard;
 
 use super::order::{Order, OrderClass};
 use super::{Queue, wait_ids};
-use crate::error::ClResult;
-use crate::stub::event::{EventSpec, Finisher, GatedBy, Position};
+use crate::error::{ClResult, Status};
+use crate::stub::event::{EventSpec, GatedBy, Position, chained};
 use crate::stub::memory::host_ranges::{HostRanges, HostWrite};
-use crate::stub::memory::transfer::{copy_at_end, land};
-use crate::stub::queue::command::{Enqueue, Enqueued, HostTransfer};
+use crate::stub::memory::transfer::land;
+use crate::stub::queue::command::{Enqueue, Enqueued, HostTransfer, NodeCommand};
 use crate::stub::queue::encoded::{Encoded, EncodedEnqueue};
 use crate::stub::{Command, Event};
 use crate::transport::HostRegion;
@@ -39,13 +40,21 @@ impl Queue {
     /// Sends a command; see [`Queue::enqueue`].
     pub(super) fn send(self: &Arc<Self>, enqueue: Enqueue) -> ClResult<Enqueued> {
         let Enqueue { command, event } = enqueue;
+        let place = OrderClass::of(&command, event.wait.is_empty());
         let event = match command {
             Command::Read(read) => self.send_read(read, event)?,
             Command::Map(map) if map.fetches => self.send_read(map.transfer, event)?,
             Command::Write(write) | Command::Unmap(write) => return self.send_write(write, event),
             Command::HostCopy { from, to } => self.send_host_copy(from, to, event)?,
-            Command::Nothing | Command::Map(_) => self.send_nothing(event, |_| ())?,
-            command => self.send_plain(&command, event, |_| ())?,
+            Command::Node(NodeCommand::Nothing) | Command::Map(_) => {
+                self.send_nothing(event, |_| ())?
+            }
+            Command::Node(command) => {
+                let (operation, commit) = command.encode(&self.site)?;
+                let event = self.put_plain(&operation, place, event, |_| Ok(()))?;
+                commit.sent();
+                event
+            }
         };
         Ok(Enqueued {
             event,
@@ -60,45 +69,30 @@ impl Queue {
     pub(in crate::stub) fn send_launch(
         self: &Arc<Self>,
         launch: &Encoded,
-        mut spec: EventSpec,
+        spec: EventSpec,
     ) -> ClResult<Arc<Event>> {
-        spec.wait = self.fold(spec.wait)?;
-        let mut order = self.order.lock();
-        let outgoing = Outgoing {
-            operation: launch,
-            place: OrderClass::Ordinary,
-            gated: order.gated_by(self.is_in_order(), OrderClass::Ordinary, &spec.wait),
-            is_plain: spec.finisher.is_none(),
-            spec,
-        };
-        self.put(order, outgoing, |_| Ok(()))
+        self.put_plain(launch, OrderClass::Ordinary, spec, |_| Ok(()))
     }
 
-    // Sends a command that moves no bytes between host memory and the node. `prepare` gets the event before
+    // Sends a command that needs no bytes of host memory before its end. `prepare` gets the event before
     // anything is sent.
-    fn send_plain(
+    fn put_plain(
         self: &Arc<Self>,
-        command: &Command,
+        operation: &Encoded,
+        place: OrderClass,
         mut spec: EventSpec,
-        prepare: impl FnOnce(&Arc<Event>),
+        prepare: impl FnOnce(&Arc<Event>) -> ClResult,
     ) -> ClResult<Arc<Event>> {
         spec.wait = self.fold(spec.wait)?;
-        let place = OrderClass::of(command, spec.wait.is_empty());
-        let (operation, commit) = command.encode(&self.site)?;
         let mut order = self.order.lock();
         let outgoing = Outgoing {
-            operation: &operation,
+            operation,
             place,
             gated: order.gated_by(self.is_in_order(), place, &spec.wait),
             is_plain: spec.finisher.is_none(),
             spec,
         };
-        let event = self.put(order, outgoing, |event| {
-            prepare(event);
-            Ok(())
-        })?;
-        commit.sent();
-        Ok(event)
+        self.put(order, outgoing, prepare)
     }
 
     fn send_nothing(
@@ -113,7 +107,10 @@ impl Queue {
             done.open();
             spec.wait.push(done);
         }
-        self.send_plain(&Command::Nothing, spec, prepare)
+        self.put_plain(&Encoded::marker(), OrderClass::Ordinary, spec, |event| {
+            prepare(event);
+            Ok(())
+        })
     }
 
     fn send_read(
@@ -141,27 +138,16 @@ impl Queue {
         } else {
             (Some(host), None)
         };
-        let after = spec.finisher.take();
-        let finisher: Finisher = Box::new(move |status, contents| {
-            land(inline.as_ref(), status, contents);
+        let finish = move |status, contents: &Bytes| {
+            if let Some(host) = inline {
+                land(&host, status, contents);
+            }
             // The bytes must be in place before other commands may read or overwrite them.
             drop(writing);
-            if let Some(after) = after {
-                after(status, contents);
-            }
-        });
-        spec.finisher = Some(finisher);
-        spec.wait = self.fold(spec.wait)?;
-        let operation = Encoded::read(buffer.id_on(&self.site)?, &region, bulk);
-        let mut order = self.order.lock();
-        let outgoing = Outgoing {
-            operation: &operation,
-            place: OrderClass::Ordinary,
-            gated: order.gated_by(self.is_in_order(), OrderClass::Ordinary, &spec.wait),
-            is_plain: false,
-            spec,
         };
-        self.put(order, outgoing, |event| {
+        spec.finisher = Some(chained(finish, spec.finisher.take()));
+        let operation = Encoded::read(buffer.id_on(&self.site)?, &region, bulk);
+        self.put_plain(&operation, OrderClass::Ordinary, spec, |event| {
             begin(event);
             if let Some(host) = download {
                 self.site.session().download(event.id(), host)?;
@@ -231,8 +217,17 @@ impl Queue {
             let gate = ranges.gate(&addresses, self, &spec.wait)?;
             spec.wait.extend(gate);
         }
-        let (begin, finisher) = copy_at_end(from, to, spec.finisher.take());
-        spec.finisher = Some(finisher);
+        let writing = HostWrite::new(to.addresses());
+        let begin = writing.beginning();
+        let finish = move |status: Status, _: &Bytes| {
+            if !status.is_error() && !to.copy_from(&from) {
+                tracing::error!(
+                    "internal error: SVM copy between ranges of different lengths; nothing was copied"
+                );
+            }
+            drop(writing);
+        };
+        spec.finisher = Some(chained(finish, spec.finisher.take()));
         self.send_nothing(spec, begin)
     }
 

@@ -236,7 +236,7 @@ mod tests {
         signal.set(-1);
         state.signal(signal.clone());
         assert!(!state.is_signalled());
-        let taken = state.take().expect("who waits for it fails with it");
+        let taken = state.take().expect("the wait fails with its signal");
         state.taken(taken, wait.clone());
         wait.set(-14);
         assert!(!state.is_signalled());
@@ -256,6 +256,6 @@ mod tests {
             assert!(state.wait(PendingWait { wait, gate }).is_none());
         }
         assert_eq!(state.give_up().collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(state.signal(command()), None, "nobody waits any more");
+        assert_eq!(state.signal(command()), None, "no wait is left");
     }
 }

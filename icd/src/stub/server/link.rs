@@ -221,9 +221,7 @@ impl SessionEvents for SessionLink {
                 "the node reported a failed command: {status}: {}",
                 completion.message
             );
-            if let Some(context) = event.context_of_notice() {
-                context.notify(&completion.message);
-            }
+            event.context().notify(&completion.message);
         }
         let times = [
             completion.queued,

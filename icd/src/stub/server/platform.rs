@@ -136,6 +136,7 @@ impl Platform {
     /// reached.
     pub fn connect(&self, url: &str) -> ClResult<Arc<Server>> {
         let Some(address) = address_of(url) else {
+            // clConnectServerWWU: CL_INVALID_VALUE when url is not an address.
             return fail(CL_INVALID_VALUE);
         };
         let asking = self.ask();
@@ -160,6 +161,7 @@ impl Platform {
             Ok(inventory) => Arc::clone(inventory),
             Err(error) => {
                 tracing::warn!("{error}");
+                // clConnectServerWWU: CL_CONNECTION_FAILURE_WWU when the node cannot be reached.
                 return fail(CL_CONNECTION_FAILURE_WWU);
             }
         };
@@ -195,6 +197,7 @@ impl Platform {
     pub fn disconnect(&self, server: &Server) -> ClResult {
         // Locked, so that no `connect` adds a reference meanwhile.
         let _nobody_connects = self.asking.lock();
+        // clDisconnectServerWWU: CL_INVALID_OPERATION when the server has no connection left.
         require(server.remove_reference(), CL_INVALID_OPERATION)?;
         if let Some(lease) = self.lease.as_ref().filter(|lease| lease.has(server.node())) {
             let in_use = |server: &Server| server.is_connected() && lease.has(server.node());

@@ -6,9 +6,8 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::AsRawFd;
 
-use causeway_lane::{Caching, Stream, receive_sealed, send_sealed};
+use causeway_lane::{Caching, Stream, piece};
 use causeway_proto::region::{Region, Segment};
 
 use super::rows::Rows;
@@ -19,8 +18,6 @@ const SHORT_ROW: u64 = 2048;
 /// Regions of at least this size bypass the processor's caches. By the time the program reads them, few
 /// of their bytes would still be cached.
 const MANY: u64 = 32 << 20;
-/// Maximum number of pieces in one system call; Linux allows 1024.
-const PIECES: usize = 512;
 
 /// Bytes in the application's memory: a base address, and a region relative to it.
 ///
@@ -203,20 +200,17 @@ impl HostRegion {
         scratch: &mut Scratch,
     ) -> io::Result<()> {
         let Scratch { gathered, pieces } = scratch;
-        pieces.clear();
         pieces.push(piece(header.as_ptr().cast_mut(), header.len()));
         if self.has_short_rows() {
             self.gather(from, length, gathered);
             pieces.push(piece(gathered.as_mut_ptr(), gathered.len()));
-            return transfer(pieces, |pieces| send_some(stream, pieces));
+        } else {
+            pieces.extend(self.pieces(from, length));
         }
-        for segment in self.segments(from, from + length) {
-            if pieces.len() == PIECES {
-                transfer(pieces, |pieces| send_some(stream, pieces))?;
-            }
-            pieces.push(self.piece_of(segment));
-        }
-        transfer(pieces, |pieces| send_some(stream, pieces))
+        // SAFETY: the pieces are slices, or lie within the region, which is readable (`HostRegion::new`).
+        let sent = unsafe { stream.send_pieces(pieces) };
+        pieces.clear();
+        sent
     }
 
     /// Receives the packed bytes `from..from + length`.
@@ -228,23 +222,21 @@ impl HostRegion {
         scratch: &mut Scratch,
     ) -> io::Result<()> {
         let Scratch { gathered, pieces } = scratch;
-        pieces.clear();
-        let caching = self.caching();
-        if self.has_short_rows() {
+        let has_short_rows = self.has_short_rows();
+        if has_short_rows {
             gathered.clear();
             gathered.resize(length as usize, 0);
             pieces.push(piece(gathered.as_mut_ptr(), gathered.len()));
-            transfer(pieces, |pieces| receive_some(stream, pieces, caching))?;
+        } else {
+            pieces.extend(self.pieces(from, length));
+        }
+        // SAFETY: as above, writable instead of readable.
+        let received = unsafe { stream.receive_pieces(pieces, self.caching()) };
+        pieces.clear();
+        if has_short_rows && received.is_ok() {
             self.scatter(from, gathered);
-            return Ok(());
         }
-        for segment in self.segments(from, from + length) {
-            if pieces.len() == PIECES {
-                transfer(pieces, |pieces| receive_some(stream, pieces, caching))?;
-            }
-            pieces.push(self.piece_of(segment));
-        }
-        transfer(pieces, |pieces| receive_some(stream, pieces, caching))
+        received
     }
 
     fn caching(&self) -> Caching {
@@ -260,11 +252,10 @@ impl HostRegion {
         !self.is_linear() && self.region.size()[0].min(row) < SHORT_ROW
     }
 
-    fn piece_of(&self, segment: Segment) -> libc::iovec {
-        piece(
-            self.base.wrapping_add(segment.offset as usize),
-            segment.length as usize,
-        )
+    fn pieces(&self, from: u64, length: u64) -> impl Iterator<Item = libc::iovec> {
+        let at = |segment: Segment| self.base.wrapping_add(segment.offset as usize);
+        self.segments(from, from + length)
+            .map(move |segment| piece(at(segment), segment.length as usize))
     }
 
     fn gather(&self, from: u64, length: u64, into: &mut Vec<u8>) {
@@ -300,138 +291,6 @@ impl HostRegion {
             }
         }
     }
-}
-
-fn piece(base: *mut u8, length: usize) -> libc::iovec {
-    libc::iovec {
-        iov_base: base.cast(),
-        iov_len: length,
-    }
-}
-
-// Repeats `some` until all pieces are transferred. Leaves `pieces` empty.
-fn transfer(
-    pieces: &mut Vec<libc::iovec>,
-    some: impl Fn(&mut [libc::iovec]) -> io::Result<usize>,
-) -> io::Result<()> {
-    let result = transfer_all(pieces, some);
-    pieces.clear();
-    result
-}
-
-fn transfer_all(
-    mut pieces: &mut [libc::iovec],
-    some: impl Fn(&mut [libc::iovec]) -> io::Result<usize>,
-) -> io::Result<()> {
-    while let Some(first) = pieces.first() {
-        // The result for an empty piece could be 0, which would mean the end of the stream.
-        if first.iov_len == 0 {
-            pieces = &mut pieces[1..];
-            continue;
-        }
-        let mut done = match some(pieces) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(done) => done,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        for piece in pieces.iter_mut() {
-            let step = done.min(piece.iov_len);
-            piece.iov_base = piece.iov_base.cast::<u8>().wrapping_add(step).cast();
-            piece.iov_len -= step;
-            done -= step;
-            if done == 0 {
-                break;
-            }
-        }
-    }
-    Ok(())
-}
-
-fn message(pieces: &mut [libc::iovec]) -> libc::msghdr {
-    // SAFETY: a msghdr is plain data, for which zero is valid.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = pieces.as_mut_ptr();
-    message.msg_iovlen = pieces.len() as _;
-    message
-}
-
-fn send_some(stream: &Stream, pieces: &mut [libc::iovec]) -> io::Result<usize> {
-    let socket = match stream {
-        Stream::Tcp(socket) => socket,
-        Stream::Tls(stream) => {
-            // SAFETY: the pieces describe this module's buffers or the application's region, which is
-            // readable as `HostRegion::new` demands.
-            unsafe { send_sealed(stream, pieces)? };
-            return Ok(pieces.iter().map(|piece| piece.iov_len).sum());
-        }
-        Stream::Shared(shared) => {
-            let mut sent = 0;
-            for piece in pieces {
-                // SAFETY: the pieces describe this module's buffers or the application's region, which is
-                // readable as `HostRegion::new` demands.
-                unsafe { shared.send(piece.iov_base.cast(), piece.iov_len)? };
-                sent += piece.iov_len;
-            }
-            return Ok(sent);
-        }
-        Stream::Buffer(buffer) => {
-            let mut sent = 0;
-            for piece in pieces {
-                // SAFETY: as above.
-                unsafe { buffer.put(piece.iov_base.cast(), piece.iov_len) };
-                sent += piece.iov_len;
-            }
-            return Ok(sent);
-        }
-    };
-    let message = message(pieces);
-    // SAFETY: the pieces describe this module's buffers or the application's region, which is readable as
-    // `HostRegion::new` demands. The kernel returns EFAULT where that is not so.
-    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
-}
-
-fn receive_some(
-    stream: &Stream,
-    pieces: &mut [libc::iovec],
-    caching: Caching,
-) -> io::Result<usize> {
-    let socket = match stream {
-        Stream::Tcp(socket) => socket,
-        Stream::Tls(stream) => {
-            let mut received = 0;
-            for piece in pieces {
-                // SAFETY: as above, writable instead of readable.
-                unsafe { receive_sealed(stream, piece.iov_base.cast(), piece.iov_len)? };
-                received += piece.iov_len;
-            }
-            return Ok(received);
-        }
-        Stream::Shared(shared) => {
-            let mut received = 0;
-            for piece in pieces {
-                // SAFETY: as above, writable instead of readable.
-                unsafe { shared.receive(piece.iov_base.cast(), piece.iov_len, caching)? };
-                received += piece.iov_len;
-            }
-            return Ok(received);
-        }
-        Stream::Buffer(buffer) => {
-            let mut received = 0;
-            for piece in pieces {
-                // SAFETY: as above.
-                unsafe { buffer.take(piece.iov_base.cast(), piece.iov_len)? };
-                received += piece.iov_len;
-            }
-            return Ok(received);
-        }
-    };
-    let mut message = message(pieces);
-    // SAFETY: as above, writable instead of readable.
-    let received =
-        unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_WAITALL) };
-    usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }
 
 #[cfg(test)]

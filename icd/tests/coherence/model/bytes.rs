@@ -1,4 +1,4 @@
-//! Sets of bytes of a small buffer, one bit a byte.
+//! Sets of bytes of a small buffer, with one bit for each byte.
 
 use causeway_proto::region::Region;
 

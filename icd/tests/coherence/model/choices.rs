@@ -1,5 +1,5 @@
-//! Random decisions that one number fixes (splitmix64), so that leaving out a step of a program leaves
-//! the decisions of the others as they were.
+//! Random decisions that one number determines (splitmix64). If a step of a program is left out, the decisions of the
+//! other steps stay the same.
 
 #[derive(Debug, Clone)]
 pub(crate) struct Choices(u64);

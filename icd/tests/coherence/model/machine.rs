@@ -1,5 +1,5 @@
-//! Nodes and client as simply as can be: memories, and commands that run in any order that their waits
-//! allow. A byte of memory holds the stamp of the command that wrote it.
+//! A simple model of nodes and client: memories, and commands that run in any order that their waits allow. A byte of
+//! memory contains the stamp of the command that wrote it.
 
 use causeway::coherence::{Needs, Place, Wait};
 
@@ -9,7 +9,7 @@ use super::choices::Choices;
 /// Places: the client, then sites.
 pub(crate) const PLACES: usize = 7;
 
-/// What a failed command or a broken transfer leaves.
+/// The content of a byte after a failed command or a broken transfer.
 const GARBAGE: u32 = u32::MAX;
 
 pub(crate) fn slot(place: Place) -> usize {
@@ -19,7 +19,7 @@ pub(crate) fn slot(place: Place) -> usize {
     }
 }
 
-/// A byte that must hold a stamp.
+/// A byte that must contain a stamp.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected {
     pub(crate) buffer: usize,
@@ -29,34 +29,34 @@ pub(crate) struct Expected {
 
 #[derive(Debug)]
 pub(crate) enum Action {
-    /// Nothing.
+    /// Does nothing.
     Marker,
-    /// Checks what it reads, then writes its stamp. For a reader, `of` is the read it is a piece of.
+    /// Checks the bytes that it reads, then writes its stamp. For a reader, `of` is the read whose piece it is.
     Compute {
         place: usize,
         reads: Vec<Expected>,
         writes: Sets,
         of: Option<usize>,
     },
-    /// Unmap: what the host wrote under this command's stamp goes to the place.
+    /// Unmap: moves the bytes that the host wrote under this command's stamp to the place.
     Upload {
         place: usize,
         buffer: usize,
         set: u64,
     },
-    /// Takes bytes for the command after this one.
+    /// Takes bytes for the next command.
     Send {
         place: usize,
         buffer: usize,
         set: u64,
     },
-    /// Puts down what the command before this one took.
+    /// Stores the bytes that the previous command took.
     Receive {
         place: usize,
         buffer: usize,
         set: u64,
     },
-    /// Both at once: from or to the client.
+    /// Takes and stores bytes at once: from or to the client.
     Move {
         from: usize,
         to: usize,
@@ -75,21 +75,21 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Op {
     pub(crate) action: Action,
-    /// The site whose loss takes it along.
+    /// The op fails when this site is lost.
     pub(crate) location: usize,
     pub(crate) waits: Vec<Wait>,
-    /// The one before it in its in-order queue.
+    /// The previous op of its in-order queue.
     pub(crate) follows: Option<usize>,
     pub(crate) state: State,
-    /// The client knows that it has ended.
+    /// Whether the client knows that the op has ended.
     pub(crate) known: bool,
-    /// It has failed without having begun.
+    /// Whether the op failed before it began.
     pub(crate) cancelled: bool,
-    /// It will fail when it runs.
+    /// Whether the op fails when it runs.
     pub(crate) faulty: bool,
-    /// The op whose end the application sees as this one's.
+    /// The op whose end the application sees as the end of this one.
     pub(crate) shown_as: Option<usize>,
-    // What a Send took.
+    // The bytes that a `Send` took.
     packet: Vec<u32>,
 }
 
@@ -119,13 +119,13 @@ pub(crate) struct Machine {
     pub(crate) ops: Vec<Op>,
     pending: Vec<usize>,
     pub(crate) memory: Box<[[[u32; 64]; 2]; PLACES]>,
-    /// Every wait is one for success, as in a worker that knows no other.
+    /// Whether every wait requires success, as in a worker that knows no other kind of wait.
     pub(crate) strict: bool,
-    /// Ended, but the client does not know; in the order of ending.
+    /// Ops that have ended, unknown to the client, in the order of their ends.
     pub(crate) news: Vec<usize>,
 }
 
-/// May an op go on?
+/// Whether an op may go on.
 enum Check {
     Run,
     Cancel,
@@ -143,7 +143,7 @@ impl Machine {
         }
     }
 
-    /// A stamp's command has failed, or there never was one.
+    /// Whether a stamp's command has failed, or never existed.
     pub(crate) fn is_undefined(&self, stamp: u32) -> bool {
         let failed = |op: usize| self.ops[op].state == State::Failed;
         let Some(op) = (stamp as usize).checked_sub(1) else {
@@ -162,7 +162,7 @@ impl Machine {
         index
     }
 
-    /// Something runs that may; false when nothing is left.
+    /// Runs an op that may run. Returns false when none is left.
     pub(crate) fn step(&mut self, choices: &mut Choices) -> bool {
         if self.pending.is_empty() {
             return false;
@@ -186,7 +186,7 @@ impl Machine {
         while self.step(choices) {}
     }
 
-    // Runs the op or one that it waits for. Ends, because every edge goes to an earlier op.
+    // Runs the op, or an op that it waits for. The search ends, because every edge goes to an earlier op.
     fn advance(&mut self, mut op: usize) {
         loop {
             match self.check(op) {
@@ -231,7 +231,7 @@ impl Machine {
         blocked.map_or(Check::Run, Check::After)
     }
 
-    // What has yet to end before the op counts as over for who waits only for that.
+    // Returns the op that must end before `index` counts as over for a wait that needs only the end.
     fn unsettled(&self, index: usize) -> Option<usize> {
         let op = &self.ops[index];
         match op.state {
@@ -313,8 +313,8 @@ impl Machine {
         }
     }
 
-    // What breaks off leaves garbage on a site. To the client it leaves some of the real bytes, since the
-    // application may look at them through an older map of bytes that nobody has changed.
+    // A broken transfer leaves garbage on a site. It leaves a part of the real bytes at the client, because the
+    // application may look at them through an older map of unchanged bytes.
     fn put(&mut self, place: usize, buffer: usize, set: u64, packet: &[u32], faulty: bool) {
         for (byte, value) in each(set).zip(packet) {
             let cell = &mut self.memory[place][buffer][byte];
@@ -342,7 +342,7 @@ impl Machine {
         }
     }
 
-    /// A site ends: what is not known to have ended there has failed.
+    /// Ends a site: each of its ops fails, unless the client knows that it has ended.
     pub(crate) fn lose(&mut self, site: usize, choices: &mut Choices) {
         for index in 0..self.ops.len() {
             let op = &mut self.ops[index];
@@ -356,7 +356,7 @@ impl Machine {
                 && op.state == State::Pending
                 && self.ops[index - 1].location == site
             {
-                // Bytes that were under way may still arrive.
+                // Bytes in flight may still arrive.
                 self.ops[index].faulty |= choices.one_in(2);
             }
         }

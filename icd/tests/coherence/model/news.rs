@@ -1,7 +1,7 @@
-//! What the client hears of its commands, and what it does then; reads in pieces.
+//! The client's handling of ended commands, and reads in pieces.
 
 use causeway::coherence::*;
-use causeway_proto::id::{EventId, MemoryId};
+use causeway_proto::id::EventId;
 
 use super::bytes::{BUFFERS, of_run};
 use super::choices::Choices;
@@ -9,7 +9,7 @@ use super::machine::{Action, Op, State, slot};
 use super::program::{Call, Program, Queue, event_of, memory_id, place_of, success};
 
 impl Program {
-    /// A read in pieces from wherever they are.
+    /// Reads pieces from wherever they are.
     pub(crate) fn read(&mut self, queue: Queue, buffer: usize, span: Span, choices: &mut Choices) {
         let mut reads = [0; BUFFERS];
         reads[buffer] = of_run(span.start, span.end);
@@ -32,7 +32,7 @@ impl Program {
         let waits = self.waits_of(&call, choices);
         let start = self.mark(queue, waits);
         let mut at = span.start;
-        // The end marker's index, which the pieces name to be left alone once it has failed.
+        // The end marker's index. The pieces name it, so that they are left alone once it has failed.
         let end = start + 1 + gather.pieces().len();
         let mut events = Vec::new();
         for piece in gather.pieces() {
@@ -64,15 +64,7 @@ impl Program {
         self.remember(&call, end, end);
     }
 
-    /// See [`Coherence::forget_client_copy`].
-    pub(crate) fn forget(&mut self, buffer: MemoryId, span: Span) -> bool {
-        let mut coherence = std::mem::take(&mut self.coherence);
-        let forgotten = coherence.forget_client_copy(buffer, span, &self.is_done());
-        self.coherence = coherence;
-        forgotten
-    }
-
-    /// The client hears of something that has ended: at one place, in the order of ending.
+    /// Tells the client of an ended command, in the order of ends at one place.
     pub(crate) fn learn(&mut self, at: usize) {
         let location = |op: usize| self.machine.ops[op].location;
         let place = location(self.machine.news[at]);
@@ -105,7 +97,7 @@ impl Program {
         }
     }
 
-    /// The host waits for a command, and hears how it ended. True when it succeeded.
+    /// Lets the host wait for a command. Returns true if the command succeeded.
     pub(crate) fn wait(&mut self, op: usize, choices: &mut Choices) -> bool {
         self.machine.run_until(op, choices);
         while let Some(at) = self.machine.news.iter().position(|news| *news == op) {

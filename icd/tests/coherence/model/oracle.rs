@@ -1,4 +1,4 @@
-//! A directory as simple as can be: per place the set of bytes that are valid there.
+//! A simple directory: for each place, the set of bytes that are valid there.
 
 use causeway::coherence::{Lost, Place, Plan, Route, Span, Transfer};
 
@@ -31,22 +31,18 @@ impl Oracle {
         self.written[buffer] &= !set;
     }
 
-    pub(crate) fn give_up(&mut self, buffer: usize, set: u64) {
-        self.valid[0][buffer] &= !set;
-    }
-
     pub(crate) fn anywhere(&self, buffer: usize) -> u64 {
         self.valid.iter().fold(0, |set, valid| set | valid[buffer])
     }
 
-    /// What a command that needs these bytes at a place lacks.
+    /// The bytes that a command needs at a place and that are missing there.
     pub(crate) fn missing(&self, place: usize, buffer: usize, needs: u64) -> u64 {
         needs & self.written[buffer] & !self.valid[place][buffer]
     }
 }
 
 impl Program {
-    /// A plan moves exactly what is missing, each byte once, from where it is valid.
+    /// Checks that a plan moves exactly the missing bytes, each once, from a place where it is valid.
     pub(crate) fn check_plan(&self, plan: &Plan, place: usize, needs: &Sets) {
         let mut moved = [0; BUFFERS];
         for transfer in plan.transfers() {
@@ -71,7 +67,10 @@ impl Program {
         }
         for buffer in 0..BUFFERS {
             let missing = self.oracle.missing(place, buffer, needs[buffer]);
-            assert_eq!(moved[buffer], missing, "what moves is not what is missing");
+            assert_eq!(
+                moved[buffer], missing,
+                "the moved bytes are not the missing ones"
+            );
         }
     }
 
@@ -95,13 +94,13 @@ impl Program {
         }
     }
 
-    // Only what was sent before, and only what is not known to be over.
+    // Checks that a wait names an event that was sent before and may still be running.
     fn check_wait(&self, event: u64) {
         let op = &self.machine.ops[event as usize - 1];
         assert!(!op.known, "an edge from what is known to be over");
     }
 
-    /// What is reported lost is lost, and is needed.
+    /// Checks that a range reported as lost is lost and needed.
     pub(crate) fn check_lost(&self, lost: Lost, needs: &Sets) {
         assert!(self.lost.contains(&true), "lost, but no site is");
         let buffer = buffer_of(lost.buffer);
@@ -120,7 +119,7 @@ impl Program {
         );
     }
 
-    /// What can be planned is lost nowhere.
+    /// Checks that a planned command needs no lost byte.
     pub(crate) fn check_not_lost(&self, needs: &Sets) {
         for (buffer, needs) in needs.iter().enumerate() {
             let there = self.oracle.anywhere(buffer) | !self.oracle.written[buffer];
@@ -128,7 +127,7 @@ impl Program {
         }
     }
 
-    /// The directory says what the oracle says of these bytes.
+    /// Compares the directory with the oracle for these bytes.
     pub(crate) fn compare(&self, buffer: usize, span: Span) {
         let all = of_run(span.start, span.end);
         for (place, found) in self.found(buffer, span).into_iter().enumerate() {
@@ -140,8 +139,8 @@ impl Program {
         }
     }
 
-    /// After a failure the directory knows better: what transfers had brought, older copies. That it
-    /// is right shows in what is read from then on.
+    /// Adopts the directory's state after a failure: it knows what transfers had brought, and older copies. Later
+    /// reads prove that it is right.
     pub(crate) fn agree(&mut self) {
         for buffer in 0..BUFFERS {
             let found = self.found(buffer, self.whole(buffer));

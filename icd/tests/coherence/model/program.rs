@@ -1,7 +1,6 @@
-//! A random application, well-formed as the specification asks: commands that touch the same bytes, one
-//! of them writing, are ordered by in-order queues, wait lists or the host. Kernels may name more bytes
-//! than they touch. What a byte must hold is what a flat memory would hold after the commands in the
-//! order of their calls.
+//! A random application that keeps the rules of the specification: commands that touch the same bytes, one of them
+//! writing, are ordered by in-order queues, wait lists or the host. Kernels may name more bytes than they touch. The
+//! expected content of a byte is that of a flat memory after the commands in the order of their calls.
 
 use causeway::coherence::*;
 use causeway_proto::id::{EventId, MemoryId, QueueId};
@@ -11,7 +10,7 @@ use super::choices::Choices;
 use super::machine::{Action, Expected, Machine, Op, PLACES, slot};
 use super::oracle::Oracle;
 
-/// What may go wrong in a program.
+/// Faults that a program may contain.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
     pub(crate) commands: bool,
@@ -21,7 +20,7 @@ pub(crate) struct Faults {
     pub(crate) strict: bool,
 }
 
-/// A queue: of each site two in order and one out of order.
+/// A queue. Each site has two in-order queues and one out-of-order queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Queue {
     pub(crate) site: usize,
@@ -34,10 +33,10 @@ impl Queue {
     }
 }
 
-/// What the application knows of its commands.
+/// The application's knowledge of its commands.
 struct Past {
     op: usize,
-    /// What really runs, wherever that is.
+    /// The op that really runs.
     ran: usize,
     queue: Queue,
     reads: Sets,
@@ -52,7 +51,7 @@ impl Past {
     }
 }
 
-/// A region that is mapped.
+/// A mapped region.
 pub(crate) struct Mapped {
     pub(crate) op: usize,
     pub(crate) buffer: usize,
@@ -68,7 +67,7 @@ pub(crate) struct Program {
     pub(crate) oracle: Oracle,
     pub(crate) faults: Faults,
     pub(crate) sites: usize,
-    /// How far commands get between two calls.
+    /// Number of steps that commands make between two calls.
     pub(crate) eagerness: usize,
     pub(crate) lost: [bool; PLACES],
     pub(crate) mapped: Vec<Mapped>,
@@ -80,13 +79,13 @@ pub(crate) struct Program {
     last_of_queue: [[Option<usize>; 2]; PLACES],
 }
 
-/// One call of the application.
+/// A call of the application.
 pub(crate) struct Call<'a> {
     pub(crate) queue: Queue,
     /// Where it runs.
     pub(crate) place: Place,
     pub(crate) accesses: &'a [Access],
-    /// What it really touches.
+    /// The bytes that the call really touches.
     pub(crate) reads: Sets,
     pub(crate) writes: Sets,
 }
@@ -131,7 +130,7 @@ impl Program {
             machine: Machine::new(faults.strict),
             oracle: Oracle::default(),
             faults,
-            // Few more often than many: they meet more often.
+            // Small numbers are more likely, because few sites conflict more often.
             sites: choices.between(1, most),
             eagerness: choices.between(1, 6),
             lost: [false; PLACES],
@@ -142,7 +141,7 @@ impl Program {
             past: Vec::new(),
             last_of_queue: [[None; 2]; PLACES],
         };
-        // Stamps of first contents are this op's.
+        // The stamps of the first contents are this op's.
         let first = program.machine.add(Op::new(Action::Marker, 0));
         program.machine.run_until(first, choices);
         program.learn_all();
@@ -228,8 +227,8 @@ impl Program {
         (0..BUFFERS).flat_map(of_buffer).collect()
     }
 
-    /// A call that runs at one place, there or wherever its queue is. Gives its event's op, or none when
-    /// what it reads is lost.
+    /// Makes a call that runs at one place, on a queue there or elsewhere. Returns the op of its event, or `None` if
+    /// a byte that it reads is lost.
     pub(crate) fn call(&mut self, call: &Call<'_>, choices: &mut Choices) -> Option<usize> {
         self.outlive(call, choices);
         let waits = self.waits_of(call, choices);
@@ -265,7 +264,7 @@ impl Program {
             let event = self.enqueue(call.queue, runs);
             (event, event)
         } else {
-            // Between markers on the queue that was named.
+            // Between markers on the named queue.
             let start = self.mark(call.queue, waits);
             runs.waits.push(success(start));
             let ran = self.machine.add(runs);
@@ -356,7 +355,7 @@ impl Program {
         }
     }
 
-    // What the directory and the flat memory should say from now on.
+    // Records the expected state of the directory and the flat memory.
     fn account(&mut self, plan: &Plan, call: &Call<'_>, ran: usize) {
         let place = slot(call.place);
         for (memory, span, mode) in plan.touches() {
@@ -381,8 +380,8 @@ impl Program {
         }
     }
 
-    // A command whose queue was lost may still run elsewhere after its event has failed. The driver
-    // has to see to it that the application does not get ahead of it.
+    // A command whose queue was lost may still run elsewhere after its event has failed. The driver must keep the
+    // application from getting ahead of it.
     fn outlive(&mut self, call: &Call<'_>, choices: &mut Choices) {
         for at in 0..self.past.len() {
             let past = &self.past[at];
@@ -392,11 +391,11 @@ impl Program {
         }
     }
 
-    /// What the application must order a call after, and some more.
+    /// The ops that the application must order a call after, and some more.
     pub(crate) fn waits_of(&self, call: &Call<'_>, choices: &mut Choices) -> Vec<Wait> {
         let mut waits = Vec::new();
         for past in &self.past {
-            // The host knows; or the queue does.
+            // The host, or the queue, orders the call after this op.
             if self.machine.ops[past.op].known {
                 continue;
             }
@@ -438,7 +437,7 @@ impl Program {
     }
 }
 
-// The bytes that a command needs, as the planner sees it, which must agree with what was asked for.
+// The bytes that a command needs in the planner's view. They must agree with the requested ones.
 fn needed(plan: &Plan, accesses: &[Access]) -> Sets {
     let (mut touched, mut needed) = ([0; BUFFERS], [0; BUFFERS]);
     for (memory, span, mode) in plan.touches() {

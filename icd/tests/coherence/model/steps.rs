@@ -1,4 +1,4 @@
-//! What the application calls next, and what happens to it meanwhile: one number decides a step.
+//! The application's next call, and events in between: one number determines a step.
 
 use causeway::coherence::*;
 use causeway_proto::region::Region;
@@ -11,7 +11,7 @@ use super::program::{Call, Mapped, Program, Queue, memory_id};
 const NOTHING: Sets = [0; BUFFERS];
 
 impl Program {
-    /// One step.
+    /// Makes one step.
     pub(crate) fn act(&mut self, step: u64) {
         let choices = &mut Choices::new(step);
         match choices.below(20) {
@@ -40,7 +40,7 @@ impl Program {
         self.compare(buffer, self.whole(buffer));
     }
 
-    /// The program ends: everything runs, and what is not lost is what it should be.
+    /// Ends the program: runs everything, and checks all bytes that are not lost.
     pub(crate) fn end(&mut self, choices: &mut Choices) {
         while !self.mapped.is_empty() {
             self.unmap(0, choices);
@@ -74,7 +74,7 @@ impl Program {
         }
     }
 
-    // Nothing that has ended is remembered.
+    // Checks that nothing that has ended is remembered.
     fn check_footprint(&mut self, choices: &mut Choices) {
         let queue = self.queue(choices);
         for buffer in 0..BUFFERS {
@@ -110,7 +110,8 @@ impl Program {
         self.call(&call, choices);
     }
 
-    // What is mapped may not be written, nor touched at all if it is mapped for writing.
+    // Ends maps that forbid the access: a mapped region may not be written, and not be touched if it is mapped for
+    // writing.
     fn make_room(&mut self, reads: &Sets, writes: &Sets, choices: &mut Choices) {
         let is_touched = |mapped: &Mapped| {
             let region = in_buffer(mapped.buffer, of_region(&mapped.region));
@@ -135,7 +136,7 @@ impl Program {
         Region::linear(span.start, span.length()).unwrap()
     }
 
-    // A run, or rows that fit.
+    // A random region: a contiguous run, or rows that fit.
     fn region(&self, buffer: usize, choices: &mut Choices) -> Region {
         let size = self.size(buffer);
         if size < 8 || choices.one_in(2) {
@@ -161,7 +162,7 @@ impl Program {
                 ..ArgumentKind::default()
             };
             let access = Access::argument(memory_id(buffer), region, kind, true);
-            // It may look at and change less than it could.
+            // The kernel may read and write fewer bytes than it could.
             let all = of_region(&region);
             reads[buffer] |= all & some(choices);
             if access.mode == Mode::ReadWrite {
@@ -203,7 +204,7 @@ impl Program {
 
     fn check_chosen(&self, chosen: SiteIndex, own: SiteIndex, source: Region, destination: Region) {
         if !source.is_linear() || !destination.is_linear() {
-            // Whether rows or extents count depends on limits.
+            // The limits decide whether rows or extents count.
             return;
         }
         let needs = of_region(&source);
@@ -319,14 +320,14 @@ impl Program {
         };
         // An upload needs nothing, so it is never refused.
         let op = self.call(&call, choices).unwrap();
-        // What the host has written while it was mapped, under the stamp of the unmap.
+        // The bytes that the host wrote while they were mapped get the stamp of the unmap.
         for byte in each(set) {
             self.machine.memory[0][buffer][byte] = op as u32 + 1;
         }
     }
 
     fn disturb(&mut self, choices: &mut Choices) {
-        match choices.below(4) {
+        match choices.below(3) {
             0 if self.faults.losses => {
                 let live = (1..=self.sites).filter(|site| !self.lost[*site]).count();
                 if live > 1 {
@@ -345,32 +346,11 @@ impl Program {
                     self.set_route(one, other, route);
                 }
             }
-            2 => self.forget_client_copy(choices),
             _ => {
-                // clFinish.
+                // This is clFinish.
                 self.machine.run_all(choices);
                 self.learn_all();
             }
-        }
-    }
-
-    fn forget_client_copy(&mut self, choices: &mut Choices) {
-        let buffer = choices.below(BUFFERS);
-        let span = self.span(buffer, choices);
-        let set = Program::span_set(span);
-        let in_use =
-            |mapped: &Mapped| mapped.buffer == buffer && of_region(&mapped.region) & set != 0;
-        if self.mapped.iter().any(in_use) {
-            return;
-        }
-        if self.forget(memory_id(buffer), span) {
-            let elsewhere = self.oracle.valid[1..]
-                .iter()
-                .fold(0, |all, v| all | v[buffer]);
-            let here = self.oracle.valid[0][buffer] & set;
-            assert_eq!(here & !elsewhere, 0, "the only copy is given up");
-            self.oracle.give_up(buffer, set);
-            each(set).for_each(|byte| self.machine.memory[0][buffer][byte] = u32::MAX);
         }
     }
 }

@@ -21,7 +21,7 @@ pub struct Bulk {
     pub upper: Arc<Upper>,
     pub session: Arc<Session>,
     pub worker: FakeWorker,
-    // Keeps the node's session.
+    // Kept, because the session ends with its node.
     pub _node: Arc<causeway::transport::Node>,
 }
 
@@ -43,7 +43,7 @@ impl Bulk {
         [self.fake.lane(), self.fake.lane()]
     }
 
-    // The same, with everything that arrives on either in one queue.
+    // Returns the lanes, and one queue of everything that arrives on them.
     pub fn lanes_read(&self) -> ([TcpStream; 2], Arrivals) {
         let lanes = self.lanes();
         let (sender, arrivals) = mpsc::channel();
@@ -99,7 +99,7 @@ pub fn send(lane: &mut TcpStream, bytes: &[u8], from: usize, to: usize) {
     lane.write_all(&bytes[from..to]).unwrap();
 }
 
-// A chunk: whose, where, what.
+// A chunk: its event, its offset and its bytes.
 pub type Chunk = (EventId, usize, Vec<u8>);
 
 // The next chunk on a lane, until it closes.
@@ -132,7 +132,7 @@ impl Arrivals {
         assert_eq!(got, count);
     }
 
-    // Whether nothing comes. A slow machine can make this true too often, never wrongly false.
+    // Whether no frame comes soon. A slow machine can make this true too often, but never false by mistake.
     pub fn is_silent(&self) -> bool {
         self.0.recv_timeout(Duration::from_millis(20)).is_err()
     }

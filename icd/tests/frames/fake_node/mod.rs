@@ -1,9 +1,8 @@
-//! A fake node that speaks the real wire and does what the test says.
+//! A fake node that speaks the real protocol under the test's control.
 //!
-//! The supervisor's side (gRPC, preamble, proof) runs by itself, with faults to choose from
-//! [`Faults`]; every connection that has been proved waits for the test in [`FakeNode::next`]. The
-//! worker's side is the test itself: it reads commands and sends events as it likes. Every wait here
-//! is bounded by [`PATIENCE`].
+//! The supervisor's side (gRPC, preamble, proof) runs by itself, with faults from [`Faults`]. Every proved connection
+//! waits for the test in [`FakeNode::next`]. The test itself is the worker: it reads commands and sends events. Every
+//! wait here is bounded by [`PATIENCE`].
 
 pub mod bulk;
 pub mod upper;
@@ -42,30 +41,30 @@ use self::worker::{Bridge, Link};
 
 pub use self::worker::FakeWorker;
 
-/// No step of a test takes longer.
+/// Time limit of each step of a test.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the fake does wrong by itself.
+/// The faults of the fake node.
 #[derive(Clone, Debug)]
 pub struct Faults {
     pub uuid: [u8; 16],
-    /// Does not say who it is.
+    /// The node does not report its UUID.
     pub nameless: bool,
     pub wire_version: u32,
     pub heartbeat_interval_ms: u32,
     pub heartbeat_limit_ms: u32,
-    /// Refuses sessions.
+    /// The node refuses sessions.
     pub refuse: bool,
-    /// Answers every preamble with this verdict.
+    /// The verdict on every preamble.
     pub verdict: Verdict,
-    /// Proves another secret than it gave out.
+    /// The node proves another secret than the one it gave out.
     pub impostor: bool,
-    /// The heartbeat connection is opened and then silent.
+    /// The heartbeat connection opens and then stays silent.
     pub silent: bool,
     pub bulk_connections: u32,
-    /// So many bulk connections, the first ones, are closed unanswered.
+    /// Number of bulk connections that the node closes without an answer, beginning with the first.
     pub closed_lanes: usize,
-    /// It takes memory that is shared, over a Unix socket: such lanes come first.
+    /// The node accepts shared memory over a Unix socket. Such lanes come first.
     pub shares_memory: bool,
 }
 
@@ -166,7 +165,7 @@ impl FakeNode {
         found.node
     }
 
-    /// A session on it, and its worker's end.
+    /// Opens a session, and returns it with its worker's end.
     pub fn open(
         &self,
         carrier: Carrier,
@@ -178,7 +177,7 @@ impl FakeNode {
         (node, session, worker)
     }
 
-    /// The worker's end of the session that has just been opened.
+    /// Returns the worker's end of the newly opened session.
     pub fn worker(&self) -> FakeWorker {
         let (preamble, stream) = self.next();
         FakeWorker(match preamble.purpose {
@@ -188,7 +187,7 @@ impl FakeNode {
         })
     }
 
-    /// The next connection that was proved, but for pulses.
+    /// Returns the next proved connection, except heartbeats.
     pub fn next(&self) -> (Introduction, TcpStream) {
         let (preamble, stream) = self
             .proved
@@ -200,19 +199,19 @@ impl FakeNode {
         (preamble, stream)
     }
 
-    /// The next bulk lane.
+    /// Returns the next bulk lane.
     pub fn lane(&self) -> TcpStream {
         let (preamble, stream) = self.next();
         assert_eq!(preamble.purpose, Purpose::Bulk);
         stream
     }
 
-    /// Lets the heart stand still.
+    /// Stops the heartbeats.
     pub fn stop_pulses(&self) {
         self.shared.heartbeats.store(false, Ordering::SeqCst);
     }
 
-    /// Bulk connections that have come so far.
+    /// Number of bulk connections so far.
     pub fn lanes_asked(&self) -> usize {
         self.shared.lanes_asked.load(Ordering::SeqCst)
     }
@@ -245,13 +244,13 @@ impl FakeNode {
     }
 }
 
-// Unlike any other fake's on this host.
+// Different from the salt of every other fake on this host.
 fn salt(address: SocketAddr) -> [u8; 16] {
     let numbers = u64::from(std::process::id()) << 16 | u64::from(address.port());
     (u128::from(numbers)).to_le_bytes()
 }
 
-// Hears who comes with memory; such a connection is proved like another.
+// Accepts connections with shared memory, which are proved like others.
 fn share(shared: &Arc<Shared>) {
     let listener = shared.place.unwrap().listen().unwrap();
     let shared = Arc::clone(shared);
@@ -319,7 +318,7 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
 }
 
 fn beat(mut stream: TcpStream, shared: &Shared) {
-    // Ends when the client closes.
+    // The loop ends when the client closes the connection.
     let interval = Duration::from_millis(u64::from(shared.faults.heartbeat_interval_ms));
     stream.set_read_timeout(Some(interval)).unwrap();
     loop {
@@ -328,7 +327,7 @@ fn beat(mut stream: TcpStream, shared: &Shared) {
         }
         match stream.read(&mut [0]) {
             Ok(0) => return,
-            // The test may have been stopped meanwhile.
+            // The test's process may have been stopped meanwhile.
             Err(error)
                 if !matches!(
                     error.kind(),
@@ -342,7 +341,7 @@ fn beat(mut stream: TcpStream, shared: &Shared) {
     }
 }
 
-/// The least that contexts, queues and buffers ask of a device.
+/// A device with the info that contexts, queues and buffers require.
 fn device() -> Device {
     let answer = |name: u32, value: u64| InfoAnswer {
         name,
@@ -399,7 +398,7 @@ impl NodeService for Supervisor {
             heartbeat_interval_ms: self.0.faults.heartbeat_interval_ms,
             heartbeat_limit_ms: self.0.faults.heartbeat_limit_ms,
             bulk_connections: self.0.faults.bulk_connections,
-            // Here, where mostly nobody listens: then lanes come over TCP.
+            // Mostly nobody listens at this path, and lanes then use TCP.
             shared_memory: self
                 .0
                 .place

@@ -1,4 +1,4 @@
-//! An upper half that only writes down what it hears.
+//! An upper half that only records its calls.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
@@ -35,7 +35,7 @@ impl Upper {
         self.heard.lock().unwrap().clone()
     }
 
-    /// Waits until what was heard satisfies `enough`.
+    /// Waits until the recorded calls satisfy `enough`.
     pub fn wait(&self, enough: impl Fn(&Heard) -> bool) -> Heard {
         let deadline = Instant::now() + PATIENCE;
         let mut heard = self.heard.lock().unwrap();
@@ -91,7 +91,7 @@ impl SessionEvents for Upper {
     }
 }
 
-/// A small command that can be told from others.
+/// Makes a small command with a recognisable number.
 pub fn command(number: u64) -> Kind {
     Kind::CreateUserEvent(CreateUserEvent { event: number })
 }

@@ -1,4 +1,4 @@
-//! The worker's end of a session: the test reads its commands and says what it likes.
+//! The worker's end of a session: the test reads commands and sends answers.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ pub(super) enum Link {
 }
 
 impl FakeWorker {
-    /// The next batch; `None` when the client has closed.
+    /// Returns the next batch, or `None` when the client has closed the connection.
     pub fn try_receive(&mut self) -> Option<CommandBatch> {
         match &mut self.0 {
             Link::Direct(stream) => {
@@ -58,12 +58,11 @@ impl FakeWorker {
         }
     }
 
-    /// Bytes that may be no frame at all; direct carrier only.
+    /// Sends bytes that need not be a frame. For the direct carrier only.
     pub fn send_raw(&mut self, bytes: &[u8]) {
         self.socket().write_all(bytes).unwrap();
     }
 
-    /// The connection itself.
     pub fn socket(&mut self) -> &mut TcpStream {
         match &mut self.0 {
             Link::Direct(stream) => stream,
@@ -71,7 +70,7 @@ impl FakeWorker {
         }
     }
 
-    /// Dies.
+    /// Closes the connection, as a dying worker does.
     pub fn die(mut self) {
         let _ = self.socket().shutdown(std::net::Shutdown::Both);
     }

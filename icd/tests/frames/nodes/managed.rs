@@ -1,6 +1,6 @@
-//! The same nodes as those of a device manager, all of it with TLS: the program gets every device by a lease.
+//! The nodes of [`super`] under a device manager, all with TLS: the program gets every device by a lease.
 //!
-//! What a test sees differently: the lease has its nodes in an order of its own, which is put right here.
+//! The lease lists its nodes in another order, which this module corrects for the tests.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -11,19 +11,19 @@ use parking_lot::Mutex;
 use super::Node;
 use crate::frames::servers::*;
 
-/// Asks for it, in every test program with several nodes.
+/// Turns this on, in every test program with several nodes.
 pub const VARIABLE: &str = "CAUSEWAY_TEST_MANAGED";
 
-/// Ends with the process.
+/// The manager ends with the process.
 static MANAGER: Mutex<Option<Manager>> = Mutex::new(None);
 static ORDER: OnceLock<Vec<String>> = OnceLock::new();
 
-/// Whether the nodes are a manager's.
+/// Whether the nodes belong to a manager.
 pub fn is_wanted() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
-/// What a daemon is to be started with, and where it keeps who it is.
+/// Returns the arguments of a daemon, among them the folder of its identity.
 pub fn arguments() -> Vec<String> {
     let mut manager = MANAGER.lock();
     let manager = manager.get_or_insert_with(|| {
@@ -33,7 +33,7 @@ pub fn arguments() -> Vec<String> {
     manager.node_arguments()
 }
 
-/// Has the library of this process ask for all that these nodes have, once they have come.
+/// Makes this process's library request all devices of these nodes, once the nodes are connected.
 pub fn configure(nodes: &[Node], folder: &Path) {
     let manager = MANAGER.lock();
     let manager = manager.as_ref().expect("the nodes' manager");
@@ -58,7 +58,7 @@ pub fn configure(nodes: &[Node], folder: &Path) {
     ORDER.set(addresses).expect("once");
     for (name, value) in [
         ("CAUSEWAY_CONFIG", config.as_os_str()),
-        // Or nothing large would go over TLS.
+        // Otherwise no large transfer would use TLS.
         ("CAUSEWAY_SHARED_MEMORY", "0".as_ref()),
     ] {
         // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
@@ -66,7 +66,7 @@ pub fn configure(nodes: &[Node], folder: &Path) {
     }
 }
 
-/// Devices in the order of the nodes.
+/// Sorts devices into the order of the nodes.
 pub fn in_order(mut devices: Vec<cl_device_id>) -> Vec<cl_device_id> {
     if let Some(order) = ORDER.get() {
         devices.sort_by_key(|device| {
@@ -81,7 +81,7 @@ pub fn in_order(mut devices: Vec<cl_device_id>) -> Vec<cl_device_id> {
     devices
 }
 
-/// The manager ends, with all that it has written.
+/// Ends the manager and deletes its files.
 pub fn end() {
     drop(MANAGER.lock().take());
 }

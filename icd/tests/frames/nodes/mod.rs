@@ -1,7 +1,7 @@
-//! Several real daemons, each with drivers of its own, for contexts that span them; on top of `opencl`.
+//! Several real daemons with different drivers, for contexts that span them; on top of `opencl`.
 //!
-//! A process names its nodes once ([`start`]); they end with the process. With `CAUSEWAY_TEST_MANAGED` they are a
-//! device manager's, with TLS ([`managed`]).
+//! A process defines its nodes once ([`start`]); they end with the process. With `CAUSEWAY_TEST_MANAGED` they belong
+//! to a device manager, with TLS ([`managed`]).
 
 pub mod managed;
 
@@ -18,20 +18,19 @@ use crate::frames::fake_driver;
 use crate::frames::opencl::*;
 use crate::frames::servers;
 
-/// What a node has.
+/// The drivers of a node.
 pub enum Drivers {
-    /// The machine's own.
+    /// The machine's own drivers.
     System,
-    /// The fake driver with these devices (its settings' tables).
+    /// The fake driver with these devices (tables of its settings).
     Fake(&'static str),
 }
 
-/// A daemon.
 pub struct Node {
     pid: u32,
     address: String,
     devices: &'static str,
-    /// Its settings, call logs (`calls-PID`), and whatever its settings name there.
+    /// The folder of its settings, its call logs (`calls-PID`), and whatever the settings name.
     pub dir: PathBuf,
 }
 
@@ -46,7 +45,7 @@ extern "C" fn end_daemons() {
     managed::end();
 }
 
-/// Starts the nodes, once, and points the library to them, in this order.
+/// Starts the nodes once, and configures the library with them in this order.
 pub fn start(nodes: &[Drivers]) -> &'static [Node] {
     NODES.get_or_init(|| {
         // SAFETY: a function of this program, which is never unloaded.
@@ -56,7 +55,7 @@ pub fn start(nodes: &[Drivers]) -> &'static [Node] {
             .map(|(number, drivers)| Node::start(number, drivers))
             .collect();
         if managed::is_wanted() {
-            managed::configure(&nodes, nodes[0].dir.parent().expect("its folder"));
+            managed::configure(&nodes, nodes[0].dir.parent().expect("the node's folder"));
             return nodes;
         }
         let addresses: Vec<&str> = nodes.iter().map(|node| &node.address[..]).collect();
@@ -78,13 +77,13 @@ impl Node {
             } else {
                 secured::arguments()
             })
-            // Where it keeps who it is.
+            // The folder of its identity.
             .env("STATE_DIRECTORY", &dir);
         if let Drivers::Fake(settings) = drivers {
             fake_driver::put(&dir, settings);
             fake_driver::used_by(&mut command, &dir)
                 .env("FAKE_OPENCL_LOG", dir.join("calls-%p"))
-                // Where nodes meet, too.
+                // Contains the folders where calls of several nodes meet.
                 .env("CAUSEWAYD_SANDBOX_WRITE", dir.parent().unwrap_or(&dir));
         }
         let mut child = command
@@ -93,7 +92,7 @@ impl Node {
             .expect("causewayd starts");
         let address = address_of(&mut child);
         // The drivers' first answer may take longer than a client waits for a node.
-        let stderr = child.stderr.take().expect("its standard error");
+        let stderr = child.stderr.take().expect("the daemon's standard error");
         let mut said = BufReader::new(stderr).lines().map_while(Result::ok);
         let known = said.any(|line| line.contains("inventory platforms="));
         assert!(known, "the daemon lists its devices");
@@ -112,18 +111,16 @@ impl Node {
         }
     }
 
-    /// The daemon's process.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Where it listens.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Gives the fake driver these rules besides its devices, until the result is dropped. Valid from
-    /// the next call on.
+    /// Adds these rules to the fake driver's settings until the result is dropped. They are valid from the next call
+    /// on.
     pub fn with_rules(&self, rules: &str) -> Rules<'_> {
         self.set(rules);
         Rules(self)
@@ -133,17 +130,22 @@ impl Node {
         fake_driver::set(&self.dir, &format!("{}\n{rules}", self.devices));
     }
 
-    /// Ends the daemon, and its workers with it.
+    /// Kills the daemon and its workers.
     pub fn kill(&self) {
         let mut children = CHILDREN.lock();
         let child = children.iter_mut().find(|child| child.id() == self.pid);
         let child = child.expect("a running daemon");
-        child.kill().and_then(|()| child.wait()).expect("it ends");
+        child
+            .kill()
+            .and_then(|()| child.wait())
+            .expect("the daemon ends");
     }
 
-    /// All calls that its fake driver has logged so far, whatever process made them.
+    /// Returns all calls that its fake driver has logged so far, in all processes.
     pub fn calls(&self) -> Vec<String> {
-        let files = std::fs::read_dir(&self.dir).expect("its folder").flatten();
+        let files = std::fs::read_dir(&self.dir)
+            .expect("the node's folder")
+            .flatten();
         let logs = files.filter(|file| file.file_name().to_string_lossy().starts_with("calls-"));
         let texts = logs.filter_map(|log| std::fs::read_to_string(log.path()).ok());
         texts
@@ -151,7 +153,7 @@ impl Node {
             .collect()
     }
 
-    /// How many calls of a function its fake driver has logged.
+    /// Returns the number of logged calls of a function.
     pub fn count(&self, function: &str) -> usize {
         let calls = self.calls();
         let of = |call: &&String| call.split('(').next() == Some(function);
@@ -173,7 +175,7 @@ impl Drop for Rules<'_> {
     }
 }
 
-/// An empty folder of a node's, where calls meet.
+/// Makes an empty folder of a node, where calls meet.
 pub fn meeting(node: &Node, name: &str) -> PathBuf {
     let folder = node.dir.join(name);
     let _ = std::fs::remove_dir_all(&folder);
@@ -181,17 +183,17 @@ pub fn meeting(node: &Node, name: &str) -> PathBuf {
     folder
 }
 
-/// Waits until as many calls are at a meeting; at most ten seconds.
+/// Waits until this number of calls are at a meeting, for at most ten seconds.
 pub fn await_meeting(folder: &Path, calls: usize) {
     let end = Instant::now() + Duration::from_secs(10);
     while std::fs::read_dir(folder).expect("the folder").count() < calls {
-        assert!(Instant::now() < end, "nobody came to {}", folder.display());
+        assert!(Instant::now() < end, "no call came to {}", folder.display());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// All devices, in the order of the nodes, once as many are there: a node that is slow to answer is left
-/// out at first. At most twenty seconds.
+/// Returns all devices in the order of the nodes, once `expected` are there. Slow nodes are left out at first. Waits
+/// for at most twenty seconds.
 pub fn devices(expected: usize) -> Vec<cl_device_id> {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
@@ -205,7 +207,6 @@ pub fn devices(expected: usize) -> Vec<cl_device_id> {
     }
 }
 
-/// A context over devices.
 pub fn context_over(devices: &[cl_device_id]) -> cl_context {
     let count = devices.len() as cl_uint;
     make!(clCreateContext(

@@ -1,5 +1,5 @@
-//! Calls the C API as a program would, through the dispatch table, on a real daemon over the node's
-//! own OpenCL. One daemon a process, on a free loopback port, ended with it.
+//! Calls the C API as a program does, through the dispatch table, on a real daemon over the node's own OpenCL. Each
+//! process has one daemon, on a free loopback port, which ends with the process.
 
 pub mod secured;
 
@@ -19,7 +19,7 @@ pub fn cl() -> &'static Dispatch {
     causeway::api::dispatch()
 }
 
-/// Calls a function that answers with a code, and gives the code.
+/// Calls a function that returns a code. Evaluates to the code.
 macro_rules! code {
     ($name:ident($($argument:expr),* $(,)?)) => {
         // SAFETY: the test gives what the specification asks for, or what it must refuse.
@@ -27,14 +27,14 @@ macro_rules! code {
     };
 }
 
-/// Calls a function that answers with a code, which must be success.
+/// Calls a function that returns a code, which must be success.
 macro_rules! ok {
     ($name:ident($($argument:expr),* $(,)?)) => {
         assert_eq!(crate::frames::opencl::code!($name($($argument),*)), CL_SUCCESS, stringify!($name))
     };
 }
 
-/// Calls a function that answers with an object or pointer: `Ok` of that, or `Err` of the code.
+/// Calls a function that returns an object or pointer. Evaluates to `Ok` of the object, or `Err` of the code.
 macro_rules! make {
     ($name:ident($($argument:expr),* $(,)?)) => {{
         let mut code = 77;
@@ -65,7 +65,7 @@ pub fn kill_workers() {
     kill_workers_of(DAEMON.load(Ordering::Acquire) as u32);
 }
 
-/// The same for any daemon of ours.
+/// Kills the workers of any daemon, as a crash would.
 pub fn kill_workers_of(daemon: u32) {
     let tasks = std::fs::read_dir(format!("/proc/{daemon}/task")).expect("a running daemon");
     for task in tasks.flatten() {
@@ -78,7 +78,8 @@ pub fn kill_workers_of(daemon: u32) {
     }
 }
 
-/// Builds packages as these tests were built, beside them; the folder where their programs are.
+/// Builds packages with the profile of these tests. Returns the folder of their programs. `CAUSEWAY_BUILT` says that
+/// the whole workspace has just been built.
 /// `CAUSEWAY_BUILT` says that the whole workspace has just been built.
 pub fn programs_of(packages: &[&str]) -> PathBuf {
     let mut path = std::env::current_exe().expect("a path");
@@ -98,7 +99,7 @@ pub fn programs_of(packages: &[&str]) -> PathBuf {
     path
 }
 
-/// A daemon that keeps no builds; it prints where it listens.
+/// Returns the command of a daemon without a build cache, which prints its address.
 pub fn causewayd(listen: &str) -> Command {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     let program = PROGRAM.get_or_init(|| programs_of(&["causewayd"]).join("causewayd"));
@@ -111,17 +112,17 @@ pub fn causewayd(listen: &str) -> Command {
     command
 }
 
-/// What a daemon says first: where it listens.
+/// Reads a daemon's first line, which contains its address.
 pub fn address_of(child: &mut Child) -> String {
     let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("its standard output"))
+    BufReader::new(child.stdout.take().expect("the daemon's standard output"))
         .read_line(&mut line)
-        .expect("its first line");
+        .expect("the daemon's first line");
     let address = line.trim().strip_prefix("listening on ");
     address.expect("an address").to_owned()
 }
 
-/// A settings file that names a carrier; `CAUSEWAY_TEST_CARRIER=grpc` asks for it.
+/// Returns the text of a settings file with this carrier. `CAUSEWAY_TEST_CARRIER=grpc` chooses gRPC.
 fn settings(address: &str, carrier: &str) -> String {
     let file = format!(
         "{}/servers-{}.toml",
@@ -133,7 +134,7 @@ fn settings(address: &str, carrier: &str) -> String {
     file
 }
 
-/// Starts the daemon, once, and points the library to it; its address.
+/// Starts the daemon once, and configures the library with it. Returns the address.
 #[allow(clippy::zombie_processes, reason = "`end_daemon` waits for it")]
 pub fn daemon() -> &'static str {
     static ADDRESS: OnceLock<String> = OnceLock::new();
@@ -156,7 +157,7 @@ pub fn daemon() -> &'static str {
     })
 }
 
-/// Points the library to these servers. To be called before it is asked anything.
+/// Configures the library with these servers. Must precede every other call of the library.
 pub fn configure(servers: &str) {
     // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
     unsafe {
@@ -165,21 +166,20 @@ pub fn configure(servers: &str) {
     }
 }
 
-/// The platform.
 pub fn platform() -> cl_platform_id {
     let mut platform = null_mut();
     ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));
     platform
 }
 
-/// Where a function is that the platform gives by name; NULL for none.
+/// Returns the address of a platform function by name, or NULL.
 pub fn address_by_name(name: &CStr) -> *mut c_void {
     let (platform, name_at) = (platform(), name.as_ptr());
     // SAFETY: a live platform and a C string.
     unsafe { (cl().clGetExtensionFunctionAddressForPlatform)(platform, name_at) }
 }
 
-/// An extension's function by name, of the type that the header gives it.
+/// Returns an extension's function by name, with the type of the header.
 pub fn function<T>(name: &CStr) -> T {
     let address = address_by_name(name);
     assert!(!address.is_null(), "{name:?}");
@@ -188,13 +188,12 @@ pub fn function<T>(name: &CStr) -> T {
     unsafe { std::mem::transmute_copy(&address) }
 }
 
-/// The device of the node.
 pub fn device() -> cl_device_id {
     daemon();
     first_device()
 }
 
-/// The first device of whatever nodes the library was pointed to.
+/// Returns the first device of the configured nodes.
 pub fn first_device() -> cl_device_id {
     let mut device = null_mut();
     ok!(clGetDeviceIDs(
@@ -215,7 +214,7 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// With an in-order queue.
+    /// Makes a context with an in-order queue.
     pub fn new() -> Fixture {
         let device = device();
         let context = make!(clCreateContext(
@@ -243,7 +242,7 @@ impl Fixture {
         make!(clCreateBuffer(self.context, flags, size, null_mut())).expect("a buffer")
     }
 
-    /// With contents.
+    /// Makes a buffer with contents.
     pub fn buffer_of(&self, bytes: &[u8]) -> cl_mem {
         let contents = bytes.as_ptr().cast_mut().cast();
         make!(clCreateBuffer(
@@ -305,14 +304,14 @@ impl Drop for Fixture {
     }
 }
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Returns bytes that depend on position and seed.
 pub fn pattern(seed: usize, length: usize) -> Vec<u8> {
     (0..length)
         .map(|at| (at * 31 + at / 251 + seed * 97) as u8)
         .collect()
 }
 
-/// An info answer of one number.
+/// Returns an info answer of one number.
 pub fn mem_info<T: Copy + Default>(memory: cl_mem, name: cl_mem_info) -> T {
     let (mut value, mut size) = (T::default(), 0);
     let room = size_of::<T>();
@@ -327,7 +326,6 @@ pub fn mem_info<T: Copy + Default>(memory: cl_mem, name: cl_mem_info) -> T {
     value
 }
 
-/// An event's status.
 pub fn status_of(event: cl_event) -> cl_int {
     let mut status = 77;
     let to = (&raw mut status).cast();
@@ -341,7 +339,7 @@ pub fn status_of(event: cl_event) -> cl_int {
     status
 }
 
-/// Waits for an event and releases it; its status.
+/// Waits for an event, releases it, and returns its status.
 pub fn finish(event: cl_event) -> cl_int {
     let waited = code!(clWaitForEvents(1, &raw const event));
     let status = status_of(event);
@@ -355,7 +353,6 @@ pub fn finish(event: cl_event) -> cl_int {
     status
 }
 
-/// An event's command type.
 pub fn command_of(event: cl_event) -> cl_command_type {
     let mut command = 77;
     let to = (&raw mut command).cast();

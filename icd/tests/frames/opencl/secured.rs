@@ -1,4 +1,4 @@
-//! Daemons that speak TLS and ask for a token, with a CA made for the process.
+//! Daemons with TLS and a token, and a CA made for the process.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use causeway_security::{Authority, Token};
 
-/// Asks for it, in every test program with real daemons: all of them pass so too.
+/// Turns this on, in every test program with real daemons. All of them pass with it.
 pub const VARIABLE: &str = "CAUSEWAY_TEST_TLS";
 
 /// The files of one CA, one node and one user.
@@ -16,7 +16,7 @@ pub struct Secured {
     pub token: Token,
 }
 
-/// Has the daemons of this process speak TLS, and the library know them. To be called before anything else.
+/// Makes the daemons of this process use TLS, and configures the library for them. Must precede everything else.
 pub fn secure() -> &'static Secured {
     static SECURED: OnceLock<Secured> = OnceLock::new();
     SECURED.get_or_init(|| {
@@ -29,7 +29,7 @@ pub fn secure() -> &'static Secured {
             (VARIABLE, PathBuf::from("1")),
             ("CAUSEWAY_CA", at("ca.pem")),
             ("CAUSEWAY_TOKEN_FILE", at("token")),
-            // Or nothing large would go over TLS.
+            // Otherwise no large transfer would use TLS.
             ("CAUSEWAY_SHARED_MEMORY", PathBuf::from("0")),
         ] {
             // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
@@ -39,7 +39,7 @@ pub fn secure() -> &'static Secured {
     })
 }
 
-/// What a daemon is to be started with: nothing, unless TLS is asked for.
+/// Returns the arguments of a daemon: nothing, unless TLS is requested.
 pub fn arguments() -> Vec<String> {
     if std::env::var_os(VARIABLE).is_none() {
         return Vec::new();
@@ -85,5 +85,6 @@ impl Secured {
 
 fn write(path: &Path, bytes: &[u8]) {
     std::fs::write(path, bytes).expect("written");
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("its mode");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+        .expect("the file's mode");
 }

@@ -74,11 +74,8 @@ impl Closing {
         }
     }
 
-    /// Discards a piece of what arrives. Ready when the connection must close.
+    /// Discards a piece of what arrives. Ready when the peer has closed the connection.
     fn poll(&mut self, port: &mut Port, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.until.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-        }
         if self.left == 0 {
             return Poll::Pending;
         }
@@ -96,8 +93,8 @@ impl Closing {
 }
 
 impl Connection {
-    /// Creates a connection from which the bytes `read` have been read already. Whenever it is a
-    /// stranger's, somebody must authenticate within `known_within`.
+    /// Creates a connection from which the bytes `read` have been read already. Whenever nobody is
+    /// authenticated over it, a caller must authenticate within `known_within`.
     #[must_use]
     pub fn new(port: Port, read: Bytes, peer: Peer, known_within: Duration) -> Connection {
         let is_known = peer.standing.is_known();
@@ -116,6 +113,12 @@ impl Connection {
 
     /// Called before every read and write: fails if the connection was displaced or its deadline is over.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        // Before writes too: HTTP/2 with answers left to send does not read from a peer that does not.
+        if let Some(closing) = &mut self.closing
+            && closing.until.as_mut().poll(cx).is_ready()
+        {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
         if self.peer.standing.poll_displaced(cx).is_ready() {
             tracing::debug!(
                 peer = %self.peer.address,
@@ -202,23 +205,25 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         this.check(cx)?;
-        if this.closing.is_none() {
-            let is_known = this.peer.standing.is_known();
-            let before = into.filled().len();
-            ready!(this.poll_piece(is_known, cx, into))?;
-            let Err(spent) = this.spend(&into.filled()[before..], is_known) else {
-                return Poll::Ready(Ok(()));
-            };
-            tracing::info!(
-                peer = %this.peer.address,
-                %spent,
-                "a connection is closed because its unauthenticated caller exceeded the limits"
-            );
-            // HTTP/2 gets no byte beyond the limits.
-            into.set_filled(before);
+        if let Some(closing) = &mut this.closing {
+            return closing.poll(&mut this.port, cx);
         }
-        let closing = this.closing.get_or_insert_with(Closing::begin);
-        closing.poll(&mut this.port, cx)
+        let is_known = this.peer.standing.is_known();
+        let before = into.filled().len();
+        ready!(this.poll_piece(is_known, cx, into))?;
+        let Err(spent) = this.spend(&into.filled()[before..], is_known) else {
+            return Poll::Ready(Ok(()));
+        };
+        tracing::info!(
+            peer = %this.peer.address,
+            %spent,
+            "a connection is closed because its unauthenticated caller exceeded the limits"
+        );
+        // HTTP/2 gets no byte beyond the limits.
+        into.set_filled(before);
+        this.closing = Some(Closing::begin());
+        // Again, so that this task is woken at the new deadline.
+        self.poll_read(cx, into)
     }
 }
 
@@ -251,6 +256,8 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // With TLS, this sends what is left.
+        self.check(cx)?;
         Pin::new(&mut self.port).poll_shutdown(cx)
     }
 }
@@ -333,6 +340,29 @@ mod tests {
         assert!(read < 16 << 10, "{read}");
         drop(connection);
         assert_eq!(flooding.await.unwrap(), b"refused");
+    }
+
+    #[tokio::test]
+    async fn a_refused_stranger_that_does_not_read_ends_as_soon() {
+        // The deadline for authentication is much later than the end of the last moment.
+        let (mut stranger, mut connection) = opened(b"", 6 * LINGER).await;
+        stranger.write_all(&flood()[..150_000]).await.unwrap();
+        let mut piece = vec![0; 64 << 10];
+        while connection.closing.is_none() {
+            // Reads may end without a byte: the last one discards what it got.
+            let read = tokio::time::timeout(Duration::ZERO, connection.read(&mut piece)).await;
+            assert!(!matches!(read, Ok(Err(_))), "{read:?}");
+        }
+        // Fills the socket. From then on only writes are polled, as by HTTP/2 with answers left to send.
+        let end = loop {
+            if let Err(end) = connection.write_all(&piece).await {
+                break end;
+            }
+        };
+        assert_eq!(end.kind(), io::ErrorKind::ConnectionAborted);
+        let end = connection.flush().await.unwrap_err();
+        assert_eq!(end.kind(), io::ErrorKind::ConnectionAborted);
+        drop(stranger);
     }
 
     #[tokio::test]

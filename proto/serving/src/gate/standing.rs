@@ -13,9 +13,9 @@ use crate::admission::{Admission, Permit};
 /// The limits for connections. Clones share their counts.
 #[derive(Clone)]
 pub struct Places {
-    /// For strangers.
+    /// For connections without authentication.
     pub strangers: Admission,
-    /// For connections over which somebody has authenticated.
+    /// For connections over which a caller has authenticated.
     pub known: Admission,
 }
 
@@ -93,7 +93,7 @@ impl Standing {
         }
     }
 
-    /// Whether somebody has authenticated over the connection.
+    /// Whether a caller has authenticated over the connection.
     #[must_use]
     pub fn is_known(&self) -> bool {
         matches!(*self.place.lock(), Place::Known(_))

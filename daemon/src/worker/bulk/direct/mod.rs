@@ -55,12 +55,18 @@ impl Mapped {
         }))
     }
 
-    /// Handles the end of the map command. The driver's threads call this, so it must not call the driver.
-    fn ended(&self, status: Status) {
+    /// Handles the end of the map command. Returns whether the memory is mapped; otherwise the transfer
+    /// fails. The driver's threads call this, so it must not call the driver.
+    fn ended(&self, status: Status) -> bool {
         let engine = &self.transfer.engine;
-        for unmapping in engine.turns.ended(self.turn, status.is_error()) {
+        let failed = status.is_error();
+        for unmapping in engine.turns.ended(self.turn, failed) {
             engine.later(move |_: &_| unmapping());
         }
+        if failed {
+            self.transfer.fail_later(status, String::new());
+        }
+        !failed
     }
 
     /// Runs `work`, which begins with an unmap: now, or later when this mapping's turn has come.

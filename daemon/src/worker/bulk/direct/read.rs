@@ -15,14 +15,13 @@ use crate::runtime::event::{Event, Listener, WaitList};
 use crate::runtime::queue::Access;
 use crate::worker::bulk::allowance::Allowance;
 use crate::worker::bulk::outgoing::{Chunk, Divisible, data};
-use crate::worker::bulk::peers::{Running, Why, offer};
+use crate::worker::bulk::peers::{Running, Why};
 use crate::worker::bulk::transfer::Transfer;
 use crate::worker::objects::command::watch;
 
 /// A read through a mapping.
 struct DirectRead {
     mapped: Arc<Mapped>,
-    total: u64,
     state: Mutex<Sending>,
 }
 
@@ -43,18 +42,18 @@ pub(in crate::worker::bulk) fn read(
     transfer: Transfer,
     waits: &WaitList<'_>,
 ) -> Result<(), Status> {
-    let total = transfer.region.packed_length();
+    let allowance = Allowance::new(transfer.total());
     let read = Arc::new(DirectRead {
         mapped: Mapped::new(transfer, Access::Read, waits)?,
-        total,
         state: Mutex::new(Sending {
-            allowance: Allowance::new(total),
+            allowance,
             mapped: false,
             queued: false,
             why: None,
         }),
     });
-    read.begin();
+    let sender: Arc<dyn Running> = Arc::clone(&read) as _;
+    read.mapped.transfer.start_sending(sender);
     watch(&read);
     Ok(())
 }
@@ -65,37 +64,14 @@ impl Listener for DirectRead {
     }
 
     fn ended(self: Arc<Self>, status: Status) {
-        self.mapped.ended(status);
-        if status.is_error() {
-            self.mapped.transfer.fail_later(status, String::new());
-            return;
+        if self.mapped.ended(status) {
+            self.state.lock().mapped = true;
+            self.go_on();
         }
-        self.state.lock().mapped = true;
-        self.go_on();
     }
 }
 
 impl DirectRead {
-    fn begin(self: &Arc<Self>) {
-        let transfer = &self.mapped.transfer;
-        let Some(remote) = &transfer.remote else {
-            // A read to the client needs no credit: the application's memory exists from the start.
-            self.state.lock().allowance.grant(self.total);
-            return;
-        };
-        let running: Arc<dyn Running> = Arc::<DirectRead>::clone(self);
-        let heard = transfer.start(remote, running);
-        let credit = heard.amount(remote.far.direction).unwrap_or(0);
-        if let Some(why) = heard.over {
-            Arc::clone(self).stop(why);
-        } else {
-            if credit < self.total {
-                transfer.send_header(offer(remote.far.transfer, self.total));
-            }
-            Arc::clone(self).heard(credit);
-        }
-    }
-
     /// Queues the read while there are bytes to send. Ends it when no lane will touch the bytes any more.
     fn go_on(self: &Arc<Self>) {
         let mut state = self.state.lock();
@@ -161,7 +137,7 @@ impl Divisible for DirectRead {
 
 impl Running for DirectRead {
     fn heard(self: Arc<Self>, credit: u64) {
-        if credit > self.total {
+        if credit > self.mapped.transfer.total() {
             return self.stop(Why::mismatch());
         }
         self.state.lock().allowance.grant(credit);

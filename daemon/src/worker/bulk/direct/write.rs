@@ -11,7 +11,7 @@ use super::Mapped;
 use crate::runtime::event::{Event, Listener, WaitList};
 use crate::runtime::queue::Access;
 use crate::worker::bulk::incoming::{Incoming, LaneError, discard};
-use crate::worker::bulk::peers::{Foreign, Origin, Running, Why};
+use crate::worker::bulk::peers::{Running, Why};
 use crate::worker::bulk::received_ranges::ReceivedRanges;
 use crate::worker::bulk::transfer::Transfer;
 use crate::worker::objects::command::watch;
@@ -19,7 +19,6 @@ use crate::worker::objects::command::watch;
 /// A write through a mapping.
 struct DirectWrite {
     mapped: Arc<Mapped>,
-    total: u64,
     state: Mutex<Receiving>,
 }
 
@@ -39,18 +38,17 @@ pub(in crate::worker::bulk) fn write(
     transfer: Transfer,
     waits: &WaitList<'_>,
 ) -> Result<(), Status> {
-    let total = transfer.region.packed_length();
+    let received_ranges = ReceivedRanges::new(transfer.total());
     let write = Arc::new(DirectWrite {
         mapped: Mapped::new(transfer, Access::Overwrite, waits)?,
-        total,
         state: Mutex::new(Receiving {
-            received_ranges: ReceivedRanges::new(total),
+            received_ranges,
             inside: 0,
             mapped: false,
             cancelled: None,
         }),
     });
-    write.begin();
+    write.mapped.transfer.start_receiving(&write);
     watch(&write);
     Ok(())
 }
@@ -61,9 +59,7 @@ impl Listener for DirectWrite {
     }
 
     fn ended(self: Arc<Self>, status: Status) {
-        self.mapped.ended(status);
-        if status.is_error() {
-            self.mapped.transfer.fail_later(status, String::new());
+        if !self.mapped.ended(status) {
             return;
         }
         // Only now may the peer send: before the map command has ended there is no memory to receive into.
@@ -84,24 +80,6 @@ impl Listener for DirectWrite {
 }
 
 impl DirectWrite {
-    fn begin(self: &Arc<Self>) {
-        let transfer = &self.mapped.transfer;
-        transfer
-            .engine
-            .expect(transfer.name(), Arc::<DirectWrite>::clone(self));
-        let Some(remote) = &transfer.remote else {
-            return;
-        };
-        let running: Arc<dyn Running> = Arc::<DirectWrite>::clone(self);
-        let heard = transfer.start(remote, running);
-        let offered = heard.amount(remote.far.direction);
-        if let Some(why) = heard.over {
-            Arc::clone(self).stop(why);
-        } else if let Some(offered) = offered {
-            Arc::clone(self).heard(offered);
-        }
-    }
-
     /// Ends a write that was cancelled, because its bytes will not come.
     fn abandon(&self) {
         let why = self.state.lock().cancelled.clone();
@@ -121,12 +99,8 @@ impl DirectWrite {
 }
 
 impl Incoming for DirectWrite {
-    fn from(&self, origin: Origin) -> Result<(), Foreign> {
-        self.mapped.transfer.takes_from(origin)
-    }
-
-    fn is_of_client(&self) -> bool {
-        self.mapped.transfer.remote.is_none()
+    fn transfer(&self) -> &Transfer {
+        &self.mapped.transfer
     }
 
     fn receive(
@@ -165,15 +139,11 @@ impl Incoming for DirectWrite {
         }
         Ok(received?)
     }
-
-    fn cancelled(self: Arc<Self>) {
-        self.stop(Why::client());
-    }
 }
 
 impl Running for DirectWrite {
     fn heard(self: Arc<Self>, offered: u64) {
-        if offered != self.total {
+        if offered != self.mapped.transfer.total() {
             self.stop(Why::mismatch());
         }
     }

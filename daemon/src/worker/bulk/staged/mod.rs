@@ -28,14 +28,17 @@ pub(super) use self::read::read;
 use self::read::{Filling, StagedRead};
 use self::write::StagedWrite;
 pub(super) use self::write::write;
+use super::blocks::Block;
 use super::engine::Engine;
 use super::memory::Window;
 use super::transfer::Transfer;
 use crate::runtime::context::Context;
 use crate::runtime::event::{Event, Listener};
+use crate::runtime::host::Host;
 use crate::runtime::pinned::{Ring, Slot};
 use crate::runtime::queue::Queue as NativeQueue;
 use crate::worker::objects::Queue;
+use crate::worker::objects::command::{native_waits, watch};
 
 const CHUNK: u64 = BULK_CHUNK as u64;
 /// Maximum number of chunks in a ring: 16 MiB per direction, device and context.
@@ -233,15 +236,41 @@ fn passed(transfer: &Transfer, pieces: &Pieces, watched: bool) {
     }
 }
 
+/// Enqueues the native transfers between a chunk, whose bytes begin at packed offset `from`, and the device:
+/// reads if the chunk is `filling`, else writes.
+fn enqueue(
+    transfer: &Transfer,
+    slot: Arc<Slot>,
+    from: u64,
+    blocks: Vec<Block>,
+    filling: Option<&Arc<Filling>>,
+) -> Result<Vec<Arc<Event>>, Status> {
+    let (queue, memory) = (transfer.queue.native()?, transfer.memory.native()?);
+    let waits = native_waits(&transfer.waits)?;
+    let mut events = Vec::new();
+    for block in blocks {
+        let host = Host::Chunk(Arc::clone(&slot));
+        let skip = (block.packed - from) as usize;
+        let event = match filling {
+            Some(_) => queue.read(memory, &block.region, host, skip, &waits)?,
+            None => queue.write(memory, &block.region, host, skip, &waits)?,
+        };
+        let event = Arc::new(event);
+        watch(&Arc::new(Piece {
+            event: Arc::clone(&event),
+            filling: filling.map(Arc::clone),
+        }));
+        events.push(event);
+    }
+    drop(slot);
+    let _ = queue.flush();
+    Ok(events)
+}
+
 /// One native transfer between a chunk and the device.
 struct Piece {
     event: Arc<Event>,
-    then: Then,
-}
-
-enum Then {
-    Nothing,
-    Filled(Arc<Filling>),
+    filling: Option<Arc<Filling>>,
 }
 
 impl Listener for Piece {
@@ -252,7 +281,7 @@ impl Listener for Piece {
     fn ended(self: Arc<Self>, status: Status) {
         // Frees the chunk when this was its last piece.
         self.event.drop_host();
-        if let Then::Filled(filling) = &self.then {
+        if let Some(filling) = &self.filling {
             filling.ended(status);
         }
     }

@@ -13,15 +13,13 @@ use causeway_proto::bulk::Header;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use super::{CHUNK, Piece, Pieces, Rings, Then, passed, slot_window};
+use super::{CHUNK, Pieces, Rings, enqueue, passed, slot_window};
 use crate::runtime::context::Context;
-use crate::runtime::host::Host;
 use crate::runtime::pinned::Slot;
 use crate::worker::bulk::blocks::blocks;
 use crate::worker::bulk::outgoing::{Chunk, data};
-use crate::worker::bulk::peers::{Running, Why, offer};
+use crate::worker::bulk::peers::{Running, Why};
 use crate::worker::bulk::transfer::Transfer;
-use crate::worker::objects::command::{native_waits, watch};
 
 /// A read through chunks.
 pub(super) struct StagedRead {
@@ -45,36 +43,21 @@ struct Reading {
 
 /// Starts a read.
 pub(in crate::worker::bulk) fn read(transfer: Transfer) {
-    let total = transfer.region.packed_length();
-    let credit = if transfer.remote.is_some() { 0 } else { total };
     let read = Arc::new(StagedRead {
+        total: transfer.total(),
         transfer,
-        total,
         state: Mutex::new(Reading {
             pieces: Pieces::default(),
             enqueued: 0,
-            credit,
+            credit: 0,
             lined_up: false,
             closed: false,
             stopped: false,
         }),
         sent: AtomicU64::new(0),
     });
-    let transfer = &read.transfer;
-    let Some(remote) = &transfer.remote else {
-        return read.go_on();
-    };
-    let running: Arc<dyn Running> = Arc::<StagedRead>::clone(&read);
-    let heard = transfer.start(remote, running);
-    let credit = heard.amount(remote.far.direction).unwrap_or(0);
-    if let Some(why) = heard.over {
-        Arc::clone(&read).stop(why);
-    } else {
-        if credit < total {
-            transfer.send_header(offer(remote.far.transfer, total));
-        }
-        Arc::clone(&read).heard(credit);
-    }
+    let sender: Arc<dyn Running> = Arc::clone(&read) as _;
+    read.transfer.start_sending(sender);
 }
 
 impl StagedRead {
@@ -127,8 +110,6 @@ impl StagedRead {
             let to = (state.enqueued + CHUNK).min(state.credit);
             (state.enqueued, to)
         };
-        let queue = transfer.queue.native()?;
-        let waits = native_waits(&transfer.waits)?;
         let found = blocks(&transfer.region, from, to);
         let filling = Arc::new(Filling {
             read: Arc::clone(self),
@@ -137,19 +118,7 @@ impl StagedRead {
             offset: from,
             length: (to - from) as u32,
         });
-        let mut events = Vec::new();
-        for block in found {
-            let host = Host::Chunk(Arc::clone(&slot));
-            let skip = (block.packed - from) as usize;
-            let event = queue.read(transfer.memory.native()?, &block.region, host, skip, &waits)?;
-            let event = Arc::new(event);
-            watch(&Arc::new(Piece {
-                event: Arc::clone(&event),
-                then: Then::Filled(Arc::clone(&filling)),
-            }));
-            events.push(event);
-        }
-        let _ = queue.flush();
+        let mut events = enqueue(transfer, slot, from, found, Some(&filling))?;
         let mut state = self.state.lock();
         state.pieces.add(&mut events);
         state.enqueued = to;

@@ -10,16 +10,14 @@ use causeway_lane::Stream;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use super::{CHUNK, Piece, Pieces, Rings, Then, chunks, passed, slot_window};
+use super::{CHUNK, Pieces, Rings, chunks, enqueue, passed, slot_window};
 use crate::runtime::context::Context;
-use crate::runtime::host::Host;
 use crate::runtime::pinned::Slot;
 use crate::worker::bulk::blocks::blocks;
 use crate::worker::bulk::incoming::{Incoming, LaneError, discard};
-use crate::worker::bulk::peers::{Foreign, Origin, Running, Why};
+use crate::worker::bulk::peers::{Running, Why};
 use crate::worker::bulk::received_ranges::ReceivedRanges;
 use crate::worker::bulk::transfer::Transfer;
-use crate::worker::objects::command::{native_waits, watch};
 
 /// A write through chunks.
 pub(super) struct StagedWrite {
@@ -39,7 +37,7 @@ struct Writing {
 
 /// Starts a write.
 pub(in crate::worker::bulk) fn write(transfer: Transfer) {
-    let total = transfer.region.packed_length();
+    let total = transfer.total();
     let write = Arc::new(StagedWrite {
         transfer,
         total,
@@ -52,21 +50,7 @@ pub(in crate::worker::bulk) fn write(transfer: Transfer) {
             over: false,
         }),
     });
-    let transfer = &write.transfer;
-    transfer
-        .engine
-        .expect(transfer.name(), Arc::<StagedWrite>::clone(&write));
-    let Some(remote) = &transfer.remote else {
-        return write.line_up();
-    };
-    let running: Arc<dyn Running> = Arc::<StagedWrite>::clone(&write);
-    let heard = transfer.start(remote, running);
-    let offered = heard.amount(remote.far.direction);
-    if let Some(why) = heard.over {
-        Arc::clone(&write).stop(why);
-    } else if let Some(offered) = offered {
-        Arc::clone(&write).heard(offered);
-    }
+    write.transfer.start_receiving(&write);
 }
 
 impl StagedWrite {
@@ -114,23 +98,8 @@ impl StagedWrite {
     fn enqueue(&self, chunk: u64, slot: Arc<Slot>) -> Result<(), Status> {
         let transfer = &self.transfer;
         let (from, to) = (chunk * CHUNK, ((chunk + 1) * CHUNK).min(self.total));
-        let queue = transfer.queue.native()?;
-        let waits = native_waits(&transfer.waits)?;
-        let mut events = Vec::new();
-        for block in blocks(&transfer.region, from, to) {
-            let host = Host::Chunk(Arc::clone(&slot));
-            let skip = (block.packed - from) as usize;
-            let event =
-                queue.write(transfer.memory.native()?, &block.region, host, skip, &waits)?;
-            let event = Arc::new(event);
-            watch(&Arc::new(Piece {
-                event: Arc::clone(&event),
-                then: Then::Nothing,
-            }));
-            events.push(event);
-        }
-        drop(slot);
-        let _ = queue.flush();
+        let blocks = blocks(&transfer.region, from, to);
+        let mut events = enqueue(transfer, slot, from, blocks, None)?;
         let mut state = self.state.lock();
         state.pieces.add(&mut events);
         if state.pieces.enqueued == chunks(self.total) && !state.over {
@@ -161,12 +130,8 @@ impl StagedWrite {
 }
 
 impl Incoming for StagedWrite {
-    fn from(&self, origin: Origin) -> Result<(), Foreign> {
-        self.transfer.takes_from(origin)
-    }
-
-    fn is_of_client(&self) -> bool {
-        self.transfer.remote.is_none()
+    fn transfer(&self) -> &Transfer {
+        &self.transfer
     }
 
     fn receive(
@@ -206,10 +171,6 @@ impl Incoming for StagedWrite {
             at += part;
         }
         Ok(())
-    }
-
-    fn cancelled(self: Arc<Self>) {
-        self.stop(Why::client());
     }
 }
 

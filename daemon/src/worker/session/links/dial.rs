@@ -168,6 +168,7 @@ fn dial(link: &Arc<Link>, running: &Running) -> Result<Connections, String> {
                     Err(error) => reasons.push(error.to_string()),
                 }
             }
+            // All addresses have been tried, and no attempt is left that could succeed.
             None if asked == 0 => return Err(because(&reasons)),
             None => {}
         }
@@ -184,6 +185,7 @@ fn dial(link: &Arc<Link>, running: &Running) -> Result<Connections, String> {
             }
             Err(_) => {}
         }
+        // The other end may have dialed meanwhile, or the client may have dropped the link.
         if link.is_settled() {
             return Err("the link is up by another connection".to_owned());
         }

@@ -142,6 +142,7 @@ impl Link {
             LinkPath::Up(_) => return Err(Verdict::TooMany),
             LinkPath::ViaClient | LinkPath::Dropped => return Err(Verdict::UnknownLink),
         }
+        // Both ends may dial at the same time. The end that leads then keeps its own attempt.
         if state.dialler == Dialler::Dials && self.leads {
             return Err(Verdict::TooMany);
         }

@@ -24,7 +24,7 @@ use rustix::net::SendFlags;
 
 use super::Mirrors;
 
-/// With so many bytes waiting, the link is closed: its peer reads nothing.
+/// Number of waiting bytes at which the link is closed, because its peer reads nothing.
 const MAX_WAITING: usize = 8 << 20;
 /// How many batches a calling thread writes before it leaves the rest to the writing thread.
 const TURNS: usize = 4;
@@ -97,6 +97,8 @@ impl Messages {
         }
         state.writer = Writer::Somebody;
         for _ in 0..TURNS {
+            // The lock is free during the write, so that other threads can append. This thread sends their
+            // messages too.
             let batch = state.take();
             drop(state);
             let sent = self
@@ -252,6 +254,7 @@ pub(super) fn hear(mut heard: Heard, mirrors: &Weak<dyn Mirrors>, link: LinkId) 
                 Err(error) => return error.to_string(),
             }
         }
+        // A message may be split between two reads.
         let left = rest.len();
         bytes.copy_within(filled - left..filled, 0);
         filled = left;

@@ -176,9 +176,6 @@ impl Links {
 }
 
 /// Adds a link.
-///
-/// # Errors
-/// [`Violation`] for a message that no Causeway client sends.
 pub(crate) fn add(links: &Arc<Links>, add: AddLink) -> Result<(), Violation> {
     let peer = <[u8; 16]>::try_from(&add.session[..]).ok().map(SessionId);
     let secret = <[u8; 32]>::try_from(&add.secret[..])
@@ -264,9 +261,6 @@ pub(crate) fn open_path(links: &Links, link: LinkId) -> Result<(), Violation> {
 }
 
 /// Sets the socket options of a new connection of a link.
-///
-/// # Errors
-/// Returns the system call's error.
 pub(crate) fn set_options(connection: &TcpStream, lane: u8) -> io::Result<()> {
     causeway_proto::socket::set_options(connection)?;
     socket::keep_alive(connection)?;

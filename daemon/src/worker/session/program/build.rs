@@ -10,8 +10,7 @@ use causeway_proto::limits::MAX_LIST;
 use causeway_proto::status::Status;
 
 use super::jobs::submit;
-use super::options::with_arg_info;
-use super::{Answered, Program, answer, natives, source};
+use super::{Answered, Program, answer, natives, source, with_arg_info};
 use crate::accounting::Counter;
 use crate::runtime::node::Device;
 use crate::runtime::program::Program as NativeProgram;
@@ -69,17 +68,10 @@ fn build_now(
     {
         program.set_loaded(native, &options);
         shared.account.add(Counter::CachedBuilds, 1);
-        return (
-            Status::SUCCESS,
-            String::new(),
-            Some(answer::Body::Program(body)),
-        );
+        return Ok((Status::SUCCESS, answer::Body::Program(body)));
     }
     shared.account.add(Counter::Builds, 1);
-    let native = match program.to_build(&build.source, &[], devices) {
-        Ok(native) => native,
-        Err(status) => return (status, String::new(), None),
-    };
+    let native = program.to_build(&build.source, &[], devices)?;
     let list = natives(devices);
     let (native, result) = program.work_on(native, devices, |native| {
         set_constants(native, &build.constants)?;
@@ -90,7 +82,7 @@ fn build_now(
         with_arg_info(&options, program.has_source, build)
     });
     let told = answer(&native, result.map(drop), devices);
-    if let (Some(cached), Ok(arg_info), (_, _, Some(answer::Body::Program(body)))) =
+    if let (Some(cached), Ok(arg_info), Ok((_, answer::Body::Program(body)))) =
         (cached, result, &told)
     {
         program.store_later(
@@ -137,22 +129,14 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
             let given = compile.headers.iter().zip(&headers);
             let given = given.filter(|(h, _)| source::is_inside(&h.include_name));
             let names: Vec<&[u8]> = given.clone().map(|(h, _)| &h.include_name[..]).collect();
-            let prepared = program
-                .to_build(&compile.source, &names, &devices)
-                .and_then(|native| {
-                    let headers = given
-                        .map(|(h, header)| {
-                            let name = CString::new(&h.include_name[..]);
-                            let name = name.map_err(|_| Status::INVALID_VALUE)?;
-                            Ok((name, header.as_header(&h.source, &names)?))
-                        })
-                        .collect::<Result<Vec<_>, Status>>()?;
-                    Ok((native, headers))
-                });
-            let (native, headers) = match prepared {
-                Ok(prepared) => prepared,
-                Err(status) => return (status, String::new(), None),
-            };
+            let native = program.to_build(&compile.source, &names, &devices)?;
+            let headers = given
+                .map(|(h, header)| {
+                    let name = CString::new(&h.include_name[..]);
+                    let name = name.map_err(|_| Status::INVALID_VALUE)?;
+                    Ok((name, header.as_header(&h.source, &names)?))
+                })
+                .collect::<Result<Vec<_>, Status>>()?;
             let options = source::without_paths(&compile.options).into_owned();
             let list = natives(&devices);
             let compiled = move |native: &NativeProgram, options: &CStr| {
@@ -207,23 +191,14 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
         others,
         RequestId(link.request),
         move |program| {
-            let prepared = || -> Result<_, Status> {
-                room?;
-                let compiled = inputs
-                    .iter()
-                    .map(|i| i.native())
-                    .collect::<Result<Vec<_>, _>>()?;
-                let options = CString::new(&*source::without_paths(&link.options));
-                Ok((
-                    program.context.native()?,
-                    compiled,
-                    options.map_err(|_| Status::INVALID_VALUE)?,
-                ))
-            };
-            let (context, compiled, options) = match prepared() {
-                Ok(prepared) => prepared,
-                Err(status) => return (status, String::new(), None),
-            };
+            room?;
+            let compiled = inputs
+                .iter()
+                .map(|i| i.native())
+                .collect::<Result<Vec<_>, _>>()?;
+            let context = program.context.native()?;
+            let options = CString::new(&*source::without_paths(&link.options))
+                .map_err(|_| Status::INVALID_VALUE)?;
             let compiled: Vec<&NativeProgram> = compiled.iter().map(|c| &**c).collect();
             let link = || NativeProgram::link(context, &natives(&devices), &options, &compiled);
             // A failed link also returns a program, which has the log.
@@ -234,10 +209,7 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
             }
             let failed = result.err().unwrap_or(Status::INVALID_PROGRAM);
             program.set_native(linked.ok_or(failed));
-            match program.native() {
-                Ok(native) => answer(&native, result, &devices),
-                Err(status) => (status, String::new(), None),
-            }
+            answer(&*program.native()?, result, &devices)
         },
     );
     Ok(())

@@ -8,7 +8,8 @@
 //! So the creation of the program wakes a thread, which polls for the build for a moment.
 //!
 //! Some jobs can wait, and would delay the session's own calls: a driver may keep a program locked
-//! meanwhile. They run when the client has sent nothing for [`QUIET`], or when the session ends.
+//! meanwhile. One of them runs when the client has sent nothing for [`QUIET`]. The next one waits for another
+//! such time, so a call that comes meanwhile waits for one job at most. At the session's end they all run.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -51,6 +52,8 @@ struct Pool {
     later_from: Option<Instant>,
     // Number of running jobs that could wait.
     late: usize,
+    // The session ends: jobs that could wait run now.
+    is_ending: bool,
 }
 
 struct Job {
@@ -101,23 +104,23 @@ impl Builder {
         }
     }
 
-    /// Runs the jobs that could wait, because the session ends, and no others. Waits `limit` at most.
-    pub(crate) fn finish(&self, limit: Duration) {
-        if limit.is_zero() {
-            return;
-        }
-        let until = Instant::now() + limit;
+    /// Starts the jobs that could wait, because the session ends, and no others. Returns whether there are
+    /// any.
+    pub(crate) fn end(&self) -> bool {
         let (lock, wake) = &*self.pool;
         let mut pool = lock.lock();
         // Forgotten, because a drop may call the driver. The process is about to exit.
         std::mem::forget(std::mem::take(&mut pool.waiting));
-        pool.later_from = None;
+        pool.is_ending = true;
         wake.notify_all();
-        while !(pool.later.is_empty() && pool.late == 0) {
-            if wake.wait_until(&mut pool, until).timed_out() {
-                return;
-            }
-        }
+        pool.has_later()
+    }
+
+    /// Waits until the jobs that could wait have run, but not past `until`.
+    pub(crate) fn finish(&self, until: Instant) {
+        let (lock, wake) = &*self.pool;
+        let mut pool = lock.lock();
+        while pool.has_later() && !wake.wait_until(&mut pool, until).timed_out() {}
     }
 
     /// Announces that a job is about to come.
@@ -186,7 +189,11 @@ fn serve(shared: &(Mutex<Pool>, Condvar)) {
         drop(pool);
         (job.work)();
         pool = lock.lock();
-        pool.late -= usize::from(job.can_wait);
+        if job.can_wait {
+            pool.late -= 1;
+            // A call of the client may have waited for this job.
+            pool.put_off();
+        }
         if let Some(at) = pool.running.iter().position(|r| *r == programs) {
             pool.running.swap_remove(at);
         }
@@ -198,6 +205,11 @@ fn serve(shared: &(Mutex<Pool>, Condvar)) {
 impl Pool {
     fn put_off(&mut self) {
         self.later_from = Some(Instant::now() + QUIET);
+    }
+
+    /// Whether jobs that can wait are left, or run.
+    fn has_later(&self) -> bool {
+        !self.later.is_empty() || self.late > 0
     }
 
     fn is_expecting(&self) -> bool {
@@ -212,7 +224,8 @@ impl Pool {
         };
         let runs = |job: &Job| self.running.iter().any(|r| stands(r, &job.programs));
         if self.waiting.is_empty() {
-            let due = self.late == 0 && self.later_from.is_none_or(|from| from <= Instant::now());
+            let is_quiet = self.later_from.is_none_or(|from| from <= Instant::now());
+            let due = self.late == 0 && (is_quiet || self.is_ending);
             let free = self.later.iter().position(|job| !runs(job));
             return free.filter(|_| due).and_then(|at| self.later.remove(at));
         }
@@ -280,6 +293,29 @@ mod tests {
         assert!(ran - started >= QUIET);
     }
 
+    /// A call of the client may wait for such a job, and no batch can put the next one off meanwhile.
+    #[test]
+    fn after_one_that_could_wait_the_next_waits_for_quiet_again() {
+        let builder = Arc::new(Builder::default());
+        let (tell, told) = mpsc::channel();
+        builder.submit(vec![ProgramId(1)], {
+            let builder = Arc::clone(&builder);
+            move || {
+                for _ in 0..2 {
+                    let tell = tell.clone();
+                    builder.later(ProgramId(1), move || {
+                        let began = Instant::now();
+                        // Longer than the quiet that lets the next one run.
+                        std::thread::sleep(2 * QUIET);
+                        tell.send((began, Instant::now())).unwrap();
+                    });
+                }
+            }
+        });
+        let [(_, ended), (began, _)] = [(); 2].map(|()| told.recv_timeout(SOON).unwrap());
+        assert!(began - ended >= QUIET, "{:?}", began - ended);
+    }
+
     #[test]
     fn at_the_end_only_what_could_wait_runs() {
         let builder = Arc::new(Builder::default());
@@ -300,10 +336,12 @@ mod tests {
         begins.recv_timeout(SOON).unwrap();
         builder.submit(vec![ProgramId(1)], move || tell.send(usize::MAX).unwrap());
         // The running job blocks them, so the limit ends the wait.
-        builder.finish(Duration::from_millis(1));
+        assert!(builder.end());
+        builder.finish(Instant::now());
         assert!(told.try_recv().is_err());
         open.send(()).unwrap();
-        builder.finish(SOON);
+        builder.finish(Instant::now() + SOON);
+        assert!(!builder.end());
         let ran: Vec<usize> = told.try_iter().collect();
         assert_eq!(ran, (0..MAX_LATER).collect::<Vec<_>>());
     }

@@ -19,8 +19,7 @@ use std::sync::Arc;
 use causeway_proto::command::{DeviceBuild, KernelSignature, ProgramAnswer};
 use causeway_proto::id::DeviceIndex;
 
-use super::is_executable;
-use super::options::with_option;
+use super::{is_executable, with_option};
 use crate::build_cache::{Client, Entry, Key, entry, pocl, repeatable};
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::node::{Device, Node};
@@ -74,7 +73,7 @@ impl Cached {
 
     /// Returns the program from the cache, and the answer to the client.
     pub(super) fn load(&self, context: &NativeContext) -> Option<(NativeProgram, ProgramAnswer)> {
-        let entries = self.look_up()?;
+        let entries = self.client.look_up(&self.keys())?;
         let loaded = self.loaded(context, &entries);
         if loaded.is_none() {
             tracing::info!(
@@ -88,9 +87,8 @@ impl Cached {
         loaded
     }
 
-    fn look_up(&self) -> Option<Vec<Entry>> {
-        let keys: Vec<Key> = self.parts.iter().map(|part| part.key).collect();
-        self.client.look_up(&keys)
+    fn keys(&self) -> Vec<Key> {
+        self.parts.iter().map(|part| part.key).collect()
     }
 
     fn devices(&self) -> Vec<Device> {
@@ -185,7 +183,7 @@ impl Unstored {
     /// Takes the binaries from the driver and passes them to the supervisor. May take long.
     pub(super) fn store(self, node: &Node) {
         // Another session of the user may have stored them meanwhile.
-        if self.cached.look_up().is_some() {
+        if self.cached.client.has(&self.cached.keys()) {
             return;
         }
         let parts = &self.cached.parts;

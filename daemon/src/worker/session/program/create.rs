@@ -11,7 +11,7 @@ use bytes::Bytes;
 use causeway_proto::command::{
     CreateProgram, DeviceBinary, DeviceBuild, ObjectKind, ProgramAnswer, answer, create_program,
 };
-use causeway_proto::id::{ContextId, ProgramId, RequestId};
+use causeway_proto::id::{ProgramId, RequestId};
 use causeway_proto::status::Status;
 
 use super::jobs::submit;
@@ -27,10 +27,7 @@ use crate::worker::session::violation::Violation;
 /// Applies `CreateProgram`.
 pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), Violation> {
     let id = ProgramId(create.program);
-    let context = find(
-        &shared.core.lock().objects.contexts,
-        ContextId(create.context),
-    )?;
+    let context = shared.context(create.context)?;
     let from = create.from.ok_or(Violation::Malformed(
         "a program has neither source, IL, binaries nor built-in kernels",
     ))?;
@@ -94,19 +91,12 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
 /// Answers for built-in kernels. They need no build, so their signatures are known now.
 fn made(program: &Arc<Program>) -> Answered {
     let devices = &program.context.devices;
-    let native = match program.native() {
-        Ok(native) => native,
-        Err(status) => return (status, String::new(), None),
-    };
+    let native = program.native()?;
     let body = ProgramAnswer {
         devices: builds_of(&native, devices),
         kernels: signatures(&native, devices),
     };
-    (
-        Status::SUCCESS,
-        String::new(),
-        Some(answer::Body::Program(body)),
-    )
+    Ok((Status::SUCCESS, answer::Body::Program(body)))
 }
 
 fn from_built_in(id: ProgramId, context: Arc<Context>, names: String) -> Program {
@@ -151,10 +141,7 @@ fn from_binaries(
     }
     let devices = program.devices(&named)?;
     submit(shared, program, Vec::new(), request, move |program| {
-        let context = match program.context.native() {
-            Ok(context) => context,
-            Err(status) => return (status, String::new(), None),
-        };
+        let context = program.context.native()?;
         let bytes: Vec<&[u8]> = binaries.iter().map(|b| b.binary.as_ref()).collect();
         let (native, verdicts) = NativeProgram::with_binaries(context, &natives(&devices), &bytes);
         let status = native.as_ref().err().copied().unwrap_or(Status::SUCCESS);
@@ -178,7 +165,7 @@ fn from_binaries(
             devices,
             kernels: Vec::new(),
         };
-        (status, String::new(), Some(answer::Body::Program(body)))
+        Ok((status, answer::Body::Program(body)))
     });
     Ok(())
 }

@@ -39,13 +39,16 @@ fn ask(
     others.push(program.id);
     let outbox = Arc::clone(&shared.outbox);
     shared.builder.submit(others, move || {
-        let (status, message, body) = work(&program);
+        let answered = work(&program);
         if request.0 != 0 {
+            let status = answered
+                .as_ref()
+                .map_or_else(|status| *status, |(status, _)| *status);
             outbox.answer(Answer {
                 request: request.0,
                 status: status.0,
-                message,
-                body,
+                message: String::new(),
+                body: answered.ok().map(|(_, body)| body),
             });
         }
     });
@@ -58,20 +61,10 @@ pub(crate) fn binaries(
     request: RequestId,
     sizes_only: bool,
 ) {
-    ask(
-        shared,
-        program,
-        Vec::new(),
-        request,
-        move |program| match binaries_of(program, sizes_only) {
-            Ok(body) => (
-                Status::SUCCESS,
-                String::new(),
-                Some(answer::Body::Binaries(body)),
-            ),
-            Err(status) => (status, String::new(), None),
-        },
-    );
+    ask(shared, program, Vec::new(), request, move |program| {
+        let body = binaries_of(program, sizes_only)?;
+        Ok((Status::SUCCESS, answer::Body::Binaries(body)))
+    });
 }
 
 fn binaries_of(program: &Program, sizes_only: bool) -> Result<BinariesAnswer, Status> {

@@ -15,22 +15,22 @@ pub(crate) mod builder;
 mod cached;
 pub(super) mod create;
 pub(super) mod jobs;
-mod options;
 mod signature;
 mod source;
 
+use std::ffi::{CStr, CString};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use causeway_proto::command::{DeviceBuild, KernelSignature, ProgramAnswer, answer};
 use causeway_proto::id::{DeviceIndex, ProgramId};
 use causeway_proto::limits::{MAX_BATCH, MAX_LIST};
+use causeway_proto::source::contains;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use self::builder::Builder;
 use self::cached::{Cached, Unstored};
-use self::options::with_arg_info;
 use super::violation::Violation;
 use crate::build_cache::Client;
 use crate::runtime::node::{Device, Node};
@@ -45,7 +45,7 @@ const MAX_LOG: usize = 4 << 20;
 pub(crate) struct Program {
     pub(crate) id: ProgramId,
     pub(crate) context: Arc<Context>,
-    // The source, if each build must seal it anew.
+    // The source, if each build must seal it again.
     source: Option<Bytes>,
     // The source, if it needs no sealing and the cache may be used.
     text: Option<Bytes>,
@@ -76,8 +76,8 @@ struct Loaded {
 /// Compiles a program again with the application's own options.
 type Plainly = Box<dyn FnOnce() -> Result<(), Status> + Send>;
 
-/// The answer of a build command: its status, a message for people, and its other content.
-type Answered = (Status, String, Option<answer::Body>);
+/// The answer of a build command: its status and content. An error is a status without content.
+type Answered = Result<(Status, answer::Body), Status>;
 
 impl Program {
     fn new(id: ProgramId, context: Arc<Context>, native: Result<NativeProgram, Status>) -> Program {
@@ -325,7 +325,7 @@ fn answer(
         kernels,
     };
     let status = result.err().unwrap_or(Status::SUCCESS);
-    (status, String::new(), Some(answer::Body::Program(body)))
+    Ok((status, answer::Body::Program(body)))
 }
 
 fn is_executable(status: i32, binary_type: u32) -> bool {
@@ -375,4 +375,32 @@ fn presented(mut log: String) -> String {
         log.truncate(cut);
     }
     log
+}
+
+/// Builds with argument info if the program is built from source. Returns whether the info is there. If
+/// that build fails, builds once more with the application's options. The driver may not know the added
+/// option, or fail because of it (NVIDIA's does for kernels without arguments). Besides, a log must refer
+/// to the application's options only. `CL_INVALID_OPERATION` is not retried: the driver refuses because
+/// it still holds the program's kernels.
+fn with_arg_info(
+    options: &[u8],
+    from_source: bool,
+    build: impl Fn(&CStr) -> Result<(), Status>,
+) -> Result<bool, Status> {
+    let plain = CString::new(options).map_err(|_| Status::INVALID_BUILD_OPTIONS)?;
+    if from_source && !contains(options, ARG_INFO.as_bytes()) {
+        let added = CString::new(with_option(options));
+        match build(&added.map_err(|_| Status::INVALID_BUILD_OPTIONS)?) {
+            Ok(()) => return Ok(true),
+            Err(Status::INVALID_OPERATION) => return Err(Status::INVALID_OPERATION),
+            Err(_) => {}
+        }
+    }
+    build(&plain).map(|()| false)
+}
+
+/// Returns the options with the one that asks for argument info.
+fn with_option(options: &[u8]) -> Vec<u8> {
+    let separator: &[u8] = if options.is_empty() { b"" } else { b" " };
+    [options, separator, ARG_INFO.as_bytes()].concat()
 }

@@ -30,11 +30,7 @@ pub(super) fn exposed(told: &KindList, nodes: Option<&[NodeInfo]>) -> Vec<Findin
     };
     let of_nodes = match (nodes, told.insecure_nodes) {
         (Some(nodes), _) => {
-            let names = NodeNames::of(
-                nodes
-                    .iter()
-                    .map(|of| (json::id(&of.node_uuid), of.name.as_str())),
-            );
+            let names = NodeNames::of_infos(nodes);
             let open = nodes.iter().filter(|of| of.insecure);
             open.map(|of| {
                 node(&format!(

@@ -9,7 +9,7 @@ use serde::Serialize;
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verdict {
     Ok,
-    /// It works, but deserves attention.
+    /// The checked thing works, but deserves attention.
     Note,
     Problem,
 }

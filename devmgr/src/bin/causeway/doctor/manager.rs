@@ -96,7 +96,9 @@ async fn look(manager: &Connection) -> Result<ManagerAnswers, Failure> {
         .answer_to(manager.leases().list_kinds(request))
         .await?;
     let request = manager.request(ListNodesRequest {});
+    // Only some users may list the nodes, so a refusal is no failure.
     let nodes = manager.answer_to(manager.admin().list_nodes(request)).await;
+    // The manager read its clock between question and answer, so halfway is the best estimate.
     let middle = begin.1 + round_trip / 2;
     let since = middle.duration_since(SystemTime::UNIX_EPOCH);
     Ok(ManagerAnswers {
@@ -199,11 +201,7 @@ fn nodes(nodes: &[NodeInfo]) -> Vec<Finding> {
         ),
         _ => Finding::ok(CHECK, found),
     };
-    let names = NodeNames::of(
-        nodes
-            .iter()
-            .map(|node| (json::id(&node.node_uuid), node.name.as_str())),
-    );
+    let names = NodeNames::of_infos(nodes);
     let look_at = |node: &NodeInfo| {
         // By id if another node has the same name, because `causeway nodes` then takes the id only.
         let id = json::id(&node.node_uuid);

@@ -64,6 +64,7 @@ fn look_at(tls: &TlsSettings) -> Vec<Finding> {
         let unreadable = secret(path);
         let is_readable = unreadable.is_none();
         findings.extend(unreadable);
+        // A file that cannot be read has a finding already.
         if is_readable && let Err(error) = Token::from_file(path) {
             let cure = "ask an administrator for a token, or create one with causeway tokens create --out FILE";
             findings.push(Finding::problem(CHECK, error.to_string(), cure));
@@ -99,6 +100,7 @@ fn look_at(tls: &TlsSettings) -> Vec<Finding> {
         .into_iter()
         .chain(owned);
     let endings: Vec<Finding> = all.filter_map(|(path, of)| ending(path, of)).collect();
+    // Otherwise the load would report a problem from above once more.
     if findings.is_empty() {
         match ClientTls::load(ca, identity) {
             Ok(_) if endings.is_empty() => findings.push(Finding::ok(

@@ -199,13 +199,8 @@ fn units(node: &NodeInfo) -> (u64, u64) {
     })
 }
 
-fn names(view: &View) -> NodeNames {
-    let nodes = view.snapshot.nodes.iter();
-    NodeNames::of(nodes.map(|of| (json::id(&of.node_uuid), of.name.as_str())))
-}
-
 fn nodes(view: &View) -> Columns<6> {
-    let names = names(view);
+    let names = NodeNames::of_infos(&view.snapshot.nodes);
     let row = |node: &NodeInfo| {
         let (leased, all) = units(node);
         let [bytes, commands] = rates(view.rate(&node.node_uuid));
@@ -235,7 +230,7 @@ fn nodes(view: &View) -> Columns<6> {
 }
 
 fn devices(view: &View) -> Columns<6> {
-    let names = names(view);
+    let names = NodeNames::of_infos(&view.snapshot.nodes);
     let of_node = |node: &NodeInfo| {
         let name = names.label(&json::id(&node.node_uuid), &node.name);
         let devices = node.devices.clone().into_iter();
@@ -266,7 +261,7 @@ fn devices(view: &View) -> Columns<6> {
 }
 
 fn leases(view: &View) -> Columns<9> {
-    let names = names(view);
+    let names = NodeNames::of_infos(&view.snapshot.nodes);
     let row = |info: &LeaseInfo| {
         let lease = Lease::from(info.clone());
         let units = lease.nodes.iter().map(|of| of.units.len()).sum::<usize>();

@@ -16,7 +16,7 @@ use smallvec::smallvec;
 use crate::error::{ClResult, Status};
 use crate::shadow::{self, Shadow};
 use crate::stub::event::EventSpec;
-use crate::stub::queue::command::{Enqueue, HostTransfer};
+use crate::stub::queue::command::{Enqueue, HostTransfer, NodeCommand};
 use crate::stub::{Buffer, Command, Event, Hold, Queue};
 
 /// Enqueues the migration of these ranges of allocations.
@@ -58,7 +58,7 @@ pub fn migrate(
         finisher: None,
         visible: wants_event,
     };
-    let command = Command::Migrate { buffers, flags };
+    let command = Command::Node(NodeCommand::Migrate { buffers, flags });
     Ok(queue.enqueue(Enqueue { command, event })?.event)
 }
 
