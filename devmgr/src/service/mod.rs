@@ -115,7 +115,7 @@ impl RunningManager {
 /// [`CannotStart`]; nothing is served then.
 pub async fn start(
     settings: &Settings,
-    mut store: Box<dyn Store>,
+    store: Box<dyn Store>,
 ) -> Result<RunningManager, CannotStart> {
     let tls = connections::tls(settings)?;
     if let Some(files) = &settings.tls {
@@ -123,47 +123,10 @@ pub async fn start(
         tokio::spawn(causeway_serving::watch_certificate(own));
     }
     let (listeners, addresses) = listen(&settings.listen).await?;
-    let stored = store.load().map_err(CannotStart::store(&settings.store))?;
-    let by_certificate = settings
-        .tls
-        .as_ref()
-        .is_some_and(|of| of.client_ca.is_some());
-    let mut directory = Directory::new(stored.users, stored.tokens, stored.removed)
-        .open_without_tokens(!settings.authenticate || by_certificate);
-    if settings.authenticate {
-        first_admin::ensure(&settings.store, store.as_mut(), &mut directory)?;
-    }
-    let key = signing_key(&settings.store, store.as_mut(), stored.signing_key)?;
-    let clock = Clock::start();
-    let shared_directory = Arc::new(RwLock::new(directory.clone()));
-    let certified = Certified::default();
-    let book = Book::new(&stored.rows);
-    tracing::info!(
-        leases = book.leases.len(),
-        waiting = book.waiting.len(),
-        nodes = book.nodes.len(),
-        "store read"
-    );
-    let (health, healthy) = watch::channel(Health::default());
-    let counters = Arc::<Counters>::default();
-    let owner = Owner::new(Beginning {
-        manager: Manager::load(stored.rows, clock.calendar()),
-        clock,
-        book,
-        directory,
-        shared_directory: Arc::clone(&shared_directory),
-        certified: certified.clone(),
-        key,
-        heartbeat: (settings.heartbeat_interval, settings.heartbeat_limit),
-        writer: Writer::start()?,
-        store,
-        store_failure_limit: settings.store_failure_limit,
-        health,
-        counters: Arc::clone(&counters),
-    });
+    let state = State::read(settings, store)?;
     let (inbox, inputs) = mpsc::channel(INBOX);
     let (stop, stopping) = watch::channel(false);
-    let owner = tokio::spawn(owner.run(inputs, stopping.clone()));
+    let owner = tokio::spawn(state.owner.run(inputs, stopping.clone()));
     if let Some(policy) = settings.policy.clone() {
         let (done, _) = oneshot::channel();
         // Cannot fail: the owner was just started.
@@ -171,12 +134,12 @@ pub async fn start(
             .send(Input::Order(Event::PolicyChanged(policy), done))
             .await;
     }
-    let authenticator = Authenticator::new(settings.authenticate, shared_directory);
-    let connections = Connections::new(tls, authenticator.clone(), certified);
+    let authenticator = Authenticator::new(settings.authenticate, state.directory);
+    let connections = Connections::new(tls, authenticator.clone(), state.certified);
     let watching = Watching {
-        owner: inbox.clone(),
-        health: healthy,
-        counters,
+        owner: inbox,
+        health: state.healthy,
+        counters: state.counters,
     };
     let watchers = connections.watchers(settings)?;
     let watched_at = watchers.as_ref().map(Listener::address);
@@ -198,6 +161,66 @@ pub async fn start(
         owner,
         stop,
     })
+}
+
+/// What the store held: the owner of the state, and what others share with it.
+struct State {
+    owner: Owner,
+    directory: Arc<RwLock<Directory>>,
+    certified: Certified,
+    healthy: watch::Receiver<Health>,
+    counters: Arc<Counters>,
+}
+
+impl State {
+    /// Reads the store. Writes the first administrator and the signing key if the store has none.
+    fn read(settings: &Settings, mut store: Box<dyn Store>) -> Result<State, CannotStart> {
+        let stored = store.load().map_err(CannotStart::store(&settings.store))?;
+        let by_certificate = settings
+            .tls
+            .as_ref()
+            .is_some_and(|of| of.client_ca.is_some());
+        let mut directory = Directory::new(stored.users, stored.tokens, stored.removed)
+            .open_without_tokens(!settings.authenticate || by_certificate);
+        if settings.authenticate {
+            first_admin::ensure(&settings.store, store.as_mut(), &mut directory)?;
+        }
+        let key = signing_key(&settings.store, store.as_mut(), stored.signing_key)?;
+        let clock = Clock::start();
+        let shared_directory = Arc::new(RwLock::new(directory.clone()));
+        let certified = Certified::default();
+        let book = Book::new(&stored.rows);
+        tracing::info!(
+            leases = book.leases.len(),
+            waiting = book.waiting.len(),
+            nodes = book.nodes.len(),
+            "store read"
+        );
+        let (health, healthy) = watch::channel(Health::default());
+        let counters = Arc::<Counters>::default();
+        let owner = Owner::new(Beginning {
+            manager: Manager::load(stored.rows, clock.calendar()),
+            clock,
+            book,
+            directory,
+            shared_directory: Arc::clone(&shared_directory),
+            certified: certified.clone(),
+            key,
+            heartbeat: (settings.heartbeat_interval, settings.heartbeat_limit),
+            writer: Writer::start()?,
+            store,
+            store_failure_limit: settings.store_failure_limit,
+            health,
+            counters: Arc::clone(&counters),
+        });
+        Ok(State {
+            owner,
+            directory: shared_directory,
+            certified,
+            healthy,
+            counters,
+        })
+    }
 }
 
 /// The stored key that signs leases, or a new one.

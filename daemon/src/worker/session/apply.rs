@@ -18,10 +18,10 @@ use causeway_proto::id::{
 };
 use causeway_proto::limits::{MAX_LIST, MAX_NAME};
 use causeway_proto::status::Status;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::commands::{Prepared, Submitted, link_of, prepare};
-use super::graph::Order;
+use super::graph::{Order, Role};
 use super::run::Runner;
 use super::shared::{Core, Shared};
 use super::tables::{add, find};
@@ -128,50 +128,45 @@ fn enqueue(
             core.graph.release(id);
         }
         drop(core);
-        if let Some((far, _)) = &prepared.far {
-            shared.bulk.refuse(far, full);
-        }
-        if expects == Expects::Eagerly {
-            shared.bulk.renounce(id);
-        }
-        command.finish(
-            full,
-            "the session has too many objects; release some, or raise `[sessions] objects` on the node"
-                .into(),
-        );
+        finish_refused(shared, &command, &prepared, full);
         return Ok(());
     }
-    let names: Vec<EventId> = waits.iter().map(|w| w.id()).collect();
-    let Prepared {
-        operation,
-        role,
-        bytes,
-        expects,
-        far,
-        ..
-    } = prepared;
-    if let Some((far, length)) = &far
+    if let Some((far, length)) = &prepared.far
         && !shared.bulk.register(far, *length)
     {
         return Err(Violation::Taken(format!("transfer {:?}", far.transfer)));
     }
-    let (queue_id, kept) = (queue.id, Arc::clone(&command));
     let submitted = Submitted {
         task: Task {
-            command: Arc::clone(&command),
+            command,
             queue,
             waits,
             expects,
-            far: far.map(|(far, _)| far),
+            far: prepared.far.map(|(far, _)| far),
         },
-        operation,
-        bytes,
+        operation: prepared.operation,
+        bytes: prepared.bytes,
     };
-    let run = core.submit(kept, queue_id, &names, role, submitted)?;
+    submit(shared, core, submitted, prepared.role, unobserved, runner)
+}
+
+/// Gives a command to the graph. Runs the command at once if the graph allows it.
+fn submit(
+    shared: &Shared,
+    mut core: MutexGuard<'_, Core>,
+    submitted: Submitted,
+    role: Role,
+    unobserved: bool,
+    runner: &mut Runner<'_>,
+) -> Result<(), Violation> {
+    let (command, bytes) = (Arc::clone(&submitted.task.command), submitted.bytes);
+    let queue = submitted.task.queue.id;
+    let waits: Vec<EventId> = submitted.task.waits.iter().map(|w| w.id()).collect();
+    let run = core.submit(Arc::clone(&command), queue, &waits, role, submitted)?;
     if unobserved {
         // The client never names it again. The command is in progress, so the graph keeps it
         // until it has ended.
-        core.graph.release(id);
+        core.graph.release(command.id());
     }
     if let Some(submitted) = run {
         drop(core);
@@ -187,6 +182,21 @@ fn enqueue(
         runner.give_up(core, &command);
     }
     Ok(())
+}
+
+/// Ends a command for which the session has no room, and discards the bytes that belong to it.
+fn finish_refused(shared: &Shared, command: &Arc<Command>, prepared: &Prepared, full: Status) {
+    if let Some((far, _)) = &prepared.far {
+        shared.bulk.refuse(far, full);
+    }
+    if prepared.expects == Expects::Eagerly {
+        shared.bulk.renounce(command.id());
+    }
+    command.finish(
+        full,
+        "the session has too many objects; release some, or raise `[sessions] objects` on the node"
+            .into(),
+    );
 }
 
 fn waited_for(core: &Core, wait: &[u64]) -> Result<Vec<Arc<Command>>, Violation> {
