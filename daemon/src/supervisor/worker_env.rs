@@ -9,11 +9,12 @@
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use rustix::fs::{Access, access};
 
 use super::process::Role;
 use crate::build_cache::pocl;
@@ -110,8 +111,9 @@ impl WorkerEnvs {
 
     /// Sets up the worker environments according to the settings.
     ///
-    /// If the settings do not decide, drivers' caches are private in two cases. In the first, workers have
-    /// users of their own, which could not write to shared caches. In the second, the daemon serves
+    /// If the settings do not decide, drivers' caches are private in three cases. In the first, workers have
+    /// users of their own, which could not write to shared caches. In the second, the daemon's user has no
+    /// home to write to, and PoCL has no devices without a cache. In the third, the daemon serves
     /// `strangers`: callers that are unrelated to each other. `private`: see
     /// [`Settings::private`](crate::config::Settings::private).
     ///
@@ -134,7 +136,9 @@ impl WorkerEnvs {
         }
         let private_caches = match sandbox.driver_caches {
             Some(caches) => caches == DriverCaches::Private,
-            None => strangers || *user != WorkerUser::Daemon,
+            None => {
+                strangers || *user != WorkerUser::Daemon || !has_home(|name| std::env::var_os(name))
+            }
         };
         Ok(WorkerEnvs(Arc::new(Shared {
             scratch,
@@ -210,6 +214,14 @@ impl WorkerEnvs {
         }
         remarks
     }
+}
+
+/// Whether drivers find a folder for their caches that this process may write to.
+fn has_home(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    ["XDG_CACHE_HOME", "HOME"]
+        .into_iter()
+        .filter_map(variable)
+        .any(|folder| access(Path::new(&folder), Access::WRITE_OK).is_ok())
 }
 
 const TEMPORARY: &str = "tmp";
@@ -406,6 +418,17 @@ fn numbers(groups: &Groups) -> Result<Vec<u32>, WorkerEnvError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_home_that_does_not_exist_holds_no_caches() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = |at: PathBuf| {
+            has_home(move |name| (name == "HOME").then(|| at.clone().into_os_string()))
+        };
+        assert!(home(folder.path().to_owned()));
+        assert!(!home(folder.path().join("nonexistent")));
+        assert!(!has_home(|_| None));
+    }
 
     #[test]
     fn a_number_that_somebody_has_waits_behind_the_others() {
