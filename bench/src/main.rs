@@ -19,6 +19,7 @@
 //! - [`transfer`]: 1 to 1024 MiB over a link of a given rate, beside iperf3.
 //! - [`sharing`]: applications that want a device each, with and without the device manager; [`slices`]: devices
 //!   of one processor that do not disturb each other.
+//! - [`tenants`]: programs that share a device, natively, with a worker each, and with one worker for all.
 //! - [`scale`]: the device manager with a thousand simulated nodes and ten thousand clients.
 //! - [`nodes`]: their daemons on loopback; [`manager`]: a device manager; [`cables`]: daemons on an emulated network.
 //! - [`experiment`], [`bars`], [`png`], [`dealing`]: parts that the experiments share.
@@ -59,6 +60,7 @@ mod sharing;
 mod slices;
 mod socket;
 mod stages;
+mod tenants;
 mod transfer;
 
 use std::process::ExitCode;
@@ -119,6 +121,11 @@ enum Verb {
     MandelbrotProgram(mandelbrot::program::Arguments),
     /// The paper's applications that want a device each, with and without the device manager; needs root
     Manager(sharing::Options),
+    /// Programs that share one device: natively, with a worker each, and with one worker for all
+    Sharing(tenants::Options),
+    /// One of these programs; started by the experiment
+    #[command(hide = true)]
+    Tenant(tenants::program::Arguments),
     /// The device manager with 1,000 simulated nodes and 10,000 clients
     ManagerScale(scale::Options),
     /// Prints how many devices a program finds; started by the experiments
@@ -175,6 +182,8 @@ fn main() -> ExitCode {
         Verb::Transfer(options) => done(transfer::run(&options)),
         Verb::TransferProgram(arguments) => done(transfer::program::run(&arguments)),
         Verb::Manager(options) => done(sharing::run(&options)),
+        Verb::Sharing(options) => done(tenants::run(&options)),
+        Verb::Tenant(arguments) => done(tenants::program::run(&arguments)),
         Verb::ManagerScale(options) => scale::run(&options),
         Verb::DeviceCount => devices::count()
             .map(|count| println!("{count}"))

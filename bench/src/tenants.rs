@@ -1,0 +1,264 @@
+//! `bench sharing`: several programs on one device at the same time.
+//!
+//! Each tenant ([`program`]) is a process. The sides take turns in every round:
+//! - native: the processes use the driver themselves;
+//! - apart: through a daemon with a worker for each session;
+//! - together: through a daemon with one host for all sessions of a user (`[sharing] together = "user"`).
+//!
+//! Invariant: all tenants of a run are in the same part of their work at the same time, and all their results are
+//! right.
+#![forbid(unsafe_code)]
+
+pub(crate) mod program;
+mod report;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::experiment::Common;
+use crate::nodes::run_within;
+use crate::setup::{Build, Process};
+use program::{Latency, Rate, Started};
+use report::Report;
+
+type Error = Box<dyn std::error::Error>;
+
+/// A long kernel is this many times as long as the others'.
+const LONG: u32 = 100;
+
+/// How to run it.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    common: Common,
+    /// Numbers of programs at once
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "N,…",
+        default_value = "1,2,4,8"
+    )]
+    tenants: Vec<u16>,
+    /// Kernels to launch
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "KERNEL,…",
+        default_value = "empty,38us,2ms,one-long"
+    )]
+    kernels: Vec<KernelKind>,
+    /// Length of each part of a run, s
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// The .icd folder of the native side and of the daemons
+    #[arg(long, value_name = "DIR")]
+    native_vendors: Option<PathBuf>,
+}
+
+/// What tenants launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
+pub(crate) enum KernelKind {
+    /// An empty kernel
+    #[value(name = "empty")]
+    Empty,
+    /// A kernel of 38 µs
+    #[value(name = "38us")]
+    Short,
+    /// A kernel of 2 ms
+    #[value(name = "2ms")]
+    Medium,
+    /// A kernel of 38 µs, and one tenant's of 100 times that
+    #[value(name = "one-long")]
+    OneLong,
+}
+
+impl KernelKind {
+    /// Seconds of the kernel on an idle device, beyond those of an empty one.
+    fn seconds(self) -> f64 {
+        match self {
+            KernelKind::Empty => 0.0,
+            KernelKind::Short | KernelKind::OneLong => 38e-6,
+            KernelKind::Medium => 2e-3,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            KernelKind::Empty => "empty",
+            KernelKind::Short => "38 µs",
+            KernelKind::Medium => "2 ms",
+            KernelKind::OneLong => "38 µs, one tenant 3.8 ms",
+        }
+    }
+}
+
+/// Who runs the tenants' commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) enum Side {
+    /// The driver in each process.
+    Native,
+    /// A worker for each session.
+    Apart,
+    /// One worker for all sessions.
+    Together,
+}
+
+impl Side {
+    const ALL: [Side; 3] = [Side::Native, Side::Apart, Side::Together];
+
+    fn name(self) -> &'static str {
+        match self {
+            Side::Native => "native",
+            Side::Apart => "apart",
+            Side::Together => "together",
+        }
+    }
+}
+
+/// What the tenants of one run reported, in their order.
+#[derive(Debug, Clone, Default, Serialize)]
+struct Run {
+    started: Vec<Started>,
+    latencies: Vec<Latency>,
+    rates: Vec<Rate>,
+    /// MiB of the card that the tenants take, if `nvidia-smi` tells.
+    memory: Option<f64>,
+}
+
+struct Experiment<'a> {
+    options: &'a Options,
+    build: Build,
+    client: PathBuf,
+    apart: (Process, String),
+    together: (Process, String),
+}
+
+/// Runs all numbers of tenants on all sides, and reports.
+pub(crate) fn run(options: &Options) -> Result<(), Error> {
+    let experiment = Experiment::start(options)?;
+    let mut report = Report::new(options);
+    for kind in &options.kernels {
+        let steps = experiment.steps(*kind)?;
+        for tenants in &options.tenants {
+            for round in 1..=options.common.rounds {
+                for side in Side::ALL {
+                    eprint!(
+                        "\r{:<22} {tenants} tenants, round {round}: {:<9}",
+                        kind.name(),
+                        side.name()
+                    );
+                    let run = experiment.run(side, *kind, *tenants, steps)?;
+                    report.add(*kind, *tenants, side, run);
+                }
+            }
+        }
+    }
+    eprint!("\r{:60}\r", "");
+    print!("{report}");
+    options.common.write_json(&report)?;
+    println!("plot: {}", report.draw(options.common.plots()?)?.display());
+    Ok(())
+}
+
+impl Experiment<'_> {
+    fn start(options: &Options) -> Result<Experiment<'_>, Error> {
+        let build = Build::find()?;
+        let vendors = options.native_vendors.as_deref();
+        let daemon = |together: &str| {
+            let mut command = build.daemon_command("127.0.0.1:0", vendors)?;
+            command.args(["--together", together]);
+            // The first tenant builds, and the others take its build from the cache, as on a node in use.
+            command.env_remove("CAUSEWAYD_BUILD_CACHE_SIZE");
+            command.env("CAUSEWAYD_BUILD_CACHE_DIR", build.scratch().join(together));
+            Build::listening(&mut command)
+        };
+        Ok(Experiment {
+            options,
+            client: build.vendors("causeway", "libcauseway.so")?,
+            apart: daemon("none")?,
+            together: daemon("user")?,
+            build,
+        })
+    }
+
+    /// The steps of a kernel, as the native device needs them.
+    fn steps(&self, kind: KernelKind) -> io::Result<u32> {
+        let seconds = kind.seconds();
+        if seconds == 0.0 {
+            return Ok(0);
+        }
+        let mut command = self.tenant(Side::Native)?;
+        command.arg("--calibrate").arg(seconds.to_string());
+        let text = run_within(&mut command, self.options.common.limit())?;
+        text.trim().parse().map_err(io::Error::other)
+    }
+
+    fn tenant(&self, side: Side) -> io::Result<Command> {
+        let vendors = match side {
+            Side::Native => self.options.native_vendors.as_deref(),
+            Side::Apart | Side::Together => Some(self.client.as_path()),
+        };
+        let mut command = self.build.own("tenant", vendors, None)?;
+        match side {
+            Side::Native => {}
+            Side::Apart => drop(command.env("CAUSEWAY_SERVERS", &self.apart.1)),
+            Side::Together => drop(command.env("CAUSEWAY_SERVERS", &self.together.1)),
+        }
+        Ok(command)
+    }
+
+    /// Runs the tenants of one side.
+    fn run(&self, side: Side, kind: KernelKind, tenants: u16, steps: u32) -> io::Result<Run> {
+        let before = card_memory();
+        let mut all = Vec::with_capacity(tenants.into());
+        for tenant in 0..tenants {
+            let mut command = self.tenant(side)?;
+            let steps = match (kind, tenant) {
+                (KernelKind::OneLong, 0) => steps.saturating_mul(LONG),
+                _ => steps,
+            };
+            command.arg("--steps").arg(steps.to_string());
+            command
+                .arg("--seconds")
+                .arg(self.options.seconds.to_string());
+            all.push(Process::start(&mut command)?);
+        }
+        let mut run = Run {
+            started: answers(&mut all)?,
+            ..Run::default()
+        };
+        run.memory = before.zip(card_memory()).map(|(before, now)| now - before);
+        go_on(&mut all)?;
+        run.latencies = answers(&mut all)?;
+        go_on(&mut all)?;
+        run.rates = answers(&mut all)?;
+        Ok(run)
+    }
+}
+
+/// The next answer of each tenant.
+fn answers<T: DeserializeOwned>(tenants: &mut [Process]) -> io::Result<Vec<T>> {
+    let answer = |tenant: &mut Process| Ok(serde_json::from_str(&tenant.line()?)?);
+    tenants.iter_mut().map(answer).collect()
+}
+
+/// Has all tenants begin their next part.
+fn go_on(tenants: &mut [Process]) -> io::Result<()> {
+    tenants.iter_mut().try_for_each(|tenant| tenant.tell("go"))
+}
+
+/// MiB in use on all cards; `None` where `nvidia-smi` does not tell.
+fn card_memory() -> Option<f64> {
+    let query = ["--query-gpu=memory.used", "--format=csv,noheader,nounits"];
+    let output = Command::new("nvidia-smi").args(query).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let cards: Result<Vec<f64>, _> = text.lines().map(|line| line.trim().parse()).collect();
+    cards
+        .ok()
+        .filter(|cards| !cards.is_empty())
+        .map(|cards| cards.iter().sum())
+}
