@@ -27,7 +27,6 @@ mod paper;
 mod place;
 mod rate;
 mod security;
-mod span;
 mod tables;
 
 use std::ffi::OsString;
@@ -36,12 +35,12 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 pub use address::{Address, BadAddress};
+pub use causeway_proto::span::{BadDuration, duration};
 pub use leasing::{LeaseSettings, LeaseTerms, LeaseWanted, priority};
 pub use security::{FILE_VARIABLES, TlsSettings};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as UnknownName;
-pub use span::{BadDuration, duration};
 
 /// The validated configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -161,6 +161,7 @@ mod tests {
             device: SharedWhich::Name("a".to_owned()),
             count: 4,
             memory: 100,
+            together: None,
         };
         let by_place = ShareSettings {
             device: SharedWhich::Index {
@@ -169,6 +170,7 @@ mod tests {
             },
             count: 2,
             memory: 0,
+            together: None,
         };
         let nowhere = ShareSettings {
             device: SharedWhich::Name("c".to_owned()),
