@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 
 use super::builds::Builds;
 use super::counts::Reasons;
+use super::domains::Domain;
 use super::endings::{ENDINGS, ending, log_end};
 use super::holders::{Holder, Holding, Holdings, TooMuch};
 use super::managed::{Place, PlaceNumber};
@@ -306,7 +307,8 @@ impl Workers {
     }
 
     /// Opens a session for `holder` and assigns it a worker. On a managed node, `lease` is its place in a
-    /// lease and its devices.
+    /// lease and its devices. Sessions of one `domain` may have one host process; without a domain, the
+    /// session has a worker of its own.
     ///
     /// # Errors
     /// [`NotOpened`].
@@ -315,6 +317,7 @@ impl Workers {
         holder: &Holder,
         owner: &Owner,
         lease: Option<(Place, Vec<Leased>)>,
+        domain: Option<Domain>,
     ) -> Result<Opened, NotOpened> {
         let (place, leased) = lease.unzip();
         let number = place.as_ref().map(Place::number);
@@ -356,7 +359,7 @@ impl Workers {
             worker.serve(assignment.id, user, assignment.connect_limit);
             state.opened += 1;
             tracing::info!(session = ?assignment.id, lease = owner.lease, user = owner.user,
-                worker = worker.serial, "session opened");
+                worker = worker.serial, domain = domain.map(|domain| domain.name()), "session opened");
             let Assignment { id, secret, .. } = assignment;
             let served = Served {
                 worker,

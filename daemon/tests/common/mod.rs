@@ -87,6 +87,7 @@ impl Session {
                     ..Who::default()
                 }),
                 credential: Bytes::copy_from_slice(credential),
+                ..OpenSessionRequest::default()
             };
             node.open_session(request).await
         })?
