@@ -268,6 +268,11 @@ impl Session {
             shared.builder.finish(until);
         }
         shared.builder.stop();
+        if shared.builder.is_busy()
+            && let Some(builds) = &shared.builds
+        {
+            builds.note_building();
+        }
         bulk.give_up_all();
         let contexts = std::mem::take(&mut *shared.contexts.lock());
         for context in contexts.iter().filter_map(Weak::upgrade) {
