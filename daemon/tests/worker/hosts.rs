@@ -1,11 +1,9 @@
 //! Tests of hosts: sessions of one domain in one process compute apart, and the end of one leaves nothing behind and
 //! costs its neighbours nothing, or tells them why.
 
-use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use causeway_proto::command::{CreateSvm, command::Kind};
-use causeway_security::Token;
 
 use crate::common::{Daemon, LIMIT, Session, Told, launch, linear, memory, plain, read, write};
 
@@ -178,7 +176,7 @@ fn nothing_is_left(daemon: &Daemon, rounds: usize) {
     for steps in 0..10 {
         leave_behind(daemon, steps);
     }
-    let sessions = || daemon.count("causewayd_sessions");
+    let sessions = || daemon.count("causeway_sessions");
     eventually("the first sessions end", || (sessions() == 1).then_some(()));
     let host = stays.session.worker();
     let before = held(host);
@@ -351,28 +349,6 @@ fn a_session_that_wants_to_be_alone_is_alone() {
     alone.put(&[], 0, 1);
     one.put(&[], 0, 2);
     assert_eq!((alone.values()[0], one.values()[0]), (1, 2));
-}
-
-#[test]
-fn two_users_have_two_hosts_and_each_user_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let list = folder.path().join("tokens");
-    let tokens = [Token::generate(), Token::generate()];
-    let lines = format!("{} ann\n{} bob\n", tokens[0].hash(), tokens[1].hash());
-    std::fs::write(&list, lines).unwrap();
-    std::fs::set_permissions(&list, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let arguments = [&TOGETHER[..], &["--tokens", list.to_str().unwrap()]].concat();
-    let daemon = Daemon::with_arguments(&arguments);
-    let open = |of: usize| {
-        let session = Session::try_open(&daemon, tokens[of].reveal().as_bytes());
-        Program::new(session.unwrap())
-    };
-    let mut programs = [open(0), open(1), open(0)];
-    assert_eq!(programs[0].session.workers().len(), 2);
-    for (value, program) in (0..).zip(&mut programs) {
-        program.put(&[], 0, value);
-        assert_eq!(program.values()[0], value);
-    }
 }
 
 #[test]

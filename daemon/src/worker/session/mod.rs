@@ -279,10 +279,13 @@ impl Session {
             context.drop_staging();
         }
         let (objects, svm) = shared.take_objects();
+        let outbox = Arc::downgrade(&shared.outbox);
         drop(objects);
         drop(shared);
+        // The outbox keeps ended commands for a thread that may call the driver, and each keeps the outbox.
+        gone.commands
+            .wait_with(|| drop(outbox.upgrade().map(|outbox| outbox.take_spent())));
         // The driver has ended all commands, and no thread can begin another.
-        gone.commands.wait();
         drop(svm);
         gone.contexts.wait();
         bulk.end_jobs();
