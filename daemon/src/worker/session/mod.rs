@@ -17,7 +17,8 @@
 //! - [`command_buffers`]: recorded commands that are enqueued repeatedly;
 //! - [`run`]: runs commands, and those that become runnable by that;
 //! - [`links`], [`mirrors`]: the client's sessions on other nodes; [`early`], [`freed`]: what waits for a
-//!   mirror, and what a mirror has released.
+//!   mirror, and what a mirror has released;
+//! - [`neighbours`]: what the sessions of a host share.
 //!
 //! Threads that call the driver: the reading thread, the builder's, the bulk threads, the `mirrors`
 //! thread and the keeper. The `mirrors` thread runs commands that other workers released; the keeper
@@ -39,6 +40,7 @@ mod graph;
 pub(crate) mod links;
 mod memory;
 mod mirrors;
+pub(crate) mod neighbours;
 mod program;
 mod query;
 mod run;
