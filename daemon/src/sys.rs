@@ -3,7 +3,7 @@
 //! This module makes no policy decisions. Invariant: this is the only `unsafe` code of the daemon outside
 //! `runtime`, `bulk` and `accounting::page`.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -176,6 +176,51 @@ pub fn group(name: &str) -> io::Result<Option<u32>> {
     })
 }
 
+/// Returns the names of the users that a group lists; `None` if the group does not exist. Users who have it
+/// as their primary group are not among them, unless the group lists them too.
+///
+/// # Errors
+/// As [`user`].
+pub fn group_members(name: &str) -> io::Result<Option<Vec<String>>> {
+    let name = CString::new(name)?;
+    look_up(|buffer, length| {
+        let mut entry = MaybeUninit::<libc::group>::uninit();
+        let mut found = std::ptr::null_mut();
+        // SAFETY: as in `user`.
+        let code = unsafe {
+            libc::getgrnam_r(
+                name.as_ptr(),
+                entry.as_mut_ptr(),
+                buffer,
+                length,
+                &raw mut found,
+            )
+        };
+        // SAFETY: as in `user`. The list and its names lie in the buffer, which nothing has changed since
+        // the call.
+        let members = unsafe { found.as_ref().map(|entry| texts(entry.gr_mem)) };
+        (code, members)
+    })
+}
+
+/// Copies the texts of a list that ends in a null pointer.
+///
+/// # Safety
+/// `list` is null, or points to pointers of which the last is null and each other points to a C string.
+unsafe fn texts(list: *const *mut libc::c_char) -> Vec<String> {
+    let mut texts = Vec::new();
+    let mut next = list;
+    // SAFETY: the caller promises that `next` is null, or that a null pointer ends its list.
+    while let Some(text) = unsafe { next.as_ref() }.filter(|text| !text.is_null()) {
+        // SAFETY: the caller promises that each pointer points to a C string.
+        let text = unsafe { CStr::from_ptr(*text) };
+        texts.push(text.to_string_lossy().into_owned());
+        // SAFETY: this was not the last element, so the next one belongs to the same list.
+        next = unsafe { next.add(1) };
+    }
+    texts
+}
+
 /// Queries the user database with growing buffers, because a group may have many members.
 fn look_up<T>(
     mut ask: impl FnMut(*mut libc::c_char, usize) -> (libc::c_int, Option<T>),
@@ -210,6 +255,22 @@ mod tests {
         assert_eq!(group("root").unwrap(), Some(0));
         assert_eq!(user("no such user").unwrap(), None);
         assert_eq!(group("no such group").unwrap(), None);
+        assert!(group_members("root").unwrap().is_some());
+        assert_eq!(group_members("no such group").unwrap(), None);
+    }
+
+    #[test]
+    fn a_list_of_texts_ends_at_the_null_pointer() {
+        let mut names = [*b"ann\0", *b"bob\0"];
+        let mut list: Vec<_> = names
+            .iter_mut()
+            .map(|name| name.as_mut_ptr().cast())
+            .collect();
+        list.push(std::ptr::null_mut());
+        // SAFETY: the list has two C strings and ends in a null pointer.
+        assert_eq!(unsafe { texts(list.as_ptr()) }, ["ann", "bob"]);
+        // SAFETY: a null pointer is an empty list.
+        assert!(unsafe { texts(std::ptr::null()) }.is_empty());
     }
 
     #[test]

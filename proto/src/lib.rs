@@ -14,6 +14,7 @@
 //! - [`clock`]: relates one clock to another, for both ends.
 //! - [`request`]: the language of requests for devices.
 //! - [`settings`]: numbers and errors in the settings files of all programs.
+//! - [`span`]: durations in settings files.
 //! - [`id`], [`status`], [`region`], [`raster`], [`image_format`], [`limits`], [`version`]: shared types
 //!   and constants.
 //!
@@ -37,6 +38,7 @@ pub mod request;
 pub mod settings;
 pub mod socket;
 pub mod source;
+pub mod span;
 pub mod spin_budget;
 pub mod status;
 pub mod version;

@@ -1,15 +1,19 @@
 //! The configuration file in raw form: types only, no validation.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use causeway_proto::limits;
 use causeway_proto::settings::Within;
+use causeway_proto::span;
 use causeway_serving::logging::Format;
 use causeway_serving::settings::{HeartbeatTable, TlsTable};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::sandbox::DriverCaches;
+use super::sharing::Together;
 
 /// Path of the file if no flag names another.
 pub const DEFAULT_PATH: &str = "/etc/causeway/daemon.toml";
@@ -55,6 +59,9 @@ pub struct Table {
     /// `[inventory]`.
     #[serde(default)]
     pub inventory: Inventory,
+    /// `[sharing]`.
+    #[serde(default)]
+    pub sharing: Sharing,
     /// `[sandbox]`.
     #[serde(default)]
     pub sandbox: Sandbox,
@@ -112,6 +119,26 @@ pub struct Share {
     pub count: Within<u32, 1, 1024>,
     /// Memory of each share in bytes. By default, the device's memory is divided equally.
     pub memory: Option<u64>,
+    /// Whose sessions on these shares may have one host process; default: as in `[sharing]`.
+    pub together: Option<Together>,
+}
+
+/// The `[sharing]` table: which sessions may have one host process.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sharing {
+    /// Whose sessions may have one host process.
+    pub together: Option<Together>,
+    /// Drivers whose sessions get a process each.
+    pub except: Option<Vec<Spanned<String>>>,
+    /// Time for which a host process without sessions is kept.
+    #[serde(default, deserialize_with = "duration")]
+    pub host_idle: Option<Duration>,
+}
+
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    span::duration(&text).map(Some).map_err(D::Error::custom)
 }
 
 /// The `[sessions]` table: limits on sessions.

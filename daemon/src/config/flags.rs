@@ -6,6 +6,7 @@ use causeway_serving::logging;
 use causeway_serving::settings::ServerFlags;
 
 use super::file::{DrainLimit, SessionLimit, SpareWorkers};
+use super::sharing::Together;
 
 /// Serve this machine's OpenCL devices to Causeway clients.
 #[derive(Clone, Debug, Default, clap::Parser)]
@@ -72,6 +73,11 @@ pub struct Flags {
     /// Seconds that running sessions may continue after SIGTERM
     #[arg(long, value_name = "SECONDS")]
     pub drain_limit: Option<DrainLimit>,
+
+    /// Let sessions of one user, of a group's users or of everyone have one host process: none, user,
+    /// group:NAME or all [default: none]
+    #[arg(long, value_name = "WHO", env = "CAUSEWAYD_TOGETHER")]
+    pub together: Option<Together>,
 
     /// Keep built programs in DIR [default: causeway/builds in the user's cache directory]
     #[arg(long, value_name = "DIR", env = "CAUSEWAYD_BUILD_CACHE_DIR")]

@@ -13,6 +13,7 @@ use toml::Spanned;
 use super::file::{ConfigFile, Share};
 use super::flags::Flags;
 use super::settings::BadSettings;
+use super::sharing::Together;
 
 /// The device manager, and how to connect to it.
 #[derive(Clone, Debug)]
@@ -45,6 +46,8 @@ pub struct ShareSettings {
     pub count: u32,
     /// Memory of each share in bytes; 0: the device's memory is divided equally.
     pub memory: u64,
+    /// Whose sessions on these shares may have one host process; `None`: as for the node's other devices.
+    pub together: Option<Together>,
 }
 
 /// Selects devices for sharing.
@@ -237,6 +240,7 @@ fn share_of(file: &ConfigFile, share: &Share) -> Result<ShareSettings, BadFile> 
         device: index.unwrap_or_else(|| SharedWhich::Name(name.to_owned())),
         count: share.count.get(),
         memory: share.memory.unwrap_or(0),
+        together: share.together.clone(),
     })
 }
 
@@ -316,8 +320,11 @@ mod tests {
     #[test]
     fn shares_name_a_device_by_name_or_place() {
         let read = |text: &str| shares(&file(text)).map_err(|error| error.to_string());
-        let text = "[[shares]]\ndevice = \"0.1\"\ncount = 4\nmemory = 9\n[[shares]]\ndevice = \"GPU 1.5\"\ncount = 2\n";
+        let text = "[[shares]]\ndevice = \"0.1\"\ncount = 4\nmemory = 9\n[[shares]]\ndevice = \"GPU 1.5\"\ncount = 2\n\
+                    together = \"all\"\n";
         let both = read(text).unwrap();
+        let together: Vec<_> = both.iter().map(|share| share.together.clone()).collect();
+        assert_eq!(together, [None, Some(Together::All)]);
         assert_eq!(
             (both[0].device.to_string(), both[0].memory),
             ("0.1".to_owned(), 9)

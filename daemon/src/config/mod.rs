@@ -14,6 +14,7 @@ mod sandbox;
 mod security;
 mod sessions;
 mod settings;
+mod sharing;
 
 pub use address::{Advertised, BadAdvertised, parse_advertised};
 pub use build_cache::BuildCacheSettings;
@@ -24,3 +25,4 @@ pub use sandbox::{DriverCaches, Groups, SandboxSettings, WorkerUser};
 pub use security::{BadSecurity, Security};
 pub use sessions::{HolderLimits, SessionLimits, SessionSettings};
 pub use settings::{BadSettings, Handshakes, Heartbeat, InventorySettings, Settings};
+pub use sharing::{BadTogether, SharingSettings, Together};

@@ -19,6 +19,7 @@ use super::managed::{self, BadManager, ManagerSettings, ShareSettings};
 use super::sandbox::{self, SandboxSettings, WorkerUser};
 use super::security::{BadSecurity, Security};
 use super::sessions::{self, SessionSettings};
+use super::sharing::{self, SharingSettings};
 
 /// All settings of the daemon.
 #[derive(Clone, Debug)]
@@ -49,6 +50,8 @@ pub struct Settings {
     pub inventory: InventorySettings,
     /// The build cache.
     pub build_cache: BuildCacheSettings,
+    /// Which sessions may have one host process.
+    pub sharing: SharingSettings,
     /// The sandbox of sessions' processes.
     pub sandbox: SandboxSettings,
     /// User that the sessions' processes run as.
@@ -183,6 +186,7 @@ impl Settings {
                 )),
             },
             build_cache: build_cache::build_cache(flags, file),
+            sharing: sharing::sharing(flags, file)?,
             sandbox: sandbox::sandbox(flags, file)?,
             worker_user: sandbox::worker_user(file, sessions.processes())?,
             manager: managed::manager(flags, file, insecure)?,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use causeway_proto::control::Inventory;
 
+use super::domains;
 use super::inventory::Known;
 use super::peers;
 use crate::config::Settings;
@@ -65,6 +66,10 @@ impl Description {
             daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
             peer_addresses: self.peer_addresses(),
             remarks: (self.exposed().into_iter())
+                .chain(domains::remark(
+                    &self.settings.sharing,
+                    &self.settings.shares,
+                ))
                 .chain(stopping)
                 .chain(known.inventory.remarks.clone())
                 .collect(),

@@ -15,9 +15,11 @@ mod builds;
 mod client;
 mod counts;
 mod description;
+mod domains;
 mod drivers;
 mod endings;
 mod holders;
+mod hosts;
 mod inherited;
 mod inventory;
 mod leaving;
@@ -47,10 +49,12 @@ use causeway_serving::watched::Listener;
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::config::{BadSettings, Settings};
+use crate::sys;
 use accept::Acceptor;
 use builds::Builds;
 use counts::{Reasons, Refusals};
 use description::Description;
+use domains::{BadGroup, Domains};
 use inventory::InventoryCache;
 use managed::Managed;
 use node_service::NodeService;
@@ -77,6 +81,9 @@ pub enum CannotStart {
     /// The folder or the user for worker processes is not available.
     #[error(transparent)]
     WorkerEnvs(#[from] WorkerEnvError),
+    /// A group of `[sharing]` or `[[shares]]` cannot be used.
+    #[error(transparent)]
+    Sharing(#[from] BadGroup),
     /// The descriptions of the gRPC services for reflection are invalid.
     #[error(transparent)]
     Services(#[from] NotReflected),
@@ -114,6 +121,12 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         strangers,
         settings.private,
     )?;
+    let domains = Domains::new(
+        &settings.sharing,
+        &settings.shares,
+        !strangers,
+        sys::group_members,
+    )?;
     let processes = Processes::new(settings.logging.clone(), worker_envs);
     let workers = Workers::new(
         settings.sessions,
@@ -122,8 +135,9 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         Builds::start(&settings.build_cache, users),
         processes.clone(),
         settings.security.tls.is_some(),
+        settings.sharing.host_idle,
     );
-    let node = Node::new(settings, addresses, uuid, workers, processes);
+    let node = Node::new(settings, addresses, uuid, domains, workers, processes);
     let listening = Listening {
         listeners,
         sockets,
@@ -158,6 +172,8 @@ struct Node {
     settings: Arc<Settings>,
     description: Arc<Description>,
     readiness: Arc<Readiness>,
+    /// Which sessions may have one host process.
+    domains: Arc<Domains>,
     workers: Workers,
     /// Managed mode; `None` without a device manager.
     managed: Option<Managed>,
@@ -168,6 +184,7 @@ impl Node {
         settings: Settings,
         addresses: Vec<SocketAddr>,
         uuid: uuid::Uuid,
+        domains: Domains,
         workers: Workers,
         processes: Processes,
     ) -> Node {
@@ -190,6 +207,7 @@ impl Node {
                 uuid,
             }),
             settings,
+            domains: Arc::new(domains),
             workers,
             managed,
         }
@@ -217,6 +235,7 @@ impl Node {
                 settings: Arc::clone(&self.settings),
                 description: Arc::clone(&self.description),
                 readiness: Arc::clone(&self.readiness),
+                domains: Arc::clone(&self.domains),
                 workers: self.workers.clone(),
                 managed: self.managed.clone(),
                 refusals: Arc::clone(&refusals),
@@ -253,6 +272,7 @@ impl Node {
         tokio::spawn(announce(
             Arc::clone(&self.description),
             Arc::clone(&self.readiness),
+            Arc::clone(&self.domains),
             self.managed.clone(),
             watched_at,
         ));
@@ -264,6 +284,7 @@ impl Node {
 async fn announce(
     description: Arc<Description>,
     readiness: Arc<Readiness>,
+    domains: Arc<Domains>,
     managed: Option<Managed>,
     watched_at: Option<SocketAddr>,
 ) {
@@ -271,6 +292,9 @@ async fn announce(
     let settings = &description.settings;
     if settings.private && readiness.devices() == 0 {
         listen::announce_nothing(&known.inventory.problems);
+    }
+    for note in domains.notes(&known.inventory) {
+        tracing::info!("{note}");
     }
     // The daemon announces itself only after the first probe. Drivers may take long to load, and a client
     // waits only a second for a node's devices.

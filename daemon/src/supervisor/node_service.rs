@@ -23,6 +23,7 @@ use tonic::{Request, Response, Status};
 use super::authentication::{self, ClientJudge, User, caller};
 use super::counts::Refusals;
 use super::description::Description;
+use super::domains::{Asked, Domains};
 use super::holders::Holder;
 use super::managed::{Managed, NoLease, Place};
 use super::readiness::Readiness;
@@ -88,6 +89,8 @@ pub(super) struct NodeService {
     pub(super) settings: Arc<Settings>,
     pub(super) description: Arc<Description>,
     pub(super) readiness: Arc<Readiness>,
+    /// Which sessions may have one host process.
+    pub(super) domains: Arc<Domains>,
     pub(super) workers: Workers,
     pub(super) managed: Option<Managed>,
     /// Sessions that were not opened, by reason.
@@ -185,13 +188,8 @@ impl NodeService {
         // Callers without a lease are refused before the next steps: on their account no probe runs, and no
         // other session is displaced. The place taken here is released again at once.
         drop(self.lease(&request.credential, &user)?);
-        let generation = self
-            .readiness
-            .current_inventory()
-            .await
-            .inventory
-            .generation;
-        if request.inventory_generation != generation {
+        let known = self.readiness.current_inventory().await;
+        if request.inventory_generation != known.inventory.generation {
             return Err(Status::failed_precondition(
                 "the node's devices have changed since its inventory was read; read it again",
             ));
@@ -203,15 +201,21 @@ impl NodeService {
         let owner = lease
             .as_ref()
             .map_or_else(|| owner(&user), |(place, _)| place.owner().clone());
-        let opened = self
-            .workers
-            .open(&holder, &owner, lease)
-            .map_err(|error| match error {
-                NotOpened::Draining => Status::unavailable(error.to_string()),
-                NotOpened::Full(_) | NotOpened::TooMuch(_) | NotOpened::NoWorker(_) => {
-                    Status::resource_exhausted(error.to_string())
-                }
-            })?;
+        let asked = Asked {
+            user: owner.user.as_deref(),
+            leased: lease.as_ref().map(|(place, _)| place.devices()),
+            isolated: request.isolated,
+        };
+        let domain = self.domains.of(&asked, &known.inventory);
+        let opened =
+            self.workers
+                .open(&holder, &owner, lease, domain)
+                .map_err(|error| match error {
+                    NotOpened::Draining => Status::unavailable(error.to_string()),
+                    NotOpened::Full(_) | NotOpened::TooMuch(_) | NotOpened::NoWorker(_) => {
+                        Status::resource_exhausted(error.to_string())
+                    }
+                })?;
         if let (Some(managed), Some(place)) = (&self.managed, opened.place) {
             managed.opened(place);
         }

@@ -21,6 +21,7 @@ mod samples;
 mod sandboxed_drivers;
 mod secret;
 mod secured;
+mod sharing;
 mod silence;
 mod stopped;
 mod strangers;

@@ -91,7 +91,15 @@ impl Cluster {
 
     /// Returns the setup of a daemon that requires tokens.
     pub(crate) fn with_tokens(&self) -> Setup {
-        self.setup("node").args(&["--tokens", &self.text("tokens")])
+        self.secure(Setup::new())
+    }
+
+    /// Adds that the daemon has a certificate and requires tokens.
+    pub(crate) fn secure(&self, setup: Setup) -> Setup {
+        let (certificate, key) = (self.text("node"), self.text("node.key"));
+        setup
+            .args(&["--tls-certificate", &certificate, "--tls-key", &key])
+            .args(&["--tokens", &self.text("tokens")])
     }
 
     pub(crate) fn client(&self, identity: Option<&str>) -> ClientTls {

@@ -4,8 +4,9 @@ use causeway_proto::command::ObjectKind;
 use causeway_proto::request::answer_of;
 use causeway_proto::request::property::GLOBAL_MEM_SIZE;
 
-use crate::common::manager::grant;
-use crate::support::{allocate, cluster, context_on, shown};
+use crate::common::manager::{Manager, grant};
+use crate::common::{Daemon, Session};
+use crate::support::{DEVICES, allocate, cluster, context_on, shown};
 
 const MEM_OBJECT_ALLOCATION_FAILURE: i32 = -4;
 const MIB: u64 = 1 << 20;
@@ -81,4 +82,40 @@ fn the_sessions_of_a_lease_share_the_memory_of_its_share() {
     }
     fits(allocate(&mut other, of_other, 54 * MIB));
     full(allocate(&mut other, of_other, MIB));
+}
+
+#[test]
+fn the_sessions_of_a_share_have_the_domain_that_the_share_names() {
+    let manager = Manager::start();
+    let state = tempfile::tempdir().unwrap();
+    let at = |name: &str| state.path().join(name);
+    let settings = "[sharing]\ntogether = \"user\"\n[[shares]]\ndevice = \"0.2\"\ncount = 2\ntogether = \"all\"\n";
+    std::fs::write(at("daemon.toml"), settings).unwrap();
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_causewayd"));
+    program.stderr(std::fs::File::create(at("log")).unwrap());
+    program.args(["--manager", &manager.address.to_string()]);
+    program.arg("--config").arg(at("daemon.toml"));
+    let flags = ["--log-format", "json"];
+    let folder = [("STATE_DIRECTORY", state.path().to_str().unwrap())];
+    let daemon = Daemon::by_fake(program, DEVICES, &flags, &folder);
+    let node = manager.welcomed(10);
+    for (lease, device) in [(1, 1), (2, 2)] {
+        let lease = grant(lease, 10 + u64::from(lease), &[(0, device, 0, 0)]);
+        node.grant(&lease);
+        let credential = manager.credential(&node, &lease);
+        let session = Session::try_open(&daemon, &credential).unwrap();
+        node.expect_sessions(&lease, 1);
+        drop(session);
+        node.expect_sessions(&lease, 0);
+    }
+    let log = std::fs::read_to_string(at("log")).unwrap();
+    let lines = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let opened = lines.filter(|line| line["fields"]["message"] == "session opened");
+    let domains: Vec<_> = opened
+        .map(|line| line["fields"]["domain"].clone())
+        .collect();
+    // Device 1 has no shares, so [sharing] holds for it.
+    assert_eq!(domains, ["user ann", "everyone on this node"]);
 }

@@ -9,6 +9,7 @@
 //! carrier = "direct"             # or "grpc"
 //! bulk_connections = 2           # 1 to 8
 //! shared_memory = true           # large transfers, where the node is on this host
+//! isolated = false               # true: the session never shares a process of the node with others
 //! pacing = "900 Mbit/s"          # upper limit for large transfers
 //! compression = "off"            # or "lz4"
 //! answer_limit = "3s"            # timeout for a node that has accepted the connection
@@ -197,7 +198,7 @@ mod tests {
     #[test]
     fn all_keys_are_read() {
         let mut settings = Settings::default();
-        let text = "[[server]]\naddress = \"a\"\nname = \"x\"\ncarrier = \"grpc\"\nbulk_connections = 4\nshared_memory = false\npacing = \"8 Mbit/s\"\ncompression = \"lz4\"\nanswer_limit = \"30s\"\nca = \"ca.pem\"\ntoken_file = \"/token\"\ntls_name = \"n\"\n";
+        let text = "[[server]]\naddress = \"a\"\nname = \"x\"\ncarrier = \"grpc\"\nbulk_connections = 4\nshared_memory = false\nisolated = true\npacing = \"8 Mbit/s\"\ncompression = \"lz4\"\nanswer_limit = \"30s\"\nca = \"ca.pem\"\ntoken_file = \"/token\"\ntls_name = \"n\"\n";
         read(text, "s.toml", Path::new("/conf"), &mut settings);
         let expected = ServerSettings {
             address: "a:7079".parse().unwrap(),
@@ -205,6 +206,7 @@ mod tests {
             carrier: Carrier::Grpc,
             bulk_connections: 4,
             shared_memory: false,
+            isolated: true,
             pacing: Some(1_000_000),
             compression: Compression::Lz4,
             answer_limit: Duration::from_secs(30),
@@ -271,7 +273,7 @@ mod tests {
             let text = format!(
                 "\n[[server]]\naddress = \"a\"\n[[server]]\n{entry}\n[[server]]\naddress = \"c\"\n"
             );
-            let keys = "`address`, `name`, `carrier`, `bulk_connections`, `shared_memory`, `pacing`, `compression`, \
+            let keys = "`address`, `name`, `carrier`, `bulk_connections`, `shared_memory`, `isolated`, `pacing`, `compression`, \
                         `answer_limit`, `ca`, `certificate`, `key`, `token_file`, `tls_name`";
             assert_eq!(
                 load(&text),

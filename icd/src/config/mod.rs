@@ -9,9 +9,9 @@
 //!
 //! Each place may have a `servers.toml` and next to it a plain list, `servers.list`. `CAUSEWAY_SERVERS`
 //! (`a:7079,b`) overrides the set of servers; settings of `servers.toml` for one of them still apply. For
-//! all servers, `CAUSEWAY_SHARED_MEMORY` (`0` or `1`) overrides `shared_memory`, `CAUSEWAY_COMPRESSION`
-//! (`lz4` or `off`) overrides `compression`, and `CAUSEWAY_ANSWER_LIMIT` (`30s`) overrides `answer_limit`.
-//! `CAUSEWAY_CA` and related variables ([`TlsSettings`]) override `[tls]`. A device manager and the request
+//! all servers, `CAUSEWAY_SHARED_MEMORY` (`0` or `1`) overrides `shared_memory`, `CAUSEWAY_ISOLATED` (`0` or
+//! `1`) overrides `isolated`, `CAUSEWAY_COMPRESSION` (`lz4` or `off`) overrides `compression`, and
+//! `CAUSEWAY_ANSWER_LIMIT` (`30s`) overrides `answer_limit`. `CAUSEWAY_CA` and related variables ([`TlsSettings`]) override `[tls]`. A device manager and the request
 //! to it ([`LeaseSettings`]) come from the same places. A program with more rights than its user (setuid)
 //! reads place 4 only. Inside a daemon ([`causeway_proto::RECURSION_GUARD`]) there are no servers.
 //!
@@ -27,7 +27,6 @@ mod paper;
 mod place;
 mod rate;
 mod security;
-mod span;
 mod tables;
 
 use std::ffi::OsString;
@@ -36,12 +35,12 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 pub use address::{Address, BadAddress};
+pub use causeway_proto::span::{BadDuration, duration};
 pub use leasing::{LeaseSettings, LeaseTerms, LeaseWanted, priority};
 pub use security::{FILE_VARIABLES, TlsSettings};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as UnknownName;
-pub use span::{BadDuration, duration};
 
 /// The validated configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +93,8 @@ pub struct ServerSettings {
     pub bulk_connections: u32,
     /// Whether large transfers use shared memory if the node is on this host.
     pub shared_memory: bool,
+    /// Whether sessions ask for a worker of their own, where the node would let them share one.
+    pub isolated: bool,
     /// Upper limit of large transfers, in bytes a second in each direction. `None` for no limit.
     pub pacing: Option<u64>,
     /// Compression of large transfers, in each direction.
@@ -229,6 +230,7 @@ impl ServerSettings {
             carrier: Carrier::default(),
             bulk_connections: ServerSettings::DEFAULT_BULK_CONNECTIONS,
             shared_memory: true,
+            isolated: false,
             pacing: None,
             compression: Compression::default(),
             answer_limit: ServerSettings::DEFAULT_ANSWER_LIMIT,

@@ -13,6 +13,7 @@ use super::{Compression, Problem, ServerSettings, Settings, TlsSettings, duratio
 
 const CONFIG: &str = "CAUSEWAY_CONFIG";
 const SHARED_MEMORY: &str = "CAUSEWAY_SHARED_MEMORY";
+const ISOLATED: &str = "CAUSEWAY_ISOLATED";
 const COMPRESSION: &str = "CAUSEWAY_COMPRESSION";
 const ANSWER_LIMIT: &str = "CAUSEWAY_ANSWER_LIMIT";
 const TOML: &str = "servers.toml";
@@ -27,6 +28,7 @@ pub(super) struct Environment {
     pub(super) config: Option<PathBuf>,
     pub(super) servers: Option<OsString>,
     pub(super) shared_memory: Option<OsString>,
+    pub(super) isolated: Option<OsString>,
     pub(super) compression: Option<OsString>,
     pub(super) answer_limit: Option<OsString>,
     /// TLS settings that override those of the files, for all servers.
@@ -72,6 +74,7 @@ impl Environment {
             config: set(CONFIG).map(PathBuf::from),
             servers: set(list::VARIABLE),
             shared_memory: set(SHARED_MEMORY),
+            isolated: set(ISOLATED),
             compression: set(COMPRESSION),
             answer_limit: set(ANSWER_LIMIT),
             tls: TlsSettings::of(set),
@@ -105,30 +108,39 @@ impl Environment {
                 Err(Unread::Not(message)) => Err(message),
             });
         self.override_shared_memory(&mut settings);
+        self.override_isolated(&mut settings);
         self.override_compression(&mut settings);
         self.override_answer_limit(&mut settings);
         settings
     }
 
-    fn override_shared_memory(&self, settings: &mut Settings) {
-        let shared = match self
-            .shared_memory
-            .as_ref()
-            .map(|set| set.as_encoded_bytes())
-        {
-            None => return,
-            Some(b"0") => false,
-            Some(b"1") => true,
-            Some(_) => {
-                return settings.problems.push(Problem {
-                    origin: SHARED_MEMORY.to_owned(),
+    /// Reads a variable that is `0` or `1`. Anything else is a problem, and overrides nothing.
+    fn switch(settings: &mut Settings, name: &str, set: Option<&OsString>) -> Option<bool> {
+        match set?.as_encoded_bytes() {
+            b"0" => Some(false),
+            b"1" => Some(true),
+            _ => {
+                settings.problems.push(Problem {
+                    origin: name.to_owned(),
                     line: None,
                     message: "invalid value; expected 0 or 1".to_owned(),
                 });
+                None
             }
-        };
-        for server in all(settings) {
-            server.shared_memory = shared;
+        }
+    }
+
+    fn override_shared_memory(&self, settings: &mut Settings) {
+        let set = self.shared_memory.as_ref();
+        if let Some(shared) = Environment::switch(settings, SHARED_MEMORY, set) {
+            all(settings).for_each(|server| server.shared_memory = shared);
+        }
+    }
+
+    fn override_isolated(&self, settings: &mut Settings) {
+        let set = self.isolated.as_ref();
+        if let Some(isolated) = Environment::switch(settings, ISOLATED, set) {
+            all(settings).for_each(|server| server.isolated = isolated);
         }
     }
 

@@ -84,6 +84,25 @@ fn the_variable_overrides_whether_memory_is_shared() {
 }
 
 #[test]
+fn the_variable_overrides_whether_sessions_are_isolated() {
+    let mut places = Places::new();
+    let two = "[[server]]\naddress = \"a\"\nisolated = true\n[[server]]\naddress = \"b\"\n";
+    places.write("system/servers.toml", two);
+    for (set, expected, problems) in [
+        (None, [true, false], 0),
+        (Some("0"), [false, false], 0),
+        (Some("1"), [true, true], 0),
+        (Some("yes"), [true, false], 1),
+    ] {
+        places.environment.isolated = set.map(OsString::from);
+        let settings = places.environment.load();
+        let isolated: Vec<_> = settings.servers.iter().map(|s| s.isolated).collect();
+        assert_eq!(isolated, expected, "{set:?}");
+        assert_eq!(settings.problems.len(), problems, "{set:?}");
+    }
+}
+
+#[test]
 fn the_variable_overrides_what_is_compressed() {
     let mut places = Places::new();
     let two = "[[server]]\naddress = \"a\"\ncompression = \"lz4\"\n[[server]]\naddress = \"b\"\n";

@@ -34,6 +34,7 @@ macro_rules! connection_table {
             carrier: Option<Carrier>,
             bulk_connections: Option<Connections>,
             shared_memory: Option<bool>,
+            isolated: Option<bool>,
             #[serde(default, deserialize_with = "rate")]
             pacing: Option<u64>,
             compression: Option<Compression>,
@@ -63,6 +64,7 @@ macro_rules! connection_table {
                         .bulk_connections
                         .map_or(default.bulk_connections, Within::get),
                     shared_memory: self.shared_memory.unwrap_or(default.shared_memory),
+                    isolated: self.isolated.unwrap_or(default.isolated),
                     pacing: self.pacing,
                     compression: self.compression.unwrap_or(default.compression),
                     answer_limit: self.answer_limit.unwrap_or(default.answer_limit),

@@ -196,17 +196,19 @@ impl Supervisor {
             .into_inner())
     }
 
-    /// Opens a session, which has a worker of its own.
+    /// Opens a session. `isolated`: it must have a worker of its own.
     pub(super) async fn open_session(
         &mut self,
         generation: u64,
         credential: Bytes,
+        isolated: bool,
     ) -> Result<OpenSessionReply, WireError> {
         let request = OpenSessionRequest {
             wire_version: u32::from(WireVersion::CURRENT.number()),
             inventory_generation: generation,
             client: Some(this_process()),
             credential,
+            isolated,
         };
         let request = self.credentials.request(request);
         let reply = self.client.open_session(request).await;

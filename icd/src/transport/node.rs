@@ -238,7 +238,7 @@ impl Node {
                 let mut supervisor = Supervisor::reach(&server, OPEN_LIMIT).await?;
                 gauge.note_round_trip(supervisor.round_trip);
                 match supervisor
-                    .open_session(generation, credential.clone())
+                    .open_session(generation, credential.clone(), server.isolated)
                     .await
                 {
                     Ok(reply) => credentials(&supervisor, reply).map(Asked::Opened),

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use bytes::Bytes;
-use causeway::config::Carrier;
+use causeway::config::{Carrier, ServerSettings};
+use causeway::transport::discover;
 use causeway_proto::command::command::Kind;
 use causeway_proto::command::{Answer, EventBatch, Notice, Ping, Query, query::Question};
 use causeway_proto::id::RequestId;
@@ -188,4 +189,19 @@ fn a_session_is_shared_by_all_who_ask() {
     let again = node.session(Upper::new()).unwrap();
     assert!(Arc::ptr_eq(&session, &again));
     assert_eq!(fake.sessions_opened(), 1);
+}
+
+#[test]
+fn a_session_asks_for_a_worker_of_its_own_if_its_server_is_isolated() {
+    for isolated in [false, true] {
+        let fake = FakeNode::start(Faults::default());
+        let settings = ServerSettings {
+            isolated,
+            ..fake.settings()
+        };
+        let found = discover(&[settings]).pop().unwrap();
+        found.inventory.unwrap();
+        let _session = found.node.session(Upper::new()).unwrap();
+        assert_eq!(fake.isolation_asked(), isolated);
+    }
 }

@@ -96,6 +96,9 @@ pub struct OpenSessionRequest {
     /// a token or a lease; empty on a node without authentication
     #[prost(bytes = "bytes", tag = "4")]
     pub credential: ::prost::bytes::Bytes,
+    /// the session must have a worker of its own; older daemons never share one
+    #[prost(bool, tag = "5")]
+    pub isolated: bool,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -285,7 +288,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("causeway.control.v1.Node", "GetInventory"));
             self.inner.unary(req, path, codec).await
         }
-        /// Opens a session, which gets a worker of its own.
+        /// Opens a session, which gets a worker of its own, or a place in one that hosts several sessions.
         pub async fn open_session(
             &mut self,
             request: impl tonic::IntoRequest<super::OpenSessionRequest>,
@@ -377,7 +380,7 @@ pub mod node_server {
             &self,
             request: tonic::Request<super::GetInventoryRequest>,
         ) -> std::result::Result<tonic::Response<super::Inventory>, tonic::Status>;
-        /// Opens a session, which gets a worker of its own.
+        /// Opens a session, which gets a worker of its own, or a place in one that hosts several sessions.
         async fn open_session(
             &self,
             request: tonic::Request<super::OpenSessionRequest>,

@@ -31,17 +31,17 @@ use tokio::sync::Notify;
 
 use self::grants::Grants;
 use self::message::{Action, Claimed, Grant, GrantReport, NotAdmitted};
-use self::name::{DeviceAt, Epoch, LeaseId, Time, Unit};
+use self::name::{Epoch, LeaseId, Time, Unit};
 use self::offer::Offer;
 use super::authentication::User;
 use super::workers::Workers;
 use crate::accounting::{Figures, Ledger};
-use crate::config::{ManagerSettings, ShareSettings};
+use crate::config::{ManagerSettings, ShareSettings, Together};
 use crate::handover::{Leased, MAX_USER, Owner};
 
 pub(super) use self::identity::node_uuid;
 pub(super) use self::link::join;
-pub(super) use self::name::PlaceNumber;
+pub(super) use self::name::{DeviceAt, PlaceNumber};
 
 /// Managed mode. Clones share their state.
 #[derive(Clone)]
@@ -70,6 +70,9 @@ struct ManagedState {
     manager: Option<link::Outgoing>,
     /// Ledger of each lease, in which its sessions count.
     ledgers: HashMap<LeaseId, Arc<Ledger>>,
+    /// Whose sessions may have one host process, by the shares of each device that has shares with such a
+    /// setting.
+    together: BTreeMap<DeviceAt, Together>,
     /// User of each lease, for the log; kept until the end of the lease is logged.
     users: HashMap<LeaseId, String>,
 }
@@ -107,6 +110,8 @@ pub(super) struct Place {
     number: PlaceNumber,
     ledger: Arc<Ledger>,
     owner: Owner,
+    /// The lease's devices, each with the `together` of its share.
+    devices: BTreeMap<DeviceAt, Option<Together>>,
 }
 
 impl Drop for Place {
@@ -156,6 +161,8 @@ impl Managed {
             }
         };
         let admitted = state.grants.admit(now, &claimed)?;
+        let of_share = |at: &DeviceAt| (*at, state.together.get(at).cloned());
+        let devices = admitted.devices.keys().map(of_share).collect();
         // Dropping a `Place` locks the state, so the lock is released before one exists.
         drop(state);
         let place = Place {
@@ -166,6 +173,7 @@ impl Managed {
                 lease: Some(format!("{:?}", claimed.lease)),
                 user: Some(claimed.user),
             },
+            devices,
         };
         let leased = admitted.devices.into_iter().map(|(at, memory)| Leased {
             platform: at.platform,
@@ -289,7 +297,10 @@ impl Managed {
     fn offer(&self, inventory: &Inventory) -> Offer {
         let mut offer = Offer::of(inventory, &self.0.shares);
         let devices = std::mem::take(&mut offer.devices);
-        self.change(|grants, _| grants.offer(devices));
+        self.change_state(|state, _| {
+            state.together = std::mem::take(&mut offer.together);
+            state.grants.offer(devices)
+        });
         offer
     }
 
@@ -378,6 +389,11 @@ impl Place {
     /// Returns the ledger that all sessions of the lease share.
     pub(super) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
+    }
+
+    /// Returns the devices of the lease, each with the `together` of its share.
+    pub(super) fn devices(&self) -> &BTreeMap<DeviceAt, Option<Together>> {
+        &self.devices
     }
 
     /// Returns the lease and user of the session.

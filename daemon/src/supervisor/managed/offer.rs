@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::message::Offered;
 use super::name::DeviceAt;
-use crate::config::{ShareSettings, SharedWhich};
+use crate::config::{ShareSettings, SharedWhich, Together};
 
 /// `CL_DEVICE_NAME` (OpenCL specification, table of device queries).
 const NAME: u32 = 0x102B;
@@ -24,6 +24,8 @@ const NAME: u32 = 0x102B;
 pub(super) struct Offer {
     pub(super) devices: BTreeMap<DeviceAt, Offered>,
     pub(super) shared: Vec<SharedDevice>,
+    /// Whose sessions may have one host process, for devices whose shares say so.
+    pub(super) together: BTreeMap<DeviceAt, Together>,
 }
 
 impl Offer {
@@ -31,6 +33,9 @@ impl Offer {
         let mut offer = Offer::default();
         for (at, device) in devices(inventory) {
             let division = shares.iter().find(|of| of.device.is(at, device));
+            if let Some(together) = division.and_then(|of| of.together.clone()) {
+                offer.together.insert(at, together);
+            }
             if let Some(ShareSettings { count, memory, .. }) = division {
                 offer.shared.push(SharedDevice {
                     platform: at.platform,
@@ -161,6 +166,7 @@ mod tests {
             device: SharedWhich::Name("a".to_owned()),
             count: 4,
             memory: 100,
+            together: Some(Together::All),
         };
         let by_place = ShareSettings {
             device: SharedWhich::Index {
@@ -169,6 +175,7 @@ mod tests {
             },
             count: 2,
             memory: 0,
+            together: None,
         };
         let nowhere = ShareSettings {
             device: SharedWhich::Name("c".to_owned()),
@@ -180,6 +187,8 @@ mod tests {
         assert_eq!((shares(0, 0), shares(0, 1), shares(1, 0)), (4, 2, 4));
         assert_eq!(offer.shared.len(), 3);
         assert_eq!(offer.shared[0].memory_per_share, 100);
+        let together: Vec<_> = offer.together.keys().copied().collect();
+        assert_eq!(together, [at(0, 0), at(1, 0)]);
         assert_eq!(idle(&inventory(), &settings), [&settings[2]]);
         let whole = Offer::of(&inventory(), &[]);
         assert!(whole.shared.is_empty() && whole.devices.values().all(|of| of.shares == 1));

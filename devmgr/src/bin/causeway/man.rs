@@ -171,6 +171,10 @@ const ENVIRONMENT: Section = Section {
             "0 turns the feature off",
         ),
         (
+            "CAUSEWAY_ISOLATED",
+            "1 asks nodes for a process of the program's own, where sessions may share one",
+        ),
+        (
             "CAUSEWAY_ANSWER_LIMIT",
             "how long a node that has accepted the connection may take to answer, such as 30s",
         ),

@@ -102,6 +102,8 @@ struct Shared {
     proved: Sender<(Introduction, TcpStream)>,
     heartbeats: AtomicBool,
     sessions: AtomicUsize,
+    /// Whether the client asked for a worker of its own in the latest request for a session.
+    isolated: AtomicBool,
     lanes_asked: AtomicUsize,
 }
 
@@ -116,6 +118,7 @@ impl FakeNode {
             faults,
             proved: sender,
             sessions: AtomicUsize::new(0),
+            isolated: AtomicBool::new(false),
             lanes_asked: AtomicUsize::new(0),
         });
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -218,6 +221,11 @@ impl FakeNode {
 
     pub fn sessions_opened(&self) -> usize {
         self.shared.sessions.load(Ordering::SeqCst)
+    }
+
+    /// Returns whether the latest request for a session asked for a worker of its own.
+    pub fn isolation_asked(&self) -> bool {
+        self.shared.isolated.load(Ordering::SeqCst)
     }
 
     fn serve_grpc(&self, stream: TcpStream) -> Link {
@@ -391,6 +399,8 @@ impl NodeService for Supervisor {
         if self.0.faults.refuse {
             return Err(Status::resource_exhausted("the house is full"));
         }
+        let isolated = request.get_ref().isolated;
+        self.0.isolated.store(isolated, Ordering::SeqCst);
         self.0.sessions.fetch_add(1, Ordering::SeqCst);
         Ok(Response::new(OpenSessionReply {
             session_id: Bytes::from_static(&[5; 16]),

@@ -1,7 +1,6 @@
-//! Durations in the form `90s`, `30min`, `1h 30min`, `2days`.
+//! Durations of settings, in the form `90s`, `30min`, `1h 30min`, `2days`.
 //!
 //! Invariant: a duration that was read is not zero.
-#![forbid(unsafe_code)]
 
 use std::time::Duration;
 
