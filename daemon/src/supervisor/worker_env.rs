@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
+use super::inherited;
 use super::process::Role;
 use crate::build_cache::pocl;
 use crate::config::{DriverCaches, Groups, SandboxSettings, WorkerUser};
@@ -217,6 +218,10 @@ const TEMPORARY: &str = "tmp";
 /// the runtime sets a new thread's processor affinity. The sandbox denies that call, and the thread would
 /// not start.
 const AMD_AFFINITY: &str = "HSA_OVERRIDE_CPU_AFFINITY_DEBUG";
+/// Variable that names the folder of an MPS server's pipes. A process that finds an MPS server there becomes
+/// its client, and NVIDIA's OpenCL then creates no context (-9999). So workers get a folder that does not
+/// exist, unless `[sandbox] environment` names the variable.
+const MPS_PIPES: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
 impl WorkerEnv {
     /// Records the process group of the process that was started in this environment. If the daemon is
@@ -253,6 +258,9 @@ impl WorkerEnv {
         };
         let mut place = |name, path: &str| variables.push((name, Some(folder.join(path).into())));
         place("TMPDIR", TEMPORARY);
+        if !inherited::is_named(MPS_PIPES.as_ref(), self.worker_envs.inherited()) {
+            place(MPS_PIPES, "no-mps");
+        }
         if self.worker_envs.0.private_caches {
             place("HOME", "");
             place("XDG_CACHE_HOME", "cache");
