@@ -21,6 +21,7 @@ use super::builds::Builds;
 use super::counts::Reasons;
 use super::domains::Domain;
 use super::endings::{ENDINGS, ending, log_end};
+use super::exclusive::Claim;
 use super::holders::{Holder, Holding, Holdings, TooMuch};
 use super::managed::{Place, PlaceNumber};
 use super::process::Processes;
@@ -95,6 +96,8 @@ struct Served {
     /// The slot in which the worker counts.
     entry: Entry,
     owner: Owner,
+    /// The session's claim, if it may use exclusive devices only.
+    claim: Option<Claim>,
     _holding: Holding,
 }
 
@@ -152,6 +155,11 @@ pub(super) enum NotOpened {
     Full(u32),
     #[error(transparent)]
     TooMuch(#[from] TooMuch),
+    #[error(
+        "the node's device is in exclusive compute mode, and another session uses it; try again later, or ask the node's \
+         administrator for the mode DEFAULT (nvidia-smi -c)"
+    )]
+    Exclusive,
     #[error("the node cannot start a worker: {0}")]
     NoWorker(#[from] std::io::Error),
 }
@@ -308,7 +316,7 @@ impl Workers {
 
     /// Opens a session for `holder` and assigns it a worker. On a managed node, `lease` is its place in a
     /// lease and its devices. Sessions of one `domain` may have one host process; without a domain, the
-    /// session has a worker of its own.
+    /// session has a worker of its own. `claim`: the session may use exclusive devices only.
     ///
     /// # Errors
     /// [`NotOpened`].
@@ -318,6 +326,7 @@ impl Workers {
         owner: &Owner,
         lease: Option<(Place, Vec<Leased>)>,
         domain: Option<Domain>,
+        claim: Option<Claim>,
     ) -> Result<Opened, NotOpened> {
         let (place, leased) = lease.unzip();
         let number = place.as_ref().map(Place::number);
@@ -330,6 +339,11 @@ impl Workers {
             }
             if state.sessions.len() >= self.0.sessions.limit as usize {
                 return Err(NotOpened::Full(self.0.sessions.limit));
+            }
+            let mut open = state.sessions.values();
+            let claims = open.by_ref().filter_map(|served| served.claim.as_ref());
+            if claim.as_ref().is_some_and(|claim| claim.is_refused(claims)) {
+                return Err(NotOpened::Exclusive);
             }
             let mut assignment = self.assignment(certificate);
             assignment.leased = leased;
@@ -371,6 +385,7 @@ impl Workers {
                 place,
                 entry,
                 owner: owner.clone(),
+                claim,
                 _holding: holding,
             };
             // The lock is still held, so neither a connection of the client nor the worker's end finds the
