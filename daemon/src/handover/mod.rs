@@ -42,6 +42,10 @@ const STORE: u8 = 6;
 const REFUSED: u8 = 7;
 const END: u8 = 8;
 const CLIENT: u8 = 9;
+const HOST: u8 = 10;
+const SESSION: u8 = 11;
+const RELEASED: u8 = 12;
+const BUILDING: u8 = 13;
 
 /// Messages from the supervisor.
 #[derive(Debug)]
@@ -52,6 +56,19 @@ pub enum ToWorker {
         assignment: Box<Assignment>,
         /// The page in which the worker counts its usage ([`accounting`](crate::accounting)).
         page: OwnedFd,
+    },
+    /// Makes the worker a host, which serves several sessions. This is the first message, in place of
+    /// [`ToWorker::Assign`]. The channel then carries no other messages than this and [`ToWorker::Session`].
+    /// The host ends when the supervisor closes it.
+    Host {
+        /// Whether memory that goes from one session to another is filled with zeros.
+        clears: bool,
+    },
+    /// A further session of a host.
+    Session {
+        /// The session's own channel to the supervisor. It begins with [`ToWorker::Assign`]. The host closes it
+        /// when it has released everything that the session has made.
+        channel: OwnedFd,
     },
     /// A connection that named this session.
     Connection {
@@ -90,6 +107,10 @@ pub enum ToSupervisor {
         /// A duplicate of the connection's socket; `None` if one of the processes has no free descriptor.
         socket: Option<WorkerFile>,
     },
+    /// The session has ended, and nothing of it is left in its host. This is the last message.
+    Released,
+    /// The session ends, and its host waits for a compiler that works for it.
+    Building,
     /// Asks whether a build is in the cache.
     LookUp {
         /// Number that the answer repeats.
@@ -156,6 +177,8 @@ pub fn send_to_worker(end: impl AsFd, message: &ToWorker) -> io::Result<()> {
             bytes.extend_from_slice(preamble);
             send(end, &bytes, Some(socket.as_fd()))
         }
+        ToWorker::Host { clears } => send(end, &[HOST, u8::from(*clears)], None),
+        ToWorker::Session { channel } => send(end, &[SESSION], Some(channel.as_fd())),
         ToWorker::End { reason } => {
             let mut cut = reason.len().min(MAX_REASON);
             // The receiver rejects text that is not valid UTF-8.
@@ -180,6 +203,8 @@ pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<
     let named = |kind: u8, key: &Key| [&[kind], &key.0[..]].concat();
     match message {
         ToSupervisor::Ready => send(end, &[READY], None),
+        ToSupervisor::Released => send(end, &[RELEASED], None),
+        ToSupervisor::Building => send(end, &[BUILDING], None),
         ToSupervisor::Client { line, socket } => {
             let socket = socket.as_ref().map(AsFd::as_fd);
             send(end, &[CLIENT, *line as u8], socket)
@@ -217,6 +242,10 @@ pub fn receive_in_worker(end: impl AsFd) -> io::Result<Option<ToWorker>> {
             preamble: rest.try_into().map_err(|_| nonsense())?,
             socket,
         })),
+        (Some((&HOST, [clears])), None) => Ok(Some(ToWorker::Host {
+            clears: *clears != 0,
+        })),
+        (Some((&SESSION, [])), Some(channel)) => Ok(Some(ToWorker::Session { channel })),
         (Some((&END, reason)), None) => Ok(Some(ToWorker::End {
             reason: String::from_utf8(reason.to_vec()).map_err(|_| nonsense())?,
         })),
@@ -244,6 +273,8 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
     };
     Ok(Some(match (*kind, descriptor) {
         (READY, None) if rest.is_empty() => ToSupervisor::Ready,
+        (RELEASED, None) if rest.is_empty() => ToSupervisor::Released,
+        (BUILDING, None) if rest.is_empty() => ToSupervisor::Building,
         (CLIENT, socket) => {
             let line = match rest {
                 [0] => Line::Commands,
@@ -499,6 +530,35 @@ mod tests {
         let last = receive_in_worker(&worker).unwrap();
         assert!(matches!(last, Some(ToWorker::End { .. })));
         assert!(receive_in_worker(&worker).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_host_gets_the_channels_of_its_sessions() {
+        let (supervisor, host) = pair().unwrap();
+        for said in [false, true] {
+            send_to_worker(&supervisor, &ToWorker::Host { clears: said }).unwrap();
+            let heard = receive_in_worker(&host).unwrap();
+            assert!(matches!(heard, Some(ToWorker::Host { clears }) if clears == said));
+        }
+        let (ours, channel) = pair().unwrap();
+        send_to_worker(&supervisor, &ToWorker::Session { channel }).unwrap();
+        let Some(ToWorker::Session { channel }) = receive_in_worker(&host).unwrap() else {
+            panic!("no session")
+        };
+        send_to_worker(&ours, &assign()).unwrap();
+        let heard = receive_in_worker(&channel).unwrap();
+        assert!(matches!(heard, Some(ToWorker::Assign { .. })));
+        // A worker may still send after the supervisor has asked it to end in this way.
+        rustix::net::shutdown(&ours, rustix::net::Shutdown::Write).unwrap();
+        assert!(receive_in_worker(&channel).unwrap().is_none());
+        send_to_supervisor(&channel, &ToSupervisor::Building).unwrap();
+        send_to_supervisor(&channel, &ToSupervisor::Released).unwrap();
+        drop(channel);
+        let heard = receive_in_supervisor(&ours).unwrap();
+        assert!(matches!(heard, Some(ToSupervisor::Building)));
+        let heard = receive_in_supervisor(&ours).unwrap();
+        assert!(matches!(heard, Some(ToSupervisor::Released)));
+        assert!(receive_in_supervisor(&ours).unwrap().is_none());
     }
 
     #[test]

@@ -275,6 +275,12 @@ impl Device {
         self.direct_memory
     }
 
+    /// Returns whether kernels of the device can enqueue kernels. A context then has a default queue, which
+    /// is part of the native context's state.
+    pub fn enqueues_kernels(&self) -> bool {
+        self.enqueues
+    }
+
     /// Returns one answer of `clGetDeviceInfo`.
     pub fn info(&self, name: u32) -> Result<Vec<u8>, Status> {
         info::bytes(|size, value, size_ret| {

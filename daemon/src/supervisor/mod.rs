@@ -21,6 +21,7 @@ mod drivers;
 mod endings;
 mod exclusive;
 mod holders;
+mod hosts;
 mod inherited;
 mod inventory;
 mod leaving;
@@ -148,6 +149,7 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         Builds::start(&settings.build_cache, users),
         processes.clone(),
         settings.security.tls.is_some(),
+        settings.sharing.host_idle,
     );
     let node = Node::new(settings, addresses, uuid, domains, workers, processes);
     let listening = Listening {

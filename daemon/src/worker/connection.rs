@@ -16,6 +16,8 @@ use crate::accounting::Slot;
 use crate::build_cache::Client;
 pub use crate::config::SessionLimits;
 use crate::handover::Leased;
+use crate::worker::objects::commons::Commons;
+use crate::worker::threads::Scope;
 
 /// An authenticated connection, by its purpose.
 #[derive(Debug)]
@@ -36,7 +38,7 @@ pub enum Connection {
 }
 
 /// Parameters of a session, which the supervisor sends to the worker when the session begins.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SessionStart {
     /// The session's id, for the log.
     pub id: SessionId,
@@ -48,6 +50,10 @@ pub struct SessionStart {
     pub account: Slot,
     /// The client of the daemon's build cache, if the session may use the cache.
     pub builds: Option<Arc<Client>>,
+    /// The threads of the session.
+    pub(crate) scope: Scope,
+    /// What the session shares with its neighbours; `None` outside of a host.
+    pub(crate) commons: Option<Arc<Commons>>,
 }
 
 /// Where a session puts batches for its client. The carrier implements it.

@@ -1,9 +1,11 @@
 //! The log of the daemon's processes and of the device manager: `tracing` to standard error, as text or
 //! JSON.
 //!
-//! In a process that serves one session, every line has the session's names ([`name_process`]). Workers
-//! inherit the settings through their environment, so one `--log` applies to all processes of a daemon.
+//! In a process that serves one session, every line has the session's names ([`name_process`]). In one that
+//! serves several, the lines of a session's threads have them ([`name_thread`]). Workers inherit the settings
+//! through their environment, so one `--log` applies to all processes of a daemon.
 //! Invariant: standard output carries only the `listening on` and `metrics on` lines.
+use std::cell::RefCell;
 use std::fmt;
 use std::io::Write;
 use std::sync::OnceLock;
@@ -181,7 +183,7 @@ pub fn complain(program: &str, error: &dyn std::error::Error) {
 }
 
 /// The name and value of a field that every line has.
-type Name = (&'static str, String);
+pub type Name = (&'static str, String);
 
 static NAMES: OnceLock<Vec<Name>> = OnceLock::new();
 
@@ -191,7 +193,25 @@ pub fn name_process(names: impl IntoIterator<Item = Name>) {
     NAMES.get_or_init(|| names.into_iter().collect());
 }
 
-/// Formats lines as `inner` does, and adds the process's names.
+thread_local! {
+    static THREAD_NAMES: RefCell<Vec<Name>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Adds these fields to every later line of this thread, in place of those of an earlier call.
+pub fn name_thread(names: &[Name]) {
+    THREAD_NAMES.with_borrow_mut(|own| names.clone_into(own));
+}
+
+/// Returns the names of this process and thread.
+fn names_here() -> Vec<Name> {
+    let process = NAMES.get().into_iter().flatten().cloned();
+    // A thread that ends may log after its names are gone, and a line may be logged while they are set.
+    let thread = THREAD_NAMES.try_with(|own| own.try_borrow().map(|own| own.clone()));
+    let thread = thread.ok().and_then(Result::ok).unwrap_or_default();
+    process.chain(thread).collect()
+}
+
+/// Formats lines as `inner` does, and adds the names of process and thread.
 struct Named<Inner> {
     inner: Inner,
     add: fn(&mut String, &[Name]),
@@ -209,13 +229,14 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let Some(names) = NAMES.get() else {
+        let names = names_here();
+        if names.is_empty() {
             return self.inner.format_event(context, writer, event);
-        };
+        }
         let mut line = String::new();
         self.inner
             .format_event(context, Writer::new(&mut line), event)?;
-        (self.add)(&mut line, names);
+        (self.add)(&mut line, &names);
         writer.write_str(&line)
     }
 }

@@ -19,12 +19,14 @@ mod transfer;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
+use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use opencl_sys::{
     CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE, cl_command_queue, cl_event,
     clGetKernelSuggestedLocalWorkSizeKHR_fn,
 };
 
+use super::buffer::Buffer;
 use super::context::{Context, bits_of};
 use super::event::{Event, Home, WaitList};
 use super::kernel::{Kernel, Shape};
@@ -87,6 +89,28 @@ impl Queue {
     pub fn flush(&self) -> Result<(), Status> {
         // SAFETY: the queue is live.
         check(unsafe { cl!(clFlush(self.raw)) })
+    }
+
+    /// Waits until all commands of the queue have ended. Blocks.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn finish(&self) -> Result<(), Status> {
+        self.marker(&WaitList::new())?.wait()
+    }
+
+    /// Fills a whole memory object with zeros, and waits for that. Blocks.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn clear(&self, memory: &Buffer) -> Result<(), Status> {
+        let wait = WaitList::new();
+        let whole = Region::linear(0, memory.size()).map_err(|_| Status::INVALID_VALUE)?;
+        let cleared = match memory.raster() {
+            Some(_) => self.fill_image(memory, &whole, [0; 16], &wait),
+            None => self.fill(memory, &[0], 0, memory.size(), &wait),
+        };
+        cleared?.wait()
     }
 
     /// Returns whether the ends of commands are found by polling, one event after the other, because the

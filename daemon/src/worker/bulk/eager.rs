@@ -30,7 +30,7 @@ use crate::runtime::host::Host;
 use crate::worker::objects::Queue;
 use crate::worker::objects::command::native_waits;
 use crate::worker::objects::hash::ById;
-use crate::worker::threads::broken;
+use crate::worker::threads::Scope;
 
 /// Limit on writes that will not run and whose bytes have still to come. A client sends bytes before
 /// their command ends. So these bytes lie in socket buffers, which hold a gigabyte or two at most.
@@ -39,6 +39,7 @@ const MOST_UNWANTED: usize = (2 << 30) / INLINE_PAYLOAD;
 /// The eager writes of a session.
 #[derive(Default)]
 pub(super) struct EagerWrites {
+    scope: Scope,
     state: Mutex<EagerState>,
 }
 
@@ -122,6 +123,21 @@ enum Entry {
 }
 
 impl EagerWrites {
+    /// Makes the table of a session.
+    pub(super) fn new(scope: Scope) -> EagerWrites {
+        EagerWrites {
+            scope,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Forgets all writes, because the session ends.
+    pub(super) fn clear(&self) {
+        // Dropped outside of the lock, because a transfer's drop may call the driver.
+        let entries = std::mem::take(&mut self.state.lock().entries);
+        drop(entries);
+    }
+
     /// Registers a command whose bytes come eagerly. Returns false if the event id was used before.
     pub(super) fn announce(&self, event: EventId) -> bool {
         let mut state = self.state.lock();
@@ -141,7 +157,9 @@ impl EagerWrites {
         let gone = self.state.lock().give_up(event);
         match gone {
             Ok(gone) => drop(gone),
-            Err(()) => broken("the client announced eager writes, but did not send their bytes"),
+            Err(()) => self
+                .scope
+                .broken("the client announced eager writes, but did not send their bytes"),
         }
     }
 

@@ -30,7 +30,7 @@ use crate::worker::objects::Queue;
 use crate::worker::objects::command::Command;
 use crate::worker::objects::hash::ById;
 use crate::worker::objects::task::Far;
-use crate::worker::threads::broken;
+use crate::worker::threads::Scope;
 
 /// How long a transfer waits for a link that is being made, and for a replacement of one that broke.
 const MAKING: Duration = Duration::from_secs(60);
@@ -53,6 +53,7 @@ pub(crate) trait Reports: Send + Sync {
 pub(crate) struct Engine {
     // Weak, because the session owns the engine.
     session: Weak<dyn Reports>,
+    pub(super) scope: Scope,
     /// Where the session counts its usage.
     pub(super) account: Slot,
     /// Queue to the client.
@@ -72,13 +73,14 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Makes the engine of a session, which counts in `account`.
-    pub(crate) fn new(session: Weak<dyn Reports>, account: Slot) -> Engine {
+    pub(crate) fn new(session: Weak<dyn Reports>, account: Slot, scope: Scope) -> Engine {
         Engine {
             session,
+            eager: EagerWrites::new(scope.clone()),
+            scope,
             account,
             outgoing: Outgoing::default(),
             incoming: Mutex::default(),
-            eager: EagerWrites::default(),
             blocks: Blocks::default(),
             peers: Peers::default(),
             paths: Mutex::default(),
@@ -107,7 +109,8 @@ impl Engine {
             bytes: Bytes::new(),
         };
         if self.send_at_once(message).is_err() && !self.outgoing.push(header) {
-            broken("the client reads nothing from its bulk connections");
+            self.scope
+                .broken("the client reads nothing from its bulk connections");
         }
     }
 
@@ -173,6 +176,19 @@ impl Engine {
         self.incoming.lock().insert(transfer, incoming);
     }
 
+    /// Stops all transfers, because the session ends. Mappings are given back by jobs of the bulk thread.
+    pub(super) fn stop_transfers(&self) {
+        // Each list is taken before a transfer is stopped, because a transfer then leaves the tables.
+        let incoming: Vec<_> = self.incoming.lock().drain().map(|(_, of)| of).collect();
+        for transfer in incoming {
+            transfer.stop(Why::client());
+        }
+        for running in self.peers.all(&Why::client()) {
+            running.stop(Why::client());
+        }
+        self.eager.clear();
+    }
+
     pub(super) fn forget(&self, transfer: EventId) {
         let gone = self.incoming.lock().remove(&transfer);
         drop(gone);
@@ -207,7 +223,11 @@ mod tests {
         let entry = ledger.enter().unwrap();
         let page = entry.page().try_clone_to_owned().unwrap();
         let account = Slot::adopt(&page, entry.number()).unwrap();
-        let engine = Arc::new(Engine::new(Weak::<Nobody>::new(), account));
+        let engine = Arc::new(Engine::new(
+            Weak::<Nobody>::new(),
+            account,
+            Scope::default(),
+        ));
         let far = Far {
             transfer: EventId(1),
             direction: Direction::Receive,

@@ -12,7 +12,6 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 
 use super::engine::Engine;
-use crate::worker::threads::spawn;
 
 type Job = Box<dyn FnOnce(&Arc<Engine>) + Send>;
 
@@ -28,6 +27,8 @@ struct Given {
     waiting: VecDeque<Job>,
     timed: Vec<(Instant, Job)>,
     started: bool,
+    // The session has ended: only the jobs that wait still run.
+    is_over: bool,
 }
 
 impl Engine {
@@ -54,21 +55,36 @@ impl Jobs {
         add(&mut given);
         if !std::mem::replace(&mut given.started, true) {
             let engine = Arc::clone(engine);
-            spawn("bulk", move || engine.jobs.serve(&engine));
+            let scope = engine.scope.clone();
+            scope.spawn("bulk", move || engine.jobs.serve(&engine));
         }
         drop(given);
         self.wake.notify_one();
     }
 
+    /// Ends the bulk thread when no untimed job is left. Timed jobs are dropped.
+    pub(super) fn end(&self) {
+        self.given.lock().is_over = true;
+        self.wake.notify_all();
+    }
+
     fn serve(&self, engine: &Arc<Engine>) {
         let mut given = self.given.lock();
         loop {
-            let due = given.due();
+            let due = match given.is_over {
+                true => None,
+                false => given.due(),
+            };
             match due.or_else(|| given.waiting.pop_front()) {
                 Some(job) => {
                     drop(given);
                     job(engine);
                     given = self.given.lock();
+                }
+                None if given.is_over => {
+                    let timed = std::mem::take(&mut given.timed);
+                    drop(given);
+                    return drop(timed);
                 }
                 None => match given.timed.iter().map(|(when, _)| *when).min() {
                     Some(when) => drop(self.wake.wait_until(&mut given, when)),

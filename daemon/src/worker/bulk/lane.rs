@@ -21,7 +21,6 @@ use super::path::{OWN, Path};
 use super::peers::{Foreign, Origin, Why};
 use super::writer::LaneWriter;
 use crate::accounting::Counter;
-use crate::worker::threads::{broken, spawn};
 
 /// A connection: its peer, and the settings for sending on it.
 pub(super) struct Lane {
@@ -88,7 +87,7 @@ impl Lane {
 /// Starts the two threads of a lane.
 pub(super) fn start(engine: &Arc<Engine>, lane: Lane, writer: Arc<LaneWriter>) {
     let both = Arc::new((lane, writer));
-    spawn(&both.0.name("in"), {
+    engine.scope.spawn(&both.0.name("in"), {
         let (engine, both) = (Arc::clone(engine), Arc::clone(&both));
         move || {
             let (lane, writer) = &*both;
@@ -96,8 +95,9 @@ pub(super) fn start(engine: &Arc<Engine>, lane: Lane, writer: Arc<LaneWriter>) {
             end(&engine, lane, writer, ended);
         }
     });
+    let scope = engine.scope.clone();
     let engine = Arc::clone(engine);
-    spawn(&both.0.name("out"), move || {
+    scope.spawn(&both.0.name("out"), move || {
         let (lane, writer) = &*both;
         let ended = write(&engine, lane, writer);
         end(&engine, lane, writer, ended);
@@ -116,7 +116,9 @@ fn end(engine: &Arc<Engine>, lane: &Lane, writer: &LaneWriter, ended: Result<(),
     if let Some((path, incarnation)) = &lane.path {
         if path.is_present(*incarnation) {
             if path.id() == OWN {
-                broken("the worker's connection to itself broke");
+                engine
+                    .scope
+                    .broken("the worker's connection to itself broke");
             }
             let reason = match ended {
                 Ok(()) => "the other end closed a connection".to_owned(),

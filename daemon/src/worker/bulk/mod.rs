@@ -64,7 +64,6 @@ use self::writer::LaneWriter;
 use crate::runtime::event::{Event, WaitList};
 use crate::worker::objects::Memory;
 use crate::worker::objects::task::{Expects, Far, Task};
-use crate::worker::threads::broken;
 
 impl Engine {
     /// Starts a bulk write whose command may run. Returns the native event if the write is already enqueued.
@@ -331,7 +330,7 @@ impl Engine {
                 attach(0, one);
                 attach(1, other);
             }
-            Err(error) => broken(&format!(
+            Err(error) => self.scope.broken(&format!(
                 "cannot create a socket pair for transfers within the node: {error}"
             )),
         }
@@ -344,6 +343,22 @@ impl Engine {
         for path in self.paths.lock().values() {
             path.stop();
         }
+    }
+
+    /// Gives up all transfers, because the session ends and its host goes on. Called after [`Engine::stop`], when
+    /// no thread of the session begins a transfer. The bulk thread then gives mappings back.
+    pub(crate) fn give_up_all(self: &Arc<Self>) {
+        self.outgoing.break_off().discard();
+        let paths = std::mem::take(&mut *self.paths.lock());
+        for path in paths.values() {
+            path.give_up_for_good(DROPPED).discard();
+        }
+        self.stop_transfers();
+    }
+
+    /// Ends the bulk thread, when no command of the session is left.
+    pub(crate) fn end_jobs(&self) {
+        self.jobs.end();
     }
 
     fn say_again(&self, path: &Path) {

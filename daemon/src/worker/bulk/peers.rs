@@ -306,6 +306,16 @@ impl Peers {
         self.0.lock().stop(link, why, |end| end.running.is_some())
     }
 
+    /// Ends all transfers, because the session ends. Returns those in progress.
+    pub(super) fn all(&self, why: &Why) -> Vec<Arc<dyn Running>> {
+        let mut state = self.0.lock();
+        let running = |end: &mut End| {
+            end.heard.over.get_or_insert_with(|| why.clone());
+            end.running.take()
+        };
+        state.ends.values_mut().filter_map(running).collect()
+    }
+
     /// Returns the messages to repeat on a new route, because the old route may have lost them.
     pub(super) fn again(&self, link: LinkId) -> Vec<Header> {
         let state = self.0.lock();

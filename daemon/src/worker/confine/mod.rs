@@ -137,6 +137,16 @@ pub(super) fn limit_memory(bytes: u64) -> std::io::Result<()> {
     Ok(())
 }
 
+/// As [`limit_memory`], for a host, which raises the limit with each further session.
+pub(super) fn limit_host_memory(bytes: u64) -> std::io::Result<()> {
+    let maximum = rustix::process::getrlimit(Resource::Data).maximum;
+    let limit = Rlimit {
+        current: Some(maximum.map_or(bytes, |maximum| maximum.min(bytes))),
+        maximum,
+    };
+    Ok(rustix::process::setrlimit(Resource::Data, limit)?)
+}
+
 /// Takes the socket to the supervisor from descriptor 0, and puts `/dev/null` there.
 pub(super) fn take_channel() -> std::io::Result<OwnedFd> {
     let channel = std::io::stdin().as_fd().try_clone_to_owned()?;

@@ -19,6 +19,7 @@ use causeway_proto::limits::MAX_LIST;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
+use super::console::Turn;
 use super::outbox::Outbox;
 use super::unobserved::Earlier;
 use crate::runtime::event::{Event, Listener, Times, WaitList, listen};
@@ -110,6 +111,8 @@ pub(crate) struct Command {
     earlier: OnceLock<Earlier>,
     // The mirrors to notify of the end.
     tells: Mutex<Vec<Tell>>,
+    // The right to the console of a host, until the end of a command that may print.
+    turn: OnceLock<Mutex<Option<Turn>>>,
 }
 
 impl Command {
@@ -132,6 +135,7 @@ impl Command {
             parts: OnceLock::new(),
             earlier: OnceLock::new(),
             tells: Mutex::default(),
+            turn: OnceLock::new(),
         })
     }
 
@@ -212,6 +216,11 @@ impl Command {
         let _ = self.earlier.set(earlier);
     }
 
+    /// Keeps the right to the console of a host until the command has ended.
+    pub(crate) fn prints(&self, turn: Turn) {
+        let _ = self.turn.set(Mutex::new(Some(turn)));
+    }
+
     /// Has the command notified of its native end. The outbox then expects its completion.
     pub(crate) fn watch_end(self: &Arc<Self>) {
         self.outbox.begin(1);
@@ -238,6 +247,10 @@ impl Command {
             self.outbox.flush();
             return;
         };
+        if let Some(turn) = self.turn.get() {
+            // Before the completion, so that the command's text goes before it.
+            drop(turn.lock().take());
+        }
         for tell in told {
             tell.say(status);
         }

@@ -4,7 +4,8 @@
 //!   kernel; [`leased`]: the share of the node that the session may use;
 //! - [`command`]: one command's event; [`task`]: a command as the bulk engine sees it; [`unobserved`]:
 //!   commands whose events nobody asked for;
-//! - [`outbox`], [`printed`]: how the ends of commands and the output of kernels reach the client.
+//! - [`outbox`], [`printed`]: how the ends of commands and the output of kernels reach the client;
+//! - [`commons`], [`console`]: what the sessions of a host share.
 //!
 //! If the node cannot make an object, its id is kept as *broken with a status*. A command that uses it
 //! ends with that status. Objects are shared (`Arc`): a command keeps its objects alive after the client
@@ -16,6 +17,8 @@
 
 pub(crate) mod arguments;
 pub(crate) mod command;
+pub(crate) mod commons;
+pub(crate) mod console;
 pub(crate) mod hash;
 pub(crate) mod leased;
 pub(crate) mod outbox;
@@ -32,6 +35,7 @@ use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use self::arguments::Arguments;
+use self::commons::{Alive, Listening};
 use self::leased::{Accounts, Charge};
 use self::unobserved::Unobserved;
 use crate::runtime::buffer::Buffer;
@@ -51,7 +55,7 @@ const PINNED_SLABS: usize = 16;
 pub(crate) struct Context {
     pub(crate) id: ContextId,
     pub(crate) devices: Vec<(DeviceIndex, Device)>,
-    pub(crate) native: Result<NativeContext, Status>,
+    pub(crate) native: Result<Arc<NativeContext>, Status>,
     /// The accounts that the context's buffers are charged to.
     pub(crate) accounts: Accounts,
     // The sub-devices among the devices, which live as long as the context.
@@ -60,6 +64,17 @@ pub(crate) struct Context {
     // The staging memory of bulk transfers, which lives as long as the context. This folder does not know
     // its type.
     staging: Mutex<HashMap<DeviceIndex, Arc<dyn Any + Send + Sync>>>,
+    common: InHost,
+}
+
+/// What a context of a session in a host has in addition.
+#[derive(Default)]
+pub(crate) struct InHost {
+    /// Keeps the listener for a shared native context's errors.
+    pub(crate) _listening: Option<Listening>,
+    /// Whether new memory is filled with zeros.
+    pub(crate) clears: bool,
+    pub(crate) _alive: Alive,
 }
 
 impl Context {
@@ -67,9 +82,10 @@ impl Context {
     pub(crate) fn new(
         id: ContextId,
         devices: Vec<(DeviceIndex, Device)>,
-        native: Result<NativeContext, Status>,
+        native: Result<Arc<NativeContext>, Status>,
         accounts: Accounts,
         parts: Vec<Arc<SubDevice>>,
+        common: InHost,
     ) -> Context {
         Context {
             id,
@@ -79,12 +95,34 @@ impl Context {
             _parts: parts,
             pools: Mutex::default(),
             staging: Mutex::default(),
+            common,
         }
     }
 
     /// The native context.
     pub(crate) fn native(&self) -> Result<&NativeContext, Status> {
-        self.native.as_ref().map_err(|s| *s)
+        self.native.as_deref().map_err(|s| *s)
+    }
+
+    /// Returns new memory without the bytes of whoever had it before, if those may be another user's.
+    /// Waits for the driver then.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub(crate) fn cleared(&self, memory: Buffer) -> Result<Buffer, Status> {
+        if self.common.clears {
+            let (_, device) = self.devices.first().ok_or(Status::INVALID_VALUE)?;
+            NativeQueue::new(self.native()?, *device, &[])?.clear(&memory)?;
+        }
+        Ok(memory)
+    }
+
+    /// Drops the staging memory, because the session ends.
+    pub(crate) fn drop_staging(&self) {
+        // Dropped outside of the locks, because the drop calls the driver.
+        let staging = std::mem::take(&mut *self.staging.lock());
+        let pools = std::mem::take(&mut *self.pools.lock());
+        drop((staging, pools));
     }
 
     /// One of the context's devices.
@@ -169,12 +207,12 @@ impl Memory {
     pub(crate) fn whole(
         context: Arc<Context>,
         size: u64,
-        make: impl FnOnce(&NativeContext) -> Result<Buffer, Status>,
+        make: impl FnOnce(&Context) -> Result<Buffer, Status>,
     ) -> Memory {
         let charge = context.accounts.charge(size);
         let native = match &charge {
             None => Err(Status::MEM_ALLOCATION_FAILURE),
-            Some(_) => context.native().and_then(make),
+            Some(_) => make(&context),
         };
         let _charge = charge.filter(|_| native.is_ok());
         Memory {
@@ -211,6 +249,8 @@ pub(crate) struct Kernel {
     pub(crate) context: Arc<Context>,
     pub(crate) arguments: Mutex<Arc<Arguments>>,
     pub(crate) native: Result<Mutex<Bound>, Status>,
+    /// Whether launches may print.
+    pub(crate) prints: bool,
 }
 
 /// A native kernel, and the version of each argument that is set on it.

@@ -23,6 +23,8 @@ use causeway_proto::command::{Answer, Completion, EventBatch, LinkState, Notice}
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::command::Command;
+use super::commons::Alive;
+use super::console::Wake;
 use super::printed::Printed;
 use crate::worker::connection::EventSink;
 
@@ -48,6 +50,7 @@ pub(crate) struct Outbox {
     flood: Condvar,
     // Signals that the sender has finished.
     free: Condvar,
+    _alive: Alive,
 }
 
 #[derive(Default)]
@@ -63,6 +66,8 @@ struct OutboxState {
     last: Option<Instant>,
     // Whether the flusher ticks.
     ticking: bool,
+    // Whether the session has ended, so that no thread may wait here.
+    is_over: bool,
 }
 
 /// Number of applied commands after which the client is informed even without another message.
@@ -79,7 +84,7 @@ const IDLE_TICKS: u32 = 20;
 
 impl Outbox {
     /// Makes an outbox that drains `printed` before each batch.
-    pub(crate) fn new(sink: Arc<dyn EventSink>, printed: Printed) -> Outbox {
+    pub(crate) fn new(sink: Arc<dyn EventSink>, printed: Printed, alive: Alive) -> Outbox {
         Outbox {
             sink,
             printed,
@@ -89,7 +94,15 @@ impl Outbox {
             state: Mutex::default(),
             flood: Condvar::new(),
             free: Condvar::new(),
+            _alive: alive,
         }
+    }
+
+    /// Ends the session's waiting threads here. Later messages go nowhere, because the connection is lost.
+    pub(crate) fn stop(&self) {
+        self.state.lock().is_over = true;
+        self.flood.notify_all();
+        self.free.notify_all();
     }
 
     /// Announces `commands` more completions.
@@ -164,7 +177,8 @@ impl Outbox {
         }
     }
 
-    /// Sends, during a flood, the completions that wait for others which do not come. Never returns.
+    /// Sends, during a flood, the completions that wait for others which do not come. Returns after
+    /// [`Outbox::stop`].
     pub(crate) fn tick(&self) {
         let mut idle = 0;
         loop {
@@ -173,9 +187,12 @@ impl Outbox {
                 if idle >= IDLE_TICKS {
                     state.ticking = false;
                 }
-                while !state.ticking {
+                while !state.ticking && !state.is_over {
                     idle = 0;
                     self.flood.wait(&mut state);
+                }
+                if state.is_over {
+                    return;
                 }
             }
             std::thread::sleep(TICK);
@@ -231,7 +248,7 @@ impl Outbox {
     /// another sender has taken some of it. So the caller does not find the same text again.
     pub(crate) fn text_waits(&self) {
         let mut state = self.state.lock();
-        while state.sending {
+        while state.sending && !state.is_over {
             self.free.wait(&mut state);
         }
         self.send(state);
@@ -274,10 +291,18 @@ impl Outbox {
             // In the common case, one completion and nothing since, this avoids another drain.
             if !has_something(&state.batch) {
                 state.sending = false;
-                self.free.notify_one();
+                self.free.notify_all();
                 return;
             }
         }
+    }
+}
+
+impl Wake for Outbox {
+    fn text_waits(&self) {
+        // The host's thread knows that there is text, although no program may have been expected to print.
+        self.printed.expect();
+        Outbox::text_waits(self);
     }
 }
 
@@ -315,7 +340,7 @@ mod tests {
         .unwrap();
         let stops = Arc::new(StopSink(Barrier::new(2), Mutex::default()));
         let sink: Arc<dyn EventSink> = Arc::<StopSink>::clone(&stops);
-        let outbox = Outbox::new(sink, Printed::new(Some(read)));
+        let outbox = Outbox::new(sink, Printed::new(Some(read)), Alive::default());
         outbox.printed().expect();
         std::thread::scope(|scope| {
             scope.spawn(|| outbox.notice(Notice::default()));

@@ -1,4 +1,5 @@
-//! The output of kernels: the worker's standard output, captured in a pipe.
+//! The output of kernels: the worker's standard output, captured in a pipe. In a host, a session has a
+//! [`Seat`] at the host's [`console`](super::console).
 //!
 //! The pipe is drained before a batch with completions leaves. So text arrives before the completion of
 //! the kernel that printed it. At other times a dedicated thread drains it, so that a kernel that prints
@@ -7,12 +8,15 @@
 #![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use causeway_proto::source::contains;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read};
+
+use super::console::Seat;
 
 /// Size of one read, in bytes.
 const PIECE: usize = 64 << 10;
@@ -21,18 +25,42 @@ const PIECE: usize = 64 << 10;
 const MOST: usize = 1 << 20;
 
 /// The captured standard output.
-#[derive(Debug)]
 pub(crate) struct Printed {
-    pipe: Option<OwnedFd>,
+    from: Source,
     expected: AtomicBool,
+}
+
+/// Where printed text comes from.
+enum Source {
+    Nothing,
+    /// The session's own pipe.
+    Pipe(OwnedFd),
+    /// The console of the host.
+    Seat(Arc<Seat>),
 }
 
 impl Printed {
     /// Watches `pipe`, which must be non-blocking; with `None` nothing is captured.
     pub(crate) fn new(pipe: Option<OwnedFd>) -> Printed {
         Printed {
-            pipe,
+            from: pipe.map_or(Source::Nothing, Source::Pipe),
             expected: AtomicBool::new(false),
+        }
+    }
+
+    /// Uses a place at the console of a host.
+    pub(crate) fn at(seat: Arc<Seat>) -> Printed {
+        Printed {
+            from: Source::Seat(seat),
+            expected: AtomicBool::new(false),
+        }
+    }
+
+    /// The session's place at the console of its host; `None` in a worker of its own.
+    pub(crate) fn seat(&self) -> Option<&Arc<Seat>> {
+        match &self.from {
+            Source::Seat(seat) => Some(seat),
+            Source::Nothing | Source::Pipe(_) => None,
         }
     }
 
@@ -50,31 +78,21 @@ impl Printed {
 
     /// Returns the text so far, up to about [`MOST`] bytes. The rest stays in the pipe.
     pub(crate) fn drain(&self) -> Vec<Bytes> {
-        let mut text = Vec::new();
         if !self.expected.load(Ordering::Acquire) {
-            return text;
+            return Vec::new();
         }
-        let Some(pipe) = &self.pipe else { return text };
-        let mut taken = 0;
-        while taken < MOST {
-            let mut piece = vec![0u8; PIECE];
-            match read(pipe, &mut piece) {
-                Ok(0) => break,
-                Ok(n) => {
-                    taken += n;
-                    piece.truncate(n);
-                    text.push(Bytes::from(piece));
-                }
-                Err(Errno::INTR) => {}
-                Err(_) => break,
-            }
+        match &self.from {
+            Source::Nothing => Vec::new(),
+            Source::Pipe(pipe) => read_available(pipe),
+            Source::Seat(seat) => seat.drain(),
         }
-        text
     }
 
-    /// Waits until there is text. Returns false if there will never be any.
+    /// Waits until there is text in the session's own pipe. Returns false if there will never be any.
     pub(crate) fn wait(&self) -> bool {
-        let Some(pipe) = &self.pipe else { return false };
+        let Source::Pipe(pipe) = &self.from else {
+            return false;
+        };
         let mut fds = [PollFd::new(pipe, PollFlags::IN)];
         match poll(&mut fds, None) {
             Ok(_) => {
@@ -89,6 +107,26 @@ impl Printed {
             Err(_) => false,
         }
     }
+}
+
+/// Reads what a pipe has now, up to about [`MOST`] bytes. The pipe must not block.
+pub(super) fn read_available(pipe: &OwnedFd) -> Vec<Bytes> {
+    let mut text = Vec::new();
+    let mut taken = 0;
+    while taken < MOST {
+        let mut piece = vec![0u8; PIECE];
+        match read(pipe, &mut piece) {
+            Ok(0) => break,
+            Ok(n) => {
+                taken += n;
+                piece.truncate(n);
+                text.push(Bytes::from(piece));
+            }
+            Err(Errno::INTR) => {}
+            Err(_) => break,
+        }
+    }
+    text
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use super::direct_events::DirectEvents;
 use super::ending::{Ending, Endings};
 use crate::worker::connection::EventSink;
 use crate::worker::session::Session;
+use crate::worker::threads::Scope;
 
 /// Size of the read buffer in bytes. Longer frames get memory of their own.
 const STAGING: usize = 64 << 10;
@@ -34,19 +35,22 @@ const CONNECTION: &str = "commands";
 pub(super) fn carry(
     line: Line,
     endings: &Endings,
+    scope: &Scope,
     begin: impl FnOnce(Arc<dyn EventSink>) -> Arc<Session>,
 ) -> Ending {
     let (socket, tls) = line.into_parts();
     let (records, opener) = tls.unzip();
     let events = socket
         .try_clone()
-        .and_then(|socket| DirectEvents::start(socket, records, endings.clone()));
+        .and_then(|socket| DirectEvents::start(socket, records, endings.clone(), scope));
     let events = match events {
         Ok(events) => events,
         Err(error) => {
             return Ending::Broken(format!("cannot set up the command connection: {error}"));
         }
     };
+    // Also when this thread unwinds: the `events` thread has nothing to do without this one.
+    let _closing = Closing(Arc::clone(&events));
     let session = begin(Arc::<DirectEvents>::clone(&events));
     let patient = Patient {
         socket,
@@ -72,6 +76,15 @@ pub(super) fn carry(
             }
             Err(Unreadable::Frame(what)) => return Ending::Violation(what),
         }
+    }
+}
+
+/// Closes the way of the events when the carrier ends.
+struct Closing(Arc<DirectEvents>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 

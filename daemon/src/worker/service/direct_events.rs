@@ -18,8 +18,8 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use super::ending::{Ending, Endings};
-use super::named;
 use crate::worker::connection::EventSink;
+use crate::worker::threads::Scope;
 
 /// With more waiting bytes than this, no further commands are read.
 const HIGH: usize = 64 << 20;
@@ -55,6 +55,8 @@ struct ChannelState {
     /// Bytes that the writing thread has left to the `events` thread.
     left_over: Outgoing,
     lost: bool,
+    // Set when the carrier has ended, and with it the `events` thread.
+    is_closed: bool,
 }
 
 #[derive(Default, PartialEq, Eq)]
@@ -80,6 +82,7 @@ impl DirectEvents {
         socket: TcpStream,
         records: Option<Arc<Records>>,
         endings: Endings,
+        scope: &Scope,
     ) -> io::Result<Arc<DirectEvents>> {
         let events = Arc::new(DirectEvents {
             socket,
@@ -90,7 +93,7 @@ impl DirectEvents {
             room: Condvar::new(),
         });
         let own = Arc::clone(&events);
-        named("events", move || own.run())?;
+        scope.try_spawn("events", move || own.run())?;
         Ok(events)
     }
 
@@ -150,9 +153,20 @@ impl DirectEvents {
         Outcome::Stuck
     }
 
+    /// Ends the `events` thread, because the connection has ended. Later batches are dropped.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        state.lost = true;
+        drop(state);
+        self.stuck.notify_all();
+        self.room.notify_all();
+    }
+
     fn lose(&self, state: &mut ChannelState, error: io::Error) {
         *state = ChannelState {
             lost: true,
+            is_closed: state.is_closed,
             ..ChannelState::default()
         };
         self.room.notify_all();
@@ -166,8 +180,11 @@ impl DirectEvents {
     fn run(&self) {
         loop {
             let mut state = self.state.lock();
-            while state.writer != Writer::EventsThread {
+            while state.writer != Writer::EventsThread && !state.is_closed {
                 self.stuck.wait(&mut state);
+            }
+            if state.is_closed {
+                return;
             }
             let out = std::mem::take(&mut state.left_over);
             MutexGuard::unlocked(&mut state, || self.wait_until_writable());
@@ -305,7 +322,8 @@ mod tests {
     #[test]
     fn order_holds_while_the_client_is_slow() {
         let (mut client, worker) = pair();
-        let events = DirectEvents::start(worker, None, Endings::new().0).unwrap();
+        let events =
+            DirectEvents::start(worker, None, Endings::new().0, &Scope::default()).unwrap();
         // Far more than both socket buffers hold, before the client reads anything.
         for event in 0..300 {
             events.send(completion(event, 100_000));
@@ -321,7 +339,8 @@ mod tests {
     #[test]
     fn every_event_of_many_threads_arrives_once() {
         let (mut client, worker) = pair();
-        let events = DirectEvents::start(worker, None, Endings::new().0).unwrap();
+        let events =
+            DirectEvents::start(worker, None, Endings::new().0, &Scope::default()).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..8 {
                 let events = &events;

@@ -23,10 +23,10 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::ending::{Ending, Endings};
 use super::grpc_service::WorkerService;
-use super::named;
 use crate::guarded_io::GuardedIo;
 use crate::worker::connection::EventSink;
 use crate::worker::session::Session;
+use crate::worker::threads::Scope;
 
 /// Number of decoded batches that may wait. HTTP/2's flow control holds back the rest.
 const AHEAD: usize = 4;
@@ -40,6 +40,7 @@ const HIGH: usize = 64 << 20;
 pub(super) fn carry(
     line: Line,
     endings: &Endings,
+    scope: &Scope,
     begin: impl FnOnce(Arc<dyn EventSink>) -> Arc<Session>,
 ) -> Ending {
     let (commands, mut arrivals) = mpsc::channel(AHEAD);
@@ -53,7 +54,7 @@ pub(super) fn carry(
         },
     }))));
     let failed = endings.clone();
-    let started = named("grpc", move || {
+    let started = scope.try_spawn("grpc", move || {
         if let Err(error) = serve(line, call) {
             failed.end(Ending::ClientLost {
                 connection: CONNECTION,

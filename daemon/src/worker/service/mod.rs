@@ -1,9 +1,9 @@
 //! The connection service: sockets from the supervisor, greeting and proof, carriers.
 //!
-//! Threads of a worker: `sockets` reads the supervisor's messages. A short-lived `proof` thread serves
-//! each new connection. `session` loads OpenCL, then reads and applies commands. `events` writes what a
-//! slow client left over. `heartbeat` sends heartbeats and never calls a driver. The main thread waits for
-//! the first reason to end.
+//! Threads of a worker: `load` loads OpenCL. `sockets` reads the supervisor's messages. A short-lived `proof`
+//! thread serves each new connection. `session` reads and applies commands. `events` writes what a slow client
+//! left over. `heartbeat` sends heartbeats and never calls a driver. The main thread waits for the first reason
+//! to end. In a [`host`], each session has these threads, but `load`.
 //!
 //! This module knows no commands. Invariant: no byte of a connection reaches the session before the peer
 //! has proved the session's secret, or the link's for another worker's connection.
@@ -16,26 +16,32 @@ mod ending;
 mod grpc;
 mod grpc_service;
 mod heartbeat;
+mod host;
 mod peer;
 mod proof;
 mod sockets;
 mod stage;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
+
 use super::confine;
 use super::connection::{Connection, SessionStart};
+use super::objects::commons::Commons;
 use super::session::{Preloaded, Session};
+use super::threads::{self, Scope};
 use crate::build_cache::Client;
-use crate::handover::{self, ToSupervisor};
+use crate::handover::{self, ToSupervisor, ToWorker};
 use crate::sys;
-use causeway_serving::logging::Logging;
+use causeway_serving::logging::{Logging, Name};
 use ending::{Ended, Ending, Endings};
+use host::Room;
 use stage::Stage;
 
 /// Time limit for the session to stop its transfers and links.
@@ -67,80 +73,179 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Serves the session that the supervisor will assign over `channel`. Returns only if threads
-/// cannot be started.
+/// Serves the session that the supervisor assigns over `channel`, or the sessions if it makes this worker a
+/// host. Returns only if threads cannot be started.
 fn serve(channel: OwnedFd) -> ExitCode {
-    let (endings, ended) = Endings::new();
-    let stage = match channel.try_clone() {
-        Ok(to_supervisor) => Arc::new(Stage::new(endings.clone(), to_supervisor)),
-        Err(error) => {
-            tracing::error!(%error, "the worker cannot start");
-            return ExitCode::FAILURE;
+    let served = Loading::start(&channel).and_then(|loading| {
+        // Before the first message there is nothing to do and no deadline.
+        match handover::receive_in_worker(&channel) {
+            Ok(Some(ToWorker::Host { clears })) => host::serve(&channel, &loading, clears),
+            first => alone(channel, first, loading),
         }
-    };
-    let (commands, arrivals) = mpsc::channel();
-    let started = start_threads(channel, &stage, commands, arrivals, &endings);
-    if let Err(error) = started {
-        tracing::error!(%error, "the worker cannot start its threads; check the limits on threads and memory");
-        return ExitCode::FAILURE;
+    });
+    match served {
+        Ok(code) => sys::exit_now(code),
+        Err(error) => {
+            tracing::error!(%error, "the worker cannot start its threads; check the limits on threads and memory");
+            ExitCode::FAILURE
+        }
     }
-    let ending = ended.wait();
-    // In all other cases the channel to the supervisor is closed, or the session cannot be relied on.
-    let store_within = match ending {
-        Ending::ClientClosed | Ending::ClientLost { .. } => STORE_WITHIN,
-        _ => Duration::ZERO,
-    };
-    ending.log(stage.id().is_some());
-    if let Some(account) = stage.account() {
-        account.note_ending(ending.cause());
+}
+
+/// Serves one session, with which the process ends. Returns the exit code.
+fn alone(
+    channel: OwnedFd,
+    first: io::Result<Option<ToWorker>>,
+    loading: Arc<Loading>,
+) -> io::Result<i32> {
+    let threads = Threads::default();
+    let running = Running::start(channel, Some(first), loading, threads, Endings::new())?;
+    let (ending, store_within) = running.wait();
+    if let Some(session) = running.stage.session_now() {
+        tidy_up(session, store_within, &running.ended);
     }
-    if let Some(session) = stage.session_now() {
-        if let Ending::ToldToEnd(reason) = &ending {
+    Ok(ending.exit_code())
+}
+
+/// The node's OpenCL, which a thread loads.
+#[derive(Default)]
+struct Loading {
+    node: Mutex<Option<Preloaded>>,
+    loaded: Condvar,
+}
+
+impl Loading {
+    /// Starts the thread. Tells the supervisor when it is done.
+    fn start(channel: &OwnedFd) -> io::Result<Arc<Loading>> {
+        let (loading, channel) = (Arc::new(Loading::default()), channel.try_clone()?);
+        let own = Arc::clone(&loading);
+        named("load", move || {
+            let node = Preloaded::load();
+            // If the supervisor is gone, another thread notices.
+            let _ = handover::send_to_supervisor(&channel, &ToSupervisor::Ready);
+            *own.node.lock() = Some(node);
+            own.loaded.notify_all();
+        })?;
+        Ok(loading)
+    }
+
+    /// Waits until the node's OpenCL is loaded. The session has a deadline for that.
+    fn wait(&self) -> Preloaded {
+        let mut node = self.node.lock();
+        loop {
+            match &*node {
+                Some(node) => return node.clone(),
+                None => self.loaded.wait(&mut node),
+            }
+        }
+    }
+}
+
+/// Whose the threads of a session are, and the room that it has in its process.
+#[derive(Clone, Default)]
+struct Threads {
+    /// The threads of the connection service, which end before the session is released.
+    service: Scope,
+    /// The threads of the session.
+    session: Scope,
+    /// In a host: what the session shares with its neighbours, and its room there.
+    host: Option<(Arc<Commons>, Arc<Room>)>,
+}
+
+impl Threads {
+    fn name_in_log(&self, names: Vec<Name>) {
+        if self.session.is_hosted() {
+            self.session.name_in_log(names.clone());
+        }
+        self.service.name_in_log(names);
+    }
+
+    fn limit_memory(&self, bytes: u64) -> io::Result<()> {
+        match &self.host {
+            None => confine::limit_memory(bytes),
+            Some((_, room)) => room.limit_memory(bytes),
+        }
+    }
+}
+
+/// A session whose threads run.
+struct Running {
+    stage: Arc<Stage>,
+    ended: Ended,
+}
+
+impl Running {
+    /// Starts the threads that serve a session over its channel. The first message may have been received
+    /// already.
+    fn start(
+        channel: OwnedFd,
+        first: Option<io::Result<Option<ToWorker>>>,
+        loading: Arc<Loading>,
+        threads: Threads,
+        (endings, ended): (Endings, Ended),
+    ) -> io::Result<Running> {
+        let (commands, arrivals) = mpsc::channel();
+        let service = threads.service.clone();
+        let stage = Stage::new(
+            endings.clone(),
+            channel.try_clone()?,
+            commands,
+            service.clone(),
+        );
+        let stage = Arc::new(stage);
+        let builds = Arc::new(Client::new(channel.try_clone()?));
+        let (for_sockets, for_session) = (Arc::clone(&stage), Arc::clone(&stage));
+        let answered = Arc::clone(&builds);
+        let of_sockets = threads.clone();
+        // In a host, this thread outlives the others of the session, which may still wait for its messages.
+        named("sockets", move || {
+            of_sockets.service.clone().enter(move || {
+                sockets::receive(&channel, first, &for_sockets, &of_sockets, &answered);
+            });
+        })?;
+        service.try_spawn("session", move || {
+            let ending = run_session(&for_session, &arrivals, &loading, &threads, builds);
+            for_session.endings.end(ending);
+        })?;
+        Ok(Running { stage, ended })
+    }
+
+    /// Waits until the session ends, and tells its client the reason. Returns how it ends, and how long its
+    /// builds may take to be stored.
+    fn wait(&self) -> (Ending, Duration) {
+        let ending = self.ended.wait();
+        // In all other cases the channel to the supervisor is closed, or the session cannot be relied on.
+        let store_within = match ending {
+            Ending::ClientClosed | Ending::ClientLost { .. } => STORE_WITHIN,
+            _ => Duration::ZERO,
+        };
+        ending.log(self.stage.id().is_some());
+        if let Some(account) = self.stage.account() {
+            account.note_ending(ending.cause());
+        }
+        if let Some(session) = self.stage.session_now()
+            && let Ending::ToldToEnd(reason) = &ending
+        {
             session.send_close_reason(reason);
             // A client that has read the reason closes its connections. If this end closed first, with
             // unread bytes of the client, the reason might be lost on its way.
-            ended.wait_for_another(CLOSE_REASON_LIMIT);
+            self.ended.wait_for_another(CLOSE_REASON_LIMIT);
         }
-        tidy_up(session, store_within, &ended);
+        (ending, store_within)
     }
-    sys::exit_now(ending.exit_code())
 }
 
-fn start_threads(
-    channel: OwnedFd,
-    stage: &Arc<Stage>,
-    commands: mpsc::Sender<Connection>,
-    arrivals: mpsc::Receiver<Connection>,
-    endings: &Endings,
-) -> io::Result<()> {
-    let ready = channel.try_clone()?;
-    let builds = Arc::new(Client::new(channel.try_clone()?));
-    let (for_sockets, for_session) = (Arc::clone(stage), Arc::clone(stage));
-    let endings = endings.clone();
-    let answered = Arc::clone(&builds);
-    named("sockets", move || {
-        sockets::receive(&channel, &for_sockets, &commands, &answered);
-    })?;
-    named("session", move || {
-        let ending = run_session(ready.as_fd(), &for_session, &arrivals, &endings, builds);
-        endings.end(ending);
-    })
-}
-
-/// The body of the `session` thread: loads OpenCL, waits for the command connection and carries its
-/// commands to the session.
+/// The body of the `session` thread: waits for OpenCL and the command connection, and carries its commands to
+/// the session.
 fn run_session(
-    ready: impl AsFd,
     stage: &Stage,
     arrivals: &mpsc::Receiver<Connection>,
-    endings: &Endings,
+    loading: &Loading,
+    threads: &Threads,
     builds: Arc<Client>,
 ) -> Ending {
-    let node = Preloaded::load();
-    if handover::send_to_supervisor(ready, &ToSupervisor::Ready).is_err() {
-        return Ending::SupervisorGone;
-    }
-    // The channel is closed because the supervisor is gone, which another thread reports.
+    let node = loading.wait();
+    // The channel is closed because the session has ended, which another thread reports.
     let Ok(connection) = arrivals.recv() else {
         return Ending::SupervisorGone;
     };
@@ -153,11 +258,17 @@ fn run_session(
         leased: assignment.leased.clone(),
         account,
         builds: Some(builds),
+        scope: threads.session.clone(),
+        commons: threads
+            .host
+            .as_ref()
+            .map(|(commons, _)| Arc::clone(commons)),
     };
     let begin = |events| stage.begin(|| Session::start(start, node, events));
+    let (endings, scope) = (&stage.endings, &threads.service);
     match connection {
-        Connection::Commands(socket) => direct::carry(socket, endings, begin),
-        Connection::CommandsGrpc(socket) => grpc::carry(socket, endings, begin),
+        Connection::Commands(socket) => direct::carry(socket, endings, scope, begin),
+        Connection::CommandsGrpc(socket) => grpc::carry(socket, endings, scope, begin),
         // The `sockets` thread sends only command connections here.
         other @ (Connection::Bulk { .. } | Connection::Heartbeat(_)) => Ending::Broken(format!(
             "the worker got {other:?} instead of a command connection"
@@ -185,9 +296,15 @@ fn named(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
         .map(drop)
 }
 
-/// Ends the process on any panic, because a worker has one session and needs all of its threads.
+/// Ends the process on a panic, because its session needs all of its threads. In a host, a panic on a thread of
+/// a session ends that session.
 fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
+        if threads::confines_panics() {
+            tracing::error!(%panic, thread = thread::current().name(),
+                "a session in a host panicked, and ends; please report this bug");
+            return;
+        }
         tracing::error!(%panic, thread = thread::current().name(), "the worker panicked; please report this bug");
         sys::exit_now(101);
     }));

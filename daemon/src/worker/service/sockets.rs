@@ -3,34 +3,39 @@
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_proto::preamble::{Introduction, PREAMBLE, Preamble, Purpose, Verdict};
-use causeway_serving::logging;
+use causeway_serving::logging::Name;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::ending::Ending;
 use super::stage::Stage;
-use super::{heartbeat, named, peer, proof};
+use super::{Threads, heartbeat, peer, proof};
 use crate::accounting::{Counter, Slot};
 use crate::build_cache::Client;
 use crate::handover::{self, Assignment, Line, ToWorker};
-use crate::worker::confine;
 use crate::worker::connection::Connection;
 
-/// Receives the supervisor's messages until it closes its end of the channel. Then the worker ends.
+/// Receives the supervisor's messages until it closes its end of the channel. Then the session ends. The
+/// first message may have been received already.
 pub(super) fn receive(
     channel: &OwnedFd,
+    first: Option<io::Result<Option<ToWorker>>>,
     stage: &Arc<Stage>,
-    commands: &mpsc::Sender<Connection>,
+    threads: &Threads,
     builds: &Client,
 ) {
     let mut deadlines = None;
+    let mut first = first.map(|first| first.map_err(ReceiveError::Io));
     let ending = loop {
-        match next(channel, stage, deadlines.as_ref()) {
+        let message = first
+            .take()
+            .unwrap_or_else(|| next(channel, stage, deadlines.as_ref()));
+        match message {
             Ok(Some(ToWorker::Assign { assignment, page })) => {
-                name_in_log(&assignment);
+                threads.name_in_log(names(&assignment));
                 tracing::debug!("the worker has a session now");
                 match Slot::adopt(&page, assignment.slot) {
                     Ok(account) => stage.count_in(account),
@@ -40,7 +45,7 @@ pub(super) fn receive(
                         ));
                     }
                 }
-                if let Err(error) = confine::limit_memory(assignment.limits.host_memory) {
+                if let Err(error) = threads.limit_memory(assignment.limits.host_memory) {
                     break Ending::Broken(format!(
                         "cannot set the session's limit on host memory: {error}"
                     ));
@@ -54,7 +59,12 @@ pub(super) fn receive(
                 }
             }
             Ok(Some(ToWorker::Connection { preamble, socket })) => {
-                take(stage, commands, preamble, socket.into());
+                take(stage, preamble, socket.into());
+            }
+            Ok(Some(ToWorker::Host { .. } | ToWorker::Session { .. })) => {
+                break Ending::Broken(
+                    "the supervisor sent a session a message that is for hosts".to_owned(),
+                );
             }
             Ok(Some(ToWorker::Cached { ticket, entry })) => builds.answered(ticket, entry),
             Ok(Some(ToWorker::End { reason })) => break Ending::ToldToEnd(reason),
@@ -68,12 +78,12 @@ pub(super) fn receive(
     stage.endings.end(ending);
 }
 
-/// Adds the session, lease and user to every later log line of this process.
-fn name_in_log(Assignment { id, owner, .. }: &Assignment) {
+/// Returns the session, lease and user, which the session's log lines have.
+fn names(Assignment { id, owner, .. }: &Assignment) -> Vec<Name> {
     let session = Some(("session", format!("{id:?}")));
     let lease = owner.lease.clone().map(|lease| ("lease", lease));
     let user = owner.user.clone().map(|user| ("user", user));
-    logging::name_process([session, lease, user].into_iter().flatten());
+    [session, lease, user].into_iter().flatten().collect()
 }
 
 /// The deadlines of a new session: for its command connection, and for OpenCL to be loaded.
@@ -135,12 +145,7 @@ fn next(
 }
 
 /// Starts a thread in which a new connection proves the secret.
-fn take(
-    stage: &Arc<Stage>,
-    commands: &mpsc::Sender<Connection>,
-    bytes: [u8; PREAMBLE],
-    socket: TcpStream,
-) {
+fn take(stage: &Arc<Stage>, bytes: [u8; PREAMBLE], socket: TcpStream) {
     // The supervisor has decoded the preamble before, so this does not fail.
     let Ok(preamble) = Preamble::decode(&bytes) else {
         proof::refuse(&socket.into(), Verdict::Malformed);
@@ -150,8 +155,8 @@ fn take(
         proof::refuse(&socket.into(), Verdict::TooMany);
         return;
     };
-    let (stage, commands) = (Arc::clone(stage), commands.clone());
-    let spawned = named("proof", move || {
+    let (stage, scope) = (Arc::clone(stage), stage.scope.clone());
+    let spawned = scope.try_spawn("proof", move || {
         let taken = if preamble.purpose == Purpose::Peer {
             peer::prove(&stage, &preamble, &bytes, socket).map(|proved| {
                 drop(proving);
@@ -160,7 +165,7 @@ fn take(
         } else {
             prove(&stage, &preamble, &bytes, socket).map(|connection| {
                 drop(proving);
-                attach(&stage, &commands, connection);
+                attach(&stage, connection);
             })
         };
         if let Err(error) = taken {
@@ -217,14 +222,17 @@ pub(super) fn assignment(
 
 /// Hands an authenticated connection to its user. For the heartbeat connection, this thread
 /// sends the heartbeats.
-fn attach(stage: &Stage, commands: &mpsc::Sender<Connection>, connection: Connection) {
+fn attach(stage: &Stage, connection: Connection) {
     match connection {
         Connection::Commands(ref line) | Connection::CommandsGrpc(ref line) => {
             stage.show_client(Line::Commands, line.socket());
-            // This fails only when the `session` thread is gone, and then the worker ends.
-            let _ = commands.send(connection);
+            stage.carry(connection);
         }
-        Connection::Bulk { lane, stream } => stage.session().attach_bulk(lane, stream),
+        Connection::Bulk { lane, stream } => {
+            if let Some(session) = stage.session() {
+                session.attach_bulk(lane, stream);
+            }
+        }
         Connection::Heartbeat(line) => {
             stage.show_client(Line::Heartbeat, line.socket());
             if let Some(assignment) = stage.assignment() {

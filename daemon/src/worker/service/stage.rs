@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use causeway_proto::id::SessionId;
@@ -18,7 +18,9 @@ use parking_lot::{Condvar, Mutex};
 use super::ending::{Ending, Endings};
 use crate::accounting::Slot;
 use crate::handover::{self, Assignment, Line, ToSupervisor};
+use crate::worker::connection::Connection;
 use crate::worker::session::Session;
+use crate::worker::threads::Scope;
 
 /// Limit on connections that have not proved the secret yet. A new connection replaces the oldest of
 /// them, because a client proves the secret within a round trip.
@@ -33,6 +35,8 @@ pub(super) struct Stage {
     changed: Condvar,
     /// Where threads that hold the stage report a reason to end.
     pub(super) endings: Endings,
+    /// The threads of the connection service for this session.
+    pub(super) scope: Scope,
     to_supervisor: OwnedFd,
 }
 
@@ -50,6 +54,11 @@ struct StageState {
     proving: Proofs,
     peers_proving: Proofs,
     last_proof: u64,
+    /// Where the command connection goes.
+    arrivals: Option<mpsc::Sender<Connection>>,
+    /// Sockets that threads wait for, to be shut down when the session ends and its host goes on.
+    waited_for: Vec<TcpStream>,
+    is_closed: bool,
 }
 
 /// The connections that are proving a secret.
@@ -71,9 +80,18 @@ impl StageState {
 }
 
 impl Stage {
-    pub(super) fn new(endings: Endings, to_supervisor: OwnedFd) -> Stage {
+    pub(super) fn new(
+        endings: Endings,
+        to_supervisor: OwnedFd,
+        arrivals: mpsc::Sender<Connection>,
+        scope: Scope,
+    ) -> Stage {
         Stage {
-            state: Mutex::default(),
+            state: Mutex::new(StageState {
+                arrivals: Some(arrivals),
+                ..StageState::default()
+            }),
+            scope,
             changed: Condvar::new(),
             endings,
             to_supervisor,
@@ -83,6 +101,10 @@ impl Stage {
     /// Sends the supervisor a descriptor of a connection whose end is the session's end. So the
     /// supervisor sees that end even while this process is stopped.
     pub(super) fn show_client(&self, line: Line, socket: &TcpStream) {
+        if let Err(error) = self.wait_for(socket) {
+            let _ = socket.shutdown(Shutdown::Both);
+            tracing::debug!(%error, "a connection came too late for its session");
+        }
         let show = |socket: Option<TcpStream>| {
             let socket = socket.map(|socket| OwnedFd::from(socket).into());
             let message = ToSupervisor::Client { line, socket };
@@ -94,6 +116,53 @@ impl Stage {
             // The supervisor is gone, which another thread notices.
             tracing::debug!(%error, "cannot report the client's connection to the supervisor");
         }
+    }
+
+    /// Hands the command connection to the thread that carries the session's commands.
+    pub(super) fn carry(&self, connection: Connection) {
+        let arrivals = self.state.lock().arrivals.clone();
+        if let Some(arrivals) = arrivals {
+            // This fails only when that thread is gone, and then the session ends.
+            let _ = arrivals.send(connection);
+        }
+    }
+
+    /// Ends the waits of the connection service's threads, because the session ends and its host goes on.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        state.arrivals = None;
+        let proofs = [&state.proving, &state.peers_proving];
+        let proving = proofs.into_iter().flat_map(|proofs| proofs.open.values());
+        for socket in proving.chain(&state.waited_for) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        state.waited_for.clear();
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Takes the session, to release it. Called after [`Stage::close`].
+    pub(super) fn take_session(&self) -> Option<Arc<Session>> {
+        self.state.lock().session.take()
+    }
+
+    /// Keeps a socket of a hosted session that a thread is about to wait for, so that [`Stage::close`] ends the
+    /// wait.
+    ///
+    /// # Errors
+    /// The system's error, or that the session has ended.
+    fn wait_for(&self, socket: &TcpStream) -> io::Result<()> {
+        if !self.scope.is_hosted() {
+            return Ok(());
+        }
+        let socket = socket.try_clone()?;
+        let mut state = self.state.lock();
+        if state.is_closed {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        state.waited_for.push(socket);
+        Ok(())
     }
 
     /// Sets the session to serve.
@@ -134,6 +203,7 @@ impl Stage {
     /// Starts the session and wakes the threads that wait for it. The state is not locked during the start.
     pub(super) fn begin(&self, start: impl FnOnce() -> Session) -> Arc<Session> {
         let session = Arc::new(start());
+        // Also after `close`: whoever closes the stage waits for this thread, and then releases the session.
         self.state.lock().session = Some(Arc::clone(&session));
         self.changed.notify_all();
         session
@@ -144,24 +214,23 @@ impl Stage {
         self.state.lock().session.clone()
     }
 
-    /// Waits for the session to begin. This ends with the process at the latest, because a session
-    /// without a command connection has a deadline.
-    pub(super) fn session(&self) -> Arc<Session> {
+    /// Waits for the session to begin. Returns `None` if it ends before. A session without a command
+    /// connection has a deadline.
+    pub(super) fn session(&self) -> Option<Arc<Session>> {
         let mut state = self.state.lock();
-        loop {
-            match &state.session {
-                Some(session) => return Arc::clone(session),
-                None => self.changed.wait(&mut state),
-            }
+        while state.session.is_none() && !state.is_closed {
+            self.changed.wait(&mut state);
         }
+        state.session.clone()
     }
 
     /// Waits for the session to begin, until `deadline`.
     pub(super) fn session_by(&self, deadline: Instant) -> Option<Arc<Session>> {
         let mut state = self.state.lock();
-        while state.session.is_none() && !self.changed.wait_until(&mut state, deadline).timed_out()
-        {
-        }
+        while state.session.is_none()
+            && !state.is_closed
+            && !self.changed.wait_until(&mut state, deadline).timed_out()
+        {}
         state.session.clone()
     }
 
@@ -179,6 +248,9 @@ impl Stage {
     ) -> Option<Proving> {
         let socket = socket.try_clone().ok()?;
         let mut state = self.state.lock();
+        if state.is_closed {
+            return None;
+        }
         state.last_proof += 1;
         let number = state.last_proof;
         let (proofs, most) = state.proving(purpose);
@@ -316,7 +388,8 @@ mod tests {
 
     fn stage() -> Arc<Stage> {
         let (_, channel) = handover::pair().unwrap();
-        let stage = Stage::new(Endings::new().0, channel);
+        let (arrivals, _) = mpsc::channel();
+        let stage = Stage::new(Endings::new().0, channel, arrivals, Scope::default());
         let assigned = stage.assign(Assignment {
             id: SessionId([1; 16]),
             secret: SessionSecret([2; 32]),

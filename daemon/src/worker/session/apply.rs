@@ -22,17 +22,19 @@ use parking_lot::Mutex;
 
 use super::commands::{Prepared, Submitted, link_of, prepare};
 use super::graph::Order;
-use super::run::Runner;
+use super::run::{Runner, takes_turns};
 use super::shared::{Core, Shared};
+use super::sub_devices::Found as Named;
 use super::tables::{add, find};
 use super::violation::Violation;
 use super::{command_buffers, device_queues, memory, sub_devices};
 use crate::runtime::context::Context as NativeContext;
+use crate::runtime::node::Platform;
 use crate::runtime::queue::Queue as NativeQueue;
 use crate::worker::objects::command::{Command, Kind};
 use crate::worker::objects::task::{Expects, Task};
 use crate::worker::objects::unobserved::Unobserved;
-use crate::worker::objects::{Bound, Context, Kernel, Queue};
+use crate::worker::objects::{Bound, Context, InHost, Kernel, Queue};
 
 /// Applies one command. `followed` means that the next command follows it in the same queue,
 /// and both are unobserved.
@@ -103,7 +105,7 @@ fn enqueue(
     core.version += 1;
     let prepared = prepare(&mut enqueue, &queue, &core.objects, core.version)?;
     let unobserved = enqueue.unobserved && enqueue.wait.is_empty() && prepared.kind == Kind::Plain;
-    if unobserved && core.graph.is_clear(queue.id) {
+    if unobserved && core.graph.is_clear(queue.id) && !takes_turns(shared, &prepared.operation) {
         // The client never names an unobserved command again, so the graph need not keep it.
         let room = core.room(shared);
         drop(core);
@@ -287,20 +289,13 @@ fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Vi
         })
         .collect::<Result<Vec<_>, _>>()?;
     let id = ContextId(create.context);
-    let outbox = Arc::clone(&shared.outbox);
-    let listener = move |text: &str| {
-        outbox.notice(Notice {
-            object: ObjectKind::Context.into(),
-            id: id.0,
-            status: 0,
-            message: text.to_owned(),
-            context: id.0,
-        });
-    };
     let usable = found.iter().try_for_each(|(_, of)| of.status);
     let usable = shared.room()?.and(usable);
-    let natives = found.iter().map(|(_, of)| of.device).collect();
-    let native = usable.and_then(|()| NativeContext::new(platform, natives, Box::new(listener)));
+    let made = usable.and_then(|()| native_context(shared, index, platform, id, &found));
+    let (native, in_host) = match made {
+        Ok((native, in_host)) => (Ok(native), in_host),
+        Err(status) => (Err(status), InHost::default()),
+    };
     shared.tell_broken(ObjectKind::Context, id.0, native.as_ref().err(), id);
     // Sub-devices use their root device's memory, so that device's account is charged.
     let roots: BTreeSet<DeviceIndex> = found.iter().map(|(_, of)| of.root).collect();
@@ -308,8 +303,61 @@ fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Vi
     let devices = found.iter().map(|(index, of)| (*index, of.device));
     let devices = devices.collect();
     let parts = found.into_iter().filter_map(|(_, of)| of.part).collect();
-    let context = Context::new(id, devices, native, accounts, parts);
-    add(&mut shared.core.lock().objects.contexts, id, context)
+    let context = Context::new(id, devices, native, accounts, parts, in_host);
+    let mut core = shared.core.lock();
+    add(&mut core.objects.contexts, id, context)?;
+    if shared.commons.is_some()
+        && let Some(added) = core.objects.contexts.get(&id)
+    {
+        let mut contexts = shared.contexts.lock();
+        contexts.retain(|context| context.strong_count() > 0);
+        contexts.push(Arc::downgrade(added));
+    }
+    Ok(())
+}
+
+/// Makes a native context. In a host, returns the one of the other sessions with the same devices. Sub-devices
+/// are a session's own, and so are contexts with them. A device whose kernels enqueue kernels has a default
+/// queue in each context, so sessions do not share that either.
+fn native_context(
+    shared: &Arc<Shared>,
+    index: PlatformIndex,
+    platform: &Platform,
+    id: ContextId,
+    found: &[(DeviceIndex, Named)],
+) -> Result<(Arc<NativeContext>, InHost), Status> {
+    // Weak, because a driver never forgets its listener.
+    let outbox = Arc::downgrade(&shared.outbox);
+    let listener = Box::new(move |text: &str| {
+        if let Some(outbox) = outbox.upgrade() {
+            outbox.notice(Notice {
+                object: ObjectKind::Context.into(),
+                id: id.0,
+                status: 0,
+                message: text.to_owned(),
+                context: id.0,
+            });
+        }
+    });
+    let natives = found.iter().map(|(_, of)| of.device).collect();
+    let make = |listener| NativeContext::new(platform, natives, listener);
+    let Some(commons) = &shared.commons else {
+        return Ok((Arc::new(make(listener)?), InHost::default()));
+    };
+    let is_own = |of: &Named| of.part.is_some() || of.device.enqueues_kernels();
+    let (native, listening) = if found.iter().any(|(_, of)| is_own(of)) {
+        (Arc::new(make(listener)?), None)
+    } else {
+        let devices = found.iter().map(|(device, _)| *device).collect();
+        let (native, listening) = commons.contexts.get((index, devices), listener, make)?;
+        (native, Some(listening))
+    };
+    let in_host = InHost {
+        _listening: listening,
+        clears: commons.clears,
+        _alive: shared.alive.clone(),
+    };
+    Ok((native, in_host))
 }
 
 fn create_queue(shared: &Arc<Shared>, create: &CreateQueue) -> Result<(), Violation> {
@@ -360,6 +408,7 @@ fn create_kernel(shared: &Arc<Shared>, create: &CreateKernel) -> Result<(), Viol
         .and_then(|()| program.settled())
         .and_then(|native| native.kernel(&create.name));
     let context = Arc::clone(&program.context);
+    let prints = program.prints();
     shared.tell_broken(ObjectKind::Kernel, id.0, native.as_ref().err(), context.id);
     let kernel = Kernel {
         context,
@@ -371,6 +420,7 @@ fn create_kernel(shared: &Arc<Shared>, create: &CreateKernel) -> Result<(), Viol
                 reaches: 0,
             })
         }),
+        prints,
     };
     add(&mut shared.core.lock().objects.kernels, id, kernel)
 }
@@ -379,6 +429,10 @@ fn unload_compiler(shared: &Arc<Shared>, unload: UnloadCompiler) -> Result<(), V
     let index = PlatformIndex(unload.platform);
     if shared.node.platform(index).is_none() || !shared.share.allows_platform(index) {
         return Err(Violation::Unknown(format!("{index:?}")));
+    }
+    if shared.commons.is_some() {
+        // The compiler is in use by other sessions, and this is only a hint.
+        return Ok(());
     }
     let node = Arc::clone(&shared.node);
     // This is only a hint, so the builder applies it when no build runs.

@@ -104,6 +104,20 @@ pub(crate) enum Operation {
     Barrier,
 }
 
+impl Operation {
+    /// Whether the operation launches a kernel that may print.
+    pub(crate) fn prints(&self) -> bool {
+        match self {
+            Operation::NdRange { kernel, .. } => kernel.prints,
+            Operation::Replay { commands, .. } => {
+                let mut operations = commands.iter().filter_map(|of| of.operation.as_ref().ok());
+                operations.any(Operation::prints)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// A command buffer: recorded commands, which each replay enqueues anew.
 #[derive(Default)]
 pub(crate) struct CommandBuffer {

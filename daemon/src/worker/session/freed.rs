@@ -19,6 +19,7 @@ pub(crate) struct Freed {
 struct Steps {
     waiting: VecDeque<Step<Submitted>>,
     started: bool,
+    is_over: bool,
 }
 
 impl Freed {
@@ -35,12 +36,24 @@ impl Freed {
         is_first
     }
 
-    /// Takes all commands, and waits for some.
-    pub(super) fn take(&self) -> VecDeque<Step<Submitted>> {
+    /// Takes all commands, and waits for some. Returns `None` when the session has ended.
+    pub(super) fn take(&self) -> Option<VecDeque<Step<Submitted>>> {
         let mut steps = self.steps.lock();
-        while steps.waiting.is_empty() {
+        while steps.waiting.is_empty() && !steps.is_over {
             self.wake.wait(&mut steps);
         }
-        std::mem::take(&mut steps.waiting)
+        (!steps.is_over).then(|| std::mem::take(&mut steps.waiting))
+    }
+
+    /// Ends the thread, and drops the commands that wait.
+    pub(super) fn stop(&self) {
+        let waiting = {
+            let mut steps = self.steps.lock();
+            steps.is_over = true;
+            std::mem::take(&mut steps.waiting)
+        };
+        self.wake.notify_all();
+        // Dropped outside of the lock, because the drop may call the driver.
+        drop(waiting);
     }
 }

@@ -33,9 +33,18 @@ pub(super) fn create_buffer(shared: &Arc<Shared>, create: &CreateBuffer) -> Resu
     let id = MemoryId(create.buffer);
     let context = shared.context(create.context)?;
     let room = shared.room()?;
-    let memory = Memory::whole(context, create.size, |native| {
+    let memory = Memory::whole(context, create.size, |context| {
         room?;
-        Buffer::new(native, create.flags, create.size, &create.contents)
+        let made = Buffer::new(
+            context.native()?,
+            create.flags,
+            create.size,
+            &create.contents,
+        )?;
+        match create.contents.is_empty() {
+            true => context.cleared(made),
+            false => Ok(made),
+        }
     });
     shared.add_memory(id, memory)
 }
@@ -105,8 +114,18 @@ fn whole_image(context: Arc<Context>, create: &CreateImage, spec: &ImageSpec) ->
         Ok(raster) => raster,
         Err(status) => return Memory::part(context, Err(status)),
     };
-    Memory::whole(context, raster.size(), |native| {
-        Buffer::image(native, create.flags, spec, None, &create.contents)
+    Memory::whole(context, raster.size(), |context| {
+        let made = Buffer::image(
+            context.native()?,
+            create.flags,
+            spec,
+            None,
+            &create.contents,
+        )?;
+        match create.contents.is_empty() {
+            true => context.cleared(made),
+            false => Ok(made),
+        }
     })
 }
 
@@ -116,8 +135,10 @@ pub(super) fn create_pipe(shared: &Arc<Shared>, create: &CreatePipe) -> Result<(
     let context = shared.context(create.context)?;
     let size = u64::from(create.packet_size) * u64::from(create.max_packets);
     let room = shared.room()?;
-    let memory = Memory::whole(context, size, |native| {
+    // A pipe begins empty, so kernels read no bytes of others from it.
+    let memory = Memory::whole(context, size, |context| {
         room?;
+        let native = context.native()?;
         Buffer::pipe(native, create.flags, create.packet_size, create.max_packets)
     });
     shared.add_memory(id, memory)
@@ -128,9 +149,15 @@ pub(super) fn create_svm(shared: &Arc<Shared>, create: &CreateSvm) -> Result<(),
     let id = MemoryId(create.buffer);
     let context = shared.context(create.context)?;
     let room = shared.room()?;
-    let memory = Memory::whole(context, create.size, |native| {
+    let memory = Memory::whole(context, create.size, |context| {
         room?;
-        Buffer::svm(native, create.flags, create.size, create.alignment)
+        let native = context.native()?;
+        context.cleared(Buffer::svm(
+            native,
+            create.flags,
+            create.size,
+            create.alignment,
+        )?)
     });
     let address = memory.native().ok().and_then(Buffer::svm_address);
     let status = memory.native().err().unwrap_or(Status::SUCCESS);

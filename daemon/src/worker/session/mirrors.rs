@@ -27,7 +27,6 @@ use super::run::Runner;
 use super::shared::Shared;
 use super::violation::Violation;
 use crate::worker::objects::command::{Command, Kind, MirrorHost, Tell, To};
-use crate::worker::threads::spawn;
 
 impl Mirrors for Shared {
     fn ended(
@@ -147,9 +146,10 @@ fn hear(
     }
     if shared.freed.put(freed) {
         let shared = Arc::clone(shared);
-        spawn("mirrors", move || {
-            loop {
-                Runner::new(&shared).take(shared.freed.take());
+        let scope = shared.scope.clone();
+        scope.spawn("mirrors", move || {
+            while let Some(steps) = shared.freed.take() {
+                Runner::new(&shared).take(steps);
             }
         });
     }

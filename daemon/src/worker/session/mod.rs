@@ -63,11 +63,12 @@ use self::shared::Shared;
 pub use self::violation::Violation;
 use super::bulk::Engine;
 use super::connection::{EventSink, SessionStart};
+use super::objects::commons::{Alive, AllGone, Commons};
 use super::objects::leased::NodeShare;
 use super::objects::outbox::Outbox;
 use super::objects::printed::Printed;
 use super::objects::unobserved;
-use super::threads::spawn;
+use super::threads::Over;
 use crate::accounting::Counter;
 use crate::runtime::node::Node;
 use crate::runtime::stdout;
@@ -79,14 +80,14 @@ const KEEPING: Duration = Duration::from_millis(200);
 /// The node's OpenCL, loaded and listed before the worker has a session.
 ///
 /// A spare worker loads it and waits. No context is made before a session starts.
-#[derive(Debug)]
-pub struct Preloaded(Node);
+#[derive(Clone, Debug)]
+pub struct Preloaded(Arc<Node>);
 
 impl Preloaded {
     /// Loads the OpenCL library and lists platforms and devices in the inventory's order.
     #[must_use]
     pub fn load() -> Preloaded {
-        Preloaded(Node::load())
+        Preloaded(Arc::new(Node::load()))
     }
 }
 
@@ -94,26 +95,38 @@ impl Preloaded {
 pub struct Session {
     shared: Arc<Shared>,
     next: Mutex<u64>,
+    // Tells when a session in a host has released what it made.
+    gone: Gone,
+}
+
+/// Tells when the parts of a session are gone.
+struct Gone {
+    commands: AllGone,
+    contexts: AllGone,
 }
 
 impl Session {
-    /// Starts a session and its threads. Captures the process's standard output, which is `/dev/null`
-    /// until then, for kernels' `printf`.
+    /// Starts a session and its threads. In a worker of its own, captures the process's standard output,
+    /// which is `/dev/null` until then, for kernels' `printf`. In a host, uses the host's console.
     #[must_use]
     pub fn start(start: SessionStart, node: Preloaded, events: Arc<dyn EventSink>) -> Session {
-        let captured = stdout::capture();
-        if let Err(error) = &captured {
-            tracing::warn!(%error, "cannot capture standard output, so the output of kernels' printf is lost");
+        let ((ended, commands), (alive, contexts)) = (Alive::counted(), Alive::counted());
+        let printed = printed(start.commons.as_deref());
+        let outbox = Arc::new(Outbox::new(events, printed, ended.clone()));
+        if let Some(seat) = outbox.printed().seat() {
+            let wake = Arc::downgrade(&outbox);
+            seat.wakes(wake);
         }
-        let outbox = Arc::new(Outbox::new(events, Printed::new(captured.ok())));
+        let scope = start.scope;
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
-            let bulk = Arc::new(Engine::new(shared.clone(), start.account.clone()));
+            let bulk = Engine::new(shared.clone(), start.account.clone(), scope.clone());
+            let bulk = Arc::new(bulk);
             Shared {
-                node: Arc::new(node.0),
+                node: node.0,
                 limits: start.limits,
                 outbox: Arc::clone(&outbox),
-                builder: Builder::default(),
-                links: Links::new(start.id, &bulk, &outbox, shared.clone()),
+                builder: Builder::new(scope.clone()),
+                links: Links::new(start.id, &bulk, &outbox, scope.clone(), shared.clone()),
                 bulk,
                 freed: Freed::default(),
                 share: NodeShare::new(
@@ -123,26 +136,31 @@ impl Session {
                 ),
                 account: start.account,
                 builds: start.builds,
+                scope: scope.clone(),
+                commons: start.commons,
+                contexts: Mutex::default(),
+                over: Over::default(),
                 core: Mutex::default(),
+                alive,
+                _ended: ended,
             }
         });
-        spawn("printf", {
+        if shared.commons.is_none() {
             let outbox = Arc::clone(&outbox);
-            move || {
+            scope.spawn("printf", move || {
                 while outbox.printed().wait() {
                     outbox.text_waits();
                 }
-            }
-        });
-        spawn("flusher", {
+            });
+        }
+        scope.spawn("flusher", {
             let outbox = Arc::clone(&outbox);
             move || outbox.tick()
         });
-        spawn("keeper", {
+        scope.spawn("keeper", {
             let shared = Arc::clone(&shared);
             move || {
-                loop {
-                    std::thread::sleep(KEEPING);
+                while !shared.over.pause(KEEPING) {
                     shared.clean_up();
                 }
             }
@@ -150,6 +168,7 @@ impl Session {
         Session {
             shared,
             next: Mutex::new(1),
+            gone: Gone { commands, contexts },
         }
     }
 
@@ -226,4 +245,64 @@ impl Session {
         drop(release.spawn(move || shared.release_objects()));
         self.shared.builder.finish(until);
     }
+
+    /// Releases everything that the session has made, because its host goes on. First stores its builds in the
+    /// cache, for `store_within` at most. Called when the session's connections are shut down and nothing
+    /// applies its commands any more.
+    ///
+    /// Waits until the driver has ended the session's commands and nothing native is left. So this does not
+    /// return if a kernel never ends. The supervisor then ends the host.
+    pub fn release(self, store_within: Duration) {
+        let Session { shared, gone, .. } = self;
+        let until = Instant::now() + store_within;
+        let (bulk, scope) = (Arc::clone(&shared.bulk), shared.scope.clone());
+        if let Some(seat) = shared.outbox.printed().seat() {
+            seat.leave();
+        }
+        bulk.stop();
+        shared.links.drop_all();
+        shared.over.set();
+        shared.freed.stop();
+        shared.outbox.stop();
+        if shared.builder.end() && !store_within.is_zero() {
+            shared.builder.finish(until);
+        }
+        shared.builder.stop();
+        if shared.builder.is_busy()
+            && let Some(builds) = &shared.builds
+        {
+            builds.note_building();
+        }
+        bulk.give_up_all();
+        let contexts = std::mem::take(&mut *shared.contexts.lock());
+        for context in contexts.iter().filter_map(Weak::upgrade) {
+            context.drop_staging();
+        }
+        let (objects, svm) = shared.take_objects();
+        let outbox = Arc::downgrade(&shared.outbox);
+        drop(objects);
+        drop(shared);
+        // The outbox keeps ended commands for a thread that may call the driver, and each keeps the outbox.
+        gone.commands
+            .wait_with(|| drop(outbox.upgrade().map(|outbox| outbox.take_spent())));
+        // The driver has ended all commands, and no thread can begin another.
+        drop(svm);
+        gone.contexts.wait();
+        bulk.end_jobs();
+        drop(bulk);
+        scope.wait_until_alone(None);
+    }
+}
+
+/// Returns where the text of a session's kernels comes from.
+fn printed(commons: Option<&Commons>) -> Printed {
+    if let Some(commons) = commons {
+        let console = commons.console.as_ref();
+        return console.map_or_else(|| Printed::new(None), |console| Printed::at(console.seat()));
+    }
+    let captured = stdout::capture();
+    if let Err(error) = &captured {
+        tracing::warn!(%error, "cannot capture standard output, so the output of kernels' printf is lost");
+    }
+    Printed::new(captured.ok())
 }

@@ -25,6 +25,7 @@ use crate::runtime::event::{Event, WaitList};
 use crate::runtime::queue as native;
 use crate::worker::bulk::Reports;
 use crate::worker::objects::command::{Command, native_waits, watch};
+use crate::worker::objects::console::SessionOver;
 use crate::worker::objects::{Queue, unobserved};
 
 /// Runs commands and remembers which queues to flush.
@@ -195,8 +196,9 @@ impl<'a> Runner<'a> {
     fn start(&mut self, submitted: Submitted) {
         let task = &submitted.task;
         let command = &task.command;
+        let turn = self.take_turn(&submitted);
         self.touch(&task.queue);
-        match self.enqueue(&submitted) {
+        match turn.and_then(|()| self.enqueue(&submitted)) {
             Ok(Started::Enqueued(event)) => {
                 command.enqueued(event);
                 // Such a command must not report the unobserved commands before it. A command with waits
@@ -226,6 +228,24 @@ impl<'a> Runner<'a> {
                     .failed(command.id(), &mut self.steps);
             }
         }
+    }
+
+    /// In a host, waits until this session's commands may print, if this one may. The turn ends with the command.
+    ///
+    /// # Errors
+    /// `CL_DEVICE_NOT_AVAILABLE` if the session ends meanwhile.
+    fn take_turn(&mut self, submitted: &Submitted) -> Result<(), Status> {
+        if !takes_turns(self.shared, &submitted.operation) {
+            return Ok(());
+        }
+        let shared = self.shared;
+        let Some(seat) = shared.outbox.printed().seat() else {
+            return Ok(());
+        };
+        let turn = seat.enter(|| self.flush());
+        let turn = turn.map_err(|SessionOver| Status::DEVICE_NOT_AVAILABLE)?;
+        submitted.task.command.prints(turn);
+        Ok(())
     }
 
     fn enqueue(&mut self, submitted: &Submitted) -> Result<Started, Status> {
@@ -311,6 +331,11 @@ impl<'a> Runner<'a> {
             }
         }
     }
+}
+
+/// Whether the operation may only run in its session's turn at the console of a host.
+pub(super) fn takes_turns(shared: &Shared, operation: &Result<Operation, Status>) -> bool {
+    shared.outbox.printed().seat().is_some() && operation.as_ref().is_ok_and(Operation::prints)
 }
 
 impl Reports for Shared {

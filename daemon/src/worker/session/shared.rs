@@ -3,7 +3,7 @@
 //! Invariant: no thread holds the lock while the driver may block or a message is sent.
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use causeway_proto::id::{EventId, QueueId};
 use causeway_proto::status::Status;
@@ -23,8 +23,11 @@ use crate::runtime::node::Node;
 use crate::worker::bulk::Engine;
 use crate::worker::connection::SessionLimits;
 use crate::worker::objects::command::Command;
+use crate::worker::objects::commons::{Alive, Commons};
 use crate::worker::objects::leased::NodeShare;
 use crate::worker::objects::outbox::{Outbox, Spent};
+use crate::worker::objects::{Context, Memory};
+use crate::worker::threads::{Over, Scope};
 
 /// The data that all threads of a session share.
 pub(crate) struct Shared {
@@ -39,7 +42,18 @@ pub(crate) struct Shared {
     /// Where the session counts its usage.
     pub(crate) account: Slot,
     pub(crate) builds: Option<Arc<build_cache::Client>>,
+    /// The threads of the session.
+    pub(crate) scope: Scope,
+    /// What the session shares with its neighbours; `None` outside of a host.
+    pub(crate) commons: Option<Arc<Commons>>,
+    /// The contexts that the session has made in a host, whose staging memory its end releases.
+    pub(crate) contexts: Mutex<Vec<Weak<Context>>>,
+    /// Set when the session has ended in its host.
+    pub(crate) over: Over,
     pub(crate) core: Mutex<Core>,
+    /// Dropped after everything else.
+    pub(crate) alive: Alive,
+    pub(crate) _ended: Alive,
 }
 
 /// The session's tables and graph, behind one short lock.
@@ -170,6 +184,19 @@ impl Shared {
         }
         // Dropped outside the lock, because the drop calls the driver.
         drop((core, self.outbox.take_spent()));
+    }
+
+    /// Takes all objects out of the tables, to be dropped by the caller. Shared virtual memory is apart,
+    /// because `clSVMFree` waits for no command.
+    pub(crate) fn take_objects(&self) -> (Box<dyn Send>, Vec<Arc<Memory>>) {
+        let core = std::mem::take(&mut *self.core.lock());
+        let memory = core.objects.memory.values();
+        let is_svm = |memory: &&Arc<Memory>| {
+            let native = memory.native();
+            native.is_ok_and(|native| native.svm_address().is_some())
+        };
+        let svm = memory.filter(is_svm).map(Arc::clone).collect();
+        (Box::new((core, self.outbox.take_spent())), svm)
     }
 
     /// Subtracts the bytes of a command that is no longer held back.

@@ -31,7 +31,30 @@ struct Mapped {
     window: Window,
     turn: Turn,
     event: Arc<Event>,
+    // Whether the map command has succeeded.
+    is_mapped: AtomicBool,
     over: AtomicBool,
+}
+
+impl Drop for Mapped {
+    /// Gives back a mapping whose transfer has not ended, because its session ends.
+    fn drop(&mut self) {
+        if !*self.is_mapped.get_mut() || *self.over.get_mut() {
+            return;
+        }
+        let (transfer, window) = (self.transfer.clone(), self.window);
+        // The drop may be on a thread that must not call the driver.
+        self.transfer.engine.later(move |_| {
+            let (Ok(queue), Ok(memory)) = (transfer.queue.native(), transfer.memory.native())
+            else {
+                return;
+            };
+            // SAFETY: the pointer is the mapping's. No lane is inside, because lanes hold the transfer that
+            // was dropped, and nothing else has given the mapping back.
+            let _ = unsafe { queue.unmap(memory, window.first(), &WaitList::default()) };
+            let _ = queue.flush();
+        });
+    }
 }
 
 impl Mapped {
@@ -49,6 +72,7 @@ impl Mapped {
             // SAFETY: the mapping holds the region from its first byte on, until `give_back`.
             window: unsafe { Window::new(pointer, region) },
             event: Arc::new(event),
+            is_mapped: AtomicBool::new(false),
             over: AtomicBool::new(false),
             turn,
             transfer,
@@ -63,6 +87,7 @@ impl Mapped {
         for unmapping in engine.turns.ended(self.turn, failed) {
             engine.later(move |_: &_| unmapping());
         }
+        self.is_mapped.store(!failed, Ordering::Release);
         if failed {
             self.transfer.fail_later(status, String::new());
         }

@@ -93,9 +93,9 @@ pub(super) fn start(links: &Arc<Links>, link: &Arc<Link>) {
         return failed("this worker already dials too many links".to_owned());
     };
     let (own, of) = (Arc::clone(links), Arc::clone(link));
-    let started = std::thread::Builder::new()
-        .name("link-dial".into())
-        .spawn(move || run(&own, &of, &running));
+    let started = links
+        .scope
+        .try_spawn("link-dial", move || run(&own, &of, &running));
     if let Err(error) = started {
         failed(format!("cannot start a thread to dial: {error}"));
     }
@@ -221,6 +221,8 @@ struct Asking {
 }
 
 impl Asking {
+    // Not a thread of the session's scope: a name may take long to resolve, and the thread holds nothing of the
+    // session that a host would have to release.
     fn start(self) -> io::Result<()> {
         std::thread::Builder::new()
             .name("link-try".into())

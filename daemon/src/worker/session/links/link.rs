@@ -27,7 +27,6 @@ use super::Links;
 use super::incoming::{Connections, Incoming, Seat};
 use super::messages::{self, Heard, Messages};
 use crate::worker::objects::command::MirrorHost;
-use crate::worker::threads::spawn;
 
 /// How often a waiting thread checks whether the peer has closed a connection that is not in use yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -301,9 +300,10 @@ impl Link {
         heard: Heard,
         incarnation: u64,
     ) {
-        spawn("link-out", move || messages.write());
+        let scope = links.scope.clone();
+        scope.spawn("link-out", move || messages.write());
         let (link, links) = (Arc::clone(self), Arc::clone(links));
-        spawn("link-in", move || {
+        scope.spawn("link-in", move || {
             let reason = messages::hear(heard, &links.mirrors, link.id);
             link.come_down(&links, incarnation, reason);
         });

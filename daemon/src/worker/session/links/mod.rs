@@ -42,6 +42,7 @@ use crate::worker::bulk::Engine;
 use crate::worker::objects::hash::ById;
 use crate::worker::objects::outbox::Outbox;
 use crate::worker::socket;
+use crate::worker::threads::Scope;
 
 /// Longest address, in bytes.
 const MAX_ADDRESS: usize = 512;
@@ -69,6 +70,7 @@ pub(crate) struct Links {
     own: SessionId,
     bulk: Arc<Engine>,
     outbox: Arc<Outbox>,
+    scope: Scope,
     // Weak, because the session owns its links.
     mirrors: Weak<dyn Mirrors>,
     table: Mutex<Table>,
@@ -97,12 +99,14 @@ impl Links {
         own: SessionId,
         bulk: &Arc<Engine>,
         outbox: &Arc<Outbox>,
+        scope: Scope,
         mirrors: Weak<dyn Mirrors>,
     ) -> Arc<Links> {
         Arc::new(Links {
             own,
             bulk: Arc::clone(bulk),
             outbox: Arc::clone(outbox),
+            scope,
             mirrors,
             table: Mutex::default(),
             added: Condvar::new(),
@@ -156,6 +160,14 @@ impl Links {
         let all: Vec<_> = self.table.lock().links.values().map(Arc::clone).collect();
         for link in all {
             link.stop();
+        }
+    }
+
+    /// Drops every link, because the session ends and its host goes on.
+    pub(crate) fn drop_all(self: &Arc<Self>) {
+        let all = std::mem::take(&mut self.table.lock().links);
+        for link in all.values() {
+            link.drop_it(self);
         }
     }
 

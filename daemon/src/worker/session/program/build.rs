@@ -20,12 +20,13 @@ use crate::worker::session::tables::{add, find};
 use crate::worker::session::violation::Violation;
 
 /// Expects printed text if headers or options contain `printf`, even though the program's source may not.
-fn expect_text<'a>(shared: &Shared, texts: impl IntoIterator<Item = &'a [u8]>) {
+fn expect_text<'a>(shared: &Shared, program: &Program, texts: impl IntoIterator<Item = &'a [u8]>) {
     if texts
         .into_iter()
         .any(|text| Printed::may_come_from(Some(text)))
     {
         shared.outbox.printed().expect();
+        program.may_print();
     }
 }
 
@@ -36,7 +37,7 @@ pub(crate) fn build(shared: &Arc<Shared>, build: BuildProgram) -> Result<(), Vio
         ProgramId(build.program),
     )?;
     let devices = program.devices(&build.devices)?;
-    expect_text(shared, [&build.source[..], &build.options]);
+    expect_text(shared, &program, [&build.source[..], &build.options]);
     submit(shared, program, Vec::new(), RequestId(build.request), {
         let shared = Arc::clone(shared);
         move |program| build_now(&shared, program, &build, &devices)
@@ -115,8 +116,12 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
         (program, headers)
     };
     let devices = program.devices(&compile.devices)?;
-    expect_text(shared, [&compile.source[..], &compile.options]);
-    expect_text(shared, compile.headers.iter().map(|h| &h.source[..]));
+    expect_text(shared, &program, [&compile.source[..], &compile.options]);
+    let texts = compile.headers.iter().map(|h| &h.source[..]);
+    expect_text(shared, &program, texts);
+    if headers.iter().any(|header| header.prints()) {
+        program.may_print();
+    }
     let others = headers.iter().map(|header| header.id).collect();
     shared.account.add(Counter::Builds, 1);
     submit(
@@ -182,6 +187,9 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
         add(&mut core.objects.programs, id, program)?;
         (find(&core.objects.programs, id)?, inputs, room)
     };
+    if inputs.iter().any(|input| input.prints()) {
+        program.may_print();
+    }
     let devices = program.devices(&link.devices)?;
     let others = inputs.iter().map(|input| input.id).collect();
     shared.account.add(Counter::Builds, 1);

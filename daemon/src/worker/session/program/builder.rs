@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use causeway_proto::id::ProgramId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::worker::threads::broken;
+use crate::worker::threads::Scope;
 
 const THREADS: usize = 4;
 /// How long a thread polls for an expected job.
@@ -33,6 +33,7 @@ const MAX_LATER: usize = 256;
 /// The builder of one session.
 #[derive(Default)]
 pub(crate) struct Builder {
+    scope: Scope,
     pool: Arc<(Mutex<Pool>, Condvar)>,
     // Whether there are jobs that can wait.
     has_later: AtomicBool,
@@ -54,6 +55,8 @@ struct Pool {
     late: usize,
     // The session ends: jobs that could wait run now.
     is_ending: bool,
+    // The session has ended: no further job runs.
+    is_over: bool,
 }
 
 struct Job {
@@ -64,6 +67,28 @@ struct Job {
 }
 
 impl Builder {
+    /// Makes the builder of a session.
+    pub(crate) fn new(scope: Scope) -> Builder {
+        Builder {
+            scope,
+            ..Builder::default()
+        }
+    }
+
+    /// Ends the threads when their jobs have ended, and drops the jobs that wait, because the session has
+    /// ended and its host goes on.
+    pub(crate) fn stop(&self) {
+        let (lock, wake) = &*self.pool;
+        let mut pool = lock.lock();
+        pool.is_over = true;
+        let waiting = std::mem::take(&mut pool.waiting);
+        let later = std::mem::take(&mut pool.later);
+        drop(pool);
+        wake.notify_all();
+        // Dropped outside of the lock, because the drop may call the driver.
+        drop((waiting, later));
+    }
+
     /// Runs `work` after all earlier jobs that name one of `programs`.
     pub(crate) fn submit(&self, programs: Vec<ProgramId>, work: impl FnOnce() + Send + 'static) {
         self.push(Job {
@@ -109,8 +134,13 @@ impl Builder {
     pub(crate) fn end(&self) -> bool {
         let (lock, wake) = &*self.pool;
         let mut pool = lock.lock();
-        // Forgotten, because a drop may call the driver. The process is about to exit.
-        std::mem::forget(std::mem::take(&mut pool.waiting));
+        let waiting = std::mem::take(&mut pool.waiting);
+        match self.scope.is_hosted() {
+            // Outside of the lock, because the drop may call the driver.
+            true => MutexGuard::unlocked(&mut pool, || drop(waiting)),
+            // Forgotten, because a drop may call the driver. The process is about to exit.
+            false => std::mem::forget(waiting),
+        }
         pool.is_ending = true;
         wake.notify_all();
         pool.has_later()
@@ -121,6 +151,11 @@ impl Builder {
         let (lock, wake) = &*self.pool;
         let mut pool = lock.lock();
         while pool.has_later() && !wake.wait_until(&mut pool, until).timed_out() {}
+    }
+
+    /// Returns whether jobs run.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.pool.0.lock().running.is_empty()
     }
 
     /// Announces that a job is about to come.
@@ -137,13 +172,18 @@ impl Builder {
     fn push(&self, job: Job) {
         let (lock, wake) = &*self.pool;
         let mut pool = lock.lock();
+        if pool.is_over {
+            // Dropped outside of the lock.
+            drop(pool);
+            return drop(job);
+        }
         pool.waiting.push_back(job);
         pool.expected = None;
         pool.put_off();
         if pool.idle < pool.waiting.len() && pool.threads < THREADS {
             self.grow(&mut pool);
             if pool.threads == 0 {
-                broken("cannot start a thread for builds");
+                self.scope.broken("cannot start a thread for builds");
             }
         }
         wake.notify_one();
@@ -152,11 +192,8 @@ impl Builder {
     // Starts another thread, if the system allows.
     fn grow(&self, pool: &mut Pool) {
         let shared = Arc::clone(&self.pool);
-        let spawned = std::thread::Builder::new()
-            .name("build".into())
-            .spawn(move || serve(&shared));
-        match spawned {
-            Ok(_) => {
+        match self.scope.try_spawn("build", move || serve(&shared)) {
+            Ok(()) => {
                 pool.threads += 1;
                 pool.idle += 1;
             }
@@ -170,6 +207,9 @@ fn serve(shared: &(Mutex<Pool>, Condvar)) {
     let mut pool = lock.lock();
     pool.idle -= 1;
     loop {
+        if pool.is_over {
+            return;
+        }
         let Some(job) = pool.next() else {
             pool.idle += 1;
             if pool.is_expecting() {

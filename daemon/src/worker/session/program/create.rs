@@ -38,7 +38,8 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
     if text.is_some() {
         shared.builder.expect();
     }
-    if Printed::may_come_from(text) {
+    let prints = Printed::may_come_from(text);
+    if prints {
         shared.outbox.printed().expect();
     }
     let mut binaries = None;
@@ -73,6 +74,9 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
             broken.as_ref(),
             program.context.id,
         );
+    }
+    if prints {
+        program.may_print();
     }
     let program = {
         let mut core = shared.core.lock();

@@ -20,6 +20,7 @@ mod source;
 
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use causeway_proto::command::{DeviceBuild, KernelSignature, ProgramAnswer, answer};
@@ -50,6 +51,8 @@ pub(crate) struct Program {
     // The source, if it needs no sealing and the cache may be used.
     text: Option<Bytes>,
     has_source: bool,
+    // Whether kernels of the program may print.
+    prints: AtomicBool,
     state: Mutex<ProgramState>,
 }
 
@@ -87,6 +90,7 @@ impl Program {
             source: None,
             text: None,
             has_source: false,
+            prints: AtomicBool::new(false),
             state: Mutex::new(ProgramState {
                 native: native.map(Arc::new),
                 loaded: None,
@@ -95,6 +99,17 @@ impl Program {
                 jobs: 0,
             }),
         }
+    }
+
+    /// Whether kernels of the program may print.
+    pub(crate) fn prints(&self) -> bool {
+        self.prints.load(Ordering::Relaxed)
+    }
+
+    /// Notes that kernels of the program may print. Commands are applied in order, so kernels that are made
+    /// later know it.
+    fn may_print(&self) {
+        self.prints.store(true, Ordering::Relaxed);
     }
 
     /// Returns the native program if no build is in progress.

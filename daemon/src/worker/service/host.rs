@@ -1,0 +1,185 @@
+//! A host: a worker that serves several sessions of one domain over common native contexts.
+//!
+//! Each session has a channel of its own to the supervisor, on which everything is as in a worker of its own. The
+//! host's channel brings the sessions, and its end is the end of the host. A thread for each session waits
+//! for the session's end, releases everything that the session has made, and then closes its channel.
+//!
+//! Invariant: when a session's channel is closed, nothing of the session is left in the process. If a driver
+//! does not let go, the channel stays open, and the supervisor ends the host.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::net::{Shutdown, shutdown};
+
+use super::ending::{Ended, Ending, Endings};
+use super::{Loading, Running, Threads, named};
+use crate::handover::{self, ToSupervisor, ToWorker};
+use crate::runtime::stdout;
+use crate::worker::confine;
+use crate::worker::objects::commons::{Commons, Contexts};
+use crate::worker::objects::console::Console;
+use crate::worker::threads::Scope;
+
+/// The process's own memory, which the sessions of a host share.
+#[derive(Default)]
+pub(super) struct Room(Mutex<RoomState>);
+
+#[derive(Default)]
+struct RoomState {
+    /// The sum of the sessions' limits, and the highest sum so far.
+    sum: u64,
+    most: u64,
+}
+
+impl Room {
+    /// Adds a session's limit to that of the process; 0 means no limit.
+    pub(super) fn limit_memory(&self, bytes: u64) -> io::Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let mut state = self.0.lock();
+        state.sum = state.sum.saturating_add(bytes);
+        // Never lowered: the C library keeps memory that a session has freed, and a limit below that would make
+        // allocations of the neighbours fail.
+        if state.sum <= state.most {
+            return Ok(());
+        }
+        state.most = state.sum;
+        confine::limit_host_memory(state.most)
+    }
+
+    /// Subtracts the limit of a session that has ended.
+    fn give_back(&self, bytes: u64) {
+        let mut state = self.0.lock();
+        state.sum = state.sum.saturating_sub(bytes);
+    }
+}
+
+/// Serves the sessions that the supervisor passes over `channel`, until it closes the channel. Returns the exit
+/// code of the process. `clears` is for [`Commons::clears`].
+pub(super) fn serve(channel: &OwnedFd, loading: &Arc<Loading>, clears: bool) -> io::Result<i32> {
+    let commons = Arc::new(Commons {
+        contexts: Contexts::default(),
+        console: console()?,
+        clears,
+    });
+    let room = Arc::new(Room::default());
+    tracing::debug!("the worker is a host now");
+    loop {
+        match handover::receive_in_worker(channel) {
+            Ok(Some(ToWorker::Session { channel })) => {
+                let (loading, commons) = (Arc::clone(loading), Arc::clone(&commons));
+                let room = Arc::clone(&room);
+                let refused = channel.try_clone();
+                let started = named("host-session", move || {
+                    let refused = channel.try_clone();
+                    if let Err(error) = session(channel, loading, commons, &room) {
+                        refuse(refused, &error);
+                    }
+                });
+                if let Err(error) = started {
+                    refuse(refused, &error);
+                }
+            }
+            Ok(None) => return Ok(0),
+            Ok(Some(other)) => {
+                tracing::error!(?other, "a host got a message that is for sessions");
+                return Ok(1);
+            }
+            Err(error) => {
+                tracing::error!(%error, "the supervisor's socket failed");
+                return Ok(1);
+            }
+        }
+    }
+}
+
+/// Tells the supervisor that the host cannot serve a session, of which nothing exists yet.
+fn refuse(channel: io::Result<OwnedFd>, error: &io::Error) {
+    tracing::error!(%error, "a host cannot serve a further session; check the limits on threads and descriptors");
+    if let Ok(channel) = channel {
+        let _ = handover::send_to_supervisor(&channel, &ToSupervisor::Released);
+    }
+}
+
+/// Captures the process's standard output, and starts the thread that has sessions send their text.
+fn console() -> io::Result<Option<Console>> {
+    let captured = match stdout::capture() {
+        Ok(captured) => captured,
+        Err(error) => {
+            tracing::warn!(%error, "cannot capture standard output, so the output of kernels' printf is lost");
+            return Ok(None);
+        }
+    };
+    let console = Console::new(captured);
+    let served = console.clone();
+    named("printf", move || served.serve())?;
+    Ok(Some(console))
+}
+
+/// Serves one session until nothing of it is left.
+fn session(
+    channel: OwnedFd,
+    loading: Arc<Loading>,
+    commons: Arc<Commons>,
+    room: &Arc<Room>,
+) -> io::Result<()> {
+    let (endings, ended) = Endings::new();
+    let scope = || {
+        let endings = endings.clone();
+        Scope::hosted(move |what| endings.end(Ending::Broken(what)))
+    };
+    let threads = Threads {
+        service: scope(),
+        session: scope(),
+        host: Some((commons, Arc::clone(room))),
+    };
+    let last = channel.try_clone()?;
+    let service = threads.service.clone();
+    let running = Running::start(channel, None, loading, threads, (endings, ended))?;
+    end(running, &service, room);
+    // If the supervisor is gone, the host ends anyway.
+    let _ = handover::send_to_supervisor(&last, &ToSupervisor::Released);
+    // The thread that reads the channel ends.
+    let _ = shutdown(&last, Shutdown::Both);
+    Ok(())
+}
+
+/// Waits for the end of a session, and releases everything that it has made.
+fn end(running: Running, service: &Scope, room: &Room) {
+    let (_, store_within) = running.wait();
+    let Running { stage, ended } = running;
+    drop::<Ended>(ended);
+    stage.close();
+    service.wait_until_alone(None);
+    if let Some(assignment) = stage.assignment() {
+        room.give_back(assignment.limits.host_memory);
+    }
+    // All other holders were threads of the connection service.
+    if let Some(session) = stage.take_session().and_then(Arc::into_inner) {
+        session.release(store_within);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_grows_with_the_sessions_and_is_used_again() {
+        let room = Room::default();
+        let most = |room: &Room| room.0.lock().most;
+        // Beyond what the machine has, so that the test's own process keeps its room.
+        const LIMIT: u64 = 1 << 50;
+        room.limit_memory(0).unwrap();
+        assert_eq!(most(&room), 0);
+        room.limit_memory(LIMIT).unwrap();
+        room.limit_memory(LIMIT).unwrap();
+        room.give_back(LIMIT);
+        room.limit_memory(LIMIT).unwrap();
+        assert_eq!(most(&room), 2 * LIMIT);
+    }
+}
