@@ -41,6 +41,9 @@ pub(super) async fn find(processes: &Processes, limit: Duration, inventory: &mut
     if !devices(inventory).any(|(_, device)| is_unknown(device)) {
         return;
     }
+    tracing::info!(
+        "NVML does not report the compute mode of all devices, so two processes try to make contexts"
+    );
     let reports = async {
         let first = Rival::start(processes, limit).await?;
         let second = Rival::start(processes, limit).await;
