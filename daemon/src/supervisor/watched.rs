@@ -111,6 +111,16 @@ impl Watch {
         ] {
             registry.register(name, help, ConstGauge::new(value));
         }
+        let hosts = self.workers.hosts().into_iter();
+        let hosts = hosts.map(|(worker, domain, sessions)| {
+            let labels = [("domain", domain), ("worker", worker.to_string())];
+            (labels, ConstGauge::new(sessions as u64))
+        });
+        registry.register(
+            "host_sessions",
+            "Open sessions of each host process, by domain",
+            Samples::from_iter(hosts),
+        );
         registry.register(
             "sessions_opened_total",
             "Sessions opened",

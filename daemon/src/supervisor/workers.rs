@@ -249,6 +249,15 @@ impl Workers {
         }
     }
 
+    /// Returns the hosts: the number of each in the log, the name of its domain, and how many sessions it has.
+    pub(super) fn hosts(&self) -> Vec<(u64, String, usize)> {
+        let state = self.0.state.lock();
+        let hosts = state.hosts.iter();
+        hosts
+            .map(|host| (host.worker.serial, host.domain.name(), host.sessions()))
+            .collect()
+    }
+
     /// Returns the number of ended sessions by reason.
     pub(super) fn ended(&self) -> BTreeMap<&'static str, u64> {
         self.0.ended.all()
@@ -622,7 +631,7 @@ impl Workers {
         tokio::spawn({
             let worker = Arc::clone(&worker);
             async move {
-                let status = worker.watch(Body::Own(process)).await;
+                let status = worker.watch(Body::Own(Box::new(process))).await;
                 workers.reap(&worker, status);
             }
         });

@@ -182,13 +182,13 @@ fn nothing_is_left(daemon: &Daemon, rounds: usize) {
         leave_behind(daemon, round % 10);
     }
     eventually("all sessions end", || (sessions() == 1).then_some(()));
-    let mut last = before;
     let until = Instant::now() + SOON;
-    while {
-        last = held(host);
-        last.0 > before.0 || last.1 > before.1
-    } {
-        assert!(Instant::now() < until, "{before:?} became {last:?}");
+    loop {
+        let now = held(host);
+        if now.0 <= before.0 && now.1 <= before.1 {
+            break;
+        }
+        assert!(Instant::now() < until, "{before:?} became {now:?}");
         std::thread::yield_now();
     }
     assert_eq!(stays.session.worker(), host, "the process goes on");

@@ -17,7 +17,8 @@
 //! - [`command_buffers`]: recorded commands that are enqueued repeatedly;
 //! - [`run`]: runs commands, and those that become runnable by that;
 //! - [`links`], [`mirrors`]: the client's sessions on other nodes; [`early`], [`freed`]: what waits for a
-//!   mirror, and what a mirror has released.
+//!   mirror, and what a mirror has released;
+//! - [`neighbours`]: what the sessions of a host share.
 //!
 //! Threads that call the driver: the reading thread, the builder's, the bulk threads, the `mirrors`
 //! thread and the keeper. The `mirrors` thread runs commands that other workers released; the keeper
@@ -39,6 +40,7 @@ mod graph;
 pub(crate) mod links;
 mod memory;
 mod mirrors;
+pub(crate) mod neighbours;
 mod program;
 mod query;
 mod run;
@@ -145,26 +147,7 @@ impl Session {
                 _ended: ended,
             }
         });
-        if shared.commons.is_none() {
-            let outbox = Arc::clone(&outbox);
-            scope.spawn("printf", move || {
-                while outbox.printed().wait() {
-                    outbox.text_waits();
-                }
-            });
-        }
-        scope.spawn("flusher", {
-            let outbox = Arc::clone(&outbox);
-            move || outbox.tick()
-        });
-        scope.spawn("keeper", {
-            let shared = Arc::clone(&shared);
-            move || {
-                while !shared.over.pause(KEEPING) {
-                    shared.clean_up();
-                }
-            }
-        });
+        start_threads(&shared);
         Session {
             shared,
             next: Mutex::new(1),
@@ -292,6 +275,31 @@ impl Session {
         drop(bulk);
         scope.wait_until_alone(None);
     }
+}
+
+/// Starts the threads that every session has.
+fn start_threads(shared: &Arc<Shared>) {
+    let (scope, outbox) = (&shared.scope, &shared.outbox);
+    if shared.commons.is_none() {
+        let outbox = Arc::clone(outbox);
+        scope.spawn("printf", move || {
+            while outbox.printed().wait() {
+                outbox.text_waits();
+            }
+        });
+    }
+    scope.spawn("flusher", {
+        let outbox = Arc::clone(outbox);
+        move || outbox.tick()
+    });
+    scope.spawn("keeper", {
+        let shared = Arc::clone(shared);
+        move || {
+            while !shared.over.pause(KEEPING) {
+                shared.clean_up();
+            }
+        }
+    });
 }
 
 /// Returns where the text of a session's kernels comes from.
