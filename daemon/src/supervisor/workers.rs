@@ -136,6 +136,17 @@ impl WorkersState {
         Some((id, served))
     }
 
+    /// Checks whether a further session may open.
+    fn may_open(&self, limit: u32) -> Result<(), NotOpened> {
+        if self.draining {
+            return Err(NotOpened::Draining);
+        }
+        match self.sessions.len() < limit as usize {
+            true => Ok(()),
+            false => Err(NotOpened::Full(limit)),
+        }
+    }
+
     /// Checks whether a session that may use exclusive devices only may open. Ends hosts of other domains
     /// that have no session, because they may still have a context on such a device.
     fn make_way(&self, claim: &Claim, domain: Option<&Domain>) -> Result<(), NotOpened> {
@@ -374,12 +385,7 @@ impl Workers {
         let fingerprint = certificate.as_ref().map(SessionCertificate::fingerprint);
         let opened = {
             let mut state = self.0.state.lock();
-            if state.draining {
-                return Err(NotOpened::Draining);
-            }
-            if state.sessions.len() >= self.0.sessions.limit as usize {
-                return Err(NotOpened::Full(self.0.sessions.limit));
-            }
+            state.may_open(self.0.sessions.limit)?;
             if let Some(claim) = &claim {
                 state.make_way(claim, domain.as_ref())?;
             }
