@@ -297,6 +297,24 @@ fn a_host_that_is_killed_ends_its_sessions_with_the_reason_and_the_next_is_new()
 }
 
 #[test]
+fn a_stopped_daemon_tells_all_sessions_of_a_host() {
+    let arguments = [&TOGETHER[..], &["--drain-limit", "1"]].concat();
+    let daemon = Daemon::with_arguments(&arguments);
+    let mut programs = [(); 2].map(|()| Program::new(daemon.session()));
+    let host = programs[0].session.worker();
+    std::thread::scope(|scope| {
+        let stopping = scope.spawn(|| daemon.terminate());
+        for program in &mut programs {
+            program.session.ends();
+            let reason = &program.session.heard.close_reason;
+            assert!(reason.contains("stopped"), "{reason}");
+        }
+        assert!(stopping.join().unwrap());
+    });
+    assert!(std::fs::metadata(format!("/proc/{host}")).is_err());
+}
+
+#[test]
 fn a_kernel_that_never_ends_costs_its_neighbours_the_host_with_the_reason() {
     let daemon = fake("devices = 1\nkernel.endless.hang = true");
     let mut neighbour = Program::new(daemon.session());
