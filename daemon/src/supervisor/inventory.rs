@@ -80,12 +80,11 @@ impl InventoryCache {
             failed,
             fell_back,
         } = self.ask().await;
-        compute_mode::find(
-            &self.processes,
-            self.settings.probe_time_limit,
-            &mut inventory,
-        )
-        .await;
+        // A private daemon serves one program, which must not wait for contexts that it does not need.
+        if !self.processes.worker_envs().is_private() {
+            let limit = self.settings.probe_time_limit;
+            compute_mode::find(&self.processes, limit, &mut inventory).await;
+        }
         let (remarks, problems) = exclusive::texts(&inventory);
         inventory.problems.extend(problems);
         inventory.remarks.extend(
