@@ -105,6 +105,8 @@ struct RawDevice {
     kernel_ns: u64,
     ns_per_item: f64,
     extensions: Vec<String>,
+    vendor_id: u32,
+    exclusive: Option<PathBuf>,
 }
 
 impl Default for RawDevice {
@@ -129,6 +131,8 @@ impl Default for RawDevice {
             kernel_ns: 0,
             ns_per_item: 0.0,
             extensions: Vec::new(),
+            vendor_id: 0xFA6E,
+            exclusive: None,
         }
     }
 }
@@ -193,6 +197,9 @@ pub(crate) struct DeviceSettings {
     /// Extensions besides those of every device. They are listed and defined as macros, but have no
     /// effect except PCI buses and hints for queues.
     pub(crate) extensions: Vec<String>,
+    pub(crate) vendor_id: u32,
+    /// The file that the one process with contexts on this device has locked.
+    pub(crate) exclusive: Option<PathBuf>,
 }
 
 /// Special settings for the kernels of one name.
@@ -370,6 +377,8 @@ fn check_device(raw: &RawDevice) -> Result<DeviceSettings, ConfigError> {
         kernel_ns: raw.kernel_ns,
         ns_per_item: raw.ns_per_item,
         extensions: raw.extensions.clone(),
+        vendor_id: raw.vendor_id,
+        exclusive: raw.exclusive.clone(),
     })
 }
 

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use crate::device::Device;
 use crate::error::{ClResult, ensure, fail};
+use crate::exclusive::Hold;
 use crate::object::{Object, Ref, body};
 use crate::on_device::DeviceQueues;
 use crate::platform::{Platform, platform_or_default};
@@ -33,6 +34,7 @@ pub(crate) struct Context {
     destructors: Mutex<Vec<Destructor>>,
     handle: Mutex<usize>,
     pub(crate) device_queues: DeviceQueues,
+    _holds: Vec<Hold>,
 }
 
 body!(Context, tag::CONTEXT, CL_INVALID_CONTEXT);
@@ -103,6 +105,9 @@ unsafe fn create(
             own.push(device);
         }
     }
+    let exclusive = own.iter().filter_map(|of| of.settings.exclusive.as_ref());
+    let holds = exclusive.map(|path| Hold::take(path));
+    let holds = holds.collect::<ClResult<Vec<_>>>()?;
     let context = Ref::new(Context {
         devices: own,
         properties,
@@ -113,6 +118,7 @@ unsafe fn create(
         destructors: Mutex::new(Vec::new()),
         handle: Mutex::new(0),
         device_queues: DeviceQueues::default(),
+        _holds: holds,
     });
     *context.handle.lock() = context.handle().addr();
     Ok(context.publish())

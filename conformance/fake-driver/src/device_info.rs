@@ -68,7 +68,7 @@ fn identity(device: &Object<Device>, name: cl_device_info) -> Option<Info> {
         .collect();
     Some(match name {
         CL_DEVICE_TYPE => Info::ulong(device.kind()),
-        CL_DEVICE_VENDOR_ID => Info::uint(0xFA6E),
+        CL_DEVICE_VENDOR_ID => Info::uint(settings.vendor_id),
         CL_DEVICE_NAME => Info::text(&settings.name),
         CL_DEVICE_VENDOR => Info::text("Causeway"),
         CL_DRIVER_VERSION => Info::text(env!("CARGO_PKG_VERSION")),

@@ -44,6 +44,8 @@
 //! compute_units = 8
 //! kernel_ns = 0         # time of a launch on this device, and
 //! ns_per_item = 0.0     # what each work-item adds to it
+//! vendor_id = 0xFA6E
+//! exclusive = "/PATH"   # one process at a time has contexts, the one that has locked this file
 //!
 //! [kernel.NAME]         # launches of kernels of this name
 //! ns = 1000             # take so long, whatever the device
@@ -94,6 +96,7 @@ mod engine;
 mod entry;
 mod error;
 mod event;
+mod exclusive;
 mod il;
 mod image;
 mod image_commands;

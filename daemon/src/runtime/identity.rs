@@ -49,11 +49,13 @@ const SETTINGS: [&str; 12] = [
     "POCL_", "CUDA_", "OCL_", "CL_", "NV_", "AMD_", "IGC_", "NEO", "RUSTICL_", "CLC_", "LLVM_",
     "LD_",
 ];
-/// Exceptions: variables that only locate drivers or caches, or limit caches.
-const PLACES: [&str; 5] = [
+/// Exceptions: variables that only locate drivers, caches or an MPS server, or limit caches. Each worker gets
+/// other values for some of them.
+const PLACES: [&str; 6] = [
     "POCL_CACHE_DIR",
     "CUDA_CACHE_PATH",
     "CUDA_CACHE_MAXSIZE",
+    "CUDA_MPS_PIPE_DIRECTORY",
     "NEO_CACHE_DIR",
     "OCL_ICD_VENDORS",
 ];

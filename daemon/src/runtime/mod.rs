@@ -10,6 +10,7 @@
 //! - [`probe`](mod@probe): the inventory; [`stdout`]: the output of kernels' `printf`;
 //! - `identity`: everything that influences a device's compiler, for the build cache;
 //! - `ptx`: the names of kernels in NVIDIA's binaries;
+//! - `compute_mode`, `nvml`: how many processes may have a context on a device;
 //! - `watch`: polling for the ends of commands, for drivers with late callbacks;
 //! - `library`: libOpenCL's functions, looked up at run time; `info`: info answers as bytes.
 //!
@@ -22,6 +23,7 @@
 pub mod block;
 pub mod buffer;
 pub mod clock;
+mod compute_mode;
 pub mod context;
 pub mod device_queue;
 mod driver_files;
@@ -33,6 +35,7 @@ mod info;
 pub mod kernel;
 mod library;
 pub mod node;
+mod nvml;
 pub mod pinned;
 mod pipe;
 pub mod probe;
@@ -45,6 +48,7 @@ pub mod sub_device;
 mod svm;
 pub mod watch;
 
+pub use compute_mode::{Tried, try_contexts};
 pub use probe::{Probed, probe};
 
 /// OpenCL constants for callers that query these objects.

@@ -12,6 +12,7 @@ use opencl_sys::{
     CL_DEVICE_COMMAND_BUFFER_SYNC_DEVICES_KHR, CL_DEVICE_PARENT_DEVICE, CL_DEVICE_PLATFORM,
 };
 
+use super::compute_mode::Modes;
 use super::image;
 use super::node::{Device, Node};
 
@@ -73,6 +74,7 @@ const HANDLES: [u32; 4] = [
 #[must_use]
 pub fn probe() -> Probed {
     let node = Node::load();
+    let modes = Modes::of(&node);
     let platforms = node
         .platforms()
         .iter()
@@ -84,6 +86,7 @@ pub fn probe() -> Probed {
                 .map(|device| WireDevice {
                     info: device_answers(*device),
                     image_formats: image::formats(platform, *device),
+                    compute_mode: modes.of_device(*device).into(),
                 })
                 .collect(),
         })

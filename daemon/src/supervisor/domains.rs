@@ -16,6 +16,7 @@ use std::io;
 use causeway_proto::control::{Inventory, Platform};
 use causeway_proto::request::answer_of;
 
+use super::exclusive::devices;
 use super::managed::DeviceAt;
 use crate::config::{ShareSettings, SharingSettings, Together};
 use crate::handover::MAX_USER;
@@ -125,7 +126,7 @@ impl Domains {
         if asked.isolated {
             return None;
         }
-        let all = || devices(inventory).map(|at| (at, None)).collect();
+        let all = || devices(inventory).map(|(at, _)| (at, None)).collect();
         let wanted = asked.leased.cloned().unwrap_or_else(all);
         let platforms: BTreeSet<u32> = wanted.keys().map(|at| at.platform).collect();
         for number in platforms {
@@ -236,13 +237,6 @@ fn narrower(a: Users, b: Users) -> Option<Users> {
     }
 }
 
-fn devices(inventory: &Inventory) -> impl Iterator<Item = DeviceAt> {
-    (0..).zip(&inventory.platforms).flat_map(|(platform, of)| {
-        let devices = (0..).zip(&of.devices);
-        devices.map(move |(device, _)| DeviceAt { platform, device })
-    })
-}
-
 fn is_named(platform: &Platform, name: &str) -> bool {
     NAMES.into_iter().any(|query| {
         let told = answer_of(&platform.info, query);
@@ -254,7 +248,7 @@ fn is_named(platform: &Platform, name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use causeway_proto::control::{Device, InfoAnswer};
     use proptest::prelude::*;
@@ -288,6 +282,12 @@ mod tests {
             except: except.iter().map(|name| (*name).to_owned()).collect(),
             host_idle: Duration::from_secs(60),
         }
+    }
+
+    /// A user's domain, for tests of other modules.
+    pub(in super::super) fn domain_of(user: &str) -> Domain {
+        let domains = domains(Together::User, &[], false);
+        domains.of(&asked(Some(user)), &inventory()).unwrap()
     }
 
     /// Group `lab` lists `ann` and `bob`, group `ops` lists `ann`.

@@ -85,18 +85,23 @@ pub(super) fn of(
     more: &[String],
 ) -> Vec<(OsString, OsString)> {
     let passes = |name: &OsStr| {
-        let name = name.as_bytes();
-        let asked = |more: &String| match more.strip_suffix('*') {
-            Some(beginning) => name.starts_with(beginning.as_bytes()),
-            None => name == more.as_bytes(),
-        };
-        NAMES.iter().any(|known| name == known.as_bytes())
+        let bytes = name.as_bytes();
+        NAMES.iter().any(|known| bytes == known.as_bytes())
             || BEGINNINGS
                 .iter()
-                .any(|known| name.starts_with(known.as_bytes()))
-            || more.iter().any(asked)
+                .any(|known| bytes.starts_with(known.as_bytes()))
+            || is_named(name, more)
     };
     variables.filter(|(name, _)| passes(name)).collect()
+}
+
+/// Returns whether a list of names, and of prefixes that end in `*`, names this variable.
+pub(super) fn is_named(name: &OsStr, list: &[String]) -> bool {
+    let name = name.as_bytes();
+    list.iter().any(|entry| match entry.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning.as_bytes()),
+        None => name == entry.as_bytes(),
+    })
 }
 
 #[cfg(test)]

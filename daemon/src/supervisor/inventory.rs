@@ -17,6 +17,7 @@ use tokio::net::UnixStream;
 
 use super::drivers::Fingerprint;
 use super::process::{self, Processes, Role};
+use super::{compute_mode, exclusive};
 use crate::config::InventorySettings;
 use crate::driver_files;
 
@@ -79,9 +80,20 @@ impl InventoryCache {
             failed,
             fell_back,
         } = self.ask().await;
-        inventory
-            .remarks
-            .extend(self.processes.worker_envs().remarks());
+        // A private daemon serves one program, which must not wait for contexts that it does not need.
+        if !self.processes.worker_envs().is_private() {
+            let limit = self.settings.probe_time_limit;
+            compute_mode::find(&self.processes, limit, &mut inventory).await;
+        }
+        let (remarks, problems) = exclusive::texts(&inventory);
+        inventory.problems.extend(problems);
+        inventory.remarks.extend(
+            self.processes
+                .worker_envs()
+                .remarks()
+                .into_iter()
+                .chain(remarks),
+        );
         let known = Arc::new(Known {
             inventory: with_generation(inventory),
         });

@@ -13,11 +13,13 @@ mod accept;
 mod authentication;
 mod builds;
 mod client;
+mod compute_mode;
 mod counts;
 mod description;
 mod domains;
 mod drivers;
 mod endings;
+mod exclusive;
 mod holders;
 mod hosts;
 mod inherited;
@@ -47,6 +49,7 @@ use causeway_serving::gate::Places;
 use causeway_serving::services::NotReflected;
 use causeway_serving::watched::Listener;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinHandle;
 
 use crate::config::{BadSettings, Settings};
 use crate::sys;
@@ -84,6 +87,17 @@ pub enum CannotStart {
     /// A group of `[sharing]` or `[[shares]]` cannot be used.
     #[error(transparent)]
     Sharing(#[from] BadGroup),
+    /// `[[shares]]` divides a device that one process at a time can use.
+    #[error(
+        "[[shares]] {entry}: {device} is in exclusive compute mode, so one process at a time can use it, and it has no \
+         shares; change the mode with nvidia-smi -c DEFAULT, or remove the entry from daemon.toml"
+    )]
+    ExclusiveShares {
+        /// The entry's device, as the settings name it.
+        entry: String,
+        /// The name of the device.
+        device: String,
+    },
     /// The descriptions of the gRPC services for reflection are invalid.
     #[error(transparent)]
     Services(#[from] NotReflected),
@@ -144,17 +158,32 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         local,
         watchers,
     };
-    node.serve(listening, place)?;
+    let announced = node.serve(listening, place)?;
     let drain_limit = node.settings.sessions.drain_limit;
-    stop.wait_and_drain(
+    let until_stopped = stop.wait_and_drain(
         drain_limit,
         &node.workers,
         node.managed.as_ref(),
         &node.readiness,
-    )
-    .await;
+    );
+    let outcome = tokio::select! {
+        () = until_stopped => Ok(()),
+        refused = refusal(announced) => {
+            node.workers.kill_all();
+            let _ = tokio::time::timeout(leaving::DIE_WITHIN, node.workers.no_worker()).await;
+            Err(refused)
+        }
+    };
     listen::remove_sockets(&node.settings);
-    Ok(())
+    outcome
+}
+
+/// Waits for the reason for which the daemon must not serve its devices. Waits forever if there is none.
+async fn refusal(announced: JoinHandle<Result<(), CannotStart>>) -> CannotStart {
+    match announced.await {
+        Ok(Err(refused)) => refused,
+        _ => std::future::pending().await,
+    }
 }
 
 /// The sockets that the daemon accepts connections on.
@@ -215,7 +244,14 @@ impl Node {
 
     /// Starts the tasks that accept and serve connections. `place` is the rendezvous for lanes through
     /// shared memory.
-    fn serve(&self, listening: Listening, place: Option<Place>) -> Result<(), CannotStart> {
+    ///
+    /// Returns the task that announces the daemon when its devices are known, or finds that it must not
+    /// serve them.
+    fn serve(
+        &self,
+        listening: Listening,
+        place: Option<Place>,
+    ) -> Result<JoinHandle<Result<(), CannotStart>>, CannotStart> {
         let started = Instant::now();
         let (refused, refusals) = (
             Arc::new(Reasons::new(&accept::REASONS)),
@@ -269,27 +305,32 @@ impl Node {
         // The spare workers and the inventory probe start in the background. Only the first inventory
         // request waits for the probe, and only the first session may wait for a worker.
         self.workers.replenish();
-        tokio::spawn(announce(
+        Ok(tokio::spawn(announce(
             Arc::clone(&self.description),
             Arc::clone(&self.readiness),
             Arc::clone(&self.domains),
             self.managed.clone(),
             watched_at,
-        ));
-        Ok(())
+        )))
     }
 }
 
 /// Announces the daemon when its devices are known, and joins its device manager.
+///
+/// # Errors
+/// [`CannotStart::ExclusiveShares`].
 async fn announce(
     description: Arc<Description>,
     readiness: Arc<Readiness>,
     domains: Arc<Domains>,
     managed: Option<Managed>,
     watched_at: Option<SocketAddr>,
-) {
+) -> Result<(), CannotStart> {
     let known = readiness.current_inventory().await;
     let settings = &description.settings;
+    if let Some((entry, device)) = managed::exclusive_share(&known.inventory, &settings.shares) {
+        return Err(CannotStart::ExclusiveShares { entry, device });
+    }
     if settings.private && readiness.devices() == 0 {
         listen::announce_nothing(&known.inventory.problems);
     }
@@ -304,4 +345,5 @@ async fn announce(
         tokio::spawn(managed.clone().watch());
         tokio::spawn(managed::join(description, readiness, managed));
     }
+    Ok(())
 }

@@ -24,8 +24,9 @@ use super::authentication::{self, ClientJudge, User, caller};
 use super::counts::Refusals;
 use super::description::Description;
 use super::domains::{Asked, Domains};
+use super::exclusive::Claim;
 use super::holders::Holder;
-use super::managed::{Managed, NoLease, Place};
+use super::managed::{DeviceAt, Managed, NoLease, Place};
 use super::readiness::Readiness;
 use super::workers::{NotOpened, Workers};
 use crate::config::Settings;
@@ -60,8 +61,8 @@ pub(super) fn serve(service: NodeService) -> Result<ControlConnections, NotRefle
     };
     let health = service.readiness.subscribe();
     // A request for devices may wait for another request's probes and then for its own. Each may take two
-    // probes.
-    let probes = 4 * service.settings.inventory.probe_time_limit;
+    // probes, and two processes that try contexts.
+    let probes = 8 * service.settings.inventory.probe_time_limit;
     let node = NodeServer::new(service).max_decoding_message_size(MAX_MESSAGE);
     let services = Services::default()
         .within(probes + ANSWER_WITHIN)
@@ -207,15 +208,18 @@ impl NodeService {
             isolated: request.isolated,
         };
         let domain = self.domains.of(&asked, &known.inventory);
-        let opened =
-            self.workers
-                .open(&holder, &owner, lease, domain)
-                .map_err(|error| match error {
-                    NotOpened::Draining => Status::unavailable(error.to_string()),
-                    NotOpened::Full(_) | NotOpened::TooMuch(_) | NotOpened::NoWorker(_) => {
-                        Status::resource_exhausted(error.to_string())
-                    }
-                })?;
+        let may_use = |at: &DeviceAt| asked.leased.is_none_or(|leased| leased.contains_key(at));
+        let claim = Claim::of(&known.inventory, may_use, domain.as_ref());
+        let opened = self
+            .workers
+            .open(&holder, &owner, lease, domain, claim)
+            .map_err(|error| match error {
+                NotOpened::Draining => Status::unavailable(error.to_string()),
+                NotOpened::Full(_)
+                | NotOpened::TooMuch(_)
+                | NotOpened::Exclusive
+                | NotOpened::NoWorker(_) => Status::resource_exhausted(error.to_string()),
+            })?;
         if let (Some(managed), Some(place)) = (&self.managed, opened.place) {
             managed.opened(place);
         }

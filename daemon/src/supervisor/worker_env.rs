@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use rustix::fs::{Access, access};
 
+use super::inherited;
 use super::process::Role;
 use crate::build_cache::pocl;
 use crate::config::{DriverCaches, Groups, SandboxSettings, WorkerUser};
@@ -177,6 +178,11 @@ impl WorkerEnvs {
         self.0.sandbox.enabled && !self.0.fallen_back.load(Ordering::Relaxed)
     }
 
+    /// Returns whether the daemon serves one program of its own user only.
+    pub(super) fn is_private(&self) -> bool {
+        self.0.private
+    }
+
     /// Returns whether the settings allow workers without a sandbox if a driver needs that.
     pub(super) fn may_fall_back(&self) -> bool {
         self.0.sandbox.fall_back
@@ -229,6 +235,10 @@ const TEMPORARY: &str = "tmp";
 /// the runtime sets a new thread's processor affinity. The sandbox denies that call, and the thread would
 /// not start.
 const AMD_AFFINITY: &str = "HSA_OVERRIDE_CPU_AFFINITY_DEBUG";
+/// Variable that names the folder of an MPS server's pipes. A process that finds an MPS server there becomes
+/// its client, and NVIDIA's OpenCL then creates no context (-9999). So workers get a folder that does not
+/// exist, unless `[sandbox] environment` names the variable.
+const MPS_PIPES: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
 impl WorkerEnv {
     /// Records the process group of the process that was started in this environment. If the daemon is
@@ -265,6 +275,9 @@ impl WorkerEnv {
         };
         let mut place = |name, path: &str| variables.push((name, Some(folder.join(path).into())));
         place("TMPDIR", TEMPORARY);
+        if !inherited::is_named(MPS_PIPES.as_ref(), self.worker_envs.inherited()) {
+            place(MPS_PIPES, "no-mps");
+        }
         if self.worker_envs.0.private_caches {
             place("HOME", "");
             place("XDG_CACHE_HOME", "cache");

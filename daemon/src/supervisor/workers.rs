@@ -22,6 +22,7 @@ use super::builds::Builds;
 use super::counts::Reasons;
 use super::domains::Domain;
 use super::endings::{ENDINGS, ending, log_end, log_host_end};
+use super::exclusive::Claim;
 use super::holders::{Holder, Holding, Holdings, TooMuch};
 use super::hosts::{Body, Host, Hosted};
 use super::managed::{Place, PlaceNumber};
@@ -101,6 +102,8 @@ struct Served {
     /// The slot in which the worker counts.
     entry: Entry,
     owner: Owner,
+    /// The session's claim, if it may use exclusive devices only.
+    claim: Option<Claim>,
     _holding: Holding,
 }
 
@@ -131,6 +134,31 @@ impl WorkersState {
         let served = self.sessions.remove(&id)?;
         self.past = self.past.plus(served.entry.figures());
         Some((id, served))
+    }
+
+    /// Checks whether a further session may open.
+    fn may_open(&self, limit: u32) -> Result<(), NotOpened> {
+        if self.draining {
+            return Err(NotOpened::Draining);
+        }
+        match self.sessions.len() < limit as usize {
+            true => Ok(()),
+            false => Err(NotOpened::Full(limit)),
+        }
+    }
+
+    /// Checks whether a session that may use exclusive devices only may open. Ends hosts of other domains
+    /// that have no session, because they may still have a context on such a device.
+    fn make_way(&self, claim: &Claim, domain: Option<&Domain>) -> Result<(), NotOpened> {
+        let open = self.sessions.values();
+        if claim.is_refused(open.filter_map(|served| served.claim.as_ref())) {
+            return Err(NotOpened::Exclusive);
+        }
+        let others = self.hosts.iter().filter(|of| Some(&of.domain) != domain);
+        for host in others.filter(|host| host.sessions() == 0) {
+            host.end();
+        }
+        Ok(())
     }
 
     /// Selects the session to displace: among those whose client has not connected, the oldest one of the
@@ -167,6 +195,11 @@ pub(super) enum NotOpened {
     Full(u32),
     #[error(transparent)]
     TooMuch(#[from] TooMuch),
+    #[error(
+        "the node's device is in exclusive compute mode, and another session uses it; try again later, or ask the node's \
+         administrator for the mode DEFAULT (nvidia-smi -c)"
+    )]
+    Exclusive,
     #[error("the node cannot start a worker: {0}")]
     NoWorker(#[from] std::io::Error),
 }
@@ -334,7 +367,7 @@ impl Workers {
 
     /// Opens a session for `holder` and assigns it a worker. On a managed node, `lease` is its place in a
     /// lease and its devices. Sessions of one `domain` may have one host process; without a domain, the
-    /// session has a worker of its own.
+    /// session has a worker of its own. `claim`: the session may use exclusive devices only.
     ///
     /// # Errors
     /// [`NotOpened`].
@@ -344,6 +377,7 @@ impl Workers {
         owner: &Owner,
         lease: Option<(Place, Vec<Leased>)>,
         domain: Option<Domain>,
+        claim: Option<Claim>,
     ) -> Result<Opened, NotOpened> {
         let (place, leased) = lease.unzip();
         let number = place.as_ref().map(Place::number);
@@ -351,11 +385,9 @@ impl Workers {
         let fingerprint = certificate.as_ref().map(SessionCertificate::fingerprint);
         let opened = {
             let mut state = self.0.state.lock();
-            if state.draining {
-                return Err(NotOpened::Draining);
-            }
-            if state.sessions.len() >= self.0.sessions.limit as usize {
-                return Err(NotOpened::Full(self.0.sessions.limit));
+            state.may_open(self.0.sessions.limit)?;
+            if let Some(claim) = &claim {
+                state.make_way(claim, domain.as_ref())?;
             }
             let mut assignment = self.assignment(certificate);
             assignment.leased = leased;
@@ -398,6 +430,7 @@ impl Workers {
                 place,
                 entry,
                 owner: owner.clone(),
+                claim,
                 _holding: holding,
             };
             // The lock is still held, so neither a connection of the client nor the worker's end finds the

@@ -9,6 +9,7 @@ mod crowds;
 mod drain;
 mod enumeration;
 mod environment;
+mod exclusive;
 mod garbage;
 mod limits;
 mod listening;

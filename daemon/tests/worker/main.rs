@@ -14,6 +14,7 @@ mod compressed;
 mod dropped_links;
 mod eager_writes;
 mod ended_events;
+mod exclusive;
 mod faults;
 mod held_commands;
 mod hosts;

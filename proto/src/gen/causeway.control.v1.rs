@@ -53,6 +53,8 @@ pub struct Device {
     pub info: ::prost::alloc::vec::Vec<InfoAnswer>,
     #[prost(message, repeated, tag = "2")]
     pub image_formats: ::prost::alloc::vec::Vec<ImageFormats>,
+    #[prost(enumeration = "ComputeMode", tag = "3")]
+    pub compute_mode: i32,
 }
 /// Result of clGetSupportedImageFormats for some uses of images, in its order.
 #[allow(clippy::all)]
@@ -174,6 +176,43 @@ pub struct NodeStatus {
     pub draining: bool,
     #[prost(string, repeated, tag = "8")]
     pub problems: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// How many processes may have a context on a device at the same time.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ComputeMode {
+    /// not found out, or the driver has no such modes
+    Unknown = 0,
+    Shared = 1,
+    /// one process
+    Exclusive = 2,
+    /// no process
+    Prohibited = 3,
+}
+impl ComputeMode {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unknown => "COMPUTE_MODE_UNKNOWN",
+            Self::Shared => "COMPUTE_MODE_SHARED",
+            Self::Exclusive => "COMPUTE_MODE_EXCLUSIVE",
+            Self::Prohibited => "COMPUTE_MODE_PROHIBITED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "COMPUTE_MODE_UNKNOWN" => Some(Self::Unknown),
+            "COMPUTE_MODE_SHARED" => Some(Self::Shared),
+            "COMPUTE_MODE_EXCLUSIVE" => Some(Self::Exclusive),
+            "COMPUTE_MODE_PROHIBITED" => Some(Self::Prohibited),
+            _ => None,
+        }
+    }
 }
 /// Generated client implementations.
 pub mod node_client {

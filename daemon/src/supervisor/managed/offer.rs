@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_proto::control::{Device, Inventory};
+use causeway_proto::control::{ComputeMode, Device, Inventory};
 use causeway_proto::manager::SharedDevice;
 use causeway_proto::request::answer_of;
 use causeway_proto::request::property::{GLOBAL_MEM_SIZE, MAX_MEM_ALLOC_SIZE};
@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use super::message::Offered;
 use super::name::DeviceAt;
 use crate::config::{ShareSettings, SharedWhich, Together};
+use crate::supervisor::exclusive;
 
 /// `CL_DEVICE_NAME` (OpenCL specification, table of device queries).
 const NAME: u32 = 0x102B;
@@ -33,6 +34,8 @@ impl Offer {
         let mut offer = Offer::default();
         for (at, device) in devices(inventory) {
             let division = shares.iter().find(|of| of.device.is(at, device));
+            // A daemon does not start with such an entry, but the mode may have changed since.
+            let division = division.filter(|of| !is_divided_exclusive(of, device));
             if let Some(together) = division.and_then(|of| of.together.clone()) {
                 offer.together.insert(at, together);
             }
@@ -52,6 +55,22 @@ impl Offer {
         }
         offer
     }
+}
+
+/// Returns the first entry that divides a device in exclusive mode, and the name of the device.
+pub(in super::super) fn exclusive_share(
+    inventory: &Inventory,
+    shares: &[ShareSettings],
+) -> Option<(String, String)> {
+    devices(inventory).find_map(|(at, device)| {
+        let division = shares.iter().find(|of| of.device.is(at, device))?;
+        is_divided_exclusive(division, device)
+            .then(|| (division.device.to_string(), exclusive::name(device)))
+    })
+}
+
+fn is_divided_exclusive(share: &ShareSettings, device: &Device) -> bool {
+    share.count > 1 && device.compute_mode() == ComputeMode::Exclusive
 }
 
 /// Returns the entries of the settings that match no device of the inventory.
@@ -195,6 +214,23 @@ mod tests {
         let identity = |platform, device| whole.devices[&at(platform, device)].identity;
         assert_eq!(identity(0, 0), identity(1, 0));
         assert_ne!(identity(0, 0), identity(0, 1));
+    }
+
+    #[test]
+    fn a_device_in_exclusive_mode_has_no_shares() {
+        let mut inventory = inventory();
+        inventory.platforms[0].devices[1].compute_mode = ComputeMode::Exclusive.into();
+        let share = |count| ShareSettings {
+            device: SharedWhich::Name("b".to_owned()),
+            count,
+            memory: 0,
+            together: None,
+        };
+        let refused = exclusive_share(&inventory, &[share(2)]);
+        assert_eq!(refused, Some(("b".to_owned(), "b".to_owned())));
+        let offer = Offer::of(&inventory, &[share(2)]);
+        assert!(offer.shared.is_empty() && offer.devices[&at(0, 1)].shares == 1);
+        assert_eq!(exclusive_share(&inventory, &[share(1)]), None);
     }
 
     #[test]

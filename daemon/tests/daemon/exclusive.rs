@@ -1,0 +1,104 @@
+//! Tests of devices in exclusive compute mode. The fake driver plays NVIDIA's, on a machine without NVML.
+
+use causeway_proto::control::{CloseSessionRequest, ComputeMode, Inventory};
+use tonic::Code;
+
+use crate::support::{Daemon, Setup};
+
+/// A device of NVIDIA's that one process at a time can use.
+fn exclusive(folder: &tempfile::TempDir) -> String {
+    let lock = folder.path().join("lock");
+    format!("[[device]]\nname = \"Card\"\nvendor_id = 0x10DE\nexclusive = {lock:?}\n")
+}
+
+fn setup(folder: &tempfile::TempDir, devices: &str) -> Setup {
+    Setup::with_fake_driver(devices).env("CAUSEWAYD_SANDBOX_WRITE", folder.path())
+}
+
+fn modes(inventory: &Inventory) -> Vec<ComputeMode> {
+    let devices = inventory.platforms.iter().flat_map(|of| &of.devices);
+    devices.map(|device| device.compute_mode()).collect()
+}
+
+/// Returns why a session was refused.
+async fn refusal(daemon: &Daemon) -> String {
+    let status = daemon.try_open().await.expect_err("no session");
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    status.message().to_owned()
+}
+
+#[tokio::test]
+async fn an_exclusive_device_has_one_session_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = setup(&folder, &exclusive(&folder)).start();
+    let inventory = daemon.inventory().await;
+    assert_eq!(modes(&inventory), [ComputeMode::Exclusive]);
+    let remark = "EXCLUSIVE: Card is in exclusive compute mode";
+    let has = |remarks: &[String]| remarks.iter().any(|of| of.starts_with(remark));
+    assert!(has(&inventory.remarks), "{:?}", inventory.remarks);
+    let session = daemon.open().await;
+    let why = refusal(&daemon).await;
+    assert!(
+        why.contains("in exclusive compute mode, and another session uses it"),
+        "{why}"
+    );
+    let close = CloseSessionRequest {
+        session_id: session.id.0.to_vec().into(),
+        session_secret: session.secret.0.to_vec().into(),
+    };
+    daemon.client().await.close_session(close).await.unwrap();
+    daemon.until_sessions(0).await;
+    daemon.open().await;
+}
+
+#[tokio::test]
+async fn sessions_that_may_use_other_devices_are_admitted() {
+    let folder = tempfile::tempdir().unwrap();
+    let devices = format!("{}[[device]]\nname = \"Other\"\n", exclusive(&folder));
+    let daemon = setup(&folder, &devices).start();
+    let inventory = daemon.inventory().await;
+    assert_eq!(
+        modes(&inventory),
+        [ComputeMode::Exclusive, ComputeMode::Unknown]
+    );
+    let _first = daemon.open().await;
+    daemon.open().await;
+}
+
+#[tokio::test]
+async fn a_device_that_two_processes_can_use_is_shared() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = setup(&folder, "[[device]]\nvendor_id = 0x10DE\n").start();
+    let inventory = daemon.inventory().await;
+    assert_eq!(modes(&inventory), [ComputeMode::Shared]);
+    assert!(!inventory.remarks.iter().any(|of| of.contains("EXCLUSIVE")));
+}
+
+#[tokio::test]
+async fn a_device_without_any_context_is_a_problem_to_tell() {
+    let folder = tempfile::tempdir().unwrap();
+    let fails = "[[device]]\nname = \"Card\"\nvendor_id = 0x10DE\n[[call]]\nname = \"clCreateContext\"\nfail = -2\n";
+    let daemon = setup(&folder, fails).start();
+    let inventory = daemon.inventory().await;
+    assert_eq!(modes(&inventory), [ComputeMode::Unknown]);
+    let problems = &inventory.problems;
+    assert!(
+        problems[0].starts_with("no context can be created on Card"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn shares_of_an_exclusive_device_are_refused_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let (said, status) = setup(&folder, &exclusive(&folder))
+        .config("[[shares]]\ndevice = \"0.0\"\ncount = 2\n")
+        .args(&["--listen", "127.0.0.1:0"])
+        .refused();
+    let why = "[[shares]] 0.0: Card is in exclusive compute mode";
+    assert!(
+        said.contains(why) && said.contains("nvidia-smi -c DEFAULT"),
+        "{said}"
+    );
+    assert_eq!(status.code(), Some(1));
+}
