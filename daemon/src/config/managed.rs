@@ -41,7 +41,7 @@ pub struct ManagerAddress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareSettings {
     /// The device.
-    pub device: SharedWhich,
+    pub device: WhichDevice,
     /// Number of shares that the device is offered as; at least 1.
     pub count: u32,
     /// Memory of each share in bytes; 0: the device's memory is divided equally.
@@ -50,9 +50,9 @@ pub struct ShareSettings {
     pub together: Option<Together>,
 }
 
-/// Selects devices for sharing.
+/// Selects devices by name or position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SharedWhich {
+pub enum WhichDevice {
     /// The device with these indices in the inventory.
     Index {
         /// Index of the platform.
@@ -62,6 +62,21 @@ pub enum SharedWhich {
     },
     /// All devices with this `CL_DEVICE_NAME`.
     Name(String),
+}
+
+impl WhichDevice {
+    /// Parses a name, or `PLATFORM.DEVICE` by index; `None` if the text is empty.
+    pub(super) fn parse(text: &str) -> Option<WhichDevice> {
+        let name = text.trim();
+        let index = name.split_once('.').and_then(|(platform, device)| {
+            Some(WhichDevice::Index {
+                platform: platform.parse().ok()?,
+                device: device.parse().ok()?,
+            })
+        });
+        let by_name = || WhichDevice::Name(name.to_owned());
+        (!name.is_empty()).then(|| index.unwrap_or_else(by_name))
+    }
 }
 
 /// Settings of the device manager that cannot be used.
@@ -134,11 +149,11 @@ impl fmt::Display for ManagerAddress {
     }
 }
 
-impl fmt::Display for SharedWhich {
+impl fmt::Display for WhichDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SharedWhich::Index { platform, device } => write!(f, "{platform}.{device}"),
-            SharedWhich::Name(name) => f.write_str(name),
+            WhichDevice::Index { platform, device } => write!(f, "{platform}.{device}"),
+            WhichDevice::Name(name) => f.write_str(name),
         }
     }
 }
@@ -224,20 +239,13 @@ pub(super) fn shares(file: &ConfigFile) -> Result<Vec<ShareSettings>, BadFile> {
 }
 
 fn share_of(file: &ConfigFile, share: &Share) -> Result<ShareSettings, BadFile> {
-    let name = share.device.get_ref().trim();
-    if name.is_empty() {
+    let Some(device) = WhichDevice::parse(share.device.get_ref()) else {
         let problem =
             "the device is empty; expected its name, or PLATFORM.DEVICE by index, e.g. 0.1";
         return Err(file.wrong(&share.device, &problem));
-    }
-    let index = name.split_once('.').and_then(|(platform, device)| {
-        Some(SharedWhich::Index {
-            platform: platform.parse().ok()?,
-            device: device.parse().ok()?,
-        })
-    });
+    };
     Ok(ShareSettings {
-        device: index.unwrap_or_else(|| SharedWhich::Name(name.to_owned())),
+        device,
         count: share.count.get(),
         memory: share.memory.unwrap_or(0),
         together: share.together.clone(),
@@ -331,12 +339,12 @@ mod tests {
         );
         assert!(matches!(
             both[0].device,
-            SharedWhich::Index {
+            WhichDevice::Index {
                 platform: 0,
                 device: 1
             }
         ));
-        assert_eq!(both[1].device, SharedWhich::Name("GPU 1.5".to_owned()));
+        assert_eq!(both[1].device, WhichDevice::Name("GPU 1.5".to_owned()));
         let error = read("[[shares]]\ndevice = \" \"\ncount = 1\n").unwrap_err();
         assert!(
             error.starts_with("daemon.toml:2: the device is empty"),

@@ -305,7 +305,7 @@ mod tests {
 
     fn domains(together: Together, except: &[&str], is_local: bool) -> Domains {
         let shares = ["lab", "ops"].map(|name| ShareSettings {
-            device: crate::config::SharedWhich::Name(name.to_owned()),
+            device: crate::config::WhichDevice::Name(name.to_owned()),
             count: 2,
             memory: 0,
             together: Some(Together::Group(name.to_owned())),
@@ -458,7 +458,7 @@ mod tests {
 
     fn domains_of_shares() -> Vec<ShareSettings> {
         let share = |together| ShareSettings {
-            device: crate::config::SharedWhich::Name("a".to_owned()),
+            device: crate::config::WhichDevice::Name("a".to_owned()),
             count: 2,
             memory: 0,
             together,

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::message::Offered;
 use super::name::DeviceAt;
-use crate::config::{ShareSettings, SharedWhich, Together};
+use crate::config::{ShareSettings, WhichDevice, Together};
 
 /// `CL_DEVICE_NAME` (OpenCL specification, table of device queries).
 const NAME: u32 = 0x102B;
@@ -79,7 +79,10 @@ pub(super) fn shown(mut inventory: Inventory, leased: &BTreeMap<DeviceAt, u64>) 
     inventory
 }
 
-fn devices(inventory: &Inventory) -> impl Iterator<Item = (DeviceAt, &Device)> {
+/// Returns all devices of an inventory with their positions.
+pub(in crate::supervisor) fn devices(
+    inventory: &Inventory,
+) -> impl Iterator<Item = (DeviceAt, &Device)> {
     (0..).zip(&inventory.platforms).flat_map(|(platform, of)| {
         let devices = (0..).zip(&of.devices);
         devices.map(move |(device, of)| (DeviceAt { platform, device }, of))
@@ -101,13 +104,14 @@ fn limit(device: &mut Device, memory: u64) {
     }
 }
 
-impl SharedWhich {
-    fn is(&self, at: DeviceAt, device: &Device) -> bool {
+impl WhichDevice {
+    /// Returns whether this selects the device.
+    pub(in crate::supervisor) fn is(&self, at: DeviceAt, device: &Device) -> bool {
         match self {
-            SharedWhich::Index { platform, device } => {
+            WhichDevice::Index { platform, device } => {
                 *platform == at.platform && *device == at.device
             }
-            SharedWhich::Name(name) => {
+            WhichDevice::Name(name) => {
                 let told = answer_of(&device.info, NAME);
                 told.is_some_and(|told| told.strip_suffix(b"\0").unwrap_or(told) == name.as_bytes())
             }
@@ -163,13 +167,13 @@ mod tests {
     #[test]
     fn devices_are_divided_by_name_or_place() {
         let by_name = ShareSettings {
-            device: SharedWhich::Name("a".to_owned()),
+            device: WhichDevice::Name("a".to_owned()),
             count: 4,
             memory: 100,
             together: Some(Together::All),
         };
         let by_place = ShareSettings {
-            device: SharedWhich::Index {
+            device: WhichDevice::Index {
                 platform: 0,
                 device: 1,
             },
@@ -178,7 +182,7 @@ mod tests {
             together: None,
         };
         let nowhere = ShareSettings {
-            device: SharedWhich::Name("c".to_owned()),
+            device: WhichDevice::Name("c".to_owned()),
             ..by_name.clone()
         };
         let settings = [by_name, by_place, nowhere];
