@@ -162,6 +162,11 @@ impl Client {
         }
     }
 
+    /// Tells the supervisor that the session's end waits for a compiler.
+    pub fn note_building(&self) {
+        self.send(&ToSupervisor::Building);
+    }
+
     fn send(&self, message: &ToSupervisor) {
         if let Err(error) = handover::send_to_supervisor(&self.channel, message) {
             tracing::debug!(%error, "a message to the build cache cannot be sent");

@@ -42,6 +42,8 @@ const END: u8 = 8;
 const CLIENT: u8 = 9;
 const HOST: u8 = 10;
 const SESSION: u8 = 11;
+const RELEASED: u8 = 12;
+const BUILDING: u8 = 13;
 
 /// Messages from the supervisor.
 #[derive(Debug)]
@@ -103,6 +105,10 @@ pub enum ToSupervisor {
         /// A duplicate of the connection's socket; `None` if one of the processes has no free descriptor.
         socket: Option<WorkerFile>,
     },
+    /// The session has ended, and nothing of it is left in its host. This is the last message.
+    Released,
+    /// The session ends, and its host waits for a compiler that works for it.
+    Building,
     /// Asks whether a build is in the cache.
     LookUp {
         /// Number that the answer repeats.
@@ -195,6 +201,8 @@ pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<
     let named = |kind: u8, key: &Key| [&[kind], &key.0[..]].concat();
     match message {
         ToSupervisor::Ready => send(end, &[READY], None),
+        ToSupervisor::Released => send(end, &[RELEASED], None),
+        ToSupervisor::Building => send(end, &[BUILDING], None),
         ToSupervisor::Client { line, socket } => {
             let socket = socket.as_ref().map(AsFd::as_fd);
             send(end, &[CLIENT, *line as u8], socket)
@@ -263,6 +271,8 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
     };
     Ok(Some(match (*kind, descriptor) {
         (READY, None) if rest.is_empty() => ToSupervisor::Ready,
+        (RELEASED, None) if rest.is_empty() => ToSupervisor::Released,
+        (BUILDING, None) if rest.is_empty() => ToSupervisor::Building,
         (CLIENT, socket) => {
             let line = match rest {
                 [0] => Line::Commands,
@@ -539,10 +549,13 @@ mod tests {
         // A worker may still send after the supervisor has asked it to end in this way.
         rustix::net::shutdown(&ours, rustix::net::Shutdown::Write).unwrap();
         assert!(receive_in_worker(&channel).unwrap().is_none());
-        send_to_supervisor(&channel, &ToSupervisor::Ready).unwrap();
+        send_to_supervisor(&channel, &ToSupervisor::Building).unwrap();
+        send_to_supervisor(&channel, &ToSupervisor::Released).unwrap();
         drop(channel);
         let heard = receive_in_supervisor(&ours).unwrap();
-        assert!(matches!(heard, Some(ToSupervisor::Ready)));
+        assert!(matches!(heard, Some(ToSupervisor::Building)));
+        let heard = receive_in_supervisor(&ours).unwrap();
+        assert!(matches!(heard, Some(ToSupervisor::Released)));
         assert!(receive_in_supervisor(&ours).unwrap().is_none());
     }
 

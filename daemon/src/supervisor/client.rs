@@ -5,7 +5,7 @@
 //! notifies it only when one of them ends; commands and heartbeats do not wake it. A client that is stopped
 //! in a debugger still counts as present, because its kernel keeps the connections open.
 //!
-//! This module neither reads nor writes data. Invariant: the first connection of each kind counts, even if
+//! This module reads no data, and writes only a reason after the worker's end ([`Client::tell`]). Invariant: the first connection of each kind counts, even if
 //! its descriptor was lost. The worker reports the command connection before it applies any command, so no
 //! kernel of the session can replace it with another one. The heartbeat connection is reported later.
 #![forbid(unsafe_code)]
@@ -13,7 +13,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use causeway_proto::command::EventBatch;
+use causeway_proto::frame;
+use prost::Message;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::net::SendFlags;
 use rustix::time::Timespec;
 use tokio::io::unix::AsyncFd;
 
@@ -33,7 +37,7 @@ pub(super) struct Client {
 struct Shown {
     has_come: bool,
     /// The duplicate of the connection. Epoll watches it as long as it is open.
-    _socket: Option<WorkerFile>,
+    socket: Option<WorkerFile>,
 }
 
 /// The end of a reported connection cannot be observed here.
@@ -71,8 +75,28 @@ impl Client {
         let data = EventData::new_u64(line as u64);
         epoll::add(self.ends.get_ref(), &socket, data, EventFlags::RDHUP)
             .map_err(io::Error::from)?;
-        shown._socket = Some(socket);
+        shown.socket = Some(socket);
         Ok(())
+    }
+
+    /// Sends the client the last frame of its command connection, on behalf of a worker that has ended. The
+    /// connection must carry frames without encryption. A client whose connection is full gets none.
+    pub(super) fn tell(&self, close_reason: &str) {
+        let Some(socket) = &self.commands.socket else {
+            return;
+        };
+        let batch = EventBatch {
+            close_reason: close_reason.to_owned(),
+            ..EventBatch::default()
+        };
+        let Ok(prefix) = frame::prefix(batch.encoded_len()) else {
+            return;
+        };
+        let bytes = [&prefix[..], &batch.encode_to_vec()].concat();
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        if let Err(error) = rustix::net::send(socket, &bytes, flags) {
+            tracing::debug!(%error, "a client was not told why its session has ended");
+        }
     }
 
     /// Returns whether the worker has reported the command connection.

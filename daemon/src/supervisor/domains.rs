@@ -185,10 +185,6 @@ impl Domains {
 impl Domain {
     /// Returns whether all sessions are of one user whom the node, or the manager of a lease, knows by
     /// name. Memory that goes from one session to another is then not filled with zeros.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the host worker is not merged yet")
-    )]
     pub(super) fn is_one_user(&self) -> bool {
         matches!(self.users, Users::One(_))
     }

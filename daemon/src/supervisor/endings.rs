@@ -47,6 +47,7 @@ pub(super) fn log_end(
     worker: &Worker,
     session: Option<(SessionId, &Owner)>,
     status: std::io::Result<ExitStatus>,
+    domain: Option<String>,
 ) {
     let serial = worker.serial;
     let status = match status {
@@ -58,6 +59,15 @@ pub(super) fn log_end(
     };
     let cause = process::describe(status);
     match session {
+        Some((session, owner)) if domain.is_some() && !status.success() => tracing::warn!(
+            ?session,
+            lease = owner.lease,
+            user = owner.user,
+            worker = serial,
+            domain,
+            cause,
+            "the session ended with its host"
+        ),
         Some((session, owner)) if process::is_crash(status) => tracing::error!(
             ?session,
             lease = owner.lease,
@@ -94,5 +104,26 @@ pub(super) fn log_end(
             cause,
             "a spare worker ended while it loaded the node's OpenCL"
         ),
+    }
+}
+
+/// Logs how a host ended.
+pub(super) fn log_host_end(worker: &Worker, domain: &str, status: &std::io::Result<ExitStatus>) {
+    let serial = worker.serial;
+    match status {
+        Err(error) => tracing::error!(%error, worker = serial, "cannot wait for the end of a host"),
+        Ok(status) if status.success() || worker.was_asked() != Asked::Nothing => {
+            let cause = process::describe(*status);
+            tracing::info!(worker = serial, domain, cause, "a host ended");
+        }
+        Ok(status) => {
+            let cause = process::describe(*status);
+            tracing::error!(
+                worker = serial,
+                domain,
+                cause,
+                "a host crashed in a kernel or the driver, and its sessions end; other domains are not affected"
+            );
+        }
     }
 }

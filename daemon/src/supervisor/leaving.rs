@@ -12,6 +12,8 @@ pub(super) const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 /// Time for a killed worker to disappear. A process that lives on is inside the kernel, where no signal
 /// reaches it. The kernel is freeing much memory, or a device's kernel driver does not return.
 pub(super) const DIE_WITHIN: Duration = Duration::from_secs(5);
+/// Time for a compiler that works for a session of a host, from the session's end. Compilers end by themselves.
+pub(super) const BUILD_WITHIN: Duration = Duration::from_secs(60);
 
 /// The state of one process's end.
 #[derive(Debug, Default)]
@@ -41,6 +43,13 @@ impl Leaving {
     pub(super) fn is_due_by(&mut self, by: Instant) {
         if self.dead_by.is_none() {
             self.killed_at = Some(self.killed_at.map_or(by, |earlier| earlier.min(by)));
+        }
+    }
+
+    /// Gives a process that is to end until `by`, which may be later than before.
+    pub(super) fn may_take_until(&mut self, by: Instant) {
+        if self.killed_at.is_some() {
+            self.killed_at = Some(by);
         }
     }
 
@@ -117,6 +126,10 @@ mod tests {
         let mut leaving = Leaving::default();
         leaving.is_due(now);
         leaving.may_stay();
+        leaving.may_take_until(now);
+        assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), Step::Wait);
+        leaving.is_due(now);
+        leaving.may_take_until(now + BUILD_WITHIN);
         assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), Step::Wait);
         leaving.was_killed(now);
         leaving.may_stay();

@@ -19,6 +19,7 @@ mod domains;
 mod drivers;
 mod endings;
 mod holders;
+mod hosts;
 mod inherited;
 mod inventory;
 mod leaving;
@@ -135,6 +136,7 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         Builds::start(&settings.build_cache, users),
         processes.clone(),
         settings.security.tls.is_some(),
+        settings.sharing.host_idle,
     );
     let node = Node::new(settings, addresses, uuid, domains, workers, processes);
     let listening = Listening {

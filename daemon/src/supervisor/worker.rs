@@ -1,8 +1,9 @@
-//! One worker process, on the supervisor's side.
+//! One worker, on the supervisor's side: a process, or a session of a host process ([`hosts`](super::hosts)).
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,8 @@ use tokio::sync::Notify;
 
 use super::builds::Builds;
 use super::client::Client;
-use super::leaving::{LEAVE_WITHIN, Leaving, Step};
+use super::hosts::Body;
+use super::leaving::{BUILD_WITHIN, LEAVE_WITHIN, Leaving, Step};
 use super::process::{Process, Processes, Role};
 use crate::build_cache::{Name, Owner};
 use crate::handover::{self, Line, ToSupervisor, ToWorker, WorkerFile};
@@ -57,6 +59,10 @@ pub(super) struct Worker {
     stuck: AtomicBool,
     /// Set when the session is ended to make room for another, because its client has not connected.
     displaced: AtomicBool,
+    /// The process's id; 0 for a session of a host.
+    pid: AtomicU32,
+    /// Whether the command connection carries frames without encryption.
+    talks_plainly: AtomicBool,
 }
 
 impl Worker {
@@ -71,7 +77,25 @@ impl Worker {
         // readiness.
         let channel = UnixDatagram::from_std(std::os::unix::net::UnixDatagram::from(ours))?;
         let process = processes.start(Role::Worker, theirs)?;
-        let worker = Worker {
+        let worker = Worker::new(serial, channel, builds);
+        let pid = process.id().unwrap_or(0);
+        worker.pid.store(pid, Ordering::Relaxed);
+        Ok((Arc::new(worker), process))
+    }
+
+    /// Makes the worker of a session in a host. The caller passes the channel's end to the host, and must run
+    /// [`watch`](Worker::watch) for the worker.
+    pub(super) fn hosted(
+        serial: u64,
+        builds: Option<Builds>,
+    ) -> io::Result<(Arc<Worker>, OwnedFd)> {
+        let (ours, theirs) = handover::pair()?;
+        let channel = UnixDatagram::from_std(std::os::unix::net::UnixDatagram::from(ours))?;
+        Ok((Arc::new(Worker::new(serial, channel, builds)), theirs))
+    }
+
+    fn new(serial: u64, channel: UnixDatagram, builds: Option<Builds>) -> Worker {
+        Worker {
             serial,
             channel,
             ready: AtomicBool::new(false),
@@ -85,8 +109,19 @@ impl Worker {
             unresponsive: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             displaced: AtomicBool::new(false),
-        };
-        Ok((Arc::new(worker), process))
+            pid: AtomicU32::new(0),
+            talks_plainly: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the process id; `None` for a session of a host.
+    pub(super) fn process_id(&self) -> Option<u32> {
+        Some(self.pid.load(Ordering::Relaxed)).filter(|pid| *pid > 0)
+    }
+
+    /// Notes that the command connection carries frames without encryption.
+    pub(super) fn talks_plainly(&self) {
+        self.talks_plainly.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether the worker has loaded OpenCL.
@@ -112,10 +147,14 @@ impl Worker {
         self.is_connected.load(Ordering::Relaxed)
     }
 
-    /// Kills the worker, because its session makes room for another.
+    /// Ends the worker, because its session makes room for another. A process is killed. A session of a host
+    /// has nothing to release before its client connects, and leaves at once.
     pub(super) fn displace(&self) {
         self.displaced.store(true, Ordering::Relaxed);
-        self.kill();
+        match self.process_id() {
+            Some(_) => self.kill(),
+            None => self.end(),
+        }
     }
 
     /// Returns whether the session makes room for another.
@@ -173,16 +212,19 @@ impl Worker {
 
     /// Runs until the process has ended. Carries out what was asked, and ends the worker after its client
     /// has gone.
-    pub(super) async fn watch(self: &Arc<Worker>, mut process: Process) -> io::Result<ExitStatus> {
+    pub(super) async fn watch(self: &Arc<Worker>, mut body: Body) -> io::Result<ExitStatus> {
         let mut client = Client::new()?;
         let mut leaving = Leaving::default();
         let mut hearing = Hearing::default();
         let (mut speaks, mut has_come, mut is_gone) = (true, false, false);
         loop {
             tokio::select! {
-                status = process.wait() => {
+                status = body.wait() => {
                     self.hear_the_rest();
                     self.tell_gone();
+                    if let Ok(status) = status {
+                        self.tell_loss(&body, status, &client);
+                    }
                     return status;
                 }
                 message = self.receive(&mut hearing), if speaks => match message {
@@ -194,34 +236,65 @@ impl Worker {
                             leaving.may_stay();
                         }
                     }
+                    Ok(Some(ToSupervisor::Released)) if body.is_hosted() => return Ok(ExitStatus::default()),
+                    Ok(Some(ToSupervisor::Building)) if body.is_hosted() => {
+                        leaving.may_take_until(Instant::now() + BUILD_WITHIN);
+                    }
                     Ok(Some(message)) => self.hear(message),
-                    Ok(None) => speaks = false,
+                    Ok(None) => {
+                        speaks = false;
+                        self.lost_channel(&body, &mut leaving);
+                    }
                     Err(error) => {
                         tracing::debug!(%error, worker = self.serial, "cannot read from a worker's channel");
                         speaks = false;
+                        self.lost_channel(&body, &mut leaving);
                     }
                 },
                 () = self.asked_more.notified() => {
                     if self.was_asked() == Asked::ToEnd {
                         self.send_close_reason();
-                        // The worker leaves when it sees the end of its channel.
-                        let both = rustix::net::Shutdown::Both;
-                        let _ = rustix::net::shutdown(&self.channel, both);
-                        speaks = false;
+                        // The worker leaves when it sees the end of its channel. A session of a host then says
+                        // when it has released everything.
+                        let end = match body.is_hosted() {
+                            true => rustix::net::Shutdown::Write,
+                            false => rustix::net::Shutdown::Both,
+                        };
+                        let _ = rustix::net::shutdown(&self.channel, end);
+                        speaks &= body.is_hosted();
                     }
-                    self.do_as_asked(&process, &client, &mut leaving);
+                    self.do_as_asked(&body, &client, &mut leaving);
                 }
                 Ok(()) = client.gone(), if !is_gone => {
                     is_gone = true;
                     // A worker that still runs sees the same end and leaves by itself in this time.
                     leaving.is_due(Instant::now());
                 }
-                () = until(leaving.next()) => self.step(&process, &mut leaving),
+                () = until(leaving.next()) => self.step(&body, &mut leaving),
             }
         }
     }
 
-    fn do_as_asked(&self, process: &Process, client: &Client, leaving: &mut Leaving) {
+    /// Handles that the channel has ended. A process sees the same and ends. A session of a host has then ended
+    /// without saying so, so the host has a fault or has just ended.
+    fn lost_channel(&self, body: &Body, leaving: &mut Leaving) {
+        if body.is_hosted() {
+            leaving.is_due(Instant::now());
+        }
+    }
+
+    /// Tells the client of a session why it has ended with its host, unless the client has been told another
+    /// reason.
+    fn tell_loss(&self, body: &Body, status: ExitStatus, client: &Client) {
+        if self.talks_plainly.load(Ordering::Relaxed)
+            && self.was_asked() == Asked::Nothing
+            && let Some(reason) = body.loss_reason(status)
+        {
+            client.tell(&reason);
+        }
+    }
+
+    fn do_as_asked(&self, body: &Body, client: &Client, leaving: &mut Leaving) {
         match self.was_asked() {
             Asked::Nothing => {
                 // Only `serve` notifies without asking: the client must connect by that time.
@@ -233,7 +306,7 @@ impl Worker {
             }
             Asked::ToEnd => leaving.is_due(Instant::now()),
             Asked::ToDie => {
-                process.kill();
+                body.kill(self);
                 leaving.was_killed(Instant::now());
             }
         }
@@ -255,7 +328,7 @@ impl Worker {
     }
 
     /// Carries out the step that is due because the process has not ended in time.
-    fn step(&self, process: &Process, leaving: &mut Leaving) {
+    fn step(&self, body: &Body, leaving: &mut Leaving) {
         let session = self.serves.get().map(|(session, _)| *session);
         match leaving.step(Instant::now()) {
             Step::Wait => {}
@@ -276,14 +349,14 @@ impl Worker {
                         "a worker has not ended in time; it is killed"
                     );
                 }
-                process.kill();
+                body.kill(self);
             }
             Step::TellStuck => {
                 self.stuck.store(true, Ordering::Relaxed);
                 tracing::error!(
                     ?session,
                     worker = self.serial,
-                    pid = process.id(),
+                    pid = body.id(),
                     "a worker was killed and has not ended; the kernel may be freeing its memory, or a device driver \
                      may hang. Its session counts until the process ends. If it does not end, restart the machine"
                 );
@@ -325,8 +398,11 @@ impl Worker {
             ToSupervisor::LookUp { ticket, key } => builds.look_up(self, ticket, named(key)),
             ToSupervisor::Store { key, entry } => builds.store(named(key), entry),
             ToSupervisor::Refused { key } => builds.remove(named(key)),
-            // `Client` is handled in `watch`.
-            ToSupervisor::Ready | ToSupervisor::Client { .. } => {}
+            // `Client`, and what hosts say, is handled in `watch`.
+            ToSupervisor::Ready
+            | ToSupervisor::Client { .. }
+            | ToSupervisor::Released
+            | ToSupervisor::Building => {}
         }
     }
 

@@ -1,7 +1,8 @@
 //! All worker processes: spare ones, and those that serve a session.
 //!
-//! Invariant: a session is in the table exactly until its worker has been reaped. The limit on sessions is
-//! therefore also a limit on processes. Every worker has one task that watches it until its end.
+//! Invariant: a session is in the table exactly until its worker has been reaped, or until its host has released
+//! everything of it. The limit on sessions is therefore also a limit on processes. Every worker has one task that
+//! watches it until its end, and so has every session of a host.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_proto::id::{SessionId, SessionSecret};
-use causeway_proto::preamble::{Hint, Introduction, Once, PREAMBLE, Verdict};
+use causeway_proto::preamble::{Hint, Introduction, Once, PREAMBLE, Purpose, Verdict};
 use causeway_security::{Fingerprint, SessionCertificate};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
@@ -20,8 +21,9 @@ use tokio::sync::Notify;
 use super::builds::Builds;
 use super::counts::Reasons;
 use super::domains::Domain;
-use super::endings::{ENDINGS, ending, log_end};
+use super::endings::{ENDINGS, ending, log_end, log_host_end};
 use super::holders::{Holder, Holding, Holdings, TooMuch};
+use super::hosts::{Body, Host, Hosted};
 use super::managed::{Place, PlaceNumber};
 use super::process::Processes;
 use super::worker::Worker;
@@ -60,6 +62,8 @@ struct Shared {
     processes: Processes,
     /// Whether sessions' connections use TLS, with a certificate per session.
     secured: bool,
+    /// Time for which a host without sessions is kept.
+    host_idle: Duration,
     holdings: Holdings,
     state: Mutex<WorkersState>,
     /// Notified when a worker has been reaped.
@@ -73,6 +77,8 @@ struct WorkersState {
     /// Every worker that has not been reaped, by serial number.
     alive: HashMap<u64, Arc<Worker>>,
     spares: Vec<Arc<Worker>>,
+    /// Every host that has not been reaped.
+    hosts: Vec<Arc<Host>>,
     sessions: HashMap<SessionId, Served>,
     last_serial: u64,
     draining: bool,
@@ -116,6 +122,15 @@ impl WorkersState {
         }
         served.once.push_back(once);
         Some(Arc::clone(&served.worker))
+    }
+
+    /// Removes the session of a worker that has ended from the table.
+    fn end_session(&mut self, worker: &Worker) -> Option<(SessionId, Served)> {
+        let mut sessions = self.sessions.iter();
+        let (&id, _) = sessions.find(|(_, of)| of.worker.serial == worker.serial)?;
+        let served = self.sessions.remove(&id)?;
+        self.past = self.past.plus(served.entry.figures());
+        Some((id, served))
     }
 
     /// Selects the session to displace: among those whose client has not connected, the oldest one of the
@@ -178,6 +193,7 @@ impl Workers {
         builds: Option<Builds>,
         processes: Processes,
         secured: bool,
+        host_idle: Duration,
     ) -> Workers {
         Workers(Arc::new(Shared {
             sessions,
@@ -186,6 +202,7 @@ impl Workers {
             builds,
             processes,
             secured,
+            host_idle,
             holdings: Holdings::new(sessions.holders),
             state: Mutex::default(),
             reaped: Notify::new(),
@@ -348,13 +365,14 @@ impl Workers {
                 .holdings
                 .take(holder, assignment.limits.host_memory)?;
             let page = entry.page().try_clone_to_owned()?;
-            let worker = self.assign(
-                &mut state,
-                &ToWorker::Assign {
-                    assignment: Box::new(assignment.clone()),
-                    page,
-                },
-            )?;
+            let message = ToWorker::Assign {
+                assignment: Box::new(assignment.clone()),
+                page,
+            };
+            let worker = match &domain {
+                None => self.assign(&mut state, &message)?,
+                Some(domain) => self.assign_in_host(&mut state, domain, &message)?,
+            };
             let user = build_cache::Owner::of(owner.user.as_deref());
             worker.serve(assignment.id, user, assignment.connect_limit);
             state.opened += 1;
@@ -415,6 +433,9 @@ impl Workers {
         let Some(worker) = worker else {
             return Err((socket, Verdict::UnknownSession));
         };
+        if preamble.purpose == Purpose::Commands && !self.0.secured {
+            worker.talks_plainly();
+        }
         let message = ToWorker::Connection {
             preamble: bytes,
             socket,
@@ -434,13 +455,16 @@ impl Workers {
 
     /// Opens no further sessions, and ends the spare workers.
     pub(super) fn drain(&self) {
-        let spares = {
+        let (spares, hosts) = {
             let mut state = self.0.state.lock();
             state.draining = true;
-            std::mem::take(&mut state.spares)
+            (std::mem::take(&mut state.spares), state.hosts.clone())
         };
         for spare in spares {
             spare.end();
+        }
+        for host in hosts.iter().filter(|host| host.sessions() == 0) {
+            host.end();
         }
     }
 
@@ -457,8 +481,14 @@ impl Workers {
 
     /// Asks every worker to leave, because the daemon ends.
     pub(super) fn end_all(&self) {
-        for worker in self.0.state.lock().alive.values() {
+        let state = self.0.state.lock();
+        // A host ends with its last session.
+        let is_host = |of: &&Arc<Worker>| state.hosts.iter().any(|h| h.worker.serial == of.serial);
+        for worker in state.alive.values().filter(|of| !is_host(of)) {
             worker.end_because(STOPPED);
+        }
+        for host in &state.hosts {
+            host.end_sessions(STOPPED);
         }
     }
 
@@ -565,43 +595,136 @@ impl Workers {
         tokio::spawn({
             let worker = Arc::clone(&worker);
             async move {
-                let status = worker.watch(process).await;
+                let status = worker.watch(Body::Own(process)).await;
                 workers.reap(&worker, status);
             }
         });
         Ok(worker)
     }
 
+    /// Sends the assignment to a host of this domain, which is started if there is none.
+    fn assign_in_host(
+        &self,
+        state: &mut WorkersState,
+        domain: &Domain,
+        message: &ToWorker,
+    ) -> Result<Arc<Worker>, NotOpened> {
+        for _ in 0..ATTEMPTS {
+            let known = state.hosts.iter().find(|host| host.takes(domain));
+            let host = match known.map(Arc::clone) {
+                Some(host) => host,
+                None => self.start_host(state, domain)?,
+            };
+            state.last_serial += 1;
+            let (worker, channel) = Worker::hosted(state.last_serial, self.0.builds.clone())?;
+            worker.send(message)?;
+            // The host has died and has not been reaped yet, or does not read its channel.
+            if let Err(error) = host.worker.send(&ToWorker::Session { channel }) {
+                tracing::debug!(%error, worker = host.worker.serial, "a host takes no session; trying another one");
+                host.retire();
+                if host.sessions() == 0 {
+                    host.end();
+                }
+                continue;
+            }
+            host.add(&worker);
+            let (workers, watched) = (self.clone(), Arc::clone(&worker));
+            tokio::spawn(async move {
+                let body = Body::Hosted(Hosted::new(&host));
+                let status = watched.watch(body).await;
+                workers.reap_hosted(&host, &watched, status);
+            });
+            return Ok(worker);
+        }
+        Err(NotOpened::NoWorker(std::io::ErrorKind::NotConnected.into()))
+    }
+
+    /// Makes a spare worker, or a new one, a host.
+    fn start_host(
+        &self,
+        state: &mut WorkersState,
+        domain: &Domain,
+    ) -> Result<Arc<Host>, NotOpened> {
+        let clears = !domain.is_one_user();
+        let worker = self.assign(state, &ToWorker::Host { clears })?;
+        tracing::info!(
+            worker = worker.serial,
+            domain = domain.name(),
+            "a host was started"
+        );
+        let host = Host::new(worker, domain.clone());
+        state.hosts.push(Arc::clone(&host));
+        Ok(host)
+    }
+
+    /// Removes a session that has ended from its host and from the table. Ends a host that stays without
+    /// sessions.
+    fn reap_hosted(&self, host: &Arc<Host>, worker: &Worker, status: std::io::Result<ExitStatus>) {
+        let idle = host.remove(worker);
+        let (ended, is_draining) = {
+            let mut state = self.0.state.lock();
+            (state.end_session(worker), state.draining)
+        };
+        self.note_end(worker, ended, status, Some(&host.domain));
+        if let Some(number) = idle {
+            let (host, pause) = (Arc::clone(host), self.0.host_idle);
+            tokio::spawn(async move {
+                if !is_draining {
+                    tokio::time::sleep(pause).await;
+                }
+                if host.is_idle_since(number) {
+                    tracing::debug!(
+                        worker = host.worker.serial,
+                        "a host without sessions is ended"
+                    );
+                    host.end();
+                }
+            });
+        }
+        self.0.reaped.notify_waiters();
+    }
+
     /// Removes a worker that has ended from all tables.
     fn reap(&self, worker: &Worker, status: std::io::Result<ExitStatus>) {
-        // `served` is dropped only after the table is unlocked: dropping its place in a lease may lead back
-        // here to end other sessions.
-        let (served, was_spare) = {
+        let (ended, was_spare, host) = {
             let mut state = self.0.state.lock();
             state.alive.remove(&worker.serial);
             let spares = state.spares.len();
             state.spares.retain(|spare| spare.serial != worker.serial);
-            let session = state
-                .sessions
-                .iter()
-                .find(|(_, served)| served.worker.serial == worker.serial)
-                .map(|(id, _)| *id);
-            let served = session.and_then(|id| Some((id, state.sessions.remove(&id)?)));
-            if let Some((_, served)) = &served {
-                state.past = state.past.plus(served.entry.figures());
-            }
-            (served, state.spares.len() < spares)
+            let is_it = |host: &Arc<Host>| host.worker.serial == worker.serial;
+            let host = state.hosts.iter().position(is_it);
+            let host = host.map(|at| state.hosts.swap_remove(at));
+            let was_spare = state.spares.len() < spares;
+            (state.end_session(worker), was_spare, host)
         };
+        match host {
+            Some(host) => {
+                log_host_end(worker, &host.domain.name(), &status);
+                host.has_exited(&status);
+            }
+            None => self.note_end(worker, ended, status, None),
+        }
+        if was_spare {
+            self.replenish_after(SPARE_BACKOFF);
+        }
+        self.0.reaped.notify_waiters();
+    }
+
+    /// Counts and logs the end of a worker, and of its session if it had one. `served` is dropped here, when the
+    /// table is unlocked: dropping its place in a lease may lead back here to end other sessions.
+    fn note_end(
+        &self,
+        worker: &Worker,
+        served: Option<(SessionId, Served)>,
+        status: std::io::Result<ExitStatus>,
+        domain: Option<&Domain>,
+    ) {
         if let Some((_, served)) = &served {
             self.0
                 .ended
                 .count(ending(worker, served.entry.ending(), &status));
         }
         let session = served.as_ref().map(|(id, served)| (*id, &served.owner));
-        log_end(worker, session, status);
-        if was_spare {
-            self.replenish_after(SPARE_BACKOFF);
-        }
-        self.0.reaped.notify_waiters();
+        log_end(worker, session, status, domain.map(Domain::name));
     }
 }

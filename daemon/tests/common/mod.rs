@@ -71,9 +71,22 @@ impl Session {
         Session::try_open(daemon, &[]).unwrap()
     }
 
-    /// Opens a session with a lease's credential.
+    /// Opens a session that has a worker of its own in any case.
+    pub fn open_isolated(daemon: &Daemon) -> Session {
+        Session::open_as(daemon, &[], true).unwrap()
+    }
+
+    /// Opens a session with a token or a lease's credential.
     pub fn try_open(daemon: &Daemon, credential: &[u8]) -> Result<Session, tonic::Status> {
-        let inventory = daemon.inventory();
+        Session::open_as(daemon, credential, false)
+    }
+
+    fn open_as(
+        daemon: &Daemon,
+        credential: &[u8],
+        isolated: bool,
+    ) -> Result<Session, tonic::Status> {
+        let inventory = daemon.inventory_for(credential);
         let reply = block_on(async {
             let mut node = NodeClient::connect(format!("http://{}", daemon.address))
                 .await
@@ -87,7 +100,7 @@ impl Session {
                     ..Who::default()
                 }),
                 credential: Bytes::copy_from_slice(credential),
-                ..OpenSessionRequest::default()
+                isolated,
             };
             node.open_session(request).await
         })?

@@ -1,6 +1,7 @@
 //! Tests of `[sharing]`: to which domain each session belongs, and what the node says about it.
 
 use causeway_proto::control::OpenSessionRequest;
+use causeway_security::Token;
 
 use crate::secured::{Caller, Cluster};
 use crate::support::{Daemon, Setup, VERSION, eventually};
@@ -81,13 +82,20 @@ async fn an_excepted_driver_keeps_its_sessions_apart_and_the_log_says_so_once() 
 }
 
 #[tokio::test]
-async fn authenticated_users_have_domains_of_their_own() {
+async fn authenticated_users_have_domains_and_hosts_of_their_own() {
     let cluster = Cluster::new();
+    let bob = Token::generate();
+    let lines = format!("{} alice\n{} bob\n", cluster.token.hash(), bob.hash());
+    cluster.list(&lines);
     let daemon = cluster.secure(setup("user")).start();
     let tls = cluster.client(None);
-    let caller = Caller::reach(daemon.address(), &tls, Some(&cluster.token)).await;
-    caller.unwrap().open().await.unwrap();
-    assert_eq!(domains(&daemon, 1), [Some("user alice".to_owned())]);
+    for token in [&cluster.token, &bob, &cluster.token] {
+        let caller = Caller::reach(daemon.address(), &tls, Some(token)).await;
+        caller.unwrap().open().await.unwrap();
+    }
+    let [alice, bob] = ["user alice", "user bob"].map(|name| Some(name.to_owned()));
+    assert_eq!(domains(&daemon, 3), [alice.clone(), bob, alice]);
+    assert_eq!(daemon.log().matches("a host was started").count(), 2);
 }
 
 #[test]

@@ -103,7 +103,10 @@ fn the_sessions_of_a_share_have_the_domain_that_the_share_names() {
         let lease = grant(lease, 10 + u64::from(lease), &[(0, device, 0, 0)]);
         node.grant(&lease);
         let credential = manager.credential(&node, &lease);
-        drop(Session::try_open(&daemon, &credential).unwrap());
+        let session = Session::try_open(&daemon, &credential).unwrap();
+        node.expect_sessions(&lease, 1);
+        drop(session);
+        node.expect_sessions(&lease, 0);
     }
     let log = std::fs::read_to_string(at("log")).unwrap();
     let lines = log

@@ -16,6 +16,7 @@ mod eager_writes;
 mod ended_events;
 mod faults;
 mod held_commands;
+mod hosts;
 mod launch;
 mod links;
 mod mirror_graphs;

@@ -6,7 +6,9 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_proto::status::Status;
@@ -14,6 +16,9 @@ use parking_lot::Mutex;
 
 use super::console::Console;
 use crate::runtime::context::{Context as NativeContext, ErrorListener};
+
+/// How often a session that ends looks whether the driver has ended further commands.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// What the sessions of a host share.
 pub(crate) struct Commons {
@@ -116,7 +121,15 @@ impl Alive {
 impl AllGone {
     /// Waits until everything is gone.
     pub(crate) fn wait(&self) {
-        // Nothing is ever sent, so this returns when the last sender has been dropped.
-        let _ = self.0.lock().recv();
+        self.wait_with(|| ());
+    }
+
+    /// As [`AllGone::wait`]. Meanwhile runs `release` again and again, which lets go of what has ended.
+    pub(crate) fn wait_with(&self, release: impl Fn()) {
+        let gone = self.0.lock();
+        // Nothing is ever sent, so this ends when the last sender has been dropped.
+        while gone.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            release();
+        }
     }
 }

@@ -16,7 +16,7 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::ending::{Ended, Ending, Endings};
 use super::{Loading, Running, Threads, named};
-use crate::handover::{self, ToWorker};
+use crate::handover::{self, ToSupervisor, ToWorker};
 use crate::runtime::stdout;
 use crate::worker::confine;
 use crate::worker::objects::commons::{Commons, Contexts};
@@ -73,14 +73,15 @@ pub(super) fn serve(channel: &OwnedFd, loading: &Arc<Loading>, clears: bool) -> 
             Ok(Some(ToWorker::Session { channel })) => {
                 let (loading, commons) = (Arc::clone(loading), Arc::clone(&commons));
                 let room = Arc::clone(&room);
+                let refused = channel.try_clone();
                 let started = named("host-session", move || {
+                    let refused = channel.try_clone();
                     if let Err(error) = session(channel, loading, commons, &room) {
-                        tracing::error!(%error, "a host cannot serve a further session");
+                        refuse(refused, &error);
                     }
                 });
                 if let Err(error) = started {
-                    // The drop of the channel has told the supervisor.
-                    tracing::error!(%error, "a host cannot start a thread for a further session");
+                    refuse(refused, &error);
                 }
             }
             Ok(None) => return Ok(0),
@@ -93,6 +94,14 @@ pub(super) fn serve(channel: &OwnedFd, loading: &Arc<Loading>, clears: bool) -> 
                 return Ok(1);
             }
         }
+    }
+}
+
+/// Tells the supervisor that the host cannot serve a session, of which nothing exists yet.
+fn refuse(channel: io::Result<OwnedFd>, error: &io::Error) {
+    tracing::error!(%error, "a host cannot serve a further session; check the limits on threads and descriptors");
+    if let Ok(channel) = channel {
+        let _ = handover::send_to_supervisor(&channel, &ToSupervisor::Released);
     }
 }
 
@@ -132,8 +141,9 @@ fn session(
     let service = threads.service.clone();
     let running = Running::start(channel, None, loading, threads, (endings, ended))?;
     end(running, &service, room);
-    // The thread that reads the channel ends first. The supervisor sees the end of the channel when all of
-    // it is closed, or at this call.
+    // If the supervisor is gone, the host ends anyway.
+    let _ = handover::send_to_supervisor(&last, &ToSupervisor::Released);
+    // The thread that reads the channel ends.
     let _ = shutdown(&last, Shutdown::Both);
     Ok(())
 }

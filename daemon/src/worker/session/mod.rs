@@ -268,16 +268,24 @@ impl Session {
             shared.builder.finish(until);
         }
         shared.builder.stop();
+        if shared.builder.is_busy()
+            && let Some(builds) = &shared.builds
+        {
+            builds.note_building();
+        }
         bulk.give_up_all();
         let contexts = std::mem::take(&mut *shared.contexts.lock());
         for context in contexts.iter().filter_map(Weak::upgrade) {
             context.drop_staging();
         }
         let (objects, svm) = shared.take_objects();
+        let outbox = Arc::downgrade(&shared.outbox);
         drop(objects);
         drop(shared);
+        // The outbox keeps ended commands for a thread that may call the driver, and each keeps the outbox.
+        gone.commands
+            .wait_with(|| drop(outbox.upgrade().map(|outbox| outbox.take_spent())));
         // The driver has ended all commands, and no thread can begin another.
-        gone.commands.wait();
         drop(svm);
         gone.contexts.wait();
         bulk.end_jobs();

@@ -153,6 +153,11 @@ impl Builder {
         while pool.has_later() && !wake.wait_until(&mut pool, until).timed_out() {}
     }
 
+    /// Returns whether jobs run.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.pool.0.lock().running.is_empty()
+    }
+
     /// Announces that a job is about to come.
     pub(crate) fn expect(&self) {
         let (lock, wake) = &*self.pool;

@@ -1,0 +1,221 @@
+//! Hosts: worker processes that serve several sessions of one domain.
+//!
+//! A hosted session is a [`Worker`] like any other, with a channel, a client and deadlines of its own. It has
+//! no process of its own. What would kill that process ends the host: first the neighbours are told why, then
+//! the host is killed.
+//!
+//! Invariants: a hosted session ends when the host says that nothing of it is left, or with the host's
+//! process. A host that is to end takes no further session.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::domains::Domain;
+use super::process::{self, Process};
+use super::worker::Worker;
+
+/// Time for the neighbours' clients to read why their sessions end, before the host is killed.
+const TELL_WITHIN: Duration = Duration::from_secs(1);
+
+/// A host.
+#[derive(Debug)]
+pub(super) struct Host {
+    /// The process.
+    pub(super) worker: Arc<Worker>,
+    pub(super) domain: Domain,
+    /// The sessions that have not ended.
+    sessions: Mutex<Vec<Arc<Worker>>>,
+    /// Counts the times at which the host had no session, so that an old pause ends nothing.
+    idle: AtomicU64,
+    /// Whether the host takes no further session.
+    is_closed: AtomicBool,
+    /// Whether the host is killed because a session of it does not end.
+    is_condemned: AtomicBool,
+    exited: watch::Sender<Option<ExitStatus>>,
+}
+
+impl Host {
+    pub(super) fn new(worker: Arc<Worker>, domain: Domain) -> Arc<Host> {
+        Arc::new(Host {
+            worker,
+            domain,
+            sessions: Mutex::default(),
+            idle: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+            is_condemned: AtomicBool::new(false),
+            exited: watch::Sender::new(None),
+        })
+    }
+
+    /// Returns whether the host takes a further session of this domain.
+    pub(super) fn takes(&self, domain: &Domain) -> bool {
+        self.domain == *domain && !self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of sessions.
+    pub(super) fn sessions(&self) -> usize {
+        self.sessions.lock().len()
+    }
+
+    /// Adds a session.
+    pub(super) fn add(&self, session: &Arc<Worker>) {
+        self.sessions.lock().push(Arc::clone(session));
+    }
+
+    /// Removes a session that has ended. Returns the number of this idle time if it was the last one.
+    pub(super) fn remove(&self, session: &Worker) -> Option<u64> {
+        let mut sessions = self.sessions.lock();
+        sessions.retain(|of| of.serial != session.serial);
+        sessions
+            .is_empty()
+            .then(|| self.idle.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Returns whether the host has had no session since this idle time began.
+    pub(super) fn is_idle_since(&self, number: u64) -> bool {
+        self.sessions.lock().is_empty() && self.idle.load(Ordering::Relaxed) == number
+    }
+
+    /// Takes no further session.
+    pub(super) fn retire(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Asks all sessions to leave, and to report the reason to their clients.
+    pub(super) fn end_sessions(&self, reason: &str) {
+        for session in self.sessions.lock().iter() {
+            session.end_because(reason);
+        }
+    }
+
+    /// Ends the host, which has no session. It takes no further one.
+    pub(super) fn end(&self) {
+        self.retire();
+        self.worker.end();
+    }
+
+    /// Notes that the process has ended, for the sessions' tasks.
+    pub(super) fn has_exited(&self, status: &io::Result<ExitStatus>) {
+        self.retire();
+        // A process that cannot be waited for counts as killed.
+        let killed = || std::os::unix::process::ExitStatusExt::from_raw(9);
+        let status = status.as_ref().copied().unwrap_or_else(|_| killed());
+        self.exited.send_replace(Some(status));
+    }
+
+    /// Returns why the sessions of a crashed or killed host have ended, for their clients.
+    fn loss_reason(&self, status: ExitStatus) -> String {
+        let domain = self.domain.name();
+        let how = process::describe(status);
+        format!(
+            "the process that served the sessions of {domain} ended ({how}); a kernel of one of them or the driver may be \
+             the cause; CAUSEWAY_ISOLATED=1 asks for a process of its own"
+        )
+    }
+
+    /// Kills the host because `cause` does not end, after its neighbours' clients were told so.
+    fn condemn(self: &Arc<Host>, cause: &Worker) {
+        if self.is_condemned.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.retire();
+        let domain = self.domain.name();
+        let reason = format!(
+            "the process that serves the sessions of {domain} is ended, because another session of it does not end: its \
+             kernel or the driver does not return; this session is not the cause"
+        );
+        let sessions = self.sessions.lock().clone();
+        let neighbours = sessions.iter().filter(|of| of.serial != cause.serial);
+        let mut told = 0;
+        for neighbour in neighbours {
+            neighbour.end_because(&reason);
+            told += 1;
+        }
+        tracing::warn!(
+            worker = self.worker.serial,
+            session = cause.serial,
+            domain,
+            neighbours = told,
+            "a session of a host has not ended in time; the host is killed with its other sessions"
+        );
+        let host = Arc::clone(self);
+        tokio::spawn(async move {
+            if told > 0 {
+                tokio::time::sleep(TELL_WITHIN).await;
+            }
+            host.worker.kill();
+        });
+    }
+}
+
+/// What runs a [`Worker`].
+pub(super) enum Body {
+    /// A process of its own.
+    Own(Process),
+    Hosted(Hosted),
+}
+
+/// A session's part in its host.
+pub(super) struct Hosted {
+    host: Arc<Host>,
+    exited: watch::Receiver<Option<ExitStatus>>,
+}
+
+impl Hosted {
+    pub(super) fn new(host: &Arc<Host>) -> Hosted {
+        Hosted {
+            host: Arc::clone(host),
+            exited: host.exited.subscribe(),
+        }
+    }
+}
+
+impl Body {
+    /// Waits until the process has ended. Cancel safe.
+    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
+        match self {
+            Body::Own(process) => process.wait().await,
+            Body::Hosted(hosted) => {
+                let exited = hosted.exited.wait_for(Option::is_some).await;
+                let exited = exited.map_err(io::Error::other)?;
+                Ok(exited.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Kills the process of the session, which is `worker`.
+    pub(super) fn kill(&self, worker: &Worker) {
+        match self {
+            Body::Own(process) => process.kill(),
+            Body::Hosted(hosted) => hosted.host.condemn(worker),
+        }
+    }
+
+    /// Returns the process id, if the process is the session's own and has not been reaped.
+    pub(super) fn id(&self) -> Option<u32> {
+        match self {
+            Body::Own(process) => process.id(),
+            Body::Hosted(hosted) => hosted.host.worker.process_id(),
+        }
+    }
+
+    /// Returns whether the session is in a host.
+    pub(super) fn is_hosted(&self) -> bool {
+        matches!(self, Body::Hosted(_))
+    }
+
+    /// Returns what a client is told whose session ends with its host's process.
+    pub(super) fn loss_reason(&self, status: ExitStatus) -> Option<String> {
+        match self {
+            Body::Own(_) => None,
+            Body::Hosted(hosted) => Some(hosted.host.loss_reason(status)),
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! Tests of hosts: sessions of one domain in one process compute apart, and the end of one leaves nothing behind and
+//! costs its neighbours nothing, or tells them why.
+
+use std::time::{Duration, Instant};
+
+use causeway_proto::command::{CreateSvm, command::Kind};
+
+use crate::common::{Daemon, LIMIT, Session, Told, launch, linear, memory, plain, read, write};
+
+const TOGETHER: [&str; 2] = ["--together", "user"];
+const SOURCE: &str = "kernel void put(global int *x, int i, int v) { x[i] = v; }";
+/// Rounds of a test in which sessions come and go.
+const ROUNDS: usize = 50;
+const MANY_ROUNDS: usize = 1000;
+/// Time within which clients learn that their host is gone.
+const SOON: Duration = Duration::from_secs(5);
+
+fn together() -> Daemon {
+    Daemon::with_arguments(&TOGETHER)
+}
+
+fn fake(settings: &str) -> Daemon {
+    Daemon::fake_with(settings, &TOGETHER, &[])
+}
+
+/// A session with what it computes with.
+struct Program {
+    session: Session,
+    queue: u64,
+    buffer: u64,
+    kernel: u64,
+}
+
+impl Program {
+    fn new(mut session: Session) -> Program {
+        let context = session.context();
+        let queue = session.queue(context, 0);
+        let buffer = session.buffer(context, 64, &[0; 64]);
+        let (program, answer) = session.build(context, SOURCE, "");
+        assert_eq!(answer.status, 0, "{answer:?}");
+        let kernel = session.kernel(program, "put");
+        Program {
+            session,
+            queue,
+            buffer,
+            kernel,
+        }
+    }
+
+    fn put(&mut self, wait: &[u64], index: i32, value: i32) -> u64 {
+        let args = vec![
+            memory(self.buffer),
+            plain(&index.to_ne_bytes()),
+            plain(&value.to_ne_bytes()),
+        ];
+        let put = launch(self.kernel, args, &[1], &[]);
+        self.session.enqueue(self.queue, wait, put)
+    }
+
+    fn values(&mut self) -> Vec<i32> {
+        let bytes = self.session.bytes(self.queue, self.buffer, 0, 64);
+        let words = bytes.chunks_exact(4);
+        words
+            .map(|word| i32::from_ne_bytes(word.try_into().unwrap()))
+            .collect()
+    }
+}
+
+/// Waits until `found` returns something.
+fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + LIMIT;
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(Instant::now() < until, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// The number of threads and of descriptors of a process.
+fn held(pid: u32) -> (usize, usize) {
+    let count = |of: &str| {
+        let entries = std::fs::read_dir(format!("/proc/{pid}/{of}"));
+        entries.map_or(0, Iterator::count)
+    };
+    (count("task"), count("fd"))
+}
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+#[test]
+fn sessions_in_one_process_compute_apart() {
+    let daemon = together();
+    let mut programs: Vec<Program> = (0..3).map(|_| Program::new(daemon.session())).collect();
+    assert_eq!(programs[0].session.workers().len(), 1);
+    for value in 0..16 {
+        for (base, program) in (0..).zip(&mut programs) {
+            program.put(&[], value, 100 * base + value);
+        }
+    }
+    for (base, program) in (0..).zip(&mut programs) {
+        let expected: Vec<i32> = (0..16).map(|value| 100 * base + value).collect();
+        assert_eq!(program.values(), expected);
+    }
+}
+
+#[test]
+fn a_neighbours_id_is_unknown_and_ends_only_the_session_that_names_it() {
+    let daemon = together();
+    let mut good = Program::new(daemon.session());
+    let mut guesses = Program::new(daemon.session());
+    good.put(&[], 0, 7);
+    let foreign = read(good.buffer, linear(0, 64), false);
+    guesses.session.enqueue(guesses.queue, &[], foreign);
+    guesses.session.ends();
+    assert!(guesses.session.heard.completions.is_empty());
+    assert_eq!(good.values()[0], 7);
+    // The process goes on and takes further sessions.
+    let mut next = Program::new(daemon.session());
+    assert_eq!(next.session.workers().len(), 1);
+    next.put(&[], 1, 8);
+    assert_eq!((next.values()[1], good.values()[0]), (8, 7));
+}
+
+/// Begins everything that a session can leave behind, and stops after `steps` of it.
+fn leave_behind(daemon: &Daemon, steps: usize) {
+    let mut session = daemon.session();
+    let (context, queue, buffer) = (session.new_id(), session.new_id(), session.new_id());
+    drop((context, queue, buffer));
+    let context = session.context();
+    let queue = session.queue(context, 0);
+    let large = 8 << 20;
+    let buffer = session.buffer(context, large, &[]);
+    let user_event = session.user_event();
+    let mut lane = None;
+    let (mut program, mut kernel) = (0, 0);
+    for step in 0..steps {
+        match step {
+            0 => drop(session.write(queue, &[], buffer, 0, &[1; 4096])),
+            1 => (program, _) = session.build(context, SOURCE, ""),
+            2 => kernel = session.kernel(program, "put"),
+            3 => {
+                let args = vec![memory(buffer), plain(&[0; 4]), plain(&[0; 4])];
+                session.enqueue(queue, &[], launch(kernel, args, &[1], &[]));
+            }
+            4 => lane = Some(session.lane(0)),
+            // A transfer whose bytes never come: a mapping stays open.
+            5 => drop(session.enqueue(queue, &[], write(buffer, linear(0, large), None))),
+            6 => drop(session.enqueue(queue, &[], read(buffer, linear(0, large), true))),
+            7 => drop(session.write(queue, &[user_event], buffer, 0, &[2; 16])),
+            8 => {
+                let request = session.new_id();
+                let buffer = session.new_id();
+                session.send(vec![Kind::CreateSvm(CreateSvm {
+                    request,
+                    context,
+                    buffer,
+                    flags: 1,
+                    size: 4096,
+                    alignment: 0,
+                })]);
+            }
+            _ => session.send(vec![]),
+        }
+    }
+    drop(lane);
+}
+
+fn nothing_is_left(daemon: &Daemon, rounds: usize) {
+    let mut stays = Program::new(daemon.session());
+    // The first sessions start threads of the driver.
+    for steps in 0..10 {
+        leave_behind(daemon, steps);
+    }
+    let sessions = || daemon.count("causeway_sessions");
+    eventually("the first sessions end", || (sessions() == 1).then_some(()));
+    let host = stays.session.worker();
+    let before = held(host);
+    for round in 0..rounds {
+        leave_behind(daemon, round % 10);
+    }
+    eventually("all sessions end", || (sessions() == 1).then_some(()));
+    let mut last = before;
+    let until = Instant::now() + SOON;
+    while {
+        last = held(host);
+        last.0 > before.0 || last.1 > before.1
+    } {
+        assert!(Instant::now() < until, "{before:?} became {last:?}");
+        std::thread::yield_now();
+    }
+    assert_eq!(stays.session.worker(), host, "the process goes on");
+    stays.put(&[], 3, 4);
+    assert_eq!(stays.values()[3], 4);
+}
+
+fn watched(driver: Option<&str>) -> Daemon {
+    let arguments = [&TOGETHER[..], &["--metrics", "127.0.0.1:0"]].concat();
+    match driver {
+        None => Daemon::with_arguments(&arguments),
+        Some(settings) => Daemon::fake_with(settings, &arguments, &[]),
+    }
+}
+
+#[test]
+fn sessions_that_are_cut_off_anywhere_leave_nothing() {
+    nothing_is_left(&watched(None), ROUNDS);
+}
+
+/// The fake driver's devices have memory of their own, so transfers go through pinned memory.
+#[test]
+fn sessions_that_are_cut_off_leave_no_pinned_memory() {
+    nothing_is_left(&watched(Some("devices = 1")), ROUNDS);
+}
+
+#[test]
+#[ignore = "takes minutes; run it by name"]
+fn a_thousand_sessions_leave_nothing() {
+    nothing_is_left(&watched(None), MANY_ROUNDS);
+}
+
+/// Launches kernels that print, and returns the text.
+fn say(session: &mut Session, name: &str, times: i32) -> String {
+    let context = session.context();
+    let queue = session.queue(context, 0);
+    let source = format!("kernel void say(int n) {{ printf(\"{name} %d\\n\", n); }}");
+    let (program, answer) = session.build(context, &source, "");
+    assert_eq!(answer.status, 0, "{answer:?}");
+    let kernel = session.kernel(program, "say");
+    for n in 0..times {
+        let args = vec![plain(&n.to_ne_bytes())];
+        let event = session.enqueue(queue, &[], launch(kernel, args, &[1], &[]));
+        session.wait(event);
+        let mut order = session.heard.order.iter();
+        let ended = order.position(|told| *told == Told::Ended(event)).unwrap();
+        let text = printed(&session.heard.order[..ended]);
+        assert!(text.ends_with(&format!("{name} {n}\n")), "{text:?}");
+    }
+    printed(&session.heard.order)
+}
+
+fn printed(order: &[Told]) -> String {
+    let texts = order.iter().filter_map(|told| match told {
+        Told::Printed(text) => Some(text.as_str()),
+        Told::Ended(_) => None,
+    });
+    texts.collect()
+}
+
+#[test]
+fn printed_text_reaches_its_own_program_while_others_compute() {
+    const TIMES: i32 = 40;
+    let daemon = together();
+    let mut quiet = Program::new(daemon.session());
+    std::thread::scope(|scope| {
+        let sayers = ["one", "other"].map(|name| {
+            let mut session = daemon.session();
+            scope.spawn(move || (name, say(&mut session, name, TIMES)))
+        });
+        for value in 0..16 {
+            quiet.put(&[], value, value);
+        }
+        assert_eq!(quiet.values(), (0..16).collect::<Vec<_>>());
+        for sayer in sayers {
+            let (name, text) = sayer.join().unwrap();
+            let expected: String = (0..TIMES).map(|n| format!("{name} {n}\n")).collect();
+            assert_eq!(text, expected);
+        }
+    });
+    assert_eq!(printed(&quiet.session.heard.order), "");
+}
+
+#[test]
+fn a_host_that_is_killed_ends_its_sessions_with_the_reason_and_the_next_is_new() {
+    let daemon = together();
+    let mut programs = [(); 2].map(|()| Program::new(daemon.session()));
+    let host = programs[0].session.worker();
+    let killed = Instant::now();
+    kill(host);
+    for program in &mut programs {
+        program.session.ends();
+        let reason = &program.session.heard.close_reason;
+        assert!(reason.contains("this machine's users"), "{reason}");
+        assert!(reason.contains("signal SIGKILL"), "{reason}");
+    }
+    assert!(killed.elapsed() < SOON);
+    let mut next = Program::new(daemon.session());
+    next.put(&[], 0, 5);
+    assert_eq!(next.values()[0], 5);
+    assert_ne!(next.session.worker(), host);
+}
+
+#[test]
+fn a_kernel_that_never_ends_costs_its_neighbours_the_host_with_the_reason() {
+    let daemon = fake("devices = 1\nkernel.endless.hang = true");
+    let mut neighbour = Program::new(daemon.session());
+    let mut endless = daemon.session();
+    let context = endless.context();
+    let queue = endless.queue(context, 0);
+    let buffer = endless.buffer(context, 4, b"good");
+    let source = "kernel void endless(global int *x) { }";
+    let (program, _) = endless.build(context, source, "");
+    let kernel = endless.kernel(program, "endless");
+    endless.enqueue(queue, &[], launch(kernel, vec![memory(buffer)], &[1], &[]));
+    endless.ping();
+    let host = neighbour.session.worker();
+    drop(endless);
+    neighbour.session.ends();
+    let reason = neighbour.session.heard.close_reason.clone();
+    assert!(reason.contains("this machine's users"), "{reason}");
+    assert!(reason.contains("this session is not the cause"), "{reason}");
+    let next = Program::new(daemon.session());
+    let workers = || next.session.workers();
+    eventually("the host is gone", || {
+        (!workers().contains(&host)).then_some(())
+    });
+}
+
+#[test]
+fn a_host_without_sessions_ends_after_a_while() {
+    let settings = tempfile::NamedTempFile::new().unwrap();
+    let text = "[sharing]\ntogether = \"user\"\nhost_idle = \"1s\"\n";
+    std::fs::write(settings.path(), text).unwrap();
+    let daemon = Daemon::with_arguments(&["--config", settings.path().to_str().unwrap()]);
+    let first = Program::new(daemon.session());
+    let host = first.session.worker();
+    drop(first);
+    // A session that comes in time keeps the host.
+    let second = Program::new(daemon.session());
+    assert_eq!(second.session.worker(), host);
+    let handle = second.session.id();
+    drop(second);
+    eventually(&format!("the host of {handle:?} ends"), || {
+        let status = std::fs::read_to_string(format!("/proc/{host}/stat")).ok();
+        status.is_none().then_some(())
+    });
+}
+
+#[test]
+fn a_session_that_wants_to_be_alone_is_alone() {
+    let daemon = together();
+    let mut one = Program::new(daemon.session());
+    let mut alone = Program::new(Session::open_isolated(&daemon));
+    assert_eq!(one.session.workers().len(), 2);
+    alone.put(&[], 0, 1);
+    one.put(&[], 0, 2);
+    assert_eq!((alone.values()[0], one.values()[0]), (1, 2));
+}
+
+#[test]
+fn the_native_context_is_made_once_and_memory_is_cleared_between_users() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let environment = [("FAKE_OPENCL_LOG", log.path().to_str().unwrap())];
+    let daemon = Daemon::fake_with("devices = 1", &TOGETHER, &environment);
+    let mut programs: Vec<Program> = (0..3).map(|_| Program::new(daemon.session())).collect();
+    for program in &mut programs {
+        let session = &mut program.session;
+        let context = session.context();
+        let queue = session.queue(context, 0);
+        let fresh = session.buffer(context, 32, &[]);
+        assert_eq!(&session.bytes(queue, fresh, 0, 32)[..], [0; 32]);
+    }
+    let calls = |name: &str| {
+        let text = std::fs::read_to_string(log.path()).unwrap();
+        text.lines().filter(|line| line.contains(name)).count()
+    };
+    assert_eq!(calls("clCreateContext"), 1);
+    // Local users are not told apart, so their memory is cleared.
+    assert_eq!(calls("clEnqueueFillBuffer"), 3);
+}
