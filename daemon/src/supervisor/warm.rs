@@ -15,7 +15,7 @@ use super::managed::devices as listed;
 use crate::config::{MAX_WARM, Settings, WarmDevices};
 
 /// Pause after a spare worker died while it made contexts.
-const BACKOFF: Duration = Duration::from_secs(600);
+pub(super) const BACKOFF: Duration = Duration::from_secs(600);
 /// `CL_DEVICE_NAME` (OpenCL specification, table of device queries).
 const NAME: u32 = 0x102B;
 
@@ -49,11 +49,6 @@ impl Warming {
     /// Notes that a spare worker died while it made contexts.
     pub(super) fn crashed(&mut self, now: Instant) {
         self.paused_until = Some(now + BACKOFF);
-        tracing::error!(
-            pause = ?BACKOFF,
-            "a spare worker died while it made contexts for [sessions] warm; further ones make none for this time, and \
-             sessions make their own"
-        );
     }
 }
 
@@ -165,10 +160,7 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert!(found[0].contains("names the device c,"), "{found:?}");
         assert!(found[1].contains("names the device 0.2,"), "{found:?}");
-        let found = faults(
-            &settings("warm = \"all\"\nspare_workers = 0"),
-            &inventory(),
-        );
+        let found = faults(&settings("warm = \"all\"\nspare_workers = 0"), &inventory());
         assert!(found.len() == 1 && found[0].contains("spare_workers"));
     }
 

@@ -26,7 +26,8 @@ use super::holders::{Holder, Holding, Holdings, TooMuch};
 use super::hosts::{Body, Host, Hosted};
 use super::managed::{Place, PlaceNumber};
 use super::process::Processes;
-use super::worker::Worker;
+use super::warm::{self, WarmDevice, Warming};
+use super::worker::{Asked, Worker};
 use crate::accounting::{Entry, Figures, Ledger};
 use crate::build_cache;
 use crate::config::{Heartbeat, SessionSettings};
@@ -77,6 +78,7 @@ struct WorkersState {
     /// Every worker that has not been reaped, by serial number.
     alive: HashMap<u64, Arc<Worker>>,
     spares: Vec<Arc<Worker>>,
+    warming: Warming,
     /// Every host that has not been reaped.
     hosts: Vec<Arc<Host>>,
     sessions: HashMap<SessionId, Served>,
@@ -176,6 +178,9 @@ pub(super) enum NotOpened {
 pub(super) struct Counts {
     pub(super) sessions: usize,
     pub(super) spares: usize,
+    /// Contexts that spare workers, and hosts, have made before any session.
+    pub(super) warm_in_spares: u64,
+    pub(super) warm_in_hosts: u64,
     /// All worker processes.
     pub(super) workers: usize,
     /// Worker processes that were killed and still exist.
@@ -217,9 +222,12 @@ impl Workers {
 
     pub(super) fn counts(&self) -> Counts {
         let state = self.0.state.lock();
+        let warm = |of: &Worker| u64::from(of.warm_contexts());
         Counts {
             sessions: state.sessions.len(),
             spares: state.spares.len(),
+            warm_in_spares: state.spares.iter().map(|spare| warm(spare)).sum(),
+            warm_in_hosts: state.hosts.iter().map(|host| warm(&host.worker)).sum(),
             workers: state.alive.len(),
             stuck: state.alive.values().filter(|of| of.is_stuck()).count(),
             opened: state.opened,
@@ -245,7 +253,10 @@ impl Workers {
         let mut state = self.0.state.lock();
         while !state.draining && state.spares.len() < wanted {
             match self.start(&mut state) {
-                Ok(worker) => state.spares.push(worker),
+                Ok(worker) => {
+                    worker.warm(state.warming.devices(Instant::now()));
+                    state.spares.push(worker);
+                }
                 Err(error) => {
                     tracing::error!(%error, "cannot start a spare worker");
                     break;
@@ -262,12 +273,21 @@ impl Workers {
         });
     }
 
-    /// Replaces the spare workers, because they have loaded drivers that have changed since.
+    /// Ends the spare workers, because they have loaded drivers that have changed since.
     pub(super) fn retire_spares(&self) {
         for spare in std::mem::take(&mut self.0.state.lock().spares) {
             spare.end();
         }
-        self.replenish();
+    }
+
+    /// Has the spare workers, now and in future, make contexts on these devices. Those that were asked before
+    /// keep their contexts.
+    pub(super) fn warm(&self, devices: Vec<WarmDevice>) {
+        let mut state = self.0.state.lock();
+        state.warming.set(devices);
+        for spare in &state.spares {
+            spare.warm(state.warming.devices(Instant::now()));
+        }
     }
 
     /// If all places are taken, displaces a session whose client has not connected, to make room for one of
@@ -556,19 +576,18 @@ impl Workers {
         }
     }
 
-    /// Sends the assignment to a worker: preferably a spare one that has loaded OpenCL, then any spare one,
-    /// then a new one.
+    /// Sends the assignment to a worker: preferably a spare one that has loaded OpenCL, and of those one that
+    /// has made its contexts; then any spare one; then a new one.
     fn assign(
         &self,
         state: &mut WorkersState,
         message: &ToWorker,
     ) -> Result<Arc<Worker>, NotOpened> {
         for _ in 0..ATTEMPTS {
-            let ready = state.spares.iter().position(|spare| spare.is_ready());
-            if state.spares.is_empty() {
-                break;
-            }
-            let spare = state.spares.swap_remove(ready.unwrap_or(0));
+            let spares = state.spares.iter().enumerate();
+            let best = spares.max_by_key(|(_, spare)| (spare.is_ready(), !spare.is_warming()));
+            let Some((best, _)) = best else { break };
+            let spare = state.spares.swap_remove(best);
             match spare.send(message) {
                 Ok(()) => return Ok(spare),
                 // The spare worker has died and has not been reaped yet.
@@ -695,6 +714,15 @@ impl Workers {
             let host = state.hosts.iter().position(is_it);
             let host = host.map(|at| state.hosts.swap_remove(at));
             let was_spare = state.spares.len() < spares;
+            if worker.is_warming() && worker.was_asked() == Asked::Nothing {
+                state.warming.crashed(Instant::now());
+                tracing::error!(
+                    worker = worker.serial,
+                    pause = ?warm::BACKOFF,
+                    "a worker ended while it made contexts for [sessions] warm; spare workers make none for this time, \
+                     and sessions make their own"
+                );
+            }
             (state.end_session(worker), was_spare, host)
         };
         match host {

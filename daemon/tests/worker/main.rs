@@ -30,3 +30,4 @@ mod samples;
 mod sandbox;
 mod shared_memory;
 mod unobserved;
+mod warm;

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::message::Offered;
 use super::name::DeviceAt;
-use crate::config::{ShareSettings, WhichDevice, Together};
+use crate::config::{ShareSettings, Together, WhichDevice};
 
 /// `CL_DEVICE_NAME` (OpenCL specification, table of device queries).
 const NAME: u32 = 0x102B;

@@ -62,7 +62,7 @@ impl Room {
 /// code of the process. `clears` is for [`Commons::clears`].
 pub(super) fn serve(channel: &OwnedFd, loading: &Arc<Loading>, clears: bool) -> io::Result<i32> {
     let commons = Arc::new(Commons {
-        contexts: Contexts::default(),
+        contexts: Contexts::new(Arc::clone(&loading.warm)),
         console: console()?,
         clears,
     });

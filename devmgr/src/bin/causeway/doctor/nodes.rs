@@ -107,7 +107,7 @@ pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
                 Finding::note(
                     "node",
                     found,
-                    "on the node, see [tls], [auth] and [sandbox] in daemon.toml; SECURITY.md says what they mean",
+                    "on the node, see [tls], [auth], [sandbox], [sharing] and [sessions] in daemon.toml; SECURITY.md says what they mean",
                 )
             }));
             findings.extend(node.problems.into_iter().map(|problem| {

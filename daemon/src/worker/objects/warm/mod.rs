@@ -1,0 +1,190 @@
+//! Native contexts that a spare worker makes before a session asks for them (`[sessions] warm`).
+//!
+//! **What is warmed, and why.** For each device of the settings: a context of this device alone, and in it the
+//! first use of what drivers prepare lazily ([`use_once`]). NVIDIA's driver makes the device's CUDA context in
+//! `clCreateContext`, which takes most of a program's start. The first queue makes a channel to the device. The
+//! first build loads the compiler's libraries; a program of the build cache needs them too, because its binary
+//! is PTX. The first launch loads code and reserves the kernels' local memory. PoCL makes contexts at once, but
+//! its first build and first launch set up LLVM.
+//!
+//! **What is not.** Contexts of several devices or of sub-devices are the session's own. The queue has no
+//! profiling: its first one measures the device's clock, and a spare worker may wait for hours, in which clocks
+//! drift.
+//!
+//! **Who gets one.** A worker of one session hands a context out once, to the first request for exactly this
+//! device; what is never asked for stays until the process ends. A host keeps it, as
+//! [`commons`](super::commons) says. A request never waits longer than [`PATIENCE`] for a context that is being
+//! made, and does not wait at all for what follows: it takes the context as soon as it exists.
+//!
+//! Invariant: a context is handed out at most once, and only for equal platform and devices. So a session
+//! reaches no device that its own request does not name. The request was checked against the session's lease.
+#![forbid(unsafe_code)]
+
+mod places;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_proto::id::{DeviceIndex, PlatformIndex};
+use causeway_proto::status::Status;
+
+use self::places::Places;
+use super::commons::Kind;
+use super::listeners::Listeners;
+use crate::runtime::buffer::Buffer;
+use crate::runtime::context::Context as NativeContext;
+use crate::runtime::kernel::Shape;
+use crate::runtime::node::{Device, Node};
+use crate::runtime::program::Program;
+use crate::runtime::queue::Queue;
+
+/// Time from the beginning of a context's creation after which a request makes a context of its own. Drivers need
+/// less, also when eight processes start at once (NVIDIA's: 0.85 s).
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Source of the kernel that is built and launched.
+const SOURCE: &[u8] = b"kernel void warm(global uint *x) { x[get_global_id(0)] = 1; }";
+/// `CL_MEM_READ_WRITE`.
+const READ_WRITE: u64 = 1;
+
+/// The contexts of a process that no session has used yet.
+pub(crate) struct Warm(Places<WarmContext>);
+
+/// A context, and those who hear its errors.
+pub(crate) struct WarmContext {
+    pub(crate) native: Arc<NativeContext>,
+    pub(crate) listeners: Listeners,
+}
+
+impl Default for Warm {
+    fn default() -> Warm {
+        Warm(Places::new(PATIENCE))
+    }
+}
+
+impl Warm {
+    /// Makes the contexts, one after the other, except those that were asked for before. Returns how many are
+    /// ready.
+    pub(crate) fn make(&self, node: &Node, devices: &[(PlatformIndex, DeviceIndex)]) -> u32 {
+        for &(platform, device) in devices {
+            let kind = (platform, vec![device]);
+            if !self.0.begin(&kind) {
+                continue;
+            }
+            let began = Instant::now();
+            match self.make_one(node, platform, device, &kind) {
+                Ok(()) => tracing::debug!(
+                    platform = platform.0,
+                    device = device.0,
+                    time = ?began.elapsed(),
+                    "a context is ready before a session asks for it"
+                ),
+                Err(error) => {
+                    // A context that does not work is released here.
+                    drop(self.0.withdraw(&kind));
+                    tracing::warn!(
+                        %error,
+                        platform = platform.0,
+                        device = device.0,
+                        "no context can be made ready for [sessions] warm; sessions make their own"
+                    );
+                }
+            }
+        }
+        u32::try_from(self.0.ready()).unwrap_or(u32::MAX)
+    }
+
+    fn make_one(
+        &self,
+        node: &Node,
+        platform: PlatformIndex,
+        device: DeviceIndex,
+        kind: &Kind,
+    ) -> Result<(), NotWarm> {
+        let native = node.platform(platform).ok_or(NotWarm::NoDevice)?;
+        let device = native.device(device).ok_or(NotWarm::NoDevice)?;
+        let listeners = Listeners::default();
+        let made = NativeContext::new(native, vec![device], listeners.for_driver());
+        let native = Arc::new(made.map_err(|status| NotWarm::Driver("a context", status))?);
+        let warm = WarmContext {
+            native: Arc::clone(&native),
+            listeners,
+        };
+        // From here on a session can take it. The session then does the rest itself.
+        if let Err(unwanted) = self.0.put(kind, warm) {
+            drop(unwanted);
+            return Ok(());
+        }
+        use_once(&native, device, || self.0.is_ready(kind))
+    }
+
+    /// Takes the context of exactly these devices. Waits if it is being made. Returns `None` if there is none,
+    /// and none is made from now on.
+    pub(crate) fn take(&self, kind: &Kind) -> Option<WarmContext> {
+        self.0.take(kind)
+    }
+
+    /// Makes no further contexts, because the session that this worker has now may need the time and memory.
+    pub(crate) fn stop(&self) {
+        self.0.close();
+    }
+}
+
+/// Why a context is not ready.
+#[derive(Debug, thiserror::Error)]
+enum NotWarm {
+    #[error("the driver shows no such device")]
+    NoDevice,
+    #[error("the driver refuses {0} ({1})")]
+    Driver(&'static str, Status),
+}
+
+/// Returns whether a context that sessions have used still works: a kernel may have broken it for good.
+pub(crate) fn works(native: &NativeContext, device: Device) -> bool {
+    clear(native, device).is_ok()
+}
+
+/// Uses a queue, a buffer and a kernel of the context, as long as `goes_on`. See the module.
+fn use_once(
+    native: &NativeContext,
+    device: Device,
+    goes_on: impl Fn() -> bool,
+) -> Result<(), NotWarm> {
+    let (queue, buffer) = clear(native, device)?;
+    if !goes_on() {
+        return Ok(());
+    }
+    // The context is ready without it: devices without a compiler have no such step.
+    if let Err(status) = launch(native, &queue, &buffer, goes_on) {
+        tracing::debug!(%status, "no kernel can be built and launched before a session");
+    }
+    Ok(())
+}
+
+/// Fills a new buffer with zeros over a new queue.
+fn clear(native: &NativeContext, device: Device) -> Result<(Queue, Buffer), NotWarm> {
+    let queue = Queue::new(native, device, &[]);
+    let queue = queue.map_err(|status| NotWarm::Driver("a queue", status))?;
+    let buffer = Buffer::new(native, READ_WRITE, 4, &[]);
+    let buffer = buffer.map_err(|status| NotWarm::Driver("a buffer", status))?;
+    let cleared = queue.clear(&buffer);
+    cleared.map_err(|status| NotWarm::Driver("a command", status))?;
+    Ok((queue, buffer))
+}
+
+fn launch(
+    native: &NativeContext,
+    queue: &Queue,
+    buffer: &Buffer,
+    goes_on: impl Fn() -> bool,
+) -> Result<(), Status> {
+    let program = Program::with_source(native, SOURCE)?;
+    program.build(&[queue.device()], None)?;
+    if !goes_on() {
+        return Ok(());
+    }
+    let mut kernel = program.kernel("warm")?;
+    kernel.set_buffer(0, Some(buffer))?;
+    let shape = Shape::new(&[1], &[], &[]).ok_or(Status::INVALID_VALUE)?;
+    queue.nd_range_without_event(&mut kernel, &shape)?;
+    queue.finish()
+}
