@@ -121,6 +121,16 @@ impl Watch {
             "Contexts that were made before any session, and take memory of their devices",
             Samples::from_iter(warm),
         );
+        let hosts = self.workers.hosts().into_iter();
+        let hosts = hosts.map(|(worker, domain, sessions)| {
+            let labels = [("domain", domain), ("worker", worker.to_string())];
+            (labels, ConstGauge::new(sessions as u64))
+        });
+        registry.register(
+            "host_sessions",
+            "Open sessions of each host process, by domain",
+            Samples::from_iter(hosts),
+        );
         registry.register(
             "sessions_opened_total",
             "Sessions opened",

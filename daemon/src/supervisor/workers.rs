@@ -235,6 +235,15 @@ impl Workers {
         }
     }
 
+    /// Returns the hosts: the number of each in the log, the name of its domain, and how many sessions it has.
+    pub(super) fn hosts(&self) -> Vec<(u64, String, usize)> {
+        let state = self.0.state.lock();
+        let hosts = state.hosts.iter();
+        hosts
+            .map(|host| (host.worker.serial, host.domain.name(), host.sessions()))
+            .collect()
+    }
+
     /// Returns the number of ended sessions by reason.
     pub(super) fn ended(&self) -> BTreeMap<&'static str, u64> {
         self.0.ended.all()

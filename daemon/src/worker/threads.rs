@@ -74,6 +74,13 @@ impl Scope {
         }
     }
 
+    /// Gives this thread's log lines the session's names, which were not known when the thread began.
+    pub(crate) fn name_thread(&self) {
+        if let Some(hosted) = &self.0 {
+            logging::name_thread(&hosted.names.lock());
+        }
+    }
+
     /// Ends the session, because its client would otherwise wait forever. In the session's own worker this
     /// aborts the process, and runs no destructors, because a driver's may block too. In a host, the calling
     /// thread unwinds.

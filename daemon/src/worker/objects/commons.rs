@@ -10,13 +10,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use super::console::Console;
 use super::listeners::{Listeners, Listening};
-use super::warm::{Warm, WarmContext};
+use super::warm::{Kind, Warm, WarmContext};
 use crate::runtime::context::{Context as NativeContext, ErrorListener};
 
 /// How often a session that ends looks whether the driver has ended further commands.
@@ -31,10 +30,6 @@ pub(crate) struct Commons {
     /// Whether new memory is filled with zeros, because it may have been another user's.
     pub(crate) clears: bool,
 }
-
-/// What makes a native context: its platform, and its devices in order. All contexts have the same
-/// properties, because the wire has none.
-pub(crate) type Kind = (PlatformIndex, Vec<DeviceIndex>);
 
 /// The native contexts of a host. Each lives as long as a session uses it; those that were made before any
 /// session live as long as the host.

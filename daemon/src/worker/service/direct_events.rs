@@ -364,7 +364,7 @@ mod tests {
     fn a_lost_client_is_said_once_and_then_ignored() {
         let (client, worker) = pair();
         let (endings, ended) = Endings::new();
-        let events = DirectEvents::start(worker, None, endings).unwrap();
+        let events = DirectEvents::start(worker, None, endings, &Scope::default()).unwrap();
         // Unread bytes make the kernel answer the close with a reset.
         drop(client);
         for event in 0..1000 {

@@ -17,10 +17,8 @@ use rustix::net::{Shutdown, shutdown};
 use super::ending::{Ended, Ending, Endings};
 use super::{Loading, Running, Threads, named};
 use crate::handover::{self, ToSupervisor, ToWorker};
-use crate::runtime::stdout;
 use crate::worker::confine;
-use crate::worker::objects::commons::{Commons, Contexts};
-use crate::worker::objects::console::Console;
+use crate::worker::session::neighbours::{self, Commons};
 use crate::worker::threads::Scope;
 
 /// The process's own memory, which the sessions of a host share.
@@ -59,13 +57,9 @@ impl Room {
 }
 
 /// Serves the sessions that the supervisor passes over `channel`, until it closes the channel. Returns the exit
-/// code of the process. `clears` is for [`Commons::clears`].
+/// code of the process. `clears` is for [`neighbours::commons`].
 pub(super) fn serve(channel: &OwnedFd, loading: &Arc<Loading>, clears: bool) -> io::Result<i32> {
-    let commons = Arc::new(Commons {
-        contexts: Contexts::new(Arc::clone(&loading.warm)),
-        console: console()?,
-        clears,
-    });
+    let commons = neighbours::commons(clears, &loading.warm)?;
     let room = Arc::new(Room::default());
     tracing::debug!("the worker is a host now");
     loop {
@@ -103,21 +97,6 @@ fn refuse(channel: io::Result<OwnedFd>, error: &io::Error) {
     if let Ok(channel) = channel {
         let _ = handover::send_to_supervisor(&channel, &ToSupervisor::Released);
     }
-}
-
-/// Captures the process's standard output, and starts the thread that has sessions send their text.
-fn console() -> io::Result<Option<Console>> {
-    let captured = match stdout::capture() {
-        Ok(captured) => captured,
-        Err(error) => {
-            tracing::warn!(%error, "cannot capture standard output, so the output of kernels' printf is lost");
-            return Ok(None);
-        }
-    };
-    let console = Console::new(captured);
-    let served = console.clone();
-    named("printf", move || served.serve())?;
-    Ok(Some(console))
 }
 
 /// Serves one session until nothing of it is left.
@@ -158,9 +137,19 @@ fn end(running: Running, service: &Scope, room: &Room) {
     if let Some(assignment) = stage.assignment() {
         room.give_back(assignment.limits.host_memory);
     }
-    // All other holders were threads of the connection service.
-    if let Some(session) = stage.take_session().and_then(Arc::into_inner) {
-        session.release(store_within);
+    let mut taken = stage.take_session();
+    while let Some(session) = taken {
+        taken = match Arc::try_unwrap(session) {
+            Ok(session) => {
+                session.release(store_within);
+                None
+            }
+            // A thread that has just ended has not let go of the session yet.
+            Err(session) => {
+                std::thread::yield_now();
+                Some(session)
+            }
+        };
     }
 }
 

@@ -33,9 +33,8 @@ use parking_lot::{Condvar, Mutex};
 
 use super::confine;
 use super::connection::{Connection, SessionStart};
-use super::objects::commons::Commons;
-use super::objects::warm::Warm;
-use super::session::{Preloaded, Session};
+use super::session::neighbours::Commons;
+use super::session::{Preloaded, Session, Warm};
 use super::threads::{self, Scope};
 use crate::build_cache::Client;
 use crate::handover::{self, ToSupervisor, ToWorker};
@@ -245,6 +244,7 @@ impl Running {
     /// builds may take to be stored.
     fn wait(&self) -> (Ending, Duration) {
         let ending = self.ended.wait();
+        self.stage.scope.name_thread();
         // In all other cases the channel to the supervisor is closed, or the session cannot be relied on.
         let store_within = match ending {
             Ending::ClientClosed | Ending::ClientLost { .. } => STORE_WITHIN,
@@ -283,6 +283,7 @@ fn run_session(
     let (Some(assignment), Some(account)) = (stage.assignment(), stage.account()) else {
         return Ending::SupervisorGone;
     };
+    threads.service.name_thread();
     let start = SessionStart {
         id: assignment.id,
         limits: assignment.limits,

@@ -104,9 +104,9 @@ impl Deadlines {
 
     /// Returns the next deadline that is not met yet, and how the worker ends when it is missed.
     fn next(&self, stage: &Stage) -> Option<(Instant, Ending)> {
-        if !stage.has_commands() {
+        if stage.awaits_commands() {
             Some((self.connected, Ending::NeverConnected))
-        } else if stage.session_now().is_none() {
+        } else if stage.awaits_session() {
             let slow = "the node's OpenCL did not load before the timeout; run clinfo on the node to find the driver \
                         that hangs".to_owned();
             Some((self.begun, Ending::Broken(slow)))

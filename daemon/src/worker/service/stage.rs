@@ -214,6 +214,12 @@ impl Stage {
         self.state.lock().session.clone()
     }
 
+    /// Whether the command connection has arrived, and the session has still to begin.
+    pub(super) fn awaits_session(&self) -> bool {
+        let state = self.state.lock();
+        state.commands && state.session.is_none() && !state.is_closed
+    }
+
     /// Waits for the session to begin. Returns `None` if it ends before. A session without a command
     /// connection has a deadline.
     pub(super) fn session(&self) -> Option<Arc<Session>> {
@@ -234,9 +240,10 @@ impl Stage {
         state.session.clone()
     }
 
-    /// Whether the command connection has arrived.
-    pub(super) fn has_commands(&self) -> bool {
-        self.state.lock().commands
+    /// Whether the command connection has still to arrive.
+    pub(super) fn awaits_commands(&self) -> bool {
+        let state = self.state.lock();
+        !state.commands && !state.is_closed
     }
 
     /// Registers a connection that is about to prove the secret; closes the oldest if there are too many.

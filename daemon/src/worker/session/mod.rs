@@ -17,7 +17,8 @@
 //! - [`command_buffers`]: recorded commands that are enqueued repeatedly;
 //! - [`run`]: runs commands, and those that become runnable by that;
 //! - [`links`], [`mirrors`]: the client's sessions on other nodes; [`early`], [`freed`]: what waits for a
-//!   mirror, and what a mirror has released.
+//!   mirror, and what a mirror has released;
+//! - [`neighbours`]: what the sessions of a host share.
 //!
 //! Threads that call the driver: the reading thread, the builder's, the bulk threads, the `mirrors`
 //! thread and the keeper. The `mirrors` thread runs commands that other workers released; the keeper
@@ -39,6 +40,7 @@ mod graph;
 pub(crate) mod links;
 mod memory;
 mod mirrors;
+pub(crate) mod neighbours;
 mod program;
 mod query;
 mod run;
@@ -69,7 +71,7 @@ use super::objects::leased::NodeShare;
 use super::objects::outbox::Outbox;
 use super::objects::printed::Printed;
 use super::objects::unobserved;
-use super::objects::warm::Warm;
+pub(crate) use super::objects::warm::Warm;
 use super::threads::Over;
 use crate::accounting::Counter;
 use crate::runtime::node::Node;

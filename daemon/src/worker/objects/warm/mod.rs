@@ -28,8 +28,8 @@ use std::time::{Duration, Instant};
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_proto::status::Status;
 
+pub(crate) use self::places::Kind;
 use self::places::Places;
-use super::commons::Kind;
 use super::listeners::Listeners;
 use crate::runtime::buffer::Buffer;
 use crate::runtime::context::Context as NativeContext;

@@ -7,9 +7,12 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use parking_lot::{Condvar, Mutex};
 
-use crate::worker::objects::commons::Kind;
+/// What makes a native context: its platform, and its devices in order. All contexts have the same
+/// properties, because the wire has none.
+pub(crate) type Kind = (PlatformIndex, Vec<DeviceIndex>);
 
 /// The places of contexts by their kinds.
 pub(super) struct Places<T> {
@@ -130,8 +133,6 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use std::thread;
-
-    use causeway_proto::id::{DeviceIndex, PlatformIndex};
 
     const LONG: Duration = Duration::from_secs(60);
 
