@@ -14,6 +14,7 @@ use super::file::{ConfigFile, Share};
 use super::flags::Flags;
 use super::settings::BadSettings;
 use super::sharing::Together;
+use super::which::WhichDevice;
 
 /// The device manager, and how to connect to it.
 #[derive(Clone, Debug)]
@@ -48,35 +49,6 @@ pub struct ShareSettings {
     pub memory: u64,
     /// Whose sessions on these shares may have one host process; `None`: as for the node's other devices.
     pub together: Option<Together>,
-}
-
-/// Selects devices by name or position.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WhichDevice {
-    /// The device with these indices in the inventory.
-    Index {
-        /// Index of the platform.
-        platform: u32,
-        /// Index of the device in its platform.
-        device: u32,
-    },
-    /// All devices with this `CL_DEVICE_NAME`.
-    Name(String),
-}
-
-impl WhichDevice {
-    /// Parses a name, or `PLATFORM.DEVICE` by index; `None` if the text is empty.
-    pub(super) fn parse(text: &str) -> Option<WhichDevice> {
-        let name = text.trim();
-        let index = name.split_once('.').and_then(|(platform, device)| {
-            Some(WhichDevice::Index {
-                platform: platform.parse().ok()?,
-                device: device.parse().ok()?,
-            })
-        });
-        let by_name = || WhichDevice::Name(name.to_owned());
-        (!name.is_empty()).then(|| index.unwrap_or_else(by_name))
-    }
 }
 
 /// Settings of the device manager that cannot be used.
@@ -145,15 +117,6 @@ impl fmt::Display for ManagerAddress {
             write!(f, "[{}]:{}", self.host, self.port)
         } else {
             write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
-
-impl fmt::Display for WhichDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WhichDevice::Index { platform, device } => write!(f, "{platform}.{device}"),
-            WhichDevice::Name(name) => f.write_str(name),
         }
     }
 }

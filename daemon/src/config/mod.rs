@@ -16,15 +16,17 @@ mod sessions;
 mod settings;
 mod sharing;
 mod warm;
+mod which;
 
 pub use address::{Advertised, BadAdvertised, parse_advertised};
 pub use build_cache::BuildCacheSettings;
 pub use file::ConfigFile;
 pub use flags::Flags;
-pub use managed::{BadManager, ManagerAddress, ManagerSettings, ShareSettings, WhichDevice};
+pub use managed::{BadManager, ManagerAddress, ManagerSettings, ShareSettings};
 pub use sandbox::{DriverCaches, Groups, SandboxSettings, WorkerUser};
 pub use security::{BadSecurity, Security};
 pub use sessions::{HolderLimits, SessionLimits, SessionSettings};
 pub use settings::{BadSettings, Handshakes, Heartbeat, InventorySettings, Settings};
 pub use sharing::{BadTogether, SharingSettings, Together};
 pub use warm::{MAX_WARM, WarmDevices};
+pub use which::WhichDevice;

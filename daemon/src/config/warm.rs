@@ -8,7 +8,7 @@ use std::fmt;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::managed::WhichDevice;
+use super::which::WhichDevice;
 
 /// Maximum number of devices on which a worker keeps a context ready.
 pub const MAX_WARM: usize = 64;

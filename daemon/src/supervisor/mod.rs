@@ -15,6 +15,7 @@ mod builds;
 mod client;
 mod counts;
 mod description;
+mod devices;
 mod domains;
 mod drivers;
 mod endings;

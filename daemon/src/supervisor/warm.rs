@@ -9,16 +9,12 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::control::Inventory;
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
-use causeway_proto::request::answer_of;
 
-use super::managed::devices as listed;
-use crate::config::{MAX_WARM, Settings, WarmDevices};
+use super::devices::{is_selected, listed, name_of};
+use crate::config::{MAX_WARM, Settings, WarmDevices, WhichDevice};
 
 /// Pause after a spare worker died while it made contexts.
 pub(super) const BACKOFF: Duration = Duration::from_secs(600);
-/// `CL_DEVICE_NAME` (OpenCL specification, table of device queries).
-const NAME: u32 = 0x102B;
-
 /// A device by its indices on the wire.
 pub(super) type WarmDevice = (PlatformIndex, DeviceIndex);
 
@@ -56,7 +52,7 @@ impl Warming {
 pub(super) fn devices(warm: &WarmDevices, inventory: &Inventory) -> Vec<WarmDevice> {
     let chosen = listed(inventory).filter(|(at, device)| match warm {
         WarmDevices::All => true,
-        WarmDevices::Listed(which) => which.iter().any(|which| which.is(*at, device)),
+        WarmDevices::Listed(which) => which.iter().any(|which| is_selected(which, *at, device)),
     });
     chosen
         .map(|(at, _)| (PlatformIndex(at.platform), DeviceIndex(at.device)))
@@ -69,7 +65,7 @@ pub(super) fn faults(settings: &Settings, inventory: &Inventory) -> Vec<String> 
     let mut faults = Vec::new();
     if let WarmDevices::Listed(which) = &settings.warm {
         let is_there =
-            |which: &crate::config::WhichDevice| listed(inventory).any(|(at, of)| which.is(at, of));
+            |which: &WhichDevice| listed(inventory).any(|(at, of)| is_selected(which, at, of));
         let absent = which.iter().filter(|which| !is_there(which));
         faults.extend(absent.map(|which| {
             format!(
@@ -92,8 +88,7 @@ pub(super) fn remark(warm: &WarmDevices, inventory: &Inventory) -> Option<String
     let names: Vec<String> = listed(inventory)
         .filter(|(at, _)| warm.contains(&(PlatformIndex(at.platform), DeviceIndex(at.device))))
         .map(|(at, device)| {
-            let name = answer_of(&device.info, NAME).unwrap_or_default();
-            let name = String::from_utf8_lossy(name.strip_suffix(b"\0").unwrap_or(name));
+            let name = String::from_utf8_lossy(name_of(device).unwrap_or_default());
             format!("{name} ({}.{})", at.platform, at.device)
         })
         .collect();
@@ -109,6 +104,7 @@ pub(super) fn remark(warm: &WarmDevices, inventory: &Inventory) -> Option<String
 mod tests {
     use super::*;
     use crate::config::{ConfigFile, Flags};
+    use crate::supervisor::devices::NAME;
     use causeway_proto::control::{Device, InfoAnswer, Platform};
     use std::path::Path;
 

@@ -103,8 +103,8 @@ fn use_context(session: &mut Session, devices: &[u32]) {
 fn a_sessions_first_context_is_there_before_the_session() {
     let node = Node::start("\"all\"", "devices = 1", &[]);
     let log = node.ready(1);
-    let launches = log.calls("clEnqueueNDRangeKernel");
-    assert_eq!((log.calls("clCreateContext"), launches), (1, 1));
+    let commands = log.calls("clEnqueueFillBuffer");
+    assert_eq!((log.calls("clCreateContext"), commands), (1, 1));
     let remarks = node.daemon.inventory().remarks;
     let told = |remark: &String| remark.starts_with("WARM: ") && remark.contains("(0.0)");
     assert!(remarks.iter().any(told), "{remarks:?}");
@@ -153,7 +153,9 @@ fn a_driver_that_hangs_over_a_context_stops_no_session() {
 
 #[test]
 fn a_driver_that_crashes_over_a_context_stops_no_session() {
-    let node = Node::start("[\"0.0\"]", "kernel.warm = { crash = \"abort\" }", &[]);
+    // Only a warm context is filled.
+    let rule = "[[call]]\nname = \"clEnqueueFillBuffer\"\ncrash = \"abort\"\n";
+    let node = Node::start("[\"0.0\"]", rule, &[]);
     node.reaches("causeway_workers_spare", 0);
     for _ in 0..3 {
         use_context(&mut node.daemon.session(), &[0]);

@@ -42,7 +42,6 @@ use crate::handover::{Leased, MAX_USER, Owner};
 pub(super) use self::identity::node_uuid;
 pub(super) use self::link::join;
 pub(super) use self::name::{DeviceAt, PlaceNumber};
-pub(super) use self::offer::devices;
 
 /// Managed mode. Clones share their state.
 #[derive(Clone)]

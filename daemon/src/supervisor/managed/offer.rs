@@ -7,17 +7,14 @@ use std::collections::BTreeMap;
 
 use causeway_proto::control::{Device, Inventory};
 use causeway_proto::manager::SharedDevice;
-use causeway_proto::request::answer_of;
 use causeway_proto::request::property::{GLOBAL_MEM_SIZE, MAX_MEM_ALLOC_SIZE};
 use prost::Message;
 use sha2::{Digest, Sha256};
 
+use super::super::devices::{is_selected, listed};
 use super::message::Offered;
 use super::name::DeviceAt;
-use crate::config::{ShareSettings, Together, WhichDevice};
-
-/// `CL_DEVICE_NAME` (OpenCL specification, table of device queries).
-const NAME: u32 = 0x102B;
+use crate::config::{ShareSettings, Together};
 
 /// The devices of an inventory, divided into shares as the settings say.
 #[derive(Debug, Default)]
@@ -31,8 +28,8 @@ pub(super) struct Offer {
 impl Offer {
     pub(super) fn of(inventory: &Inventory, shares: &[ShareSettings]) -> Offer {
         let mut offer = Offer::default();
-        for (at, device) in devices(inventory) {
-            let division = shares.iter().find(|of| of.device.is(at, device));
+        for (at, device) in listed(inventory) {
+            let division = shares.iter().find(|of| is_selected(&of.device, at, device));
             if let Some(together) = division.and_then(|of| of.together.clone()) {
                 offer.together.insert(at, together);
             }
@@ -59,8 +56,9 @@ pub(super) fn idle<'a>(
     inventory: &Inventory,
     shares: &'a [ShareSettings],
 ) -> Vec<&'a ShareSettings> {
-    let is_idle =
-        |of: &&ShareSettings| !devices(inventory).any(|(at, device)| of.device.is(at, device));
+    let is_idle = |of: &&ShareSettings| {
+        !listed(inventory).any(|(at, device)| is_selected(&of.device, at, device))
+    };
     shares.iter().filter(is_idle).collect()
 }
 
@@ -79,16 +77,6 @@ pub(super) fn shown(mut inventory: Inventory, leased: &BTreeMap<DeviceAt, u64>) 
     inventory
 }
 
-/// Returns all devices of an inventory with their positions.
-pub(in crate::supervisor) fn devices(
-    inventory: &Inventory,
-) -> impl Iterator<Item = (DeviceAt, &Device)> {
-    (0..).zip(&inventory.platforms).flat_map(|(platform, of)| {
-        let devices = (0..).zip(&of.devices);
-        devices.map(move |(device, of)| (DeviceAt { platform, device }, of))
-    })
-}
-
 fn identity(device: &Device) -> u64 {
     let digest = Sha256::digest(device.encode_to_vec());
     u64::from_le_bytes(std::array::from_fn(|i| digest[i]))
@@ -104,25 +92,13 @@ fn limit(device: &mut Device, memory: u64) {
     }
 }
 
-impl WhichDevice {
-    /// Returns whether this selects the device.
-    pub(in crate::supervisor) fn is(&self, at: DeviceAt, device: &Device) -> bool {
-        match self {
-            WhichDevice::Index { platform, device } => {
-                *platform == at.platform && *device == at.device
-            }
-            WhichDevice::Name(name) => {
-                let told = answer_of(&device.info, NAME);
-                told.is_some_and(|told| told.strip_suffix(b"\0").unwrap_or(told) == name.as_bytes())
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::super::devices::NAME;
     use super::*;
+    use crate::config::WhichDevice;
     use causeway_proto::control::{InfoAnswer, Platform};
+    use causeway_proto::request::answer_of;
 
     fn device(name: &str, memory: u64) -> Device {
         let answer = |name, value: Vec<u8>| InfoAnswer {

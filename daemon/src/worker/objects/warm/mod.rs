@@ -1,11 +1,19 @@
 //! Native contexts that a spare worker makes before a session asks for them (`[sessions] warm`).
 //!
-//! **What is warmed, and why.** For each device of the settings: a context of this device alone, and in it the
-//! first use of what drivers prepare lazily ([`use_once`]). NVIDIA's driver makes the device's CUDA context in
-//! `clCreateContext`, which takes most of a program's start. The first queue makes a channel to the device. The
-//! first build loads the compiler's libraries; a program of the build cache needs them too, because its binary
-//! is PTX. The first launch loads code and reserves the kernels' local memory. PoCL makes contexts at once, but
-//! its first build and first launch set up LLVM.
+//! **What is warmed, and why.** For each device of the settings: a context of this device alone, and in it what
+//! drivers do at the first use ([`use_once`]). Measured: milliseconds without load, the last column after a warm-up.
+//!
+//! | first | NVIDIA 580, H200 | PoCL 3.1, 2 cores | later |
+//! |---|---|---|---|
+//! | `clCreateContext` | 110 to 2,000 | 1.4 | – |
+//! | queue | 0.04 | 0.01 | – |
+//! | command (fill and finish) | 0.3 | 14: starts its threads | 0.02 |
+//! | build from the build cache | 9 to 12: loads the compiler of PTX | 1.6 | 6; 1.1 |
+//! | launch and finish | 0.16 | 2 to 10: loads LLVM's back end | 0.08; 0.1 |
+//!
+//! So a queue and a fill are used once. NVIDIA's driver also builds and launches an empty kernel in PTX, in 9 ms. No
+//! source is built: that would also prepare PoCL's launch, but costs seconds of a core and holds the compiler's
+//! lock, for which a session would have to wait (NVIDIA: 40 to 160 ms for nothing more than PTX gives).
 //!
 //! **What is not.** Contexts of several devices or of sub-devices are the session's own. The queue has no
 //! profiling: its first one measures the device's clock, and a spare worker may wait for hours, in which clocks
@@ -38,11 +46,13 @@ use crate::runtime::node::{Device, Node};
 use crate::runtime::program::Program;
 use crate::runtime::queue::Queue;
 
-/// Time from the beginning of a context's creation after which a request makes a context of its own. Drivers need
-/// less, also when eight processes start at once (NVIDIA's: 0.85 s).
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Source of the kernel that is built and launched.
-const SOURCE: &[u8] = b"kernel void warm(global uint *x) { x[get_global_id(0)] = 1; }";
+/// Time from the beginning of a context's creation after which a request makes a context of its own, because the
+/// driver seems to hang. Drivers that work need less (see the module), so no request makes a second context
+/// while the first is about to be ready.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// An empty kernel, as NVIDIA's driver returns binaries. Drivers compile PTX of older versions.
+const PTX: &[u8] =
+    b".version 6.0\n.target sm_50\n.address_size 64\n.entry warm(.param .u64 x)\n{\nret;\n}\n\0";
 /// `CL_MEM_READ_WRITE`.
 const READ_WRITE: u64 = 1;
 
@@ -143,19 +153,18 @@ pub(crate) fn works(native: &NativeContext, device: Device) -> bool {
     clear(native, device).is_ok()
 }
 
-/// Uses a queue, a buffer and a kernel of the context, as long as `goes_on`. See the module.
+/// Uses a queue and a buffer of the context, and a kernel if programs are PTX and `goes_on`. See the module.
 fn use_once(
     native: &NativeContext,
     device: Device,
     goes_on: impl Fn() -> bool,
 ) -> Result<(), NotWarm> {
     let (queue, buffer) = clear(native, device)?;
-    if !goes_on() {
-        return Ok(());
-    }
-    // The context is ready without it: devices without a compiler have no such step.
-    if let Err(status) = launch(native, &queue, &buffer, goes_on) {
-        tracing::debug!(%status, "no kernel can be built and launched before a session");
+    if device.loads_ptx() && goes_on() {
+        // The context is useful without it.
+        if let Err(status) = launch(native, &queue, &buffer) {
+            tracing::debug!(%status, "no kernel can be launched before a session");
+        }
     }
     Ok(())
 }
@@ -171,17 +180,10 @@ fn clear(native: &NativeContext, device: Device) -> Result<(Queue, Buffer), NotW
     Ok((queue, buffer))
 }
 
-fn launch(
-    native: &NativeContext,
-    queue: &Queue,
-    buffer: &Buffer,
-    goes_on: impl Fn() -> bool,
-) -> Result<(), Status> {
-    let program = Program::with_source(native, SOURCE)?;
+fn launch(native: &NativeContext, queue: &Queue, buffer: &Buffer) -> Result<(), Status> {
+    let (program, _) = Program::with_binaries(native, &[queue.device()], &[PTX]);
+    let program = program?;
     program.build(&[queue.device()], None)?;
-    if !goes_on() {
-        return Ok(());
-    }
     let mut kernel = program.kernel("warm")?;
     kernel.set_buffer(0, Some(buffer))?;
     let shape = Shape::new(&[1], &[], &[]).ok_or(Status::INVALID_VALUE)?;
