@@ -186,8 +186,9 @@ fn the_errors_of_a_taken_context_reach_the_session() {
 
 #[test]
 fn a_host_keeps_its_context_and_replaces_a_broken_one() {
-    // The queues are: one before any session, one of each session, and one to check what a session has left.
-    let rule = "[[call]]\nname = \"clCreateCommandQueueWithProperties\"\nat = 5\nfail = -36\n";
+    // The queues are: one before any session; two of each session, of which one clears memory; and one to check what
+    // a session has left.
+    let rule = "[[call]]\nname = \"clCreateCommandQueueWithProperties\"\nat = 7\nfail = -36\n";
     let node = Node::start("[\"0.0\"]", rule, &["--together", "user"]);
     let log = node.ready(1);
     for made in [1, 1, 2] {
