@@ -1,19 +1,21 @@
 //! Native contexts that a spare worker makes before a session asks for them (`[sessions] warm`).
 //!
 //! **What is warmed, and why.** For each device of the settings: a context of this device alone, and in it what
-//! drivers do at the first use ([`use_once`]). Measured: milliseconds without load, the last column after a warm-up.
+//! drivers do at the first use ([`use_once`]). In milliseconds, PoCL's on a busy machine; the last column is after a
+//! warm-up, of NVIDIA and PoCL:
 //!
 //! | first | NVIDIA 580, H200 | PoCL 3.1, 2 cores | later |
 //! |---|---|---|---|
 //! | `clCreateContext` | 110 to 2,000 | 1.4 | – |
 //! | queue | 0.04 | 0.01 | – |
-//! | command (fill and finish) | 0.3 | 14: starts its threads | 0.02 |
+//! | command (fill and finish) | 0.3 | 14: starts its threads | 0.02; 0.02 |
 //! | build from the build cache | 9 to 12: loads the compiler of PTX | 1.6 | 6; 1.1 |
 //! | launch and finish | 0.16 | 2 to 10: loads LLVM's back end | 0.08; 0.1 |
 //!
 //! So a queue and a fill are used once. NVIDIA's driver also builds and launches an empty kernel in PTX, in 9 ms. No
-//! source is built: that would also prepare PoCL's launch, but costs seconds of a core and holds the compiler's
-//! lock, for which a session would have to wait (NVIDIA: 40 to 160 ms for nothing more than PTX gives).
+//! source is built. That would prepare PoCL's launch too, but takes seconds of a core for each spare worker, and
+//! competes with the builds of a session that begins meanwhile. On NVIDIA it takes 40 to 160 ms and gains nothing
+//! over PTX.
 //!
 //! **What is not.** Contexts of several devices or of sub-devices are the session's own. The queue has no
 //! profiling: its first one measures the device's clock, and a spare worker may wait for hours, in which clocks
