@@ -158,7 +158,7 @@ impl Host {
 /// What runs a [`Worker`].
 pub(super) enum Body {
     /// A process of its own.
-    Own(Process),
+    Own(Box<Process>),
     Hosted(Hosted),
 }
 

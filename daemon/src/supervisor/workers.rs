@@ -623,7 +623,7 @@ impl Workers {
         tokio::spawn({
             let worker = Arc::clone(&worker);
             async move {
-                let status = worker.watch(Body::Own(process)).await;
+                let status = worker.watch(Body::Own(Box::new(process))).await;
                 workers.reap(&worker, status);
             }
         });

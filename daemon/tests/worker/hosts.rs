@@ -182,13 +182,13 @@ fn nothing_is_left(daemon: &Daemon, rounds: usize) {
         leave_behind(daemon, round % 10);
     }
     eventually("all sessions end", || (sessions() == 1).then_some(()));
-    let mut last = before;
     let until = Instant::now() + SOON;
-    while {
-        last = held(host);
-        last.0 > before.0 || last.1 > before.1
-    } {
-        assert!(Instant::now() < until, "{before:?} became {last:?}");
+    loop {
+        let now = held(host);
+        if now.0 <= before.0 && now.1 <= before.1 {
+            break;
+        }
+        assert!(Instant::now() < until, "{before:?} became {now:?}");
         std::thread::yield_now();
     }
     assert_eq!(stays.session.worker(), host, "the process goes on");
@@ -294,6 +294,24 @@ fn a_host_that_is_killed_ends_its_sessions_with_the_reason_and_the_next_is_new()
     next.put(&[], 0, 5);
     assert_eq!(next.values()[0], 5);
     assert_ne!(next.session.worker(), host);
+}
+
+#[test]
+fn a_stopped_daemon_tells_all_sessions_of_a_host() {
+    let arguments = [&TOGETHER[..], &["--drain-limit", "1"]].concat();
+    let daemon = Daemon::with_arguments(&arguments);
+    let mut programs = [(); 2].map(|()| Program::new(daemon.session()));
+    let host = programs[0].session.worker();
+    std::thread::scope(|scope| {
+        let stopping = scope.spawn(|| daemon.terminate());
+        for program in &mut programs {
+            program.session.ends();
+            let reason = &program.session.heard.close_reason;
+            assert!(reason.contains("stopped"), "{reason}");
+        }
+        assert!(stopping.join().unwrap());
+    });
+    assert!(std::fs::metadata(format!("/proc/{host}")).is_err());
 }
 
 #[test]

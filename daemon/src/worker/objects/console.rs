@@ -134,9 +134,11 @@ impl Seat {
             drop(state);
             before_wait();
             state = self.console.0.state.lock();
-            while !(state.waiting.front() == Some(&number) && state.is_open_to(self))
-                && !self.is_over.load(Ordering::Acquire)
-            {
+            let may_go = |state: &State| {
+                let is_next = state.waiting.front() == Some(&number) && state.is_open_to(self);
+                is_next || self.is_over.load(Ordering::Acquire)
+            };
+            while !may_go(&state) {
                 passed.wait(&mut state);
             }
             state.waiting.retain(|waiting| *waiting != number);
@@ -146,8 +148,13 @@ impl Seat {
         if self.is_over.load(Ordering::Acquire) {
             return Err(SessionOver);
         }
-        state.pass_to(self, &self.console.0.pipe);
+        let before = state.pass_to(self, &self.console.0.pipe);
         state.running += 1;
+        drop(state);
+        // Without the lock, because the session before sends its last text now.
+        if let Some(wake) = before.and_then(|before| before.wake.get()?.upgrade()) {
+            wake.text_waits();
+        }
         Ok(Turn(Arc::clone(self)))
     }
 
@@ -184,15 +191,19 @@ impl State {
         self.running == 0 || self.is_owned_by(seat)
     }
 
-    /// Makes `seat` the owner, after draining the pipe for the owner before.
-    fn pass_to(&mut self, seat: &Arc<Seat>, pipe: &OwnedFd) {
+    /// Makes `seat` the owner, after draining the pipe for the owner before. Returns the latter if it has text
+    /// to send.
+    fn pass_to(&mut self, seat: &Arc<Seat>, pipe: &OwnedFd) -> Option<Arc<Seat>> {
         if self.is_owned_by(seat) {
-            return;
+            return None;
         }
         let left = read_available(pipe);
-        if let Some(before) = self.owner.replace(Arc::clone(seat)) {
-            before.text.lock().extend(left);
-        }
+        let before = self.owner.replace(Arc::clone(seat))?;
+        let mut text = before.text.lock();
+        text.extend(left);
+        let has_text = !text.is_empty();
+        drop(text);
+        has_text.then_some(before)
     }
 }
 
@@ -262,6 +273,30 @@ mod tests {
         // Late text belongs to the session that had the last turn.
         print(&pipe, "late");
         assert_eq!((text(&one), text(&other)), (String::new(), "late".into()));
+    }
+
+    #[derive(Default)]
+    struct Bell(AtomicBool);
+
+    impl Wake for Bell {
+        fn text_waits(&self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn late_text_is_sent_when_the_turn_passes() {
+        let (console, pipe) = console();
+        let (one, other) = (console.seat(), console.seat());
+        let bell = Arc::new(Bell::default());
+        let weak: Weak<Bell> = Arc::downgrade(&bell);
+        one.wakes(weak);
+        drop(one.enter(|| ()).unwrap());
+        assert!(!bell.0.load(Ordering::Relaxed));
+        print(&pipe, "late");
+        drop(other.enter(|| ()).unwrap());
+        assert!(bell.0.load(Ordering::Relaxed));
+        assert_eq!((text(&one), text(&other)), ("late".into(), String::new()));
     }
 
     #[test]

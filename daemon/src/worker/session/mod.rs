@@ -155,26 +155,7 @@ impl Session {
                 _ended: ended,
             }
         });
-        if shared.commons.is_none() {
-            let outbox = Arc::clone(&outbox);
-            scope.spawn("printf", move || {
-                while outbox.printed().wait() {
-                    outbox.text_waits();
-                }
-            });
-        }
-        scope.spawn("flusher", {
-            let outbox = Arc::clone(&outbox);
-            move || outbox.tick()
-        });
-        scope.spawn("keeper", {
-            let shared = Arc::clone(&shared);
-            move || {
-                while !shared.over.pause(KEEPING) {
-                    shared.clean_up();
-                }
-            }
-        });
+        start_threads(&shared);
         Session {
             shared,
             next: Mutex::new(1),
@@ -302,6 +283,31 @@ impl Session {
         drop(bulk);
         scope.wait_until_alone(None);
     }
+}
+
+/// Starts the threads that every session has.
+fn start_threads(shared: &Arc<Shared>) {
+    let (scope, outbox) = (&shared.scope, &shared.outbox);
+    if shared.commons.is_none() {
+        let outbox = Arc::clone(outbox);
+        scope.spawn("printf", move || {
+            while outbox.printed().wait() {
+                outbox.text_waits();
+            }
+        });
+    }
+    scope.spawn("flusher", {
+        let outbox = Arc::clone(outbox);
+        move || outbox.tick()
+    });
+    scope.spawn("keeper", {
+        let shared = Arc::clone(shared);
+        move || {
+            while !shared.over.pause(KEEPING) {
+                shared.clean_up();
+            }
+        }
+    });
 }
 
 /// Returns where the text of a session's kernels comes from.
