@@ -1,9 +1,9 @@
 //! The devices on which spare workers and hosts keep a context ready (`[sessions] warm`), and when spare
 //! workers may make these contexts.
 //!
-//! Pure: the time is passed in. The workers make the contexts (`worker::objects::warm`). Invariant: after a
-//! spare worker died over its contexts, others make none for [`BACKOFF`], so a driver that crashes there costs
-//! one process and no session.
+//! Pure: the time is passed in. The workers make the contexts (`worker::objects::warm`). Invariant: after a worker
+//! died or hung over its contexts, spare workers make none for [`BACKOFF`]. So a driver that fails in this way costs
+//! few processes, and sessions find workers that have not tried.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,11 @@ use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use super::devices::{is_selected, listed, name_of};
 use crate::config::{MAX_WARM, Settings, WarmDevices, WhichDevice};
 
-/// Pause after a spare worker died while it made contexts.
-pub(super) const BACKOFF: Duration = Duration::from_secs(600);
+/// Pause after a worker died or hung while it made contexts.
+const BACKOFF: Duration = Duration::from_secs(600);
+/// Time after which a driver hangs that has not made a worker's contexts.
+const HANGS_AFTER: Duration = Duration::from_secs(60);
+
 /// A device by its indices on the wire.
 pub(super) type WarmDevice = (PlatformIndex, DeviceIndex);
 
@@ -42,8 +45,26 @@ impl Warming {
         }
     }
 
-    /// Notes that a spare worker died while it made contexts.
-    pub(super) fn crashed(&mut self, now: Instant) {
+    /// Notes that a worker died while it made contexts.
+    pub(super) fn note_crash(&mut self, now: Instant) {
+        self.pause(now, "died");
+    }
+
+    /// Notes that a worker makes contexts since then. If it does so for too long, the driver hangs.
+    pub(super) fn note_under_way(&mut self, since: Instant, now: Instant) {
+        if now.saturating_duration_since(since) >= HANGS_AFTER {
+            self.pause(now, "hangs");
+        }
+    }
+
+    fn pause(&mut self, now: Instant, what: &str) {
+        if self.paused_until.is_none_or(|until| until <= now) {
+            tracing::error!(
+                pause = ?BACKOFF,
+                "a worker {what} over contexts for [sessions] warm; spare workers make none for this time, and sessions make \
+                 their own; if this goes on, take the device out of warm"
+            );
+        }
         self.paused_until = Some(now + BACKOFF);
     }
 }
@@ -175,12 +196,25 @@ mod tests {
         let mut warming = Warming::default();
         warming.set(one.clone());
         assert_eq!(warming.devices(now), one);
-        warming.crashed(now);
+        warming.note_crash(now);
         warming.set(one.clone());
         assert!(warming.devices(now).is_empty());
         assert_eq!(warming.devices(now + BACKOFF), one);
-        warming.crashed(now);
+        warming.note_crash(now);
         warming.set(vec![(PlatformIndex(1), DeviceIndex(0))]);
         assert_eq!(warming.devices(now).len(), 1);
+    }
+
+    #[test]
+    fn a_driver_that_hangs_pauses_too() {
+        let now = Instant::now();
+        let mut warming = Warming::default();
+        warming.set(vec![(PlatformIndex(0), DeviceIndex(0))]);
+        let later = now + HANGS_AFTER;
+        warming.note_under_way(now, later - Duration::from_secs(1));
+        assert_eq!(warming.devices(later).len(), 1);
+        warming.note_under_way(now, later);
+        assert!(warming.devices(later).is_empty());
+        assert_eq!(warming.devices(later + BACKOFF).len(), 1);
     }
 }

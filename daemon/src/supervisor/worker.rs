@@ -74,7 +74,8 @@ enum Warmth {
     /// The worker was not asked to make any.
     #[default]
     NotAsked,
-    UnderWay,
+    /// It was asked at this time.
+    UnderWay(Instant),
     /// The number of contexts that it has made.
     Done(u32),
 }
@@ -152,23 +153,26 @@ impl Worker {
         }
         let devices = devices.to_vec();
         match self.send(&ToWorker::Warm { devices }) {
-            Ok(()) => *warmth = Warmth::UnderWay,
+            Ok(()) => *warmth = Warmth::UnderWay(Instant::now()),
             Err(error) => {
                 tracing::debug!(%error, worker = self.serial, "a spare worker cannot be asked to make contexts");
             }
         }
     }
 
-    /// Returns whether the worker makes contexts now.
-    pub(super) fn is_warming(&self) -> bool {
-        *self.warmth.lock() == Warmth::UnderWay
+    /// Returns since when the worker makes contexts; `None` if it makes none now.
+    pub(super) fn warming_since(&self) -> Option<Instant> {
+        match *self.warmth.lock() {
+            Warmth::UnderWay(since) => Some(since),
+            Warmth::NotAsked | Warmth::Done(_) => None,
+        }
     }
 
     /// Returns the number of contexts that the worker has made before any session.
     pub(super) fn warm_contexts(&self) -> u32 {
         match *self.warmth.lock() {
             Warmth::Done(contexts) => contexts,
-            Warmth::NotAsked | Warmth::UnderWay => 0,
+            Warmth::NotAsked | Warmth::UnderWay(_) => 0,
         }
     }
 
@@ -434,7 +438,7 @@ impl Worker {
         if let ToSupervisor::Warmed { contexts } = message {
             let mut warmth = self.warmth.lock();
             // The first report counts, so that a kernel of a session cannot change the figure later.
-            if *warmth == Warmth::UnderWay {
+            if matches!(*warmth, Warmth::UnderWay(_)) {
                 *warmth = Warmth::Done(contexts);
             }
         }

@@ -25,9 +25,9 @@ use super::endings::{ENDINGS, ending, log_end, log_host_end};
 use super::holders::{Holder, Holding, Holdings, TooMuch};
 use super::hosts::{Body, Host, Hosted};
 use super::managed::{Place, PlaceNumber};
-use super::process::Processes;
-use super::warm::{self, WarmDevice, Warming};
-use super::worker::{Asked, Worker};
+use super::process::{self, Processes};
+use super::warm::{WarmDevice, Warming};
+use super::worker::Worker;
 use crate::accounting::{Entry, Figures, Ledger};
 use crate::build_cache;
 use crate::config::{Heartbeat, SessionSettings};
@@ -260,6 +260,10 @@ impl Workers {
     pub(super) fn replenish(&self) {
         let wanted = self.0.sessions.spare_workers as usize;
         let mut state = self.0.state.lock();
+        let since = state.alive.values().filter_map(|of| of.warming_since());
+        if let Some(since) = since.min() {
+            state.warming.note_under_way(since, Instant::now());
+        }
         while !state.draining && state.spares.len() < wanted {
             match self.start(&mut state) {
                 Ok(worker) => {
@@ -594,7 +598,8 @@ impl Workers {
     ) -> Result<Arc<Worker>, NotOpened> {
         for _ in 0..ATTEMPTS {
             let spares = state.spares.iter().enumerate();
-            let best = spares.max_by_key(|(_, spare)| (spare.is_ready(), !spare.is_warming()));
+            let best =
+                spares.max_by_key(|(_, spare)| (spare.is_ready(), spare.warming_since().is_none()));
             let Some((best, _)) = best else { break };
             let spare = state.spares.swap_remove(best);
             match spare.send(message) {
@@ -723,14 +728,9 @@ impl Workers {
             let host = state.hosts.iter().position(is_it);
             let host = host.map(|at| state.hosts.swap_remove(at));
             let was_spare = state.spares.len() < spares;
-            if worker.is_warming() && worker.was_asked() == Asked::Nothing {
-                state.warming.crashed(Instant::now());
-                tracing::error!(
-                    worker = worker.serial,
-                    pause = ?warm::BACKOFF,
-                    "a worker ended while it made contexts for [sessions] warm; spare workers make none for this time, \
-                     and sessions make their own"
-                );
+            let has_crashed = was_spare || status.as_ref().is_ok_and(|of| process::is_crash(*of));
+            if has_crashed && worker.warming_since().is_some() {
+                state.warming.note_crash(Instant::now());
             }
             (state.end_session(worker), was_spare, host)
         };
