@@ -1,21 +1,20 @@
 //! Native contexts that a spare worker makes before a session asks for them (`[sessions] warm`).
 //!
 //! **What is warmed, and why.** For each device of the settings: a context of this device alone, and in it what
-//! drivers do at the first use ([`use_once`]). In milliseconds, PoCL's on a busy machine; the last column is after a
-//! warm-up, of NVIDIA and PoCL:
+//! drivers do at the first use ([`use_once`]). In milliseconds; the last columns are after a warm-up:
 //!
-//! | first | NVIDIA 580, H200 | PoCL 3.1, 2 cores | later |
-//! |---|---|---|---|
-//! | `clCreateContext` | 110 to 2,000 | 1.4 | – |
-//! | queue | 0.04 | 0.01 | – |
-//! | command (fill and finish) | 0.3 | 14: starts its threads | 0.02; 0.02 |
-//! | build from the build cache | 9 to 12: loads the compiler of PTX | 1.6 | 6; 1.1 |
-//! | launch and finish | 0.16 | 2 to 10: loads LLVM's back end | 0.08; 0.1 |
+//! | first | NVIDIA 580, H200 | PoCL 3.1, 2 cores | NVIDIA later | PoCL later |
+//! |---|---|---|---|---|
+//! | `clCreateContext` | 110 to 2,000 | 1.3 | – | – |
+//! | queue | 0.04 | 0.01 | 0.02 | 0.01 |
+//! | fill and finish | 0.3 | 0.12 | 0.02 | 0.02 |
+//! | build of a binary | 9 to 12: loads the compiler of PTX | 1.4 | 6 | 1.1 |
+//! | launch and finish | 0.16 | 0.22 | 0.08 | 0.1 |
 //!
-//! So a queue and a fill are used once. NVIDIA's driver also builds and launches an empty kernel in PTX, in 9 ms. No
-//! source is built. That would prepare PoCL's launch too, but takes seconds of a core for each spare worker, and
-//! competes with the builds of a session that begins meanwhile. On NVIDIA it takes 40 to 160 ms and gains nothing
-//! over PTX.
+//! So the context matters most. A queue and a fill are used once, which also shows that the context works. NVIDIA's
+//! driver also builds and launches an empty kernel in PTX, in 9 ms. No source is built: that takes 40 to 160 ms on
+//! NVIDIA and seconds on PoCL, competes with the builds of a session that begins meanwhile, and gains nothing over
+//! this.
 //!
 //! **What is not.** Contexts of several devices or of sub-devices are the session's own. The queue has no
 //! profiling: its first one measures the device's clock, and a spare worker may wait for hours, in which clocks
