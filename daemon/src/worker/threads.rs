@@ -236,9 +236,7 @@ mod tests {
         let (other, of_other) = scope();
         one.spawn("broken", || broken("why"));
         let (open, gate) = mpsc::channel::<()>();
-        other.spawn("waits", move || {
-            let _ = gate.recv();
-        });
+        other.spawn("waits", move || assert!(gate.recv().is_err()));
         assert_eq!(of_one.recv_timeout(SOON).unwrap(), "why");
         assert!(one.wait_until_alone(Some(Instant::now() + SOON)));
         assert!(!other.wait_until_alone(Some(Instant::now())));
