@@ -46,6 +46,28 @@ pub(crate) struct Devices {
     made: RefCell<Made>,
 }
 
+/// Devices of one platform, of which no context exists yet.
+pub(crate) struct Found {
+    cl: OpenCl,
+    devices: Vec<Device>,
+}
+
+impl Found {
+    /// Makes a context, with an in-order queue on each device.
+    pub(crate) fn open(self) -> Result<Devices, ClError> {
+        let Found { cl, devices } = self;
+        let context = cl.context(&devices)?;
+        let queues = devices.iter().map(|device| cl.queue(context, *device, 0));
+        Ok(Devices {
+            queues: queues.collect::<Result<_, _>>()?,
+            cl,
+            devices,
+            context,
+            made: RefCell::default(),
+        })
+    }
+}
+
 /// The devices of the first platform that has any, at most `most`. With `wanted`, the platform's name must
 /// contain that.
 fn find(cl: &OpenCl, most: usize, wanted: Option<&str>) -> Result<Vec<Device>, ClError> {
@@ -93,17 +115,14 @@ impl Devices {
 
     /// As [`Devices::open`], of the platform whose name contains `platform`.
     pub(crate) fn open_on(most: usize, platform: Option<&str>) -> Result<Devices, ClError> {
+        Devices::find(most, platform)?.open()
+    }
+
+    /// Finds at most `most` devices, of the platform whose name contains `platform`.
+    pub(crate) fn find(most: usize, platform: Option<&str>) -> Result<Found, ClError> {
         let cl = OpenCl::load()?;
         let devices = find(&cl, most, platform)?;
-        let context = cl.context(&devices)?;
-        let queues = devices.iter().map(|device| cl.queue(context, *device, 0));
-        Ok(Devices {
-            queues: queues.collect::<Result<_, _>>()?,
-            cl,
-            devices,
-            context,
-            made: RefCell::default(),
-        })
+        Ok(Found { cl, devices })
     }
 
     /// The number of devices.

@@ -150,6 +150,9 @@ enum Verb {
     /// Prints how long this process took until its first context; started by the others
     #[command(hide = true)]
     FirstContext,
+    /// Prints how long this process's first work on a device took; started by the others
+    #[command(hide = true)]
+    FirstProgram,
     /// The other end of the bare socket; started by the others
     #[command(hide = true)]
     SocketPeer {
@@ -192,6 +195,7 @@ fn main() -> ExitCode {
         Verb::Probe { platform, devices } => done(probe::serve(platform.as_deref(), devices)),
         Verb::FirstDevices => done(probe::first_devices()),
         Verb::FirstContext => done(probe::first_context()),
+        Verb::FirstProgram => done(probe::first_program()),
         Verb::Platforms => done(probe::platforms()),
         Verb::SocketPeer { listen } => done(socket::peer(&listen, probe::call)),
     };

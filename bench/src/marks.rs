@@ -139,6 +139,8 @@ const MARKS: &[Mark] = &[
     mark("start/devices", Itself, AtMost(10.0 * MS)),
     // Two round trips of 20 ms, and the 10 ms that are allowed without a network.
     mark("start/devices/far", OverBare, AtMost(2.5)),
+    mark("start/program/warm", Itself, AtMost(20.0 * MS)),
+    mark("start/program/host", Itself, AtMost(10.0 * MS)),
     mark("start/unconfigured", Itself, AtMost(MS)),
     mark("start/unconfigured/things", Itself, AtMost(0.0)),
     // A compiler's own times differ by more than a round trip from build to build, so `build/new` is not judged. The

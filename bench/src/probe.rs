@@ -109,6 +109,21 @@ pub(crate) fn first_context() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// Prints the nanoseconds of a fresh process's first work on a device that it has found: context, queue, build,
+/// launch and finish.
+pub(crate) fn first_program() -> Result<(), Box<dyn std::error::Error>> {
+    let found = Devices::find(1, None)?;
+    let begin = Instant::now();
+    let devices = found.open()?;
+    let small = devices.buffer(SMALL.len())?;
+    let program = devices.build(&source(0, "first"), "")?;
+    let kernel = devices.kernel(program, "touch_first_0", &[Argument::Memory(small)])?;
+    devices.enqueue(kernel)?;
+    devices.finish(0)?;
+    println!("{}", begin.elapsed().as_nanos());
+    Ok(())
+}
+
 /// Prints the costs of a fresh process's platform list, in the order of
 /// [`Cost::place`](crate::rows::Cost::place).
 pub(crate) fn platforms() -> Result<(), Box<dyn std::error::Error>> {
@@ -259,6 +274,7 @@ impl Probe {
             | Task::FirstDevices
             | Task::Load(..)
             | Task::FirstContext
+            | Task::FirstProgram(_)
             | Task::Applications(_)
             | Task::Mandelbrot(_) => Ok(Vec::new()),
         }

@@ -15,11 +15,12 @@ use crate::stages;
 type Error = Box<dyn std::error::Error>;
 
 /// The order in which stages are opened.
-const PLACES: [Place; 8] = [
+const PLACES: [Place; 9] = [
     Place::Loopback,
     Place::Fake,
     Place::Growth,
     Place::Fresh,
+    Place::Programs,
     Place::Memory,
     Place::Links,
     Place::Cost,

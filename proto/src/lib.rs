@@ -74,9 +74,6 @@ pub const DAEMON_PORT: u16 = 7079;
 /// daemon never forwards to itself.
 pub const RECURSION_GUARD: &str = "CAUSEWAY_INSIDE_DAEMON";
 
-/// First word of a node's remark about a device in exclusive compute mode, by which tools name the cure.
-pub const EXCLUSIVE_REMARK: &str = "EXCLUSIVE";
-
 /// `CL_DEVICE_VENDOR_ID` of NVIDIA, its PCI vendor id. Both ends work around differences between its
 /// driver and what the driver reports.
 pub const VENDOR_NVIDIA: u64 = 0x10DE;

@@ -94,6 +94,8 @@ pub(crate) enum Place {
     Growth,
     /// A process of its own for each sample.
     Fresh,
+    /// As [`Place::Fresh`], on daemons with and without contexts that are made before a session.
+    Programs,
     /// A daemon and a program of its own for each row.
     Memory,
     /// Hosts with links between them.
@@ -175,8 +177,19 @@ pub(crate) enum Task {
     Mandelbrot(u16),
     /// The first devices, context and queue of a process.
     FirstContext,
+    /// The first context, queue, build, launch and finish of a process.
+    FirstProgram(WarmIn),
     /// Applications that request a device from the manager: their computation divided by that of one.
     Applications(u16),
+}
+
+/// Where a context is ready before a session asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum WarmIn {
+    /// In a spare worker.
+    Spare,
+    /// In a host, which an earlier session of this user has left.
+    Host,
 }
 
 /// What is configured when the library is loaded.

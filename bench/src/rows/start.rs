@@ -1,7 +1,7 @@
-//! Fresh processes: the first devices, the load of the library, and builds.
+//! Fresh processes: the first devices, the first work, the load of the library, and builds.
 #![forbid(unsafe_code)]
 
-use super::{Base, Cost, Group, Link, Loaded, Place, Row, Task};
+use super::{Base, Cost, Group, Link, Loaded, Place, Row, Task, WarmIn};
 use crate::figures::Unit;
 
 /// Starts.
@@ -18,7 +18,28 @@ pub(super) fn rows() -> Vec<Row> {
         .link(Link::Far1)
         .base(Base::LinkRoundTrip),
     ];
-    [starts, loads()].concat()
+    [starts, programs(), loads()].concat()
+}
+
+/// A program's first work, with a context that is there before. The second column is without it.
+fn programs() -> Vec<Row> {
+    let of = |warm, id: &str, name: &str| {
+        Row::new(Group::Start, Task::FirstProgram(warm), id, name)
+            .place(Place::Programs)
+            .base(Base::Without)
+    };
+    vec![
+        of(
+            WarmIn::Spare,
+            "start/program/warm",
+            "context to first finish, warm spare worker",
+        ),
+        of(
+            WarmIn::Host,
+            "start/program/host",
+            "context to first finish, in a host",
+        ),
+    ]
 }
 
 /// The cost of a load of the library: the platform list, with nothing configured and with one server.

@@ -6,6 +6,7 @@
 //! - [`memory`]: a daemon and a program for each way of the bytes.
 //! - [`links`]: hosts with links between them.
 //! - [`experiments`]: experiments that have commands of their own.
+//! - [`programs`]: a program's first work, with and without contexts that are there before.
 //! - [`cost`]: daemons with and without TLS, a device manager, the sandbox.
 //!
 //! Invariant: within a round the sides of a row are measured in turn, never at the same time.
@@ -18,6 +19,7 @@ mod growth;
 mod links;
 mod loopback;
 mod memory;
+mod programs;
 mod side;
 
 use crate::options::Options;
@@ -81,6 +83,7 @@ pub(crate) fn open(place: Place, options: &Options) -> Result<Box<dyn Stage>, Er
         Place::Fake => Box::new(loopback::Loopback::start(options, true)?),
         Place::Growth => Box::new(growth::Growth::start()?),
         Place::Fresh => Box::new(fresh::Fresh::start(options)?),
+        Place::Programs => Box::new(programs::Programs::start(options)),
         Place::Memory => Box::new(memory::Memory::start(options)?),
         Place::Links => Box::new(links::Links::start(options)?),
         Place::Experiments => Box::new(experiments::Experiments::start(options)?),

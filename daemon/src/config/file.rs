@@ -14,6 +14,7 @@ use toml::Spanned;
 
 use super::sandbox::DriverCaches;
 use super::sharing::Together;
+use super::warm::WarmDevices;
 
 /// Path of the file if no flag names another.
 pub const DEFAULT_PATH: &str = "/etc/causeway/daemon.toml";
@@ -149,6 +150,8 @@ pub struct Sessions {
     pub limit: Option<SessionLimit>,
     /// Number of spare workers.
     pub spare_workers: Option<SpareWorkers>,
+    /// Devices on which spare workers and hosts keep a context ready.
+    pub warm: Option<WarmDevices>,
     /// Seconds that running sessions may continue after SIGTERM.
     pub drain_limit: Option<DrainLimit>,
     /// Seconds between the opening of a session and its command connection.

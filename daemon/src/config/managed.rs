@@ -14,6 +14,7 @@ use super::file::{ConfigFile, Share};
 use super::flags::Flags;
 use super::settings::BadSettings;
 use super::sharing::Together;
+use super::which::WhichDevice;
 
 /// The device manager, and how to connect to it.
 #[derive(Clone, Debug)]
@@ -41,27 +42,13 @@ pub struct ManagerAddress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareSettings {
     /// The device.
-    pub device: SharedWhich,
+    pub device: WhichDevice,
     /// Number of shares that the device is offered as; at least 1.
     pub count: u32,
     /// Memory of each share in bytes; 0: the device's memory is divided equally.
     pub memory: u64,
     /// Whose sessions on these shares may have one host process; `None`: as for the node's other devices.
     pub together: Option<Together>,
-}
-
-/// Selects devices for sharing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SharedWhich {
-    /// The device with these indices in the inventory.
-    Index {
-        /// Index of the platform.
-        platform: u32,
-        /// Index of the device in its platform.
-        device: u32,
-    },
-    /// All devices with this `CL_DEVICE_NAME`.
-    Name(String),
 }
 
 /// Settings of the device manager that cannot be used.
@@ -130,15 +117,6 @@ impl fmt::Display for ManagerAddress {
             write!(f, "[{}]:{}", self.host, self.port)
         } else {
             write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
-
-impl fmt::Display for SharedWhich {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SharedWhich::Index { platform, device } => write!(f, "{platform}.{device}"),
-            SharedWhich::Name(name) => f.write_str(name),
         }
     }
 }
@@ -224,20 +202,13 @@ pub(super) fn shares(file: &ConfigFile) -> Result<Vec<ShareSettings>, BadFile> {
 }
 
 fn share_of(file: &ConfigFile, share: &Share) -> Result<ShareSettings, BadFile> {
-    let name = share.device.get_ref().trim();
-    if name.is_empty() {
+    let Some(device) = WhichDevice::parse(share.device.get_ref()) else {
         let problem =
             "the device is empty; expected its name, or PLATFORM.DEVICE by index, e.g. 0.1";
         return Err(file.wrong(&share.device, &problem));
-    }
-    let index = name.split_once('.').and_then(|(platform, device)| {
-        Some(SharedWhich::Index {
-            platform: platform.parse().ok()?,
-            device: device.parse().ok()?,
-        })
-    });
+    };
     Ok(ShareSettings {
-        device: index.unwrap_or_else(|| SharedWhich::Name(name.to_owned())),
+        device,
         count: share.count.get(),
         memory: share.memory.unwrap_or(0),
         together: share.together.clone(),
@@ -331,12 +302,12 @@ mod tests {
         );
         assert!(matches!(
             both[0].device,
-            SharedWhich::Index {
+            WhichDevice::Index {
                 platform: 0,
                 device: 1
             }
         ));
-        assert_eq!(both[1].device, SharedWhich::Name("GPU 1.5".to_owned()));
+        assert_eq!(both[1].device, WhichDevice::Name("GPU 1.5".to_owned()));
         let error = read("[[shares]]\ndevice = \" \"\ncount = 1\n").unwrap_err();
         assert!(
             error.starts_with("daemon.toml:2: the device is empty"),

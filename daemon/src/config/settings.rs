@@ -20,6 +20,7 @@ use super::sandbox::{self, SandboxSettings, WorkerUser};
 use super::security::{BadSecurity, Security};
 use super::sessions::{self, SessionSettings};
 use super::sharing::{self, SharingSettings};
+use super::warm::WarmDevices;
 
 /// All settings of the daemon.
 #[derive(Clone, Debug)]
@@ -42,6 +43,8 @@ pub struct Settings {
     pub logging: Logging,
     /// Limits on sessions.
     pub sessions: SessionSettings,
+    /// Devices on which spare workers and hosts keep a context ready.
+    pub warm: WarmDevices,
     /// Limits on connections.
     pub handshakes: Handshakes,
     /// When a peer counts as lost.
@@ -178,6 +181,7 @@ impl Settings {
                 .unwrap_or_else(host_name),
             logging: Logging::combine(&flags.server, file, (table.log.as_ref(), table.log_format))?,
             sessions,
+            warm: table.sessions.warm.clone().unwrap_or_default(),
             handshakes: handshakes(&table.connections),
             heartbeat: heartbeat(file)?,
             inventory: InventorySettings {

@@ -15,6 +15,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_proto::preamble::PREAMBLE;
 use prost::Message;
 use rustix::net::{
@@ -46,6 +47,8 @@ const HOST: u8 = 10;
 const SESSION: u8 = 11;
 const RELEASED: u8 = 12;
 const BUILDING: u8 = 13;
+const WARM: u8 = 14;
+const WARMED: u8 = 15;
 
 /// Messages from the supervisor.
 #[derive(Debug)]
@@ -63,6 +66,12 @@ pub enum ToWorker {
     Host {
         /// Whether memory that goes from one session to another is filled with zeros.
         clears: bool,
+    },
+    /// Has a spare worker make contexts, each on one of these devices, and keep them for its first sessions. This
+    /// is sent at most once, before [`ToWorker::Assign`] or [`ToWorker::Host`].
+    Warm {
+        /// The devices, at most [`MAX_WARM`](crate::config::MAX_WARM).
+        devices: Vec<(PlatformIndex, DeviceIndex)>,
     },
     /// A further session of a host.
     Session {
@@ -97,6 +106,11 @@ pub enum ToWorker {
 pub enum ToSupervisor {
     /// OpenCL is loaded and its devices are listed.
     Ready,
+    /// The contexts that [`ToWorker::Warm`] asked for are made, or cannot be made.
+    Warmed {
+        /// Number of the contexts that are ready.
+        contexts: u32,
+    },
     /// The client has proved the session's secret on this connection, whose end is also the session's end.
     /// For the command connection, the worker sends this before it applies the first command. No kernel of
     /// the session can therefore report another connection first. For the heartbeat connection, the worker
@@ -178,6 +192,14 @@ pub fn send_to_worker(end: impl AsFd, message: &ToWorker) -> io::Result<()> {
             send(end, &bytes, Some(socket.as_fd()))
         }
         ToWorker::Host { clears } => send(end, &[HOST, u8::from(*clears)], None),
+        ToWorker::Warm { devices } => {
+            let mut bytes = vec![WARM];
+            for (platform, device) in devices {
+                bytes.extend_from_slice(&platform.0.to_le_bytes());
+                bytes.extend_from_slice(&device.0.to_le_bytes());
+            }
+            send(end, &bytes, None)
+        }
         ToWorker::Session { channel } => send(end, &[SESSION], Some(channel.as_fd())),
         ToWorker::End { reason } => {
             let mut cut = reason.len().min(MAX_REASON);
@@ -203,6 +225,11 @@ pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<
     let named = |kind: u8, key: &Key| [&[kind], &key.0[..]].concat();
     match message {
         ToSupervisor::Ready => send(end, &[READY], None),
+        ToSupervisor::Warmed { contexts } => send(
+            end,
+            &[&[WARMED], &contexts.to_le_bytes()[..]].concat(),
+            None,
+        ),
         ToSupervisor::Released => send(end, &[RELEASED], None),
         ToSupervisor::Building => send(end, &[BUILDING], None),
         ToSupervisor::Client { line, socket } => {
@@ -245,6 +272,9 @@ pub fn receive_in_worker(end: impl AsFd) -> io::Result<Option<ToWorker>> {
         (Some((&HOST, [clears])), None) => Ok(Some(ToWorker::Host {
             clears: *clears != 0,
         })),
+        (Some((&WARM, rest)), None) => Ok(Some(ToWorker::Warm {
+            devices: warm_devices(rest).ok_or_else(nonsense)?,
+        })),
         (Some((&SESSION, [])), Some(channel)) => Ok(Some(ToWorker::Session { channel })),
         (Some((&END, reason)), None) => Ok(Some(ToWorker::End {
             reason: String::from_utf8(reason.to_vec()).map_err(|_| nonsense())?,
@@ -255,6 +285,21 @@ pub fn receive_in_worker(end: impl AsFd) -> io::Result<Option<ToWorker>> {
         })),
         _ => Err(nonsense()),
     }
+}
+
+fn warm_devices(bytes: &[u8]) -> Option<Vec<(PlatformIndex, DeviceIndex)>> {
+    let (pairs, rest) = bytes.as_chunks::<8>();
+    let number = |bytes: &[u8]| Some(u32::from_le_bytes(bytes.try_into().ok()?));
+    let pair = |pair: &[u8; 8]| {
+        let (platform, device) = pair.split_at(4);
+        Some((
+            PlatformIndex(number(platform)?),
+            DeviceIndex(number(device)?),
+        ))
+    };
+    rest.is_empty()
+        .then(|| pairs.iter().map(pair).collect())
+        .flatten()
 }
 
 /// Receives the supervisor's next message from a worker; `None` once the worker has ended.
@@ -273,6 +318,9 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
     };
     Ok(Some(match (*kind, descriptor) {
         (READY, None) if rest.is_empty() => ToSupervisor::Ready,
+        (WARMED, None) => ToSupervisor::Warmed {
+            contexts: u32::from_le_bytes(rest.try_into().map_err(|_| nonsense())?),
+        },
         (RELEASED, None) if rest.is_empty() => ToSupervisor::Released,
         (BUILDING, None) if rest.is_empty() => ToSupervisor::Building,
         (CLIENT, socket) => {
@@ -379,7 +427,7 @@ mod tests {
     use causeway_proto::id::{SessionId, SessionSecret};
     use causeway_security::{Secret, SessionCertificate};
 
-    use crate::config::SessionLimits;
+    use crate::config::{MAX_WARM, SessionLimits};
 
     fn assignment() -> Assignment {
         Assignment {
@@ -559,6 +607,26 @@ mod tests {
         let heard = receive_in_supervisor(&ours).unwrap();
         assert!(matches!(heard, Some(ToSupervisor::Released)));
         assert!(receive_in_supervisor(&ours).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_spare_worker_gets_its_devices_and_reports_its_contexts() {
+        let (supervisor, worker) = pair().unwrap();
+        for count in [0, 1, MAX_WARM as u32] {
+            let devices = (0..count).map(|at| (PlatformIndex(at), DeviceIndex(u32::MAX - at)));
+            let said: Vec<_> = devices.collect();
+            let devices = said.clone();
+            send_to_worker(&supervisor, &ToWorker::Warm { devices }).unwrap();
+            let heard = receive_in_worker(&worker).unwrap();
+            assert!(matches!(heard, Some(ToWorker::Warm { devices }) if devices == said));
+            send_to_supervisor(&worker, &ToSupervisor::Warmed { contexts: count }).unwrap();
+            let heard = receive_in_supervisor(&supervisor).unwrap();
+            assert!(matches!(heard, Some(ToSupervisor::Warmed { contexts }) if contexts == count));
+        }
+        send(&supervisor, &[WARM, 1, 2, 3], None).unwrap();
+        assert!(receive_in_worker(&worker).is_err());
+        send(&worker, &[WARMED], None).unwrap();
+        assert!(receive_in_supervisor(&supervisor).is_err());
     }
 
     #[test]

@@ -281,6 +281,12 @@ impl Device {
         self.enqueues
     }
 
+    /// Returns whether binaries of the device's programs are PTX, which is compiled when it is loaded. This is so with
+    /// NVIDIA's own driver.
+    pub fn loads_ptx(&self) -> bool {
+        !self.lists_kernels
+    }
+
     /// Returns one answer of `clGetDeviceInfo`.
     pub fn info(&self, name: u32) -> Result<Vec<u8>, Status> {
         info::bytes(|size, value, size_ret| {

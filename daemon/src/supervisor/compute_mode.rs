@@ -15,7 +15,8 @@ use prost::Message;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
-use super::exclusive::{self, devices};
+use super::devices::listed;
+use super::exclusive;
 use super::managed::DeviceAt;
 use super::process::{Process, Processes, Role};
 use crate::handover::Trials;
@@ -38,7 +39,7 @@ struct Rival {
 
 /// Sets the compute modes that the probe could not find. Reports devices on which no context can be made.
 pub(super) async fn find(processes: &Processes, limit: Duration, inventory: &mut Inventory) {
-    if !devices(inventory).any(|(_, device)| is_unknown(device)) {
+    if !listed(inventory).any(|(_, device)| is_unknown(device)) {
         return;
     }
     tracing::info!(
@@ -185,7 +186,7 @@ mod tests {
         };
         let (first, second) = (report([true, true, false]), report([true, false, false]));
         compare(&mut inventory, &first, &second);
-        let modes: Vec<_> = devices(&inventory)
+        let modes: Vec<_> = listed(&inventory)
             .map(|(_, of)| of.compute_mode())
             .collect();
         let (shared, exclusive) = (ComputeMode::Shared, ComputeMode::Exclusive);

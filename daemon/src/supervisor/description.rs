@@ -10,6 +10,7 @@ use causeway_proto::control::Inventory;
 use super::domains;
 use super::inventory::Known;
 use super::peers;
+use super::warm;
 use crate::config::Settings;
 use crate::sys;
 
@@ -70,6 +71,7 @@ impl Description {
                     &self.settings.sharing,
                     &self.settings.shares,
                 ))
+                .chain(warm::remark(&self.settings.warm, &known.inventory))
                 .chain(stopping)
                 .chain(known.inventory.remarks.clone())
                 .collect(),

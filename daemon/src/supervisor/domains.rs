@@ -16,7 +16,7 @@ use std::io;
 use causeway_proto::control::{Inventory, Platform};
 use causeway_proto::request::answer_of;
 
-use super::exclusive::devices;
+use super::devices::listed;
 use super::managed::DeviceAt;
 use crate::config::{ShareSettings, SharingSettings, Together};
 use crate::handover::MAX_USER;
@@ -126,7 +126,7 @@ impl Domains {
         if asked.isolated {
             return None;
         }
-        let all = || devices(inventory).map(|(at, _)| (at, None)).collect();
+        let all = || listed(inventory).map(|(at, _)| (at, None)).collect();
         let wanted = asked.leased.cloned().unwrap_or_else(all);
         let platforms: BTreeSet<u32> = wanted.keys().map(|at| at.platform).collect();
         for number in platforms {
@@ -301,7 +301,7 @@ pub(super) mod tests {
 
     fn domains(together: Together, except: &[&str], is_local: bool) -> Domains {
         let shares = ["lab", "ops"].map(|name| ShareSettings {
-            device: crate::config::SharedWhich::Name(name.to_owned()),
+            device: crate::config::WhichDevice::Name(name.to_owned()),
             count: 2,
             memory: 0,
             together: Some(Together::Group(name.to_owned())),
@@ -454,7 +454,7 @@ pub(super) mod tests {
 
     fn domains_of_shares() -> Vec<ShareSettings> {
         let share = |together| ShareSettings {
-            device: crate::config::SharedWhich::Name("a".to_owned()),
+            device: crate::config::WhichDevice::Name("a".to_owned()),
             count: 2,
             memory: 0,
             together,

@@ -8,15 +8,11 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use causeway_proto::EXCLUSIVE_REMARK;
 use causeway_proto::control::{ComputeMode, Device, Inventory};
-use causeway_proto::request::answer_of;
 
+use super::devices::{listed, name_of};
 use super::domains::Domain;
 use super::managed::DeviceAt;
-
-/// `CL_DEVICE_NAME` (OpenCL specification, table of device queries).
-const NAME: u32 = 0x102B;
 
 /// The claim of a session that may use exclusive devices only.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +29,7 @@ impl Claim {
         domain: Option<&Domain>,
     ) -> Option<Claim> {
         let mut claimed = BTreeSet::new();
-        for (at, device) in devices(inventory).filter(|(at, _)| may_use(at)) {
+        for (at, device) in listed(inventory).filter(|(at, _)| may_use(at)) {
             if device.compute_mode() != ComputeMode::Exclusive {
                 return None;
             }
@@ -62,12 +58,12 @@ impl Claim {
 /// Returns the remarks about exclusive devices, and the problems of devices that nobody may use.
 pub(super) fn texts(inventory: &Inventory) -> (Vec<String>, Vec<String>) {
     let (mut remarks, mut problems) = (Vec::new(), Vec::new());
-    for (_, device) in devices(inventory) {
+    for (_, device) in listed(inventory) {
         let name = name(device);
         match device.compute_mode() {
             ComputeMode::Exclusive => remarks.push(format!(
-                "{EXCLUSIVE_REMARK}: {name} is in exclusive compute mode, so one process at a time can use it; while a \
-                 session has it, other sessions get no context there"
+                "EXCLUSIVE: {name} is in exclusive compute mode, so while a session has it, other sessions get no context there; \
+                 nvidia-smi -c DEFAULT (as root) lets several processes use the card"
             )),
             ComputeMode::Prohibited => problems.push(format!(
                 "{name} is in the compute mode \"prohibited\", so no program can use it; change the mode with nvidia-smi -c \
@@ -81,17 +77,8 @@ pub(super) fn texts(inventory: &Inventory) -> (Vec<String>, Vec<String>) {
 
 /// Returns the name of a device, as its driver reports it.
 pub(super) fn name(device: &Device) -> String {
-    let text = answer_of(&device.info, NAME).unwrap_or_default();
-    let text = String::from_utf8_lossy(text);
-    text.trim_end_matches('\0').trim().to_owned()
-}
-
-/// Returns all devices with their indices.
-pub(super) fn devices(inventory: &Inventory) -> impl Iterator<Item = (DeviceAt, &Device)> {
-    (0..).zip(&inventory.platforms).flat_map(|(platform, of)| {
-        let devices = (0..).zip(&of.devices);
-        devices.map(move |(device, of)| (DeviceAt { platform, device }, of))
-    })
+    let text = name_of(device).unwrap_or_default();
+    String::from_utf8_lossy(text).trim().to_owned()
 }
 
 #[cfg(test)]

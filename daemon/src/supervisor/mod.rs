@@ -16,6 +16,7 @@ mod client;
 mod compute_mode;
 mod counts;
 mod description;
+mod devices;
 mod domains;
 mod drivers;
 mod endings;
@@ -33,6 +34,7 @@ mod peers;
 mod process;
 mod readiness;
 mod stop;
+mod warm;
 mod watched;
 mod worker;
 mod worker_env;
@@ -336,6 +338,9 @@ async fn announce(
     }
     for note in domains.notes(&known.inventory) {
         tracing::info!("{note}");
+    }
+    for fault in warm::faults(settings, &known.inventory) {
+        tracing::warn!("{fault}");
     }
     // The daemon announces itself only after the first probe. Drivers may take long to load, and a client
     // waits only a second for a node's devices.

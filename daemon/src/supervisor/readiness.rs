@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::inventory::{InventoryCache, Known};
 use super::managed::Managed;
+use super::warm;
 use super::workers::Workers;
 use crate::config::Settings;
 
@@ -47,6 +48,11 @@ impl Readiness {
         let (known, changed) = self.inventory.current().await;
         if changed {
             self.workers.retire_spares();
+        }
+        let devices = warm::devices(&self.settings.warm, &known.inventory);
+        self.workers.warm(devices);
+        if changed {
+            self.workers.replenish();
         }
         self.look_at_health();
         known

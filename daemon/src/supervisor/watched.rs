@@ -111,6 +111,16 @@ impl Watch {
         ] {
             registry.register(name, help, ConstGauge::new(value));
         }
+        let warm = [
+            ("spare", counts.warm_in_spares),
+            ("host", counts.warm_in_hosts),
+        ];
+        let warm = warm.map(|(by, count)| ([("by", by)], ConstGauge::new(count)));
+        registry.register(
+            "warm_contexts",
+            "Contexts that were made before any session, and take memory of their devices",
+            Samples::from_iter(warm),
+        );
         let hosts = self.workers.hosts().into_iter();
         let hosts = hosts.map(|(worker, domain, sessions)| {
             let labels = [("domain", domain), ("worker", worker.to_string())];

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use causeway_proto::id::SessionId;
+use parking_lot::Mutex;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::sync::Notify;
@@ -17,6 +18,7 @@ use super::client::Client;
 use super::hosts::Body;
 use super::leaving::{BUILD_WITHIN, LEAVE_WITHIN, Leaving, Step};
 use super::process::{Process, Processes, Role};
+use super::warm::WarmDevice;
 use crate::build_cache::{Name, Owner};
 use crate::handover::{self, Line, ToSupervisor, ToWorker, WorkerFile};
 
@@ -66,6 +68,19 @@ pub(super) struct Worker {
     pid: AtomicU32,
     /// Whether the command connection carries frames without encryption.
     talks_plainly: AtomicBool,
+    warmth: Mutex<Warmth>,
+}
+
+/// How far a worker is with the contexts of `[sessions] warm`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Warmth {
+    /// The worker was not asked to make any.
+    #[default]
+    NotAsked,
+    /// It was asked at this time.
+    UnderWay(Instant),
+    /// The number of contexts that it has made.
+    Done(u32),
 }
 
 impl Worker {
@@ -114,6 +129,7 @@ impl Worker {
             displaced: AtomicBool::new(false),
             pid: AtomicU32::new(0),
             talks_plainly: AtomicBool::new(false),
+            warmth: Mutex::default(),
         }
     }
 
@@ -130,6 +146,37 @@ impl Worker {
     /// Returns whether the worker has loaded OpenCL.
     pub(super) fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
+    }
+
+    /// Asks a spare worker to make contexts on these devices, unless it was asked before.
+    pub(super) fn warm(&self, devices: &[WarmDevice]) {
+        let mut warmth = self.warmth.lock();
+        if devices.is_empty() || *warmth != Warmth::NotAsked {
+            return;
+        }
+        let devices = devices.to_vec();
+        match self.send(&ToWorker::Warm { devices }) {
+            Ok(()) => *warmth = Warmth::UnderWay(Instant::now()),
+            Err(error) => {
+                tracing::debug!(%error, worker = self.serial, "a spare worker cannot be asked to make contexts");
+            }
+        }
+    }
+
+    /// Returns since when the worker makes contexts; `None` if it makes none now.
+    pub(super) fn warming_since(&self) -> Option<Instant> {
+        match *self.warmth.lock() {
+            Warmth::UnderWay(since) => Some(since),
+            Warmth::NotAsked | Warmth::Done(_) => None,
+        }
+    }
+
+    /// Returns the number of contexts that the worker has made before any session.
+    pub(super) fn warm_contexts(&self) -> u32 {
+        match *self.warmth.lock() {
+            Warmth::Done(contexts) => contexts,
+            Warmth::NotAsked | Warmth::UnderWay(_) => 0,
+        }
     }
 
     /// Notes that the worker was assigned a session of `user`. Its client must connect within
@@ -399,6 +446,13 @@ impl Worker {
         if let ToSupervisor::Ready = message {
             self.ready.store(true, Ordering::Relaxed);
         }
+        if let ToSupervisor::Warmed { contexts } = message {
+            let mut warmth = self.warmth.lock();
+            // The first report counts, so that a kernel of a session cannot change the figure later.
+            if matches!(*warmth, Warmth::UnderWay(_)) {
+                *warmth = Warmth::Done(contexts);
+            }
+        }
         // A worker of a daemon without a build cache knows that, and a worker without a session builds
         // nothing. Neither sends requests for builds.
         let (Some(builds), Some(&owner)) = (&self.builds, self.user.get()) else {
@@ -411,6 +465,7 @@ impl Worker {
             ToSupervisor::Refused { key } => builds.remove(named(key)),
             // `Client`, and what hosts say, is handled in `watch`.
             ToSupervisor::Ready
+            | ToSupervisor::Warmed { .. }
             | ToSupervisor::Client { .. }
             | ToSupervisor::Released
             | ToSupervisor::Building => {}

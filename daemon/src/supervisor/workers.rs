@@ -26,7 +26,8 @@ use super::exclusive::Claim;
 use super::holders::{Holder, Holding, Holdings, TooMuch};
 use super::hosts::{Body, Host, Hosted};
 use super::managed::{Place, PlaceNumber};
-use super::process::Processes;
+use super::process::{self, Processes};
+use super::warm::{WarmDevice, Warming};
 use super::worker::Worker;
 use crate::accounting::{Entry, Figures, Ledger};
 use crate::build_cache;
@@ -78,6 +79,7 @@ struct WorkersState {
     /// Every worker that has not been reaped, by serial number.
     alive: HashMap<u64, Arc<Worker>>,
     spares: Vec<Arc<Worker>>,
+    warming: Warming,
     /// Every host that has not been reaped.
     hosts: Vec<Arc<Host>>,
     sessions: HashMap<SessionId, Served>,
@@ -209,6 +211,9 @@ pub(super) enum NotOpened {
 pub(super) struct Counts {
     pub(super) sessions: usize,
     pub(super) spares: usize,
+    /// Contexts that spare workers, and hosts, have made before any session.
+    pub(super) warm_in_spares: u64,
+    pub(super) warm_in_hosts: u64,
     /// All worker processes.
     pub(super) workers: usize,
     /// Worker processes that were killed and still exist.
@@ -250,9 +255,12 @@ impl Workers {
 
     pub(super) fn counts(&self) -> Counts {
         let state = self.0.state.lock();
+        let warm = |of: &Worker| u64::from(of.warm_contexts());
         Counts {
             sessions: state.sessions.len(),
             spares: state.spares.len(),
+            warm_in_spares: state.spares.iter().map(|spare| warm(spare)).sum(),
+            warm_in_hosts: state.hosts.iter().map(|host| warm(&host.worker)).sum(),
             workers: state.alive.len(),
             stuck: state.alive.values().filter(|of| of.is_stuck()).count(),
             opened: state.opened,
@@ -285,9 +293,16 @@ impl Workers {
     pub(super) fn replenish(&self) {
         let wanted = self.0.sessions.spare_workers as usize;
         let mut state = self.0.state.lock();
+        let since = state.alive.values().filter_map(|of| of.warming_since());
+        if let Some(since) = since.min() {
+            state.warming.note_under_way(since, Instant::now());
+        }
         while !state.draining && state.spares.len() < wanted {
             match self.start(&mut state) {
-                Ok(worker) => state.spares.push(worker),
+                Ok(worker) => {
+                    worker.warm(state.warming.devices(Instant::now()));
+                    state.spares.push(worker);
+                }
                 Err(error) => {
                     tracing::error!(%error, "cannot start a spare worker");
                     break;
@@ -304,12 +319,21 @@ impl Workers {
         });
     }
 
-    /// Replaces the spare workers, because they have loaded drivers that have changed since.
+    /// Ends the spare workers, because they have loaded drivers that have changed since.
     pub(super) fn retire_spares(&self) {
         for spare in std::mem::take(&mut self.0.state.lock().spares) {
             spare.end();
         }
-        self.replenish();
+    }
+
+    /// Has the spare workers, now and in future, make contexts on these devices. Those that were asked before
+    /// keep their contexts.
+    pub(super) fn warm(&self, devices: Vec<WarmDevice>) {
+        let mut state = self.0.state.lock();
+        state.warming.set(devices);
+        for spare in &state.spares {
+            spare.warm(state.warming.devices(Instant::now()));
+        }
     }
 
     /// If all places are taken, displaces a session whose client has not connected, to make room for one of
@@ -598,19 +622,19 @@ impl Workers {
         }
     }
 
-    /// Sends the assignment to a worker: preferably a spare one that has loaded OpenCL, then any spare one,
-    /// then a new one.
+    /// Sends the assignment to a worker: preferably a spare one that has loaded OpenCL, and of those one that
+    /// has made its contexts; then any spare one; then a new one.
     fn assign(
         &self,
         state: &mut WorkersState,
         message: &ToWorker,
     ) -> Result<Arc<Worker>, NotOpened> {
         for _ in 0..ATTEMPTS {
-            let ready = state.spares.iter().position(|spare| spare.is_ready());
-            if state.spares.is_empty() {
-                break;
-            }
-            let spare = state.spares.swap_remove(ready.unwrap_or(0));
+            let spares = state.spares.iter().enumerate();
+            let best =
+                spares.max_by_key(|(_, spare)| (spare.is_ready(), spare.warming_since().is_none()));
+            let Some((best, _)) = best else { break };
+            let spare = state.spares.swap_remove(best);
             match spare.send(message) {
                 Ok(()) => return Ok(spare),
                 // The spare worker has died and has not been reaped yet.
@@ -737,6 +761,10 @@ impl Workers {
             let host = state.hosts.iter().position(is_it);
             let host = host.map(|at| state.hosts.swap_remove(at));
             let was_spare = state.spares.len() < spares;
+            let has_crashed = was_spare || status.as_ref().is_ok_and(|of| process::is_crash(*of));
+            if has_crashed && worker.warming_since().is_some() {
+                state.warming.note_crash(Instant::now());
+            }
             (state.end_session(worker), was_spare, host)
         };
         match host {

@@ -17,6 +17,7 @@ use crate::build_cache::Client;
 pub use crate::config::SessionLimits;
 use crate::handover::Leased;
 use crate::worker::objects::commons::Commons;
+use crate::worker::objects::warm::Warm;
 use crate::worker::threads::Scope;
 
 /// An authenticated connection, by its purpose.
@@ -54,6 +55,8 @@ pub struct SessionStart {
     pub(crate) scope: Scope,
     /// What the session shares with its neighbours; `None` outside of a host.
     pub(crate) commons: Option<Arc<Commons>>,
+    /// The contexts that were made before the session.
+    pub(crate) warm: Arc<Warm>,
 }
 
 /// Where a session puts batches for its client. The carrier implements it.

@@ -114,8 +114,11 @@ impl Daemon {
         arguments: &[&str],
         environment: &[(&str, &str)],
     ) -> Daemon {
+        if !arguments.contains(&"--spare-workers") {
+            program.args(["--spare-workers", "0"]);
+        }
         let mut child = program
-            .args(["--listen", listen, "--spare-workers", "0"])
+            .args(["--listen", listen])
             .args(arguments)
             .envs(environment.iter().copied())
             .stdout(Stdio::piped())

@@ -31,3 +31,4 @@ mod samples;
 mod sandbox;
 mod shared_memory;
 mod unobserved;
+mod warm;

@@ -7,18 +7,15 @@ use std::collections::BTreeMap;
 
 use causeway_proto::control::{ComputeMode, Device, Inventory};
 use causeway_proto::manager::SharedDevice;
-use causeway_proto::request::answer_of;
 use causeway_proto::request::property::{GLOBAL_MEM_SIZE, MAX_MEM_ALLOC_SIZE};
 use prost::Message;
 use sha2::{Digest, Sha256};
 
+use super::super::devices::{is_selected, listed};
 use super::message::Offered;
 use super::name::DeviceAt;
-use crate::config::{ShareSettings, SharedWhich, Together};
+use crate::config::{ShareSettings, Together};
 use crate::supervisor::exclusive;
-
-/// `CL_DEVICE_NAME` (OpenCL specification, table of device queries).
-const NAME: u32 = 0x102B;
 
 /// The devices of an inventory, divided into shares as the settings say.
 #[derive(Debug, Default)]
@@ -32,8 +29,8 @@ pub(super) struct Offer {
 impl Offer {
     pub(super) fn of(inventory: &Inventory, shares: &[ShareSettings]) -> Offer {
         let mut offer = Offer::default();
-        for (at, device) in devices(inventory) {
-            let division = shares.iter().find(|of| of.device.is(at, device));
+        for (at, device) in listed(inventory) {
+            let division = shares.iter().find(|of| is_selected(&of.device, at, device));
             // A daemon does not start with such an entry, but the mode may have changed since.
             let division = division.filter(|of| !is_divided_exclusive(of, device));
             if let Some(together) = division.and_then(|of| of.together.clone()) {
@@ -62,8 +59,10 @@ pub(in super::super) fn exclusive_share(
     inventory: &Inventory,
     shares: &[ShareSettings],
 ) -> Option<(String, String)> {
-    devices(inventory).find_map(|(at, device)| {
-        let division = shares.iter().find(|of| of.device.is(at, device))?;
+    listed(inventory).find_map(|(at, device)| {
+        let division = shares
+            .iter()
+            .find(|of| is_selected(&of.device, at, device))?;
         is_divided_exclusive(division, device)
             .then(|| (division.device.to_string(), exclusive::name(device)))
     })
@@ -78,8 +77,9 @@ pub(super) fn idle<'a>(
     inventory: &Inventory,
     shares: &'a [ShareSettings],
 ) -> Vec<&'a ShareSettings> {
-    let is_idle =
-        |of: &&ShareSettings| !devices(inventory).any(|(at, device)| of.device.is(at, device));
+    let is_idle = |of: &&ShareSettings| {
+        !listed(inventory).any(|(at, device)| is_selected(&of.device, at, device))
+    };
     shares.iter().filter(is_idle).collect()
 }
 
@@ -98,13 +98,6 @@ pub(super) fn shown(mut inventory: Inventory, leased: &BTreeMap<DeviceAt, u64>) 
     inventory
 }
 
-fn devices(inventory: &Inventory) -> impl Iterator<Item = (DeviceAt, &Device)> {
-    (0..).zip(&inventory.platforms).flat_map(|(platform, of)| {
-        let devices = (0..).zip(&of.devices);
-        devices.map(move |(device, of)| (DeviceAt { platform, device }, of))
-    })
-}
-
 fn identity(device: &Device) -> u64 {
     let digest = Sha256::digest(device.encode_to_vec());
     u64::from_le_bytes(std::array::from_fn(|i| digest[i]))
@@ -120,24 +113,13 @@ fn limit(device: &mut Device, memory: u64) {
     }
 }
 
-impl SharedWhich {
-    fn is(&self, at: DeviceAt, device: &Device) -> bool {
-        match self {
-            SharedWhich::Index { platform, device } => {
-                *platform == at.platform && *device == at.device
-            }
-            SharedWhich::Name(name) => {
-                let told = answer_of(&device.info, NAME);
-                told.is_some_and(|told| told.strip_suffix(b"\0").unwrap_or(told) == name.as_bytes())
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::super::devices::NAME;
     use super::*;
+    use crate::config::WhichDevice;
     use causeway_proto::control::{InfoAnswer, Platform};
+    use causeway_proto::request::answer_of;
 
     fn device(name: &str, memory: u64) -> Device {
         let answer = |name, value: Vec<u8>| InfoAnswer {
@@ -182,13 +164,13 @@ mod tests {
     #[test]
     fn devices_are_divided_by_name_or_place() {
         let by_name = ShareSettings {
-            device: SharedWhich::Name("a".to_owned()),
+            device: WhichDevice::Name("a".to_owned()),
             count: 4,
             memory: 100,
             together: Some(Together::All),
         };
         let by_place = ShareSettings {
-            device: SharedWhich::Index {
+            device: WhichDevice::Index {
                 platform: 0,
                 device: 1,
             },
@@ -197,7 +179,7 @@ mod tests {
             together: None,
         };
         let nowhere = ShareSettings {
-            device: SharedWhich::Name("c".to_owned()),
+            device: WhichDevice::Name("c".to_owned()),
             ..by_name.clone()
         };
         let settings = [by_name, by_place, nowhere];
@@ -221,7 +203,7 @@ mod tests {
         let mut inventory = inventory();
         inventory.platforms[0].devices[1].compute_mode = ComputeMode::Exclusive.into();
         let share = |count| ShareSettings {
-            device: SharedWhich::Name("b".to_owned()),
+            device: WhichDevice::Name("b".to_owned()),
             count,
             memory: 0,
             together: None,

@@ -10,11 +10,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use super::console::Console;
+use super::listeners::{Listeners, Listening};
+use super::warm::{Kind, Warm, WarmContext};
 use crate::runtime::context::{Context as NativeContext, ErrorListener};
 
 /// How often a session that ends looks whether the driver has ended further commands.
@@ -30,39 +31,62 @@ pub(crate) struct Commons {
     pub(crate) clears: bool,
 }
 
-/// What makes a native context: its platform, and its devices in order. All contexts have the same
-/// properties, because the wire has none.
-pub(crate) type Kind = (PlatformIndex, Vec<DeviceIndex>);
-
-type Listeners = Arc<Mutex<HashMap<u64, Arc<ErrorListener>>>>;
-
-/// The native contexts of a host, which live as long as a session uses them.
-#[derive(Default)]
-pub(crate) struct Contexts(Mutex<HashMap<Kind, Arc<Mutex<Place>>>>);
+/// The native contexts of a host. Each lives as long as a session uses it; those that were made before any
+/// session live as long as the host.
+pub(crate) struct Contexts {
+    places: Mutex<HashMap<Kind, Arc<Mutex<Place>>>>,
+    warm: Arc<Warm>,
+}
 
 /// The place of a native context, which exists or has existed.
 #[derive(Default)]
 struct Place {
     native: Weak<NativeContext>,
+    /// The context, if it is kept while no session uses it.
+    kept: Option<Arc<NativeContext>>,
     listeners: Listeners,
-    last: u64,
+    /// Whether a session has used the context.
+    is_used: bool,
 }
 
-/// Keeps a session's listener for a context's errors registered.
-pub(crate) struct Listening {
-    listeners: Listeners,
-    number: u64,
-}
+impl Place {
+    /// Returns the context that the other sessions use, or the last ones have left if it still works.
+    fn current(&self, works: impl FnOnce(&NativeContext) -> bool) -> Option<Arc<NativeContext>> {
+        let native = self.native.upgrade()?;
+        // A kernel may have broken the context for good. Sessions of that time share its fate. A later one
+        // gets another context.
+        if self.is_used && self.kept.is_some() && self.listeners.is_empty() && !works(&native) {
+            tracing::warn!(
+                "a context that sessions have left does not work any more; it is replaced"
+            );
+            return None;
+        }
+        Some(native)
+    }
 
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.listeners.lock().remove(&self.number);
+    /// Puts a context into the place of one that is gone.
+    fn put(&mut self, context: WarmContext, is_kept: bool) -> Arc<NativeContext> {
+        let WarmContext { native, listeners } = context;
+        self.native = Arc::downgrade(&native);
+        self.kept = is_kept.then(|| Arc::clone(&native));
+        self.listeners = listeners;
+        self.is_used = false;
+        native
     }
 }
 
 impl Contexts {
-    /// Returns the native context of this kind, which `make` makes if no session has it. Adds a listener
-    /// for its errors. Others that want the same context wait meanwhile.
+    /// Makes a host's list of contexts, which begins with those in `warm`.
+    pub(crate) fn new(warm: Arc<Warm>) -> Contexts {
+        Contexts {
+            places: Mutex::default(),
+            warm,
+        }
+    }
+
+    /// Returns the native context of this kind, which `make` makes if no session has it and none is kept. Adds
+    /// a listener for its errors. Others that want the same context wait meanwhile. `works` checks a context
+    /// that was kept.
     ///
     /// # Errors
     /// The error of `make`.
@@ -70,35 +94,35 @@ impl Contexts {
         &self,
         kind: Kind,
         listener: ErrorListener,
+        works: impl FnOnce(&NativeContext) -> bool,
         make: impl FnOnce(ErrorListener) -> Result<NativeContext, Status>,
     ) -> Result<(Arc<NativeContext>, Listening), Status> {
-        let place = Arc::clone(self.0.lock().entry(kind).or_default());
+        let place = Arc::clone(self.places.lock().entry(kind.clone()).or_default());
         let mut place = place.lock();
-        let native = match place.native.upgrade() {
+        let native = match place.current(works) {
             Some(native) => native,
-            None => {
-                // The driver keeps its listener for ever, so each context has its own list, which is empty
-                // when no session uses it.
-                place.listeners = Listeners::default();
-                let listeners = Arc::clone(&place.listeners);
-                let native = Arc::new(make(Box::new(move |text| tell(&listeners, text)))?);
-                place.native = Arc::downgrade(&native);
-                native
-            }
+            None => match self.warm.take(&kind) {
+                Some(warm) => place.put(warm, true),
+                None => {
+                    let was_kept = place.kept.take().is_some();
+                    place.put(own(make)?, was_kept)
+                }
+            },
         };
-        place.last += 1;
-        let (number, listeners) = (place.last, Arc::clone(&place.listeners));
-        listeners.lock().insert(number, Arc::new(listener));
-        Ok((native, Listening { listeners, number }))
+        place.is_used = true;
+        let listening = place.listeners.add(listener);
+        Ok((native, listening))
     }
 }
 
-fn tell(listeners: &Listeners, text: &str) {
-    // Cloned, so that no listener is called under the lock.
-    let all: Vec<_> = listeners.lock().values().map(Arc::clone).collect();
-    for listener in all {
-        listener(text);
-    }
+/// Makes a context with a list of listeners. The driver keeps its listener for ever, so each context has a list of
+/// its own, which is empty when no session uses it.
+fn own(
+    make: impl FnOnce(ErrorListener) -> Result<NativeContext, Status>,
+) -> Result<WarmContext, Status> {
+    let listeners = Listeners::default();
+    let native = Arc::new(make(listeners.for_driver())?);
+    Ok(WarmContext { native, listeners })
 }
 
 /// Held by what a session must release before it ends. In a worker of its own, nothing counts it.

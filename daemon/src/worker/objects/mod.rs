@@ -5,7 +5,8 @@
 //! - [`command`]: one command's event; [`task`]: a command as the bulk engine sees it; [`unobserved`]:
 //!   commands whose events nobody asked for;
 //! - [`outbox`], [`printed`]: how the ends of commands and the output of kernels reach the client;
-//! - [`commons`], [`console`]: what the sessions of a host share.
+//! - [`commons`], [`console`]: what the sessions of a host share; [`warm`]: contexts that are made before a
+//!   session asks for them; [`listeners`]: who hears a context's errors.
 //!
 //! If the node cannot make an object, its id is kept as *broken with a status*. A command that uses it
 //! ends with that status. Objects are shared (`Arc`): a command keeps its objects alive after the client
@@ -21,10 +22,12 @@ pub(crate) mod commons;
 pub(crate) mod console;
 pub(crate) mod hash;
 pub(crate) mod leased;
+pub(crate) mod listeners;
 pub(crate) mod outbox;
 pub(crate) mod printed;
 pub(crate) mod task;
 pub(crate) mod unobserved;
+pub(crate) mod warm;
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -35,8 +38,9 @@ use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use self::arguments::Arguments;
-use self::commons::{Alive, Listening};
+use self::commons::Alive;
 use self::leased::{Accounts, Charge};
+use self::listeners::Listening;
 use self::unobserved::Unobserved;
 use crate::runtime::buffer::Buffer;
 use crate::runtime::context::Context as NativeContext;
@@ -67,10 +71,10 @@ pub(crate) struct Context {
     common: InHost,
 }
 
-/// What a context of a session in a host has in addition.
+/// What a context has in addition, in a host or if it was made before the session.
 #[derive(Default)]
 pub(crate) struct InHost {
-    /// Keeps the listener for a shared native context's errors.
+    /// Keeps the session's listener for the errors of a native context that it did not make itself.
     pub(crate) _listening: Option<Listening>,
     /// Whether new memory is filled with zeros.
     pub(crate) clears: bool,

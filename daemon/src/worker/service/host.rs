@@ -59,7 +59,7 @@ impl Room {
 /// Serves the sessions that the supervisor passes over `channel`, until it closes the channel. Returns the exit
 /// code of the process. `clears` is for [`neighbours::commons`].
 pub(super) fn serve(channel: &OwnedFd, loading: &Arc<Loading>, clears: bool) -> io::Result<i32> {
-    let commons = neighbours::commons(clears)?;
+    let commons = neighbours::commons(clears, &loading.warm)?;
     let room = Arc::new(Room::default());
     tracing::debug!("the worker is a host now");
     loop {

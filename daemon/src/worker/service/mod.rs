@@ -1,9 +1,9 @@
 //! The connection service: sockets from the supervisor, greeting and proof, carriers.
 //!
-//! Threads of a worker: `load` loads OpenCL. `sockets` reads the supervisor's messages. A short-lived `proof`
+//! Threads of a worker: `load` loads OpenCL. `warm` makes contexts before a session asks for them. `sockets` reads the supervisor's messages. A short-lived `proof`
 //! thread serves each new connection. `session` reads and applies commands. `events` writes what a slow client
 //! left over. `heartbeat` sends heartbeats and never calls a driver. The main thread waits for the first reason
-//! to end. In a [`host`], each session has these threads, but `load`.
+//! to end. In a [`host`], each session has these threads, but `load` and `warm`.
 //!
 //! This module knows no commands. Invariant: no byte of a connection reaches the session before the peer
 //! has proved the session's secret, or the link's for another worker's connection.
@@ -34,11 +34,12 @@ use parking_lot::{Condvar, Mutex};
 use super::confine;
 use super::connection::{Connection, SessionStart};
 use super::session::neighbours::Commons;
-use super::session::{Preloaded, Session};
+use super::session::{Preloaded, Session, Warm};
 use super::threads::{self, Scope};
 use crate::build_cache::Client;
 use crate::handover::{self, ToSupervisor, ToWorker};
 use crate::sys;
+use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_serving::logging::{Logging, Name};
 use ending::{Ended, Ending, Endings};
 use host::Room;
@@ -77,10 +78,18 @@ pub fn main() -> ExitCode {
 /// host. Returns only if threads cannot be started.
 fn serve(channel: OwnedFd) -> ExitCode {
     let served = Loading::start(&channel).and_then(|loading| {
-        // Before the first message there is nothing to do and no deadline.
-        match handover::receive_in_worker(&channel) {
-            Ok(Some(ToWorker::Host { clears })) => host::serve(&channel, &loading, clears),
-            first => alone(channel, first, loading),
+        loop {
+            // Before the first message there is nothing to do and no deadline.
+            match handover::receive_in_worker(&channel) {
+                Ok(Some(ToWorker::Warm { devices })) => loading.make_warm(&channel, devices),
+                Ok(Some(ToWorker::Host { clears })) => {
+                    return host::serve(&channel, &loading, clears);
+                }
+                first => {
+                    loading.warm.stop();
+                    return alone(channel, first, loading);
+                }
+            }
         }
     });
     match served {
@@ -112,6 +121,8 @@ fn alone(
 struct Loading {
     node: Mutex<Option<Preloaded>>,
     loaded: Condvar,
+    /// The contexts that are made before a session asks for them.
+    warm: Arc<Warm>,
 }
 
 impl Loading {
@@ -127,6 +138,25 @@ impl Loading {
             own.loaded.notify_all();
         })?;
         Ok(loading)
+    }
+
+    /// Starts the thread that makes contexts before a session asks for them. Tells the supervisor when it is done.
+    fn make_warm(
+        self: &Arc<Loading>,
+        channel: &OwnedFd,
+        devices: Vec<(PlatformIndex, DeviceIndex)>,
+    ) {
+        let loading = Arc::clone(self);
+        let started = channel.try_clone().and_then(|channel| {
+            named("warm", move || {
+                let contexts = loading.wait().warm(&loading.warm, &devices);
+                // If the supervisor is gone, another thread notices.
+                let _ = handover::send_to_supervisor(&channel, &ToSupervisor::Warmed { contexts });
+            })
+        });
+        if let Err(error) = started {
+            tracing::warn!(%error, "no contexts can be made ready for [sessions] warm; sessions make their own");
+        }
     }
 
     /// Waits until the node's OpenCL is loaded. The session has a deadline for that.
@@ -265,6 +295,7 @@ fn run_session(
             .host
             .as_ref()
             .map(|(commons, _)| Arc::clone(commons)),
+        warm: Arc::clone(&loading.warm),
     };
     let begin = |events| stage.begin(|| Session::start(start, node, events));
     let (endings, scope) = (&stage.endings, &threads.service);

@@ -61,9 +61,10 @@ pub(super) fn receive(
             Ok(Some(ToWorker::Connection { preamble, socket })) => {
                 take(stage, preamble, socket.into());
             }
-            Ok(Some(ToWorker::Host { .. } | ToWorker::Session { .. })) => {
+            Ok(Some(ToWorker::Host { .. } | ToWorker::Session { .. } | ToWorker::Warm { .. })) => {
                 break Ending::Broken(
-                    "the supervisor sent a session a message that is for hosts".to_owned(),
+                    "the supervisor sent a session a message that is for hosts or spare workers"
+                        .to_owned(),
                 );
             }
             Ok(Some(ToWorker::Cached { ticket, entry })) => builds.answered(ticket, entry),

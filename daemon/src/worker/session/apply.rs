@@ -32,8 +32,10 @@ use crate::runtime::context::Context as NativeContext;
 use crate::runtime::node::Platform;
 use crate::runtime::queue::Queue as NativeQueue;
 use crate::worker::objects::command::{Command, Kind};
+use crate::worker::objects::commons::Alive;
 use crate::worker::objects::task::{Expects, Task};
 use crate::worker::objects::unobserved::Unobserved;
+use crate::worker::objects::warm;
 use crate::worker::objects::{Bound, Context, InHost, Kernel, Queue};
 
 /// Applies one command. `followed` means that the next command follows it in the same queue,
@@ -326,9 +328,9 @@ fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Vi
     Ok(())
 }
 
-/// Makes a native context. In a host, returns the one of the other sessions with the same devices. Sub-devices
-/// are a session's own, and so are contexts with them. A device whose kernels enqueue kernels has a default
-/// queue in each context, so sessions do not share that either.
+/// Returns a native context: in a host, the one of the other sessions with the same devices; otherwise one that
+/// was made before the session, or a new one. Sub-devices are a session's own, and so are contexts with them. A
+/// device whose kernels enqueue kernels has a default queue in each context, so sessions do not share that.
 fn native_context(
     shared: &Arc<Shared>,
     index: PlatformIndex,
@@ -351,21 +353,28 @@ fn native_context(
     });
     let natives = found.iter().map(|(_, of)| of.device).collect();
     let make = |listener| NativeContext::new(platform, natives, listener);
-    let Some(commons) = &shared.commons else {
-        return Ok((Arc::new(make(listener)?), InHost::default()));
-    };
-    let is_own = |of: &Named| of.part.is_some() || of.device.enqueues_kernels();
-    let (native, listening) = if found.iter().any(|(_, of)| is_own(of)) {
-        (Arc::new(make(listener)?), None)
-    } else {
-        let devices = found.iter().map(|(device, _)| *device).collect();
-        let (native, listening) = commons.contexts.get((index, devices), listener, make)?;
-        (native, Some(listening))
+    let devices = found.iter().map(|(device, _)| *device).collect();
+    let kind = (index, devices);
+    let has_parts = found.iter().any(|(_, of)| of.part.is_some());
+    let enqueues = found.iter().any(|(_, of)| of.device.enqueues_kernels());
+    let commons = shared.commons.as_deref();
+    let (native, listening) = match commons {
+        _ if has_parts => (Arc::new(make(listener)?), None),
+        Some(commons) if !enqueues => {
+            let works =
+                |native: &NativeContext| found.iter().all(|(_, of)| warm::works(native, of.device));
+            let (native, listening) = commons.contexts.get(kind, listener, works, make)?;
+            (native, Some(listening))
+        }
+        _ => match shared.warm.take(&kind) {
+            Some(warm) => (warm.native, Some(warm.listeners.add(listener))),
+            None => (Arc::new(make(listener)?), None),
+        },
     };
     let in_host = InHost {
         _listening: listening,
-        clears: commons.clears,
-        _alive: shared.alive.clone(),
+        clears: commons.is_some_and(|commons| commons.clears),
+        _alive: commons.map_or_else(Alive::default, |_| shared.alive.clone()),
     };
     Ok((native, in_host))
 }

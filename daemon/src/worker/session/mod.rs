@@ -54,6 +54,7 @@ use std::time::{Duration, Instant};
 
 use causeway_lane::Stream;
 use causeway_proto::command::CommandBatch;
+use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_security::Line;
 use parking_lot::Mutex;
 
@@ -70,6 +71,7 @@ use super::objects::leased::NodeShare;
 use super::objects::outbox::Outbox;
 use super::objects::printed::Printed;
 use super::objects::unobserved;
+pub(crate) use super::objects::warm::Warm;
 use super::threads::Over;
 use crate::accounting::Counter;
 use crate::runtime::node::Node;
@@ -81,7 +83,7 @@ const KEEPING: Duration = Duration::from_millis(200);
 
 /// The node's OpenCL, loaded and listed before the worker has a session.
 ///
-/// A spare worker loads it and waits. No context is made before a session starts.
+/// A spare worker loads it, makes the contexts of `[sessions] warm`, and waits.
 #[derive(Clone, Debug)]
 pub struct Preloaded(Arc<Node>);
 
@@ -90,6 +92,11 @@ impl Preloaded {
     #[must_use]
     pub fn load() -> Preloaded {
         Preloaded(Arc::new(Node::load()))
+    }
+
+    /// Makes contexts before a session asks for them. Returns how many are ready.
+    pub(crate) fn warm(&self, warm: &Warm, devices: &[(PlatformIndex, DeviceIndex)]) -> u32 {
+        warm.make(&self.0, devices)
     }
 }
 
@@ -140,6 +147,7 @@ impl Session {
                 builds: start.builds,
                 scope: scope.clone(),
                 commons: start.commons,
+                warm: start.warm,
                 contexts: Mutex::default(),
                 over: Over::default(),
                 core: Mutex::default(),

@@ -9,13 +9,14 @@ pub(crate) use crate::worker::objects::commons::Commons;
 use crate::runtime::stdout;
 use crate::worker::objects::commons::Contexts;
 use crate::worker::objects::console::Console;
+use crate::worker::objects::warm::Warm;
 
 /// Captures the process's standard output, which is `/dev/null` until then, and starts the thread that has
-/// sessions send their text. `clears` is for [`Commons::clears`].
+/// sessions send their text. `clears` is for [`Commons::clears`]; `warm` are the contexts that were made before.
 ///
 /// # Errors
 /// The system cannot start the thread. If standard output cannot be captured, kernels' text is lost.
-pub(crate) fn commons(clears: bool) -> io::Result<Arc<Commons>> {
+pub(crate) fn commons(clears: bool, warm: &Arc<Warm>) -> io::Result<Arc<Commons>> {
     let captured = stdout::capture();
     if let Err(error) = &captured {
         tracing::warn!(%error, "cannot capture standard output, so the output of kernels' printf is lost");
@@ -26,7 +27,7 @@ pub(crate) fn commons(clears: bool) -> io::Result<Arc<Commons>> {
         thread.spawn(move || console.serve())?;
     }
     Ok(Arc::new(Commons {
-        contexts: Contexts::default(),
+        contexts: Contexts::new(Arc::clone(warm)),
         console,
         clears,
     }))

@@ -26,6 +26,7 @@ use crate::worker::objects::command::Command;
 use crate::worker::objects::commons::{Alive, Commons};
 use crate::worker::objects::leased::NodeShare;
 use crate::worker::objects::outbox::{Outbox, Spent};
+use crate::worker::objects::warm::Warm;
 use crate::worker::objects::{Context, Memory};
 use crate::worker::threads::{Over, Scope};
 
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) scope: Scope,
     /// What the session shares with its neighbours; `None` outside of a host.
     pub(crate) commons: Option<Arc<Commons>>,
+    /// The contexts that were made before the session.
+    pub(crate) warm: Arc<Warm>,
     /// The contexts that the session has made in a host, whose staging memory its end releases.
     pub(crate) contexts: Mutex<Vec<Weak<Context>>>,
     /// Set when the session has ended in its host.

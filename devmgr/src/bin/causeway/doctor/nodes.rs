@@ -2,7 +2,6 @@
 
 use causeway::config::{ServerSettings, Settings};
 use causeway_devmgr::report;
-use causeway_proto::EXCLUSIVE_REMARK;
 use causeway_proto::status::{TlsFault, WireError};
 
 use super::finding::Finding;
@@ -72,18 +71,6 @@ fn cure(error: &WireError) -> String {
     cure.to_owned()
 }
 
-/// The cure for what a node remarks about itself.
-fn remark_cure(remark: &str) -> &'static str {
-    match remark.starts_with(EXCLUSIVE_REMARK) {
-        true => {
-            "on the node, nvidia-smi -c DEFAULT (as root) lets several processes use the card; then restart causewayd"
-        }
-        false => {
-            "on the node, see [tls], [auth], [sharing] and [sandbox] in daemon.toml; SECURITY.md says what they mean"
-        }
-    }
-}
-
 pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
     let mut findings: Vec<Finding> = settings.servers.iter().filter_map(clear).collect();
     for node in report::nodes(settings) {
@@ -117,7 +104,11 @@ pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
             // Remarks are texts for people: each names its subject, so one cure leads to all of them.
             findings.extend(node.remarks.into_iter().map(|remark| {
                 let found = format!("{}: {remark}", node.address);
-                Finding::note("node", found, remark_cure(&remark))
+                Finding::note(
+                    "node",
+                    found,
+                    "on the node, see [tls], [auth], [sandbox], [sharing] and [sessions] in daemon.toml; SECURITY.md says what they mean",
+                )
             }));
             findings.extend(node.problems.into_iter().map(|problem| {
                 let (check, cure) = match node.hides_devices {
@@ -139,13 +130,6 @@ pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_remark_about_an_exclusive_device_names_its_own_cure() {
-        let exclusive = format!("{EXCLUSIVE_REMARK}: Card is in exclusive compute mode");
-        assert!(remark_cure(&exclusive).contains("nvidia-smi -c DEFAULT"));
-        assert!(remark_cure("SHARING: sessions may share").contains("[sharing]"));
-    }
 
     #[test]
     fn each_error_has_a_cure_of_its_own() {
