@@ -30,6 +30,9 @@ const MESSAGES_A_TURN: u32 = 16;
 const FLOOD: u32 = 64;
 const QUIET: Duration = Duration::from_millis(10);
 
+/// Time for a client to read the reason of its session's end, after which its connections are closed.
+const READ_WITHIN: Duration = Duration::from_secs(1);
+
 /// What a worker was asked to do. Later variants override earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -269,8 +272,14 @@ impl Worker {
                 status = body.wait() => {
                     self.hear_the_rest();
                     self.tell_gone();
-                    if let Ok(status) = status {
-                        self.tell_loss(&body, status, &client);
+                    if let Ok(status) = status
+                        && self.tell_loss(&body, status, &client)
+                    {
+                        // The end of the heartbeat connection must not overtake the reason.
+                        tokio::spawn(async move {
+                            tokio::time::sleep(READ_WITHIN).await;
+                            drop(client);
+                        });
                     }
                     return status;
                 }
@@ -331,14 +340,16 @@ impl Worker {
     }
 
     /// Tells the client of a session why it has ended with its host, unless the client has been told another
-    /// reason.
-    fn tell_loss(&self, body: &Body, status: ExitStatus, client: &Client) {
+    /// reason. Returns whether the client was told.
+    fn tell_loss(&self, body: &Body, status: ExitStatus, client: &Client) -> bool {
         if self.talks_plainly.load(Ordering::Relaxed)
             && self.was_asked() == Asked::Nothing
             && let Some(reason) = body.loss_reason(status)
         {
             client.tell(&reason);
+            return true;
         }
+        false
     }
 
     fn do_as_asked(&self, body: &Body, client: &Client, leaving: &mut Leaving) {
