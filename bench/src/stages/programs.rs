@@ -105,6 +105,8 @@ impl Daemon {
         let metrics = line.strip_prefix("metrics on ").map(str::to_owned);
         let metrics = metrics.ok_or_else(|| Error::Call(format!("not an address: {line}")))?;
         let daemon = Daemon { node, metrics };
+        // The program below begins the host, which keeps what the spare worker has made.
+        daemon.ready(warm.map(|_| WarmIn::Spare))?;
         let mut command = daemon.node.causeway("first-program", Way::Own)?;
         run_within(&mut command, PATIENCE)?;
         until("the build is not in the cache", || {

@@ -73,9 +73,10 @@ impl Default for Warm {
 }
 
 impl Warm {
-    /// Makes the contexts, one after the other, except those that were asked for before. Returns how many are
-    /// ready.
+    /// Makes the contexts, one after the other, except those that were asked for before. Returns how many it has
+    /// made, also if they were taken meanwhile.
     pub(crate) fn make(&self, node: &Node, devices: &[(PlatformIndex, DeviceIndex)]) -> u32 {
+        let mut made = 0;
         for &(platform, device) in devices {
             let kind = (platform, vec![device]);
             if !self.0.begin(&kind) {
@@ -83,12 +84,15 @@ impl Warm {
             }
             let began = Instant::now();
             match self.make_one(node, platform, device, &kind) {
-                Ok(()) => tracing::debug!(
-                    platform = platform.0,
-                    device = device.0,
-                    time = ?began.elapsed(),
-                    "a context is ready before a session asks for it"
-                ),
+                Ok(()) => {
+                    made += 1;
+                    tracing::debug!(
+                        platform = platform.0,
+                        device = device.0,
+                        time = ?began.elapsed(),
+                        "a context is ready before a session asks for it"
+                    );
+                }
                 Err(error) => {
                     // A context that does not work is released here.
                     drop(self.0.withdraw(&kind));
@@ -101,7 +105,7 @@ impl Warm {
                 }
             }
         }
-        u32::try_from(self.0.ready()).unwrap_or(u32::MAX)
+        made
     }
 
     fn make_one(
@@ -121,9 +125,8 @@ impl Warm {
             listeners,
         };
         // From here on a session can take it. The session then does the rest itself.
-        if let Err(unwanted) = self.0.put(kind, warm) {
-            drop(unwanted);
-            return Ok(());
+        if self.0.put(kind, warm).is_err() {
+            return Err(NotWarm::TooLate);
         }
         use_once(&native, device, || self.0.is_ready(kind))
     }
@@ -145,6 +148,8 @@ impl Warm {
 enum NotWarm {
     #[error("the driver shows no such device")]
     NoDevice,
+    #[error("the driver took more than {} s", PATIENCE.as_secs())]
+    TooLate,
     #[error("the driver refuses {0} ({1})")]
     Driver(&'static str, Status),
 }
