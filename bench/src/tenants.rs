@@ -144,6 +144,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     for kind in &options.kernels {
         let steps = experiment.steps(*kind)?;
         for tenants in &options.tenants {
+            if *kind == KernelKind::OneLong && *tenants < 2 {
+                // The tenant with the long kernel has no neighbour.
+                continue;
+            }
             for round in 1..=options.common.rounds {
                 for side in Side::ALL {
                     eprint!(
