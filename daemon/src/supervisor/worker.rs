@@ -61,8 +61,8 @@ pub(super) struct Worker {
     displaced: AtomicBool,
     /// The process's id; 0 for a session of a host.
     pid: AtomicU32,
-    /// Whether the command connection carries frames without encryption.
-    talks_plainly: AtomicBool,
+    /// Whether the session's connections use TLS, so that only the worker can write to them.
+    is_secured: bool,
 }
 
 impl Worker {
@@ -77,7 +77,7 @@ impl Worker {
         // readiness.
         let channel = UnixDatagram::from_std(std::os::unix::net::UnixDatagram::from(ours))?;
         let process = processes.start(Role::Worker, theirs)?;
-        let worker = Worker::new(serial, channel, builds);
+        let worker = Worker::new(serial, channel, builds, true);
         let pid = process.id().unwrap_or(0);
         worker.pid.store(pid, Ordering::Relaxed);
         Ok((Arc::new(worker), process))
@@ -88,13 +88,20 @@ impl Worker {
     pub(super) fn hosted(
         serial: u64,
         builds: Option<Builds>,
+        is_secured: bool,
     ) -> io::Result<(Arc<Worker>, OwnedFd)> {
         let (ours, theirs) = handover::pair()?;
         let channel = UnixDatagram::from_std(std::os::unix::net::UnixDatagram::from(ours))?;
-        Ok((Arc::new(Worker::new(serial, channel, builds)), theirs))
+        let worker = Worker::new(serial, channel, builds, is_secured);
+        Ok((Arc::new(worker), theirs))
     }
 
-    fn new(serial: u64, channel: UnixDatagram, builds: Option<Builds>) -> Worker {
+    fn new(
+        serial: u64,
+        channel: UnixDatagram,
+        builds: Option<Builds>,
+        is_secured: bool,
+    ) -> Worker {
         Worker {
             serial,
             channel,
@@ -110,18 +117,13 @@ impl Worker {
             stuck: AtomicBool::new(false),
             displaced: AtomicBool::new(false),
             pid: AtomicU32::new(0),
-            talks_plainly: AtomicBool::new(false),
+            is_secured,
         }
     }
 
     /// Returns the process id; `None` for a session of a host.
     pub(super) fn process_id(&self) -> Option<u32> {
         Some(self.pid.load(Ordering::Relaxed)).filter(|pid| *pid > 0)
-    }
-
-    /// Notes that the command connection carries frames without encryption.
-    pub(super) fn talks_plainly(&self) {
-        self.talks_plainly.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether the worker has loaded OpenCL.
@@ -223,7 +225,7 @@ impl Worker {
                     self.hear_the_rest();
                     self.tell_gone();
                     if let Ok(status) = status {
-                        self.tell_loss(&body, status, &client);
+                        self.tell_loss(&body, status, &client).await;
                     }
                     return status;
                 }
@@ -285,12 +287,12 @@ impl Worker {
 
     /// Tells the client of a session why it has ended with its host, unless the client has been told another
     /// reason.
-    fn tell_loss(&self, body: &Body, status: ExitStatus, client: &Client) {
-        if self.talks_plainly.load(Ordering::Relaxed)
+    async fn tell_loss(&self, body: &Body, status: ExitStatus, client: &Client) {
+        if !self.is_secured
             && self.was_asked() == Asked::Nothing
             && let Some(reason) = body.loss_reason(status)
         {
-            client.tell(&reason);
+            client.tell(&reason).await;
         }
     }
 

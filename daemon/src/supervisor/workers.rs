@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_proto::id::{SessionId, SessionSecret};
-use causeway_proto::preamble::{Hint, Introduction, Once, PREAMBLE, Purpose, Verdict};
+use causeway_proto::preamble::{Hint, Introduction, Once, PREAMBLE, Verdict};
 use causeway_security::{Fingerprint, SessionCertificate};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
@@ -442,9 +442,6 @@ impl Workers {
         let Some(worker) = worker else {
             return Err((socket, Verdict::UnknownSession));
         };
-        if preamble.purpose == Purpose::Commands && !self.0.secured {
-            worker.talks_plainly();
-        }
         let message = ToWorker::Connection {
             preamble: bytes,
             socket,
@@ -625,7 +622,7 @@ impl Workers {
                 None => self.start_host(state, domain)?,
             };
             state.last_serial += 1;
-            let (worker, channel) = Worker::hosted(state.last_serial, self.0.builds.clone())?;
+            let (worker, channel) = Worker::hosted(state.last_serial, self.0.builds.clone(), self.0.secured)?;
             worker.send(message)?;
             // The host has died and has not been reaped yet, or does not read its channel.
             if let Err(error) = host.worker.send(&ToWorker::Session { channel }) {
