@@ -44,6 +44,8 @@ const HOST: u8 = 10;
 const SESSION: u8 = 11;
 const RELEASED: u8 = 12;
 const BUILDING: u8 = 13;
+const WAITING: u8 = 14;
+const SPOILED: u8 = 15;
 
 /// Messages from the supervisor.
 #[derive(Debug)]
@@ -65,8 +67,8 @@ pub enum ToWorker {
     /// A further session of a host.
     Session {
         /// The session's own channel to the supervisor. It begins with [`ToWorker::Assign`]. The host closes it
-        /// when it has released everything that the session has made.
-        channel: OwnedFd,
+        /// when it has released everything that the session has made. `None` if the host has no free descriptor.
+        channel: Option<OwnedFd>,
     },
     /// A connection that named this session.
     Connection {
@@ -109,6 +111,10 @@ pub enum ToSupervisor {
     Released,
     /// The session ends, and its host waits for a compiler that works for it.
     Building,
+    /// The session ends, and a neighbour's commands on the host's devices are older than its own.
+    Waiting,
+    /// A native context of the host is of no further use. So the host should get no further session.
+    Spoiled,
     /// Asks whether a build is in the cache.
     LookUp {
         /// Number that the answer repeats.
@@ -176,7 +182,7 @@ pub fn send_to_worker(end: impl AsFd, message: &ToWorker) -> io::Result<()> {
             send(end, &bytes, Some(socket.as_fd()))
         }
         ToWorker::Host { clears } => send(end, &[HOST, u8::from(*clears)], None),
-        ToWorker::Session { channel } => send(end, &[SESSION], Some(channel.as_fd())),
+        ToWorker::Session { channel } => send(end, &[SESSION], channel.as_ref().map(AsFd::as_fd)),
         ToWorker::End { reason } => {
             let mut cut = reason.len().min(MAX_REASON);
             // The receiver rejects text that is not valid UTF-8.
@@ -203,6 +209,8 @@ pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<
         ToSupervisor::Ready => send(end, &[READY], None),
         ToSupervisor::Released => send(end, &[RELEASED], None),
         ToSupervisor::Building => send(end, &[BUILDING], None),
+        ToSupervisor::Waiting => send(end, &[WAITING], None),
+        ToSupervisor::Spoiled => send(end, &[SPOILED], None),
         ToSupervisor::Client { line, socket } => {
             let socket = socket.as_ref().map(AsFd::as_fd);
             send(end, &[CLIENT, *line as u8], socket)
@@ -243,7 +251,7 @@ pub fn receive_in_worker(end: impl AsFd) -> io::Result<Option<ToWorker>> {
         (Some((&HOST, [clears])), None) => Ok(Some(ToWorker::Host {
             clears: *clears != 0,
         })),
-        (Some((&SESSION, [])), Some(channel)) => Ok(Some(ToWorker::Session { channel })),
+        (Some((&SESSION, [])), channel) => Ok(Some(ToWorker::Session { channel })),
         (Some((&END, reason)), None) => Ok(Some(ToWorker::End {
             reason: String::from_utf8(reason.to_vec()).map_err(|_| nonsense())?,
         })),
@@ -273,6 +281,8 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
         (READY, None) if rest.is_empty() => ToSupervisor::Ready,
         (RELEASED, None) if rest.is_empty() => ToSupervisor::Released,
         (BUILDING, None) if rest.is_empty() => ToSupervisor::Building,
+        (WAITING, None) if rest.is_empty() => ToSupervisor::Waiting,
+        (SPOILED, None) if rest.is_empty() => ToSupervisor::Spoiled,
         (CLIENT, socket) => {
             let line = match rest {
                 [0] => Line::Commands,

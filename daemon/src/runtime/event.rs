@@ -285,7 +285,7 @@ unsafe extern "C" fn completed<L: Listener>(_: cl_event, status: i32, user_data:
         listener.ended(Status(status.min(0)));
     }));
     if told.is_err() {
-        // A lost completion would make the session hang, so the worker ends. It serves only this session.
+        // A lost completion would make the session hang, and the driver's thread must not unwind. So the process ends.
         std::process::abort();
     }
 }

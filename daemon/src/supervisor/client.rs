@@ -96,7 +96,9 @@ impl Client {
         match sent {
             // The command connection stays open meanwhile, so that its end is not the first that the client sees.
             Ok(()) => drop(tokio::time::timeout(READ_WITHIN, self.gone()).await),
-            Err(error) => tracing::debug!(%error, "a client was not told why its session has ended"),
+            Err(error) => {
+                tracing::debug!(%error, "a client was not told why its session has ended")
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use super::builds::Builds;
 use super::client::Client;
 use super::hosts::Body;
-use super::leaving::{BUILD_WITHIN, LEAVE_WITHIN, Leaving, Step};
+use super::leaving::{BUILD_WITHIN, LEAVE_WITHIN, Leaving, Step, WAIT_WITHIN};
 use super::process::{Process, Processes, Role};
 use crate::build_cache::{Name, Owner};
 use crate::handover::{self, Line, ToSupervisor, ToWorker, WorkerFile};
@@ -96,12 +96,7 @@ impl Worker {
         Ok((Arc::new(worker), theirs))
     }
 
-    fn new(
-        serial: u64,
-        channel: UnixDatagram,
-        builds: Option<Builds>,
-        is_secured: bool,
-    ) -> Worker {
+    fn new(serial: u64, channel: UnixDatagram, builds: Option<Builds>, is_secured: bool) -> Worker {
         Worker {
             serial,
             channel,
@@ -149,8 +144,8 @@ impl Worker {
         self.is_connected.load(Ordering::Relaxed)
     }
 
-    /// Ends the worker, because its session makes room for another. A process is killed. A session of a host
-    /// has nothing to release before its client connects, and leaves at once.
+    /// Ends the worker, because its session makes room for another. A process is killed. A session of a host has
+    /// nothing to release before its client connects.
     pub(super) fn displace(&self) {
         self.displaced.store(true, Ordering::Relaxed);
         match self.process_id() {
@@ -219,6 +214,8 @@ impl Worker {
         let mut leaving = Leaving::default();
         let mut hearing = Hearing::default();
         let (mut speaks, mut has_come, mut is_gone) = (true, false, false);
+        // A host that has a fault gets each kind of time once.
+        let (mut builds, mut waits) = (false, false);
         loop {
             tokio::select! {
                 status = body.wait() => {
@@ -240,9 +237,19 @@ impl Worker {
                     }
                     Ok(Some(ToSupervisor::Released)) if body.is_hosted() => return Ok(ExitStatus::default()),
                     Ok(Some(ToSupervisor::Building)) if body.is_hosted() => {
-                        leaving.may_take_until(Instant::now() + BUILD_WITHIN);
+                        if !std::mem::replace(&mut builds, true) {
+                            leaving.may_take_until(Instant::now() + BUILD_WITHIN);
+                        }
                     }
+                    Ok(Some(ToSupervisor::Waiting)) if body.is_hosted() => {
+                        if !std::mem::replace(&mut waits, true) {
+                            leaving.may_take_until(Instant::now() + WAIT_WITHIN);
+                        }
+                    }
+                    Ok(Some(ToSupervisor::Spoiled)) => body.retire(),
                     Ok(Some(message)) => self.hear(message),
+                    // Nothing of a session exists before its client has come. The host could not serve it.
+                    Ok(None) if body.is_hosted() && !client.has_come() => return Ok(ExitStatus::default()),
                     Ok(None) => {
                         speaks = false;
                         self.lost_channel(&body, &mut leaving);
@@ -404,7 +411,9 @@ impl Worker {
             ToSupervisor::Ready
             | ToSupervisor::Client { .. }
             | ToSupervisor::Released
-            | ToSupervisor::Building => {}
+            | ToSupervisor::Building
+            | ToSupervisor::Waiting
+            | ToSupervisor::Spoiled => {}
         }
     }
 

@@ -15,6 +15,7 @@ use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use super::console::Console;
+use super::progress::Progresses;
 use crate::runtime::context::{Context as NativeContext, ErrorListener};
 
 /// How often a session that ends looks whether the driver has ended further commands.
@@ -28,6 +29,8 @@ pub(crate) struct Commons {
     pub(crate) console: Option<Console>,
     /// Whether new memory is filled with zeros, because it may have been another user's.
     pub(crate) clears: bool,
+    /// How the sessions' commands get on.
+    pub(crate) progresses: Progresses,
 }
 
 /// What makes a native context: its platform, and its devices in order. All contexts have the same

@@ -5,7 +5,7 @@
 //! - [`command`]: one command's event; [`task`]: a command as the bulk engine sees it; [`unobserved`]:
 //!   commands whose events nobody asked for;
 //! - [`outbox`], [`printed`]: how the ends of commands and the output of kernels reach the client;
-//! - [`commons`], [`console`]: what the sessions of a host share.
+//! - [`commons`], [`console`], [`progress`]: what the sessions of a host share, and which waits for which.
 //!
 //! If the node cannot make an object, its id is kept as *broken with a status*. A command that uses it
 //! ends with that status. Objects are shared (`Arc`): a command keeps its objects alive after the client
@@ -23,6 +23,7 @@ pub(crate) mod hash;
 pub(crate) mod leased;
 pub(crate) mod outbox;
 pub(crate) mod printed;
+pub(crate) mod progress;
 pub(crate) mod task;
 pub(crate) mod unobserved;
 

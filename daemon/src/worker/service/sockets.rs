@@ -18,22 +18,12 @@ use crate::build_cache::Client;
 use crate::handover::{self, Assignment, Line, ToWorker};
 use crate::worker::connection::Connection;
 
-/// Receives the supervisor's messages until it closes its end of the channel. Then the session ends. The
-/// first message may have been received already.
-pub(super) fn receive(
-    channel: &OwnedFd,
-    first: Option<io::Result<Option<ToWorker>>>,
-    stage: &Arc<Stage>,
-    threads: &Threads,
-    builds: &Client,
-) {
+/// Receives the supervisor's messages until it closes its end of the channel. Then the session ends. Stops if a
+/// message makes the worker a host.
+pub(super) fn receive(channel: &OwnedFd, stage: &Arc<Stage>, threads: &Threads, builds: &Client) {
     let mut deadlines = None;
-    let mut first = first.map(|first| first.map_err(ReceiveError::Io));
     let ending = loop {
-        let message = first
-            .take()
-            .unwrap_or_else(|| next(channel, stage, deadlines.as_ref()));
-        match message {
+        match next(channel, stage, deadlines.as_ref()) {
             Ok(Some(ToWorker::Assign { assignment, page })) => {
                 threads.name_in_log(names(&assignment));
                 tracing::debug!("the worker has a session now");
@@ -60,6 +50,11 @@ pub(super) fn receive(
             }
             Ok(Some(ToWorker::Connection { preamble, socket })) => {
                 take(stage, preamble, socket.into());
+            }
+            Ok(Some(ToWorker::Host { clears }))
+                if !threads.session.is_hosted() && stage.id().is_none() =>
+            {
+                break Ending::IsHost { clears };
             }
             Ok(Some(ToWorker::Host { .. } | ToWorker::Session { .. })) => {
                 break Ending::Broken(

@@ -9,6 +9,7 @@ pub(crate) use crate::worker::objects::commons::Commons;
 use crate::runtime::stdout;
 use crate::worker::objects::commons::Contexts;
 use crate::worker::objects::console::Console;
+use crate::worker::objects::progress::Progresses;
 
 /// Captures the process's standard output, which is `/dev/null` until then, and starts the thread that has
 /// sessions send their text. `clears` is for [`Commons::clears`].
@@ -29,5 +30,6 @@ pub(crate) fn commons(clears: bool) -> io::Result<Arc<Commons>> {
         contexts: Contexts::default(),
         console,
         clears,
+        progresses: Progresses::default(),
     }))
 }
