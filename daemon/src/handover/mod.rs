@@ -549,8 +549,17 @@ mod tests {
             assert!(matches!(heard, Some(ToWorker::Host { clears }) if clears == said));
         }
         let (ours, channel) = pair().unwrap();
-        send_to_worker(&supervisor, &ToWorker::Session { channel }).unwrap();
-        let Some(ToWorker::Session { channel }) = receive_in_worker(&host).unwrap() else {
+        send_to_worker(
+            &supervisor,
+            &ToWorker::Session {
+                channel: Some(channel),
+            },
+        )
+        .unwrap();
+        let Some(ToWorker::Session {
+            channel: Some(channel),
+        }) = receive_in_worker(&host).unwrap()
+        else {
             panic!("no session")
         };
         send_to_worker(&ours, &assign()).unwrap();

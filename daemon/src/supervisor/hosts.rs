@@ -110,6 +110,13 @@ impl Host {
         }
     }
 
+    /// Notes that the host is killed because the daemon ends, so that no session counts as lost by a fault.
+    pub(super) fn note_kill(&self) {
+        for session in self.sessions.lock().iter() {
+            session.note_kill();
+        }
+    }
+
     /// Ends the host, which has no session. It takes no further one.
     pub(super) fn end(&self) {
         self.retire();

@@ -201,6 +201,11 @@ impl Worker {
         self.ask(Asked::ToDie);
     }
 
+    /// Notes that the host of this session is killed.
+    pub(super) fn note_kill(&self) {
+        self.asked.fetch_max(Asked::ToDie as u8, Ordering::Relaxed);
+    }
+
     fn ask(&self, what: Asked) {
         // A request to end never replaces an earlier kill.
         self.asked.fetch_max(what as u8, Ordering::Relaxed);
@@ -221,8 +226,9 @@ impl Worker {
                 status = body.wait() => {
                     self.hear_the_rest();
                     self.tell_gone();
-                    if let Ok(status) = status {
-                        self.tell_loss(&body, status, &client).await;
+                    if let Some(reason) = self.loss_reason(&body, &status) {
+                        // Not here, because the session has ended.
+                        tokio::spawn(async move { client.tell(&reason).await });
                     }
                     return status;
                 }
@@ -292,15 +298,12 @@ impl Worker {
         }
     }
 
-    /// Tells the client of a session why it has ended with its host, unless the client has been told another
-    /// reason.
-    async fn tell_loss(&self, body: &Body, status: ExitStatus, client: &Client) {
-        if !self.is_secured
-            && self.was_asked() == Asked::Nothing
-            && let Some(reason) = body.loss_reason(status)
-        {
-            client.tell(&reason).await;
-        }
+    /// Returns what the client of a session is to be told that has ended with its host; `None` if it has been told
+    /// another reason, or cannot be told.
+    fn loss_reason(&self, body: &Body, status: &io::Result<ExitStatus>) -> Option<String> {
+        let can_tell = !self.is_secured && self.was_asked() == Asked::Nothing;
+        let status = status.as_ref().ok().filter(|_| can_tell)?;
+        body.loss_reason(*status)
     }
 
     fn do_as_asked(&self, body: &Body, client: &Client, leaving: &mut Leaving) {

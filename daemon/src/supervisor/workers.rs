@@ -528,7 +528,11 @@ impl Workers {
 
     /// Kills all workers.
     pub(super) fn kill_all(&self) {
-        for worker in self.0.state.lock().alive.values() {
+        let state = self.0.state.lock();
+        for host in &state.hosts {
+            host.note_kill();
+        }
+        for worker in state.alive.values() {
             worker.kill();
         }
     }

@@ -73,7 +73,12 @@ impl Session {
 
     /// Opens a session that has a worker of its own in any case.
     pub fn open_isolated(daemon: &Daemon) -> Session {
-        Session::open_as(daemon, &[], true).unwrap()
+        Session::try_open_isolated(daemon).unwrap()
+    }
+
+    /// As [`Session::open_isolated`], and returns the refusal.
+    pub fn try_open_isolated(daemon: &Daemon) -> Result<Session, tonic::Status> {
+        Session::open_as(daemon, &[], true)
     }
 
     /// Opens a session with a token or a lease's credential.

@@ -33,8 +33,8 @@ pub(crate) struct Commons {
     pub(crate) progresses: Progresses,
 }
 
-/// What makes a native context: its platform, and its devices in order. All contexts have the same
-/// properties, because the wire has none.
+/// What makes a native context: its platform, and its devices. All contexts have the same properties, because the
+/// wire has none.
 pub(crate) type Kind = (PlatformIndex, Vec<DeviceIndex>);
 
 type Listeners = Arc<Mutex<HashMap<u64, Arc<ErrorListener>>>>;
@@ -71,11 +71,19 @@ impl Contexts {
     /// The error of `make`.
     pub(crate) fn get(
         &self,
-        kind: Kind,
+        mut kind: Kind,
         listener: ErrorListener,
         make: impl FnOnce(ErrorListener) -> Result<NativeContext, Status>,
     ) -> Result<(Arc<NativeContext>, Listening), Status> {
-        let place = Arc::clone(self.0.lock().entry(kind).or_default());
+        // The client chooses the list. Neither its order nor repetitions make another context.
+        kind.1.sort_unstable();
+        kind.1.dedup();
+        let place = {
+            let mut places = self.0.lock();
+            // A place that only the table has cannot be locked elsewhere.
+            places.retain(|_, of| Arc::strong_count(of) > 1 || of.lock().is_used());
+            Arc::clone(places.entry(kind).or_default())
+        };
         let mut place = place.lock();
         let native = match place.native.upgrade() {
             Some(native) => native,
@@ -93,6 +101,26 @@ impl Contexts {
         let (number, listeners) = (place.last, Arc::clone(&place.listeners));
         listeners.lock().insert(number, Arc::new(listener));
         Ok((native, Listening { listeners, number }))
+    }
+}
+
+impl Contexts {
+    /// Gives no further session this native context, because commands fail in it. Returns whether it is one of
+    /// those that sessions share.
+    pub(crate) fn spoil(&self, native: &NativeContext) -> bool {
+        let places: Vec<_> = self.0.lock().values().map(Arc::clone).collect();
+        let is_it = |place: &&Arc<Mutex<Place>>| std::ptr::eq(place.lock().native.as_ptr(), native);
+        let Some(place) = places.iter().find(is_it) else {
+            return false;
+        };
+        place.lock().native = Weak::new();
+        true
+    }
+}
+
+impl Place {
+    fn is_used(&self) -> bool {
+        self.native.strong_count() > 0
     }
 }
 
@@ -134,5 +162,24 @@ impl AllGone {
         while gone.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
             release();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_contexts_leave_nothing_in_the_table() {
+        let contexts = Contexts::default();
+        for device in 0..100 {
+            let kind = (PlatformIndex(0), vec![DeviceIndex(device); 3]);
+            let made = contexts.get(kind, Box::new(|_| ()), |_| Err(Status::OUT_OF_RESOURCES));
+            assert_eq!(made.err(), Some(Status::OUT_OF_RESOURCES));
+            assert_eq!(contexts.0.lock().len(), 1);
+        }
+        let places = contexts.0.lock();
+        let (_, devices) = places.keys().next().unwrap();
+        assert_eq!(devices, &[DeviceIndex(99)]);
     }
 }

@@ -45,8 +45,9 @@ impl Room {
         if state.sum <= state.most {
             return Ok(());
         }
+        confine::limit_host_memory(state.sum).inspect_err(|_| state.sum -= bytes)?;
         state.most = state.sum;
-        confine::limit_host_memory(state.most)
+        Ok(())
     }
 
     /// Subtracts the limit of a session that has ended.

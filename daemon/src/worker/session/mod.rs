@@ -325,6 +325,7 @@ fn start_threads(shared: &Arc<Shared>) {
         move || {
             while !shared.over.pause(KEEPING) {
                 shared.clean_up();
+                neighbours::look_for_spoiled_contexts(&shared);
             }
         }
     });
