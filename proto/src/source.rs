@@ -13,6 +13,8 @@
 mod suspects;
 mod text;
 
+use std::borrow::Cow;
+
 pub use self::suspects::{Suspect, Suspects};
 use self::text::{Text, begins_splice, ends_line};
 
@@ -177,6 +179,39 @@ impl Iterator for Directives<'_> {
         }
         None
     }
+}
+
+/// The text without line continuations: each backslash before a line end, also as a trigraph or with blanks behind
+/// it.
+#[must_use]
+pub fn spliced(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.contains(&b'\\') && !contains(text, b"??/") {
+        return Cow::Borrowed(text);
+    }
+    let mut spliced = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, behind)) = rest.split_first() {
+        match behind_splice(rest) {
+            Some(next) => rest = next,
+            None => {
+                spliced.push(first);
+                rest = behind;
+            }
+        }
+    }
+    Cow::Owned(spliced)
+}
+
+/// Returns the text behind the line continuation with which a text begins.
+fn behind_splice(text: &[u8]) -> Option<&[u8]> {
+    let behind = (text.strip_prefix(b"\\")).or_else(|| text.strip_prefix(b"??/"))?;
+    let blanks = behind
+        .iter()
+        .take_while(|byte| matches!(byte, b' ' | b'\t' | b'\x0B' | b'\x0C'));
+    let end = &behind[blanks.count()..];
+    (end.strip_prefix(b"\r\n"))
+        .or_else(|| end.strip_prefix(b"\n"))
+        .or_else(|| end.strip_prefix(b"\r"))
 }
 
 /// Whether `word` occurs anywhere in a text.

@@ -167,6 +167,11 @@ impl Client {
         self.send(&ToSupervisor::Building);
     }
 
+    /// Tells the supervisor that the host should get no further session.
+    pub fn note_spoiled(&self) {
+        self.send(&ToSupervisor::Spoiled);
+    }
+
     fn send(&self, message: &ToSupervisor) {
         if let Err(error) = handover::send_to_supervisor(&self.channel, message) {
             tracing::debug!(%error, "a message to the build cache cannot be sent");

@@ -49,6 +49,8 @@ const RELEASED: u8 = 12;
 const BUILDING: u8 = 13;
 const WARM: u8 = 14;
 const WARMED: u8 = 15;
+const WAITING: u8 = 16;
+const SPOILED: u8 = 17;
 
 /// Messages from the supervisor.
 #[derive(Debug)]
@@ -76,8 +78,8 @@ pub enum ToWorker {
     /// A further session of a host.
     Session {
         /// The session's own channel to the supervisor. It begins with [`ToWorker::Assign`]. The host closes it
-        /// when it has released everything that the session has made.
-        channel: OwnedFd,
+        /// when it has released everything that the session has made. `None` if the host has no free descriptor.
+        channel: Option<OwnedFd>,
     },
     /// A connection that named this session.
     Connection {
@@ -125,6 +127,10 @@ pub enum ToSupervisor {
     Released,
     /// The session ends, and its host waits for a compiler that works for it.
     Building,
+    /// The session ends, and a neighbour's commands on the host's devices are older than its own.
+    Waiting,
+    /// A native context of the host is of no further use. So the host should get no further session.
+    Spoiled,
     /// Asks whether a build is in the cache.
     LookUp {
         /// Number that the answer repeats.
@@ -200,7 +206,7 @@ pub fn send_to_worker(end: impl AsFd, message: &ToWorker) -> io::Result<()> {
             }
             send(end, &bytes, None)
         }
-        ToWorker::Session { channel } => send(end, &[SESSION], Some(channel.as_fd())),
+        ToWorker::Session { channel } => send(end, &[SESSION], channel.as_ref().map(AsFd::as_fd)),
         ToWorker::End { reason } => {
             let mut cut = reason.len().min(MAX_REASON);
             // The receiver rejects text that is not valid UTF-8.
@@ -232,6 +238,8 @@ pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<
         ),
         ToSupervisor::Released => send(end, &[RELEASED], None),
         ToSupervisor::Building => send(end, &[BUILDING], None),
+        ToSupervisor::Waiting => send(end, &[WAITING], None),
+        ToSupervisor::Spoiled => send(end, &[SPOILED], None),
         ToSupervisor::Client { line, socket } => {
             let socket = socket.as_ref().map(AsFd::as_fd);
             send(end, &[CLIENT, *line as u8], socket)
@@ -275,7 +283,7 @@ pub fn receive_in_worker(end: impl AsFd) -> io::Result<Option<ToWorker>> {
         (Some((&WARM, rest)), None) => Ok(Some(ToWorker::Warm {
             devices: warm_devices(rest).ok_or_else(nonsense)?,
         })),
-        (Some((&SESSION, [])), Some(channel)) => Ok(Some(ToWorker::Session { channel })),
+        (Some((&SESSION, [])), channel) => Ok(Some(ToWorker::Session { channel })),
         (Some((&END, reason)), None) => Ok(Some(ToWorker::End {
             reason: String::from_utf8(reason.to_vec()).map_err(|_| nonsense())?,
         })),
@@ -323,6 +331,8 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
         },
         (RELEASED, None) if rest.is_empty() => ToSupervisor::Released,
         (BUILDING, None) if rest.is_empty() => ToSupervisor::Building,
+        (WAITING, None) if rest.is_empty() => ToSupervisor::Waiting,
+        (SPOILED, None) if rest.is_empty() => ToSupervisor::Spoiled,
         (CLIENT, socket) => {
             let line = match rest {
                 [0] => Line::Commands,
@@ -589,8 +599,17 @@ mod tests {
             assert!(matches!(heard, Some(ToWorker::Host { clears }) if clears == said));
         }
         let (ours, channel) = pair().unwrap();
-        send_to_worker(&supervisor, &ToWorker::Session { channel }).unwrap();
-        let Some(ToWorker::Session { channel }) = receive_in_worker(&host).unwrap() else {
+        send_to_worker(
+            &supervisor,
+            &ToWorker::Session {
+                channel: Some(channel),
+            },
+        )
+        .unwrap();
+        let Some(ToWorker::Session {
+            channel: Some(channel),
+        }) = receive_in_worker(&host).unwrap()
+        else {
             panic!("no session")
         };
         send_to_worker(&ours, &assign()).unwrap();

@@ -207,7 +207,7 @@ impl Event {
     }
 
     /// Returns whether the driver reports the command as ended. This query is not a synchronization point.
-    pub(super) fn looks_ended(&self) -> bool {
+    pub fn looks_ended(&self) -> bool {
         // If the query fails, it will also fail later. The event then counts as ended, and the wait returns
         // the reason.
         self.status().is_none_or(|status| status <= CL_COMPLETE)
@@ -215,7 +215,7 @@ impl Event {
 
     /// Waits for a command that [`Event::looks_ended`] has reported, as a synchronization point. Returns
     /// the command's status.
-    pub(super) fn confirm_end(&self) -> Status {
+    pub fn confirm_end(&self) -> Status {
         let waited = self.wait();
         self.ended.store(true, Ordering::Release);
         match (self.status(), waited) {
@@ -285,7 +285,7 @@ unsafe extern "C" fn completed<L: Listener>(_: cl_event, status: i32, user_data:
         listener.ended(Status(status.min(0)));
     }));
     if told.is_err() {
-        // A lost completion would make the session hang, so the worker ends. It serves only this session.
+        // A lost completion would make the session hang, and the driver's thread must not unwind. So the process ends.
         std::process::abort();
     }
 }

@@ -151,7 +151,7 @@ fn look(queue: &mut VecDeque<Watched>) -> bool {
 fn tell(listener: Watched, status: Status) {
     let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| listener.ended(status)));
     if told.is_err() {
-        // A lost completion would make the session hang, so the worker ends. It serves only this session.
+        // A lost completion would make the session hang. The thread serves all sessions, so the process ends.
         std::process::abort();
     }
 }

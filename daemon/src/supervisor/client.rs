@@ -5,24 +5,26 @@
 //! notifies it only when one of them ends; commands and heartbeats do not wake it. A client that is stopped
 //! in a debugger still counts as present, because its kernel keeps the connections open.
 //!
-//! This module reads no data, and writes only a reason after the worker's end ([`Client::tell`]). Invariant: the first connection of each kind counts, even if
-//! its descriptor was lost. The worker reports the command connection before it applies any command, so no
+//! This module reads no data, and writes only a reason after the worker's end ([`Client::tell`]).
+//!
+//! Invariant: the first connection of each kind counts, even if its descriptor was lost. The worker reports the command connection before it applies any command, so no
 //! kernel of the session can replace it with another one. The heartbeat connection is reported later.
 #![forbid(unsafe_code)]
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
-use causeway_proto::command::EventBatch;
-use causeway_proto::frame;
-use prost::Message;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, Shutdown};
 use rustix::time::Timespec;
 use tokio::io::unix::AsyncFd;
 
 use crate::handover::{Line, WorkerFile};
 use crate::sys;
+
+/// Time for the client to read why its session has ended.
+const READ_WITHIN: Duration = Duration::from_millis(500);
 
 /// The watched connections of one client.
 #[derive(Debug)]
@@ -79,23 +81,24 @@ impl Client {
         Ok(())
     }
 
-    /// Sends the client the last frame of its command connection, on behalf of a worker that has ended. The
-    /// connection must carry frames without encryption. A client whose connection is full gets none.
-    pub(super) fn tell(&self, close_reason: &str) {
-        let Some(socket) = &self.commands.socket else {
+    /// Tells the client why its session has ended, on behalf of a worker that has ended. Then waits until the
+    /// client has gone, at most [`READ_WITHIN`].
+    ///
+    /// The heartbeat connection takes the text, and must not be encrypted. Each heartbeat is one byte, so the
+    /// worker has left no part of a message there. The command connection may end inside of a frame.
+    pub(super) async fn tell(&self, reason: &str) {
+        let Some(socket) = &self.heartbeat.socket else {
             return;
         };
-        let batch = EventBatch {
-            close_reason: close_reason.to_owned(),
-            ..EventBatch::default()
-        };
-        let Ok(prefix) = frame::prefix(batch.encoded_len()) else {
-            return;
-        };
-        let bytes = [&prefix[..], &batch.encode_to_vec()].concat();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        if let Err(error) = rustix::net::send(socket, &bytes, flags) {
-            tracing::debug!(%error, "a client was not told why its session has ended");
+        let sent = rustix::net::send(socket, reason.as_bytes(), flags)
+            .and_then(|_| rustix::net::shutdown(socket, Shutdown::Write));
+        match sent {
+            // The command connection stays open meanwhile, so that its end is not the first that the client sees.
+            Ok(()) => drop(tokio::time::timeout(READ_WITHIN, self.gone()).await),
+            Err(error) => {
+                tracing::debug!(%error, "a client was not told why its session has ended")
+            }
         }
     }
 
@@ -124,9 +127,8 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
-    use std::time::Duration;
 
     fn pair() -> (TcpStream, OwnedFd) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -155,6 +157,24 @@ mod tests {
         drop(heartbeat);
         client.gone().await.unwrap();
         client.gone().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_reason_goes_beside_a_frame_that_is_not_complete() {
+        let mut client = Client::new().unwrap();
+        let (mut commands, shown) = pair();
+        let mut worker = TcpStream::from(shown.try_clone().unwrap());
+        client.show(Line::Commands, Some(shown.into())).unwrap();
+        let (mut heartbeat, shown) = pair();
+        client.show(Line::Heartbeat, Some(shown.into())).unwrap();
+        worker.write_all(b"half of a frame").unwrap();
+        drop(worker);
+        client.tell("the reason").await;
+        drop(client);
+        let (mut frame, mut reason) = (String::new(), String::new());
+        commands.read_to_string(&mut frame).unwrap();
+        heartbeat.read_to_string(&mut reason).unwrap();
+        assert_eq!((&*frame, &*reason), ("half of a frame", "the reason"));
     }
 
     #[tokio::test]

@@ -56,7 +56,7 @@ impl Host {
 
     /// Returns whether the host takes a further session of this domain.
     pub(super) fn takes(&self, domain: &Domain) -> bool {
-        self.domain == *domain && !self.is_closed.load(Ordering::Relaxed)
+        self.domain == *domain && !self.is_retired()
     }
 
     /// Returns the number of sessions.
@@ -78,9 +78,24 @@ impl Host {
             .then(|| self.idle.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Returns whether the host has had no session since this idle time began.
-    pub(super) fn is_idle_since(&self, number: u64) -> bool {
-        self.sessions.lock().is_empty() && self.idle.load(Ordering::Relaxed) == number
+    /// Takes no further session, if there has been none since this idle time began. Returns whether that is so. No
+    /// other thread may add a session meanwhile: the caller has locked the table of workers.
+    pub(super) fn retire_if_idle_since(&self, number: u64) -> bool {
+        let is_idle = self.is_idle() && self.idle.load(Ordering::Relaxed) == number;
+        if is_idle {
+            self.retire();
+        }
+        is_idle
+    }
+
+    /// Returns whether the host has no session.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sessions.lock().is_empty()
+    }
+
+    /// Returns whether the host takes no further session.
+    pub(super) fn is_retired(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
     }
 
     /// Takes no further session.
@@ -92,6 +107,13 @@ impl Host {
     pub(super) fn end_sessions(&self, reason: &str) {
         for session in self.sessions.lock().iter() {
             session.end_because(reason);
+        }
+    }
+
+    /// Notes that the host is killed because the daemon ends, so that no session counts as lost by a fault.
+    pub(super) fn note_kill(&self) {
+        for session in self.sessions.lock().iter() {
+            session.note_kill();
         }
     }
 
@@ -128,8 +150,9 @@ impl Host {
         self.retire();
         let domain = self.domain.name();
         let reason = format!(
-            "the process that serves the sessions of {domain} is ended, because another session of it does not end: its \
-             kernel or the driver does not return; this session is not the cause"
+            "the process that serves the sessions of {domain} is ended, because a session that has left does not end: a \
+             kernel of one of the sessions, or the driver, does not return; CAUSEWAY_ISOLATED=1 asks for a process of \
+             its own"
         );
         let sessions = self.sessions.lock().clone();
         let neighbours = sessions.iter().filter(|of| of.serial != cause.serial);
@@ -203,6 +226,13 @@ impl Body {
         match self {
             Body::Own(process) => process.id(),
             Body::Hosted(hosted) => hosted.host.worker.process_id(),
+        }
+    }
+
+    /// Has a host take no further session.
+    pub(super) fn retire(&self) {
+        if let Body::Hosted(hosted) = self {
+            hosted.host.retire();
         }
     }
 

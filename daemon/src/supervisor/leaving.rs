@@ -15,10 +15,16 @@ pub(super) const DIE_WITHIN: Duration = Duration::from_secs(5);
 /// Time for a compiler that works for a session of a host, from the session's end. Compilers end by themselves.
 pub(super) const BUILD_WITHIN: Duration = Duration::from_secs(60);
 
+/// Time for the commands of a session of a host that are behind older commands of a neighbour, from the session's
+/// end. `etc/daemon.toml` and SECURITY.md document this.
+pub(super) const WAIT_WITHIN: Duration = Duration::from_secs(30);
+
 /// The state of one process's end.
 #[derive(Debug, Default)]
 pub(super) struct Leaving {
     killed_at: Option<Instant>,
+    /// The end may take until then, whatever else is required.
+    granted: Option<Instant>,
     dead_by: Option<Instant>,
     is_stuck: bool,
 }
@@ -42,14 +48,18 @@ impl Leaving {
     /// Requires the process to end by itself before `by`. An earlier deadline stays in force.
     pub(super) fn is_due_by(&mut self, by: Instant) {
         if self.dead_by.is_none() {
+            let by = self.granted.map_or(by, |granted| granted.max(by));
             self.killed_at = Some(self.killed_at.map_or(by, |earlier| earlier.min(by)));
         }
     }
 
-    /// Gives a process that is to end until `by`, which may be later than before.
+    /// Gives a process that ends until `by`, which may be later than before. The process may have seen that it is to
+    /// end before the caller has.
     pub(super) fn may_take_until(&mut self, by: Instant) {
-        if self.killed_at.is_some() {
-            self.killed_at = Some(by);
+        if self.dead_by.is_none() {
+            let by = self.granted.map_or(by, |granted| granted.max(by));
+            self.granted = Some(by);
+            self.killed_at = Some(self.killed_at.map_or(by, |before| before.max(by)));
         }
     }
 
@@ -121,15 +131,29 @@ mod tests {
     }
 
     #[test]
+    fn a_longer_time_counts_before_and_after_the_end_is_required() {
+        let now = Instant::now();
+        for is_first in [true, false] {
+            let mut leaving = Leaving::default();
+            if is_first {
+                leaving.may_take_until(now + WAIT_WITHIN);
+            }
+            leaving.is_due(now);
+            leaving.may_take_until(now + WAIT_WITHIN);
+            leaving.is_due(now);
+            assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), Step::Wait);
+            leaving.may_take_until(now + BUILD_WITHIN);
+            assert_eq!(leaving.step(now + WAIT_WITHIN), Step::Wait);
+            assert_eq!(leaving.step(now + BUILD_WITHIN), Step::Kill);
+        }
+    }
+
+    #[test]
     fn who_may_stay_is_left_alone() {
         let now = Instant::now();
         let mut leaving = Leaving::default();
         leaving.is_due(now);
         leaving.may_stay();
-        leaving.may_take_until(now);
-        assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), Step::Wait);
-        leaving.is_due(now);
-        leaving.may_take_until(now + BUILD_WITHIN);
         assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), Step::Wait);
         leaving.was_killed(now);
         leaving.may_stay();

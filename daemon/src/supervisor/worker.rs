@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use super::builds::Builds;
 use super::client::Client;
 use super::hosts::Body;
-use super::leaving::{BUILD_WITHIN, LEAVE_WITHIN, Leaving, Step};
+use super::leaving::{BUILD_WITHIN, LEAVE_WITHIN, Leaving, Step, WAIT_WITHIN};
 use super::process::{Process, Processes, Role};
 use super::warm::WarmDevice;
 use crate::build_cache::{Name, Owner};
@@ -29,9 +29,6 @@ const MESSAGES_A_TURN: u32 = 16;
 /// worker blocks on it.
 const FLOOD: u32 = 64;
 const QUIET: Duration = Duration::from_millis(10);
-
-/// Time for a client to read the reason of its session's end, after which its connections are closed.
-const READ_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a worker was asked to do. Later variants override earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,8 +63,8 @@ pub(super) struct Worker {
     displaced: AtomicBool,
     /// The process's id; 0 for a session of a host.
     pid: AtomicU32,
-    /// Whether the command connection carries frames without encryption.
-    talks_plainly: AtomicBool,
+    /// Whether the session's connections use TLS, so that only the worker can write to them.
+    is_secured: bool,
     warmth: Mutex<Warmth>,
 }
 
@@ -95,7 +92,7 @@ impl Worker {
         // readiness.
         let channel = UnixDatagram::from_std(std::os::unix::net::UnixDatagram::from(ours))?;
         let process = processes.start(Role::Worker, theirs)?;
-        let worker = Worker::new(serial, channel, builds);
+        let worker = Worker::new(serial, channel, builds, true);
         let pid = process.id().unwrap_or(0);
         worker.pid.store(pid, Ordering::Relaxed);
         Ok((Arc::new(worker), process))
@@ -106,13 +103,15 @@ impl Worker {
     pub(super) fn hosted(
         serial: u64,
         builds: Option<Builds>,
+        is_secured: bool,
     ) -> io::Result<(Arc<Worker>, OwnedFd)> {
         let (ours, theirs) = handover::pair()?;
         let channel = UnixDatagram::from_std(std::os::unix::net::UnixDatagram::from(ours))?;
-        Ok((Arc::new(Worker::new(serial, channel, builds)), theirs))
+        let worker = Worker::new(serial, channel, builds, is_secured);
+        Ok((Arc::new(worker), theirs))
     }
 
-    fn new(serial: u64, channel: UnixDatagram, builds: Option<Builds>) -> Worker {
+    fn new(serial: u64, channel: UnixDatagram, builds: Option<Builds>, is_secured: bool) -> Worker {
         Worker {
             serial,
             channel,
@@ -128,7 +127,7 @@ impl Worker {
             stuck: AtomicBool::new(false),
             displaced: AtomicBool::new(false),
             pid: AtomicU32::new(0),
-            talks_plainly: AtomicBool::new(false),
+            is_secured,
             warmth: Mutex::default(),
         }
     }
@@ -136,11 +135,6 @@ impl Worker {
     /// Returns the process id; `None` for a session of a host.
     pub(super) fn process_id(&self) -> Option<u32> {
         Some(self.pid.load(Ordering::Relaxed)).filter(|pid| *pid > 0)
-    }
-
-    /// Notes that the command connection carries frames without encryption.
-    pub(super) fn talks_plainly(&self) {
-        self.talks_plainly.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether the worker has loaded OpenCL.
@@ -197,8 +191,8 @@ impl Worker {
         self.is_connected.load(Ordering::Relaxed)
     }
 
-    /// Ends the worker, because its session makes room for another. A process is killed. A session of a host
-    /// has nothing to release before its client connects, and leaves at once.
+    /// Ends the worker, because its session makes room for another. A process is killed. A session of a host has
+    /// nothing to release before its client connects.
     pub(super) fn displace(&self) {
         self.displaced.store(true, Ordering::Relaxed);
         match self.process_id() {
@@ -254,6 +248,11 @@ impl Worker {
         self.ask(Asked::ToDie);
     }
 
+    /// Notes that the host of this session is killed.
+    pub(super) fn note_kill(&self) {
+        self.asked.fetch_max(Asked::ToDie as u8, Ordering::Relaxed);
+    }
+
     fn ask(&self, what: Asked) {
         // A request to end never replaces an earlier kill.
         self.asked.fetch_max(what as u8, Ordering::Relaxed);
@@ -267,19 +266,16 @@ impl Worker {
         let mut leaving = Leaving::default();
         let mut hearing = Hearing::default();
         let (mut speaks, mut has_come, mut is_gone) = (true, false, false);
+        // A host that has a fault gets each kind of time once.
+        let (mut builds, mut waits) = (false, false);
         loop {
             tokio::select! {
                 status = body.wait() => {
                     self.hear_the_rest();
                     self.tell_gone();
-                    if let Ok(status) = status
-                        && self.tell_loss(&body, status, &client)
-                    {
-                        // The end of the heartbeat connection must not overtake the reason.
-                        tokio::spawn(async move {
-                            tokio::time::sleep(READ_WITHIN).await;
-                            drop(client);
-                        });
+                    if let Some(reason) = self.loss_reason(&body, &status) {
+                        // Not here, because the session has ended.
+                        tokio::spawn(async move { client.tell(&reason).await });
                     }
                     return status;
                 }
@@ -294,9 +290,19 @@ impl Worker {
                     }
                     Ok(Some(ToSupervisor::Released)) if body.is_hosted() => return Ok(ExitStatus::default()),
                     Ok(Some(ToSupervisor::Building)) if body.is_hosted() => {
-                        leaving.may_take_until(Instant::now() + BUILD_WITHIN);
+                        if !std::mem::replace(&mut builds, true) {
+                            leaving.may_take_until(Instant::now() + BUILD_WITHIN);
+                        }
                     }
+                    Ok(Some(ToSupervisor::Waiting)) if body.is_hosted() => {
+                        if !std::mem::replace(&mut waits, true) {
+                            leaving.may_take_until(Instant::now() + WAIT_WITHIN);
+                        }
+                    }
+                    Ok(Some(ToSupervisor::Spoiled)) => body.retire(),
                     Ok(Some(message)) => self.hear(message),
+                    // Nothing of a session exists before its client has come. The host could not serve it.
+                    Ok(None) if body.is_hosted() && !client.has_come() => return Ok(ExitStatus::default()),
                     Ok(None) => {
                         speaks = false;
                         self.lost_channel(&body, &mut leaving);
@@ -339,17 +345,12 @@ impl Worker {
         }
     }
 
-    /// Tells the client of a session why it has ended with its host, unless the client has been told another
-    /// reason. Returns whether the client was told.
-    fn tell_loss(&self, body: &Body, status: ExitStatus, client: &Client) -> bool {
-        if self.talks_plainly.load(Ordering::Relaxed)
-            && self.was_asked() == Asked::Nothing
-            && let Some(reason) = body.loss_reason(status)
-        {
-            client.tell(&reason);
-            return true;
-        }
-        false
+    /// Returns what the client of a session is to be told that has ended with its host; `None` if it has been told
+    /// another reason, or cannot be told.
+    fn loss_reason(&self, body: &Body, status: &io::Result<ExitStatus>) -> Option<String> {
+        let can_tell = !self.is_secured && self.was_asked() == Asked::Nothing;
+        let status = status.as_ref().ok().filter(|_| can_tell)?;
+        body.loss_reason(*status)
     }
 
     fn do_as_asked(&self, body: &Body, client: &Client, leaving: &mut Leaving) {
@@ -468,7 +469,9 @@ impl Worker {
             | ToSupervisor::Warmed { .. }
             | ToSupervisor::Client { .. }
             | ToSupervisor::Released
-            | ToSupervisor::Building => {}
+            | ToSupervisor::Building
+            | ToSupervisor::Waiting
+            | ToSupervisor::Spoiled => {}
         }
     }
 

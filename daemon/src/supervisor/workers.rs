@@ -1,8 +1,9 @@
 //! All worker processes: spare ones, and those that serve a session.
 //!
 //! Invariant: a session is in the table exactly until its worker has been reaped, or until its host has released
-//! everything of it. The limit on sessions is therefore also a limit on processes. Every worker has one task that
-//! watches it until its end, and so has every session of a host.
+//! everything of it. A host without sessions is ended when its process is one too many. The limit on sessions is
+//! therefore also a limit on processes. Every worker has one task that watches it until its end, and so has every
+//! session of a host.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_proto::id::{SessionId, SessionSecret};
-use causeway_proto::preamble::{Hint, Introduction, Once, PREAMBLE, Purpose, Verdict};
+use causeway_proto::preamble::{Hint, Introduction, Once, PREAMBLE, Verdict};
 use causeway_security::{Fingerprint, SessionCertificate};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
@@ -342,6 +343,7 @@ impl Workers {
     /// # Errors
     /// [`TooMuch`] if the holder itself may have no more sessions. Nothing is displaced then.
     pub(super) async fn make_room(&self, holder: &Holder) -> Result<(), TooMuch> {
+        self.end_an_idle_host().await;
         let host_memory = self.0.sessions.limits.host_memory;
         let until = Instant::now() + ROOM_WITHIN;
         let mut displaced = 0;
@@ -387,6 +389,32 @@ impl Workers {
                 return Ok(());
             }
         }
+    }
+
+    /// Ends a host without sessions if the session to open might need its process. Waits for its end, at most
+    /// [`ROOM_WITHIN`].
+    async fn end_an_idle_host(&self) {
+        let SessionSettings {
+            limit,
+            spare_workers,
+            ..
+        } = self.0.sessions;
+        let most = (limit + spare_workers) as usize;
+        let ended = {
+            let state = self.0.state.lock();
+            if state.alive.len() < most {
+                return;
+            }
+            let Some(host) = state.hosts.iter().find(|host| host.is_idle()) else {
+                return;
+            };
+            // Under the lock, so that no session is just being added.
+            host.retire();
+            host.worker.kill();
+            host.worker.serial
+        };
+        let gone = self.until(|state| !state.alive.contains_key(&ended));
+        let _ = tokio::time::timeout(ROOM_WITHIN, gone).await;
     }
 
     /// Opens a session for `holder` and assigns it a worker. On a managed node, `lease` is its place in a
@@ -499,9 +527,6 @@ impl Workers {
         let Some(worker) = worker else {
             return Err((socket, Verdict::UnknownSession));
         };
-        if preamble.purpose == Purpose::Commands && !self.0.secured {
-            worker.talks_plainly();
-        }
         let message = ToWorker::Connection {
             preamble: bytes,
             socket,
@@ -560,7 +585,11 @@ impl Workers {
 
     /// Kills all workers.
     pub(super) fn kill_all(&self) {
-        for worker in self.0.state.lock().alive.values() {
+        let state = self.0.state.lock();
+        for host in &state.hosts {
+            host.note_kill();
+        }
+        for worker in state.alive.values() {
             worker.kill();
         }
     }
@@ -675,20 +704,31 @@ impl Workers {
         domain: &Domain,
         message: &ToWorker,
     ) -> Result<Arc<Worker>, NotOpened> {
+        // Before a host is started, which would otherwise stay without a session.
+        state.last_serial += 1;
+        let serial = state.last_serial;
+        let (worker, channel) = Worker::hosted(serial, self.0.builds.clone(), self.0.secured)?;
+        worker.send(message)?;
+        let channel = ToWorker::Session {
+            channel: Some(channel),
+        };
+        let mut tried = Vec::new();
         for _ in 0..ATTEMPTS {
-            let known = state.hosts.iter().find(|host| host.takes(domain));
+            let mut hosts = state.hosts.iter();
+            let known = hosts.find(|of| of.takes(domain) && !tried.contains(&of.worker.serial));
             let host = match known.map(Arc::clone) {
                 Some(host) => host,
                 None => self.start_host(state, domain)?,
             };
-            state.last_serial += 1;
-            let (worker, channel) = Worker::hosted(state.last_serial, self.0.builds.clone())?;
-            worker.send(message)?;
-            // The host has died and has not been reaped yet, or does not read its channel.
-            if let Err(error) = host.worker.send(&ToWorker::Session { channel }) {
+            if let Err(error) = host.worker.send(&channel) {
                 tracing::debug!(%error, worker = host.worker.serial, "a host takes no session; trying another one");
-                host.retire();
-                if host.sessions() == 0 {
+                tried.push(host.worker.serial);
+                // A full channel means many new sessions. Any other error means that the host has died and has not
+                // been reaped yet.
+                if error.kind() != std::io::ErrorKind::WouldBlock {
+                    host.retire();
+                }
+                if host.is_idle() {
                     host.end();
                 }
                 continue;
@@ -733,12 +773,17 @@ impl Workers {
         };
         self.note_end(worker, ended, status, Some(&host.domain));
         if let Some(number) = idle {
-            let (host, pause) = (Arc::clone(host), self.0.host_idle);
+            let (host, pause, workers) = (Arc::clone(host), self.0.host_idle, self.clone());
             tokio::spawn(async move {
-                if !is_draining {
+                if !is_draining && !host.is_retired() {
                     tokio::time::sleep(pause).await;
                 }
-                if host.is_idle_since(number) {
+                let is_idle = {
+                    // Locked, so that no session is just being added.
+                    let _state = workers.0.state.lock();
+                    host.retire_if_idle_since(number)
+                };
+                if is_idle {
                     tracing::debug!(
                         worker = host.worker.serial,
                         "a host without sessions is ended"

@@ -13,6 +13,7 @@ use std::cell::RefCell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_serving::logging::{self, Name};
@@ -82,17 +83,20 @@ impl Scope {
     }
 
     /// Ends the session, because its client would otherwise wait forever. In the session's own worker this
-    /// aborts the process, and runs no destructors, because a driver's may block too. In a host, the calling
-    /// thread unwinds.
-    pub(crate) fn broken(&self, what: &str) -> ! {
+    /// aborts the process, and runs no destructors, because a driver's may block too. In a host, the session is
+    /// about to end when this returns. Any thread may call this, also a driver's.
+    pub(crate) fn fail(&self, what: &str) {
         tracing::error!(what, "the session cannot continue, so it ends");
         match &self.0 {
             None => std::process::abort(),
-            Some(hosted) => {
-                (hosted.report)(what.to_owned());
-                resume_unwind(Box::new(Broken))
-            }
+            Some(hosted) => (hosted.report)(what.to_owned()),
         }
+    }
+
+    /// As [`Scope::fail`]. In a host, the calling thread unwinds, so it must be one of the session's.
+    pub(crate) fn broken(&self, what: &str) -> ! {
+        self.fail(what);
+        resume_unwind(Box::new(Broken))
     }
 
     /// Starts a thread of the session.
@@ -197,6 +201,8 @@ pub(crate) fn confines_panics() -> bool {
 /// A lock-protected flag that says that a session has ended, for threads that only wait or pause.
 #[derive(Default)]
 pub(crate) struct Over {
+    // For those that only look.
+    is_set: AtomicBool,
     is_over: Mutex<bool>,
     changed: Condvar,
 }
@@ -204,8 +210,14 @@ pub(crate) struct Over {
 impl Over {
     /// Sets the flag and wakes the threads that pause.
     pub(crate) fn set(&self) {
+        self.is_set.store(true, Ordering::Release);
         *self.is_over.lock() = true;
         self.changed.notify_all();
+    }
+
+    /// Whether the flag is set.
+    pub(crate) fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
     }
 
     /// Pauses for `time`, or until the flag is set. Returns whether it is set.
@@ -243,6 +255,14 @@ mod tests {
         assert!(of_other.try_recv().is_err());
         drop(open);
         assert!(other.wait_until_alone(Some(Instant::now() + SOON)));
+    }
+
+    #[test]
+    fn a_failure_on_a_drivers_thread_ends_the_session_and_unwinds_nothing() {
+        let (scope, told) = scope();
+        let driver = std::thread::spawn(move || scope.fail("why"));
+        driver.join().unwrap();
+        assert_eq!(told.recv_timeout(SOON).unwrap(), "why");
     }
 
     #[test]

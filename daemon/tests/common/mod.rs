@@ -76,7 +76,7 @@ impl Session {
         Session::try_open_isolated(daemon).unwrap()
     }
 
-    /// As [`Session::open_isolated`], or returns the refusal.
+    /// As [`Session::open_isolated`], and returns the refusal.
     pub fn try_open_isolated(daemon: &Daemon) -> Result<Session, tonic::Status> {
         Session::open_as(daemon, &[], true)
     }

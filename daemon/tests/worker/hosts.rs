@@ -1,14 +1,19 @@
 //! Tests of hosts: sessions of one domain in one process compute apart, and the end of one leaves nothing behind and
 //! costs its neighbours nothing, or tells them why.
 
+use std::io::Read;
 use std::time::{Duration, Instant};
 
 use causeway_proto::command::{CreateSvm, command::Kind};
+use causeway_proto::preamble::Purpose;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::common::{Daemon, LIMIT, Session, Told, launch, linear, memory, plain, read, write};
 
 const TOGETHER: [&str; 2] = ["--together", "user"];
 const SOURCE: &str = "kernel void put(global int *x, int i, int v) { x[i] = v; }";
+/// What a session can leave behind.
+const STEPS: usize = 10;
 /// Rounds of a test in which sessions come and go.
 const ROUNDS: usize = 50;
 const MANY_ROUNDS: usize = 1000;
@@ -147,11 +152,11 @@ fn leave_behind(daemon: &Daemon, steps: usize) {
                 session.enqueue(queue, &[], launch(kernel, args, &[1], &[]));
             }
             4 => _lane = Some(session.lane(0)),
-            // A transfer whose bytes never come: a mapping stays open.
-            5 => drop(session.enqueue(queue, &[], write(buffer, linear(0, large), None))),
-            6 => drop(session.enqueue(queue, &[], read(buffer, linear(0, large), true))),
-            7 => drop(session.write(queue, &[user_event], buffer, 0, &[2; 16])),
-            8 => {
+            // A transfer whose bytes never come: a mapping stays open. The second one waits for the first.
+            5 | 6 => drop(session.enqueue(queue, &[], write(buffer, linear(0, large), None))),
+            7 => drop(session.enqueue(queue, &[], read(buffer, linear(0, large), true))),
+            8 => drop(session.write(queue, &[user_event], buffer, 0, &[2; 16])),
+            9 => {
                 let request = session.new_id();
                 let buffer = session.new_id();
                 session.send(vec![Kind::CreateSvm(CreateSvm {
@@ -171,7 +176,7 @@ fn leave_behind(daemon: &Daemon, steps: usize) {
 fn nothing_is_left(daemon: &Daemon, rounds: usize) {
     let mut stays = Program::new(daemon.session());
     // The first sessions start threads of the driver.
-    for steps in 0..10 {
+    for steps in 0..=STEPS {
         leave_behind(daemon, steps);
     }
     let sessions = || daemon.count("causeway_sessions");
@@ -179,7 +184,7 @@ fn nothing_is_left(daemon: &Daemon, rounds: usize) {
     let host = stays.session.worker();
     let before = held(host);
     for round in 0..rounds {
-        leave_behind(daemon, round % 10);
+        leave_behind(daemon, round % (STEPS + 1));
     }
     eventually("all sessions end", || (sessions() == 1).then_some(()));
     let until = Instant::now() + SOON;
@@ -280,12 +285,24 @@ fn printed_text_reaches_its_own_program_while_others_compute() {
 fn a_host_that_is_killed_ends_its_sessions_with_the_reason_and_the_next_is_new() {
     let daemon = together();
     let mut programs = [(); 2].map(|()| Program::new(daemon.session()));
+    let heartbeats = programs.each_ref().map(|program| {
+        let mut heartbeat = (program.session)
+            .connect(Purpose::Heartbeat, 0, false)
+            .unwrap();
+        // The supervisor knows a connection that beats.
+        heartbeat.read_exact(&mut [0]).unwrap();
+        heartbeat
+    });
     let host = programs[0].session.worker();
     let killed = Instant::now();
     kill(host);
-    for program in &mut programs {
+    for (program, mut heartbeat) in programs.iter_mut().zip(heartbeats) {
         program.session.ends();
-        let reason = &program.session.heard.close_reason;
+        assert_eq!(program.session.heard.close_reason, "");
+        let mut bytes = Vec::new();
+        heartbeat.read_to_end(&mut bytes).unwrap();
+        bytes.retain(|byte| *byte != 0);
+        let reason = String::from_utf8(bytes).unwrap();
         assert!(reason.contains("this machine's users"), "{reason}");
         assert!(reason.contains("signal SIGKILL"), "{reason}");
     }
@@ -332,12 +349,141 @@ fn a_kernel_that_never_ends_costs_its_neighbours_the_host_with_the_reason() {
     neighbour.session.ends();
     let reason = neighbour.session.heard.close_reason.clone();
     assert!(reason.contains("this machine's users"), "{reason}");
-    assert!(reason.contains("this session is not the cause"), "{reason}");
+    assert!(reason.contains("does not return"), "{reason}");
     let next = Program::new(daemon.session());
     let workers = || next.session.workers();
     eventually("the host is gone", || {
         (!workers().contains(&host)).then_some(())
     });
+}
+
+/// A kernel that takes longer than a session has to end, and its neighbours.
+const LONG: &str = "devices = 1\nkernel.long = { ns = 6000000000, print = \"long\" }\nkernel.short = { print = \"short\" }";
+
+/// Launches a kernel that may print, if `source` says so, and makes sure that it is on its way.
+fn begin(session: &mut Session, name: &str, body: &str) -> u64 {
+    let context = session.context();
+    let queue = session.queue(context, 0);
+    let (program, answer) =
+        session.build(context, &format!("kernel void {name}() {{ {body} }}"), "");
+    assert_eq!(answer.status, 0, "{answer:?}");
+    let kernel = session.kernel(program, name);
+    session.enqueue(queue, &[], launch(kernel, vec![], &[1], &[]))
+}
+
+#[test]
+fn a_session_that_leaves_behind_a_long_kernel_of_a_neighbour_costs_it_nothing() {
+    let daemon = watched(Some(LONG));
+    let mut long = daemon.session();
+    let event = begin(&mut long, "long", "");
+    long.ping();
+    let mut leaves = daemon.session();
+    begin(&mut leaves, "short", "");
+    leaves.ping();
+    drop(leaves);
+    assert_eq!(long.wait(event).status, 0);
+    eventually("the other session ends", || {
+        (daemon.count("causeway_sessions") == 1).then_some(())
+    });
+    long.ping();
+}
+
+#[test]
+fn a_session_that_waits_for_the_console_leaves_at_once() {
+    let daemon = watched(Some(LONG));
+    let mut long = daemon.session();
+    let event = begin(&mut long, "long", "printf();");
+    long.ping();
+    let mut waits = daemon.session();
+    begin(&mut waits, "short", "printf();");
+    drop(waits);
+    eventually("the session that waits ends", || {
+        (daemon.count("causeway_sessions") == 1).then_some(())
+    });
+    assert!(!long.heard.completions.contains_key(&event));
+    assert_eq!(long.wait(event).status, 0);
+}
+
+#[test]
+fn a_host_without_free_descriptors_refuses_a_session_and_keeps_the_others() {
+    let daemon = watched(None);
+    let mut first = Program::new(daemon.session());
+    let host = first.session.worker();
+    let limited = |current| {
+        let limit = Rlimit {
+            current: Some(current),
+            maximum: before_maximum(host),
+        };
+        prlimit(
+            Pid::from_raw(host.try_into().unwrap()),
+            Resource::Nofile,
+            limit,
+        )
+        .unwrap()
+    };
+    let before = limited(held(host).1 as u64);
+    let refused = std::panic::catch_unwind(|| drop(daemon.session()));
+    assert!(refused.is_err());
+    eventually("the refused session ends", || {
+        (daemon.count("causeway_sessions") == 1).then_some(())
+    });
+    limited(before.current.unwrap());
+    first.put(&[], 0, 1);
+    assert_eq!(first.values()[0], 1);
+    let second = Program::new(daemon.session());
+    assert_eq!(second.session.worker(), host);
+}
+
+/// The hard limit on descriptors, which this process cannot raise again.
+fn before_maximum(host: u32) -> Option<u64> {
+    let limits = std::fs::read_to_string(format!("/proc/{host}/limits")).unwrap_or_default();
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"));
+    let hard = line.and_then(|line| line.split_whitespace().nth(4)?.parse().ok());
+    hard.or_else(|| rustix::process::getrlimit(Resource::Nofile).maximum)
+}
+
+#[test]
+fn a_host_without_sessions_ends_when_its_process_is_needed() {
+    let settings = tempfile::NamedTempFile::new().unwrap();
+    let text = "[sessions]\nlimit = 1\n[sharing]\ntogether = \"user\"\n";
+    std::fs::write(settings.path(), text).unwrap();
+    let daemon = Daemon::with_arguments(&["--config", settings.path().to_str().unwrap()]);
+    let first = Program::new(daemon.session());
+    let host = first.session.worker();
+    drop(first);
+    let alone = loop {
+        // The first session may still count.
+        if let Ok(session) = Session::try_open_isolated(&daemon) {
+            break session;
+        }
+    };
+    assert_ne!(alone.worker(), host);
+}
+
+#[test]
+fn a_context_in_which_nothing_works_any_more_is_given_to_no_further_session() {
+    let settings = "devices = 1\n[kernel.bad]\nfail = -5\n[[call]]\nname = \"clEnqueueMarkerWithWaitList\"\nfail = -36";
+    let daemon = fake(settings);
+    let mut bad = daemon.session();
+    let event = begin(&mut bad, "bad", "");
+    assert_eq!(bad.wait(event).status, -5);
+    let host = bad.worker();
+    // The session finds out within a moment, and tells the supervisor.
+    let other = eventually("another host serves the next session", || {
+        let next = daemon.session();
+        let mut workers = next.workers();
+        workers.retain(|worker| *worker != host);
+        workers.first().copied()
+    });
+    bad.ping();
+    drop(bad);
+    let workers = || daemon.session().workers();
+    eventually("the host ends with its last session", || {
+        (!workers().contains(&host)).then_some(())
+    });
+    assert!(workers().contains(&other));
 }
 
 #[test]

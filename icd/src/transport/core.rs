@@ -259,6 +259,18 @@ impl Core {
         })
     }
 
+    /// Ends the session for a reason that the node has given. If the session is already lost without a reason of
+    /// the node, reports this one.
+    pub(super) fn told(&self, reason: String) {
+        let ended = WireError::Ended {
+            address: self.address.clone(),
+            reason: reason.clone(),
+        };
+        if !self.end_with(ended) && matches!(self.failure.get(), Some(WireError::Lost { .. })) {
+            self.events.explained(&reason);
+        }
+    }
+
     /// Ends the session, because the program has disconnected the server.
     pub(super) fn disconnect(&self) {
         self.end_with(WireError::Disconnected {

@@ -3,6 +3,9 @@
 //! The worker sends a byte per interval on a separate connection. Silence is counted in slices that this
 //! thread has actually waited through, and each slice ends with a check for unread bytes. So time during
 //! which the client was stopped (Ctrl-Z, debugger) does not count as silence.
+//!
+//! A heartbeat is a zero byte. Any other bytes are the reason why the session has ended. The node sends them
+//! here when its worker cannot do so any more. Single bytes cannot tear a message of the worker.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -18,8 +21,10 @@ pub(super) fn start(core: &Arc<Core>, line: Arc<Line>, rhythm: Rhythm) -> io::Re
     line.socket().set_read_timeout(Some(rhythm.slice()))?;
     let core = Arc::clone(core);
     super::thread::spawn("cw-heartbeat", Stack::Small, move || {
-        let reason = listen(&*line, rhythm);
-        core.fail(reason);
+        match listen(&*line, rhythm) {
+            Ended::Silent(reason) => core.fail(reason),
+            Ended::Told(reason) => core.told(reason),
+        }
     })
 }
 
@@ -48,15 +53,40 @@ impl Rhythm {
     }
 }
 
-// Returns why the peer counts as lost.
-fn listen(mut source: impl Read, rhythm: Rhythm) -> String {
+/// Maximum length of a reason in bytes. The rest is ignored.
+const MAX_REASON: usize = 1024;
+
+/// Why the peer counts as lost.
+#[derive(Debug, PartialEq, Eq)]
+enum Ended {
+    /// The connection broke, or no heartbeat came in time.
+    Silent(String),
+    /// The node has given this reason.
+    Told(String),
+}
+
+fn listen(source: impl Read, rhythm: Rhythm) -> Ended {
+    let mut told = Vec::new();
+    let silent = listen_for(source, rhythm, &mut told);
+    match told.is_empty() {
+        true => Ended::Silent(silent),
+        false => Ended::Told(String::from_utf8_lossy(&told).into_owned()),
+    }
+}
+
+// Puts the bytes of a reason into `told`. Returns why the peer counts as lost otherwise.
+fn listen_for(mut source: impl Read, rhythm: Rhythm, told: &mut Vec<u8>) -> String {
     let allowed = rhythm.limit.as_micros() / rhythm.slice().as_micros().max(1);
     let mut silent = 0;
     let mut bytes = [0; 64];
     loop {
         match source.read(&mut bytes) {
             Ok(0) => return "the node's heartbeat connection was closed".to_owned(),
-            Ok(_) => silent = 0,
+            Ok(count) => {
+                silent = 0;
+                let text = bytes[..count].iter().filter(|byte| **byte != 0);
+                told.extend(text.take(MAX_REASON - told.len()));
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error)
                 if matches!(
@@ -82,6 +112,29 @@ fn listen(mut source: impl Read, rhythm: Rhythm) -> String {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_reason_among_heartbeats_is_heard_however_it_is_cut() {
+        let rhythm = Rhythm::from_wire(500, 4000);
+        let whole = b"\0\0a kernel crashed\0";
+        for cut in 1..whole.len() {
+            let (one, other) = whole.split_at(cut);
+            let heard = listen(one.chain(other), rhythm);
+            assert_eq!(heard, Ended::Told("a kernel crashed".to_owned()));
+        }
+        let endless = io::repeat(b'x').take(1 << 20);
+        let Ended::Told(text) = listen(endless, rhythm) else {
+            panic!("no text")
+        };
+        assert_eq!(text.len(), MAX_REASON);
+    }
+
+    fn silence(source: Script, rhythm: Rhythm) -> String {
+        match listen(source, rhythm) {
+            Ended::Silent(reason) => reason,
+            Ended::Told(reason) => panic!("{reason}"),
+        }
+    }
+
     struct Script(Vec<io::Result<usize>>);
 
     impl Read for Script {
@@ -105,8 +158,8 @@ mod tests {
             .chain([Ok(1)])
             .chain(timeouts(7))
             .collect();
-        assert!(listen(Script(script), rhythm).contains("closed"));
-        assert!(listen(Script(timeouts(8).collect()), rhythm).contains("no heartbeat"));
+        assert!(silence(Script(script), rhythm).contains("closed"));
+        assert!(silence(Script(timeouts(8).collect()), rhythm).contains("no heartbeat"));
     }
 
     #[test]

@@ -159,7 +159,7 @@ impl EagerWrites {
             Ok(gone) => drop(gone),
             Err(()) => self
                 .scope
-                .broken("the client announced eager writes, but did not send their bytes"),
+                .fail("the client announced eager writes, but did not send their bytes"),
         }
     }
 

@@ -109,8 +109,9 @@ impl Engine {
             bytes: Bytes::new(),
         };
         if self.send_at_once(message).is_err() && !self.outgoing.push(header) {
+            // On any thread, also a driver's, which must not unwind.
             self.scope
-                .broken("the client reads nothing from its bulk connections");
+                .fail("the client reads nothing from its bulk connections");
         }
     }
 

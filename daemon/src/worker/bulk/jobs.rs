@@ -53,13 +53,33 @@ impl Jobs {
     fn give(&self, engine: &Arc<Engine>, add: impl FnOnce(&mut Given)) {
         let mut given = self.given.lock();
         add(&mut given);
-        if !std::mem::replace(&mut given.started, true) {
-            let engine = Arc::clone(engine);
-            let scope = engine.scope.clone();
-            scope.spawn("bulk", move || engine.jobs.serve(&engine));
+        if !given.started {
+            let own = Arc::clone(engine);
+            match (engine.scope).try_spawn("bulk", move || own.jobs.serve(&own)) {
+                Ok(()) => given.started = true,
+                Err(error) => {
+                    let what = format!("cannot start the thread \"bulk\": {error}");
+                    engine.scope.fail(&what);
+                }
+            }
         }
         drop(given);
         self.wake.notify_one();
+    }
+
+    /// Runs the untimed jobs on this thread, if there is no bulk thread.
+    pub(super) fn run_left(&self, engine: &Arc<Engine>) {
+        loop {
+            let mut given = self.given.lock();
+            if given.started {
+                return;
+            }
+            let Some(job) = given.waiting.pop_front() else {
+                return;
+            };
+            drop(given);
+            job(engine);
+        }
     }
 
     /// Ends the bulk thread when no untimed job is left. Timed jobs are dropped.

@@ -345,8 +345,9 @@ impl Engine {
         }
     }
 
-    /// Gives up all transfers, because the session ends and its host goes on. Called after [`Engine::stop`], when
-    /// no thread of the session begins a transfer. The bulk thread then gives mappings back.
+    /// Gives up all transfers, because the session ends and its host goes on. Called after [`Engine::stop`], and
+    /// again until no command is left, because a thread of the session may just begin a transfer. The bulk thread
+    /// then gives mappings back.
     pub(crate) fn give_up_all(self: &Arc<Self>) {
         self.outgoing.break_off().discard();
         let paths = std::mem::take(&mut *self.paths.lock());
@@ -354,6 +355,11 @@ impl Engine {
             path.give_up_for_good(DROPPED).discard();
         }
         self.stop_transfers();
+    }
+
+    /// Runs the jobs of a session whose bulk thread could not be started, so that they let go of their transfers.
+    pub(crate) fn run_left_jobs(self: &Arc<Self>) {
+        self.jobs.run_left(self);
     }
 
     /// Ends the bulk thread, when no command of the session is left.

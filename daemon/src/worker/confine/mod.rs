@@ -147,6 +147,26 @@ pub(super) fn limit_host_memory(bytes: u64) -> std::io::Result<()> {
     Ok(rustix::process::setrlimit(Resource::Data, limit)?)
 }
 
+/// Limit on the descriptors of a host. Some libraries close all descriptors up to the limit one by one, so it is not
+/// higher than needed.
+const HOST_DESCRIPTORS: u64 = 1 << 16;
+
+/// Lets a host have as many descriptors as the service manager allows, up to [`HOST_DESCRIPTORS`].
+pub(super) fn raise_descriptor_limit() {
+    let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
+    let most = maximum.map_or(HOST_DESCRIPTORS, |maximum| maximum.min(HOST_DESCRIPTORS));
+    if current.is_none_or(|current| current >= most) {
+        return;
+    }
+    let limit = Rlimit {
+        current: Some(most),
+        maximum,
+    };
+    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "a host cannot raise its limit on descriptors, so it takes fewer sessions");
+    }
+}
+
 /// Takes the socket to the supervisor from descriptor 0, and puts `/dev/null` there.
 pub(super) fn take_channel() -> std::io::Result<OwnedFd> {
     let channel = std::io::stdin().as_fd().try_clone_to_owned()?;

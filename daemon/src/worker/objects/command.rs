@@ -241,16 +241,16 @@ impl Command {
 
     /// Ends the event and notifies its mirrors and the client, once.
     pub(crate) fn finish(self: &Arc<Self>, status: Status, message: String) {
+        if let Some(turn) = self.turn.get() {
+            // Before the completion, so that the command's text goes before it.
+            drop(turn.lock().take());
+        }
         let Some(told) = self.close(status) else {
             // Another thread has queued this command's completion. The flush sends it, and the
             // completions that `ended` has gathered.
             self.outbox.flush();
             return;
         };
-        if let Some(turn) = self.turn.get() {
-            // Before the completion, so that the command's text goes before it.
-            drop(turn.lock().take());
-        }
         for tell in told {
             tell.say(status);
         }

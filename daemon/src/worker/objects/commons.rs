@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use super::console::Console;
 use super::listeners::{Listeners, Listening};
+use super::progress::Progresses;
 use super::warm::{Kind, Warm, WarmContext};
 use crate::runtime::context::{Context as NativeContext, ErrorListener};
 
@@ -29,6 +30,8 @@ pub(crate) struct Commons {
     pub(crate) console: Option<Console>,
     /// Whether new memory is filled with zeros, because it may have been another user's.
     pub(crate) clears: bool,
+    /// How the sessions' commands get on.
+    pub(crate) progresses: Progresses,
 }
 
 /// The native contexts of a host. Each lives as long as a session uses it; those that were made before any
@@ -92,12 +95,20 @@ impl Contexts {
     /// The error of `make`.
     pub(crate) fn get(
         &self,
-        kind: Kind,
+        mut kind: Kind,
         listener: ErrorListener,
         works: impl FnOnce(&NativeContext) -> bool,
         make: impl FnOnce(ErrorListener) -> Result<NativeContext, Status>,
     ) -> Result<(Arc<NativeContext>, Listening), Status> {
-        let place = Arc::clone(self.places.lock().entry(kind.clone()).or_default());
+        // The client chooses the list. Neither its order nor repetitions make another context.
+        kind.1.sort_unstable();
+        kind.1.dedup();
+        let place = {
+            let mut places = self.places.lock();
+            // A place that only the table has cannot be locked elsewhere.
+            places.retain(|_, of| Arc::strong_count(of) > 1 || of.lock().is_alive());
+            Arc::clone(places.entry(kind.clone()).or_default())
+        };
         let mut place = place.lock();
         let native = match place.current(works) {
             Some(native) => native,
@@ -112,6 +123,32 @@ impl Contexts {
         place.is_used = true;
         let listening = place.listeners.add(listener);
         Ok((native, listening))
+    }
+}
+
+impl Contexts {
+    /// Gives no further session this native context, because commands fail in it. Returns whether it is one of
+    /// those that sessions share.
+    pub(crate) fn spoil(&self, native: &NativeContext) -> bool {
+        let places: Vec<_> = self.places.lock().values().map(Arc::clone).collect();
+        let is_it = |place: &&Arc<Mutex<Place>>| std::ptr::eq(place.lock().native.as_ptr(), native);
+        let Some(place) = places.iter().find(is_it) else {
+            return false;
+        };
+        place.lock().forget();
+        true
+    }
+}
+
+impl Place {
+    fn is_alive(&self) -> bool {
+        self.native.strong_count() > 0
+    }
+
+    /// Gives the context to no further session.
+    fn forget(&mut self) {
+        self.native = Weak::new();
+        self.kept = None;
     }
 }
 
@@ -155,5 +192,30 @@ impl AllGone {
         while gone.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
             release();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_proto::id::{DeviceIndex, PlatformIndex};
+
+    #[test]
+    fn refused_contexts_leave_nothing_in_the_table() {
+        let contexts = Contexts::new(Arc::default());
+        for device in 0..100 {
+            let kind = (PlatformIndex(0), vec![DeviceIndex(device); 3]);
+            let made = contexts.get(
+                kind,
+                Box::new(|_| ()),
+                |_| true,
+                |_| Err(Status::OUT_OF_RESOURCES),
+            );
+            assert_eq!(made.err(), Some(Status::OUT_OF_RESOURCES));
+            assert_eq!(contexts.places.lock().len(), 1);
+        }
+        let places = contexts.places.lock();
+        let (_, devices) = places.keys().next().unwrap();
+        assert_eq!(devices, &[DeviceIndex(99)]);
     }
 }

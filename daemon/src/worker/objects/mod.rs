@@ -5,8 +5,8 @@
 //! - [`command`]: one command's event; [`task`]: a command as the bulk engine sees it; [`unobserved`]:
 //!   commands whose events nobody asked for;
 //! - [`outbox`], [`printed`]: how the ends of commands and the output of kernels reach the client;
-//! - [`commons`], [`console`]: what the sessions of a host share; [`warm`]: contexts that are made before a
-//!   session asks for them; [`listeners`]: who hears a context's errors.
+//! - [`commons`], [`console`], [`progress`]: what the sessions of a host share, and which waits for which;
+//!   [`warm`]: contexts that are made before a session asks for them; [`listeners`]: who hears a context's errors.
 //!
 //! If the node cannot make an object, its id is kept as *broken with a status*. A command that uses it
 //! ends with that status. Objects are shared (`Arc`): a command keeps its objects alive after the client
@@ -25,6 +25,7 @@ pub(crate) mod leased;
 pub(crate) mod listeners;
 pub(crate) mod outbox;
 pub(crate) mod printed;
+pub(crate) mod progress;
 pub(crate) mod task;
 pub(crate) mod unobserved;
 pub(crate) mod warm;

@@ -20,12 +20,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_proto::command::{Answer, Completion, EventBatch, LinkState, Notice};
+use causeway_proto::status::Status;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::command::Command;
 use super::commons::Alive;
 use super::console::Wake;
 use super::printed::Printed;
+use super::progress::Progress;
 use crate::worker::connection::EventSink;
 
 /// Ended commands that the client has learned of or soon will. Their native events are released with them.
@@ -42,8 +44,7 @@ pub(crate) struct Outbox {
     sink: Arc<dyn EventSink>,
     printed: Printed,
     applied: AtomicU64,
-    // Commands whose completion is still to come: enqueued natively, or in a batch and not yet applied.
-    under_way: AtomicUsize,
+    progress: Arc<Progress>,
     // Unobserved commands in native queues whose ends are not reported.
     unobserved: AtomicUsize,
     state: Mutex<OutboxState>,
@@ -89,7 +90,7 @@ impl Outbox {
             sink,
             printed,
             applied: AtomicU64::new(0),
-            under_way: AtomicUsize::new(0),
+            progress: Arc::default(),
             unobserved: AtomicUsize::new(0),
             state: Mutex::default(),
             flood: Condvar::new(),
@@ -105,14 +106,19 @@ impl Outbox {
         self.free.notify_all();
     }
 
+    /// The commands whose completion is still to come: enqueued natively, or in a batch and not yet applied.
+    pub(crate) fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+
     /// Announces `commands` more completions.
     pub(crate) fn begin(&self, commands: usize) {
-        self.under_way.fetch_add(commands, Ordering::Relaxed);
+        self.progress.begin(commands);
     }
 
     /// Withdraws announced completions, because they come another way or not at all.
     pub(crate) fn end(&self, commands: usize) {
-        self.under_way.fetch_sub(commands, Ordering::Relaxed);
+        self.progress.end(commands);
     }
 
     /// Number of unobserved commands in native queues whose ends are not reported.
@@ -133,6 +139,7 @@ impl Outbox {
     /// Adds the completion of a command that has ended.
     pub(crate) fn complete(&self, completion: Completion, spent: Option<Arc<Command>>) {
         let now = Instant::now();
+        self.progress.note(Status(completion.status));
         let mut state = self.state.lock();
         state.batch.completions.push(completion);
         state.spent.commands.extend(spent);
@@ -147,7 +154,7 @@ impl Outbox {
         state.last = Some(now);
         let waits = state.quick >= FLOOD
             && state.batch.completions.len() < GATHERED
-            && self.under_way.load(Ordering::Relaxed) > 0;
+            && self.progress.is_busy();
         if !waits {
             self.send(state);
         } else if !state.sending && !state.ticking {
@@ -163,6 +170,9 @@ impl Outbox {
 
     /// Adds and sends the completions of several commands.
     pub(crate) fn complete_all(&self, completions: Vec<Completion>, spent: Arc<dyn Send + Sync>) {
+        for completion in &completions {
+            self.progress.note(Status(completion.status));
+        }
         let mut state = self.state.lock();
         state.batch.completions.extend(completions);
         state.spent.others.push(spent);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use causeway_proto::source::contains;
+use causeway_proto::source::{contains, spliced};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read};
 
@@ -70,10 +70,16 @@ impl Printed {
     }
 
     /// Whether a program may make kernels print. Source code names `printf`, or may hide it behind token
-    /// pasting. Other forms (`None`) always may.
+    /// pasting. A line continuation hides neither. Other forms (`None`) always may.
     pub(crate) fn may_come_from(source: Option<&[u8]>) -> bool {
         let Some(source) = source else { return true };
-        contains(source, b"printf") || contains(source, b"##")
+        let source = spliced(source);
+        let pastes = || {
+            [&b"##"[..], b"%:%:", b"??=??="]
+                .iter()
+                .any(|by| contains(&source, by))
+        };
+        contains(&source, b"printf") || pastes()
     }
 
     /// Returns the text so far, up to about [`MOST`] bytes. The rest stays in the pipe.
@@ -185,6 +191,12 @@ mod tests {
             b"kernel void f() { printf(\"x\"); }"
         )));
         assert!(Printed::may_come_from(Some(b"#define P(a) pri##a")));
+        assert!(Printed::may_come_from(Some(b"pri\\\nntf(\"x\")")));
+        assert!(Printed::may_come_from(Some(b"pri??/\r\nntf(\"x\")")));
+        assert!(Printed::may_come_from(Some(b"pri%:\\ \n%:ntf")));
+        assert!(!Printed::may_come_from(Some(
+            b"#define A \\\n kernel void f() {}"
+        )));
         assert!(Printed::may_come_from(None));
     }
 }

@@ -49,8 +49,8 @@ pub(super) fn carry(
             return Ending::Broken(format!("cannot set up the command connection: {error}"));
         }
     };
-    // Also when this thread unwinds: the `events` thread has nothing to do without this one.
-    let _closing = Closing(Arc::clone(&events));
+    // Also when this thread unwinds. In a worker of its own, events still leave until the process exits.
+    let _closing = scope.is_hosted().then(|| Closing(Arc::clone(&events)));
     let session = begin(Arc::<DirectEvents>::clone(&events));
     let patient = Patient {
         socket,

@@ -28,6 +28,8 @@ const LOW: usize = 32 << 20;
 /// With more waiting bytes than this, the client is given up. It reads nothing, while the commands that
 /// it sent still produce events.
 const GIVE_UP: usize = 512 << 20;
+/// The same in a host, where the bytes would be taken from the neighbours.
+pub(super) const GIVE_UP_IN_HOST: usize = 128 << 20;
 /// How many batches a calling thread writes before it leaves the rest to the `events` thread.
 const TURNS: usize = 4;
 /// A buffer larger than this is not kept for the next batch.
@@ -38,6 +40,8 @@ pub(super) struct DirectEvents {
     /// Encrypts outgoing records; only with TLS.
     records: Option<Arc<Records>>,
     endings: Endings,
+    /// With more waiting bytes than this, the client is given up.
+    most: usize,
     state: Mutex<ChannelState>,
     /// Wakes the `events` thread to continue writing.
     stuck: Condvar,
@@ -88,6 +92,10 @@ impl DirectEvents {
             socket,
             records,
             endings,
+            most: match scope.is_hosted() {
+                true => GIVE_UP_IN_HOST,
+                false => GIVE_UP,
+            },
             state: Mutex::default(),
             stuck: Condvar::new(),
             room: Condvar::new(),
@@ -264,7 +272,7 @@ impl EventSink for DirectEvents {
             self.endings.end(Ending::Broken(error.to_string()));
             return;
         }
-        if state.backlog() > GIVE_UP {
+        if state.backlog() > self.most {
             self.lose(
                 &mut state,
                 io::Error::other("the client reads no events from its command connection"),

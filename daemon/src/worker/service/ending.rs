@@ -31,6 +31,11 @@ pub(super) enum Ending {
     SupervisorGone,
     /// The worker itself has failed.
     Broken(String),
+    /// The worker becomes a host before it has a session.
+    IsHost {
+        /// Whether memory that goes from one session to another is filled with zeros.
+        clears: bool,
+    },
 }
 
 impl Ending {
@@ -69,6 +74,8 @@ impl Ending {
             Ending::Broken(what) => {
                 tracing::error!(what, "the worker cannot continue, so the session ends")
             }
+            // Only a worker without a session becomes a host.
+            Ending::IsHost { .. } => {}
         }
     }
 
@@ -80,7 +87,7 @@ impl Ending {
             Ending::Violation(_) => Cause::Violation,
             Ending::NeverConnected => Cause::NeverConnected,
             Ending::ToldToEnd(_) | Ending::SupervisorGone => Cause::ToldToEnd,
-            Ending::Broken(_) => Cause::Broken,
+            Ending::Broken(_) | Ending::IsHost { .. } => Cause::Broken,
         }
     }
 

@@ -21,6 +21,7 @@ use tonic::server::StreamingService;
 use tonic::transport::Server;
 use tonic::{Code, Request, Response, Status, Streaming};
 
+use super::direct_events::GIVE_UP_IN_HOST;
 use super::ending::{Ending, Endings};
 use super::grpc_service::WorkerService;
 use crate::guarded_io::GuardedIo;
@@ -68,6 +69,11 @@ pub(super) fn carry(
     let session = begin(Arc::new(GrpcEvents {
         events,
         backlog: Arc::clone(&backlog),
+        endings: endings.clone(),
+        most: match scope.is_hosted() {
+            true => GIVE_UP_IN_HOST,
+            false => usize::MAX,
+        },
     }));
     loop {
         backlog.wait_for_room();
@@ -173,12 +179,24 @@ impl Call {
 struct GrpcEvents {
     events: mpsc::UnboundedSender<(EventBatch, usize)>,
     backlog: Arc<Backlog>,
+    endings: Endings,
+    /// With more waiting bytes than this, the client is given up.
+    most: usize,
 }
 
 impl EventSink for GrpcEvents {
     fn send(&self, batch: EventBatch) {
         let length = batch.encoded_len();
-        self.backlog.bytes.fetch_add(length, Ordering::Relaxed);
+        let before = self.backlog.bytes.fetch_add(length, Ordering::Relaxed);
+        if before > self.most {
+            self.backlog.bytes.fetch_sub(length, Ordering::Relaxed);
+            let error = io::Error::other("the client reads no events from its command connection");
+            self.endings.end(Ending::ClientLost {
+                connection: CONNECTION,
+                error,
+            });
+            return;
+        }
         // Without a receiver the connection is gone, which another thread reports.
         let _ = self.events.send((batch, length));
     }

@@ -45,8 +45,9 @@ impl Room {
         if state.sum <= state.most {
             return Ok(());
         }
+        confine::limit_host_memory(state.sum).inspect_err(|_| state.sum -= bytes)?;
         state.most = state.sum;
-        confine::limit_host_memory(state.most)
+        Ok(())
     }
 
     /// Subtracts the limit of a session that has ended.
@@ -60,23 +61,28 @@ impl Room {
 /// code of the process. `clears` is for [`neighbours::commons`].
 pub(super) fn serve(channel: &OwnedFd, loading: &Arc<Loading>, clears: bool) -> io::Result<i32> {
     let commons = neighbours::commons(clears, &loading.warm)?;
+    // A session has some twenty descriptors, and the system's usual limit is meant for one program.
+    confine::raise_descriptor_limit();
     let room = Arc::new(Room::default());
     tracing::debug!("the worker is a host now");
     loop {
         match handover::receive_in_worker(channel) {
-            Ok(Some(ToWorker::Session { channel })) => {
+            Ok(Some(ToWorker::Session {
+                channel: Some(channel),
+            })) => {
                 let (loading, commons) = (Arc::clone(loading), Arc::clone(&commons));
                 let room = Arc::clone(&room);
-                let refused = channel.try_clone();
                 let started = named("host-session", move || {
-                    let refused = channel.try_clone();
                     if let Err(error) = session(channel, loading, commons, &room) {
-                        refuse(refused, &error);
+                        refused(&error);
                     }
                 });
                 if let Err(error) = started {
-                    refuse(refused, &error);
+                    refused(&error);
                 }
+            }
+            Ok(Some(ToWorker::Session { channel: None })) => {
+                refused(&rustix::io::Errno::MFILE.into());
             }
             Ok(None) => return Ok(0),
             Ok(Some(other)) => {
@@ -91,12 +97,10 @@ pub(super) fn serve(channel: &OwnedFd, loading: &Arc<Loading>, clears: bool) -> 
     }
 }
 
-/// Tells the supervisor that the host cannot serve a session, of which nothing exists yet.
-fn refuse(channel: io::Result<OwnedFd>, error: &io::Error) {
+/// Logs that the host cannot serve a session, of which nothing exists yet. The supervisor sees that the session's
+/// channel is closed before a client has come.
+fn refused(error: &io::Error) {
     tracing::error!(%error, "a host cannot serve a further session; check the limits on threads and descriptors");
-    if let Ok(channel) = channel {
-        let _ = handover::send_to_supervisor(&channel, &ToSupervisor::Released);
-    }
 }
 
 /// Serves one session until nothing of it is left.
@@ -106,6 +110,8 @@ fn session(
     commons: Arc<Commons>,
     room: &Arc<Room>,
 ) -> io::Result<()> {
+    // Before anything of the session exists, because this needs a descriptor.
+    let last = channel.try_clone()?;
     let (endings, ended) = Endings::new();
     let scope = || {
         let endings = endings.clone();
@@ -116,23 +122,30 @@ fn session(
         session: scope(),
         host: Some((commons, Arc::clone(room))),
     };
-    let last = channel.try_clone()?;
     let service = threads.service.clone();
-    let running = Running::start(channel, None, loading, threads, (endings, ended))?;
-    end(running, &service, room);
+    let running = Running::start(channel, Arc::clone(&loading), threads, (endings, ended));
+    let ended = running.map(|running| end(running, &service, room, &loading, &last));
     // If the supervisor is gone, the host ends anyway.
     let _ = handover::send_to_supervisor(&last, &ToSupervisor::Released);
     // The thread that reads the channel ends.
     let _ = shutdown(&last, Shutdown::Both);
-    Ok(())
+    ended
 }
 
 /// Waits for the end of a session, and releases everything that it has made.
-fn end(running: Running, service: &Scope, room: &Room) {
-    let (_, store_within) = running.wait();
+fn end(running: Running, service: &Scope, room: &Room, loading: &Loading, channel: &OwnedFd) {
+    let (_, store_within) = running.finish(running.ended.wait());
     let Running { stage, ended } = running;
     drop::<Ended>(ended);
     stage.close();
+    // The threads of the connection service may wait for any of these.
+    loading.look_again();
+    if let Some(session) = stage.session_now() {
+        if session.is_behind_a_neighbour() {
+            let _ = handover::send_to_supervisor(channel, &ToSupervisor::Waiting);
+        }
+        session.leave();
+    }
     service.wait_until_alone(None);
     if let Some(assignment) = stage.assignment() {
         room.give_back(assignment.limits.host_memory);

@@ -37,7 +37,7 @@ use super::session::neighbours::Commons;
 use super::session::{Preloaded, Session, Warm};
 use super::threads::{self, Scope};
 use crate::build_cache::Client;
-use crate::handover::{self, ToSupervisor, ToWorker};
+use crate::handover::{self, ToSupervisor};
 use crate::sys;
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_serving::logging::{Logging, Name};
@@ -77,22 +77,7 @@ pub fn main() -> ExitCode {
 /// Serves the session that the supervisor assigns over `channel`, or the sessions if it makes this worker a
 /// host. Returns only if threads cannot be started.
 fn serve(channel: OwnedFd) -> ExitCode {
-    let served = Loading::start(&channel).and_then(|loading| {
-        loop {
-            // Before the first message there is nothing to do and no deadline.
-            match handover::receive_in_worker(&channel) {
-                Ok(Some(ToWorker::Warm { devices })) => loading.make_warm(&channel, devices),
-                Ok(Some(ToWorker::Host { clears })) => {
-                    return host::serve(&channel, &loading, clears);
-                }
-                first => {
-                    loading.warm.stop();
-                    return alone(channel, first, loading);
-                }
-            }
-        }
-    });
-    match served {
+    match serve_first(channel) {
         Ok(code) => sys::exit_now(code),
         Err(error) => {
             tracing::error!(%error, "the worker cannot start its threads; check the limits on threads and memory");
@@ -101,15 +86,20 @@ fn serve(channel: OwnedFd) -> ExitCode {
     }
 }
 
-/// Serves one session, with which the process ends. Returns the exit code.
-fn alone(
-    channel: OwnedFd,
-    first: io::Result<Option<ToWorker>>,
-    loading: Arc<Loading>,
-) -> io::Result<i32> {
-    let threads = Threads::default();
-    let running = Running::start(channel, Some(first), loading, threads, Endings::new())?;
-    let (ending, store_within) = running.wait();
+/// Serves one session, with which the process ends. A spare worker has its threads before it has a session. If
+/// the first message makes it a host, these threads end. Returns the exit code.
+fn serve_first(channel: OwnedFd) -> io::Result<i32> {
+    let loading = Loading::start(&channel)?;
+    let of_host = channel.try_clone()?;
+    let (threads, endings) = (Threads::default(), Endings::new());
+    let running = Running::start(channel, Arc::clone(&loading), threads, endings)?;
+    let ending = running.ended.wait();
+    if let Ending::IsHost { clears } = ending {
+        running.stage.close();
+        drop(running);
+        return host::serve(&of_host, &loading, clears);
+    }
+    let (ending, store_within) = running.finish(ending);
     if let Some(session) = running.stage.session_now() {
         tidy_up(session, store_within, &running.ended);
     }
@@ -149,7 +139,10 @@ impl Loading {
         let loading = Arc::clone(self);
         let started = channel.try_clone().and_then(|channel| {
             named("warm", move || {
-                let contexts = loading.wait().warm(&loading.warm, &devices);
+                let Some(node) = loading.wait(|| false) else {
+                    return;
+                };
+                let contexts = node.warm(&loading.warm, &devices);
                 // If the supervisor is gone, another thread notices.
                 let _ = handover::send_to_supervisor(&channel, &ToSupervisor::Warmed { contexts });
             })
@@ -159,15 +152,24 @@ impl Loading {
         }
     }
 
-    /// Waits until the node's OpenCL is loaded. The session has a deadline for that.
-    fn wait(&self) -> Preloaded {
+    /// Waits until the node's OpenCL is loaded. The session has a deadline for that. Returns `None` if `is_over`
+    /// says that the session has ended meanwhile.
+    fn wait(&self, is_over: impl Fn() -> bool) -> Option<Preloaded> {
         let mut node = self.node.lock();
         loop {
             match &*node {
-                Some(node) => return node.clone(),
+                _ if is_over() => return None,
+                Some(node) => return Some(node.clone()),
                 None => self.loaded.wait(&mut node),
             }
         }
+    }
+
+    /// Has the sessions that wait see whether they have ended.
+    fn look_again(&self) {
+        // Locked, so that no session is between its look and its wait.
+        let _node = self.node.lock();
+        self.loaded.notify_all();
     }
 }
 
@@ -205,11 +207,9 @@ struct Running {
 }
 
 impl Running {
-    /// Starts the threads that serve a session over its channel. The first message may have been received
-    /// already.
+    /// Starts the threads that serve a session over its channel.
     fn start(
         channel: OwnedFd,
-        first: Option<io::Result<Option<ToWorker>>>,
         loading: Arc<Loading>,
         threads: Threads,
         (endings, ended): (Endings, Ended),
@@ -225,12 +225,12 @@ impl Running {
         let stage = Arc::new(stage);
         let builds = Arc::new(Client::new(channel.try_clone()?));
         let (for_sockets, for_session) = (Arc::clone(&stage), Arc::clone(&stage));
-        let answered = Arc::clone(&builds);
+        let (answered, warmed) = (Arc::clone(&builds), Arc::clone(&loading));
         let of_sockets = threads.clone();
         // In a host, this thread outlives the others of the session, which may still wait for its messages.
         named("sockets", move || {
             of_sockets.service.clone().enter(move || {
-                sockets::receive(&channel, first, &for_sockets, &of_sockets, &answered);
+                sockets::receive(&channel, &for_sockets, &of_sockets, &warmed, &answered);
             });
         })?;
         service.try_spawn("session", move || {
@@ -240,10 +240,9 @@ impl Running {
         Ok(Running { stage, ended })
     }
 
-    /// Waits until the session ends, and tells its client the reason. Returns how it ends, and how long its
+    /// Handles that the session ends, and tells its client the reason. Returns how it ends, and how long its
     /// builds may take to be stored.
-    fn wait(&self) -> (Ending, Duration) {
-        let ending = self.ended.wait();
+    fn finish(&self, ending: Ending) -> (Ending, Duration) {
         self.stage.scope.name_thread();
         // In all other cases the channel to the supervisor is closed, or the session cannot be relied on.
         let store_within = match ending {
@@ -275,7 +274,9 @@ fn run_session(
     threads: &Threads,
     builds: Arc<Client>,
 ) -> Ending {
-    let node = loading.wait();
+    let Some(node) = loading.wait(|| stage.is_closed()) else {
+        return Ending::SupervisorGone;
+    };
     // The channel is closed because the session has ended, which another thread reports.
     let Ok(connection) = arrivals.recv() else {
         return Ending::SupervisorGone;

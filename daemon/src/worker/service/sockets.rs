@@ -12,29 +12,29 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::ending::Ending;
 use super::stage::Stage;
-use super::{Threads, heartbeat, peer, proof};
+use super::{Loading, Threads, heartbeat, peer, proof};
 use crate::accounting::{Counter, Slot};
 use crate::build_cache::Client;
 use crate::handover::{self, Assignment, Line, ToWorker};
 use crate::worker::connection::Connection;
 
-/// Receives the supervisor's messages until it closes its end of the channel. Then the session ends. The
-/// first message may have been received already.
+/// Receives the supervisor's messages until it closes its end of the channel. Then the session ends. Stops if a
+/// message makes the worker a host.
 pub(super) fn receive(
     channel: &OwnedFd,
-    first: Option<io::Result<Option<ToWorker>>>,
     stage: &Arc<Stage>,
     threads: &Threads,
+    loading: &Arc<Loading>,
     builds: &Client,
 ) {
+    let is_spare = || !threads.session.is_hosted() && stage.id().is_none();
     let mut deadlines = None;
-    let mut first = first.map(|first| first.map_err(ReceiveError::Io));
     let ending = loop {
-        let message = first
-            .take()
-            .unwrap_or_else(|| next(channel, stage, deadlines.as_ref()));
-        match message {
+        match next(channel, stage, deadlines.as_ref()) {
             Ok(Some(ToWorker::Assign { assignment, page })) => {
+                if is_spare() {
+                    loading.warm.stop();
+                }
                 threads.name_in_log(names(&assignment));
                 tracing::debug!("the worker has a session now");
                 match Slot::adopt(&page, assignment.slot) {
@@ -60,6 +60,12 @@ pub(super) fn receive(
             }
             Ok(Some(ToWorker::Connection { preamble, socket })) => {
                 take(stage, preamble, socket.into());
+            }
+            Ok(Some(ToWorker::Host { clears })) if is_spare() => {
+                break Ending::IsHost { clears };
+            }
+            Ok(Some(ToWorker::Warm { devices })) if is_spare() => {
+                loading.make_warm(channel, devices);
             }
             Ok(Some(ToWorker::Host { .. } | ToWorker::Session { .. } | ToWorker::Warm { .. })) => {
                 break Ending::Broken(

@@ -142,6 +142,11 @@ impl Stage {
         self.changed.notify_all();
     }
 
+    /// Whether [`Stage::close`] was called.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.lock().is_closed
+    }
+
     /// Takes the session, to release it. Called after [`Stage::close`].
     pub(super) fn take_session(&self) -> Option<Arc<Session>> {
         self.state.lock().session.take()
@@ -204,7 +209,14 @@ impl Stage {
     pub(super) fn begin(&self, start: impl FnOnce() -> Session) -> Arc<Session> {
         let session = Arc::new(start());
         // Also after `close`: whoever closes the stage waits for this thread, and then releases the session.
-        self.state.lock().session = Some(Arc::clone(&session));
+        let is_closed = {
+            let mut state = self.state.lock();
+            state.session = Some(Arc::clone(&session));
+            state.is_closed
+        };
+        if is_closed {
+            session.leave();
+        }
         self.changed.notify_all();
         session
     }

@@ -122,6 +122,9 @@ impl Session {
         let ((ended, commands), (alive, contexts)) = (Alive::counted(), Alive::counted());
         let printed = printed(start.commons.as_deref());
         let outbox = Arc::new(Outbox::new(events, printed, ended.clone()));
+        if let Some(commons) = &start.commons {
+            commons.progresses.add(outbox.progress());
+        }
         if let Some(seat) = outbox.printed().seat() {
             let wake = Arc::downgrade(&outbox);
             seat.wakes(wake);
@@ -183,6 +186,9 @@ impl Session {
         let enqueuing = Enqueuing::begin();
         let mut commands = batch.commands.drain(..).peekable();
         while let Some(command) = commands.next() {
+            if self.shared.over.is_set() {
+                break;
+            }
             let followed = commands
                 .peek()
                 .is_some_and(|behind| unobserved::follows(&command, behind));
@@ -237,9 +243,26 @@ impl Session {
         self.shared.builder.finish(until);
     }
 
-    /// Releases everything that the session has made, because its host goes on. First stores its builds in the
-    /// cache, for `store_within` at most. Called when the session's connections are shut down and nothing
-    /// applies its commands any more.
+    /// Ends the waits of the thread that applies commands, because the session ends and its host goes on. The
+    /// client's further commands are not applied.
+    pub fn leave(&self) {
+        self.shared.over.set();
+        if let Some(seat) = self.shared.outbox.printed().seat() {
+            seat.leave();
+        }
+    }
+
+    /// Whether a neighbour in the host has waited longer for the end of a command than this session has. The end of
+    /// this session may then have to wait for that command.
+    pub fn is_behind_a_neighbour(&self) -> bool {
+        let commons = self.shared.commons.as_ref();
+        let own = self.shared.outbox.progress();
+        commons.is_some_and(|commons| commons.progresses.any_older(own))
+    }
+
+    /// Releases everything that the session has made, because its host goes on. Stores its builds in the cache, for
+    /// `store_within` at most. Called after [`Session::leave`], when the session's connections are shut down and
+    /// nothing applies its commands any more.
     ///
     /// Waits until the driver has ended the session's commands and nothing native is left. So this does not
     /// return if a kernel never ends. The supervisor then ends the host.
@@ -247,15 +270,23 @@ impl Session {
         let Session { shared, gone, .. } = self;
         let until = Instant::now() + store_within;
         let (bulk, scope) = (Arc::clone(&shared.bulk), shared.scope.clone());
-        if let Some(seat) = shared.outbox.printed().seat() {
-            seat.leave();
-        }
         bulk.stop();
         shared.links.drop_all();
-        shared.over.set();
         shared.freed.stop();
         shared.outbox.stop();
-        if shared.builder.end() && !store_within.is_zero() {
+        let has_builds = shared.builder.end() && !store_within.is_zero();
+        // Before the transfers are given up, because the end of one lets the graph begin the next.
+        let (objects, svm) = shared.take_objects();
+        let contexts = std::mem::take(&mut *shared.contexts.lock());
+        let give_up = || {
+            bulk.give_up_all();
+            for context in contexts.iter().filter_map(Weak::upgrade) {
+                context.drop_staging();
+            }
+        };
+        give_up();
+        drop(objects);
+        if has_builds {
             shared.builder.finish(until);
         }
         shared.builder.stop();
@@ -264,18 +295,15 @@ impl Session {
         {
             builds.note_building();
         }
-        bulk.give_up_all();
-        let contexts = std::mem::take(&mut *shared.contexts.lock());
-        for context in contexts.iter().filter_map(Weak::upgrade) {
-            context.drop_staging();
-        }
-        let (objects, svm) = shared.take_objects();
         let outbox = Arc::downgrade(&shared.outbox);
-        drop(objects);
         drop(shared);
-        // The outbox keeps ended commands for a thread that may call the driver, and each keeps the outbox.
-        gone.commands
-            .wait_with(|| drop(outbox.upgrade().map(|outbox| outbox.take_spent())));
+        gone.commands.wait_with(|| {
+            // A thread may have begun a transfer just before the graph was taken away.
+            give_up();
+            bulk.run_left_jobs();
+            // The outbox keeps ended commands for a thread that may call the driver, and each keeps the outbox.
+            drop(outbox.upgrade().map(|outbox| outbox.take_spent()));
+        });
         // The driver has ended all commands, and no thread can begin another.
         drop(svm);
         gone.contexts.wait();
@@ -305,6 +333,7 @@ fn start_threads(shared: &Arc<Shared>) {
         move || {
             while !shared.over.pause(KEEPING) {
                 shared.clean_up();
+                neighbours::look_for_spoiled_contexts(&shared);
             }
         }
     });

@@ -1,15 +1,91 @@
-//! What a host's sessions share, made when the host begins. See [`commons`](crate::worker::objects::commons).
+//! What a host's sessions share, made when the host begins. See [`commons`](crate::worker::objects::commons). Finds
+//! native contexts that are of no further use, because a kernel has failed in them.
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use causeway_proto::status::Status;
 
 pub(crate) use crate::worker::objects::commons::Commons;
 
+use super::shared::Shared;
+use crate::runtime::context::Context as NativeContext;
+use crate::runtime::event::WaitList;
+use crate::runtime::node::Device;
+use crate::runtime::queue::Queue as NativeQueue;
 use crate::runtime::stdout;
 use crate::worker::objects::commons::Contexts;
 use crate::worker::objects::console::Console;
+use crate::worker::objects::progress::Progresses;
 use crate::worker::objects::warm::Warm;
+use crate::worker::threads::Over;
+
+/// Time for an empty command of a queue of its own. If it takes longer, the device is busy, and the context may be
+/// good.
+const PROBE_WITHIN: Duration = Duration::from_secs(1);
+/// How often to look whether that command has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Looks whether native contexts of the session still work, if a command has failed so that they may not. Gives one
+/// that does not work to no further session. The host then ends with its last session.
+pub(super) fn look_for_spoiled_contexts(shared: &Shared) {
+    let Some(commons) = &shared.commons else {
+        return;
+    };
+    if !shared.outbox.progress().take_suspicion() {
+        return;
+    }
+    let contexts: Vec<_> = shared
+        .contexts
+        .lock()
+        .iter()
+        .filter_map(Weak::upgrade)
+        .collect();
+    for context in contexts {
+        let Ok(native) = context.native() else {
+            continue;
+        };
+        let mut devices = context.devices.iter();
+        let Some(status) = devices.find_map(|(_, device)| probe(native, *device, &shared.over))
+        else {
+            continue;
+        };
+        if commons.contexts.spoil(native) {
+            tracing::warn!(
+                ?status,
+                "no command succeeds any more in a context of a host, so the host takes no further \
+                                     session"
+            );
+            if let Some(builds) = &shared.builds {
+                builds.note_spoiled();
+            }
+        }
+    }
+}
+
+/// Runs an empty command in a queue of its own. Returns its status if it fails.
+fn probe(native: &NativeContext, device: Device, over: &Over) -> Option<Status> {
+    let begin = || {
+        let queue = NativeQueue::new(native, device, &[])?;
+        let event = queue.marker(&WaitList::new())?;
+        queue.flush()?;
+        Ok((queue, event))
+    };
+    let (_queue, event) = match begin() {
+        Ok(begun) => begun,
+        Err(status) => return Some(status),
+    };
+    let until = Instant::now() + PROBE_WITHIN;
+    while !event.looks_ended() {
+        if over.pause(LOOK_EVERY) || Instant::now() >= until {
+            return None;
+        }
+    }
+    let status = event.confirm_end();
+    status.is_error().then_some(status)
+}
 
 /// Captures the process's standard output, which is `/dev/null` until then, and starts the thread that has
 /// sessions send their text. `clears` is for [`Commons::clears`]; `warm` are the contexts that were made before.
@@ -30,5 +106,6 @@ pub(crate) fn commons(clears: bool, warm: &Arc<Warm>) -> io::Result<Arc<Commons>
         contexts: Contexts::new(Arc::clone(warm)),
         console,
         clears,
+        progresses: Progresses::default(),
     }))
 }

@@ -37,9 +37,10 @@ struct Mapped {
 }
 
 impl Drop for Mapped {
-    /// Gives back a mapping whose transfer has not ended, because its session ends.
+    /// Gives back a mapping whose transfer has not ended, because its session ends and its host goes on.
     fn drop(&mut self) {
-        if !*self.is_mapped.get_mut() || *self.over.get_mut() {
+        let is_hosted = self.transfer.engine.scope.is_hosted();
+        if !is_hosted || !*self.is_mapped.get_mut() || *self.over.get_mut() {
             return;
         }
         let (transfer, window) = (self.transfer.clone(), self.window);

@@ -205,9 +205,14 @@ fn because(reasons: &[String]) -> String {
 }
 
 fn lanes(link: &Link, at: SocketAddr) -> Result<Vec<Line>, NotConnected> {
-    (0..LINK_LANES)
-        .map(|lane| connect(link, at, lane))
-        .collect()
+    let lane = |lane| {
+        // The session may have ended, and a host waits for this thread.
+        if link.is_settled() {
+            return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
+        }
+        connect(link, at, lane)
+    };
+    (0..LINK_LANES).map(lane).collect()
 }
 
 /// One address, tried on its own thread, because a name may take long to resolve.
