@@ -2,8 +2,9 @@
 //!
 //! A [`Scope`] belongs to one session. In a worker that serves only this session, the scope is the process:
 //! a session that cannot continue aborts it. In a host, which serves several sessions, the scope counts the
-//! session's threads. A failure or panic on one of these threads then ends only that session. On any other
-//! thread, such as a driver's, it ends the process, because the neighbours' state may be affected too.
+//! session's threads. A failure ([`Scope::fail`]) then ends only that session, on any thread. So does a panic on
+//! one of these threads. On any other thread, such as a driver's, a panic ends the process, because the neighbours'
+//! state may be affected too.
 //!
 //! Invariant: no thread waits for another that is gone. [`Scope::wait_until_alone`] returns when no thread
 //! of the session is left.
