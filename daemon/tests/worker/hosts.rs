@@ -509,6 +509,19 @@ fn a_host_without_sessions_ends_after_a_while() {
 }
 
 #[test]
+fn sessions_that_come_when_their_host_is_about_to_end_are_served() {
+    let settings = tempfile::NamedTempFile::new().unwrap();
+    let text = "[sharing]\ntogether = \"user\"\nhost_idle = \"1ms\"\n";
+    std::fs::write(settings.path(), text).unwrap();
+    let daemon = Daemon::with_arguments(&["--config", settings.path().to_str().unwrap()]);
+    for _ in 0..ROUNDS {
+        let mut session = daemon.session();
+        session.context();
+        session.ping();
+    }
+}
+
+#[test]
 fn a_session_that_wants_to_be_alone_is_alone() {
     let daemon = together();
     let mut one = Program::new(daemon.session());
