@@ -302,7 +302,9 @@ impl Worker {
                     Ok(Some(ToSupervisor::Spoiled)) => body.retire(),
                     Ok(Some(message)) => self.hear(message),
                     // Nothing of a session exists before its client has come. The host could not serve it.
-                    Ok(None) if body.is_hosted() && !client.has_come() => return Ok(ExitStatus::default()),
+                    end if body.is_hosted() && !client.has_come() && is_end(&end) => {
+                        return Ok(ExitStatus::default());
+                    }
                     Ok(None) => {
                         speaks = false;
                         self.lost_channel(&body, &mut leaving);
@@ -527,6 +529,14 @@ impl Hearing {
         } else if self.in_a_row % MESSAGES_A_TURN == MESSAGES_A_TURN - 1 {
             tokio::task::yield_now().await;
         }
+    }
+}
+
+/// Whether the other end of a channel is closed. With unread messages in it, that is a reset.
+fn is_end(received: &io::Result<Option<ToSupervisor>>) -> bool {
+    match received {
+        Ok(message) => message.is_none(),
+        Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! A [`Scope`] belongs to one session. In a worker that serves only this session, the scope is the process:
 //! a session that cannot continue aborts it. In a host, which serves several sessions, the scope counts the
-//! session's threads. A failure or panic on one of these threads then ends only that session. On any other
-//! thread, such as a driver's, it ends the process, because the neighbours' state may be affected too.
+//! session's threads. A failure ([`Scope::fail`]) then ends only that session, on any thread. So does a panic on
+//! one of these threads. On any other thread, such as a driver's, a panic ends the process, because the neighbours'
+//! state may be affected too.
 //!
 //! Invariant: no thread waits for another that is gone. [`Scope::wait_until_alone`] returns when no thread
 //! of the session is left.
@@ -32,6 +33,7 @@ pub(crate) struct Scope(Option<Arc<Hosted>>);
 struct Hosted {
     /// Receives the reason why the session cannot continue.
     report: Box<dyn Fn(String) + Send + Sync>,
+    has_failed: AtomicBool,
     /// The fields that every log line of the session's threads has.
     names: Mutex<Vec<Name>>,
     threads: Mutex<usize>,
@@ -53,6 +55,7 @@ impl Scope {
     pub(crate) fn hosted(report: impl Fn(String) + Send + Sync + 'static) -> Scope {
         Scope(Some(Arc::new(Hosted {
             report: Box::new(report),
+            has_failed: AtomicBool::new(false),
             names: Mutex::default(),
             threads: Mutex::new(0),
             ended: Condvar::new(),
@@ -86,6 +89,12 @@ impl Scope {
     /// aborts the process, and runs no destructors, because a driver's may block too. In a host, the session is
     /// about to end when this returns. Any thread may call this, also a driver's.
     pub(crate) fn fail(&self, what: &str) {
+        // A stopped client makes a session fail again and again, until it has ended.
+        let is_known =
+            (self.0.as_ref()).is_some_and(|of| of.has_failed.swap(true, Ordering::Relaxed));
+        if is_known {
+            return;
+        }
         tracing::error!(what, "the session cannot continue, so it ends");
         match &self.0 {
             None => std::process::abort(),
@@ -260,9 +269,12 @@ mod tests {
     #[test]
     fn a_failure_on_a_drivers_thread_ends_the_session_and_unwinds_nothing() {
         let (scope, told) = scope();
-        let driver = std::thread::spawn(move || scope.fail("why"));
+        let driver = std::thread::spawn(move || {
+            scope.fail("why");
+            scope.fail("again");
+        });
         driver.join().unwrap();
-        assert_eq!(told.recv_timeout(SOON).unwrap(), "why");
+        assert_eq!(told.iter().collect::<Vec<_>>(), ["why"]);
     }
 
     #[test]

@@ -395,8 +395,10 @@ fn a_session_that_waits_for_the_console_leaves_at_once() {
     let event = begin(&mut long, "long", "printf();");
     long.ping();
     let mut waits = daemon.session();
+    // The thread that waits does not read the command connection.
+    let heartbeat = waits.connect(Purpose::Heartbeat, 0, false).unwrap();
     begin(&mut waits, "short", "printf();");
-    drop(waits);
+    drop((waits, heartbeat));
     eventually("the session that waits ends", || {
         (daemon.count("causeway_sessions") == 1).then_some(())
     });
@@ -412,7 +414,7 @@ fn a_host_without_free_descriptors_refuses_a_session_and_keeps_the_others() {
     let limited = |current| {
         let limit = Rlimit {
             current: Some(current),
-            maximum: before_maximum(host),
+            maximum: hard_limit(host),
         };
         prlimit(
             Pid::from_raw(host.try_into().unwrap()),
@@ -434,8 +436,8 @@ fn a_host_without_free_descriptors_refuses_a_session_and_keeps_the_others() {
     assert_eq!(second.session.worker(), host);
 }
 
-/// The hard limit on descriptors, which this process cannot raise again.
-fn before_maximum(host: u32) -> Option<u64> {
+/// The hard limit on descriptors of a process.
+fn hard_limit(host: u32) -> Option<u64> {
     let limits = std::fs::read_to_string(format!("/proc/{host}/limits")).unwrap_or_default();
     let line = limits
         .lines()
@@ -504,6 +506,19 @@ fn a_host_without_sessions_ends_after_a_while() {
         let status = std::fs::read_to_string(format!("/proc/{host}/stat")).ok();
         status.is_none().then_some(())
     });
+}
+
+#[test]
+fn sessions_that_come_when_their_host_is_about_to_end_are_served() {
+    let settings = tempfile::NamedTempFile::new().unwrap();
+    let text = "[sharing]\ntogether = \"user\"\nhost_idle = \"1ms\"\n";
+    std::fs::write(settings.path(), text).unwrap();
+    let daemon = Daemon::with_arguments(&["--config", settings.path().to_str().unwrap()]);
+    for _ in 0..ROUNDS {
+        let mut session = daemon.session();
+        session.context();
+        session.ping();
+    }
 }
 
 #[test]
