@@ -61,8 +61,8 @@ pub(super) fn serve(service: NodeService) -> Result<ControlConnections, NotRefle
     };
     let health = service.readiness.subscribe();
     // A request for devices may wait for another request's probes and then for its own. Each may take two
-    // probes, and two processes that try contexts.
-    let probes = 8 * service.settings.inventory.probe_time_limit;
+    // probes.
+    let probes = 4 * service.settings.inventory.probe_time_limit;
     let node = NodeServer::new(service).max_decoding_message_size(MAX_MESSAGE);
     let services = Services::default()
         .within(probes + ANSWER_WITHIN)
