@@ -210,6 +210,15 @@ impl NodeService {
         let domain = self.domains.of(&asked, &known.inventory);
         let may_use = |at: &DeviceAt| asked.leased.is_none_or(|leased| leased.contains_key(at));
         let claim = Claim::of(&known.inventory, may_use, domain.as_ref());
+        let lease = match &claim {
+            None => lease,
+            Some(claim) => {
+                self.workers.make_way(claim, domain.as_ref()).await;
+                // As above: this call has waited again.
+                drop(lease);
+                self.lease(&request.credential, &user)?
+            }
+        };
         let opened = self
             .workers
             .open(&holder, &owner, lease, domain, claim)

@@ -98,7 +98,7 @@ fn shares_of_an_exclusive_device_are_refused_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let (said, status) = setup(&folder, &exclusive(&folder))
         .config("[[shares]]\ndevice = \"0.0\"\ncount = 2\n")
-        .args(&["--listen", "127.0.0.1:0"])
+        .args(&["--listen", "127.0.0.1:0", "--manager", "127.0.0.1:1"])
         .refused();
     let why = "[[shares]] 0.0: Card is in exclusive compute mode";
     assert!(

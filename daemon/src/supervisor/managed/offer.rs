@@ -207,13 +207,22 @@ mod tests {
             device: WhichDevice::Name("b".to_owned()),
             count,
             memory: 0,
-            together: None,
+            together: Some(Together::None),
         };
         let refused = exclusive_share(&inventory, &[share(2)]);
         assert_eq!(refused, Some(("b".to_owned(), "b".to_owned())));
         let offer = Offer::of(&inventory, &[share(2)]);
         assert!(offer.shared.is_empty() && offer.devices[&at(0, 1)].shares == 1);
+        assert_eq!(offer.together.get(&at(0, 1)), Some(&Together::None));
         assert_eq!(exclusive_share(&inventory, &[share(1)]), None);
+    }
+
+    #[test]
+    fn a_change_of_the_mode_makes_no_other_device() {
+        let (mut shared, mut exclusive) = (device("a", 800), device("a", 800));
+        shared.compute_mode = ComputeMode::Shared.into();
+        exclusive.compute_mode = ComputeMode::Exclusive.into();
+        assert_eq!(identity(&shared), identity(&exclusive));
     }
 
     #[test]
