@@ -23,9 +23,6 @@ fn main() -> ExitCode {
     if flags.internal_probe {
         return worker::probe::main();
     }
-    if flags.internal_rival {
-        return worker::rival::main();
-    }
     let settings = match Settings::from_flags(&flags) {
         Ok(settings) => settings,
         Err(error) => {

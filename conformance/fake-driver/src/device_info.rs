@@ -13,7 +13,10 @@ use crate::device::{
 use crate::error::{ClResult, fail};
 use crate::info::Info;
 use crate::object::Object;
-use crate::{on_device, pipe, source};
+use crate::{nvml, on_device, pipe, source};
+
+/// `CL_DEVICE_UUID_KHR` of `cl_khr_device_uuid`.
+const UUID: cl_device_info = 0x106A;
 
 /// Returns the answer to a query.
 pub(crate) fn answer(device: &Object<Device>, name: cl_device_info) -> ClResult<Info> {
@@ -101,6 +104,7 @@ fn identity(device: &Object<Device>, name: cl_device_info) -> Option<Info> {
         CL_DEVICE_PARTITION_TYPE => Info::ulongs(&[]),
         CL_DEVICE_PARTITION_AFFINITY_DOMAIN => Info::ulong(0),
         CL_DEVICE_REFERENCE_COUNT => Info::uint(1),
+        UUID if settings.vendor_id == nvml::VENDOR_NVIDIA => Info::bytes(nvml::uuid(device.index)),
         _ => return None,
     })
 }

@@ -45,7 +45,7 @@
 //! kernel_ns = 0         # time of a launch on this device, and
 //! ns_per_item = 0.0     # what each work-item adds to it
 //! vendor_id = 0xFA6E
-//! exclusive = "/PATH"   # one process at a time has contexts, the one that has locked this file
+//! exclusive = "/PATH"   # one process at a time has contexts, the one that has locked this file; see [`nvml`]
 //!
 //! [kernel.NAME]         # launches of kernels of this name
 //! ns = 1000             # take so long, whatever the device
@@ -110,6 +110,7 @@ mod macros;
 mod map;
 mod meeting;
 mod memory;
+mod nvml;
 mod object;
 mod on_device;
 mod pipe;

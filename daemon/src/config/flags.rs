@@ -120,8 +120,4 @@ pub struct Flags {
     /// Write this machine's inventory to the socket on descriptor 0
     #[arg(long, hide = true)]
     pub internal_probe: bool,
-
-    /// Report over the socket on descriptor 0 on which devices a context can be made, and keep them
-    #[arg(long, hide = true)]
-    pub internal_rival: bool,
 }

@@ -30,11 +30,11 @@ pub struct SessionSettings {
 }
 
 impl SessionSettings {
-    /// Returns the maximum number of simultaneous worker processes of all kinds. One lists the devices, or
-    /// two try contexts on them. Spare workers count twice, because those with outdated drivers may still be ending while others
+    /// Returns the maximum number of simultaneous worker processes of all kinds. One lists the devices.
+    /// Spare workers count twice, because those with outdated drivers may still be ending while others
     /// start.
     pub fn processes(&self) -> u32 {
-        self.limit + 2 * self.spare_workers + 2
+        self.limit + 2 * self.spare_workers + 1
     }
 }
 

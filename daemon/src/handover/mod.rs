@@ -9,7 +9,6 @@
 #![forbid(unsafe_code)]
 
 mod assignment;
-mod trials;
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -27,7 +26,6 @@ use crate::build_cache::Key;
 
 use self::assignment::Encoded;
 pub use self::assignment::{Assignment, Leased, MAX_LEASED, MAX_USER, Owner};
-pub use self::trials::{Trials, TriedDevice};
 
 /// Maximum length of a message, in bytes.
 pub const MAX_MESSAGE: usize = 4096;

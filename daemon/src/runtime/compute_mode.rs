@@ -1,88 +1,75 @@
 //! How many processes may have a context on a device.
 //!
-//! Only NVIDIA's driver has such modes, and OpenCL has no query for them. NVML has one and needs no context.
-//! Where NVML is missing, the mode shows only in what happens to contexts: two processes try to make one
-//! each ([`try_contexts`]), and in exclusive mode the second one fails. This takes time and memory on the
-//! card, so it is done only where NVML gives no answer. The supervisor starts the two processes and
-//! compares.
+//! Only NVIDIA's driver has such modes, and OpenCL has no query for them. NVML has one, and comes with the driver.
+//! Where NVML is missing, fails or does not answer in time, the mode stays unknown. Invariant: the caller waits
+//! for NVML no longer than [`ANSWERS_WITHIN`].
+
+use std::collections::HashMap;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use causeway_proto::VENDOR_NVIDIA;
 use causeway_proto::control::ComputeMode;
 use opencl_sys::{CL_DEVICE_TYPE, CL_DEVICE_TYPE_GPU, CL_DEVICE_VENDOR_ID};
 
-use super::context::Context;
 use super::node::{Device, Node};
 use super::nvml::Nvml;
 
 /// Query of `cl_khr_device_uuid`.
 const CL_DEVICE_UUID_KHR: u32 = 0x106A;
+/// Time for NVML to answer. A card that has failed may block the library.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// A device on which a context was tried.
-pub struct Tried {
-    /// Index of the platform on the wire.
-    pub platform: u32,
-    /// Index of the device in its platform.
-    pub device: u32,
-    /// The context, if the driver has made it.
-    pub context: Option<Context>,
-}
+type Uuid = [u8; 16];
 
-/// Finds the modes of devices.
-pub(super) struct Modes(Option<Nvml>);
+/// The modes of the node's devices, by UUID.
+#[derive(Default)]
+pub(super) struct Modes(HashMap<Uuid, ComputeMode>);
 
 impl Modes {
-    /// Loads NVML if the node has a device with modes.
+    /// Asks NVML for the modes of all devices that have modes.
     pub(super) fn of(node: &Node) -> Modes {
-        let mut devices = node.platforms().iter().flat_map(|of| of.devices());
-        let has_modes = devices.any(|device| has_modes(*device));
-        Modes(has_modes.then(Nvml::load).flatten())
+        let devices = node.platforms().iter().flat_map(|of| of.devices());
+        let uuids: Vec<Uuid> = devices.filter_map(|device| uuid(*device)).collect();
+        if uuids.is_empty() {
+            return Modes::default();
+        }
+        let (answer, answered) = mpsc::channel();
+        let started = thread::Builder::new()
+            .name("nvml".to_owned())
+            .spawn(move || {
+                if let Some(nvml) = Nvml::load() {
+                    let modes = uuids.iter().map(|uuid| (*uuid, nvml.compute_mode(uuid)));
+                    // The receiver is gone if the answer comes too late.
+                    let _ = answer.send(modes.collect());
+                }
+            });
+        let modes = started
+            .ok()
+            .and_then(|_| answered.recv_timeout(ANSWERS_WITHIN).ok());
+        modes.map(Modes).unwrap_or_default()
     }
 
     pub(super) fn of_device(&self, device: Device) -> ComputeMode {
-        if !has_modes(device) {
-            return ComputeMode::Unknown;
-        }
-        let uuid = device.info(CL_DEVICE_UUID_KHR).ok();
-        let uuid = uuid.and_then(|uuid| <[u8; 16]>::try_from(uuid).ok());
-        match (&self.0, uuid) {
-            (Some(nvml), Some(uuid)) => nvml.compute_mode(&uuid),
-            _ => ComputeMode::Unknown,
-        }
+        let mode = uuid(device).and_then(|uuid| self.0.get(&uuid).copied());
+        mode.unwrap_or(ComputeMode::Unknown)
     }
 }
 
-/// Tries to make a context on each device that has modes and whose mode NVML does not know. Blocks, and may
-/// crash with the driver.
-#[must_use]
-pub fn try_contexts() -> Vec<Tried> {
-    let node = Node::load();
-    let modes = Modes::of(&node);
-    let mut tried = Vec::new();
-    for (platform, of) in (0..).zip(node.platforms()) {
-        for (device, of_device) in (0..).zip(of.devices()) {
-            if !has_modes(*of_device) || modes.of_device(*of_device) != ComputeMode::Unknown {
-                continue;
-            }
-            let listener =
-                Box::new(|error: &str| tracing::debug!(error, "error of a tried context"));
-            tried.push(Tried {
-                platform,
-                device,
-                context: Context::new(of, vec![*of_device], listener).ok(),
-            });
-        }
+/// Returns the UUID of a device that has modes.
+fn uuid(device: Device) -> Option<Uuid> {
+    if !has_modes(device) {
+        return None;
     }
-    tried
+    Uuid::try_from(device.info(CL_DEVICE_UUID_KHR).ok()?).ok()
 }
 
 fn has_modes(device: Device) -> bool {
     let number = |name| {
-        device.info(name).ok().map(|bytes| {
-            bytes
-                .iter()
-                .rev()
-                .fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
-        })
+        let bytes = device.info(name).ok()?;
+        let digits = bytes.iter().rev();
+        Some(digits.fold(0_u64, |number, byte| number << 8 | u64::from(*byte)))
     };
     number(CL_DEVICE_VENDOR_ID) == Some(VENDOR_NVIDIA)
         && number(CL_DEVICE_TYPE).is_some_and(|kind| kind & CL_DEVICE_TYPE_GPU != 0)

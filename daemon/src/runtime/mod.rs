@@ -48,7 +48,6 @@ pub mod sub_device;
 mod svm;
 pub mod watch;
 
-pub use compute_mode::{Tried, try_contexts};
 pub use probe::{Probed, probe};
 
 /// OpenCL constants for callers that query these objects.

@@ -1,8 +1,8 @@
 //! NVIDIA's management library, loaded at run time: the compute mode of a card.
 //!
 //! The library needs no context on the card, so it neither takes memory there nor fails while another
-//! process has the card. A container may lack it, because it belongs to another part of NVIDIA's driver than
-//! OpenCL. It can block or crash like any driver, so only a probing process may use it. Invariant: the
+//! process has the card. It is a part of NVIDIA's driver; a container may lack it all the same. It can
+//! block or crash like any driver, so only a probing process may use it, on a thread of its own. Invariant: the
 //! library is never unloaded, so a function that was found remains callable.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};

@@ -34,3 +34,12 @@ pub(super) fn is_selected(which: &WhichDevice, at: DeviceAt, device: &Device) ->
         WhichDevice::Name(name) => name_of(device) == Some(name.as_bytes()),
     }
 }
+
+/// Returns the device without its compute mode. An administrator changes the mode at any time, and the device stays
+/// the same one.
+pub(super) fn without_mode(device: &Device) -> Device {
+    Device {
+        compute_mode: 0,
+        ..device.clone()
+    }
+}

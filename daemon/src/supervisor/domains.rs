@@ -190,6 +190,15 @@ impl Domain {
         matches!(self.users, Users::One(_))
     }
 
+    /// Returns what kind of domain this is, without any name: metrics are shown to everyone who can reach them.
+    pub(super) fn kind(&self) -> &'static str {
+        match &self.users {
+            Users::One(_) | Users::Local => "user",
+            Users::Group(_) => "group",
+            Users::Everyone => "all",
+        }
+    }
+
     /// Returns the domain's name for texts, such as "user alice".
     pub(super) fn name(&self) -> String {
         match &self.users {

@@ -3,7 +3,7 @@
 //! Invariants: at most one probe runs at a time. A probe that crashes, hangs or sends too much adds a line
 //! to [`Inventory::problems`] and does not harm the daemon. The generation is a digest of the platforms.
 //! Across restarts too, it stays the same exactly as long as each index refers to the same device with the
-//! same answers.
+//! same answers. The compute mode of a device is no part of it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,9 +15,10 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
+use super::devices::without_mode;
 use super::drivers::Fingerprint;
+use super::exclusive;
 use super::process::{self, Processes, Role};
-use super::{compute_mode, exclusive};
 use crate::config::InventorySettings;
 use crate::driver_files;
 
@@ -80,11 +81,6 @@ impl InventoryCache {
             failed,
             fell_back,
         } = self.ask().await;
-        // A private daemon serves one program, which must not wait for contexts that it does not need.
-        if !self.processes.worker_envs().is_private() {
-            let limit = self.settings.probe_time_limit;
-            compute_mode::find(&self.processes, limit, &mut inventory).await;
-        }
         let (remarks, problems) = exclusive::texts(&inventory);
         inventory.problems.extend(problems);
         inventory.remarks.extend(
@@ -265,6 +261,8 @@ enum ProbeFailed {
 fn with_generation(mut inventory: Inventory) -> Inventory {
     let mut digest = Sha256::new();
     for platform in &inventory.platforms {
+        let mut platform = platform.clone();
+        platform.devices = platform.devices.iter().map(without_mode).collect();
         digest.update(platform.encode_length_delimited_to_vec());
     }
     let digest = digest.finalize();
@@ -288,7 +286,7 @@ fn log(inventory: &Inventory, before: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_proto::control::{Device, InfoAnswer, Platform};
+    use causeway_proto::control::{ComputeMode, Device, InfoAnswer, Platform};
 
     fn inventory(devices: usize) -> Inventory {
         let device = Device {
@@ -316,5 +314,8 @@ mod tests {
         let mut troubled = inventory(1);
         troubled.problems.push("x".to_owned());
         assert_eq!(with_generation(troubled).generation, generation(1));
+        let mut exclusive = inventory(1);
+        exclusive.platforms[0].devices[0].compute_mode = ComputeMode::Exclusive.into();
+        assert_eq!(with_generation(exclusive).generation, generation(1));
     }
 }

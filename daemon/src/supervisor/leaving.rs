@@ -22,9 +22,12 @@ pub(super) const WAIT_WITHIN: Duration = Duration::from_secs(30);
 /// The state of one process's end.
 #[derive(Debug, Default)]
 pub(super) struct Leaving {
-    killed_at: Option<Instant>,
-    /// The end may take until then, whatever else is required.
-    granted: Option<Instant>,
+    /// When the process was first told to end.
+    told_at: Option<Instant>,
+    /// The process must have ended by then, whatever time it was given.
+    due_by: Option<Instant>,
+    /// Time that the process was given for its end, if it is more than [`LEAVE_WITHIN`].
+    given: Duration,
     dead_by: Option<Instant>,
     is_stuck: bool,
 }
@@ -39,38 +42,37 @@ pub(super) enum Step {
 }
 
 impl Leaving {
-    /// Requires the process to end by itself within [`LEAVE_WITHIN`] from `now`. An earlier deadline stays
-    /// in force.
+    /// Requires the process to end by itself within [`LEAVE_WITHIN`] from `now`, or within the time that it was
+    /// given. An earlier deadline stays in force.
     pub(super) fn is_due(&mut self, now: Instant) {
-        self.is_due_by(now + LEAVE_WITHIN);
+        self.told_at.get_or_insert(now);
     }
 
     /// Requires the process to end by itself before `by`. An earlier deadline stays in force.
     pub(super) fn is_due_by(&mut self, by: Instant) {
-        if self.dead_by.is_none() {
-            let by = self.granted.map_or(by, |granted| granted.max(by));
-            self.killed_at = Some(self.killed_at.map_or(by, |earlier| earlier.min(by)));
-        }
+        self.due_by = Some(self.due_by.map_or(by, |earlier| earlier.min(by)));
     }
 
-    /// Gives a process that ends until `by`, which may be later than before. The process may have seen that it is to
-    /// end before the caller has.
-    pub(super) fn may_take_until(&mut self, by: Instant) {
-        if self.dead_by.is_none() {
-            let by = self.granted.map_or(by, |granted| granted.max(by));
-            self.granted = Some(by);
-            self.killed_at = Some(self.killed_at.map_or(by, |before| before.max(by)));
-        }
+    /// Gives the process this time for its end. The time counts from when the process was told to end, so further
+    /// requests add nothing. The process may have seen that it is to end before the caller has.
+    pub(super) fn may_take(&mut self, time: Duration) {
+        self.given = self.given.max(time);
     }
 
     /// Cancels the deadline: the process may stay after all.
     pub(super) fn may_stay(&mut self) {
-        self.killed_at = None;
+        self.told_at = None;
+        self.due_by = None;
+    }
+
+    /// Returns when the process is killed.
+    fn killed_at(&self) -> Option<Instant> {
+        let told = self.told_at.map(|at| at + self.given.max(LEAVE_WITHIN));
+        [told, self.due_by].into_iter().flatten().min()
     }
 
     /// Notes that the process was killed at `now`.
     pub(super) fn was_killed(&mut self, now: Instant) {
-        self.killed_at = None;
         self.dead_by.get_or_insert(now + DIE_WITHIN);
     }
 
@@ -79,7 +81,7 @@ impl Leaving {
         match self.dead_by {
             Some(_) if self.is_stuck => None,
             Some(dead_by) => Some(dead_by),
-            None => self.killed_at,
+            None => self.killed_at(),
         }
     }
 
@@ -136,16 +138,29 @@ mod tests {
         for is_first in [true, false] {
             let mut leaving = Leaving::default();
             if is_first {
-                leaving.may_take_until(now + WAIT_WITHIN);
+                leaving.may_take(WAIT_WITHIN);
+                assert_eq!(leaving.next(), None);
             }
             leaving.is_due(now);
-            leaving.may_take_until(now + WAIT_WITHIN);
+            leaving.may_take(WAIT_WITHIN);
             leaving.is_due(now);
             assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), Step::Wait);
-            leaving.may_take_until(now + BUILD_WITHIN);
+            leaving.may_take(BUILD_WITHIN);
             assert_eq!(leaving.step(now + WAIT_WITHIN), Step::Wait);
+            // A process that asks again and again is killed at the same time.
+            leaving.may_take(BUILD_WITHIN);
+            leaving.is_due(now + WAIT_WITHIN);
             assert_eq!(leaving.step(now + BUILD_WITHIN), Step::Kill);
         }
+    }
+
+    #[test]
+    fn time_for_the_end_does_not_delay_other_deadlines() {
+        let now = Instant::now();
+        let mut leaving = Leaving::default();
+        leaving.is_due_by(now + 2 * LEAVE_WITHIN);
+        leaving.may_take(BUILD_WITHIN);
+        assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), Step::Kill);
     }
 
     #[test]

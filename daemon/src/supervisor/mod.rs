@@ -13,7 +13,6 @@ mod accept;
 mod authentication;
 mod builds;
 mod client;
-mod compute_mode;
 mod counts;
 mod description;
 mod devices;
@@ -330,7 +329,10 @@ async fn announce(
 ) -> Result<(), CannotStart> {
     let known = readiness.current_inventory().await;
     let settings = &description.settings;
-    if let Some((entry, device)) = managed::exclusive_share(&known.inventory, &settings.shares) {
+    // Without a device manager, the shares have no effect.
+    if managed.is_some()
+        && let Some((entry, device)) = managed::exclusive_share(&known.inventory, &settings.shares)
+    {
         return Err(CannotStart::ExclusiveShares { entry, device });
     }
     if settings.private && readiness.devices() == 0 {

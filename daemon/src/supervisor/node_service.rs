@@ -61,8 +61,8 @@ pub(super) fn serve(service: NodeService) -> Result<ControlConnections, NotRefle
     };
     let health = service.readiness.subscribe();
     // A request for devices may wait for another request's probes and then for its own. Each may take two
-    // probes, and two processes that try contexts.
-    let probes = 8 * service.settings.inventory.probe_time_limit;
+    // probes.
+    let probes = 4 * service.settings.inventory.probe_time_limit;
     let node = NodeServer::new(service).max_decoding_message_size(MAX_MESSAGE);
     let services = Services::default()
         .within(probes + ANSWER_WITHIN)
@@ -210,6 +210,15 @@ impl NodeService {
         let domain = self.domains.of(&asked, &known.inventory);
         let may_use = |at: &DeviceAt| asked.leased.is_none_or(|leased| leased.contains_key(at));
         let claim = Claim::of(&known.inventory, may_use, domain.as_ref());
+        let lease = match &claim {
+            None => lease,
+            Some(claim) => {
+                self.workers.make_way(claim, domain.as_ref()).await;
+                // As above: this call has waited again.
+                drop(lease);
+                self.lease(&request.credential, &user)?
+            }
+        };
         let opened = self
             .workers
             .open(&holder, &owner, lease, domain, claim)

@@ -26,8 +26,6 @@ pub(super) enum Role {
     Probe,
     /// Lists the devices outside the sandbox, to find out whether the sandbox hides any.
     Trial,
-    /// Tries to make contexts on devices whose compute mode is unknown.
-    Rival,
 }
 
 /// Starts processes, each in an environment of its own.
@@ -57,7 +55,6 @@ impl Processes {
         let flag = match role {
             Role::Worker => "--internal-worker",
             Role::Probe | Role::Trial => "--internal-probe",
-            Role::Rival => "--internal-rival",
         };
         let worker_env = self.worker_envs.create()?;
         // This path refers to the running binary even if the file on disk was replaced.

@@ -7,10 +7,11 @@
 
 use std::time::{Duration, Instant};
 
-use causeway_proto::control::Inventory;
+use causeway_proto::control::{ComputeMode, Device, Inventory};
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 
 use super::devices::{is_selected, listed, name_of};
+use super::exclusive;
 use crate::config::{MAX_WARM, Settings, WarmDevices, WhichDevice};
 
 /// Pause after a worker died or hung while it made contexts.
@@ -69,16 +70,25 @@ impl Warming {
     }
 }
 
-/// Returns the devices that the settings select, in the order of the inventory.
+/// Returns the devices that the settings select and that several processes may use, in the order of the inventory.
+/// On a device in exclusive mode, a context that nobody uses yet would keep others away.
 pub(super) fn devices(warm: &WarmDevices, inventory: &Inventory) -> Vec<WarmDevice> {
     let chosen = listed(inventory).filter(|(at, device)| match warm {
         WarmDevices::All => true,
         WarmDevices::Listed(which) => which.iter().any(|which| is_selected(which, *at, device)),
     });
     chosen
+        .filter(|(_, device)| may_be_warm(device))
         .map(|(at, _)| (PlatformIndex(at.platform), DeviceIndex(at.device)))
         .take(MAX_WARM)
         .collect()
+}
+
+fn may_be_warm(device: &Device) -> bool {
+    match device.compute_mode() {
+        ComputeMode::Exclusive | ComputeMode::Prohibited => false,
+        ComputeMode::Shared | ComputeMode::Unknown => true,
+    }
 }
 
 /// Returns what is wrong with the settings on this node.
@@ -91,6 +101,16 @@ pub(super) fn faults(settings: &Settings, inventory: &Inventory) -> Vec<String> 
         faults.extend(absent.map(|which| {
             format!(
                 "[sessions] warm names the device {which}, but this node has no such device; causeway devices lists them"
+            )
+        }));
+    }
+    if !settings.warm.is_none() {
+        let kept_free = listed(inventory).filter(|(_, device)| !may_be_warm(device));
+        faults.extend(kept_free.map(|(_, device)| {
+            format!(
+                "[sessions] warm has no effect on {}, because one process at a time can use it; change its compute mode with \
+                 nvidia-smi -c DEFAULT as root",
+                exclusive::name(device)
             )
         }));
     }
@@ -126,7 +146,7 @@ mod tests {
     use super::*;
     use crate::config::{ConfigFile, Flags};
     use crate::supervisor::devices::NAME;
-    use causeway_proto::control::{Device, InfoAnswer, Platform};
+    use causeway_proto::control::{InfoAnswer, Platform};
     use std::path::Path;
 
     fn inventory() -> Inventory {
@@ -167,6 +187,22 @@ mod tests {
         assert_eq!(of("warm = \"all\""), [(0, 0), (0, 1), (1, 0)]);
         assert_eq!(of("warm = [\"1.0\", \"b\", \"0.1\"]"), [(0, 1), (1, 0)]);
         assert_eq!(of("warm = [\"a\"]"), [(0, 0), (1, 0)]);
+    }
+
+    #[test]
+    fn devices_of_one_process_stay_free() {
+        let mut inventory = inventory();
+        inventory.platforms[0].devices[0].compute_mode = ComputeMode::Exclusive.into();
+        inventory.platforms[1].devices[0].compute_mode = ComputeMode::Shared.into();
+        let settings = settings("warm = \"all\"");
+        let found = devices(&settings.warm, &inventory);
+        let found: Vec<_> = found.iter().map(|(p, d)| (p.0, d.0)).collect();
+        assert_eq!(found, [(0, 1), (1, 0)]);
+        let faults = faults(&settings, &inventory);
+        assert!(
+            faults.len() == 1 && faults[0].contains("no effect on a,"),
+            "{faults:?}"
+        );
     }
 
     #[test]

@@ -114,6 +114,7 @@ impl Watch {
         let warm = [
             ("spare", counts.warm_in_spares),
             ("host", counts.warm_in_hosts),
+            ("session", counts.warm_in_sessions),
         ];
         let warm = warm.map(|(by, count)| ([("by", by)], ConstGauge::new(count)));
         registry.register(
@@ -123,12 +124,15 @@ impl Watch {
         );
         let hosts = self.workers.hosts().into_iter();
         let hosts = hosts.map(|(worker, domain, sessions)| {
-            let labels = [("domain", domain), ("worker", worker.to_string())];
+            let labels = [
+                ("domain", domain.to_owned()),
+                ("worker", worker.to_string()),
+            ];
             (labels, ConstGauge::new(sessions as u64))
         });
         registry.register(
             "host_sessions",
-            "Open sessions of each host process, by domain",
+            "Open sessions of each host process, by kind of domain",
             Samples::from_iter(hosts),
         );
         registry.register(

@@ -30,6 +30,9 @@ const MESSAGES_A_TURN: u32 = 16;
 const FLOOD: u32 = 64;
 const QUIET: Duration = Duration::from_millis(10);
 
+/// Time for a worker's contexts after which a session should rather get another worker.
+const SLOW_AFTER: Duration = Duration::from_secs(5);
+
 /// What a worker was asked to do. Later variants override earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -74,9 +77,9 @@ enum Warmth {
     /// The worker was not asked to make any.
     #[default]
     NotAsked,
-    /// It was asked at this time.
-    UnderWay(Instant),
-    /// The number of contexts that it has made.
+    /// The worker makes contexts since this time, or will when it has loaded OpenCL.
+    UnderWay { since: Instant, asked: u32 },
+    /// The number of contexts that it has made, less those that it has released.
     Done(u32),
 }
 
@@ -148,9 +151,12 @@ impl Worker {
         if devices.is_empty() || *warmth != Warmth::NotAsked {
             return;
         }
-        let devices = devices.to_vec();
+        let (devices, asked) = (devices.to_vec(), devices.len() as u32);
         match self.send(&ToWorker::Warm { devices }) {
-            Ok(()) => *warmth = Warmth::UnderWay(Instant::now()),
+            Ok(()) => {
+                let since = Instant::now();
+                *warmth = Warmth::UnderWay { since, asked };
+            }
             Err(error) => {
                 tracing::debug!(%error, worker = self.serial, "a spare worker cannot be asked to make contexts");
             }
@@ -160,16 +166,22 @@ impl Worker {
     /// Returns since when the worker makes contexts; `None` if it makes none now.
     pub(super) fn warming_since(&self) -> Option<Instant> {
         match *self.warmth.lock() {
-            Warmth::UnderWay(since) => Some(since),
+            Warmth::UnderWay { since, .. } => Some(since),
             Warmth::NotAsked | Warmth::Done(_) => None,
         }
     }
 
-    /// Returns the number of contexts that the worker has made before any session.
+    /// Returns whether the driver takes long for the contexts, so that it may hang.
+    pub(super) fn is_slow_to_warm(&self) -> bool {
+        let since = self.warming_since();
+        self.is_ready() && since.is_some_and(|since| since.elapsed() > SLOW_AFTER)
+    }
+
+    /// Returns the number of contexts that the worker has made before any session, and has not released.
     pub(super) fn warm_contexts(&self) -> u32 {
         match *self.warmth.lock() {
             Warmth::Done(contexts) => contexts,
-            Warmth::NotAsked | Warmth::UnderWay(_) => 0,
+            Warmth::NotAsked | Warmth::UnderWay { .. } => 0,
         }
     }
 
@@ -266,8 +278,6 @@ impl Worker {
         let mut leaving = Leaving::default();
         let mut hearing = Hearing::default();
         let (mut speaks, mut has_come, mut is_gone) = (true, false, false);
-        // A host that has a fault gets each kind of time once.
-        let (mut builds, mut waits) = (false, false);
         loop {
             tokio::select! {
                 status = body.wait() => {
@@ -289,16 +299,8 @@ impl Worker {
                         }
                     }
                     Ok(Some(ToSupervisor::Released)) if body.is_hosted() => return Ok(ExitStatus::default()),
-                    Ok(Some(ToSupervisor::Building)) if body.is_hosted() => {
-                        if !std::mem::replace(&mut builds, true) {
-                            leaving.may_take_until(Instant::now() + BUILD_WITHIN);
-                        }
-                    }
-                    Ok(Some(ToSupervisor::Waiting)) if body.is_hosted() => {
-                        if !std::mem::replace(&mut waits, true) {
-                            leaving.may_take_until(Instant::now() + WAIT_WITHIN);
-                        }
-                    }
+                    Ok(Some(ToSupervisor::Building)) if body.is_hosted() => leaving.may_take(BUILD_WITHIN),
+                    Ok(Some(ToSupervisor::Waiting)) if body.is_hosted() => leaving.may_take(WAIT_WITHIN),
                     Ok(Some(ToSupervisor::Spoiled)) => body.retire(),
                     Ok(Some(message)) => self.hear(message),
                     // Nothing of a session exists before its client has come. The host could not serve it.
@@ -448,12 +450,19 @@ impl Worker {
     fn hear(self: &Arc<Worker>, message: ToSupervisor) {
         if let ToSupervisor::Ready = message {
             self.ready.store(true, Ordering::Relaxed);
+            // The time for the contexts does not contain the time for loading OpenCL.
+            if let Warmth::UnderWay { since, .. } = &mut *self.warmth.lock() {
+                *since = Instant::now();
+            }
         }
         if let ToSupervisor::Warmed { contexts } = message {
             let mut warmth = self.warmth.lock();
-            // The first report counts, so that a kernel of a session cannot change the figure later.
-            if matches!(*warmth, Warmth::UnderWay(_)) {
-                *warmth = Warmth::Done(contexts);
+            // A later report only lowers the figure, so that a kernel of a session cannot raise it.
+            match *warmth {
+                Warmth::NotAsked => {}
+                Warmth::UnderWay { asked: most, .. } | Warmth::Done(most) => {
+                    *warmth = Warmth::Done(contexts.min(most));
+                }
             }
         }
         // A worker of a daemon without a build cache knows that, and a worker without a session builds

@@ -178,11 +178,6 @@ impl WorkerEnvs {
         self.0.sandbox.enabled && !self.0.fallen_back.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the daemon serves one program of its own user only.
-    pub(super) fn is_private(&self) -> bool {
-        self.0.private
-    }
-
     /// Returns whether the settings allow workers without a sandbox if a driver needs that.
     pub(super) fn may_fall_back(&self) -> bool {
         self.0.sandbox.fall_back

@@ -26,6 +26,7 @@ use super::endings::{ENDINGS, ending, log_end, log_host_end};
 use super::exclusive::Claim;
 use super::holders::{Holder, Holding, Holdings, TooMuch};
 use super::hosts::{Body, Host, Hosted};
+use super::leaving::LEAVE_WITHIN;
 use super::managed::{Place, PlaceNumber};
 use super::process::{self, Processes};
 use super::warm::{WarmDevice, Warming};
@@ -150,18 +151,13 @@ impl WorkersState {
         }
     }
 
-    /// Checks whether a session that may use exclusive devices only may open. Ends hosts of other domains
-    /// that have no session, because they may still have a context on such a device.
-    fn make_way(&self, claim: &Claim, domain: Option<&Domain>) -> Result<(), NotOpened> {
+    /// Checks whether a session that may use exclusive devices only may open.
+    fn may_have(&self, claim: &Claim) -> Result<(), NotOpened> {
         let open = self.sessions.values();
-        if claim.is_refused(open.filter_map(|served| served.claim.as_ref())) {
-            return Err(NotOpened::Exclusive);
+        match claim.is_refused(open.filter_map(|served| served.claim.as_ref())) {
+            true => Err(NotOpened::Exclusive),
+            false => Ok(()),
         }
-        let others = self.hosts.iter().filter(|of| Some(&of.domain) != domain);
-        for host in others.filter(|host| host.sessions() == 0) {
-            host.end();
-        }
-        Ok(())
     }
 
     /// Selects the session to displace: among those whose client has not connected, the oldest one of the
@@ -212,9 +208,10 @@ pub(super) enum NotOpened {
 pub(super) struct Counts {
     pub(super) sessions: usize,
     pub(super) spares: usize,
-    /// Contexts that spare workers, and hosts, have made before any session.
+    /// Contexts that spare workers, hosts, and workers of sessions have made before any session.
     pub(super) warm_in_spares: u64,
     pub(super) warm_in_hosts: u64,
+    pub(super) warm_in_sessions: u64,
     /// All worker processes.
     pub(super) workers: usize,
     /// Worker processes that were killed and still exist.
@@ -261,6 +258,7 @@ impl Workers {
             sessions: state.sessions.len(),
             spares: state.spares.len(),
             warm_in_spares: state.spares.iter().map(|spare| warm(spare)).sum(),
+            warm_in_sessions: state.sessions.values().map(|of| warm(&of.worker)).sum(),
             warm_in_hosts: state.hosts.iter().map(|host| warm(&host.worker)).sum(),
             workers: state.alive.len(),
             stuck: state.alive.values().filter(|of| of.is_stuck()).count(),
@@ -269,12 +267,12 @@ impl Workers {
         }
     }
 
-    /// Returns the hosts: the number of each in the log, the name of its domain, and how many sessions it has.
-    pub(super) fn hosts(&self) -> Vec<(u64, String, usize)> {
+    /// Returns the hosts: the number of each in the log, the kind of its domain, and how many sessions it has.
+    pub(super) fn hosts(&self) -> Vec<(u64, &'static str, usize)> {
         let state = self.0.state.lock();
         let hosts = state.hosts.iter();
         hosts
-            .map(|host| (host.worker.serial, host.domain.name(), host.sessions()))
+            .map(|host| (host.worker.serial, host.domain.kind(), host.sessions()))
             .collect()
     }
 
@@ -417,6 +415,28 @@ impl Workers {
         let _ = tokio::time::timeout(ROOM_WITHIN, gone).await;
     }
 
+    /// Ends hosts without sessions that may still have a context on an exclusive device that the session to open may
+    /// use, and waits for their ends, at most [`LEAVE_WITHIN`] and the time for a kill. Hosts stay that take this
+    /// session, and all of them do if the session cannot open.
+    pub(super) async fn make_way(&self, claim: &Claim, domain: Option<&Domain>) {
+        let ended: Vec<u64> = {
+            let state = self.0.state.lock();
+            if state.may_have(claim).is_err() {
+                return;
+            }
+            let takes = |host: &Host| domain.is_some_and(|domain| host.takes(domain));
+            let idle = state.hosts.iter().filter(|of| of.is_idle() && !takes(of));
+            // Under the lock, so that no session is just being added.
+            idle.map(|host| {
+                host.end();
+                host.worker.serial
+            })
+            .collect()
+        };
+        let gone = self.until(|state| ended.iter().all(|of| !state.alive.contains_key(of)));
+        let _ = tokio::time::timeout(LEAVE_WITHIN + ROOM_WITHIN, gone).await;
+    }
+
     /// Opens a session for `holder` and assigns it a worker. On a managed node, `lease` is its place in a
     /// lease and its devices. Sessions of one `domain` may have one host process; without a domain, the
     /// session has a worker of its own. `claim`: the session may use exclusive devices only.
@@ -439,7 +459,7 @@ impl Workers {
             let mut state = self.0.state.lock();
             state.may_open(self.0.sessions.limit)?;
             if let Some(claim) = &claim {
-                state.make_way(claim, domain.as_ref())?;
+                state.may_have(claim)?;
             }
             let mut assignment = self.assignment(certificate);
             assignment.leased = leased;
@@ -652,7 +672,8 @@ impl Workers {
     }
 
     /// Sends the assignment to a worker: preferably a spare one that has loaded OpenCL, and of those one that
-    /// has made its contexts; then any spare one; then a new one.
+    /// has made its contexts; then any spare one; then a new one. A spare one whose contexts take too long is
+    /// the last choice of the spare ones.
     fn assign(
         &self,
         state: &mut WorkersState,
@@ -660,8 +681,14 @@ impl Workers {
     ) -> Result<Arc<Worker>, NotOpened> {
         for _ in 0..ATTEMPTS {
             let spares = state.spares.iter().enumerate();
-            let best =
-                spares.max_by_key(|(_, spare)| (spare.is_ready(), spare.warming_since().is_none()));
+            let best = spares.max_by_key(|(_, spare)| {
+                (
+                    !spare.is_slow_to_warm(),
+                    spare.is_ready(),
+                    spare.warming_since().is_none(),
+                    spare.warm_contexts(),
+                )
+            });
             let Some((best, _)) = best else { break };
             let spare = state.spares.swap_remove(best);
             match spare.send(message) {

@@ -9,15 +9,13 @@
 //! the last two. [`socket`] has the socket settings and timed reads that both need. [`threads`] starts
 //! threads, and aborts.
 //!
-//! Two other kinds of workers are short-lived: [`probe`] asks the drivers for the inventory, and [`rival`] finds
-//! out whether two processes can use a device at the same time.
+//! Another kind of worker is short-lived: [`probe`] asks the drivers for the inventory.
 
 pub(crate) mod bulk;
 mod confine;
 pub mod connection;
 pub(crate) mod objects;
 pub mod probe;
-pub mod rival;
 pub mod service;
 pub mod session;
 mod socket;

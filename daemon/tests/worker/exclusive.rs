@@ -1,5 +1,5 @@
 //! Tests of a card in exclusive compute mode: one session's process at a time has contexts on it, or one host for
-//! several sessions. The fake driver plays NVIDIA's, on a machine without NVML.
+//! several sessions. The fake driver plays NVIDIA's, and NVML.
 
 use std::time::Instant;
 
@@ -20,6 +20,15 @@ fn uses_the_card(session: &mut Session) {
     session.ping();
     let notices = &session.heard.notices;
     assert!(notices.is_empty(), "{notices:?}");
+}
+
+/// Starts a daemon with such a card, and NVML.
+fn daemon(folder: &tempfile::TempDir, arguments: &[&str]) -> Daemon {
+    let driver = std::env::current_exe().unwrap();
+    let driver = driver.with_file_name("libfake_opencl.so");
+    std::os::unix::fs::symlink(driver, folder.path().join("libnvidia-ml.so.1")).unwrap();
+    let libraries = folder.path().to_str().unwrap();
+    Daemon::fake_with(&card(folder), arguments, &[("LD_LIBRARY_PATH", libraries)])
 }
 
 fn opens(daemon: &Daemon) -> Session {
@@ -43,7 +52,7 @@ fn until_admitted(open: impl Fn() -> Result<Session, Status>) -> Session {
 #[test]
 fn a_session_gets_the_card_when_the_one_before_has_ended() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::fake(&card(&folder));
+    let daemon = daemon(&folder, &[]);
     let first = opens(&daemon);
     let refused = Session::try_open(&daemon, &[]).err().expect("no session");
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
@@ -55,7 +64,7 @@ fn a_session_gets_the_card_when_the_one_before_has_ended() {
 #[test]
 fn sessions_of_one_host_have_the_card_together_and_an_idle_host_makes_way() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::fake_with(&card(&folder), &["--together", "user"], &[]);
+    let daemon = daemon(&folder, &["--together", "user"]);
     let both = [opens(&daemon), opens(&daemon)];
     drop(both);
     // The host is kept for a minute, and the session that wants a process of its own gets the card.

@@ -9,6 +9,7 @@ use causeway_proto::command::{CreateContext, CreateQueue, ObjectKind, command::K
 use crate::common::{Daemon, LIMIT, Session, launch};
 
 const IN_SPARES: &str = "causeway_warm_contexts{by=\"spare\"}";
+const IN_SESSIONS: &str = "causeway_warm_contexts{by=\"session\"}";
 const IN_HOSTS: &str = "causeway_warm_contexts{by=\"host\"}";
 
 /// A daemon over the fake driver, whose calls each worker logs.
@@ -122,10 +123,24 @@ fn a_context_is_for_one_request_with_the_same_devices() {
     let node = Node::start("[\"0.0\"]", "devices = 2", &[]);
     let log = node.ready(1);
     let mut session = node.daemon.session();
-    for (devices, made) in [(&[1][..], 2), (&[0, 1], 3), (&[0], 3), (&[0], 4)] {
+    for (devices, made) in [(&[0][..], 1), (&[0, 1], 2), (&[0], 3)] {
         use_context(&mut session, devices);
         assert_eq!(log.calls("clCreateContext"), made, "{devices:?}");
     }
+}
+
+#[test]
+fn what_a_session_does_not_take_is_released_after_its_first_context() {
+    let node = Node::start("\"all\"", "devices = 3", &[]);
+    let log = node.ready(3);
+    let mut session = node.daemon.session();
+    assert_eq!(node.daemon.count(IN_SESSIONS), 3);
+    use_context(&mut session, &[1]);
+    node.reaches(IN_SESSIONS, 0);
+    assert_eq!(log.calls("clCreateContext"), 3);
+    assert_eq!(log.calls("clReleaseContext"), 2);
+    // The one that the session has taken works on.
+    use_context(&mut session, &[1]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use causeway_proto::request::property::{GLOBAL_MEM_SIZE, MAX_MEM_ALLOC_SIZE};
 use prost::Message;
 use sha2::{Digest, Sha256};
 
-use super::super::devices::{is_selected, listed};
+use super::super::devices::{is_selected, listed, without_mode};
 use super::message::Offered;
 use super::name::DeviceAt;
 use crate::config::{ShareSettings, Together};
@@ -31,11 +31,12 @@ impl Offer {
         let mut offer = Offer::default();
         for (at, device) in listed(inventory) {
             let division = shares.iter().find(|of| is_selected(&of.device, at, device));
-            // A daemon does not start with such an entry, but the mode may have changed since.
-            let division = division.filter(|of| !is_divided_exclusive(of, device));
+            // Whose sessions are together does not depend on the mode.
             if let Some(together) = division.and_then(|of| of.together.clone()) {
                 offer.together.insert(at, together);
             }
+            // A daemon does not start with such an entry, but the mode may have changed since.
+            let division = division.filter(|of| !is_divided_exclusive(of, device));
             if let Some(ShareSettings { count, memory, .. }) = division {
                 offer.shared.push(SharedDevice {
                     platform: at.platform,
@@ -99,7 +100,7 @@ pub(super) fn shown(mut inventory: Inventory, leased: &BTreeMap<DeviceAt, u64>) 
 }
 
 fn identity(device: &Device) -> u64 {
-    let digest = Sha256::digest(device.encode_to_vec());
+    let digest = Sha256::digest(without_mode(device).encode_to_vec());
     u64::from_le_bytes(std::array::from_fn(|i| digest[i]))
 }
 
@@ -206,13 +207,22 @@ mod tests {
             device: WhichDevice::Name("b".to_owned()),
             count,
             memory: 0,
-            together: None,
+            together: Some(Together::None),
         };
         let refused = exclusive_share(&inventory, &[share(2)]);
         assert_eq!(refused, Some(("b".to_owned(), "b".to_owned())));
         let offer = Offer::of(&inventory, &[share(2)]);
         assert!(offer.shared.is_empty() && offer.devices[&at(0, 1)].shares == 1);
+        assert_eq!(offer.together.get(&at(0, 1)), Some(&Together::None));
         assert_eq!(exclusive_share(&inventory, &[share(1)]), None);
+    }
+
+    #[test]
+    fn a_change_of_the_mode_makes_no_other_device() {
+        let (mut shared, mut exclusive) = (device("a", 800), device("a", 800));
+        shared.compute_mode = ComputeMode::Shared.into();
+        exclusive.compute_mode = ComputeMode::Exclusive.into();
+        assert_eq!(identity(&shared), identity(&exclusive));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The connection service: sockets from the supervisor, greeting and proof, carriers.
 //!
-//! Threads of a worker: `load` loads OpenCL. `warm` makes contexts before a session asks for them. `sockets` reads the supervisor's messages. A short-lived `proof`
-//! thread serves each new connection. `session` reads and applies commands. `events` writes what a slow client
-//! left over. `heartbeat` sends heartbeats and never calls a driver. The main thread waits for the first reason
-//! to end. In a [`host`], each session has these threads, but `load` and `warm`.
+//! Threads of a worker: `load` loads OpenCL. `warm` makes contexts before a session asks for them, and releases
+//! those that it does not take. `sockets` reads the supervisor's messages. A short-lived `proof` thread serves each
+//! new connection. `session` reads and applies commands. `events` writes what a slow client left over. `heartbeat`
+//! sends heartbeats and never calls a driver. The main thread waits for the first reason to end. In a [`host`], each session has these threads, but `load` and `warm`.
 //!
 //! This module knows no commands. Invariant: no byte of a connection reaches the session before the peer
 //! has proved the session's secret, or the link's for another worker's connection.
@@ -130,7 +130,8 @@ impl Loading {
         Ok(loading)
     }
 
-    /// Starts the thread that makes contexts before a session asks for them. Tells the supervisor when it is done.
+    /// Starts the thread that makes contexts before a session asks for them, and releases those that it has not
+    /// taken. Tells the supervisor how many there are.
     fn make_warm(
         self: &Arc<Loading>,
         channel: &OwnedFd,
@@ -143,8 +144,14 @@ impl Loading {
                     return;
                 };
                 let contexts = node.warm(&loading.warm, &devices);
-                // If the supervisor is gone, another thread notices.
-                let _ = handover::send_to_supervisor(&channel, &ToSupervisor::Warmed { contexts });
+                let tell = |contexts| {
+                    // If the supervisor is gone, another thread notices.
+                    let _ =
+                        handover::send_to_supervisor(&channel, &ToSupervisor::Warmed { contexts });
+                };
+                tell(contexts);
+                loading.warm.release_rest();
+                tell(0);
             })
         });
         if let Err(error) = started {

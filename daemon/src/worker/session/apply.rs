@@ -371,6 +371,9 @@ fn native_context(
             None => (Arc::new(make(listener)?), None),
         },
     };
+    if commons.is_none() {
+        shared.warm.give_up();
+    }
     let in_host = InHost {
         _listening: listening,
         clears: commons.is_some_and(|commons| commons.clears),

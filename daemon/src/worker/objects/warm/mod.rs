@@ -21,8 +21,8 @@
 //! drift.
 //!
 //! **Who gets one.** A worker of one session hands a context out once, to the first request for exactly this
-//! device; what is never asked for stays until the process ends. A host keeps it, as
-//! [`commons`](super::commons) says. A request never waits longer than [`PATIENCE`] for a context that is being
+//! device. When the session has its first context, the worker releases the others, because they take memory of
+//! devices that the session does not use. A host keeps them, as [`commons`](super::commons) says. A request never waits longer than [`PATIENCE`] for a context that is being
 //! made, and does not wait at all for what follows: it takes the context as soon as it exists.
 //!
 //! Invariant: a context is handed out at most once, and only for equal platform and devices. So a session
@@ -135,6 +135,17 @@ impl Warm {
     /// and none is made from now on.
     pub(crate) fn take(&self, kind: &Kind) -> Option<WarmContext> {
         self.0.take(kind)
+    }
+
+    /// Gives up the contexts that were not taken. [`release_rest`](Warm::release_rest) releases them.
+    pub(crate) fn give_up(&self) {
+        self.0.give_up();
+    }
+
+    /// Waits until the contexts that were not taken are given up, and releases them. The caller is a thread that
+    /// may wait for the driver.
+    pub(crate) fn release_rest(&self) {
+        drop(self.0.wait_for_rest());
     }
 
     /// Makes no further contexts, because the session that this worker has now may need the time and memory.

@@ -23,6 +23,7 @@ pub(super) struct Places<T> {
 
 struct State<T> {
     is_closed: bool,
+    is_given_up: bool,
     places: HashMap<Kind, Place<T>>,
 }
 
@@ -31,7 +32,7 @@ enum Place<T> {
         began: Instant,
     },
     Ready(T),
-    /// Taken, failed, or asked for before it existed.
+    /// Taken, failed, given up, or asked for before it existed.
     Gone,
 }
 
@@ -40,6 +41,7 @@ impl<T> Places<T> {
     pub(super) fn new(patience: Duration) -> Places<T> {
         let state = State {
             is_closed: false,
+            is_given_up: false,
             places: HashMap::new(),
         };
         Places {
@@ -115,6 +117,32 @@ impl<T> Places<T> {
         matches!(self.state.lock().places.get(kind), Some(Place::Ready(_)))
     }
 
+    /// Gives up what is ready and what becomes ready later. [`wait_for_rest`](Places::wait_for_rest) returns it.
+    pub(super) fn give_up(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        state.is_given_up = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the rest is given up, and returns what is ready then.
+    pub(super) fn wait_for_rest(&self) -> Vec<T> {
+        let mut state = self.state.lock();
+        while !state.is_given_up {
+            self.changed.wait(&mut state);
+        }
+        let ready = state.places.values_mut().filter_map(|place| {
+            if !matches!(place, Place::Ready(_)) {
+                return None;
+            }
+            match std::mem::replace(place, Place::Gone) {
+                Place::Ready(made) => Some(made),
+                Place::UnderWay { .. } | Place::Gone => None,
+            }
+        });
+        ready.collect()
+    }
+
     /// Begins with no further kind.
     pub(super) fn close(&self) {
         self.state.lock().is_closed = true;
@@ -184,6 +212,20 @@ mod tests {
         // The driver returns after all.
         assert_eq!(places.put(&kind(0), 7), Err(7));
         assert!(!places.is_ready(&kind(0)));
+    }
+
+    #[test]
+    fn what_is_given_up_is_the_rest_and_nothing_is_taken_later() {
+        let places = Arc::new(Places::new(LONG));
+        assert!(places.begin(&kind(0)) && places.begin(&kind(1)));
+        assert!(places.put(&kind(0), 0).is_ok() && places.put(&kind(1), 1).is_ok());
+        let own = Arc::clone(&places);
+        let rest = thread::spawn(move || own.wait_for_rest());
+        assert_eq!(places.take(&kind(0)), Some(0));
+        places.give_up();
+        assert_eq!(rest.join().unwrap(), [1]);
+        assert_eq!(places.take(&kind(1)), None);
+        assert!(!places.begin(&kind(2)));
     }
 
     #[test]
