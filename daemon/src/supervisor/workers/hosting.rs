@@ -1,0 +1,173 @@
+//! The hosts among the workers: which one a session joins, and when one ends.
+//!
+//! What a host is to its sessions is in [`hosts`](super::super::hosts). Invariant: a session is added to a host under the
+//! table's lock, and a host is retired under it. So no session is added to a host that ends.
+
+use std::process::ExitStatus;
+use std::sync::Arc;
+
+use super::super::domains::Domain;
+use super::super::exclusive::Claim;
+use super::super::hosts::{Body, Host, Hosted};
+use super::super::leaving::LEAVE_WITHIN;
+use super::super::worker::Worker;
+use super::{ATTEMPTS, NotOpened, ROOM_WITHIN, Workers, WorkersState};
+use crate::config::SessionSettings;
+use crate::handover::ToWorker;
+
+impl Workers {
+    /// Returns the hosts: the number of each in the log, the kind of its domain, and how many sessions it has.
+    pub(in super::super) fn hosts(&self) -> Vec<(u64, &'static str, usize)> {
+        let state = self.0.state.lock();
+        let hosts = state.hosts.iter();
+        hosts
+            .map(|host| (host.worker.serial, host.domain.kind(), host.sessions()))
+            .collect()
+    }
+
+    /// Ends a host without sessions if the session to open might need its process. Waits for its end, at most
+    /// [`ROOM_WITHIN`].
+    pub(super) async fn end_an_idle_host(&self) {
+        let SessionSettings {
+            limit,
+            spare_workers,
+            ..
+        } = self.0.sessions;
+        let most = (limit + spare_workers) as usize;
+        let ended = {
+            let state = self.0.state.lock();
+            if state.alive.len() < most {
+                return;
+            }
+            let Some(host) = state.hosts.iter().find(|host| host.is_idle()) else {
+                return;
+            };
+            // Under the lock, so that no session is just being added.
+            host.retire();
+            host.worker.kill();
+            host.worker.serial
+        };
+        let gone = self.until(|state| !state.alive.contains_key(&ended));
+        let _ = tokio::time::timeout(ROOM_WITHIN, gone).await;
+    }
+
+    /// Ends hosts without sessions that may still have a context on an exclusive device that the session to open may
+    /// use, and waits for their ends, at most [`LEAVE_WITHIN`] and the time for a kill. Hosts stay that take this
+    /// session, and all of them do if the session cannot open.
+    pub(in super::super) async fn make_way(&self, claim: &Claim, domain: Option<&Domain>) {
+        let ended: Vec<u64> = {
+            let state = self.0.state.lock();
+            if state.may_have(claim).is_err() {
+                return;
+            }
+            let takes = |host: &Host| domain.is_some_and(|domain| host.takes(domain));
+            let idle = state.hosts.iter().filter(|of| of.is_idle() && !takes(of));
+            // Under the lock, so that no session is just being added.
+            idle.map(|host| {
+                host.end();
+                host.worker.serial
+            })
+            .collect()
+        };
+        let gone = self.until(|state| ended.iter().all(|of| !state.alive.contains_key(of)));
+        let _ = tokio::time::timeout(LEAVE_WITHIN + ROOM_WITHIN, gone).await;
+    }
+
+    /// Sends the assignment to a host of this domain, which is started if there is none.
+    pub(super) fn assign_in_host(
+        &self,
+        state: &mut WorkersState,
+        domain: &Domain,
+        message: &ToWorker,
+    ) -> Result<Arc<Worker>, NotOpened> {
+        // Before a host is started, which would otherwise stay without a session.
+        state.last_serial += 1;
+        let serial = state.last_serial;
+        let (worker, channel) = Worker::hosted(serial, self.0.builds.clone(), self.0.secured)?;
+        worker.send(message)?;
+        let channel = ToWorker::Session {
+            channel: Some(channel),
+        };
+        let mut tried = Vec::new();
+        for _ in 0..ATTEMPTS {
+            let mut hosts = state.hosts.iter();
+            let known = hosts.find(|of| of.takes(domain) && !tried.contains(&of.worker.serial));
+            let host = match known.map(Arc::clone) {
+                Some(host) => host,
+                None => self.start_host(state, domain)?,
+            };
+            if let Err(error) = host.worker.send(&channel) {
+                tracing::debug!(%error, worker = host.worker.serial, "a host takes no session; trying another one");
+                tried.push(host.worker.serial);
+                // A full channel means many new sessions. Any other error means that the host has died and has not
+                // been reaped yet.
+                if error.kind() != std::io::ErrorKind::WouldBlock {
+                    host.retire();
+                }
+                if host.is_idle() {
+                    host.end();
+                }
+                continue;
+            }
+            host.add(&worker);
+            let (workers, watched) = (self.clone(), Arc::clone(&worker));
+            tokio::spawn(async move {
+                let body = Body::Hosted(Hosted::new(&host));
+                let status = watched.watch(body).await;
+                workers.reap_hosted(&host, &watched, status);
+            });
+            return Ok(worker);
+        }
+        Err(NotOpened::NoWorker(std::io::ErrorKind::NotConnected.into()))
+    }
+
+    /// Makes a spare worker, or a new one, a host.
+    fn start_host(
+        &self,
+        state: &mut WorkersState,
+        domain: &Domain,
+    ) -> Result<Arc<Host>, NotOpened> {
+        let clears = !domain.is_one_user();
+        let worker = self.assign(state, &ToWorker::Host { clears })?;
+        tracing::info!(
+            worker = worker.serial,
+            domain = domain.name(),
+            "a host was started"
+        );
+        let host = Host::new(worker, domain.clone());
+        state.hosts.push(Arc::clone(&host));
+        Ok(host)
+    }
+
+    /// Removes a session that has ended from its host and from the table. Ends a host that stays without
+    /// sessions.
+    fn reap_hosted(&self, host: &Arc<Host>, worker: &Worker, status: std::io::Result<ExitStatus>) {
+        let idle = host.remove(worker);
+        let (ended, is_draining) = {
+            let mut state = self.0.state.lock();
+            (state.end_session(worker), state.draining)
+        };
+        self.note_end(worker, ended, status, Some(&host.domain));
+        if let Some(number) = idle {
+            let (host, pause, workers) = (Arc::clone(host), self.0.host_idle, self.clone());
+            tokio::spawn(async move {
+                if !is_draining && !host.is_retired() {
+                    tokio::time::sleep(pause).await;
+                }
+                let is_idle = {
+                    // Locked, so that no session is just being added.
+                    let _state = workers.0.state.lock();
+                    host.retire_if_idle_since(number)
+                };
+                if is_idle {
+                    tracing::debug!(
+                        worker = host.worker.serial,
+                        "a host without sessions is ended"
+                    );
+                    host.end();
+                }
+            });
+        }
+        self.0.reaped.notify_waiters();
+    }
+}
