@@ -97,6 +97,16 @@ impl Cluster {
         self.manager.admin().states().expect("a list")
     }
 
+    /// Waits until no lease is left. Until then each may only wait for its node, and must not lapse.
+    pub fn sees_all_given_back(&self) {
+        eventually("the end of all leases", || {
+            let states = self.states();
+            let ends = |state: &LeaseState| *state == LeaseState::Ending;
+            assert!(states.iter().all(ends), "{states:?}");
+            states.is_empty().then_some(())
+        });
+    }
+
     /// Waits until the leases have these states.
     pub fn see(&self, states: &[LeaseState]) {
         let is_so = |admin: &Caller| Ok(admin.states()? == states);
