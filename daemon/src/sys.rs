@@ -156,6 +156,21 @@ pub fn user(name: &str) -> io::Result<Option<(u32, u32)>> {
 /// # Errors
 /// As [`user`].
 pub fn group(name: &str) -> io::Result<Option<u32>> {
+    look_up_group(name, |entry| entry.gr_gid)
+}
+
+/// Returns the names of the users that a group lists; `None` if the group does not exist. Users who have it
+/// as their primary group are not among them, unless the group lists them too.
+///
+/// # Errors
+/// As [`user`].
+pub fn group_members(name: &str) -> io::Result<Option<Vec<String>>> {
+    // SAFETY: the list and its names lie in the buffer of `look_up_group`, which nothing has changed since the call.
+    look_up_group(name, |entry| unsafe { texts(entry.gr_mem) })
+}
+
+/// Reads one thing from a group's entry; `None` if the group does not exist.
+fn look_up_group<T>(name: &str, read: impl Fn(&libc::group) -> T) -> io::Result<Option<T>> {
     let name = CString::new(name)?;
     look_up(|buffer, length| {
         let mut entry = MaybeUninit::<libc::group>::uninit();
@@ -172,34 +187,7 @@ pub fn group(name: &str) -> io::Result<Option<u32>> {
         };
         // SAFETY: as in `user`.
         let entry = unsafe { found.as_ref() };
-        (code, entry.map(|entry| entry.gr_gid))
-    })
-}
-
-/// Returns the names of the users that a group lists; `None` if the group does not exist. Users who have it
-/// as their primary group are not among them, unless the group lists them too.
-///
-/// # Errors
-/// As [`user`].
-pub fn group_members(name: &str) -> io::Result<Option<Vec<String>>> {
-    let name = CString::new(name)?;
-    look_up(|buffer, length| {
-        let mut entry = MaybeUninit::<libc::group>::uninit();
-        let mut found = std::ptr::null_mut();
-        // SAFETY: as in `user`.
-        let code = unsafe {
-            libc::getgrnam_r(
-                name.as_ptr(),
-                entry.as_mut_ptr(),
-                buffer,
-                length,
-                &raw mut found,
-            )
-        };
-        // SAFETY: as in `user`. The list and its names lie in the buffer, which nothing has changed since
-        // the call.
-        let members = unsafe { found.as_ref().map(|entry| texts(entry.gr_mem)) };
-        (code, members)
+        (code, entry.map(&read))
     })
 }
 

@@ -8,7 +8,9 @@ use causeway_proto::command::{CreateSvm, command::Kind};
 use causeway_proto::preamble::Purpose;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use crate::common::{Daemon, LIMIT, Session, Told, launch, linear, memory, plain, read, write};
+use crate::common::{
+    Daemon, Session, Told, eventually, launch, linear, memory, plain, read, write,
+};
 
 const TOGETHER: [&str; 2] = ["--together", "user"];
 const SOURCE: &str = "kernel void put(global int *x, int i, int v) { x[i] = v; }";
@@ -68,18 +70,6 @@ impl Program {
         words
             .map(|word| i32::from_ne_bytes(word.try_into().unwrap()))
             .collect()
-    }
-}
-
-/// Waits until `found` returns something.
-fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(Instant::now() < until, "{what}");
-        std::thread::yield_now();
     }
 }
 

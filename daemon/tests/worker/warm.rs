@@ -2,11 +2,10 @@
 //! stops a session.
 
 use std::path::PathBuf;
-use std::time::Instant;
 
 use causeway_proto::command::{CreateContext, CreateQueue, ObjectKind, command::Kind};
 
-use crate::common::{Daemon, LIMIT, Session, launch};
+use crate::common::{Daemon, Session, eventually, launch};
 
 const IN_SPARES: &str = "causeway_warm_contexts{by=\"spare\"}";
 const IN_SESSIONS: &str = "causeway_warm_contexts{by=\"session\"}";
@@ -66,17 +65,6 @@ impl Log {
         let text = std::fs::read_to_string(&self.0).unwrap();
         let call = format!("{name}(");
         text.lines().filter(|line| line.contains(&call)).count()
-    }
-}
-
-fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(Instant::now() < until, "{what}");
-        std::thread::yield_now();
     }
 }
 
