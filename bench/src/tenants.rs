@@ -5,10 +5,13 @@
 //! - apart: through a daemon with a worker for each session;
 //! - together: through a daemon with one host for all sessions of a user (`[sharing] together = "user"`).
 //!
+//! With `--kernels parts`, two tenants have parts of the device's time ([`parts`]).
+//!
 //! Invariant: all tenants of a run are in the same part of their work at the same time, and all their results are
 //! right.
 #![forbid(unsafe_code)]
 
+mod parts;
 pub(crate) mod program;
 mod report;
 
@@ -22,6 +25,7 @@ use serde::de::DeserializeOwned;
 use crate::experiment::Common;
 use crate::nodes::run_within;
 use crate::setup::{Build, Process};
+use parts::Parts;
 use program::{Latency, Rate, Started};
 use report::Report;
 
@@ -48,7 +52,7 @@ pub(crate) struct Options {
         long,
         value_delimiter = ',',
         value_name = "KERNEL,…",
-        default_value = "empty,38us,2ms,one-long"
+        default_value = "empty,38us,2ms,one-long,flood,parts"
     )]
     kernels: Vec<KernelKind>,
     /// Length of each part of a run, s
@@ -74,6 +78,12 @@ pub(crate) enum KernelKind {
     /// A kernel of 38 µs, and one tenant's of 100 times that
     #[value(name = "one-long")]
     OneLong,
+    /// A kernel of 38 µs, and one tenant that always has thousands of launches queued
+    #[value(name = "flood")]
+    Flood,
+    /// A kernel of 2 ms, of two tenants with 25 and 75 percent of the time
+    #[value(name = "parts")]
+    Parts,
 }
 
 impl KernelKind {
@@ -81,8 +91,8 @@ impl KernelKind {
     fn seconds(self) -> f64 {
         match self {
             KernelKind::Empty => 0.0,
-            KernelKind::Short | KernelKind::OneLong => 38e-6,
-            KernelKind::Medium => 2e-3,
+            KernelKind::Short | KernelKind::OneLong | KernelKind::Flood => 38e-6,
+            KernelKind::Medium | KernelKind::Parts => 2e-3,
         }
     }
 
@@ -92,7 +102,14 @@ impl KernelKind {
             KernelKind::Short => "38 µs",
             KernelKind::Medium => "2 ms",
             KernelKind::OneLong => "38 µs, one tenant 3.8 ms",
+            KernelKind::Flood => "38 µs, one tenant floods",
+            KernelKind::Parts => "2 ms, 25:75 of the time",
         }
+    }
+
+    /// Whether the first tenant is the others' neighbour and not measured.
+    fn has_neighbour(self) -> bool {
+        matches!(self, KernelKind::OneLong | KernelKind::Flood)
     }
 }
 
@@ -143,9 +160,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let mut report = Report::new(options);
     for kind in &options.kernels {
         let steps = experiment.steps(*kind)?;
+        if *kind == KernelKind::Parts {
+            for side in [Side::Apart, Side::Together] {
+                eprint!("\r{:<22} 2 tenants: {:<9}", kind.name(), side.name());
+                report.add_parts(experiment.parts(side, steps)?);
+            }
+            continue;
+        }
         for tenants in &options.tenants {
-            if *kind == KernelKind::OneLong && *tenants < 2 {
-                // The tenant with the long kernel has no neighbour.
+            if kind.has_neighbour() && *tenants < 2 {
+                // The first tenant has no neighbour.
                 continue;
             }
             for round in 1..=options.common.rounds {
@@ -215,6 +239,13 @@ impl Experiment<'_> {
         Ok(command)
     }
 
+    /// Runs two tenants with parts of the time.
+    fn parts(&self, side: Side, steps: u32) -> io::Result<Parts> {
+        let vendors = self.options.native_vendors.as_deref();
+        let seconds = self.options.seconds.max(1.0);
+        Parts::run(&self.build, &self.client, vendors, side, steps, seconds)
+    }
+
     /// Runs the tenants of one side.
     fn run(&self, side: Side, kind: KernelKind, tenants: u16, steps: u32) -> io::Result<Run> {
         let before = card_memory();
@@ -226,6 +257,9 @@ impl Experiment<'_> {
                 _ => steps,
             };
             command.arg("--steps").arg(steps.to_string());
+            if kind == KernelKind::Flood && tenant == 0 {
+                command.arg("--flood");
+            }
             command
                 .arg("--seconds")
                 .arg(self.options.seconds.to_string());

@@ -1,7 +1,7 @@
 //! Test cases: their results, and running many of them.
 
 use std::collections::VecDeque;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -78,22 +78,28 @@ pub(crate) struct Outcome {
 
 /// Runs the cases, as many at a time as there are `sides`, and reports each as it ends.
 pub(crate) fn run_all(cases: Vec<Case>, sides: &[&Sides], report: &mut Report) {
-    let waiting = Mutex::new(VecDeque::from(cases));
+    run_at_once(vec![(cases, sides.to_vec())], report);
+}
+
+/// Runs several lists of cases at the same time, each as [`run_all`].
+pub(crate) fn run_at_once(runs: Vec<(Vec<Case>, Vec<&Sides>)>, report: &mut Report) {
     let (done, outcomes) = mpsc::channel();
     thread::scope(|scope| {
-        for sides in sides {
-            let done = done.clone();
-            let waiting = &waiting;
-            scope.spawn(move || {
-                loop {
-                    let Some(case) = waiting.lock().pop_front() else {
-                        return;
-                    };
-                    if done.send(run_one(case, sides)).is_err() {
-                        return;
+        for (cases, sides) in runs {
+            let waiting = Arc::new(Mutex::new(VecDeque::from(cases)));
+            for sides in sides {
+                let (done, waiting) = (done.clone(), Arc::clone(&waiting));
+                scope.spawn(move || {
+                    loop {
+                        let Some(case) = waiting.lock().pop_front() else {
+                            return;
+                        };
+                        if done.send(run_one(case, sides)).is_err() {
+                            return;
+                        }
                     }
-                }
-            });
+                });
+            }
         }
         drop(done);
         for outcome in outcomes {

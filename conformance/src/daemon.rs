@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The variable for the size of the daemon's build cache. The runner sets it to 0, so that every run
 /// builds, unless the runner's own environment sets it (with a directory, `CAUSEWAYD_BUILD_CACHE_DIR`).
 pub(crate) const BUILD_CACHE: &str = "CAUSEWAYD_BUILD_CACHE_SIZE";
+/// The variable for the daemon's `[sharing] together`.
+const TOGETHER: &str = "CAUSEWAYD_TOGETHER";
 /// The daemon's output when it is ready, followed by its address.
 const READY: &str = "listening on ";
 
@@ -39,6 +41,8 @@ pub(crate) struct Daemon {
     arguments: Vec<String>,
     /// Environment variables for the daemon and its drivers.
     variables: Vec<(String, String)>,
+    /// The setting `together`, if it is set.
+    together: Option<String>,
     state: Mutex<DaemonState>,
 }
 
@@ -63,6 +67,7 @@ impl Daemon {
             logs,
             arguments: Vec::new(),
             variables: Vec::new(),
+            together: None,
             state: Mutex::default(),
         }
     }
@@ -75,6 +80,7 @@ impl Daemon {
         variables: &[(&str, String)],
     ) -> Self {
         let mut daemon = Self::new(self.program.clone(), vendors, logs);
+        daemon.together.clone_from(&self.together);
         daemon.variables = variables
             .iter()
             .map(|(name, value)| ((*name).to_owned(), value.clone()))
@@ -82,10 +88,24 @@ impl Daemon {
         daemon
     }
 
+    /// Sets the daemon's `[sharing] together`.
+    pub(crate) fn together(mut self, domain: Option<&str>) -> Self {
+        self.together = domain.map(str::to_owned);
+        self
+    }
+
+    /// Adds a configuration file.
+    pub(crate) fn with_file(mut self, file: &Path) -> Self {
+        let argument = ["--config".to_owned(), file.display().to_string()];
+        self.arguments.extend(argument);
+        self
+    }
+
     /// Makes a daemon of the same program over the same drivers, with this configuration file.
     pub(crate) fn configured(&self, file: &Path, logs: PathBuf) -> Self {
         let mut daemon = Self::new(self.program.clone(), self.vendors.clone(), logs);
         daemon.variables = self.variables.clone();
+        daemon.together.clone_from(&self.together);
         daemon.arguments = vec!["--config".to_owned(), file.display().to_string()];
         daemon
     }
@@ -95,6 +115,7 @@ impl Daemon {
         let logs = self.logs.join(format!("node-{number}"));
         let mut daemon = Self::new(self.program.clone(), self.vendors.clone(), logs);
         daemon.variables = self.variables.clone();
+        daemon.together.clone_from(&self.together);
         let mut set = |name: &str, value: String| daemon.variables.push((name.to_owned(), value));
         set("POCL_DEVICES", "pthread".to_owned());
         // Nodes do not share a disk. PoCL 3.1 fails to link if two processes use one cache at once.
@@ -107,7 +128,7 @@ impl Daemon {
     pub(crate) fn joining(mut self, cluster: Option<&Cluster>, number: usize) -> Self {
         if let Some(cluster) = cluster {
             let (arguments, variable) = cluster.of_node(number);
-            self.arguments = arguments;
+            self.arguments.extend(arguments);
             self.variables.push(variable);
         }
         self
@@ -160,6 +181,7 @@ impl Daemon {
             .env("OCL_ICD_VENDORS", &self.vendors)
             .envs(STEADY)
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .envs(self.together.iter().map(|domain| (TOGETHER, domain)))
             .env_remove("CAUSEWAY_SERVERS")
             .env_remove("CAUSEWAY_CONFIG")
             .stdin(Stdio::null())

@@ -105,7 +105,13 @@ fn run_suites(options: &Options, names: &[String]) -> Result<bool, SetupError> {
     let programs = Programs::open(options.programs.as_deref())?;
     let sides = Sides::open(options)?;
     let mut report = Report::new(options.notes);
-    for (suite, mode) in suite::chosen(names, options)? {
+    let chosen = suite::chosen(names, options)?;
+    if options.at_once {
+        let plain = chosen.iter().filter(|(_, mode)| *mode == Mode::Plain);
+        let suites: Vec<&Suite> = plain.map(|(suite, _)| *suite).collect();
+        return run_at_once(&suites, options, &programs, &sides, report);
+    }
+    for (suite, mode) in chosen {
         report.begin_suite(&mode.title(suite.name));
         if mode == Mode::Plain {
             run_suite(suite, mode, options, &programs, &sides, &mut report)?;
@@ -123,6 +129,33 @@ fn run_suites(options: &Options, names: &[String]) -> Result<bool, SetupError> {
     Ok(report.finish())
 }
 
+/// Runs the suites at the same time. Those that want to be alone run their cases one after the other, beside the
+/// other suites.
+fn run_at_once(
+    suites: &[&Suite],
+    options: &Options,
+    programs: &Programs,
+    sides: &Sides,
+    mut report: Report,
+) -> Result<bool, SetupError> {
+    let names: Vec<&str> = suites.iter().map(|suite| suite.name).collect();
+    report.begin_suite(&names.join(", "));
+    let mut runs = Vec::new();
+    for suite in suites {
+        let several = !suite.alone && sides.serves_several();
+        let jobs = if several { options.jobs } else { 1 };
+        let cases = (suite.cases)(programs, sides)?;
+        runs.push((chosen_cases(cases, options), vec![sides; jobs.into()]));
+    }
+    case::run_at_once(runs, &mut report);
+    Ok(report.finish())
+}
+
+fn chosen_cases(cases: Vec<Case>, options: &Options) -> Vec<Case> {
+    let is_chosen = |case: &Case| options.filter.iter().all(|part| case.name.contains(part));
+    cases.into_iter().filter(is_chosen).collect()
+}
+
 fn run_suite(
     suite: &Suite,
     mode: Mode,
@@ -131,13 +164,10 @@ fn run_suite(
     sides: &Sides,
     report: &mut Report,
 ) -> Result<(), SetupError> {
-    let cases = (suite.cases)(programs, sides)?
-        .into_iter()
-        .map(|case| case.in_mode(mode))
-        .filter(|case| options.filter.iter().all(|part| case.name.contains(part)))
-        .collect();
+    let cases = (suite.cases)(programs, sides)?.into_iter();
+    let cases = chosen_cases(cases.map(|case| case.in_mode(mode)).collect(), options);
     let jobs = if suite.alone { 1 } else { options.jobs };
-    if !options.managed {
+    if sides.serves_several() {
         case::run_all(cases, &vec![sides; jobs.into()], report);
         return Ok(());
     }

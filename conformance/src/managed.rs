@@ -16,6 +16,9 @@ use crate::options::Carrier;
 /// sessions and without renewals.
 const TIMING: &str = "[policy.timing]\ngrace = 10000\nlease = 15000\n";
 
+/// Number of programs that can lease one device at the same time.
+const SHARES: usize = 64;
+
 /// The manager of some nodes.
 pub(crate) struct Cluster {
     program: PathBuf,
@@ -66,6 +69,13 @@ impl Cluster {
         carrier: Carrier,
     ) -> Result<String, SetupError> {
         self.settings_of(nodes, carrier, usize::MAX)
+    }
+
+    /// The configuration file of a node whose device several programs lease at the same time, in hosts of this domain.
+    pub(crate) fn shares(domain: &str) -> String {
+        format!(
+            "[sharing]\ntogether = \"{domain}\"\n[[shares]]\ndevice = \"0.0\"\ncount = {SHARES}\ntogether = \"{domain}\"\n"
+        )
     }
 
     /// Waits for this number of nodes and returns a `servers.toml` that requests at most `most` devices.

@@ -61,6 +61,14 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) devmgr: Option<PathBuf>,
 
+    /// Run the suites at the same time, against the same daemon where they allow it.
+    #[arg(long)]
+    pub(crate) at_once: bool,
+
+    /// Let the daemons serve the sessions of a domain in one process (`[sharing] together`).
+    #[arg(long, env = "CAUSEWAYD_TOGETHER", value_name = "DOMAIN")]
+    together: Option<String>,
+
     /// Time limit for a program in seconds (suites with long programs set their own).
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
@@ -168,6 +176,11 @@ impl Options {
             graphs: self.graphs.unwrap_or(most(400, 10_000)),
             rounds: self.rounds.unwrap_or(most(120, 5_000)),
         }
+    }
+
+    /// Returns the daemons' setting `together`, if their sessions have hosts.
+    pub(crate) fn together(&self) -> Option<&str> {
+        self.together.as_deref().filter(|domain| *domain != "none")
     }
 
     /// Returns the time limit of an ordinary program.

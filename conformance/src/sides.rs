@@ -101,6 +101,10 @@ pub(crate) struct Sides {
     configuration: Mutex<Option<PathBuf>>,
     /// See `--against-spec`.
     pub(crate) against_spec: bool,
+    /// The daemons' setting `together`, if their sessions have hosts.
+    together: Option<String>,
+    /// Whether several programs can lease the device at the same time.
+    shares_devices: bool,
     /// Length of the random suites.
     pub(crate) effort: Effort,
     /// The place of the programs' devices.
@@ -185,7 +189,14 @@ impl Sides {
                         true => Some(Box::new(Cluster::start(&manager)?)),
                         false => None,
                     };
-                    let daemon = Daemon::new(program, native_vendors.clone(), logs);
+                    let mut daemon = Daemon::new(program, native_vendors.clone(), logs)
+                        .together(options.together());
+                    if let (Some(domain), true) = (options.together(), options.managed) {
+                        let file = scratch.path().join("daemon.toml");
+                        fs::write(&file, Cluster::shares(domain))
+                            .map_err(io_error(format!("cannot write {}", file.display())))?;
+                        daemon = daemon.with_file(&file);
+                    }
                     Target::Own {
                         daemons: vec![daemon.joining(cluster.as_deref(), 1)],
                         vendors,
@@ -202,6 +213,8 @@ impl Sides {
             carrier: options.carrier,
             configuration: Mutex::default(),
             against_spec: options.against_spec,
+            together: options.together().map(str::to_owned),
+            shares_devices: options.managed && options.together().is_some(),
             effort: options.effort(),
             mode: Mode::Plain,
             nodes: 1,
@@ -268,6 +281,9 @@ impl Sides {
             carrier: self.carrier,
             configuration: Mutex::default(),
             against_spec: self.against_spec,
+            together: self.together.clone(),
+            // Other daemons than the first offer whole devices.
+            shares_devices: false,
             effort: self.effort,
             mode: self.mode,
             nodes,
@@ -370,6 +386,11 @@ impl Sides {
                 command.env("OCL_ICD_VENDORS", with_slash(vendors));
                 match cluster {
                     None => self.configure(&mut command, &addresses.join(","))?,
+                    Some(cluster) if self.shares_devices => {
+                        self.configure_by(&mut command, || {
+                            cluster.settings_of(1, self.carrier, 1)
+                        })?;
+                    }
                     Some(cluster) => {
                         self.configure_by(&mut command, || {
                             cluster.client_settings(daemons.len(), self.carrier)
@@ -417,6 +438,23 @@ impl Sides {
         }
         command.envs(configuration.iter().map(|file| ("CAUSEWAY_CONFIG", file)));
         Ok(())
+    }
+
+    /// The daemons' setting `together`, if their sessions have hosts.
+    pub(crate) fn together(&self) -> Option<&str> {
+        self.together.as_deref()
+    }
+
+    /// Whether several programs can use the device at the same time.
+    pub(crate) fn serves_several(&self) -> bool {
+        self.shares_devices
+            || !matches!(
+                &self.causeway,
+                Target::Own {
+                    cluster: Some(_),
+                    ..
+                }
+            )
     }
 
     /// Whether the second side is Causeway.

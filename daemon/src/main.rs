@@ -1,7 +1,7 @@
 //! `causewayd`, the node daemon: reads its settings, starts logging, serves and drains.
 //!
-//! All processes of a daemon run this binary: the supervisor, the workers and the probing worker. A hidden
-//! flag selects the role.
+//! All processes of a daemon run this binary: the supervisor, the workers and those that ask drivers. A hidden flag
+//! selects the role.
 
 use std::process::ExitCode;
 
@@ -22,6 +22,12 @@ fn main() -> ExitCode {
     }
     if flags.internal_probe {
         return worker::probe::main();
+    }
+    if flags.internal_measure {
+        return worker::measure::main();
+    }
+    if flags.internal_cards {
+        return worker::cards::main();
     }
     let settings = match Settings::from_flags(&flags) {
         Ok(settings) => settings,

@@ -1,10 +1,12 @@
 //! Reports about configured and leased nodes. The tool prints them as a table or as JSON.
 
+use std::time::Duration;
+
 use causeway::config::Settings;
 use causeway::lease::{Enumeration, Lease};
 use causeway::transport::manager::NoLease;
 use causeway::transport::{Discovered, Reply, discover};
-use causeway_proto::control::{Device, InfoAnswer, Platform};
+use causeway_proto::control::{CardReading, Device, DeviceUse, InfoAnswer, Platform};
 use causeway_proto::status::WireError;
 use cl_headers::types::{
     CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_MAX_COMPUTE_UNITS, CL_DEVICE_NAME, CL_DEVICE_TYPE,
@@ -12,6 +14,10 @@ use cl_headers::types::{
     CL_DRIVER_VERSION, CL_PLATFORM_NAME,
 };
 use serde::Serialize;
+
+/// How often a daemon that has not read its cards is asked again, and the pause before.
+const ATTEMPTS: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// A node.
 #[derive(Debug, Serialize)]
@@ -59,13 +65,61 @@ pub struct DeviceReport {
     pub compute_units: u64,
     /// `CL_DEVICE_GLOBAL_MEM_SIZE`, bytes.
     pub memory_bytes: u64,
+    /// How the device is used. `None`: the daemon does not say.
+    #[serde(rename = "use")]
+    pub usage: Option<DeviceUsage>,
+}
+
+/// The use of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DeviceUsage {
+    /// Time for which sessions had commands under way since the daemon started, in milliseconds.
+    pub busy_ms: u64,
+    /// Bytes that each process takes of the card by itself, as measured when the daemon started.
+    pub context_memory_bytes: Option<u64>,
+    /// Part of the time in which any program used the card, in percent, as NVML defines it.
+    pub utilization_percent: Option<u32>,
+    /// Bytes of the card that all programs use.
+    pub memory_used_bytes: Option<u64>,
+    /// Temperature of the card's chip, in degrees Celsius.
+    pub temperature_celsius: Option<u32>,
+}
+
+impl From<DeviceUse> for DeviceUsage {
+    fn from(of: DeviceUse) -> DeviceUsage {
+        let card = of.card.unwrap_or_default();
+        DeviceUsage {
+            busy_ms: of.busy_ns / 1_000_000,
+            context_memory_bytes: of.context_memory,
+            utilization_percent: card.utilization,
+            memory_used_bytes: card.memory_used,
+            temperature_celsius: card.temperature,
+        }
+    }
 }
 
 /// Asks all configured nodes at once. A node has a second to accept the connection, and its
 /// `answer_limit` to answer.
 #[must_use]
 pub fn nodes(settings: &Settings) -> Vec<NodeReport> {
-    discover(&settings.servers).into_iter().map(node).collect()
+    let mut found = discover(&settings.servers);
+    // A daemon reads its cards when somebody asks, and answers without waiting for them.
+    for _ in 0..ATTEMPTS {
+        if !found.iter().any(lacks_cards) {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+        found = discover(&settings.servers);
+    }
+    found.into_iter().map(node).collect()
+}
+
+/// Whether the daemon has not read its cards yet.
+fn lacks_cards(of: &Discovered) -> bool {
+    let inventory = of.inventory.as_ref();
+    let uses = inventory.map_or(&[][..], |inventory| &inventory.uses);
+    uses.iter()
+        .any(|of| of.card == Some(CardReading::default()))
 }
 
 /// The nodes of the lease that a program would get. The lease is requested as a program requests it when
@@ -136,10 +190,22 @@ fn node_report(name: String, address: String, reply: Reply) -> NodeReport {
             report.devices = inventory
                 .platforms
                 .iter()
-                .flat_map(|platform| platform.devices.iter().map(move |of| (platform, of)))
+                .zip(0..)
+                .flat_map(|(platform, at)| {
+                    let devices = platform.devices.iter().zip(0..);
+                    devices.map(move |(of, index)| ((platform, of), (at, index)))
+                })
                 // Devices that are not in the lease keep their index, and have no answers.
-                .filter(|(_, device)| !device.info.is_empty())
-                .map(|(platform, of)| device(platform, of))
+                .filter(|((_, device), _)| !device.info.is_empty())
+                .map(|((platform, of), at)| {
+                    let mut uses = inventory.uses.iter();
+                    let usage = uses.find(|of| (of.platform, of.device) == at);
+                    let usage = usage.copied().map(DeviceUsage::from);
+                    DeviceReport {
+                        usage,
+                        ..device(platform, of)
+                    }
+                })
                 .collect();
             if report.devices.is_empty() && report.problems.is_empty() {
                 report
@@ -164,6 +230,7 @@ fn device(platform: &Platform, device: &Device) -> DeviceReport {
         platform: text(&platform.info, CL_PLATFORM_NAME),
         compute_units: number(&device.info, CL_DEVICE_MAX_COMPUTE_UNITS),
         memory_bytes: number(&device.info, CL_DEVICE_GLOBAL_MEM_SIZE),
+        usage: None,
     }
 }
 

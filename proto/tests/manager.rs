@@ -75,6 +75,8 @@ fn what_nodes_and_the_manager_say() {
             sessions: 2,
             number: 4,
             leases: Vec::new(),
+            devices: Vec::new(),
+            hosts: Vec::new(),
         }),
         From::Stopping(Stopping {}),
     ] {

@@ -18,6 +18,8 @@ use crate::opencl::ClError;
 const SOURCE: &str = include_str!("../../programs/spin.cl");
 /// Launches between two `clFinish` when only the number of launches counts.
 const GROUP: usize = 256;
+/// Launches that a tenant which floods always has queued.
+const FLOOD: usize = 2000;
 /// Launches of a calibration's shorter and longer kernel.
 const CALIBRATION: usize = 20;
 
@@ -30,6 +32,12 @@ pub(crate) struct Arguments {
     /// Length of each part, s
     #[arg(long, default_value_t = 1.0)]
     pub(crate) seconds: f64,
+    /// Launches between two waits when only the number of launches counts
+    #[arg(long, default_value_t = GROUP)]
+    pub(crate) group: usize,
+    /// Always have thousands of launches queued
+    #[arg(long)]
+    pub(crate) flood: bool,
     /// Only print the steps that take this time on the device, s
     #[arg(long)]
     pub(crate) calibrate: Option<f64>,
@@ -91,9 +99,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error
     })?;
     let length = Duration::from_secs_f64(arguments.seconds);
     next_part()?;
-    print(&tenant.latency(length)?)?;
+    if arguments.flood {
+        tenant.flood(length)?;
+        // The neighbours are measured.
+        print(&Latency { p50: 0.0, p99: 0.0 })?;
+    } else {
+        print(&tenant.latency(length)?)?;
+    }
     next_part()?;
-    print(&tenant.rate(length)?)?;
+    print(&match arguments.flood {
+        true => tenant.flood(length)?,
+        false => tenant.rate(length, arguments.group)?,
+    })?;
     tenant.check()?;
     Ok(())
 }
@@ -180,17 +197,35 @@ impl Tenant {
         })
     }
 
-    fn rate(&self, length: Duration) -> Result<Rate, ClError> {
+    fn rate(&self, length: Duration, group: usize) -> Result<Rate, ClError> {
         let (begin, mut launches) = (Instant::now(), 0);
         while begin.elapsed() < length {
-            for _ in 0..GROUP {
+            for _ in 0..group {
                 self.devices.enqueue(self.kernel)?;
             }
             self.devices.finish(0)?;
-            launches += GROUP;
+            launches += group;
         }
         Ok(Rate {
             launches: launches as f64 / begin.elapsed().as_secs_f64(),
         })
+    }
+
+    /// Always has between one and two floods queued.
+    fn flood(&self, length: Duration) -> Result<Rate, ClError> {
+        let (begin, mut launches) = (Instant::now(), 0);
+        let many = || (0..FLOOD).try_for_each(|_| self.devices.enqueue(self.kernel));
+        let marked = || self.devices.launch(0, self.kernel, &[1], &[]);
+        many()?;
+        let mut last = marked()?;
+        while begin.elapsed() < length {
+            many()?;
+            self.devices.wait(&[last])?;
+            launches += FLOOD + 1;
+            last = marked()?;
+        }
+        let rate = launches as f64 / begin.elapsed().as_secs_f64();
+        self.devices.wait(&[last])?;
+        Ok(Rate { launches: rate })
     }
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use plotters::prelude::*;
 use serde::Serialize;
 
+use super::parts::Parts;
 use super::{KernelKind, Options, Run, Side};
 use crate::experiment::{median, seconds};
 
@@ -23,6 +24,8 @@ pub(super) struct Report {
     seconds: f64,
     cores: usize,
     rows: Vec<Row>,
+    /// Two tenants with 25 and 75 percent of the time.
+    parts: Vec<Parts>,
 }
 
 /// One side with a number of tenants.
@@ -60,7 +63,12 @@ impl Report {
             seconds: options.seconds,
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             rows: Vec::new(),
+            parts: Vec::new(),
         }
+    }
+
+    pub(super) fn add_parts(&mut self, parts: Parts) {
+        self.parts.push(parts);
     }
 
     /// Adds one run.
@@ -153,8 +161,8 @@ impl Report {
 
 impl Figures {
     fn of(runs: &[Run], kernel: KernelKind) -> Option<Figures> {
-        // The tenant with the long kernel is the others' neighbour and is not counted.
-        let skipped = |run: &Run| usize::from(kernel == KernelKind::OneLong && run.rates.len() > 1);
+        // The first tenant may be the others' neighbour, which is not counted.
+        let skipped = |run: &Run| usize::from(kernel.has_neighbour() && run.rates.len() > 1);
         let over = |figure: &dyn Fn(&Run) -> Option<f64>| {
             median(&runs.iter().filter_map(figure).collect::<Vec<_>>())
         };
@@ -222,6 +230,15 @@ impl fmt::Display for Report {
                 figures
                     .memory
                     .map_or("–".to_owned(), |memory| format!("{memory:.0}")),
+            )?;
+        }
+        for parts in &self.parts {
+            let (side, part) = parts.of_the_smaller();
+            writeln!(
+                f,
+                "\nparts of the time 25:75, kernels of 2 ms, {}: {part:.1} : {:.1}",
+                side.name(),
+                100.0 - part
             )?;
         }
         Ok(())

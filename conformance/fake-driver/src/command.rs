@@ -122,6 +122,11 @@ impl Work {
                 let (place, shape, pattern) = &**fill;
                 for_rows(*shape, |row, slice| {
                     let start = place.row(row, slice) as *mut u8;
+                    if let [byte] = pattern[..] {
+                        // SAFETY: as above.
+                        unsafe { start.write_bytes(byte, shape[0]) };
+                        return;
+                    }
                     for at in (0..shape[0]).step_by(pattern.len()) {
                         // SAFETY: as above; the row is a whole number of patterns.
                         unsafe { start.add(at).copy_from(pattern.as_ptr(), pattern.len()) };
@@ -169,6 +174,8 @@ pub(crate) struct Command {
     pub(crate) waits: Box<[Ref<Event>]>,
     pub(crate) rank: Rank,
     pub(crate) time: Time,
+    /// Order of the enqueues in all queues; set by the engine.
+    pub(crate) number: u64,
     /// Time of the enqueue, if it can be queried.
     pub(crate) queued_ns: u64,
     /// Time at which a started command will end; only for commands that take time.
@@ -263,6 +270,7 @@ impl<'a> Enqueue<'a> {
                 rank: self.rank,
                 time: self.time,
                 queued_ns,
+                number: 0,
                 ends_ns: None,
                 ended: false,
             },

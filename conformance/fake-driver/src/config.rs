@@ -107,6 +107,21 @@ struct RawDevice {
     extensions: Vec<String>,
     vendor_id: u32,
     exclusive: Option<PathBuf>,
+    card: Option<Card>,
+}
+
+/// What NVML says about a device.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Card {
+    pub(crate) utilization: u32,
+    /// Bytes, without those of this process.
+    pub(crate) memory_used: u64,
+    pub(crate) temperature: u32,
+    /// Bytes that a process with a context takes.
+    pub(crate) context_memory: u64,
+    /// Whether NVML's answers end the process.
+    pub(crate) crash: bool,
 }
 
 impl Default for RawDevice {
@@ -133,6 +148,7 @@ impl Default for RawDevice {
             extensions: Vec::new(),
             vendor_id: 0xFA6E,
             exclusive: None,
+            card: None,
         }
     }
 }
@@ -200,6 +216,7 @@ pub(crate) struct DeviceSettings {
     pub(crate) vendor_id: u32,
     /// The file that the one process with contexts on this device has locked.
     pub(crate) exclusive: Option<PathBuf>,
+    pub(crate) card: Option<Card>,
 }
 
 /// Special settings for the kernels of one name.
@@ -379,6 +396,7 @@ fn check_device(raw: &RawDevice) -> Result<DeviceSettings, ConfigError> {
         extensions: raw.extensions.clone(),
         vendor_id: raw.vendor_id,
         exclusive: raw.exclusive.clone(),
+        card: raw.card.clone(),
     })
 }
 

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use crate::device::Device;
 use crate::error::{ClResult, ensure, fail};
 use crate::exclusive::Hold;
+use crate::nvml::OwnMemory;
 use crate::object::{Object, Ref, body};
 use crate::on_device::DeviceQueues;
 use crate::platform::{Platform, platform_or_default};
@@ -35,6 +36,7 @@ pub(crate) struct Context {
     handle: Mutex<usize>,
     pub(crate) device_queues: DeviceQueues,
     _holds: Vec<Hold>,
+    _own_memory: Vec<OwnMemory>,
 }
 
 body!(Context, tag::CONTEXT, CL_INVALID_CONTEXT);
@@ -108,7 +110,9 @@ unsafe fn create(
     let exclusive = own.iter().filter_map(|of| of.settings.exclusive.as_ref());
     let holds = exclusive.map(|path| Hold::take(path));
     let holds = holds.collect::<ClResult<Vec<_>>>()?;
+    let own_memory = own.iter().map(|of| OwnMemory::of(of.index)).collect();
     let context = Ref::new(Context {
+        _own_memory: own_memory,
         devices: own,
         properties,
         error_callback: pfn_notify.map(|function| ErrorCallback {

@@ -3,7 +3,8 @@
 //! An enqueue pushes into its queue's inbox and returns. The engine takes whole inboxes, runs the ready
 //! commands, and announces ended ones once per pass. Without work, it naps for some milliseconds, in short
 //! naps that only a waiting thread or a flush interrupts. Then it sleeps. So a stream of enqueues wakes no
-//! thread. Commands that take time occupy their device one after the other; commands that take no time do not.
+//! thread. Commands that take time occupy their device one after the other, in the order of their enqueues as far as
+//! they may run; commands that take no time do not.
 //!
 //! In instant mode, a command that may run at once and takes no time runs within the enqueue, under its
 //! queue's lock. This keeps the queue's order.
@@ -39,6 +40,8 @@ const NAPS: u32 = 6;
 
 /// Counts ends of commands and user events. If it has not changed, waiting commands need not be checked.
 static ENDS: AtomicU64 = AtomicU64::new(0);
+/// The number of the next command.
+static LATEST: AtomicU64 = AtomicU64::new(0);
 /// Queues that the engine has not seen yet.
 static NEW_QUEUES: Mutex<Vec<Ref<Queue>>> = Mutex::new(Vec::new());
 /// Callbacks for statuses that had been reached before their registration.
@@ -49,7 +52,7 @@ static NOTICES: Mutex<Vec<Notice>> = Mutex::new(Vec::new());
 pub(crate) type Notice = Box<dyn FnOnce() + Send>;
 
 /// Puts a command into its queue, or runs it immediately (instant mode).
-pub(crate) fn enqueue(queue: &Object<Queue>, command: Command) {
+pub(crate) fn enqueue(queue: &Object<Queue>, mut command: Command) {
     let mut inbox = queue.inbox.lock();
     if may_run_here(queue, &command) {
         run_here(&command);
@@ -58,6 +61,7 @@ pub(crate) fn enqueue(queue: &Object<Queue>, command: Command) {
         return;
     }
     queue.open.fetch_add(1, Ordering::Relaxed);
+    command.number = LATEST.fetch_add(1, Ordering::Relaxed);
     inbox.push(command);
     drop(inbox);
     ring_unless(NAPPING);
@@ -141,6 +145,9 @@ struct Lane {
     busy: bool,
     /// Time at which the last command that takes time has ended or will end.
     free_ns: u64,
+    /// The first command that could start in this pass, which starts in the next one.
+    first: Option<u64>,
+    starts: Option<u64>,
 }
 
 /// A queue and its commands that the engine has taken.
@@ -234,6 +241,9 @@ impl Engine {
         }
         let order = control::current().order;
         self.next_ns = None;
+        for lane in self.lanes.values_mut() {
+            lane.starts = lane.first.take();
+        }
         let mut lines = std::mem::take(&mut self.lines);
         let mut sequence: Vec<usize> = (0..lines.len()).collect();
         self.arrange(order, &mut sequence);
@@ -255,6 +265,8 @@ impl Engine {
         for callback in due {
             callback.call();
         }
+        // A command is about to start.
+        moved |= self.lanes.values().any(|lane| lane.first.is_some());
         let notices = std::mem::take(&mut *NOTICES.lock());
         moved |= !notices.is_empty();
         for notice in notices {
@@ -301,7 +313,8 @@ impl Engine {
         line.pending.extend(taken.drain(..));
         self.taken = taken;
         let ends = ENDS.load(Ordering::Acquire);
-        if !news && line.running == 0 && line.seen == ends {
+        let starts = self.lane(line).starts.is_some();
+        if !news && line.running == 0 && line.seen == ends && !starts {
             return false;
         }
         line.seen = ends;
@@ -404,6 +417,14 @@ impl Engine {
         if lane.busy {
             return Step::Waiting;
         }
+        if control::current().order == Order::Forward && lane.starts != Some(command.number) {
+            let first = lane
+                .first
+                .map_or(command.number, |first| first.min(command.number));
+            lane.first = Some(first);
+            return Step::Waiting;
+        }
+        (lane.first, lane.starts) = (None, None);
         // Starts at the end of the previous command, not now, so that the engine's delays do not add up.
         let start = command.queued_ns.max(lane.free_ns).max(line.last_ns);
         let end = start.saturating_add(ns);

@@ -17,6 +17,17 @@ use crate::program::Build;
 /// Number of work-items in a sub-group.
 const SUB_GROUP: usize = 32;
 
+/// Bytes of registers that a kernel spills, on devices that tell it.
+const SPILLED: u64 = 64;
+/// Queries of `cl_intel_required_subgroup_size`.
+const CL_KERNEL_SPILL_MEM_SIZE_INTEL: cl_kernel_work_group_info = 0x4109;
+const CL_KERNEL_COMPILE_SUB_GROUP_SIZE_INTEL: cl_kernel_sub_group_info = 0x410A;
+
+fn requires_sub_group_sizes(device: &Device) -> bool {
+    let mut names = device.settings.extensions.iter();
+    names.any(|name| name == "cl_intel_required_subgroup_size")
+}
+
 pub(crate) mod api {
     #![allow(non_snake_case, reason = "OpenCL's names")]
     #![allow(clippy::too_many_arguments, reason = "OpenCL's functions")]
@@ -86,13 +97,15 @@ pub(crate) mod api {
         // SAFETY: the application passes a handle that it got from this driver, or NULL.
         let kernel = unsafe { Object::<Kernel>::borrow(kernel) }?;
         let program = &kernel.program;
-        if device.is_null() {
+        let device = if device.is_null() {
             ensure(program.devices.len() == 1, CL_INVALID_DEVICE)?;
+            &program.devices[0]
         } else {
             // SAFETY: the application passes a handle that it got from this driver, or NULL.
             let device = unsafe { Object::<Device>::borrow(device) }?;
             ensure(kernel.built_for(device), CL_INVALID_DEVICE)?;
-        }
+            device
+        };
         let required = kernel.signature.required;
         let answer = match name {
             CL_KERNEL_WORK_GROUP_SIZE if required[0] > 0 => Info::size(required.iter().product()),
@@ -101,6 +114,9 @@ pub(crate) mod api {
             CL_KERNEL_LOCAL_MEM_SIZE => Info::ulong(local_memory(&kernel.values.lock())),
             CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE => Info::size(32),
             CL_KERNEL_PRIVATE_MEM_SIZE => Info::ulong(0),
+            CL_KERNEL_SPILL_MEM_SIZE_INTEL if requires_sub_group_sizes(device) => {
+                Info::ulong(SPILLED)
+            }
             // CL_KERNEL_GLOBAL_WORK_SIZE is for custom devices and built-in kernels with a limit.
             _ => return fail(CL_INVALID_VALUE),
         };
@@ -137,6 +153,9 @@ pub(crate) mod api {
             }
             CL_KERNEL_MAX_NUM_SUB_GROUPS => Info::size(most),
             CL_KERNEL_COMPILE_NUM_SUB_GROUPS => Info::size(0),
+            CL_KERNEL_COMPILE_SUB_GROUP_SIZE_INTEL if requires_sub_group_sizes(device) => {
+                Info::size(SUB_GROUP)
+            }
             _ => return fail(CL_INVALID_VALUE),
         };
         // SAFETY: the application passes memory as OpenCL requires.

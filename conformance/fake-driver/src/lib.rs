@@ -46,6 +46,8 @@
 //! ns_per_item = 0.0     # what each work-item adds to it
 //! vendor_id = 0xFA6E
 //! exclusive = "/PATH"   # one process at a time has contexts, the one that has locked this file; see [`nvml`]
+//! card = { utilization = 0, memory_used = 0, temperature = 0, context_memory = 0, crash = false }
+//!                       # what NVML says; without it, NVML knows the mode only
 //!
 //! [kernel.NAME]         # launches of kernels of this name
 //! ns = 1000             # take so long, whatever the device

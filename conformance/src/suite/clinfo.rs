@@ -36,10 +36,18 @@ const PROVIDED: &[&str] = &[
     "cl_khr_semaphore",
 ];
 
+type Difference = (&'static str, &'static str, Demand, &'static str);
+
+/// A query of `cl_intel_unified_shared_memory`.
+const fn unified_memory(name: &'static str) -> Difference {
+    let reason = "the extension is not forwarded: client and node have different addresses";
+    (name, "USM", Anything, reason)
+}
+
 /// Correct differences: the name in `clinfo --raw`, a part of the label in plain `clinfo`, the demand,
 /// and the reason. A name that ends in `*` stands for all names with this prefix. The demand is checked
 /// on the raw line only, because the plain line has the same content.
-const RIGHT: &[(&str, &str, Demand, &str)] = &[
+const RIGHT: &[Difference] = &[
     (
         "CL_PLATFORM_NAME",
         "Platform Name",
@@ -130,6 +138,11 @@ const RIGHT: &[(&str, &str, Demand, &str)] = &[
         Anything,
         "the extension is not forwarded",
     ),
+    unified_memory("CL_DEVICE_HOST_MEM_CAPABILITIES_INTEL"),
+    unified_memory("CL_DEVICE_DEVICE_MEM_CAPABILITIES_INTEL"),
+    unified_memory("CL_DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL"),
+    unified_memory("CL_DEVICE_CROSS_DEVICE_SHARED_MEM_CAPABILITIES_INTEL"),
+    unified_memory("CL_DEVICE_SHARED_SYSTEM_MEM_CAPABILITIES_INTEL"),
     (
         "CL_DEVICE_PCI*",
         "PCI",

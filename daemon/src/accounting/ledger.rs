@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use super::busy::{self, DeviceName, DeviceTime};
 use super::page::Page;
 use super::{Cause, Counter, Figures};
 
@@ -89,11 +90,29 @@ impl Entry {
         *seen
     }
 
+    /// Returns the busy times of this session, by device. A worker could decrease them.
+    pub fn busy(&self) -> impl Iterator<Item = (DeviceName, DeviceTime)> + '_ {
+        busy::read(self.ledger.page.slot(self.slot))
+    }
+
     /// Returns why the session ended, as its worker recorded; `None` if the worker recorded nothing.
     pub fn ending(&self) -> Option<Cause> {
         let slot = self.ledger.page.slot(self.slot);
         let said = slot[Counter::Ending as usize].load(Ordering::Relaxed);
         Cause::ALL.into_iter().find(|cause| *cause as u64 == said)
+    }
+
+    /// Returns the words of the slot.
+    pub(super) fn words(&self) -> &[AtomicU64] {
+        self.ledger.page.slot(self.slot)
+    }
+
+    /// Returns whether commands or builds of the session are in progress, or were when its worker ended.
+    pub fn is_busy(&self) -> bool {
+        let slot = self.ledger.page.slot(self.slot);
+        [Counter::UnderWay, Counter::Building]
+            .iter()
+            .any(|of| slot[*of as usize].load(Ordering::Relaxed) > 0)
     }
 
     /// Returns the slot's number.

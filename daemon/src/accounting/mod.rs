@@ -5,6 +5,9 @@
 //! supervisor reads the slot on demand, and adds its values to the ledger when the worker has been reaped.
 //! Counting therefore costs no message, and the figures survive the worker, however it ends.
 //!
+//! [`DeviceTurn`] says whether a session with a `time` share may launch. [`Busy`] counts how long each device had commands
+//! under way.
+//!
 //! The slots also record how much of each leased device's memory each session holds. This is how a memory
 //! limit applies to a lease as a whole ([`Slot::hold`]).
 //!
@@ -13,8 +16,10 @@
 //! worker that has ended is zero.
 #![deny(unsafe_code)]
 
+mod busy;
 mod ledger;
 mod page;
+mod turn;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -22,10 +27,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use page::{Page, SLOT};
 
+pub use busy::{Busy, DeviceMeter, DeviceName, DeviceTime};
 pub use ledger::{Entry, Ledger};
 pub use page::PageError;
+pub use turn::{Demand, DeviceTurn, Launches};
 
-/// Number of devices whose memory a slot records.
+/// Number of devices whose memory and busy time a slot records.
 pub const DEVICES: usize = crate::handover::MAX_LEASED;
 
 /// Index of a counter in a slot.
@@ -52,11 +59,17 @@ pub enum Counter {
     FromNodes = 10,
     /// Bytes of bulk transfers to other nodes' workers.
     ToNodes = 11,
+    /// Commands in progress. Goes down, so it is no part of [`Figures`].
+    UnderWay = 12,
+    /// Builds, compilations and links in progress, as [`Counter::UnderWay`].
+    Building = 13,
 }
 
 /// Index in a slot at which the devices' memory begins.
 const HELD: usize = 16;
-const _: () = assert!(HELD + DEVICES <= SLOT);
+/// Index in a slot at which the devices' meters begin ([`busy`]).
+const METERS: usize = HELD + DEVICES;
+const _: () = assert!(METERS + DEVICES * busy::WORDS == SLOT);
 
 /// Attempts to allocate while concurrent attempts of the lease's other sessions exceed the limit for a
 /// moment.
@@ -110,6 +123,8 @@ pub struct Figures {
     pub from_nodes: u64,
     /// [`Counter::ToNodes`].
     pub to_nodes: u64,
+    /// Nanoseconds for which commands were under way, summed over the session's devices.
+    pub busy: u64,
 }
 
 impl Figures {
@@ -124,6 +139,9 @@ impl Figures {
             to_client: of(Counter::ToClient),
             from_nodes: of(Counter::FromNodes),
             to_nodes: of(Counter::ToNodes),
+            busy: busy::read(slot)
+                .map(|(_, time)| time.busy)
+                .fold(0, u64::saturating_add),
         }
     }
 
@@ -137,6 +155,7 @@ impl Figures {
             to_client: each(self.to_client, other.to_client),
             from_nodes: each(self.from_nodes, other.from_nodes),
             to_nodes: each(self.to_nodes, other.to_nodes),
+            busy: each(self.busy, other.busy),
         }
     }
 
@@ -161,6 +180,17 @@ impl Figures {
         ]
         .into_iter()
         .fold(0, u64::saturating_add)
+    }
+}
+
+#[cfg(test)]
+impl Slot {
+    /// Makes a slot in a page of its own.
+    pub(crate) fn alone() -> Slot {
+        let ledger = Ledger::new(1).unwrap();
+        let entry = ledger.enter().unwrap();
+        let page = entry.page().try_clone_to_owned().unwrap();
+        Slot::adopt(&page, entry.number()).unwrap()
     }
 }
 
@@ -192,9 +222,29 @@ impl Slot {
         self.page.slot(self.index)
     }
 
+    /// Returns the words of the meter of a device.
+    fn meter(&self, place: usize) -> &[AtomicU64] {
+        &self.words()[METERS + place * busy::WORDS..][..busy::WORDS]
+    }
+
     /// Adds `amount` to a counter.
     pub fn add(&self, counter: Counter, amount: u64) {
         self.words()[counter as usize].fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Adds `amount` to what is in progress ([`Counter::UnderWay`], [`Counter::Building`]). Returns the value before.
+    pub fn begin(&self, counter: Counter, amount: u64) -> u64 {
+        self.words()[counter as usize].fetch_add(amount, Ordering::Relaxed)
+    }
+
+    /// Subtracts `amount` from what is in progress.
+    pub fn end(&self, counter: Counter, amount: u64) {
+        self.words()[counter as usize].fetch_sub(amount, Ordering::Relaxed);
+    }
+
+    /// Returns the value of a counter.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.words()[counter as usize].load(Ordering::Relaxed)
     }
 
     /// Records why the worker ends.

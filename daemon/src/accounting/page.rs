@@ -15,7 +15,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 /// Words before the first slot: one cache line. The first word is the highest number of slots ever in use.
 const HEADER: usize = 8;
 /// Words per slot: whole cache lines.
-pub(super) const SLOT: usize = 80;
+pub(super) const SLOT: usize = 592;
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);

@@ -120,8 +120,23 @@ pub struct Share {
     pub count: Within<u32, 1, 1024>,
     /// Memory of each share in bytes. By default, the device's memory is divided equally.
     pub memory: Option<u64>,
+    /// Part of the device's time for each share, in percent: a number, or a list with one for each share.
+    pub time: Option<Spanned<Times>>,
+    /// Whether shares get no more time even if nobody else wants the device.
+    #[serde(default)]
+    pub strict: bool,
     /// Whose sessions on these shares may have one host process; default: as in `[sharing]`.
     pub together: Option<Together>,
+}
+
+/// Parts of a device's time, in percent.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Times {
+    /// One part that every share gets.
+    Each(u32),
+    /// A part for each share, in their order.
+    List(Vec<u32>),
 }
 
 /// The `[sharing]` table: which sessions may have one host process.

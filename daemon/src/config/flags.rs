@@ -120,4 +120,12 @@ pub struct Flags {
     /// Write this machine's inventory to the socket on descriptor 0
     #[arg(long, hide = true)]
     pub internal_probe: bool,
+
+    /// Measure what a process takes of each card, for the socket on descriptor 0
+    #[arg(long, hide = true)]
+    pub internal_measure: bool,
+
+    /// Answer questions about cards on the socket on descriptor 0
+    #[arg(long, hide = true)]
+    pub internal_cards: bool,
 }

@@ -10,7 +10,7 @@ use causeway_security::{ClientTls, Token};
 use causeway_serving::BadFile;
 use toml::Spanned;
 
-use super::file::{ConfigFile, Share};
+use super::file::{ConfigFile, Share, Times};
 use super::flags::Flags;
 use super::settings::BadSettings;
 use super::sharing::Together;
@@ -47,6 +47,10 @@ pub struct ShareSettings {
     pub count: u32,
     /// Memory of each share in bytes; 0: the device's memory is divided equally.
     pub memory: u64,
+    /// Part of the device's time for each share, in percent; empty: shares compete freely.
+    pub times: Vec<u32>,
+    /// Whether shares get no more than that even if nobody else wants the device.
+    pub strict: bool,
     /// Whose sessions on these shares may have one host process; `None`: as for the node's other devices.
     pub together: Option<Together>,
 }
@@ -211,8 +215,46 @@ fn share_of(file: &ConfigFile, share: &Share) -> Result<ShareSettings, BadFile> 
         device,
         count: share.count.get(),
         memory: share.memory.unwrap_or(0),
+        times: times_of(file, share)?,
+        strict: share.strict,
         together: share.together.clone(),
     })
+}
+
+/// Returns the parts of the device's time of an entry's shares.
+fn times_of(file: &ConfigFile, share: &Share) -> Result<Vec<u32>, BadFile> {
+    let count = share.count.get();
+    let Some(time) = &share.time else {
+        if share.strict {
+            let problem = "strict needs a time; add e.g. `time = 25`, or remove strict";
+            return Err(file.wrong(&share.device, &problem));
+        }
+        return Ok(Vec::new());
+    };
+    let times = match time.get_ref() {
+        Times::Each(each) => vec![*each; count as usize],
+        Times::List(list) if list.len() == count as usize => list.clone(),
+        Times::List(list) => {
+            let problem = format!(
+                "time lists {} parts for {count} shares; expected one number, or one for each share",
+                list.len()
+            );
+            return Err(file.wrong(time, &problem));
+        }
+    };
+    if let Some(wrong) = times.iter().find(|of| !(1..=100).contains(*of)) {
+        let problem = format!("invalid time {wrong}; expected a percentage from 1 to 100");
+        return Err(file.wrong(time, &problem));
+    }
+    let sum: u64 = times.iter().map(|of| u64::from(*of)).sum();
+    if share.strict && sum > 100 {
+        let problem = format!(
+            "the strict times of this device's shares add up to {sum} percent; lower time or count so that they add \
+             up to 100 at most"
+        );
+        return Err(file.wrong(time, &problem));
+    }
+    Ok(times)
 }
 
 #[cfg(test)]
@@ -313,6 +355,33 @@ mod tests {
             error.starts_with("daemon.toml:2: the device is empty"),
             "{error}"
         );
+        for (settings, expected) in [
+            ("time = [25, 75]", Ok(vec![25, 75])),
+            ("time = 60", Ok(vec![60, 60])),
+            ("time = 50\nstrict = true", Ok(vec![50, 50])),
+            (
+                "time = [1]",
+                Err("daemon.toml:4: time lists 1 parts for 2 shares"),
+            ),
+            ("time = 101", Err("daemon.toml:4: invalid time 101")),
+            ("time = [0, 1]", Err("daemon.toml:4: invalid time 0")),
+            ("strict = true", Err("daemon.toml:2: strict needs a time")),
+            (
+                "time = 51\nstrict = true",
+                Err(
+                    "daemon.toml:4: the strict times of this device's shares add up to 102 percent",
+                ),
+            ),
+        ] {
+            let found = read(&format!(
+                "[[shares]]\ndevice = \"x\"\ncount = 2\n{settings}\n"
+            ));
+            match (found.map(|shares| shares[0].times.clone()), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected),
+                (Err(found), Err(expected)) => assert!(found.starts_with(expected), "{found}"),
+                (found, expected) => panic!("{found:?} instead of {expected:?}"),
+            }
+        }
         let text = "[[shares]]\ndevice = \"x\"\ncount = 0\n";
         let error = ConfigFile::parse(Path::new("daemon.toml"), text.to_owned()).unwrap_err();
         let expected =

@@ -26,6 +26,9 @@ pub struct Leased {
     /// Bytes that may be allocated on the device; 0: the device's own limit.
     #[prost(uint64, tag = "3")]
     pub memory: u64,
+    /// Whether the supervisor holds the session's launches on the device back at times.
+    #[prost(bool, tag = "4")]
+    pub is_timed: bool,
 }
 
 /// The session that a worker is to serve, with its limits and settings.

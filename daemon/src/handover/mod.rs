@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod assignment;
+mod cards;
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -26,6 +27,7 @@ use crate::build_cache::Key;
 
 use self::assignment::Encoded;
 pub use self::assignment::{Assignment, Leased, MAX_LEASED, MAX_USER, Owner};
+pub use self::cards::{CARD_BYTES, CardFigures, CardUuid, MOST_CARDS, question};
 
 /// Maximum length of a message, in bytes.
 pub const MAX_MESSAGE: usize = 4096;
@@ -463,6 +465,7 @@ mod tests {
                     platform: u32::MAX,
                     device: u32::MAX,
                     memory: u64::MAX,
+                    is_timed: true,
                 };
                 MAX_LEASED
             ]),

@@ -57,8 +57,8 @@ impl Modes {
     }
 }
 
-/// Returns the UUID of a device that has modes.
-fn uuid(device: Device) -> Option<Uuid> {
+/// Returns the UUID of a device that has modes: a card of NVIDIA's.
+pub(crate) fn uuid(device: Device) -> Option<Uuid> {
     if !has_modes(device) {
         return None;
     }

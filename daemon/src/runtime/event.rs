@@ -23,7 +23,8 @@ use super::clock::DeviceClock;
 pub use super::clock::Times;
 use super::host::Host;
 use super::library::{check, cl};
-use super::watch::{self, QueueKey};
+use super::watch::{self, WatchedQueue};
+use crate::accounting::{Busy, DeviceMeter};
 
 /// A native event; released when dropped.
 #[derive(Debug)]
@@ -37,14 +38,16 @@ pub struct Event {
 /// The properties of its queue that an event needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Home {
-    /// Key of the queue if the ends of its commands are found by polling; `None` if the driver's callbacks
+    /// The queue if the ends of its commands are found by polling; `None` if the driver's callbacks
     /// are prompt.
-    pub(super) watched: Option<QueueKey>,
+    pub(super) watched: Option<WatchedQueue>,
     /// Clock of the device.
     pub(super) clock: &'static DeviceClock,
     /// Whether kernels of the device can enqueue further kernels. Such a kernel may end before those it has
     /// enqueued.
     pub(super) enqueues: bool,
+    /// Measures how long the process has the device busy.
+    pub(super) meter: &'static DeviceMeter,
 }
 
 // SAFETY: OpenCL events may be used from any thread; all other fields are Send and Sync.
@@ -56,6 +59,9 @@ unsafe impl Sync for Event {}
 pub trait Listener: Send + Sync + 'static {
     /// Returns the event that it listens to; set before [`listen`] is called.
     fn event(&self) -> Option<&Event>;
+
+    /// Returns where the session counts its busy time, from the call of [`listen`] until the command's end.
+    fn busy(&self) -> &Busy;
 
     /// Reports the command's end, with 0 or a negative error code. Runs on a thread of the driver, on the
     /// polling thread, or inside the call that registered the listener. It must not block, and must not
@@ -76,6 +82,11 @@ impl Event {
             host: Mutex::default(),
             home,
         }
+    }
+
+    /// Whether the command is of the device that this measures.
+    pub(super) fn is_of(&self, device: &DeviceMeter) -> bool {
+        std::ptr::eq(self.home.meter, device)
     }
 
     /// Keeps memory alive until the command has ended.
@@ -184,7 +195,7 @@ impl Event {
     }
 
     /// Returns a key for the event's queue; the event's own handle if the driver does not report the queue.
-    fn queue_key(&self) -> QueueKey {
+    fn queue_key(&self) -> usize {
         let mut queue: *mut c_void = null_mut();
         let mut ask = || -> Result<(), Status> {
             // SAFETY: the event is live, and `queue` has room for the handle.
@@ -253,6 +264,7 @@ pub fn listen<L: Listener>(listener: &Arc<L>) -> Result<(), Status> {
     let Some(event) = listener.event() else {
         return Err(Status::INVALID_OPERATION);
     };
+    listener.busy().begin(event.home.meter);
     if let Some(queue) = event.home.watched {
         return watch::add(queue, Arc::clone(listener) as Arc<dyn Listener>);
     }
@@ -271,8 +283,20 @@ pub fn listen<L: Listener>(listener: &Arc<L>) -> Result<(), Status> {
     register().or_else(|_| {
         // SAFETY: the registration failed, so this function still owns the reference.
         let listener = unsafe { Arc::from_raw(user_data) };
-        watch::add(event.queue_key(), listener as Arc<dyn Listener>)
+        let queue = WatchedQueue {
+            key: event.queue_key(),
+            in_order: false,
+        };
+        watch::add(queue, listener as Arc<dyn Listener>)
     })
+}
+
+/// Notifies a listener of the end of its event.
+pub(super) fn report<L: Listener + ?Sized>(listener: Arc<L>, status: Status) {
+    if let Some(event) = listener.event() {
+        listener.busy().end(event.home.meter);
+    }
+    listener.ended(status);
 }
 
 unsafe extern "C" fn completed<L: Listener>(_: cl_event, status: i32, user_data: *mut c_void) {
@@ -282,7 +306,7 @@ unsafe extern "C" fn completed<L: Listener>(_: cl_event, status: i32, user_data:
         if let Some(event) = listener.event() {
             event.ended.store(true, Ordering::Release);
         }
-        listener.ended(Status(status.min(0)));
+        report(listener, Status(status.min(0)));
     }));
     if told.is_err() {
         // A lost completion would make the session hang, and the driver's thread must not unwind. So the process ends.

@@ -23,7 +23,7 @@
 pub mod block;
 pub mod buffer;
 pub mod clock;
-mod compute_mode;
+pub(crate) mod compute_mode;
 pub mod context;
 pub mod device_queue;
 mod driver_files;
@@ -35,7 +35,7 @@ mod info;
 pub mod kernel;
 mod library;
 pub mod node;
-mod nvml;
+pub(crate) mod nvml;
 pub mod pinned;
 mod pipe;
 pub mod probe;

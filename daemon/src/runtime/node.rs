@@ -22,6 +22,7 @@ use super::clock::DeviceClock;
 use super::identity::Surroundings;
 use super::info;
 use super::library::{check, cl, load};
+use crate::accounting::{DeviceMeter, DeviceName};
 use crate::build_cache::{Identity, Stamp};
 
 /// Environment variable that makes the daemon use pinned staging for all devices, as if none shared memory
@@ -63,6 +64,8 @@ pub struct Device {
     /// writes past a buffer of its heap when the names together have 256 characters or more.
     pub(super) lists_kernels: bool,
     pub(super) clock: &'static DeviceClock,
+    /// Measures how long the process has the device busy.
+    pub(super) meter: &'static DeviceMeter,
 }
 
 // SAFETY: platform and device handles are names. OpenCL allows their use from any thread (OpenCL
@@ -118,7 +121,13 @@ impl Node {
             return;
         }
         match platform.device_ids() {
-            Ok(ids) => platform.devices = ids.into_iter().map(Device::new).collect(),
+            Ok(ids) => {
+                let first = self.names().count();
+                let devices = ids.into_iter().zip(first..);
+                platform.devices = devices
+                    .map(|(raw, place)| Device::new(raw, place))
+                    .collect();
+            }
             Err(status) => self.problems.push(format!(
                 "platform {name:?}: clGetDeviceIDs fails with {}",
                 status.0
@@ -130,6 +139,15 @@ impl Node {
     /// Returns all platforms; the position of a platform is its [`PlatformIndex`].
     pub fn platforms(&self) -> &[Platform] {
         &self.platforms
+    }
+
+    /// Returns the names of all devices of all platforms, in the order of their meters.
+    pub fn names(&self) -> impl Iterator<Item = DeviceName> + '_ {
+        let platforms = self.platforms.iter().zip(0..);
+        platforms.flat_map(|(platform, at)| {
+            let devices = platform.devices.iter().zip(0..);
+            devices.map(move |(_, index)| DeviceName(at, index))
+        })
     }
 
     /// Returns problems with the node's OpenCL, as text for people.
@@ -232,7 +250,8 @@ impl Platform {
 }
 
 impl Device {
-    fn new(raw: cl_device_id) -> Device {
+    /// `place` is the device's index among all devices of all platforms.
+    fn new(raw: cl_device_id, place: usize) -> Device {
         let mut device = Device {
             raw,
             direct_memory: false,
@@ -241,8 +260,9 @@ impl Device {
             enqueues: false,
             late_callbacks: false,
             lists_kernels: true,
-            // Leaked, because the clock must live as long as the device. A process lists its devices once.
+            // Leaked, because they must live as long as the device. A process lists its devices once.
             clock: Box::leak(Box::default()),
+            meter: Box::leak(Box::new(DeviceMeter::new(place))),
         };
         let number = |name| device.info(name).ok().and_then(|v| info::number(&v));
         let cpu = number(CL_DEVICE_TYPE).is_some_and(|t| t & CL_DEVICE_TYPE_CPU != 0);

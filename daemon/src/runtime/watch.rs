@@ -20,16 +20,22 @@ use std::time::{Duration, Instant};
 use causeway_proto::status::Status;
 use parking_lot::{Condvar, Mutex};
 
-use super::event::Listener;
+use super::event::{Listener, report};
 
-/// Identifies the queue of an event.
-pub(super) type QueueKey = usize;
+/// The queue of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct WatchedQueue {
+    /// Identifies the queue.
+    pub(super) key: usize,
+    /// Whether its commands end in their order.
+    pub(super) in_order: bool,
+}
 
 type Watched = Arc<dyn Listener>;
 
 /// Events that were added since the polling thread last checked.
 struct Arrivals {
-    new: Mutex<Vec<(QueueKey, Watched)>>,
+    new: Mutex<Vec<(WatchedQueue, Watched)>>,
     some: Condvar,
 }
 
@@ -41,6 +47,9 @@ static ARRIVALS: Arrivals = Arrivals {
 /// Number of commands at the head of a queue that are polled, because those of out-of-order queues may
 /// overtake each other.
 const LOOK_AHEAD: usize = 16;
+/// An in-order queue is polled at its head. One poll in this number looks ahead, too, because threads that enqueue at
+/// the same time may add their events in another order.
+const HEADS_ONLY: u32 = 16;
 /// Time after the latest event during which the thread polls without a pause.
 const EAGER: Duration = Duration::from_micros(200);
 /// Longest pause between polls.
@@ -73,11 +82,30 @@ impl Drop for Enqueuing {
     }
 }
 
+/// Takes the mark of [`Enqueuing`] from its thread until dropped, because the thread waits.
+#[derive(Debug)]
+pub struct Unmarked(());
+
+impl Unmarked {
+    /// Starts taking the mark. The thread must have it.
+    #[must_use]
+    pub fn begin() -> Unmarked {
+        ENQUEUING.fetch_sub(1, Ordering::Relaxed);
+        Unmarked(())
+    }
+}
+
+impl Drop for Unmarked {
+    fn drop(&mut self) {
+        ENQUEUING.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Notifies `listener` of the end of its event.
 ///
 /// # Errors
 /// `CL_OUT_OF_RESOURCES` if the polling thread cannot be started.
-pub(super) fn add(queue: QueueKey, listener: Watched) -> Result<(), Status> {
+pub(super) fn add(queue: WatchedQueue, listener: Watched) -> Result<(), Status> {
     static STARTED: Mutex<bool> = Mutex::new(false);
     {
         let mut started = STARTED.lock();
@@ -95,8 +123,8 @@ pub(super) fn add(queue: QueueKey, listener: Watched) -> Result<(), Status> {
 }
 
 fn watch() {
-    let mut queues: HashMap<QueueKey, VecDeque<Watched>> = HashMap::new();
-    let mut taken = Vec::new();
+    let mut queues: HashMap<WatchedQueue, VecDeque<Watched>> = HashMap::new();
+    let (mut taken, mut polls) = (Vec::new(), 0u32);
     let mut last = Instant::now();
     let mut looked = Instant::now();
     loop {
@@ -106,8 +134,14 @@ fn watch() {
         for (queue, listener) in taken.drain(..) {
             queues.entry(queue).or_default().push_back(listener);
         }
-        for queue in queues.values_mut() {
-            something |= look(queue);
+        polls = polls.wrapping_add(1);
+        for (queue, listeners) in &mut queues {
+            let ahead = if queue.in_order && !polls.is_multiple_of(HEADS_ONLY) {
+                1
+            } else {
+                LOOK_AHEAD
+            };
+            something |= look(listeners, ahead);
         }
         queues.retain(|_, queue| !queue.is_empty());
         looked = Instant::now();
@@ -126,10 +160,10 @@ fn keep_distance(looked: Instant) {
     }
 }
 
-// Notifies the listeners of a queue whose commands have ended. Returns whether there were any.
-fn look(queue: &mut VecDeque<Watched>) -> bool {
+// Notifies the listeners of a queue whose commands have ended, up to the place `ahead`. Returns whether there were any.
+fn look(queue: &mut VecDeque<Watched>, ahead: usize) -> bool {
     let (mut place, mut any) = (0, false);
-    while place < queue.len().min(LOOK_AHEAD) {
+    while place < queue.len().min(ahead) {
         if queue[place]
             .event()
             .is_some_and(|event| !event.looks_ended())
@@ -149,7 +183,7 @@ fn look(queue: &mut VecDeque<Watched>) -> bool {
 }
 
 fn tell(listener: Watched, status: Status) {
-    let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| listener.ended(status)));
+    let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| report(listener, status)));
     if told.is_err() {
         // A lost completion would make the session hang. The thread serves all sessions, so the process ends.
         std::process::abort();

@@ -15,6 +15,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use causeway_proto::id::SessionSecret;
+use causeway_security::seal_reason;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::net::{SendFlags, Shutdown};
 use rustix::time::Timespec;
@@ -84,14 +86,21 @@ impl Client {
     /// Tells the client why its session has ended, on behalf of a worker that has ended. Then waits until the
     /// client has gone, at most [`READ_WITHIN`].
     ///
-    /// The heartbeat connection takes the text, and must not be encrypted. Each heartbeat is one byte, so the
-    /// worker has left no part of a message there. The command connection may end inside of a frame.
-    pub(super) async fn tell(&self, reason: &str) {
+    /// The heartbeat connection takes the text. Each heartbeat is one byte, so the worker has left no part of a message
+    /// there. The command connection may end inside of a frame. If the connections are encrypted, `secret` is the
+    /// session's: the worker's keys are gone, so the reason is encrypted with it.
+    pub(super) async fn tell(&self, reason: &str, secret: Option<&SessionSecret>) {
+        let sealed = secret.map(|secret| seal_reason(secret, reason));
+        let bytes = match &sealed {
+            None => reason.as_bytes(),
+            Some(Some(sealed)) => sealed,
+            Some(None) => return,
+        };
         let Some(socket) = &self.heartbeat.socket else {
             return;
         };
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let sent = rustix::net::send(socket, reason.as_bytes(), flags)
+        let sent = rustix::net::send(socket, bytes, flags)
             .and_then(|_| rustix::net::shutdown(socket, Shutdown::Write));
         match sent {
             // The command connection stays open meanwhile, so that its end is not the first that the client sees.
@@ -169,12 +178,30 @@ mod tests {
         client.show(Line::Heartbeat, Some(shown.into())).unwrap();
         worker.write_all(b"half of a frame").unwrap();
         drop(worker);
-        client.tell("the reason").await;
+        client.tell("the reason", None).await;
         drop(client);
         let (mut frame, mut reason) = (String::new(), String::new());
         commands.read_to_string(&mut frame).unwrap();
         heartbeat.read_to_string(&mut reason).unwrap();
         assert_eq!((&*frame, &*reason), ("half of a frame", "the reason"));
+    }
+
+    #[tokio::test]
+    async fn a_reason_for_a_client_with_tls_is_for_that_client_only() {
+        let secret = SessionSecret([3; 32]);
+        let mut client = Client::new().unwrap();
+        let (mut heartbeat, shown) = pair();
+        let mut worker = TcpStream::from(shown.try_clone().unwrap());
+        client.show(Line::Heartbeat, Some(shown.into())).unwrap();
+        worker.write_all(b"a record").unwrap();
+        drop(worker);
+        client.tell("the reason", Some(&secret)).await;
+        drop(client);
+        let mut bytes = Vec::new();
+        heartbeat.read_to_end(&mut bytes).unwrap();
+        assert!(bytes.starts_with(b"a record"));
+        let reason = causeway_security::open_reason(&secret, &bytes);
+        assert_eq!(reason.as_deref(), Some("the reason"));
     }
 
     #[tokio::test]

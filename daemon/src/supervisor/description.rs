@@ -10,6 +10,7 @@ use causeway_proto::control::Inventory;
 use super::domains;
 use super::inventory::Known;
 use super::peers;
+use super::time_shares;
 use super::warm;
 use crate::config::Settings;
 use crate::sys;
@@ -71,6 +72,12 @@ impl Description {
                     &self.settings.sharing,
                     &self.settings.shares,
                 ))
+                .chain(
+                    self.settings
+                        .manager
+                        .as_ref()
+                        .and_then(|_| time_shares::remark(&self.settings.shares)),
+                )
                 .chain(warm::remark(&self.settings.warm, &known.inventory))
                 .chain(stopping)
                 .chain(known.inventory.remarks.clone())

@@ -313,6 +313,8 @@ pub(super) mod tests {
             device: crate::config::WhichDevice::Name(name.to_owned()),
             count: 2,
             memory: 0,
+            times: Vec::new(),
+            strict: false,
             together: Some(Together::Group(name.to_owned())),
         });
         Domains::new(&settings(together, except), &shares, is_local, members_of).unwrap()
@@ -466,6 +468,8 @@ pub(super) mod tests {
             device: crate::config::WhichDevice::Name("a".to_owned()),
             count: 2,
             memory: 0,
+            times: Vec::new(),
+            strict: false,
             together,
         };
         vec![share(None), share(Some(Together::All))]

@@ -9,9 +9,10 @@
 #![forbid(unsafe_code)]
 
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -38,6 +39,8 @@ pub(super) struct Host {
     is_closed: AtomicBool,
     /// Whether the host is killed because a session of it does not end.
     is_condemned: AtomicBool,
+    /// The sessions that had commands or builds in progress when the process ended.
+    suspects: OnceLock<Vec<u64>>,
     exited: watch::Sender<Option<ExitStatus>>,
 }
 
@@ -50,6 +53,7 @@ impl Host {
             idle: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             is_condemned: AtomicBool::new(false),
+            suspects: OnceLock::new(),
             exited: watch::Sender::new(None),
         })
     }
@@ -62,6 +66,12 @@ impl Host {
     /// Returns the number of sessions.
     pub(super) fn sessions(&self) -> usize {
         self.sessions.lock().len()
+    }
+
+    /// Returns whether this is one of the sessions.
+    pub(super) fn has(&self, session: &Worker) -> bool {
+        let sessions = self.sessions.lock();
+        sessions.iter().any(|of| of.serial == session.serial)
     }
 
     /// Adds a session.
@@ -127,18 +137,27 @@ impl Host {
     pub(super) fn has_exited(&self, status: &io::Result<ExitStatus>) {
         self.retire();
         // A process that cannot be waited for counts as killed.
-        let killed = || std::os::unix::process::ExitStatusExt::from_raw(9);
+        let killed = || ExitStatusExt::from_raw(9);
         let status = status.as_ref().copied().unwrap_or_else(|_| killed());
         self.exited.send_replace(Some(status));
     }
 
-    /// Returns why the sessions of a crashed or killed host have ended, for their clients.
-    fn loss_reason(&self, status: ExitStatus) -> String {
+    /// Notes which workers' sessions were busy when the process ended, of all that the daemon has.
+    pub(super) fn suspect(&self, mut busy: Vec<u64>) {
+        let sessions = self.sessions.lock();
+        busy.retain(|serial| sessions.iter().any(|of| of.serial == *serial));
+        let _ = self.suspects.set(busy);
+    }
+
+    /// Returns why this session of a crashed or killed host has ended, for its client.
+    fn loss_reason(&self, status: ExitStatus, session: &Worker) -> String {
         let domain = self.domain.name();
         let how = process::describe(status);
+        let suspects = self.suspects.get().map_or(&[][..], Vec::as_slice);
+        let cause = Cause::of(status.signal(), suspects, session.serial);
         format!(
-            "the process that served the sessions of {domain} ended ({how}); a kernel of one of them or the driver may be \
-             the cause; CAUSEWAY_ISOLATED=1 asks for a process of its own"
+            "the process that served the sessions of {domain} ended ({how}); {cause}; CAUSEWAY_ISOLATED=1 asks for a \
+             process of its own"
         )
     }
 
@@ -175,6 +194,39 @@ impl Host {
             }
             host.worker.kill();
         });
+    }
+}
+
+/// The part that a session had in the end of its host's process, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum Cause {
+    #[error("somebody or the system, which may lack memory, killed it")]
+    Killed,
+    #[error("no session had commands or builds in progress, so the driver may be the cause")]
+    Nobody,
+    #[error("only this session had commands or builds in progress, so it is the likely cause")]
+    This,
+    #[error(
+        "this session had no commands or builds in progress, so another one is the likely cause"
+    )]
+    Another,
+    #[error(
+        "this session and {0} others had commands or builds in progress, so one of them is the likely cause"
+    )]
+    OneOfThese(usize),
+}
+
+impl Cause {
+    /// Judges by the signal that ended the process, and by the sessions that were busy then.
+    fn of(signal: Option<i32>, busy: &[u64], session: u64) -> Cause {
+        const SIGKILL: i32 = 9;
+        match (busy.len(), busy.contains(&session)) {
+            _ if signal == Some(SIGKILL) => Cause::Killed,
+            (0, _) => Cause::Nobody,
+            (1, true) => Cause::This,
+            (all, true) => Cause::OneOfThese(all - 1),
+            (_, false) => Cause::Another,
+        }
     }
 }
 
@@ -241,11 +293,36 @@ impl Body {
         matches!(self, Body::Hosted(_))
     }
 
-    /// Returns what a client is told whose session ends with its host's process.
-    pub(super) fn loss_reason(&self, status: ExitStatus) -> Option<String> {
+    /// Returns whether the session is in a host in which another session is not about to end.
+    pub(super) fn has_neighbour(&self) -> bool {
+        let Body::Hosted(hosted) = self else {
+            return false;
+        };
+        // A session that leaves is about to end itself.
+        hosted.host.sessions.lock().iter().any(|of| !of.is_ending())
+    }
+
+    /// Returns what the client of `session` is told, which ends with its host's process.
+    pub(super) fn loss_reason(&self, status: ExitStatus, session: &Worker) -> Option<String> {
         match self {
             Body::Own(_) => None,
-            Body::Hosted(hosted) => Some(hosted.host.loss_reason(status)),
+            Body::Hosted(hosted) => Some(hosted.host.loss_reason(status, session)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_told_whether_it_was_the_cause() {
+        const CRASH: Option<i32> = Some(11);
+        assert_eq!(Cause::of(CRASH, &[], 1), Cause::Nobody);
+        assert_eq!(Cause::of(CRASH, &[1], 1), Cause::This);
+        assert_eq!(Cause::of(CRASH, &[2], 1), Cause::Another);
+        assert_eq!(Cause::of(CRASH, &[2, 1, 3], 1), Cause::OneOfThese(2));
+        assert_eq!(Cause::of(None, &[1], 1), Cause::This);
+        assert_eq!(Cause::of(Some(9), &[1], 1), Cause::Killed);
     }
 }

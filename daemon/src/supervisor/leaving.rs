@@ -15,10 +15,6 @@ pub(super) const DIE_WITHIN: Duration = Duration::from_secs(5);
 /// Time for a compiler that works for a session of a host, from the session's end. Compilers end by themselves.
 pub(super) const BUILD_WITHIN: Duration = Duration::from_secs(60);
 
-/// Time for the commands of a session of a host that are behind older commands of a neighbour, from the session's
-/// end. `etc/daemon.toml` and SECURITY.md document this.
-pub(super) const WAIT_WITHIN: Duration = Duration::from_secs(30);
-
 /// The state of one process's end.
 #[derive(Debug, Default)]
 pub(super) struct Leaving {
@@ -57,6 +53,13 @@ impl Leaving {
     /// requests add nothing. The process may have seen that it is to end before the caller has.
     pub(super) fn may_take(&mut self, time: Duration) {
         self.given = self.given.max(time);
+    }
+
+    /// Begins the time for the end anew, because a session of a host has to wait for the commands of a neighbour.
+    pub(super) fn waits(&mut self, now: Instant) {
+        if let Some(told_at) = &mut self.told_at {
+            *told_at = now;
+        }
     }
 
     /// Cancels the deadline: the process may stay after all.
@@ -138,20 +141,38 @@ mod tests {
         for is_first in [true, false] {
             let mut leaving = Leaving::default();
             if is_first {
-                leaving.may_take(WAIT_WITHIN);
+                leaving.may_take(BUILD_WITHIN / 2);
                 assert_eq!(leaving.next(), None);
             }
             leaving.is_due(now);
-            leaving.may_take(WAIT_WITHIN);
+            leaving.may_take(BUILD_WITHIN / 2);
             leaving.is_due(now);
             assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), Step::Wait);
             leaving.may_take(BUILD_WITHIN);
-            assert_eq!(leaving.step(now + WAIT_WITHIN), Step::Wait);
+            assert_eq!(leaving.step(now + BUILD_WITHIN / 2), Step::Wait);
             // A process that asks again and again is killed at the same time.
             leaving.may_take(BUILD_WITHIN);
-            leaving.is_due(now + WAIT_WITHIN);
+            leaving.is_due(now + BUILD_WITHIN / 2);
             assert_eq!(leaving.step(now + BUILD_WITHIN), Step::Kill);
         }
+    }
+
+    #[test]
+    fn the_time_counts_from_the_end_of_a_wait_for_a_neighbour() {
+        let now = Instant::now();
+        let mut leaving = Leaving::default();
+        leaving.waits(now);
+        assert_eq!(leaving.next(), None);
+        leaving.is_due(now);
+        for seconds in 1..100 {
+            let later = now + Duration::from_secs(seconds);
+            assert_eq!(leaving.step(later), Step::Wait);
+            leaving.waits(later);
+        }
+        let last = now + Duration::from_secs(99);
+        assert_eq!(leaving.step(last + LEAVE_WITHIN), Step::Kill);
+        leaving.waits(last + LEAVE_WITHIN);
+        assert_eq!(leaving.next(), Some(last + LEAVE_WITHIN + DIE_WITHIN));
     }
 
     #[test]

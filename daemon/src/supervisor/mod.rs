@@ -12,6 +12,7 @@
 mod accept;
 mod authentication;
 mod builds;
+mod cards;
 mod client;
 mod counts;
 mod description;
@@ -33,6 +34,9 @@ mod peers;
 mod process;
 mod readiness;
 mod stop;
+mod time_shares;
+mod turns;
+mod usage;
 mod warm;
 mod watched;
 mod worker;
@@ -56,11 +60,12 @@ use crate::config::{BadSettings, Settings};
 use crate::sys;
 use accept::Acceptor;
 use builds::Builds;
+use cards::Cards;
 use counts::{Reasons, Refusals};
 use description::Description;
 use domains::{BadGroup, Domains};
 use inventory::InventoryCache;
-use managed::Managed;
+use managed::{Managed, SharesExceed};
 use node_service::NodeService;
 use process::Processes;
 use readiness::Readiness;
@@ -99,6 +104,9 @@ pub enum CannotStart {
         /// The name of the device.
         device: String,
     },
+    /// `[[shares]]` gives more memory of a card than it has.
+    #[error(transparent)]
+    SharesExceed(#[from] SharesExceed),
     /// The descriptions of the gRPC services for reflection are invalid.
     #[error(transparent)]
     Services(#[from] NotReflected),
@@ -223,11 +231,13 @@ impl Node {
             Managed::new(manager, shares, *uuid.as_bytes(), workers.clone())
         });
         let settings = Arc::new(settings);
+        let cards = Cards::new(processes.clone());
         let inventory = InventoryCache::new(settings.inventory, processes);
         Node {
             readiness: Arc::new(Readiness::new(
                 &settings,
                 inventory,
+                cards,
                 &workers,
                 managed.as_ref(),
             )),
@@ -311,6 +321,7 @@ impl Node {
             Arc::clone(&self.readiness),
             Arc::clone(&self.domains),
             self.managed.clone(),
+            self.workers.clone(),
             watched_at,
         )))
     }
@@ -319,12 +330,13 @@ impl Node {
 /// Announces the daemon when its devices are known, and joins its device manager.
 ///
 /// # Errors
-/// [`CannotStart::ExclusiveShares`].
+/// [`CannotStart::ExclusiveShares`], [`CannotStart::SharesExceed`].
 async fn announce(
     description: Arc<Description>,
     readiness: Arc<Readiness>,
     domains: Arc<Domains>,
     managed: Option<Managed>,
+    workers: Workers,
     watched_at: Option<SocketAddr>,
 ) -> Result<(), CannotStart> {
     let known = readiness.current_inventory().await;
@@ -334,6 +346,15 @@ async fn announce(
         && let Some((entry, device)) = managed::exclusive_share(&known.inventory, &settings.shares)
     {
         return Err(CannotStart::ExclusiveShares { entry, device });
+    }
+    // Before the announcement, so that no session's first context competes with it for the driver. A private daemon's
+    // program would wait for it.
+    if !settings.private {
+        readiness.measure(&known).await;
+    }
+    if managed.is_some() {
+        let (own, together) = (readiness.own_memory(), &settings.sharing.together);
+        managed::check_memory(&known.inventory, &settings.shares, &own, together)?;
     }
     if settings.private && readiness.devices() == 0 {
         listen::announce_nothing(&known.inventory.problems);
@@ -350,6 +371,7 @@ async fn announce(
     causeway_serving::notify("READY=1");
     if let Some(managed) = managed {
         tokio::spawn(managed.clone().watch());
+        tokio::spawn(time_shares::serve(workers));
         tokio::spawn(managed::join(description, readiness, managed));
     }
     Ok(())

@@ -110,12 +110,17 @@ impl Node for NodeService {
         let user = caller(&request)?;
         self.check_version(request.get_ref().wire_version)?;
         // No probe runs on behalf of an unknown caller, because it is shown no device.
-        let known = match self.let_in(&request, &request.get_ref().credential, &user)? {
+        let is_known = self.let_in(&request, &request.get_ref().credential, &user)?;
+        let known = match is_known {
             true => self.readiness.current_inventory().await,
             false => self.readiness.latest_inventory(),
         };
         let is_stopping = self.workers.counts().draining;
-        let inventory = self.description.inventory(&known, is_stopping);
+        let mut inventory = self.description.inventory(&known, is_stopping);
+        if is_known {
+            // The start of a program must not wait for cards.
+            inventory.uses = self.readiness.uses(Duration::ZERO).await;
+        }
         Ok(Response::new(match &self.managed {
             None => inventory,
             Some(managed) => managed.shown(inventory, &request.get_ref().credential, &user),

@@ -26,6 +26,10 @@ pub(super) enum Role {
     Probe,
     /// Lists the devices outside the sandbox, to find out whether the sandbox hides any.
     Trial,
+    /// Measures what a process takes of each card by itself.
+    Measure,
+    /// Reads the use of cards.
+    Cards,
 }
 
 /// Starts processes, each in an environment of its own.
@@ -55,6 +59,8 @@ impl Processes {
         let flag = match role {
             Role::Worker => "--internal-worker",
             Role::Probe | Role::Trial => "--internal-probe",
+            Role::Measure => "--internal-measure",
+            Role::Cards => "--internal-cards",
         };
         let worker_env = self.worker_envs.create()?;
         // This path refers to the running binary even if the file on disk was replaced.

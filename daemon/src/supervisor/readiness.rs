@@ -2,20 +2,30 @@
 //!
 //! Invariant: subscribers see every change of the health state after the event that caused it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use causeway_proto::control::DeviceUse;
 use tokio::sync::watch;
 
+use super::cards::{self, Cards};
+use super::devices::listed;
 use super::inventory::{InventoryCache, Known};
-use super::managed::Managed;
+use super::managed::{DeviceAt, Managed};
 use super::warm;
 use super::workers::Workers;
+use crate::accounting::DeviceName;
 use crate::config::Settings;
+
+/// Longest time for which the start of the daemon waits for what a process takes of each card.
+const MEASURED_WITHIN: Duration = Duration::from_secs(15);
 
 /// The node's readiness.
 pub(super) struct Readiness {
     settings: Arc<Settings>,
     inventory: InventoryCache,
+    cards: Cards,
     workers: Workers,
     managed: Option<Managed>,
     /// Why the node opens no new sessions; `None` if it does.
@@ -26,12 +36,14 @@ impl Readiness {
     pub(super) fn new(
         settings: &Arc<Settings>,
         inventory: InventoryCache,
+        cards: Cards,
         workers: &Workers,
         managed: Option<&Managed>,
     ) -> Readiness {
         Readiness {
             settings: Arc::clone(settings),
             inventory,
+            cards,
             workers: workers.clone(),
             managed: managed.cloned(),
             health: watch::Sender::new(Some("the node is still listing its devices")),
@@ -61,6 +73,41 @@ impl Readiness {
     /// Returns the last known inventory, without a probe.
     pub(super) fn latest_inventory(&self) -> Arc<Known> {
         self.inventory.latest()
+    }
+
+    /// Returns the use of the devices that were known last. Waits for the figures of cards for `patience` at most.
+    pub(super) async fn uses(&self, patience: Duration) -> Vec<DeviceUse> {
+        let known = self.inventory.latest();
+        let mut figures = self.cards.read(&known.inventory, patience).await;
+        let (own, mut busy) = (self.cards.own(), self.workers.busy());
+        let devices = listed(&known.inventory);
+        devices
+            .map(|(at, _)| {
+                let busy = busy.remove(&DeviceName(at.platform, at.device));
+                DeviceUse {
+                    platform: at.platform,
+                    device: at.device,
+                    busy_ns: u64::try_from(busy.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX),
+                    context_memory: own.get(&at).copied(),
+                    card: figures.remove(&at).map(cards::reading),
+                }
+            })
+            .collect()
+    }
+
+    /// Measures what a process takes of each card by itself.
+    pub(super) async fn measure(&self, known: &Known) {
+        let limit = self
+            .settings
+            .inventory
+            .probe_time_limit
+            .min(MEASURED_WITHIN);
+        self.cards.measure(&known.inventory, limit).await;
+    }
+
+    /// Returns the bytes that a process takes of each card by itself, as far as they were measured.
+    pub(super) fn own_memory(&self) -> BTreeMap<DeviceAt, u64> {
+        self.cards.own()
     }
 
     /// Returns the number of the node's devices.

@@ -1,20 +1,26 @@
 //! The node's state for monitoring: `/healthz`, `/metrics`, and gRPC health.
 //!
-//! This module asks no worker: the workers' counters are in memory that the supervisor has mapped.
+//! This module asks no worker: the workers' counters are in memory that the supervisor has mapped. The process that
+//! reads cards is asked, and need not answer.
 //! Invariant: metrics contain counts only and no names of users.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use causeway_serving::exposition::{ConstGauge, Registry, Samples, Total};
+use causeway_proto::control::DeviceUse;
+use causeway_serving::exposition::{ConstGauge, Registry, Samples, Seconds, Total};
 use causeway_serving::watched::Watched;
 
 use super::counts::{Reasons, Refusals};
 use super::managed::Managed;
 use super::readiness::Readiness;
 use super::workers::Workers;
+use crate::accounting::DeviceName;
+
+/// Longest time that metrics wait for the figures of cards.
+const CARDS_WITHIN: Duration = Duration::from_millis(500);
 
 /// Serves the health check and the metrics.
 #[derive(Clone)]
@@ -41,6 +47,8 @@ impl Watched for Watch {
         self.tell_state(&mut registry);
         self.tell_sessions(&mut registry);
         self.tell_figures(&mut registry);
+        self.tell_busy_sessions(&mut registry);
+        tell_devices(&self.readiness.uses(CARDS_WITHIN).await, &mut registry);
         Ok(registry)
     }
 }
@@ -135,6 +143,13 @@ impl Watch {
             "Open sessions of each host process, by kind of domain",
             Samples::from_iter(hosts),
         );
+        let domains = self.workers.sessions_by_domain().into_iter();
+        let domains = domains.map(|(of, count)| ([("domain", of)], ConstGauge::new(count)));
+        registry.register(
+            "domain_sessions",
+            "Open sessions by kind of domain; none: with a process each",
+            Samples::from_iter(domains),
+        );
         registry.register(
             "sessions_opened_total",
             "Sessions opened",
@@ -193,6 +208,76 @@ impl Watch {
             "Bytes of buffers over bulk connections",
             Samples::from_iter(bytes),
         );
+    }
+}
+
+impl Watch {
+    fn tell_busy_sessions(&self, registry: &mut Registry) {
+        let uses = self.workers.session_uses().into_iter();
+        let uses = uses.map(|of| {
+            let DeviceName(platform, device) = of.device;
+            let labels = [
+                ("session", of.session.to_string()),
+                ("domain", of.domain.unwrap_or("none").to_owned()),
+                ("device", format!("{platform}.{device}")),
+            ];
+            (labels, Seconds(of.busy))
+        });
+        registry.register(
+            "session_busy_seconds_total",
+            "Time for which an open session, by its number in the log, had commands under way on a device",
+            Samples::from_iter(uses),
+        );
+    }
+}
+
+/// Tells the use of devices. What is unknown about all of them is left out.
+fn tell_devices(uses: &[DeviceUse], registry: &mut Registry) {
+    let device = |of: &DeviceUse| [("device", format!("{}.{}", of.platform, of.device))];
+    let busy = uses.iter();
+    let busy = busy.map(|of| (device(of), Seconds(Duration::from_nanos(of.busy_ns))));
+    registry.register(
+        "device_busy_seconds_total",
+        "Time for which sessions had commands under way on a device",
+        Samples::from_iter(busy),
+    );
+    let card = |of: &DeviceUse| of.card.unwrap_or_default();
+    let known = |figure: &dyn Fn(&DeviceUse) -> Option<u64>| -> Vec<_> {
+        let known = uses.iter();
+        known
+            .filter_map(|of| Some((device(of), ConstGauge::new(figure(of)?))))
+            .collect()
+    };
+    for (name, help, samples) in [
+        (
+            "device_utilization_percent",
+            "Part of the time in which a card was in use by any program, as NVML defines it",
+            known(&|of| card(of).utilization.map(u64::from)),
+        ),
+        (
+            "device_memory_used_bytes",
+            "Memory of a card that all programs use",
+            known(&|of| card(of).memory_used),
+        ),
+        (
+            "device_memory_bytes",
+            "Memory of a card",
+            known(&|of| card(of).memory_total),
+        ),
+        (
+            "device_temperature_celsius",
+            "Temperature of a card's chip",
+            known(&|of| card(of).temperature.map(u64::from)),
+        ),
+        (
+            "device_context_memory_bytes",
+            "Memory of a card that each process takes by itself, as measured when the daemon started",
+            known(&|of| of.context_memory),
+        ),
+    ] {
+        if !samples.is_empty() {
+            registry.register(name, help, Samples::from_iter(samples));
+        }
     }
 }
 

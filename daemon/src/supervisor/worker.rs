@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use causeway_proto::id::SessionId;
+use causeway_proto::id::{SessionId, SessionSecret};
 use parking_lot::Mutex;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use super::builds::Builds;
 use super::client::Client;
 use super::hosts::Body;
-use super::leaving::{BUILD_WITHIN, LEAVE_WITHIN, Leaving, Step, WAIT_WITHIN};
+use super::leaving::{BUILD_WITHIN, LEAVE_WITHIN, Leaving, Step};
 use super::process::{Process, Processes, Role};
 use super::warm::WarmDevice;
 use crate::build_cache::{Name, Owner};
@@ -66,8 +66,10 @@ pub(super) struct Worker {
     displaced: AtomicBool,
     /// The process's id; 0 for a session of a host.
     pid: AtomicU32,
-    /// Whether the session's connections use TLS, so that only the worker can write to them.
-    is_secured: bool,
+    /// The secret of a session of a host whose connections use TLS, of which the supervisor has no keys.
+    secret: Option<SessionSecret>,
+    /// Set when the session was told to end, or its client has gone.
+    is_ending: AtomicBool,
     warmth: Mutex<Warmth>,
 }
 
@@ -95,26 +97,31 @@ impl Worker {
         // readiness.
         let channel = UnixDatagram::from_std(std::os::unix::net::UnixDatagram::from(ours))?;
         let process = processes.start(Role::Worker, theirs)?;
-        let worker = Worker::new(serial, channel, builds, true);
+        let worker = Worker::new(serial, channel, builds, None);
         let pid = process.id().unwrap_or(0);
         worker.pid.store(pid, Ordering::Relaxed);
         Ok((Arc::new(worker), process))
     }
 
     /// Makes the worker of a session in a host. The caller passes the channel's end to the host, and must run
-    /// [`watch`](Worker::watch) for the worker.
+    /// [`watch`](Worker::watch) for the worker. `secret` is the session's if its connections use TLS.
     pub(super) fn hosted(
         serial: u64,
         builds: Option<Builds>,
-        is_secured: bool,
+        secret: Option<SessionSecret>,
     ) -> io::Result<(Arc<Worker>, OwnedFd)> {
         let (ours, theirs) = handover::pair()?;
         let channel = UnixDatagram::from_std(std::os::unix::net::UnixDatagram::from(ours))?;
-        let worker = Worker::new(serial, channel, builds, is_secured);
+        let worker = Worker::new(serial, channel, builds, secret);
         Ok((Arc::new(worker), theirs))
     }
 
-    fn new(serial: u64, channel: UnixDatagram, builds: Option<Builds>, is_secured: bool) -> Worker {
+    fn new(
+        serial: u64,
+        channel: UnixDatagram,
+        builds: Option<Builds>,
+        secret: Option<SessionSecret>,
+    ) -> Worker {
         Worker {
             serial,
             channel,
@@ -130,7 +137,8 @@ impl Worker {
             stuck: AtomicBool::new(false),
             displaced: AtomicBool::new(false),
             pid: AtomicU32::new(0),
-            is_secured,
+            secret,
+            is_ending: AtomicBool::new(false),
             warmth: Mutex::default(),
         }
     }
@@ -265,6 +273,11 @@ impl Worker {
         self.asked.fetch_max(Asked::ToDie as u8, Ordering::Relaxed);
     }
 
+    /// Returns whether the session was told to end, or its client has gone.
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed) || self.was_asked() != Asked::Nothing
+    }
+
     fn ask(&self, what: Asked) {
         // A request to end never replaces an earlier kill.
         self.asked.fetch_max(what as u8, Ordering::Relaxed);
@@ -285,7 +298,8 @@ impl Worker {
                     self.tell_gone();
                     if let Some(reason) = self.loss_reason(&body, &status) {
                         // Not here, because the session has ended.
-                        tokio::spawn(async move { client.tell(&reason).await });
+                        let secret = self.secret.clone();
+                        tokio::spawn(async move { client.tell(&reason, secret.as_ref()).await });
                     }
                     return status;
                 }
@@ -300,7 +314,11 @@ impl Worker {
                     }
                     Ok(Some(ToSupervisor::Released)) if body.is_hosted() => return Ok(ExitStatus::default()),
                     Ok(Some(ToSupervisor::Building)) if body.is_hosted() => leaving.may_take(BUILD_WITHIN),
-                    Ok(Some(ToSupervisor::Waiting)) if body.is_hosted() => leaving.may_take(WAIT_WITHIN),
+                    Ok(Some(ToSupervisor::Waiting)) => {
+                        if body.has_neighbour() {
+                            leaving.waits(Instant::now());
+                        }
+                    }
                     Ok(Some(ToSupervisor::Spoiled)) => body.retire(),
                     Ok(Some(message)) => self.hear(message),
                     // Nothing of a session exists before its client has come. The host could not serve it.
@@ -333,6 +351,7 @@ impl Worker {
                 }
                 Ok(()) = client.gone(), if !is_gone => {
                     is_gone = true;
+                    self.is_ending.store(true, Ordering::Relaxed);
                     // A worker that still runs sees the same end and leaves by itself in this time.
                     leaving.is_due(Instant::now());
                 }
@@ -352,9 +371,9 @@ impl Worker {
     /// Returns what the client of a session is to be told that has ended with its host; `None` if it has been told
     /// another reason, or cannot be told.
     fn loss_reason(&self, body: &Body, status: &io::Result<ExitStatus>) -> Option<String> {
-        let can_tell = !self.is_secured && self.was_asked() == Asked::Nothing;
+        let can_tell = self.was_asked() == Asked::Nothing;
         let status = status.as_ref().ok().filter(|_| can_tell)?;
-        body.loss_reason(*status)
+        body.loss_reason(*status, self)
     }
 
     fn do_as_asked(&self, body: &Body, client: &Client, leaving: &mut Leaving) {

@@ -6,6 +6,7 @@
 //! session of a host.
 
 mod hosting;
+mod uses;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -30,6 +31,7 @@ use super::holders::{Holder, Holding, Holdings, TooMuch};
 use super::hosts::{Body, Host};
 use super::managed::{Place, PlaceNumber};
 use super::process::{self, Processes};
+use super::usage::Usage;
 use super::warm::{WarmDevice, Warming};
 use super::worker::Worker;
 use crate::accounting::{Entry, Figures, Ledger};
@@ -70,11 +72,14 @@ struct Shared {
     /// Time for which a host without sessions is kept.
     host_idle: Duration,
     holdings: Holdings,
+    started: Instant,
     state: Mutex<WorkersState>,
     /// Notified when a worker has been reaped.
     reaped: Notify,
     /// Sessions that have ended, by reason.
     ended: Reasons,
+    /// Notified when a session has begun whose lease has a part of a device's time.
+    timed: Notify,
 }
 
 #[derive(Default)]
@@ -91,10 +96,13 @@ struct WorkersState {
     opened: u64,
     /// Totals of sessions that have ended.
     past: Figures,
+    usage: Usage,
 }
 
 struct Served {
     worker: Arc<Worker>,
+    /// The host, with the kind of its domain; `None`: the session has a worker of its own.
+    host: Option<(u64, &'static str)>,
     hint: Hint,
     /// Unique values of the latest connections. A connection that repeats one is a replay by an
     /// eavesdropper.
@@ -137,8 +145,15 @@ impl WorkersState {
         let mut sessions = self.sessions.iter();
         let (&id, _) = sessions.find(|(_, of)| of.worker.serial == worker.serial)?;
         let served = self.sessions.remove(&id)?;
+        served.samples().for_each(|sample| self.usage.end(sample));
         self.past = self.past.plus(served.entry.figures());
         Some((id, served))
+    }
+
+    /// Returns the numbers of the workers whose sessions have commands or builds in progress.
+    fn busy(&self) -> Vec<u64> {
+        let busy = self.sessions.values().filter(|of| of.entry.is_busy());
+        busy.map(|of| of.worker.serial).collect()
     }
 
     /// Checks whether a further session may open.
@@ -241,9 +256,11 @@ impl Workers {
             secured,
             host_idle,
             holdings: Holdings::new(sessions.holders),
+            started: Instant::now(),
             state: Mutex::default(),
             reaped: Notify::new(),
             ended: Reasons::new(&ENDINGS),
+            timed: Notify::new(),
         }))
     }
 
@@ -265,6 +282,23 @@ impl Workers {
             stuck: state.alive.values().filter(|of| of.is_stuck()).count(),
             opened: state.opened,
             draining: state.draining,
+        }
+    }
+
+    /// Waits until a session begins whose lease has a part of a device's time.
+    pub(super) async fn timed_session(&self) {
+        self.0.timed.notified().await;
+    }
+
+    /// Calls `each` with every session whose lease has a part of a device's time, and the slot in which its worker counts.
+    pub(super) fn each_timed(&self, mut each: impl FnMut(&Place, &Entry)) {
+        let state = self.0.state.lock();
+        for served in state.sessions.values() {
+            if let Some(place) = &served.place
+                && !place.times().is_empty()
+            {
+                each(place, &served.entry);
+            }
         }
     }
 
@@ -431,13 +465,21 @@ impl Workers {
                 Some(domain) => self.assign_in_host(&mut state, domain, &message)?,
             };
             let user = build_cache::Owner::of(owner.user.as_deref());
+            let host = domain.as_ref().and_then(|of| state.host_of(&worker, of));
             worker.serve(assignment.id, user, assignment.connect_limit);
             state.opened += 1;
             tracing::info!(session = ?assignment.id, lease = owner.lease, user = owner.user,
                 worker = worker.serial, domain = domain.map(|domain| domain.name()), "session opened");
+            if place
+                .as_ref()
+                .is_some_and(|place| !place.times().is_empty())
+            {
+                self.0.timed.notify_one();
+            }
             let Assignment { id, secret, .. } = assignment;
             let served = Served {
                 worker,
+                host,
                 hint: Hint::of(&id),
                 once: VecDeque::new(),
                 holder: holder.clone(),
@@ -682,6 +724,9 @@ impl Workers {
             let has_crashed = was_spare || status.as_ref().is_ok_and(|of| process::is_crash(*of));
             if has_crashed && worker.warming_since().is_some() {
                 state.warming.note_crash(Instant::now());
+            }
+            if let Some(host) = &host {
+                host.suspect(state.busy());
             }
             (state.end_session(worker), was_spare, host)
         };

@@ -9,11 +9,14 @@
 //! the last two. [`socket`] has the socket settings and timed reads that both need. [`threads`] starts
 //! threads, and aborts.
 //!
-//! Another kind of worker is short-lived: [`probe`] asks the drivers for the inventory.
+//! Other processes serve no session: [`probe`] asks the drivers for the inventory, [`measure`] finds out what a process
+//! takes of a card by itself, and [`cards`] reads the use of cards.
 
 pub(crate) mod bulk;
+pub mod cards;
 mod confine;
 pub mod connection;
+pub mod measure;
 pub(crate) mod objects;
 pub mod probe;
 pub mod service;

@@ -19,16 +19,8 @@ use crate::{runtime, sys};
 #[must_use]
 pub fn main() -> ExitCode {
     Logging::inherited().start();
-    let begin = || -> Result<_, confine::NotConfined> {
-        let lacking = confine::confine()?;
-        Ok((UnixStream::from(confine::take_channel()?), lacking))
-    };
-    let (mut channel, lacking) = match begin() {
-        Ok(begun) => begun,
-        Err(error) => {
-            tracing::error!(%error, "a probing worker cannot start");
-            return ExitCode::FAILURE;
-        }
+    let Some((channel, lacking)) = confine::begin("a probing worker") else {
+        return ExitCode::FAILURE;
     };
     let probed = runtime::probe();
     let answer = Inventory {
@@ -37,7 +29,7 @@ pub fn main() -> ExitCode {
         remarks: lacking,
         ..Inventory::default()
     };
-    let written = channel.write_all(&answer.encode_to_vec());
+    let written = UnixStream::from(channel).write_all(&answer.encode_to_vec());
     if let Err(error) = &written {
         tracing::debug!(%error, "the supervisor closed its socket before the inventory was ready");
     }

@@ -1,8 +1,10 @@
 //! A daemon of one test, and the processes that serve its sessions.
 
+use std::fmt::Debug;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command as Process, Stdio};
+use std::str::FromStr;
 
 use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::control::{GetInventoryRequest, Inventory};
@@ -163,19 +165,34 @@ impl Daemon {
         })
     }
 
-    /// Returns a count of `/metrics`.
-    pub fn count(&self, name: &str) -> u64 {
+    /// Returns the answer of `/metrics`.
+    pub fn metrics(&self) -> String {
         let mut socket = TcpStream::connect(self.watched_at.as_ref().unwrap()).unwrap();
         socket.set_read_timeout(Some(LIMIT)).unwrap();
         socket.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
         let mut answer = String::new();
         socket.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn sample<T: FromStr<Err: Debug>>(&self, name: &str) -> T {
+        let answer = self.metrics();
         let mut lines = answer.lines();
         let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value
             .unwrap_or_else(|| panic!("{name}: {answer}"))
             .parse()
             .unwrap()
+    }
+
+    /// Returns a count of `/metrics`.
+    pub fn count(&self, name: &str) -> u64 {
+        self.sample(name)
+    }
+
+    /// Returns a time of `/metrics`, in seconds.
+    pub fn seconds(&self, name: &str) -> f64 {
+        self.sample(name)
     }
 
     pub fn session(&self) -> Session {

@@ -325,25 +325,7 @@ impl Session {
 
     pub fn build(&mut self, context: u64, source: &str, options: &str) -> (u64, Answer) {
         let (program, request) = (self.new_id(), self.new_id());
-        self.send(vec![
-            Kind::CreateProgram(CreateProgram {
-                program,
-                context,
-                from: Some(create_program::From::Source(Bytes::copy_from_slice(
-                    source.as_bytes(),
-                ))),
-                request: 0,
-            }),
-            Kind::BuildProgram(BuildProgram {
-                request,
-                program,
-                devices: vec![],
-                options: Bytes::copy_from_slice(options.as_bytes()),
-                null_options: false,
-                source: Bytes::new(),
-                constants: Vec::new(),
-            }),
-        ]);
+        self.send(build_commands(context, program, request, source, options));
         (program, self.answer(request))
     }
 
@@ -427,4 +409,32 @@ impl Session {
         assert_eq!(completion.status, 0, "{}", completion.message);
         completion.contents
     }
+}
+
+/// The commands that make and build a program.
+pub fn build_commands(
+    context: u64,
+    program: u64,
+    request: u64,
+    source: &str,
+    options: &str,
+) -> Vec<Kind> {
+    let source = Bytes::copy_from_slice(source.as_bytes());
+    vec![
+        Kind::CreateProgram(CreateProgram {
+            program,
+            context,
+            from: Some(create_program::From::Source(source)),
+            request: 0,
+        }),
+        Kind::BuildProgram(BuildProgram {
+            request,
+            program,
+            devices: vec![],
+            options: Bytes::copy_from_slice(options.as_bytes()),
+            null_options: false,
+            source: Bytes::new(),
+            constants: Vec::new(),
+        }),
+    ]
 }

@@ -93,6 +93,39 @@ async fn without_nvml_the_mode_is_unknown_and_nothing_changes() {
     daemon.open().await;
 }
 
+/// A managed node with shares of a card of 4 GiB, of which each process takes 500 MiB by itself.
+fn with_shares(folder: &tempfile::TempDir, shares: &str) -> Setup {
+    const CARD: &str =
+        "[[device]]\nname = \"Card\"\nvendor_id = 0x10DE\ncard = { context_memory = 524288000 }\n";
+    setup(folder, CARD)
+        .config(&format!("[[shares]]\ndevice = \"0.0\"\n{shares}"))
+        .args(&["--manager", "127.0.0.1:1"])
+}
+
+#[test]
+fn shares_of_more_memory_than_the_card_has_are_refused_at_the_start() {
+    // 4 shares of 600 MiB, and 4 processes of 500 MiB.
+    let shares = "count = 4\nmemory = 629145600\n";
+    let folder = tempfile::tempdir().unwrap();
+    let refused = with_shares(&folder, shares).args(&["--listen", "127.0.0.1:0"]);
+    let (said, status) = refused.refused();
+    let sum = 4 * (600_u64 << 20) + 4 * (500 << 20);
+    let text = format!("are {sum} bytes, but Card has {}", 4_u64 << 30);
+    assert!(
+        said.contains("[[shares]] 0.0: 4 shares") && said.contains(&text),
+        "{said}"
+    );
+    assert_eq!(status.code(), Some(1));
+    // Here all shares have one process, and there each is smaller.
+    for shares in [
+        &format!("{shares}together = \"all\"\n"),
+        "count = 4\nmemory = 512000000\n",
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        drop(with_shares(&folder, shares).start());
+    }
+}
+
 #[test]
 fn shares_of_an_exclusive_device_are_refused_at_the_start() {
     let folder = tempfile::tempdir().unwrap();

@@ -11,3 +11,4 @@ mod reports;
 mod shares;
 mod stopping;
 mod support;
+mod time_shares;

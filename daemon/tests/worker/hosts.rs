@@ -2,6 +2,7 @@
 //! costs its neighbours nothing, or tells them why.
 
 use std::io::Read;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use causeway_proto::command::{CreateSvm, command::Kind};
@@ -9,16 +10,18 @@ use causeway_proto::preamble::Purpose;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::common::{
-    Daemon, Session, Told, eventually, launch, linear, memory, plain, read, write,
+    Daemon, Session, Told, build_commands, eventually, launch, linear, memory, plain, read, write,
 };
 
-const TOGETHER: [&str; 2] = ["--together", "user"];
-const SOURCE: &str = "kernel void put(global int *x, int i, int v) { x[i] = v; }";
+pub(super) const TOGETHER: [&str; 2] = ["--together", "user"];
+pub(super) const SOURCE: &str = "kernel void put(global int *x, int i, int v) { x[i] = v; }";
 /// What a session can leave behind.
-const STEPS: usize = 10;
+pub(super) const STEPS: usize = 10;
 /// Rounds of a test in which sessions come and go.
 const ROUNDS: usize = 50;
 const MANY_ROUNDS: usize = 1000;
+/// Memory in MiB that a card's driver may keep after many sessions.
+const CARD_KEEPS: u64 = 16;
 /// Time within which clients learn that their host is gone.
 const SOON: Duration = Duration::from_secs(5);
 
@@ -31,15 +34,15 @@ fn fake(settings: &str) -> Daemon {
 }
 
 /// A session with what it computes with.
-struct Program {
-    session: Session,
-    queue: u64,
-    buffer: u64,
-    kernel: u64,
+pub(super) struct Program {
+    pub(super) session: Session,
+    pub(super) queue: u64,
+    pub(super) buffer: u64,
+    pub(super) kernel: u64,
 }
 
 impl Program {
-    fn new(mut session: Session) -> Program {
+    pub(super) fn new(mut session: Session) -> Program {
         let context = session.context();
         let queue = session.queue(context, 0);
         let buffer = session.buffer(context, 64, &[0; 64]);
@@ -54,7 +57,7 @@ impl Program {
         }
     }
 
-    fn put(&mut self, wait: &[u64], index: i32, value: i32) -> u64 {
+    pub(super) fn put(&mut self, wait: &[u64], index: i32, value: i32) -> u64 {
         let args = vec![
             memory(self.buffer),
             plain(&index.to_ne_bytes()),
@@ -64,7 +67,7 @@ impl Program {
         self.session.enqueue(self.queue, wait, put)
     }
 
-    fn values(&mut self) -> Vec<i32> {
+    pub(super) fn values(&mut self) -> Vec<i32> {
         let bytes = self.session.bytes(self.queue, self.buffer, 0, 64);
         let words = bytes.chunks_exact(4);
         words
@@ -74,12 +77,23 @@ impl Program {
 }
 
 /// The number of threads and of descriptors of a process.
-fn held(pid: u32) -> (usize, usize) {
+pub(super) fn held(pid: u32) -> (usize, usize) {
     let count = |of: &str| {
         let entries = std::fs::read_dir(format!("/proc/{pid}/{of}"));
         entries.map_or(0, Iterator::count)
     };
     (count("task"), count("fd"))
+}
+
+/// Used memory of the machine's first NVIDIA card in MiB; `None` without one.
+fn used_on_card() -> Option<u64> {
+    let arguments = ["--query-gpu=memory.used", "--format=csv,noheader,nounits"];
+    let told = std::process::Command::new("nvidia-smi")
+        .args(arguments)
+        .output()
+        .ok()?;
+    let text = String::from_utf8(told.stdout).ok()?;
+    text.lines().next()?.trim().parse().ok()
 }
 
 fn kill(pid: u32) {
@@ -122,7 +136,7 @@ fn a_neighbours_id_is_unknown_and_ends_only_the_session_that_names_it() {
 }
 
 /// Begins everything that a session can leave behind, and stops after `steps` of it.
-fn leave_behind(daemon: &Daemon, steps: usize) {
+pub(super) fn leave_behind(daemon: &Daemon, steps: usize) {
     let mut session = daemon.session();
     let context = session.context();
     let queue = session.queue(context, 0);
@@ -172,7 +186,7 @@ fn nothing_is_left(daemon: &Daemon, rounds: usize) {
     let sessions = || daemon.count("causeway_sessions");
     eventually("the first sessions end", || (sessions() == 1).then_some(()));
     let host = stays.session.worker();
-    let before = held(host);
+    let (before, card_before) = (held(host), used_on_card());
     for round in 0..rounds {
         leave_behind(daemon, round % (STEPS + 1));
     }
@@ -185,6 +199,9 @@ fn nothing_is_left(daemon: &Daemon, rounds: usize) {
         }
         assert!(Instant::now() < until, "{before:?} became {now:?}");
         std::thread::yield_now();
+    }
+    if let (Some(before), Some(now)) = (card_before, used_on_card()) {
+        assert!(now <= before + CARD_KEEPS, "{before} MiB became {now}");
     }
     assert_eq!(stays.session.worker(), host, "the process goes on");
     // A write and not a launch, because the fake driver's kernels compute nothing.
@@ -271,28 +288,61 @@ fn printed_text_reaches_its_own_program_while_others_compute() {
     assert_eq!(printed(&quiet.session.heard.order), "");
 }
 
+/// Opens the connection on which a client hears why its host has ended.
+fn heartbeat(session: &Session) -> TcpStream {
+    let mut heartbeat = session.connect(Purpose::Heartbeat, 0, false).unwrap();
+    // The supervisor knows a connection that beats.
+    heartbeat.read_exact(&mut [0]).unwrap();
+    heartbeat
+}
+
+fn reason(mut heartbeat: TcpStream) -> String {
+    let mut bytes = Vec::new();
+    heartbeat.read_to_end(&mut bytes).unwrap();
+    bytes.retain(|byte| *byte != 0);
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn each_session_of_a_host_that_crashes_is_told_whether_it_was_the_cause() {
+    let in_a_build = "[[call]]\nname = \"clBuildProgram\"\nat = 2\ncrash = \"segv\"";
+    let in_a_kernel = "kernel.crashes.crash = \"divide\"";
+    for settings in [in_a_build, in_a_kernel] {
+        let daemon = fake(settings);
+        let neighbour = Program::new(daemon.session());
+        let mut crashes = daemon.session();
+        let heard = [&neighbour.session, &crashes].map(heartbeat);
+        let context = crashes.context();
+        let queue = crashes.queue(context, 0);
+        let (program, request) = (crashes.new_id(), crashes.new_id());
+        let source = "kernel void crashes() {}";
+        crashes.send(build_commands(context, program, request, source, ""));
+        if settings == in_a_kernel {
+            assert_eq!(crashes.answer(request).status, 0);
+            let kernel = crashes.kernel(program, "crashes");
+            crashes.enqueue(queue, &[], launch(kernel, vec![], &[1], &[]));
+        }
+        let [neighbour, crashed] = heard.map(reason);
+        assert!(
+            neighbour.contains("another one is the likely cause"),
+            "{neighbour}"
+        );
+        assert!(crashed.contains("only this session had"), "{crashed}");
+    }
+}
+
 #[test]
 fn a_host_that_is_killed_ends_its_sessions_with_the_reason_and_the_next_is_new() {
     let daemon = together();
     let mut programs = [(); 2].map(|()| Program::new(daemon.session()));
-    let heartbeats = programs.each_ref().map(|program| {
-        let mut heartbeat = (program.session)
-            .connect(Purpose::Heartbeat, 0, false)
-            .unwrap();
-        // The supervisor knows a connection that beats.
-        heartbeat.read_exact(&mut [0]).unwrap();
-        heartbeat
-    });
+    let heartbeats = programs.each_ref().map(|of| heartbeat(&of.session));
     let host = programs[0].session.worker();
     let killed = Instant::now();
     kill(host);
-    for (program, mut heartbeat) in programs.iter_mut().zip(heartbeats) {
+    for (program, heartbeat) in programs.iter_mut().zip(heartbeats) {
         program.session.ends();
         assert_eq!(program.session.heard.close_reason, "");
-        let mut bytes = Vec::new();
-        heartbeat.read_to_end(&mut bytes).unwrap();
-        bytes.retain(|byte| *byte != 0);
-        let reason = String::from_utf8(bytes).unwrap();
+        let reason = reason(heartbeat);
         assert!(reason.contains("this machine's users"), "{reason}");
         assert!(reason.contains("signal SIGKILL"), "{reason}");
     }
@@ -348,7 +398,7 @@ fn a_kernel_that_never_ends_costs_its_neighbours_the_host_with_the_reason() {
 }
 
 /// A kernel that takes longer than a session has to end, and its neighbours.
-const LONG: &str = "devices = 1\nkernel.long = { ns = 6000000000, print = \"long\" }\nkernel.short = { print = \"short\" }";
+const LONG: &str = "devices = 1\nkernel.long = { ns = 6000000000, print = \"long\" }\nkernel.short = { ns = 1000, print = \"short\" }";
 
 /// Launches a kernel that may print, if `source` says so, and makes sure that it is on its way.
 fn begin(session: &mut Session, name: &str, body: &str) -> u64 {
@@ -376,6 +426,40 @@ fn a_session_that_leaves_behind_a_long_kernel_of_a_neighbour_costs_it_nothing() 
         (daemon.count("causeway_sessions") == 1).then_some(())
     });
     long.ping();
+}
+
+/// As long as a neighbour's client is there, a session may wait for its kernel. Then the kernel has to end too.
+#[test]
+fn a_host_with_an_endless_kernel_ends_after_the_session_that_has_launched_it() {
+    let daemon = watched(Some(
+        "devices = 1\nkernel.endless.ns = 3600000000000\nkernel.short.ns = 1000",
+    ));
+    let mut endless = daemon.session();
+    begin(&mut endless, "endless", "");
+    endless.ping();
+    let host = endless.worker();
+    let mut leaves = daemon.session();
+    begin(&mut leaves, "short", "");
+    leaves.ping();
+    drop(leaves);
+    // Longer than a session may take that waits for nothing.
+    let until = Instant::now() + Duration::from_secs(8);
+    while Instant::now() < until {
+        endless.ping();
+        assert_eq!(daemon.count("causeway_sessions"), 2);
+    }
+    let left = Instant::now();
+    drop(endless);
+    eventually("the host ends", || {
+        std::fs::metadata(format!("/proc/{host}"))
+            .is_err()
+            .then_some(())
+    });
+    assert!(
+        left.elapsed() < SOON + Duration::from_secs(2),
+        "{:?}",
+        left.elapsed()
+    );
 }
 
 #[test]

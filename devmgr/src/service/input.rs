@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_proto::control::Client;
-use causeway_proto::manager::{Heartbeat, NodeShare, ToNode};
+use causeway_proto::control::{Client, DeviceUse};
+use causeway_proto::manager::{Heartbeat, HostLoad, NodeShare, ToNode};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::book::Sight;
 use crate::identity::{Caller, IdentityChange, NotChanged, NotKnown};
-use crate::inventory::NodeId;
 use crate::inventory::limits::TooMuch;
+use crate::inventory::{DeviceId, NodeId};
 use crate::lease::{
     Event, Joined, LeaseId, MOST_NODES, NewRequest, NotForgotten, Outcome, Refused, Shortfall,
 };
@@ -183,12 +183,14 @@ pub(crate) struct NodeLink {
     pub(crate) _open: oneshot::Sender<()>,
 }
 
-/// Bytes transferred, commands run, and open sessions.
+/// Bytes transferred, commands run, open sessions and busy time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Use {
     pub(crate) bytes: u64,
     pub(crate) commands: u64,
     pub(crate) sessions: u32,
+    /// Nanoseconds for which commands were under way.
+    pub(crate) busy_ns: u64,
 }
 
 impl Use {
@@ -197,13 +199,25 @@ impl Use {
             bytes: self.bytes.saturating_add(other.bytes),
             commands: self.commands.saturating_add(other.commands),
             sessions: self.sessions.saturating_add(other.sessions),
+            busy_ns: self.busy_ns.saturating_add(other.busy_ns),
         }
     }
 }
 
 /// The use of a node and of its leases, as of the last heartbeat.
 #[derive(Debug, Default)]
-pub(crate) struct Load(Mutex<(Use, HashMap<LeaseId, Use>)>);
+pub(crate) struct Load(Mutex<LoadState>);
+
+#[derive(Debug, Default)]
+struct LoadState {
+    whole: Use,
+    leases: HashMap<LeaseId, Use>,
+    devices: HashMap<DeviceId, DeviceUse>,
+    hosts: Vec<HostLoad>,
+}
+
+/// Most devices and hosts of a heartbeat that are kept.
+const MOST_USES: usize = 1024;
 
 impl Load {
     /// Sets all values from a heartbeat. Leases with malformed ids are skipped.
@@ -212,6 +226,11 @@ impl Load {
             bytes: beat.bytes,
             commands: beat.commands,
             sessions: beat.sessions,
+            busy_ns: beat
+                .devices
+                .iter()
+                .map(|of| of.busy_ns)
+                .fold(0, u64::saturating_add),
         };
         let leases = beat.leases.iter().filter_map(|of| {
             let lease = LeaseId(of.lease_id[..].try_into().ok()?);
@@ -219,20 +238,42 @@ impl Load {
                 bytes: of.bytes,
                 commands: of.commands,
                 sessions: of.sessions,
+                busy_ns: of.busy_ns,
             };
             Some((lease, used))
         });
-        *self.0.lock() = (whole, leases.collect());
+        let devices = beat.devices.iter().take(MOST_USES).map(|of| {
+            let (platform, device) = (of.platform, of.device);
+            (DeviceId { platform, device }, *of)
+        });
+        let hosts = beat.hosts.iter().take(MOST_USES);
+        *self.0.lock() = LoadState {
+            whole,
+            leases: leases.collect(),
+            devices: devices.collect(),
+            hosts: hosts.cloned().collect(),
+        };
     }
 
     /// Use of the whole node.
     pub(crate) fn whole(&self) -> Use {
-        self.0.lock().0
+        self.0.lock().whole
     }
 
     /// Use of one lease on the node.
     pub(crate) fn of(&self, lease: &LeaseId) -> Use {
-        self.0.lock().1.get(lease).copied().unwrap_or_default()
+        let state = self.0.lock();
+        state.leases.get(lease).copied().unwrap_or_default()
+    }
+
+    /// Use of a device of the node.
+    pub(crate) fn of_device(&self, device: DeviceId) -> Option<DeviceUse> {
+        self.0.lock().devices.get(&device).copied()
+    }
+
+    /// The node's processes that serve several sessions.
+    pub(crate) fn hosts(&self) -> Vec<HostLoad> {
+        self.0.lock().hosts.clone()
     }
 }
 

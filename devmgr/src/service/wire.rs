@@ -287,6 +287,7 @@ pub(super) fn lease_info(sight: &Sight<'_>, of: &LeaseView<'_>) -> pb::LeaseInfo
         bytes: used.bytes,
         commands: used.commands,
         sessions: used.sessions,
+        busy_ns: used.busy_ns,
     }
 }
 
@@ -338,6 +339,7 @@ pub(super) fn node_info(book: &Book, leased: &Leased, row: &NodeRow) -> pb::Node
         memory: of.memory,
         shares: u32::from(of.shares),
         leased: leased.count(row.node, of.id),
+        r#use: connected.and_then(|node| node.load.of_device(of.id)),
     };
     pb::NodeInfo {
         node_uuid: row.node.0.to_vec().into(),
@@ -351,6 +353,7 @@ pub(super) fn node_info(book: &Book, leased: &Leased, row: &NodeRow) -> pb::Node
         bytes: used.bytes,
         commands: used.commands,
         sessions: used.sessions,
+        hosts: connected.map_or_else(Vec::new, |node| node.load.hosts()),
     }
 }
 

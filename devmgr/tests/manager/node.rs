@@ -9,11 +9,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_proto::control::{Device, InfoAnswer, Inventory, Platform};
+use causeway_proto::control::{Device, DeviceUse, InfoAnswer, Inventory, Platform};
 use causeway_proto::manager::nodes_client::NodesClient;
 use causeway_proto::manager::{
-    FromNode, Grant, GrantAcknowledged, GrantWithdrawn, Heartbeat, Hello, InventoryChanged,
-    LeaseLoad, LeaseSessions, RunningLease, ToNode, Welcome, Withdraw, from_node, to_node,
+    FromNode, Grant, GrantAcknowledged, GrantWithdrawn, Heartbeat, Hello, HostLoad,
+    InventoryChanged, LeaseLoad, LeaseSessions, RunningLease, ToNode, Welcome, Withdraw, from_node,
+    to_node,
 };
 use causeway_proto::request::property;
 use causeway_proto::version::WireVersion;
@@ -236,6 +237,7 @@ impl Shared {
             bytes,
             commands,
             sessions: 1,
+            busy_ns: bytes,
         });
         let leases: Vec<_> = leases.collect();
         Heartbeat {
@@ -244,6 +246,15 @@ impl Shared {
             sessions: leases.len() as u32,
             number,
             leases,
+            devices: vec![DeviceUse {
+                busy_ns: bytes,
+                ..DeviceUse::default()
+            }],
+            hosts: vec![HostLoad {
+                worker: 7,
+                domain: "user".to_owned(),
+                sessions: 2,
+            }],
         }
     }
 

@@ -5,23 +5,32 @@
 //! which the client was stopped (Ctrl-Z, debugger) does not count as silence.
 //!
 //! A heartbeat is a zero byte. Any other bytes are the reason why the session has ended. The node sends them
-//! here when its worker cannot do so any more. Single bytes cannot tear a message of the worker.
+//! here when its worker cannot do so any more. Single bytes cannot tear a message of the worker. With TLS, the
+//! reason is no record, and stands at the end of the connection (`causeway_security::open_reason`).
 
 use std::io::{self, Read};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use causeway_security::Line;
+use causeway_proto::id::SessionSecret;
+use causeway_security::{Line, MAX_REASON, MAX_SEALED_REASON, open_reason};
 
 use super::core::Core;
 use crate::thread::Stack;
 
 /// Starts to listen for heartbeats. The thread ends with the session.
-pub(super) fn start(core: &Arc<Core>, line: Arc<Line>, rhythm: Rhythm) -> io::Result<()> {
+pub(super) fn start(
+    core: &Arc<Core>,
+    line: Arc<Line>,
+    secret: SessionSecret,
+    rhythm: Rhythm,
+) -> io::Result<()> {
     line.socket().set_read_timeout(Some(rhythm.slice()))?;
     let core = Arc::clone(core);
     super::thread::spawn("cw-heartbeat", Stack::Small, move || {
-        match listen(&*line, rhythm) {
+        let mut source = Source::new(&line);
+        let ended = listen(&mut source, rhythm);
+        match source.reason(&secret).map_or(ended, Ended::Told) {
             Ended::Silent(reason) => core.fail(reason),
             Ended::Told(reason) => core.told(reason),
         }
@@ -53,8 +62,67 @@ impl Rhythm {
     }
 }
 
-/// Maximum length of a reason in bytes. The rest is ignored.
-const MAX_REASON: usize = 1024;
+/// Time limit for the rest of a reason that TLS cannot read.
+const REST_WITHIN: Duration = Duration::from_millis(500);
+
+/// The heartbeat connection, with the last bytes that came over TLS.
+struct Source<'a> {
+    line: &'a Line,
+    last: Vec<u8>,
+}
+
+impl<'a> Source<'a> {
+    fn new(line: &'a Line) -> Source<'a> {
+        Source {
+            line,
+            last: Vec::new(),
+        }
+    }
+
+    /// Returns the reason with which the connection ended, if it has TLS and the node gave one.
+    fn reason(&self, secret: &SessionSecret) -> Option<String> {
+        open_reason(secret, &self.last)
+    }
+
+    fn receive_rest(&mut self) {
+        let until = Instant::now() + REST_WITHIN;
+        let mut bytes = [0; 512];
+        // Ends at a timeout too: the node sends the reason as a whole.
+        while let Ok(count @ 1..) = self.line.socket().read(&mut bytes)
+            && Instant::now() < until
+        {
+            keep(&mut self.last, &bytes[..count]);
+        }
+    }
+}
+
+/// Appends `bytes`. Forgets those that are too old for a reason.
+fn keep(last: &mut Vec<u8>, bytes: &[u8]) {
+    last.extend_from_slice(bytes);
+    let old = last.len().saturating_sub(MAX_SEALED_REASON);
+    last.drain(..old);
+}
+
+impl Read for Source<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let stream = match self.line {
+            Line::Clear(socket) => return (&*socket).read(into),
+            Line::Tls(stream) => stream,
+        };
+        let last = &mut self.last;
+        let read = stream.read_by(into, |bytes| {
+            let count = stream.socket().read(bytes)?;
+            keep(last, &bytes[..count]);
+            Ok(count)
+        });
+        if let Err(error) = &read
+            && error.kind() == io::ErrorKind::InvalidData
+        {
+            self.receive_rest();
+        }
+        read
+    }
+}
 
 /// Why the peer counts as lost.
 #[derive(Debug, PartialEq, Eq)]
@@ -126,6 +194,22 @@ mod tests {
             panic!("no text")
         };
         assert_eq!(text.len(), MAX_REASON);
+    }
+
+    #[test]
+    fn a_sealed_reason_is_found_behind_any_number_of_heartbeats() {
+        let secret = SessionSecret([5; 32]);
+        let sealed = causeway_security::seal_reason(&secret, "a kernel crashed").unwrap();
+        let mut last = Vec::new();
+        for _ in 0..1000 {
+            keep(&mut last, &[7; 23]);
+            assert!(last.len() <= MAX_SEALED_REASON);
+        }
+        for cut in sealed.chunks(10) {
+            keep(&mut last, cut);
+        }
+        let reason = open_reason(&secret, &last);
+        assert_eq!(reason.as_deref(), Some("a kernel crashed"));
     }
 
     fn silence(source: Script, rhythm: Rhythm) -> String {

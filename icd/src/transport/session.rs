@@ -90,7 +90,7 @@ impl Session {
         let commands = dialer.open(purpose, 0, deadline)?;
         let heartbeat = Arc::new(dialer.open(Purpose::Heartbeat, 0, deadline)?);
         let bulk = Bulk::new(dialer.clone(), bulk, Arc::clone(&gauge));
-        let (address, id) = (dialer.address, dialer.session);
+        let (address, id, secret) = (dialer.address, dialer.session, dialer.secret);
         let started = match carrier {
             Carrier::Direct => start_direct(commands, address.clone(), &heartbeat, bulk, events),
             Carrier::Grpc => start_grpc(commands, address.clone(), &heartbeat, bulk, events),
@@ -107,7 +107,7 @@ impl Session {
             clock: Arc::default(),
             gauge,
         };
-        heartbeat::start(&session.core, heartbeat, rhythm).map_err(no_thread)?;
+        heartbeat::start(&session.core, heartbeat, secret, rhythm).map_err(no_thread)?;
         flusher::start(&session.core).map_err(no_thread)?;
         exit::register(&session.core);
         Ok(session)

@@ -8,11 +8,14 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::frames::nodes::*;
 use crate::frames::opencl::*;
-use crate::frames::programs::kernel;
+use crate::frames::programs::{kernel, program_in};
 
 /// A node with SPIR-V and sub-groups, and one without.
 const NODES: [Drivers; 2] = [
-    Drivers::Fake("[[device]]\nname = \"Rich\"\nil = true\nsub_groups = 8\n"),
+    Drivers::Fake(
+        "[[device]]\nname = \"Rich\"\nil = true\nsub_groups = 8\n\
+         extensions = [\"cl_intel_required_subgroup_size\"]\n",
+    ),
     Drivers::Fake("[[device]]\nname = \"Poor\"\n"),
 ];
 
@@ -200,6 +203,35 @@ fn sub_groups(
     (code == CL_SUCCESS).then_some(answer).ok_or(code)
 }
 
+/// Queries of `cl_intel_required_subgroup_size`.
+const SPILL_MEM_SIZE: cl_kernel_work_group_info = 0x4109;
+const COMPILE_SUB_GROUP_SIZE: cl_kernel_sub_group_info = 0x410A;
+
+#[test]
+fn queries_of_an_extension_need_a_device_with_it() {
+    own_process!();
+    let stage = stage();
+    for (device, told) in [(stage.rich, Ok(64)), (stage.poor, Err(CL_INVALID_VALUE))] {
+        let context = context_over(&[device]);
+        let program = program_in(context, "kernel void k(global int *a) {}");
+        assert_eq!(build(program, &[device]), CL_SUCCESS);
+        let kernel = kernel(program, "k");
+        let mut spilled = 0u64;
+        let code = code!(clGetKernelWorkGroupInfo(
+            kernel,
+            device,
+            SPILL_MEM_SIZE,
+            size_of_val(&spilled),
+            (&raw mut spilled).cast(),
+            null_mut()
+        ));
+        assert_eq!((code == CL_SUCCESS).then_some(spilled).ok_or(code), told);
+        ok!(clReleaseKernel(kernel));
+        ok!(clReleaseProgram(program));
+        ok!(clReleaseContext(context));
+    }
+}
+
 #[test]
 fn the_node_is_asked_about_sub_groups_once_for_each_question() {
     own_process!();
@@ -220,6 +252,7 @@ fn the_node_is_asked_about_sub_groups_once_for_each_question() {
     let local = CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT;
     assert_eq!(ask(local, &[3], 2), Ok(vec![96, 1]));
     assert_eq!(ask(CL_KERNEL_MAX_NUM_SUB_GROUPS, &[], 1), Ok(vec![8]));
+    assert_eq!(ask(COMPILE_SUB_GROUP_SIZE, &[], 1), Ok(vec![32]));
     assert_eq!(ask(local, &[3, 3], 2), Err(CL_INVALID_VALUE));
     assert_eq!(ask(local, &[], 1), Err(CL_INVALID_VALUE));
     assert_eq!(ask(77, &[], 1), Err(CL_INVALID_VALUE));

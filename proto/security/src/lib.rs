@@ -10,6 +10,7 @@
 //! - [`Token`], [`TokenList`]: the credential of a client without certificate, and a server's list of
 //!   them;
 //! - [`LeaseKey`], [`LeaseVerifier`]: leases that the device manager signs;
+//! - [`seal_reason`], [`open_reason`]: why a session has ended, when its TLS connections cannot say so any more;
 //! - [`Secret`]: bytes that no log and no error text shows.
 //!
 //! TLS is rustls, version 1.3, with the algorithms of ring. This crate authenticates callers and decides
@@ -28,6 +29,7 @@ mod handshake;
 mod line;
 mod own;
 mod provider;
+mod reason;
 mod records;
 mod secret;
 mod server;
@@ -46,6 +48,7 @@ pub use fingerprint::Fingerprint;
 pub use handshake::{NotSecured, complete};
 pub use line::Line;
 pub use own::OwnCertificate;
+pub use reason::{MAX_REASON, MAX_SEALED_REASON, open_reason, seal_reason};
 pub use records::{Opener, Records};
 pub use secret::Secret;
 pub use server::{ClientCertificates, ServerTls, user_of};

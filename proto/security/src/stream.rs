@@ -100,6 +100,18 @@ impl TlsStream {
         Ok(())
     }
 
+    /// As [`Read::read`], with `receive` to read from the socket.
+    ///
+    /// # Errors
+    /// As [`Opener::read`].
+    pub fn read_by(
+        &self,
+        into: &mut [u8],
+        receive: impl FnMut(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        self.reading.lock().read(into, receive)
+    }
+
     fn send(&self, plain: &[u8], sealed: &mut Vec<u8>) -> io::Result<()> {
         sealed.clear();
         self.records.seal(plain, sealed)?;
@@ -109,8 +121,7 @@ impl TlsStream {
 
 impl Read for &TlsStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let receive = |bytes: &mut [u8]| (&self.socket).read(bytes);
-        self.reading.lock().read(into, receive)
+        self.read_by(into, |bytes| (&self.socket).read(bytes))
     }
 }
 

@@ -4,6 +4,7 @@
 //! escaping, because `prometheus-client` escapes none.
 
 use std::fmt;
+use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, text};
 pub use prometheus_client::metrics::gauge::ConstGauge;
@@ -32,6 +33,24 @@ impl EncodeMetric for Total {
 
     fn metric_type(&self) -> MetricType {
         Total::TYPE
+    }
+}
+
+/// A counter in seconds, with a fraction.
+#[derive(Debug)]
+pub struct Seconds(pub Duration);
+
+impl TypedMetric for Seconds {
+    const TYPE: MetricType = MetricType::Counter;
+}
+
+impl EncodeMetric for Seconds {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        encoder.encode_gauge(&self.0.as_secs_f64())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Seconds::TYPE
     }
 }
 
@@ -78,6 +97,8 @@ mod tests {
         let sample = |to, node, value: u64| ([("to", to), ("node", node)], Total(value));
         let samples = [sample("client", "b", u64::MAX), sample("node", "", 0)];
         registry.register("bytes_total", "Bytes", Samples::from_iter(samples));
+        let busy = Seconds(Duration::from_millis(1500));
+        registry.register("busy_seconds_total", "Busy", busy);
         let expected = "\
             # HELP causeway_sessions Sessions now.\n\
             # TYPE causeway_sessions gauge\n\
@@ -85,7 +106,10 @@ mod tests {
             # HELP causeway_bytes_total Bytes.\n\
             # TYPE causeway_bytes_total counter\n\
             causeway_bytes_total{to=\"client\",node=\"b\"} 18446744073709551615\n\
-            causeway_bytes_total{to=\"node\",node=\"\"} 0\n";
+            causeway_bytes_total{to=\"node\",node=\"\"} 0\n\
+            # HELP causeway_busy_seconds_total Busy.\n\
+            # TYPE causeway_busy_seconds_total counter\n\
+            causeway_busy_seconds_total 1.5\n";
         assert_eq!(written(&registry), expected);
     }
 }

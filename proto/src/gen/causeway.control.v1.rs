@@ -34,6 +34,43 @@ pub struct Inventory {
     /// security remarks about the node, for people
     #[prost(string, repeated, tag = "9")]
     pub remarks: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// of the devices that the caller sees, at the time of the answer
+    #[prost(message, repeated, tag = "10")]
+    pub uses: ::prost::alloc::vec::Vec<DeviceUse>,
+}
+/// Use of a device.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeviceUse {
+    #[prost(uint32, tag = "1")]
+    pub platform: u32,
+    #[prost(uint32, tag = "2")]
+    pub device: u32,
+    /// how long sessions had commands under way, since the daemon started
+    #[prost(uint64, tag = "3")]
+    pub busy_ns: u64,
+    /// bytes of the card that each process takes by itself
+    #[prost(uint64, optional, tag = "4")]
+    pub context_memory: ::core::option::Option<u64>,
+    /// empty if the figures are not known yet; absent without a vendor's library
+    #[prost(message, optional, tag = "5")]
+    pub card: ::core::option::Option<CardReading>,
+}
+/// What the vendor's management library says about a card, of all programs together.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CardReading {
+    /// percent of the time, as the library defines it
+    #[prost(uint32, optional, tag = "1")]
+    pub utilization: ::core::option::Option<u32>,
+    /// bytes
+    #[prost(uint64, optional, tag = "2")]
+    pub memory_used: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "3")]
+    pub memory_total: ::core::option::Option<u64>,
+    /// degrees Celsius
+    #[prost(uint32, optional, tag = "4")]
+    pub temperature: ::core::option::Option<u32>,
 }
 /// A native platform. Its index in Inventory.platforms identifies it on the wire.
 #[allow(clippy::all)]

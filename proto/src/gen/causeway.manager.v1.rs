@@ -151,6 +151,25 @@ pub struct Heartbeat {
     /// all leases that have units on the node
     #[prost(message, repeated, tag = "5")]
     pub leases: ::prost::alloc::vec::Vec<LeaseLoad>,
+    #[prost(message, repeated, tag = "6")]
+    pub devices: ::prost::alloc::vec::Vec<crate::control::DeviceUse>,
+    /// processes that serve several sessions
+    #[prost(message, repeated, tag = "7")]
+    pub hosts: ::prost::alloc::vec::Vec<HostLoad>,
+}
+/// A process that serves the sessions of one domain.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HostLoad {
+    /// its number in the daemon's log
+    #[prost(uint64, tag = "1")]
+    pub worker: u64,
+    /// kind of the domain: "user", "group", "all"
+    #[prost(string, tag = "2")]
+    pub domain: ::prost::alloc::string::String,
+    /// current number
+    #[prost(uint32, tag = "3")]
+    pub sessions: u32,
 }
 /// The daemon is shutting down. It accepts no more grants. Running sessions continue for a while. Then the
 /// daemon gives up all its leases (GrantWithdrawn) and leaves.
@@ -170,6 +189,9 @@ pub struct LeaseLoad {
     /// current number
     #[prost(uint32, tag = "4")]
     pub sessions: u32,
+    /// how long each session had commands under way on each device, summed
+    #[prost(uint64, tag = "5")]
+    pub busy_ns: u64,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -531,6 +553,9 @@ pub struct LeaseInfo {
     /// as in Granted
     #[prost(message, repeated, tag = "11")]
     pub lost: ::prost::alloc::vec::Vec<NodeShare>,
+    /// as LeaseLoad.busy_ns, on all its nodes
+    #[prost(uint64, tag = "12")]
+    pub busy_ns: u64,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -665,6 +690,9 @@ pub struct NodeInfo {
     /// as Hello.insecure
     #[prost(bool, tag = "11")]
     pub insecure: bool,
+    /// from the last heartbeat
+    #[prost(message, repeated, tag = "12")]
+    pub hosts: ::prost::alloc::vec::Vec<HostLoad>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -687,6 +715,9 @@ pub struct DeviceInfo {
     /// number of shares in leases
     #[prost(uint32, tag = "7")]
     pub leased: u32,
+    /// from the last heartbeat
+    #[prost(message, optional, tag = "8")]
+    pub r#use: ::core::option::Option<crate::control::DeviceUse>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -45,7 +45,7 @@ fn worker_killed(stage: &Stage, driver: Driver, grpc: bool) -> Result<Verdict, W
     let took = begin.elapsed();
     let saw = end.lost()?;
     node.assert_alive()?;
-    beside.finish()?;
+    beside.finish_after_the_end(&node, "killed it")?;
     in_time(saw, took, SOON)
 }
 
@@ -96,7 +96,11 @@ fn client_killed(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<
 
     let begin = Instant::now();
     kill_process(program.pid(), Signal::KILL)?;
-    until_gone(&[worker], REMAINS)?;
+    // A host goes on, unless it has to be killed because of the endless kernel.
+    let ends = !node.has_hosts() || mode == "kernel";
+    if ends {
+        until_gone(&[worker], REMAINS)?;
+    }
     while node.resident() > before + LEFTOVERS {
         if begin.elapsed() > REMAINS {
             let more = (node.resident() - before) >> 20;
@@ -104,13 +108,17 @@ fn client_killed(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<
         }
         thread::sleep(LOOK);
     }
+    let gone = if ends { "worker" } else { "session" };
     let verdict = ended(
-        format!("worker gone, its {} MiB back", held >> 20),
+        format!("{gone} gone, its {} MiB back", held >> 20),
         begin,
         REMAINS,
     );
     program.end(PATIENCE)?;
     node.assert_alive()?;
-    beside.finish()?;
+    match ends {
+        true => beside.finish_after_the_end(&node, "does not return")?,
+        false => beside.finish()?,
+    }
     verdict
 }

@@ -1,4 +1,5 @@
-//! Kernels that crash their driver. Only their own session may be affected.
+//! Kernels that crash their driver. Only their own session may be affected, and the others of its host.
+//! Each of these is told whether it was the cause.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,14 @@ fn faulty(
     let took = begin.elapsed();
     let saw = saw(&end)?;
     node.assert_alive()?;
-    beside.finish()?;
+    if end.exit == Exit::Code(0) {
+        beside.finish()?;
+    } else {
+        if node.has_hosts() {
+            end.assert_told("only this session had commands or builds in progress")?;
+        }
+        beside.finish_after_the_end(&node, "another one is the likely cause")?;
+    }
     // The node still accepts new programs.
     Bystander::start(stage, &node)?.finish()?;
     in_time(saw, took, SOON)

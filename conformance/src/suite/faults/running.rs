@@ -49,11 +49,17 @@ impl Ended {
     /// As [`Self::saw_lost`]; also checks that the context's callback was called.
     pub(super) fn lost(&self) -> Result<String, Wrong> {
         let saw = self.saw_lost()?;
-        let told = |line: &String| line.starts_with("told ") && line.contains("lost");
-        if self.said.iter().any(told) {
-            return Ok(saw.to_owned());
+        self.assert_told("lost")?;
+        Ok(saw.to_owned())
+    }
+
+    /// Checks that the context's callback was called with a text that contains this.
+    pub(super) fn assert_told(&self, text: &str) -> Result<(), Wrong> {
+        let told = |line: &String| line.starts_with("told ") && line.contains(text);
+        match self.said.iter().any(told) {
+            true => Ok(()),
+            false => Err(self.wrong(&format!("the context's callback was not told \"{text}\""))),
         }
-        Err(self.wrong("the context's callback was not told"))
     }
 
     /// Makes an error that shows the whole end.
@@ -273,5 +279,19 @@ impl Bystander {
         self.0.until("round 1").map_err(wrong)?;
         let ended = self.0.end(PATIENCE).map_err(wrong)?;
         ended.assert_said("done").map_err(wrong)
+    }
+
+    /// As [`Self::finish`] after the end of another session's process. If that was the host of both, the program has
+    /// lost its device instead, and knows its domain and why: the text has `reason`.
+    pub(super) fn finish_after_the_end(mut self, node: &Node, reason: &str) -> Result<(), Wrong> {
+        if !node.has_hosts() {
+            return self.finish();
+        }
+        let wrong = |wrong: Wrong| Wrong::new(format!("the program beside it: {wrong}"));
+        self.0.go_on()?;
+        let ended = self.0.end(PATIENCE).map_err(wrong)?;
+        ended.lost().map_err(wrong)?;
+        ended.assert_told("the sessions of ").map_err(wrong)?;
+        ended.assert_told(reason).map_err(wrong)
     }
 }

@@ -37,6 +37,9 @@ pub(super) const LOOK: Duration = Duration::from_millis(2);
 /// The shares of a managed node's device.
 const SHARES: &str = "[[shares]]\ndevice = \"0.0\"\ncount = 4\n";
 
+/// Hosts without sessions end soon, because cases wait for the ends of processes.
+const HOST_IDLE: &str = "host_idle = \"1s\"\n";
+
 /// The files that cases need.
 pub(super) struct Stage {
     daemon: PathBuf,
@@ -50,6 +53,8 @@ pub(super) struct Stage {
     pub(super) programs: Programs,
     directory: PathBuf,
     manager: Option<PathBuf>,
+    /// The nodes' setting `together`, if their sessions have hosts.
+    together: Option<String>,
 }
 
 /// The OpenCL driver of a node.
@@ -78,6 +83,7 @@ impl Stage {
             programs: programs.clone(),
             directory,
             manager: parts.manager,
+            together: sides.together().map(str::to_owned),
         }))
     }
 
@@ -189,6 +195,7 @@ pub(super) struct Node {
     log: PathBuf,
     /// The device manager that leases the node's devices.
     cluster: Option<Cluster>,
+    has_hosts: bool,
 }
 
 impl Node {
@@ -221,13 +228,20 @@ impl Node {
         if host.is_some() {
             command.arg("--insecure");
         }
+        let mut settings = String::new();
+        if let Some(together) = &stage.together {
+            settings += &format!("[sharing]\ntogether = \"{together}\"\n{HOST_IDLE}");
+        }
         if let Some(cluster) = &cluster {
             // Concurrent programs share the node's device.
-            let shares = place.join("daemon.toml");
-            fs::write(&shares, SHARES)?;
+            settings += SHARES;
             let (arguments, (name, value)) = cluster.of_node(1);
             command.args(arguments).env(name, value);
-            command.arg("--config").arg(shares);
+        }
+        if !settings.is_empty() {
+            let file = place.join("daemon.toml");
+            fs::write(&file, settings)?;
+            command.arg("--config").arg(file);
         }
         match driver {
             Driver::Native => command.env("OCL_ICD_VENDORS", stage.pocl_vendors.join("")),
@@ -257,6 +271,7 @@ impl Node {
                     address,
                     log,
                     cluster,
+                    has_hosts: stage.together.is_some(),
                 });
             }
         }
@@ -287,10 +302,15 @@ impl Node {
             .collect()
     }
 
-    /// Returns the only worker besides these others.
+    /// Whether the node's sessions have a host, so that the end of its process ends all of them.
+    pub(super) fn has_hosts(&self) -> bool {
+        self.has_hosts
+    }
+
+    /// Returns the only worker besides these others, or the host of all sessions.
     pub(super) fn worker_beside(&self, others: &[Process]) -> Result<Process, Wrong> {
         let mut workers = self.workers();
-        workers.retain(|worker| !others.contains(worker));
+        workers.retain(|worker| self.has_hosts || !others.contains(worker));
         match workers[..] {
             [worker] => Ok(worker),
             _ => Err(Wrong::new(format!("{} workers, not one", workers.len()))),

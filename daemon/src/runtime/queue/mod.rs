@@ -32,6 +32,7 @@ use super::event::{Event, Home, WaitList};
 use super::kernel::{Kernel, Shape};
 use super::library::{check, cl, release_on_drop};
 use super::node::Device;
+use super::watch::WatchedQueue;
 
 pub use map::Access;
 
@@ -77,11 +78,21 @@ impl Queue {
         self.profiling
     }
 
+    /// Whether an event is of a command on the queue's device.
+    #[must_use]
+    pub fn has_device_of(&self, event: &Event) -> bool {
+        event.is_of(self.device.meter)
+    }
+
     fn home(&self) -> Home {
         Home {
-            watched: self.device.late_callbacks.then(|| self.raw.addr()),
+            watched: self.device.late_callbacks.then(|| WatchedQueue {
+                key: self.raw.addr(),
+                in_order: !self.out_of_order,
+            }),
             clock: self.device.clock,
             enqueues: self.device.enqueues,
+            meter: self.device.meter,
         }
     }
 

@@ -13,8 +13,9 @@ use std::time::Duration;
 use causeway_proto::control::Inventory;
 use causeway_proto::manager::nodes_client::NodesClient;
 use causeway_proto::manager::{
-    FromNode, GrantAcknowledged, GrantRefused, GrantWithdrawn, Heartbeat, Hello, InventoryChanged,
-    LeaseLoad, LeaseSessions, RunningLease, Stopping, ToNode, Welcome, from_node, to_node,
+    FromNode, GrantAcknowledged, GrantRefused, GrantWithdrawn, Heartbeat, Hello, HostLoad,
+    InventoryChanged, LeaseLoad, LeaseSessions, RunningLease, Stopping, ToNode, Welcome, from_node,
+    to_node,
 };
 use causeway_proto::version::{self, WireVersion};
 use causeway_security::LeaseVerifier;
@@ -322,14 +323,14 @@ impl Link<'_> {
                 _ = beats.tick() => {
                     number += 1;
                     unanswered.push_back((number, self.managed.now()));
-                    outgoing.push(from_node::Message::Heartbeat(self.heartbeat(number)));
+                    outgoing.push(from_node::Message::Heartbeat(self.heartbeat(number).await));
                 }
                 () = tokio::time::sleep_until(silent_at) => return Err(Parted::Silent),
             }
         }
     }
 
-    fn heartbeat(&self, number: u64) -> Heartbeat {
+    async fn heartbeat(&self, number: u64) -> Heartbeat {
         let counts = self.managed.0.workers.counts();
         let figures = self.managed.0.workers.figures();
         let uses = self.managed.uses().into_iter().map(|of| LeaseLoad {
@@ -337,6 +338,13 @@ impl Link<'_> {
             bytes: of.figures.bytes(),
             commands: of.figures.commands,
             sessions: of.sessions,
+            busy_ns: of.figures.busy,
+        });
+        let hosts = self.managed.0.workers.hosts().into_iter();
+        let hosts = hosts.map(|(worker, domain, sessions)| HostLoad {
+            worker,
+            domain: domain.to_owned(),
+            sessions: u32::try_from(sessions).unwrap_or(u32::MAX),
         });
         Heartbeat {
             bytes: figures.bytes(),
@@ -344,6 +352,8 @@ impl Link<'_> {
             sessions: u32::try_from(counts.sessions).unwrap_or(u32::MAX),
             number,
             leases: uses.collect(),
+            devices: self.readiness.uses(Duration::ZERO).await,
+            hosts: hosts.collect(),
         }
     }
 

@@ -31,9 +31,10 @@ use tokio::sync::Notify;
 
 use self::grants::Grants;
 use self::message::{Action, Claimed, Grant, GrantReport, NotAdmitted};
-use self::name::{Epoch, LeaseId, Time, Unit};
+use self::name::{Epoch, Time, Unit};
 use self::offer::Offer;
 use super::authentication::User;
+use super::time_shares::TimePart;
 use super::workers::Workers;
 use crate::accounting::{Figures, Ledger};
 use crate::config::{ManagerSettings, ShareSettings, Together};
@@ -41,8 +42,8 @@ use crate::handover::{Leased, MAX_USER, Owner};
 
 pub(super) use self::identity::node_uuid;
 pub(super) use self::link::join;
-pub(super) use self::name::{DeviceAt, PlaceNumber};
-pub(super) use self::offer::exclusive_share;
+pub(super) use self::name::{DeviceAt, LeaseId, PlaceNumber};
+pub(super) use self::offer::{SharesExceed, check_memory, exclusive_share};
 
 /// Managed mode. Clones share their state.
 #[derive(Clone)]
@@ -74,6 +75,8 @@ struct ManagedState {
     /// Whose sessions may have one host process, by the shares of each device that has shares with such a
     /// setting.
     together: BTreeMap<DeviceAt, Together>,
+    /// The shares' parts of the time, by device.
+    times: BTreeMap<DeviceAt, offer::ShareTimes>,
     /// User of each lease, for the log; kept until the end of the lease is logged.
     users: HashMap<LeaseId, String>,
 }
@@ -113,6 +116,9 @@ pub(super) struct Place {
     owner: Owner,
     /// The lease's devices, each with the `together` of its share.
     devices: BTreeMap<DeviceAt, Option<Together>>,
+    lease: LeaseId,
+    /// The lease's parts of the devices' time, as far as their shares have such parts.
+    times: BTreeMap<DeviceAt, TimePart>,
 }
 
 impl Drop for Place {
@@ -164,6 +170,7 @@ impl Managed {
         let admitted = state.grants.admit(now, &claimed)?;
         let of_share = |at: &DeviceAt| (*at, state.together.get(at).cloned());
         let devices = admitted.devices.keys().map(of_share).collect();
+        let times = times_of(&state.times, &claimed);
         // Dropping a `Place` locks the state, so the lock is released before one exists.
         drop(state);
         let place = Place {
@@ -175,13 +182,17 @@ impl Managed {
                 user: Some(claimed.user),
             },
             devices,
+            lease: claimed.lease,
+            times,
         };
         let leased = admitted.devices.into_iter().map(|(at, memory)| Leased {
             platform: at.platform,
             device: at.device,
             memory,
+            is_timed: place.times.contains_key(&at),
         });
-        Ok((place, leased.collect()))
+        let leased: Vec<Leased> = leased.collect();
+        Ok((place, leased))
     }
 
     /// Notes that the session has a worker. From now on, its lease's end also ends the session.
@@ -300,6 +311,7 @@ impl Managed {
         let devices = std::mem::take(&mut offer.devices);
         self.change_state(|state, _| {
             state.together = std::mem::take(&mut offer.together);
+            state.times = std::mem::take(&mut offer.times);
             state.grants.offer(devices)
         });
         offer
@@ -397,10 +409,33 @@ impl Place {
         &self.devices
     }
 
+    /// Returns the lease.
+    pub(super) fn lease(&self) -> LeaseId {
+        self.lease
+    }
+
+    /// Returns the lease's parts of the devices' time.
+    pub(super) fn times(&self) -> &BTreeMap<DeviceAt, TimePart> {
+        &self.times
+    }
+
     /// Returns the lease and user of the session.
     pub(super) fn owner(&self) -> &Owner {
         &self.owner
     }
+}
+
+/// Returns the parts of the devices' time that the claimed units have.
+fn times_of(
+    times: &BTreeMap<DeviceAt, offer::ShareTimes>,
+    claimed: &Claimed,
+) -> BTreeMap<DeviceAt, TimePart> {
+    let of_device = |(at, times): (&DeviceAt, &offer::ShareTimes)| {
+        let units = claimed.units.iter().filter(|unit| unit.device == *at);
+        let mut shares = units.map(|unit| unit.share).peekable();
+        shares.peek().is_some().then(|| (*at, times.of(shares)))
+    };
+    times.iter().filter_map(of_device).collect()
 }
 
 /// Returns what a verified lease claims on this node; `None` if nothing.

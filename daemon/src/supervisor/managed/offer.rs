@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use causeway_proto::control::{ComputeMode, Device, Inventory};
 use causeway_proto::manager::SharedDevice;
+use causeway_proto::request::answer_of;
 use causeway_proto::request::property::{GLOBAL_MEM_SIZE, MAX_MEM_ALLOC_SIZE};
 use prost::Message;
 use sha2::{Digest, Sha256};
@@ -16,6 +17,7 @@ use super::message::Offered;
 use super::name::DeviceAt;
 use crate::config::{ShareSettings, Together};
 use crate::supervisor::exclusive;
+use crate::supervisor::time_shares::TimePart;
 
 /// The devices of an inventory, divided into shares as the settings say.
 #[derive(Debug, Default)]
@@ -24,6 +26,27 @@ pub(super) struct Offer {
     pub(super) shared: Vec<SharedDevice>,
     /// Whose sessions may have one host process, for devices whose shares say so.
     pub(super) together: BTreeMap<DeviceAt, Together>,
+    /// The shares' parts of the time, for devices whose shares have such parts.
+    pub(super) times: BTreeMap<DeviceAt, ShareTimes>,
+}
+
+/// The parts of a device's time that its shares have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ShareTimes {
+    /// For each share, in percent.
+    times: Vec<u32>,
+    strict: bool,
+}
+
+impl ShareTimes {
+    /// Returns the part of a lease with these shares together.
+    pub(super) fn of(&self, shares: impl Iterator<Item = u32>) -> TimePart {
+        let time = |share: u32| self.times.get(share as usize).copied().unwrap_or(0);
+        TimePart {
+            percent: shares.map(time).sum::<u32>().clamp(1, 100),
+            is_strict: self.strict,
+        }
+    }
 }
 
 impl Offer {
@@ -38,6 +61,9 @@ impl Offer {
             // A daemon does not start with such an entry, but the mode may have changed since.
             let division = division.filter(|of| !is_divided_exclusive(of, device));
             if let Some(ShareSettings { count, memory, .. }) = division {
+                if let Some(times) = division.and_then(times_of) {
+                    offer.times.insert(at, times);
+                }
                 offer.shared.push(SharedDevice {
                     platform: at.platform,
                     device: at.device,
@@ -55,6 +81,13 @@ impl Offer {
     }
 }
 
+fn times_of(share: &ShareSettings) -> Option<ShareTimes> {
+    (!share.times.is_empty()).then(|| ShareTimes {
+        times: share.times.clone(),
+        strict: share.strict,
+    })
+}
+
 /// Returns the first entry that divides a device in exclusive mode, and the name of the device.
 pub(in super::super) fn exclusive_share(
     inventory: &Inventory,
@@ -67,6 +100,68 @@ pub(in super::super) fn exclusive_share(
         is_divided_exclusive(division, device)
             .then(|| (division.device.to_string(), exclusive::name(device)))
     })
+}
+
+/// The shares of a device take more memory than it has.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "[[shares]] {entry}: {count} shares of {memory} bytes, and {processes} processes that take {own} bytes each by \
+     themselves, are {sum} bytes, but {device} has {whole}; lower memory or count in daemon.toml"
+)]
+pub struct SharesExceed {
+    /// The entry's device, as the settings name it.
+    entry: String,
+    device: String,
+    count: u32,
+    memory: u64,
+    processes: u32,
+    own: u64,
+    sum: u64,
+    whole: u64,
+}
+
+/// Checks that the memory of all shares of a device fits in it, together with what their processes take by themselves:
+/// one for each share, or one for all if `together` allows that. `own` says how much that is, as far as it was measured.
+///
+/// # Errors
+/// [`SharesExceed`] for the first entry whose shares do not fit.
+pub(in super::super) fn check_memory(
+    inventory: &Inventory,
+    shares: &[ShareSettings],
+    own: &BTreeMap<DeviceAt, u64>,
+    together: &Together,
+) -> Result<(), SharesExceed> {
+    for (at, device) in listed(inventory) {
+        let division = shares.iter().find(|of| is_selected(&of.device, at, device));
+        let whole = answer_of(&device.info, GLOBAL_MEM_SIZE);
+        let whole = whole.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
+        let (Some(division), Some(whole), Some(own)) = (division, whole, own.get(&at)) else {
+            continue;
+        };
+        if division.memory == 0 {
+            // The device's memory is divided equally.
+            continue;
+        }
+        let processes = match division.together.as_ref().unwrap_or(together) {
+            Together::All => 1,
+            Together::None | Together::User | Together::Group(_) => division.count,
+        };
+        let of_shares = division.memory.saturating_mul(division.count.into());
+        let sum = of_shares.saturating_add(own.saturating_mul(processes.into()));
+        if sum > whole {
+            return Err(SharesExceed {
+                entry: division.device.to_string(),
+                device: exclusive::name(device),
+                count: division.count,
+                memory: division.memory,
+                processes,
+                own: *own,
+                sum,
+                whole,
+            });
+        }
+    }
+    Ok(())
 }
 
 fn is_divided_exclusive(share: &ShareSettings, device: &Device) -> bool {
@@ -96,6 +191,10 @@ pub(super) fn shown(mut inventory: Inventory, leased: &BTreeMap<DeviceAt, u64>) 
             }
         }
     }
+    inventory.uses.retain(|of| {
+        let (platform, device) = (of.platform, of.device);
+        leased.contains_key(&DeviceAt { platform, device })
+    });
     inventory
 }
 
@@ -168,6 +267,8 @@ mod tests {
             device: WhichDevice::Name("a".to_owned()),
             count: 4,
             memory: 100,
+            times: vec![40, 20, 20, 20],
+            strict: true,
             together: Some(Together::All),
         };
         let by_place = ShareSettings {
@@ -177,6 +278,8 @@ mod tests {
             },
             count: 2,
             memory: 0,
+            times: Vec::new(),
+            strict: false,
             together: None,
         };
         let nowhere = ShareSettings {
@@ -191,6 +294,10 @@ mod tests {
         assert_eq!(offer.shared[0].memory_per_share, 100);
         let together: Vec<_> = offer.together.keys().copied().collect();
         assert_eq!(together, [at(0, 0), at(1, 0)]);
+        let timed: Vec<_> = offer.times.keys().copied().collect();
+        assert_eq!(timed, [at(0, 0), at(1, 0)]);
+        let part = |shares: &[u32]| offer.times[&at(0, 0)].of(shares.iter().copied());
+        assert!(part(&[1]).percent == 20 && part(&[0, 3]).percent == 60 && part(&[2]).is_strict);
         assert_eq!(idle(&inventory(), &settings), [&settings[2]]);
         let whole = Offer::of(&inventory(), &[]);
         assert!(whole.shared.is_empty() && whole.devices.values().all(|of| of.shares == 1));
@@ -207,6 +314,8 @@ mod tests {
             device: WhichDevice::Name("b".to_owned()),
             count,
             memory: 0,
+            times: Vec::new(),
+            strict: false,
             together: Some(Together::None),
         };
         let refused = exclusive_share(&inventory, &[share(2)]);

@@ -83,7 +83,13 @@ impl Workers {
         // Before a host is started, which would otherwise stay without a session.
         state.last_serial += 1;
         let serial = state.last_serial;
-        let (worker, channel) = Worker::hosted(serial, self.0.builds.clone(), self.0.secured)?;
+        let secret = match message {
+            ToWorker::Assign { assignment, .. } if self.0.secured => {
+                Some(assignment.secret.clone())
+            }
+            _ => None,
+        };
+        let (worker, channel) = Worker::hosted(serial, self.0.builds.clone(), secret)?;
         worker.send(message)?;
         let channel = ToWorker::Session {
             channel: Some(channel),

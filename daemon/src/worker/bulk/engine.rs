@@ -207,7 +207,6 @@ pub(super) fn lost(path: &Path) -> Option<Why> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounting::Ledger;
     use crate::worker::objects::task::Direction;
 
     struct Nobody;
@@ -220,13 +219,9 @@ mod tests {
 
     #[test]
     fn a_transfer_over_a_dropped_link_need_not_begin() {
-        let ledger = Ledger::new(1).unwrap();
-        let entry = ledger.enter().unwrap();
-        let page = entry.page().try_clone_to_owned().unwrap();
-        let account = Slot::adopt(&page, entry.number()).unwrap();
         let engine = Arc::new(Engine::new(
             Weak::<Nobody>::new(),
-            account,
+            Slot::alone(),
             Scope::default(),
         ));
         let far = Far {

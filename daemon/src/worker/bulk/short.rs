@@ -21,7 +21,7 @@ use super::engine::Engine;
 use super::outgoing::data;
 use super::transfer::Transfer;
 use super::writer::Message;
-use crate::accounting::Counter;
+use crate::accounting::{Busy, Counter};
 use crate::runtime::block::{Block, Blocks};
 use crate::runtime::event::{Event, Listener, WaitList};
 use crate::runtime::host::Host;
@@ -63,6 +63,10 @@ struct ShortRead(Transfer);
 impl Listener for ShortRead {
     fn event(&self) -> Option<&Event> {
         self.0.command.native()
+    }
+
+    fn busy(&self) -> &Busy {
+        self.0.command.busy()
     }
 
     fn ended(self: Arc<Self>, status: Status) {

@@ -51,7 +51,7 @@ pub(super) enum NotConfined {
 ///
 /// The supervisor may die before the tie is made. This leaves no gap, because its end of the worker's
 /// socket is then closed, and the worker ends.
-pub(super) fn confine() -> Result<Vec<String>, NotConfined> {
+fn confine() -> Result<Vec<String>, NotConfined> {
     let plan = Plan::inherited()?;
     // When memory runs out, the kernel should kill a session before the daemon. Not every
     // kernel permits this setting.
@@ -167,8 +167,20 @@ pub(super) fn raise_descriptor_limit() {
     }
 }
 
+/// Confines this process. Returns its socket to the supervisor, and what [`confine`] returns. If that fails, logs the
+/// error and returns `None`; `process` names the process in that line.
+pub(super) fn begin(process: &str) -> Option<(OwnedFd, Vec<String>)> {
+    let begun = || -> Result<_, NotConfined> {
+        let lacking = confine()?;
+        Ok((take_channel()?, lacking))
+    };
+    begun()
+        .inspect_err(|error| tracing::error!(%error, "{process} cannot start"))
+        .ok()
+}
+
 /// Takes the socket to the supervisor from descriptor 0, and puts `/dev/null` there.
-pub(super) fn take_channel() -> std::io::Result<OwnedFd> {
+fn take_channel() -> std::io::Result<OwnedFd> {
     let channel = std::io::stdin().as_fd().try_clone_to_owned()?;
     let null = std::fs::File::open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;

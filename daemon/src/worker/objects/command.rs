@@ -21,7 +21,9 @@ use parking_lot::Mutex;
 
 use super::console::Turn;
 use super::outbox::Outbox;
+use super::pace::Ticket;
 use super::unobserved::Earlier;
+use crate::accounting::Busy;
 use crate::runtime::event::{Event, Listener, Times, WaitList, listen};
 use crate::worker::threads::broken;
 
@@ -113,6 +115,8 @@ pub(crate) struct Command {
     tells: Mutex<Vec<Tell>>,
     // The right to the console of a host, until the end of a command that may print.
     turn: OnceLock<Mutex<Option<Turn>>>,
+    // The command's room in the driver, if the session has neighbours.
+    ticket: OnceLock<Mutex<Option<Ticket>>>,
 }
 
 impl Command {
@@ -136,6 +140,7 @@ impl Command {
             earlier: OnceLock::new(),
             tells: Mutex::default(),
             turn: OnceLock::new(),
+            ticket: OnceLock::new(),
         })
     }
 
@@ -212,8 +217,20 @@ impl Command {
     }
 
     /// Has this command's native end report the ends of `earlier` commands as well.
-    pub(crate) fn comes_after(&self, earlier: Earlier) {
+    pub(crate) fn comes_after(&self, mut earlier: Earlier) {
+        if let Some(ticket) = earlier.ticket.take() {
+            self.keep(ticket);
+        }
         let _ = self.earlier.set(earlier);
+    }
+
+    /// Keeps the command's room in the driver until the command has ended.
+    pub(crate) fn keep(&self, ticket: Ticket) {
+        let mut kept = self.ticket.get_or_init(Mutex::default).lock();
+        match &mut *kept {
+            Some(kept) => kept.add(ticket),
+            None => *kept = Some(ticket),
+        }
     }
 
     /// Keeps the right to the console of a host until the command has ended.
@@ -313,6 +330,10 @@ impl Listener for Command {
         self.native()
     }
 
+    fn busy(&self) -> &Busy {
+        self.outbox.busy()
+    }
+
     fn ended(self: Arc<Self>, status: Status) {
         let failed = || self.parts().iter().find_map(Event::failure);
         let status = if status.is_error() {
@@ -320,6 +341,9 @@ impl Listener for Command {
         } else {
             failed().unwrap_or(status)
         };
+        if let Some(ticket) = self.ticket.get().and_then(|kept| kept.lock().take()) {
+            ticket.end();
+        }
         self.outbox.end(1);
         if let Some(earlier) = self.earlier.get() {
             let completions = earlier.completions();

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use super::console::Console;
 use super::listeners::{Listeners, Listening};
+use super::pace::Devices;
 use super::progress::Progresses;
 use super::warm::{Kind, Warm, WarmContext};
 use crate::runtime::context::{Context as NativeContext, ErrorListener};
@@ -32,6 +33,8 @@ pub(crate) struct Commons {
     pub(crate) clears: bool,
     /// How the sessions' commands get on.
     pub(crate) progresses: Progresses,
+    /// Which sessions have which devices.
+    pub(crate) devices: Devices,
 }
 
 /// The native contexts of a host. Each lives as long as a session uses it; those that were made before any

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 
-use crate::accounting::{DEVICES, Slot};
+use crate::accounting::{DEVICES, DeviceName, DeviceTurn, Slot};
 use crate::handover::Leased;
 
 /// The session's share of the node.
@@ -20,6 +20,9 @@ pub(crate) struct NodeShare {
     whole: Arc<Account>,
     /// The session's devices, each with its memory account; `None` means all devices.
     devices: Option<HashMap<(PlatformIndex, DeviceIndex), Arc<Account>>>,
+    /// The session's turns on devices whose shares have a `time`.
+    timed: Vec<(PlatformIndex, DeviceIndex)>,
+    slot: Slot,
 }
 
 /// An account of device memory: a limit, and the bytes in use.
@@ -86,8 +89,13 @@ impl NodeShare {
             (device, Arc::new(account))
         };
         // An assignment has at most `DEVICES` devices, and a slot has as many places.
+        let timed = leased.into_iter().flatten().filter(|of| of.is_timed);
+        let timed = timed.map(|of| (PlatformIndex(of.platform), DeviceIndex(of.device)));
+        let timed = timed.collect();
         let leased = leased.map(|leased| leased.iter().take(DEVICES).enumerate());
         NodeShare {
+            timed,
+            slot: slot.clone(),
             whole: Arc::new(own(memory)),
             devices: leased.map(|leased| leased.map(account).collect()),
         }
@@ -97,6 +105,13 @@ impl NodeShare {
     pub(crate) fn allows(&self, platform: PlatformIndex, device: DeviceIndex) -> bool {
         let devices = self.devices.as_ref();
         devices.is_none_or(|devices| devices.contains_key(&(platform, device)))
+    }
+
+    /// Returns the session's turns on a device; `None` if its share has no `time`.
+    pub(crate) fn turn(&self, platform: PlatformIndex, device: DeviceIndex) -> Option<DeviceTurn> {
+        let is_timed = self.timed.contains(&(platform, device));
+        let name = DeviceName(platform.0, device.0);
+        is_timed.then(|| DeviceTurn::of(&self.slot, name)).flatten()
     }
 
     /// Whether the session may use any device of the platform.
@@ -171,6 +186,7 @@ mod tests {
             platform: 0,
             device,
             memory,
+            is_timed: false,
         }
     }
 

@@ -6,7 +6,7 @@
 //!   commands whose events nobody asked for;
 //! - [`outbox`], [`printed`]: how the ends of commands and the output of kernels reach the client;
 //! - [`commons`], [`console`], [`progress`]: what the sessions of a host share, and which waits for which;
-//!   [`warm`]: contexts that are made before a session asks for them; [`listeners`]: who hears a context's errors.
+//!   [`pace`]: holds a session's launches back for its neighbours; [`warm`]: contexts that are made before a session asks for them; [`listeners`]: who hears a context's errors.
 //!
 //! If the node cannot make an object, its id is kept as *broken with a status*. A command that uses it
 //! ends with that status. Objects are shared (`Arc`): a command keeps its objects alive after the client
@@ -24,6 +24,7 @@ pub(crate) mod hash;
 pub(crate) mod leased;
 pub(crate) mod listeners;
 pub(crate) mod outbox;
+pub(crate) mod pace;
 pub(crate) mod printed;
 pub(crate) mod progress;
 pub(crate) mod task;
@@ -42,10 +43,12 @@ use self::arguments::Arguments;
 use self::commons::Alive;
 use self::leased::{Accounts, Charge};
 use self::listeners::Listening;
+use self::pace::{Cost, Pace, QueuePace};
 use self::unobserved::Unobserved;
 use crate::runtime::buffer::Buffer;
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::device_queue::DeviceQueue as NativeDeviceQueue;
+use crate::runtime::event::Event;
 use crate::runtime::kernel::Kernel as NativeKernel;
 use crate::runtime::node::Device;
 use crate::runtime::pinned::{PinnedPart, PinnedPool};
@@ -79,6 +82,8 @@ pub(crate) struct InHost {
     pub(crate) _listening: Option<Listening>,
     /// Whether new memory is filled with zeros.
     pub(crate) clears: bool,
+    /// The session's pace on each device.
+    pub(crate) paces: Vec<(DeviceIndex, Arc<Pace>)>,
     pub(crate) _alive: Alive,
 }
 
@@ -148,6 +153,13 @@ impl Context {
             .take(native, length)
     }
 
+    /// The session's pace on one of the devices, if it may have neighbours there.
+    pub(crate) fn pace(&self, device: DeviceIndex) -> Option<Arc<Pace>> {
+        let mut paces = self.common.paces.iter();
+        let (_, pace) = paces.find(|(of, _)| *of == device)?;
+        Some(Arc::clone(pace))
+    }
+
     /// Returns the staging memory of a device, which `make` makes at its first use. All callers use one
     /// type `T`.
     ///
@@ -180,9 +192,16 @@ pub(crate) struct Queue {
     pub(crate) native: Result<NativeQueue, Status>,
     /// The queue's unobserved commands.
     pub(crate) unobserved: Unobserved,
+    /// The queue's pace on the device, if the session may have neighbours there.
+    pub(crate) pace: Option<Arc<QueuePace>>,
 }
 
 impl Queue {
+    /// Whether a native event is of a command on the queue's device.
+    pub(crate) fn has_device_of(&self, event: &Event) -> bool {
+        (self.native.as_ref()).is_ok_and(|native| native.has_device_of(event))
+    }
+
     /// The native queue.
     pub(crate) fn native(&self) -> Result<&NativeQueue, Status> {
         self.native.as_ref().map_err(|s| *s)
@@ -256,6 +275,8 @@ pub(crate) struct Kernel {
     pub(crate) native: Result<Mutex<Bound>, Status>,
     /// Whether launches may print.
     pub(crate) prints: bool,
+    /// How long a launch takes. Kernels of one program and name have this in common.
+    pub(crate) cost: Arc<Cost>,
 }
 
 /// A native kernel, and the version of each argument that is set on it.

@@ -28,6 +28,7 @@ use super::commons::Alive;
 use super::console::Wake;
 use super::printed::Printed;
 use super::progress::Progress;
+use crate::accounting::{Busy, Slot};
 use crate::worker::connection::EventSink;
 
 /// Ended commands that the client has learned of or soon will. Their native events are released with them.
@@ -45,6 +46,7 @@ pub(crate) struct Outbox {
     printed: Printed,
     applied: AtomicU64,
     progress: Arc<Progress>,
+    busy: Arc<Busy>,
     // Unobserved commands in native queues whose ends are not reported.
     unobserved: AtomicUsize,
     state: Mutex<OutboxState>,
@@ -85,12 +87,19 @@ const IDLE_TICKS: u32 = 20;
 
 impl Outbox {
     /// Makes an outbox that drains `printed` before each batch.
-    pub(crate) fn new(sink: Arc<dyn EventSink>, printed: Printed, alive: Alive) -> Outbox {
+    pub(crate) fn new(
+        sink: Arc<dyn EventSink>,
+        printed: Printed,
+        account: Slot,
+        busy: Arc<Busy>,
+        alive: Alive,
+    ) -> Outbox {
         Outbox {
             sink,
             printed,
             applied: AtomicU64::new(0),
-            progress: Arc::default(),
+            progress: Arc::new(Progress::new(account)),
+            busy,
             unobserved: AtomicUsize::new(0),
             state: Mutex::default(),
             flood: Condvar::new(),
@@ -109,6 +118,11 @@ impl Outbox {
     /// The commands whose completion is still to come: enqueued natively, or in a batch and not yet applied.
     pub(crate) fn progress(&self) -> &Arc<Progress> {
         &self.progress
+    }
+
+    /// Where the session counts its busy time.
+    pub(crate) fn busy(&self) -> &Busy {
+        &self.busy
     }
 
     /// Announces `commands` more completions.
@@ -139,7 +153,7 @@ impl Outbox {
     /// Adds the completion of a command that has ended.
     pub(crate) fn complete(&self, completion: Completion, spent: Option<Arc<Command>>) {
         let now = Instant::now();
-        self.progress.note(Status(completion.status));
+        self.progress.note(Status(completion.status), now);
         let mut state = self.state.lock();
         state.batch.completions.push(completion);
         state.spent.commands.extend(spent);
@@ -170,8 +184,9 @@ impl Outbox {
 
     /// Adds and sends the completions of several commands.
     pub(crate) fn complete_all(&self, completions: Vec<Completion>, spent: Arc<dyn Send + Sync>) {
+        let now = Instant::now();
         for completion in &completions {
-            self.progress.note(Status(completion.status));
+            self.progress.note(Status(completion.status), now);
         }
         let mut state = self.state.lock();
         state.batch.completions.extend(completions);
@@ -329,6 +344,7 @@ fn has_something(batch: &EventBatch) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accounting::Slot;
     use std::sync::Barrier;
 
     /// Stops each batch twice: when it arrives, and until the test releases it.
@@ -350,7 +366,10 @@ mod tests {
         .unwrap();
         let stops = Arc::new(StopSink(Barrier::new(2), Mutex::default()));
         let sink: Arc<dyn EventSink> = Arc::<StopSink>::clone(&stops);
-        let outbox = Outbox::new(sink, Printed::new(Some(read)), Alive::default());
+        let account = Slot::alone();
+        let busy = Busy::new(account.clone(), []);
+        let printed = Printed::new(Some(read));
+        let outbox = Outbox::new(sink, printed, account, busy, Alive::default());
         outbox.printed().expect();
         std::thread::scope(|scope| {
             scope.spawn(|| outbox.notice(Notice::default()));

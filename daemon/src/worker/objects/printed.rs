@@ -75,7 +75,7 @@ impl Printed {
         let Some(source) = source else { return true };
         let source = spliced(source);
         let pastes = || {
-            [&b"##"[..], b"%:%:", b"??=??="]
+            [&b"##"[..], b"%:%:", b"??=??=", b"#??=", b"??=#"]
                 .iter()
                 .any(|by| contains(&source, by))
         };
@@ -194,6 +194,8 @@ mod tests {
         assert!(Printed::may_come_from(Some(b"pri\\\nntf(\"x\")")));
         assert!(Printed::may_come_from(Some(b"pri??/\r\nntf(\"x\")")));
         assert!(Printed::may_come_from(Some(b"pri%:\\ \n%:ntf")));
+        assert!(Printed::may_come_from(Some(b"#define P(a) pri#??=a")));
+        assert!(Printed::may_come_from(Some(b"#define P(a) pri??=#a")));
         assert!(!Printed::may_come_from(Some(
             b"#define A \\\n kernel void f() {}"
         )));

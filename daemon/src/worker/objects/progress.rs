@@ -4,48 +4,57 @@
 //! may take to end. In a worker of its own, nothing measures time here.
 #![forbid(unsafe_code)]
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Instant;
 
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
+use crate::accounting::{Counter, Slot};
+
 /// The progress of one session.
-#[derive(Default)]
 pub(crate) struct Progress {
-    // Commands whose completion is still to come.
-    under_way: AtomicUsize,
+    // Counts the commands whose completion is still to come. The supervisor reads this if the process dies.
+    account: Slot,
     // Whether the session is in a host.
     is_timed: AtomicBool,
-    // When the first of these commands began or the latest one ended, as of [`now`].
+    // When the first of these commands began or the latest one ended, as of [`nanoseconds`].
     since: AtomicU64,
     // Whether a command has ended with a status that a context of no further use also gives.
     is_suspect: AtomicBool,
 }
 
 impl Progress {
+    pub(super) fn new(account: Slot) -> Progress {
+        Progress {
+            account,
+            is_timed: AtomicBool::new(false),
+            since: AtomicU64::new(0),
+            is_suspect: AtomicBool::new(false),
+        }
+    }
+
     pub(super) fn begin(&self, commands: usize) {
-        let before = self.under_way.fetch_add(commands, Ordering::Relaxed);
-        if before == 0 {
-            self.stamp();
+        if self.account.begin(Counter::UnderWay, commands as u64) == 0 {
+            self.stamp_now();
         }
     }
 
     pub(super) fn end(&self, commands: usize) {
-        self.under_way.fetch_sub(commands, Ordering::Relaxed);
+        self.account.end(Counter::UnderWay, commands as u64);
     }
 
-    /// Notes the end of a command.
-    pub(super) fn note(&self, status: Status) {
-        self.stamp();
+    /// Notes the end of a command, at `now`.
+    pub(super) fn note(&self, status: Status, now: Instant) {
+        self.stamp(now);
         if may_spoil(status) {
             self.is_suspect.store(true, Ordering::Relaxed);
         }
     }
 
-    pub(super) fn is_busy(&self) -> bool {
-        self.under_way.load(Ordering::Relaxed) > 0
+    pub(crate) fn is_busy(&self) -> bool {
+        self.account.get(Counter::UnderWay) > 0
     }
 
     /// Whether a command has ended so that its context may be of no further use. Forgets it.
@@ -53,9 +62,15 @@ impl Progress {
         self.is_suspect.load(Ordering::Relaxed) && self.is_suspect.swap(false, Ordering::Relaxed)
     }
 
-    fn stamp(&self) {
+    fn stamp_now(&self) {
         if self.is_timed.load(Ordering::Relaxed) {
-            self.since.store(now(), Ordering::Relaxed);
+            self.stamp(Instant::now());
+        }
+    }
+
+    fn stamp(&self, at: Instant) {
+        if self.is_timed.load(Ordering::Relaxed) {
+            self.since.store(nanoseconds(at), Ordering::Relaxed);
         }
     }
 
@@ -79,10 +94,10 @@ fn may_spoil(status: Status) -> bool {
     .contains(&status)
 }
 
-/// Nanoseconds since the process first asked.
-fn now() -> u64 {
+/// Nanoseconds from when the process first asked; 0 for earlier times.
+fn nanoseconds(at: Instant) -> u64 {
     static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
-    u64::try_from(BEGUN.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(at.saturating_duration_since(*BEGUN).as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The progress of all sessions of a host.
@@ -95,6 +110,13 @@ impl Progresses {
         let mut all = self.0.lock();
         all.retain(|progress| progress.strong_count() > 0);
         all.push(Arc::downgrade(progress));
+    }
+
+    /// Whether another session builds programs.
+    pub(crate) fn any_other_builds(&self, own: &Arc<Progress>) -> bool {
+        let all = self.0.lock();
+        let mut others = all.iter().filter_map(Weak::upgrade);
+        others.any(|of| !Arc::ptr_eq(&of, own) && of.account.get(Counter::Building) > 0)
     }
 
     /// Whether another session has waited longer for the end of a command than this one.
@@ -110,15 +132,19 @@ impl Progresses {
 mod tests {
     use super::*;
 
+    fn progress() -> Arc<Progress> {
+        Arc::new(Progress::new(Slot::alone()))
+    }
+
     fn wait_for_the_clock() {
-        let begun = now();
-        while now() == begun {}
+        let begun = nanoseconds(Instant::now());
+        while nanoseconds(Instant::now()) == begun {}
     }
 
     #[test]
     fn the_session_that_waits_longest_is_behind_no_other() {
         let all = Progresses::default();
-        let (kernel, behind) = (Arc::<Progress>::default(), Arc::<Progress>::default());
+        let (kernel, behind) = (progress(), progress());
         all.add(&kernel);
         all.add(&behind);
         assert!(!all.any_older(&kernel) && !all.any_older(&behind));
@@ -128,18 +154,30 @@ mod tests {
         kernel.begin(1);
         wait_for_the_clock();
         behind.end(1);
-        behind.note(Status::SUCCESS);
+        behind.note(Status::SUCCESS, Instant::now());
         assert!(all.any_older(&behind) && !all.any_older(&kernel));
         kernel.end(1);
         assert!(!all.any_older(&behind) && all.any_older(&kernel));
     }
 
     #[test]
+    fn the_builds_of_others_count() {
+        let all = Progresses::default();
+        let (builds, waits) = (progress(), progress());
+        all.add(&builds);
+        all.add(&waits);
+        builds.account.begin(Counter::Building, 1);
+        assert!(all.any_other_builds(&waits) && !all.any_other_builds(&builds));
+        builds.account.end(Counter::Building, 1);
+        assert!(!all.any_other_builds(&waits));
+    }
+
+    #[test]
     fn only_some_failures_are_suspect() {
-        let progress = Progress::default();
-        progress.note(Status::INVALID_VALUE);
+        let progress = progress();
+        progress.note(Status::INVALID_VALUE, Instant::now());
         assert!(!progress.take_suspicion());
-        progress.note(Status::OUT_OF_RESOURCES);
+        progress.note(Status::OUT_OF_RESOURCES, Instant::now());
         assert!(progress.take_suspicion() && !progress.take_suspicion());
     }
 }

@@ -22,6 +22,8 @@ use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use super::outbox::Outbox;
+use super::pace::Ticket;
+use crate::accounting::Busy;
 use crate::runtime::event::{Event, Listener};
 
 /// Maximum number of commands in a group.
@@ -29,7 +31,14 @@ const GROUP: usize = 64;
 
 /// The unobserved commands of one queue that no callback covers yet, in order.
 #[derive(Default)]
-pub(crate) struct Unobserved(Mutex<Vec<Gathered>>);
+pub(crate) struct Unobserved(Mutex<Gathering>);
+
+#[derive(Default)]
+struct Gathering {
+    commands: Vec<Gathered>,
+    /// Their room in the driver, if the session has neighbours.
+    ticket: Option<Ticket>,
+}
 
 /// A command and its native event, if it has one.
 type Gathered = (EventId, Option<Event>);
@@ -38,14 +47,23 @@ impl Unobserved {
     /// Adds a command that is in its native queue. Returns whether the group is full.
     pub(crate) fn add(&self, outbox: &Outbox, id: EventId, event: Option<Event>) -> bool {
         outbox.add_unobserved();
-        let mut commands = self.0.lock();
-        commands.push((id, event));
-        commands.len() >= GROUP
+        let mut gathering = self.0.lock();
+        gathering.commands.push((id, event));
+        gathering.commands.len() >= GROUP || gathering.ticket.as_ref().is_some_and(Ticket::is_full)
     }
 
-    /// Whether the next command would be the last of its group.
-    pub(crate) fn is_nearly_full(&self) -> bool {
-        self.0.lock().len() + 1 >= GROUP
+    /// Adds the room of the command that the caller adds next, if the session has neighbours. Returns whether that
+    /// command is the last of its group.
+    pub(crate) fn is_nearly_full(&self, ticket: Option<Ticket>) -> bool {
+        let mut gathering = self.0.lock();
+        if let Some(ticket) = ticket {
+            match &mut gathering.ticket {
+                Some(kept) => kept.add(ticket),
+                None => gathering.ticket = Some(ticket),
+            }
+        }
+        gathering.commands.len() + 1 >= GROUP
+            || gathering.ticket.as_ref().is_some_and(Ticket::is_full)
     }
 
     /// Takes the group, for which the caller then listens. If the last command has no event, `marker`
@@ -55,12 +73,14 @@ impl Unobserved {
         outbox: &Arc<Outbox>,
         marker: impl FnOnce() -> Result<Event, Status>,
     ) -> Option<Arc<Group>> {
-        let mut commands = self.0.lock();
+        let mut gathering = self.0.lock();
+        let ticket = gathering.ticket.take();
+        let commands = &mut gathering.commands;
         let (last, event) = commands.pop()?;
         // The next group is likely to be as large.
         let room = Vec::with_capacity(commands.capacity().min(commands.len() + 1));
-        let earlier = std::mem::replace(&mut *commands, room);
-        drop(commands);
+        let earlier = std::mem::replace(commands, room);
+        drop(gathering);
         let (earlier, last) = match event.map_or_else(marker, Ok) {
             Ok(event) => (earlier, (last, event)),
             Err(status) => give_up_tail(outbox, earlier, last, status)?,
@@ -68,6 +88,7 @@ impl Unobserved {
         Some(Arc::new(Group {
             earlier,
             last,
+            ticket: Mutex::new(ticket),
             outbox: Arc::clone(outbox),
         }))
     }
@@ -75,19 +96,26 @@ impl Unobserved {
     /// Takes the group for a command that the caller has just enqueued behind it and that has no waits.
     /// `None` if the group is empty or its last command has no event.
     pub(crate) fn take(&self) -> Option<Earlier> {
-        let mut commands = self.0.lock();
-        commands.last()?.1.as_ref()?;
-        Some(Earlier(std::mem::take(&mut *commands)))
+        let mut gathering = self.0.lock();
+        gathering.commands.last()?.1.as_ref()?;
+        Some(Earlier {
+            commands: std::mem::take(&mut gathering.commands),
+            ticket: gathering.ticket.take(),
+        })
     }
 }
 
 /// Commands of an in-order queue that have ended when the next observed command ends, which reports them.
-pub(crate) struct Earlier(Vec<Gathered>);
+pub(crate) struct Earlier {
+    commands: Vec<Gathered>,
+    /// Their room in the driver, if the session has neighbours.
+    pub(super) ticket: Option<Ticket>,
+}
 
 impl Earlier {
     /// Returns the completions of these commands in order. Called when the command behind them has ended.
     pub(crate) fn completions(&self) -> Vec<Completion> {
-        told(&self.0, Status::SUCCESS)
+        told(&self.commands, Status::SUCCESS)
     }
 }
 
@@ -127,6 +155,7 @@ fn give_up_tail(
 pub(crate) struct Group {
     earlier: Vec<Gathered>,
     last: (EventId, Event),
+    ticket: Mutex<Option<Ticket>>,
     outbox: Arc<Outbox>,
 }
 
@@ -135,7 +164,14 @@ impl Listener for Group {
         Some(&self.last.1)
     }
 
+    fn busy(&self) -> &Busy {
+        self.outbox.busy()
+    }
+
     fn ended(self: Arc<Self>, status: Status) {
+        if let Some(ticket) = self.ticket.lock().take() {
+            ticket.end();
+        }
         let mut completions = told(&self.earlier, status);
         completions.push(ended(self.last.0, status));
         self.outbox.end_unobserved(completions.len());

@@ -10,16 +10,23 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::net::{Shutdown, shutdown};
 
 use super::ending::{Ended, Ending, Endings};
+use super::stage::Stage;
 use super::{Loading, Running, Threads, named};
 use crate::handover::{self, ToSupervisor, ToWorker};
 use crate::worker::confine;
+use crate::worker::session::Standing;
 use crate::worker::session::neighbours::{self, Commons};
-use crate::worker::threads::Scope;
+use crate::worker::threads::{Over, Scope};
+
+/// How often a session that ends reports that it waits for a neighbour. The supervisor allows several times that.
+const REPORT_EVERY: Duration = Duration::from_millis(500);
 
 /// The process's own memory, which the sessions of a host share.
 #[derive(Default)]
@@ -140,12 +147,48 @@ fn end(running: Running, service: &Scope, room: &Room, loading: &Loading, channe
     stage.close();
     // The threads of the connection service may wait for any of these.
     loading.look_again();
-    if let Some(session) = stage.session_now() {
-        if session.is_behind_a_neighbour() {
-            let _ = handover::send_to_supervisor(channel, &ToSupervisor::Waiting);
-        }
+    let standing = stage.session_now().and_then(|session| {
         session.leave();
+        session.standing()
+    });
+    let is_released = Over::default();
+    thread::scope(|scope| {
+        if let Some(standing) = standing {
+            let reporting = thread::Builder::new().name("waiting".to_owned());
+            let is_released = &is_released;
+            let report = move || report_waiting(&standing, channel, is_released);
+            if let Err(error) = reporting.spawn_scoped(scope, report) {
+                tracing::warn!(%error, "the supervisor is not told that a session waits for a neighbour");
+            }
+        }
+        release(&stage, service, room, store_within);
+        is_released.set();
+    });
+}
+
+/// Reports to the supervisor, again and again, that the session may wait for a command of a neighbour, which may take
+/// any time, or for a neighbour's compiler, which ends by itself. Ends when the session is released.
+fn report_waiting(standing: &Standing, channel: &OwnedFd, is_released: &Over) {
+    loop {
+        let report = if standing.is_behind_a_neighbour() {
+            Some(ToSupervisor::Waiting)
+        } else if standing.is_beside_a_build() {
+            Some(ToSupervisor::Building)
+        } else {
+            None
+        };
+        if let Some(report) = report {
+            // If the supervisor is gone, the host ends anyway.
+            let _ = handover::send_to_supervisor(channel, &report);
+        }
+        if is_released.pause(REPORT_EVERY) {
+            return;
+        }
     }
+}
+
+/// Releases everything that the session has made.
+fn release(stage: &Stage, service: &Scope, room: &Room, store_within: Duration) {
     service.wait_until_alone(None);
     if let Some(assignment) = stage.assignment() {
         room.give_back(assignment.limits.host_memory);

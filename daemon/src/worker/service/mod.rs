@@ -60,17 +60,10 @@ const CLOSE_REASON_LIMIT: Duration = Duration::from_millis(500);
 pub fn main() -> ExitCode {
     Logging::inherited().start();
     end_on_panic();
-    let begin = || -> Result<OwnedFd, confine::NotConfined> {
-        // The probing worker has already reported what the kernel lacks.
-        confine::confine()?;
-        Ok(confine::take_channel()?)
-    };
-    match begin() {
-        Ok(channel) => serve(channel),
-        Err(error) => {
-            tracing::error!(%error, "the worker cannot start");
-            ExitCode::FAILURE
-        }
+    // The probing worker has already reported what the kernel lacks.
+    match confine::begin("the worker") {
+        Some((channel, _)) => serve(channel),
+        None => ExitCode::FAILURE,
     }
 }
 

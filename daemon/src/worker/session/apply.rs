@@ -33,6 +33,7 @@ use crate::runtime::node::Platform;
 use crate::runtime::queue::Queue as NativeQueue;
 use crate::worker::objects::command::{Command, Kind};
 use crate::worker::objects::commons::Alive;
+use crate::worker::objects::pace::QueuePace;
 use crate::worker::objects::task::{Expects, Task};
 use crate::worker::objects::unobserved::Unobserved;
 use crate::worker::objects::warm;
@@ -333,7 +334,7 @@ fn create_context(shared: &Arc<Shared>, create: &CreateContext) -> Result<(), Vi
 /// device whose kernels enqueue kernels has a default queue in each context, so sessions do not share that.
 fn native_context(
     shared: &Arc<Shared>,
-    index: PlatformIndex,
+    index_of_platform: PlatformIndex,
     platform: &Platform,
     id: ContextId,
     found: &[(DeviceIndex, Named)],
@@ -354,7 +355,7 @@ fn native_context(
     let natives = found.iter().map(|(_, of)| of.device).collect();
     let make = |listener| NativeContext::new(platform, natives, listener);
     let devices = found.iter().map(|(device, _)| *device).collect();
-    let kind = (index, devices);
+    let kind = (index_of_platform, devices);
     let has_parts = found.iter().any(|(_, of)| of.part.is_some());
     let enqueues = found.iter().any(|(_, of)| of.device.enqueues_kernels());
     let commons = shared.commons.as_deref();
@@ -374,7 +375,11 @@ fn native_context(
     if commons.is_none() {
         shared.warm.give_up();
     }
+    let pace = |(index, of): &(DeviceIndex, Named)| {
+        Some((*index, shared.pace((index_of_platform, of.root))?))
+    };
     let in_host = InHost {
+        paces: found.iter().filter_map(pace).collect(),
         _listening: listening,
         clears: commons.is_some_and(|commons| commons.clears),
         _alive: commons.map_or_else(Alive::default, |_| shared.alive.clone()),
@@ -403,12 +408,14 @@ fn create_queue(shared: &Arc<Shared>, create: &CreateQueue) -> Result<(), Violat
     } else {
         Order::InOrder
     };
+    let pace = context.pace(index).map(QueuePace::new);
     let queue = Queue {
         id,
         context,
         device: index,
         native,
         unobserved: Unobserved::default(),
+        pace,
     };
     let mut core = shared.core.lock();
     add(&mut core.objects.queues, id, queue)?;
@@ -431,6 +438,10 @@ fn create_kernel(shared: &Arc<Shared>, create: &CreateKernel) -> Result<(), Viol
         .and_then(|native| native.kernel(&create.name));
     let context = Arc::clone(&program.context);
     let prints = program.prints();
+    let cost = match &native {
+        Ok(_) => program.cost(&create.name),
+        Err(_) => Arc::default(),
+    };
     shared.tell_broken(ObjectKind::Kernel, id.0, native.as_ref().err(), context.id);
     let kernel = Kernel {
         context,
@@ -443,6 +454,7 @@ fn create_kernel(shared: &Arc<Shared>, create: &CreateKernel) -> Result<(), Viol
             })
         }),
         prints,
+        cost,
     };
     add(&mut shared.core.lock().objects.kernels, id, kernel)
 }

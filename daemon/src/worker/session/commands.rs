@@ -31,6 +31,7 @@ use crate::runtime::host::Host;
 use crate::runtime::kernel::Shape;
 use crate::worker::objects::arguments::Arguments;
 use crate::worker::objects::command::Kind;
+use crate::worker::objects::pace;
 use crate::worker::objects::task::{Direction, Expects, Far, Task};
 use crate::worker::objects::{Bound, Kernel, Memory, Queue};
 
@@ -114,6 +115,26 @@ impl Operation {
                 operations.any(Operation::prints)
             }
             _ => false,
+        }
+    }
+}
+
+/// How a command occupies its device.
+impl Operation {
+    /// Returns the kind of a command that occupies the device; `None` for transfers with the host, whose bytes
+    /// take longer than the device does, and for commands that take no time.
+    pub(crate) fn occupies(&self) -> Option<pace::Kind<'_>> {
+        match self {
+            Operation::NdRange {
+                kernel,
+                shape: Some(_),
+                ..
+            } => Some(pace::Kind::Launch(&kernel.cost)),
+            Operation::Replay { .. } => Some(pace::Kind::Replay),
+            Operation::Copy { source, .. } => Some(pace::Kind::Copy(source.1.packed_length())),
+            Operation::Fill { size, .. } => Some(pace::Kind::Copy(*size)),
+            Operation::FillImage { region, .. } => Some(pace::Kind::Copy(region.packed_length())),
+            _ => None,
         }
     }
 }

@@ -62,18 +62,20 @@ use self::freed::Freed;
 use self::links::{Links, Place};
 use self::program::builder::Builder;
 use self::run::Runner;
-use self::shared::Shared;
+use self::shared::{Paces, Shared};
 pub use self::violation::Violation;
 use super::bulk::Engine;
 use super::connection::{EventSink, SessionStart};
 use super::objects::commons::{Alive, AllGone, Commons};
 use super::objects::leased::NodeShare;
 use super::objects::outbox::Outbox;
+use super::objects::pace::Pace;
 use super::objects::printed::Printed;
+use super::objects::progress::Progress;
 use super::objects::unobserved;
 pub(crate) use super::objects::warm::Warm;
 use super::threads::Over;
-use crate::accounting::Counter;
+use crate::accounting::{Busy, Counter};
 use crate::runtime::node::Node;
 use crate::runtime::stdout;
 use crate::runtime::watch::Enqueuing;
@@ -108,6 +110,28 @@ pub struct Session {
     gone: Gone,
 }
 
+/// See [`Session::standing`]. Keeps nothing of the session but this.
+pub struct Standing {
+    commons: Arc<Commons>,
+    own: Arc<Progress>,
+}
+
+impl Standing {
+    /// Whether a neighbour has waited longer for the end of a command than this session has. The end of this session
+    /// may then have to wait for that command.
+    #[must_use]
+    pub fn is_behind_a_neighbour(&self) -> bool {
+        self.commons.progresses.any_older(&self.own)
+    }
+
+    /// Whether a neighbour's compiler works. Releases may have to wait for it, because compilers such as PoCL's hold
+    /// locks of the driver.
+    #[must_use]
+    pub fn is_beside_a_build(&self) -> bool {
+        self.commons.progresses.any_other_builds(&self.own)
+    }
+}
+
 /// Tells when the parts of a session are gone.
 struct Gone {
     commands: AllGone,
@@ -121,7 +145,10 @@ impl Session {
     pub fn start(start: SessionStart, node: Preloaded, events: Arc<dyn EventSink>) -> Session {
         let ((ended, commands), (alive, contexts)) = (Alive::counted(), Alive::counted());
         let printed = printed(start.commons.as_deref());
-        let outbox = Arc::new(Outbox::new(events, printed, ended.clone()));
+        let account = start.account.clone();
+        let busy = Busy::new(account.clone(), node.0.names());
+        let outbox = Outbox::new(events, printed, account, busy, ended.clone());
+        let outbox = Arc::new(outbox);
         if let Some(commons) = &start.commons {
             commons.progresses.add(outbox.progress());
         }
@@ -152,6 +179,7 @@ impl Session {
                 commons: start.commons,
                 warm: start.warm,
                 contexts: Mutex::default(),
+                paces: Paces::default(),
                 over: Over::default(),
                 core: Mutex::default(),
                 alive,
@@ -250,14 +278,14 @@ impl Session {
         if let Some(seat) = self.shared.outbox.printed().seat() {
             seat.leave();
         }
+        self.shared.paces.each(Pace::leave);
     }
 
-    /// Whether a neighbour in the host has waited longer for the end of a command than this session has. The end of
-    /// this session may then have to wait for that command.
-    pub fn is_behind_a_neighbour(&self) -> bool {
-        let commons = self.shared.commons.as_ref();
-        let own = self.shared.outbox.progress();
-        commons.is_some_and(|commons| commons.progresses.any_older(own))
+    /// How the session gets on beside its neighbours; `None` in a worker of its own.
+    pub fn standing(&self) -> Option<Standing> {
+        let commons = Arc::clone(self.shared.commons.as_ref()?);
+        let own = Arc::clone(self.shared.outbox.progress());
+        Some(Standing { commons, own })
     }
 
     /// Releases everything that the session has made, because its host goes on. Stores its builds in the cache, for

@@ -18,6 +18,7 @@ use crate::runtime::queue::Queue as NativeQueue;
 use crate::runtime::stdout;
 use crate::worker::objects::commons::Contexts;
 use crate::worker::objects::console::Console;
+use crate::worker::objects::pace::Devices;
 use crate::worker::objects::progress::Progresses;
 use crate::worker::objects::warm::Warm;
 use crate::worker::threads::Over;
@@ -107,5 +108,6 @@ pub(crate) fn commons(clears: bool, warm: &Arc<Warm>) -> io::Result<Arc<Commons>
         console,
         clears,
         progresses: Progresses::default(),
+        devices: Devices::default(),
     }))
 }

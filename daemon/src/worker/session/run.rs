@@ -26,6 +26,8 @@ use crate::runtime::queue as native;
 use crate::worker::bulk::Reports;
 use crate::worker::objects::command::{Command, native_waits, watch};
 use crate::worker::objects::console::SessionOver;
+use crate::worker::objects::pace::Ticket;
+use crate::worker::objects::task::Task;
 use crate::worker::objects::{Queue, unobserved};
 
 /// Runs commands and remembers which queues to flush.
@@ -35,6 +37,8 @@ pub(crate) struct Runner<'a> {
     touched: Vec<Arc<Queue>>,
     // Number of completions announced to the outbox whose commands are not in progress yet.
     expected: usize,
+    // Whether the session's launches may be held back on this thread.
+    is_batch: bool,
 }
 
 /// The result of starting a task.
@@ -55,6 +59,7 @@ impl<'a> Runner<'a> {
             steps: VecDeque::new(),
             touched: Vec::new(),
             expected: 0,
+            is_batch: false,
         }
     }
 
@@ -63,6 +68,7 @@ impl<'a> Runner<'a> {
         shared.outbox.begin(commands);
         let mut runner = Runner::new(shared);
         runner.expected = commands;
+        runner.is_batch = true;
         runner
     }
 
@@ -142,9 +148,12 @@ impl<'a> Runner<'a> {
         operation: Result<Operation, Status>,
         followed: bool,
     ) {
+        let ticket = self.take_room(queue, &operation);
+        let is_measured = ticket.is_some();
         self.touch(queue);
         // The last command of a group needs an event, because its callback reports the group.
-        let unreported = followed && !queue.unobserved.is_nearly_full();
+        let is_last = queue.unobserved.is_nearly_full(ticket);
+        let unreported = followed && !is_last;
         let enqueued = operation.and_then(|operation| {
             match unreported
                 .then(|| launch_without_event(queue, &operation))
@@ -158,6 +167,9 @@ impl<'a> Runner<'a> {
             Ok(event) => {
                 if queue.unobserved.add(&self.shared.outbox, id, event) {
                     self.cover(queue);
+                    if is_measured && let Ok(native) = queue.native() {
+                        let _ = native.flush();
+                    }
                 }
             }
             Err(status) => self
@@ -196,11 +208,21 @@ impl<'a> Runner<'a> {
     fn start(&mut self, submitted: Submitted) {
         let task = &submitted.task;
         let command = &task.command;
+        let mut ticket = self.take_room(&task.queue, &submitted.operation);
+        if let Some(ticket) = &mut ticket
+            && waits_elsewhere(task)
+        {
+            ticket.waits_elsewhere();
+        }
+        // After the wait for room, so that no other session waits for the console meanwhile.
         let turn = self.take_turn(&submitted);
         self.touch(&task.queue);
         match turn.and_then(|()| self.enqueue(&submitted)) {
             Ok(Started::Enqueued(event)) => {
                 command.enqueued(event);
+                if let Some(ticket) = ticket {
+                    command.keep(ticket);
+                }
                 // Such a command must not report the unobserved commands before it. A command with waits
                 // may fail before they have ended, and a kernel may run long after them.
                 let is_long = matches!(
@@ -228,6 +250,18 @@ impl<'a> Runner<'a> {
                     .failed(command.id(), &mut self.steps);
             }
         }
+    }
+
+    /// Waits until the driver may have one more command of the session, if the session has neighbours.
+    fn take_room(
+        &mut self,
+        queue: &Queue,
+        operation: &Result<Operation, Status>,
+    ) -> Option<Ticket> {
+        let pace = queue.pace.as_ref()?;
+        let kind = operation.as_ref().ok()?.occupies()?;
+        let waits = self.is_batch;
+        pace.enter(&kind, waits.then_some(|| self.flush()))
     }
 
     /// In a host, waits until this session's commands may print, if this one may. The turn ends with the command.
@@ -331,6 +365,13 @@ impl<'a> Runner<'a> {
             }
         }
     }
+}
+
+/// Whether the driver lets the task wait for an unfinished command of another device.
+fn waits_elsewhere(task: &Task) -> bool {
+    let unfinished = |wait: &&Arc<Command>| wait.status().is_none();
+    let mut waits = task.waits.iter().filter(unfinished);
+    waits.any(|wait| (wait.native()).is_some_and(|event| !task.queue.has_device_of(event)))
 }
 
 /// Whether the operation may only run in its session's turn at the console of a host.

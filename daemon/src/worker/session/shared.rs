@@ -3,6 +3,7 @@
 //! Invariant: no thread holds the lock while the driver may block or a message is sent.
 #![forbid(unsafe_code)]
 
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use causeway_proto::id::{EventId, QueueId};
@@ -26,9 +27,21 @@ use crate::worker::objects::command::Command;
 use crate::worker::objects::commons::{Alive, Commons};
 use crate::worker::objects::leased::NodeShare;
 use crate::worker::objects::outbox::{Outbox, Spent};
+use crate::worker::objects::pace::{DeviceKey, Devices, Pace};
 use crate::worker::objects::warm::Warm;
 use crate::worker::objects::{Context, Memory};
 use crate::worker::threads::{Over, Scope};
+
+/// The session's paces on its devices.
+#[derive(Default)]
+pub(crate) struct Paces(Mutex<HashMap<DeviceKey, Arc<Pace>>>);
+
+impl Paces {
+    /// Calls `each` with every pace.
+    pub(crate) fn each(&self, each: impl Fn(&Pace)) {
+        self.0.lock().values().for_each(|pace| each(pace));
+    }
+}
 
 /// The data that all threads of a session share.
 pub(crate) struct Shared {
@@ -51,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) warm: Arc<Warm>,
     /// The contexts that the session has made in a host, whose staging memory its end releases.
     pub(crate) contexts: Mutex<Vec<Weak<Context>>>,
+    /// The session's paces on its devices, as far as it may have neighbours there.
+    pub(crate) paces: Paces,
     /// Set when the session has ended in its host.
     pub(crate) over: Over,
     pub(crate) core: Mutex<Core>,
@@ -159,6 +174,21 @@ impl Shared {
     /// As [`Core::room`].
     pub(crate) fn room(&self) -> Result<Result<(), Status>, Violation> {
         self.core.lock().room(self)
+    }
+
+    /// Returns the session's pace on a root device, if it may have neighbours there or its share has a `time`.
+    pub(crate) fn pace(&self, device: DeviceKey) -> Option<Arc<Pace>> {
+        let turn = self.share.turn(device.0, device.1);
+        let devices = self.commons.as_ref().map(|commons| &commons.devices);
+        if devices.is_none() && turn.is_none() {
+            return None;
+        }
+        let mut paces = self.paces.0.lock();
+        let pace = paces.entry(device).or_insert_with(|| match devices {
+            Some(devices) => devices.pace(device, turn),
+            None => Devices::default().pace(device, turn),
+        });
+        Some(Arc::clone(pace))
     }
 
     /// Forgets ended commands. The calling thread must be one that may call the driver.

@@ -209,7 +209,29 @@ fn device_text(device: &DeviceReport) -> String {
         device.version,
         device.driver,
         device.platform,
-    )
+    ) + &usage_text(device)
+}
+
+/// What is known about the use of a device, as a further line.
+fn usage_text(device: &DeviceReport) -> String {
+    let Some(usage) = &device.usage else {
+        return String::new();
+    };
+    let known = [
+        usage.utilization_percent.map(|of| format!("{of} % used")),
+        usage
+            .memory_used_bytes
+            .map(|of| format!("{} of its memory taken", bytes(of))),
+        usage.temperature_celsius.map(|of| format!("{of} °C")),
+        usage
+            .context_memory_bytes
+            .map(|of| format!("each process takes {} by itself", bytes(of))),
+    ];
+    let known: Vec<String> = known.into_iter().flatten().collect();
+    match known.is_empty() {
+        true => String::new(),
+        false => format!("\n       {}", known.join(", ")),
+    }
 }
 
 fn milliseconds(us: u64) -> String {

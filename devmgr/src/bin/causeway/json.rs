@@ -28,6 +28,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use causeway_devmgr::report::DeviceUsage;
 use causeway_proto::control::Client as ClientWord;
 use causeway_proto::manager as pb;
 use serde::Serialize;
@@ -221,6 +222,19 @@ pub(crate) struct ManagedNode {
     pub(crate) commands: u64,
     /// Number of open sessions.
     pub(crate) sessions: u32,
+    /// Processes that serve several sessions.
+    pub(crate) hosts: Vec<HostLoad>,
+}
+
+/// A process that serves the sessions of one domain.
+#[derive(Debug, Serialize)]
+pub(crate) struct HostLoad {
+    /// The process's number in the daemon's log.
+    pub(crate) worker: u64,
+    /// Kind of the domain: `user`, `group` or `all`.
+    pub(crate) domain: String,
+    /// Number of open sessions.
+    pub(crate) sessions: u32,
 }
 
 /// A device of one of the manager's nodes.
@@ -240,6 +254,9 @@ pub(crate) struct ManagedDevice {
     pub(crate) shares: u32,
     /// Number of shares in leases.
     pub(crate) leased: u32,
+    /// The device's use. `null`: unknown.
+    #[serde(rename = "use")]
+    pub(crate) usage: Option<DeviceUsage>,
 }
 
 /// A user of the device manager.
@@ -385,6 +402,8 @@ pub(crate) struct NodeLoad {
     pub(crate) bytes_per_second: Option<f64>,
     /// Commands run. `null`: unknown.
     pub(crate) commands_per_second: Option<f64>,
+    /// Part of the time in which sessions had commands under way, by device. `null`: unknown.
+    pub(crate) busy: Vec<Option<f64>>,
 }
 
 /// A lease with the rates of its sessions.
@@ -397,6 +416,8 @@ pub(crate) struct LeaseLoad {
     pub(crate) bytes_per_second: Option<f64>,
     /// Commands run. `null`: unknown.
     pub(crate) commands_per_second: Option<f64>,
+    /// Part of the time in which commands were under way, summed over sessions and devices. `null`: unknown.
+    pub(crate) busy: Option<f64>,
 }
 
 impl From<pb::LeaseInfo> for Lease {
@@ -494,6 +515,13 @@ impl From<pb::NodeInfo> for ManagedNode {
             moved_bytes: info.bytes,
             commands: info.commands,
             sessions: info.sessions,
+            hosts: (info.hosts.into_iter())
+                .map(|of| HostLoad {
+                    worker: of.worker,
+                    domain: of.domain,
+                    sessions: of.sessions,
+                })
+                .collect(),
         }
     }
 }
@@ -508,6 +536,7 @@ impl From<pb::DeviceInfo> for ManagedDevice {
             memory_bytes: info.memory,
             shares: info.shares,
             leased: info.leased,
+            usage: info.r#use.map(DeviceUsage::from),
         }
     }
 }

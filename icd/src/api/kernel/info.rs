@@ -145,6 +145,13 @@ fn answer_arg(
     }
 }
 
+/// The extension with the next two queries.
+const REQUIRED_SUB_GROUP_SIZE: &str = "cl_intel_required_subgroup_size";
+/// `clGetKernelWorkGroupInfo`: bytes of memory for spilled registers.
+const CL_KERNEL_SPILL_MEM_SIZE_INTEL: cl_kernel_work_group_info = 0x4109;
+/// `clGetKernelSubGroupInfo`: the sub-group size that the kernel's source demands, or 0.
+const CL_KERNEL_COMPILE_SUB_GROUP_SIZE_INTEL: cl_kernel_sub_group_info = 0x410A;
+
 /// The kernel on the device of a query. NULL means the only device that the kernel was built for.
 fn on_device<'a>(kernel: &'a Kernel, device: Option<&Device>) -> ClResult<&'a OnDevice> {
     let signature = kernel.signature();
@@ -186,6 +193,9 @@ fn answer_work_group(
             require(built_in || custom, CL_INVALID_VALUE)?;
             info.give_bytes(&kernel.ask_work_group(on, name)?)
         }
+        CL_KERNEL_SPILL_MEM_SIZE_INTEL if on.device.has_extension(REQUIRED_SUB_GROUP_SIZE) => {
+            info.give_bytes(&kernel.ask_work_group(on, name)?)
+        }
         // clGetKernelWorkGroupInfo: CL_INVALID_VALUE when param_name is not a known query.
         _ => fail(CL_INVALID_VALUE),
     }
@@ -209,7 +219,9 @@ unsafe fn sub_group_input(
     let counts = match name {
         CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE | CL_KERNEL_SUB_GROUP_COUNT_FOR_NDRANGE => 1..=3,
         CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT => 1..=1,
-        CL_KERNEL_MAX_NUM_SUB_GROUPS | CL_KERNEL_COMPILE_NUM_SUB_GROUPS => 0..=0,
+        CL_KERNEL_MAX_NUM_SUB_GROUPS
+        | CL_KERNEL_COMPILE_NUM_SUB_GROUPS
+        | CL_KERNEL_COMPILE_SUB_GROUP_SIZE_INTEL => 0..=0,
         // clGetKernelSubGroupInfo: CL_INVALID_VALUE when param_name is not a known query.
         _ => return fail(CL_INVALID_VALUE),
     };
@@ -237,12 +249,17 @@ fn answer_sub_group(
     info: Info,
 ) -> ClResult<Answered> {
     let on = on_device(kernel, device)?;
-    // `cl_khr_subgroups`, the extension of OpenCL 2.0, has no query of a device for this, so its name
-    // decides too.
+    // The extensions of OpenCL 2.0 and earlier have no query of a device for this, so their names decide
+    // too.
     let has = on.device.number(CL_DEVICE_MAX_NUM_SUB_GROUPS) > 0
-        || on.device.has_extension("cl_khr_subgroups");
+        || on.device.has_extension("cl_khr_subgroups")
+        || on.device.has_extension("cl_intel_subgroups");
     // clGetKernelSubGroupInfo: CL_INVALID_OPERATION when the device does not support sub-groups.
     require(has, CL_INVALID_OPERATION)?;
+    let known = name != CL_KERNEL_COMPILE_SUB_GROUP_SIZE_INTEL
+        || on.device.has_extension(REQUIRED_SUB_GROUP_SIZE);
+    // clGetKernelSubGroupInfo: CL_INVALID_VALUE when param_name is not a known query.
+    require(known, CL_INVALID_VALUE)?;
     // The errors of the input come after those of the device.
     let input = input?;
     let (place, room) = info.room();

@@ -11,6 +11,7 @@ use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use super::Mapped;
+use crate::accounting::Busy;
 use crate::runtime::event::{Event, Listener, WaitList};
 use crate::runtime::queue::Access;
 use crate::worker::bulk::allowance::Allowance;
@@ -61,6 +62,10 @@ pub(in crate::worker::bulk) fn read(
 impl Listener for DirectRead {
     fn event(&self) -> Option<&Event> {
         Some(&self.mapped.event)
+    }
+
+    fn busy(&self) -> &Busy {
+        self.mapped.transfer.command.busy()
     }
 
     fn ended(self: Arc<Self>, status: Status) {

@@ -8,6 +8,7 @@ use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
 use super::Mapped;
+use crate::accounting::Busy;
 use crate::runtime::event::{Event, Listener, WaitList};
 use crate::runtime::queue::Access;
 use crate::worker::bulk::incoming::{Incoming, LaneError, discard};
@@ -56,6 +57,10 @@ pub(in crate::worker::bulk) fn write(
 impl Listener for DirectWrite {
     fn event(&self) -> Option<&Event> {
         Some(&self.mapped.event)
+    }
+
+    fn busy(&self) -> &Busy {
+        self.mapped.transfer.command.busy()
     }
 
     fn ended(self: Arc<Self>, status: Status) {

@@ -32,13 +32,14 @@ use super::blocks::Block;
 use super::engine::Engine;
 use super::memory::Window;
 use super::transfer::Transfer;
+use crate::accounting::Busy;
 use crate::runtime::context::Context;
 use crate::runtime::event::{Event, Listener};
 use crate::runtime::host::Host;
 use crate::runtime::pinned::{Ring, Slot};
 use crate::runtime::queue::Queue as NativeQueue;
 use crate::worker::objects::Queue;
-use crate::worker::objects::command::{native_waits, watch};
+use crate::worker::objects::command::{Command, native_waits, watch};
 
 const CHUNK: u64 = BULK_CHUNK as u64;
 /// Maximum number of chunks in a ring: 16 MiB per direction, device and context.
@@ -259,6 +260,7 @@ fn enqueue(
         watch(&Arc::new(Piece {
             event: Arc::clone(&event),
             filling: filling.map(Arc::clone),
+            command: Arc::clone(&transfer.command),
         }));
         events.push(event);
     }
@@ -271,11 +273,16 @@ fn enqueue(
 struct Piece {
     event: Arc<Event>,
     filling: Option<Arc<Filling>>,
+    command: Arc<Command>,
 }
 
 impl Listener for Piece {
     fn event(&self) -> Option<&Event> {
         Some(&self.event)
+    }
+
+    fn busy(&self) -> &Busy {
+        self.command.busy()
     }
 
     fn ended(self: Arc<Self>, status: Status) {

@@ -43,7 +43,7 @@ use super::listeners::Listeners;
 use crate::runtime::buffer::Buffer;
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::kernel::Shape;
-use crate::runtime::node::{Device, Node};
+use crate::runtime::node::{Device, Node, Platform};
 use crate::runtime::program::Program;
 use crate::runtime::queue::Queue;
 
@@ -163,6 +163,18 @@ enum NotWarm {
     TooLate,
     #[error("the driver refuses {0} ({1})")]
     Driver(&'static str, Status),
+}
+
+/// Makes a context of this device, and uses it once as the warm ones.
+pub(crate) fn try_out(
+    platform: &Platform,
+    device: Device,
+) -> Result<NativeContext, impl std::error::Error + use<>> {
+    let listeners = Listeners::default();
+    let made = NativeContext::new(platform, vec![device], listeners.for_driver());
+    let native = made.map_err(|status| NotWarm::Driver("a context", status))?;
+    use_once(&native, device, || true)?;
+    Ok::<_, NotWarm>(native)
 }
 
 /// Returns whether a context that sessions have used still works: a kernel may have broken it for good.

@@ -9,6 +9,7 @@ use causeway_proto::limits::MAX_BATCH;
 use causeway_proto::status::Status;
 
 use super::{Answered, Program, natives};
+use crate::accounting::Counter;
 use crate::worker::session::shared::Shared;
 
 /// Queues a build command on `program` and answers it with the result of `work`.
@@ -37,9 +38,11 @@ fn ask(
     work: impl FnOnce(&Arc<Program>) -> Answered + Send + 'static,
 ) {
     others.push(program.id);
-    let outbox = Arc::clone(&shared.outbox);
+    let (outbox, account) = (Arc::clone(&shared.outbox), shared.account.clone());
     shared.builder.submit(others, move || {
+        account.begin(Counter::Building, 1);
         let answered = work(&program);
+        account.end(Counter::Building, 1);
         if request.0 != 0 {
             let status = answered
                 .as_ref()

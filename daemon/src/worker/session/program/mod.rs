@@ -18,6 +18,7 @@ pub(super) mod jobs;
 mod signature;
 mod source;
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,6 +38,7 @@ use crate::build_cache::Client;
 use crate::runtime::node::{Device, Node};
 use crate::runtime::program::Program as NativeProgram;
 use crate::worker::objects::Context;
+use crate::worker::objects::pace::Cost;
 
 const ARG_INFO: &str = "-cl-kernel-arg-info";
 /// Longest log in bytes; more is cut off. A log must fit into one batch with everything else.
@@ -53,6 +55,8 @@ pub(crate) struct Program {
     has_source: bool,
     // Whether kernels of the program may print.
     prints: AtomicBool,
+    // How long launches take, by the kernel's name. Programs may make a kernel for each launch.
+    costs: Mutex<HashMap<Box<str>, Arc<Cost>>>,
     state: Mutex<ProgramState>,
 }
 
@@ -91,6 +95,7 @@ impl Program {
             text: None,
             has_source: false,
             prints: AtomicBool::new(false),
+            costs: Mutex::default(),
             state: Mutex::new(ProgramState {
                 native: native.map(Arc::new),
                 loaded: None,
@@ -104,6 +109,15 @@ impl Program {
     /// Whether kernels of the program may print.
     pub(crate) fn prints(&self) -> bool {
         self.prints.load(Ordering::Relaxed)
+    }
+
+    /// Returns how long launches of the kernel of this name take.
+    pub(crate) fn cost(&self, kernel: &str) -> Arc<Cost> {
+        let mut costs = self.costs.lock();
+        if let Some(cost) = costs.get(kernel) {
+            return Arc::clone(cost);
+        }
+        Arc::clone(costs.entry(kernel.into()).or_default())
     }
 
     /// Notes that kernels of the program may print. Commands are applied in order, so kernels that are made

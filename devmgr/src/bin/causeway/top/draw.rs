@@ -2,9 +2,10 @@
 //!
 //! Invariant: drawing does not change the view. Names reach the terminal as printable characters only.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use causeway_proto::manager::{LeaseInfo, NodeInfo, WaitingRequest};
+use causeway_proto::manager::{DeviceInfo, LeaseInfo, NodeInfo, WaitingRequest};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
@@ -46,6 +47,11 @@ pub(super) fn load(view: &View) -> Load {
             node: node.clone().into(),
             bytes_per_second: rate.map(|of| of.bytes_per_second),
             commands_per_second: rate.map(|of| of.commands_per_second),
+            busy: node
+                .devices
+                .iter()
+                .map(|of| view.device_rate(node, of).map(|of| of.busy))
+                .collect(),
         }
     };
     let lease = |lease: &LeaseInfo| {
@@ -54,6 +60,7 @@ pub(super) fn load(view: &View) -> Load {
             lease: lease.clone().into(),
             bytes_per_second: rate.map(|of| of.bytes_per_second),
             commands_per_second: rate.map(|of| of.commands_per_second),
+            busy: rate.map(|of| of.busy),
         }
     };
     let all = view.rate_in_all();
@@ -145,6 +152,7 @@ fn headline(view: &View) -> String {
     let Rate {
         bytes_per_second,
         commands_per_second,
+        ..
     } = view.rate_in_all();
     let waiting = view.snapshot.queue.as_ref().map_or(0, |of| of.waiting);
     format!(
@@ -191,6 +199,46 @@ fn rates(rate: Option<Rate>) -> [String; 2] {
     )
 }
 
+/// Busy time as text; `-` if unknown.
+fn busy(rate: Option<Rate>) -> String {
+    rate.map_or_else(
+        || "-".to_owned(),
+        |of| format!("{} %", whole(of.busy * 100.0)),
+    )
+}
+
+/// A card's utilisation, memory and temperature as text; `-` if unknown.
+fn card(device: &DeviceInfo) -> [String; 3] {
+    let card = device.r#use.and_then(|of| of.card).unwrap_or_default();
+    let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let memory = match card.memory_used {
+        Some(used) => format!("{} of {}", bytes(used), bytes(device.memory)),
+        None => bytes(device.memory),
+    };
+    [
+        known(card.utilization.map(|of| format!("{of} %"))),
+        memory,
+        known(card.temperature.map(|of| format!("{of} °C"))),
+    ]
+}
+
+/// The sessions of a node, and how many of them are in how many processes, by kind of domain.
+fn sessions(node: &NodeInfo) -> String {
+    let mut hosted: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+    for host in &node.hosts {
+        let (sessions, hosts) = hosted.entry(&host.domain).or_default();
+        *sessions = sessions.saturating_add(host.sessions);
+        *hosts += 1;
+    }
+    let hosted: Vec<String> = (hosted.iter())
+        .map(|(domain, (sessions, hosts))| format!("{domain} {sessions} in {hosts}"))
+        .collect();
+    match hosted.is_empty() {
+        true => node.sessions.to_string(),
+        false => format!("{} ({})", node.sessions, hosted.join(", ")),
+    }
+}
+
 /// Number of a node's leased units, and of all its units.
 fn units(node: &NodeInfo) -> (u64, u64) {
     let of = node.devices.iter();
@@ -208,7 +256,7 @@ fn nodes(view: &View) -> Columns<6> {
         [
             names.label(&json::id(&node.node_uuid), &node.name),
             state.to_owned(),
-            node.sessions.to_string(),
+            sessions(node),
             format!("{leased}/{all}"),
             bytes,
             commands,
@@ -220,7 +268,7 @@ fn nodes(view: &View) -> Columns<6> {
         widths: [
             Constraint::Fill(1),
             Constraint::Length(14),
-            Constraint::Length(8),
+            Constraint::Length(18),
             Constraint::Length(9),
             Constraint::Length(14),
             Constraint::Length(10),
@@ -229,38 +277,47 @@ fn nodes(view: &View) -> Columns<6> {
     }
 }
 
-fn devices(view: &View) -> Columns<6> {
+fn devices(view: &View) -> Columns<9> {
     let names = NodeNames::of_infos(&view.snapshot.nodes);
     let of_node = |node: &NodeInfo| {
         let name = names.label(&json::id(&node.node_uuid), &node.name);
-        let devices = node.devices.clone().into_iter();
-        devices.map(move |of| {
+        let row = |of: &DeviceInfo| {
+            let [used, memory, temperature] = card(of);
             [
                 name.clone(),
                 format!("{}.{}", of.platform, of.device),
-                of.r#type,
+                of.r#type.clone(),
                 format!("{}/{}", of.leased, of.shares),
-                bytes(of.memory),
-                of.name,
+                busy(view.device_rate(node, of)),
+                used,
+                temperature,
+                memory,
+                of.name.clone(),
             ]
-        })
+        };
+        node.devices.iter().map(row).collect::<Vec<_>>()
     };
     Columns {
         title: "Devices".to_owned(),
-        headings: ["NODE", "DEVICE", "TYPE", "LEASED", "MEMORY", "NAME"],
+        headings: [
+            "NODE", "DEVICE", "TYPE", "LEASED", "BUSY", "USED", "TEMP", "MEMORY", "NAME",
+        ],
         widths: [
             Constraint::Fill(1),
             Constraint::Length(6),
             Constraint::Length(11),
-            Constraint::Length(9),
-            Constraint::Length(10),
+            Constraint::Length(6),
+            Constraint::Length(5),
+            Constraint::Length(5),
+            Constraint::Length(5),
+            Constraint::Length(20),
             Constraint::Fill(2),
         ],
         rows: view.snapshot.nodes.iter().flat_map(of_node).collect(),
     }
 }
 
-fn leases(view: &View) -> Columns<9> {
+fn leases(view: &View) -> Columns<10> {
     let names = NodeNames::of_infos(&view.snapshot.nodes);
     let row = |info: &LeaseInfo| {
         let lease = Lease::from(info.clone());
@@ -281,6 +338,7 @@ fn leases(view: &View) -> Columns<9> {
             duration(lease.age_ms),
             bytes,
             commands,
+            busy(view.lease_rate(&info.lease_id)),
             program.to_owned(),
         ]
     };
@@ -295,6 +353,7 @@ fn leases(view: &View) -> Columns<9> {
             "AGE",
             "BYTES",
             "COMMANDS/S",
+            "BUSY",
             "PROGRAM",
         ],
         widths: [
@@ -306,6 +365,7 @@ fn leases(view: &View) -> Columns<9> {
             Constraint::Length(11),
             Constraint::Length(13),
             Constraint::Length(10),
+            Constraint::Length(5),
             Constraint::Fill(1),
         ],
         rows: view.snapshot.leases.iter().map(row).collect(),
@@ -338,11 +398,22 @@ fn queue(view: &View) -> Columns<4> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_proto::manager::{DeviceInfo, LeaseState, NodeShare, QueueList, Snapshot, Unit};
+    use causeway_proto::control::{CardReading, DeviceUse};
+    use causeway_proto::manager::{
+        DeviceInfo, HostLoad, LeaseState, NodeShare, QueueList, Snapshot, Unit,
+    };
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     use crate::top::view::KeyAction;
+
+    fn host(domain: &str, sessions: u32) -> HostLoad {
+        HostLoad {
+            domain: domain.to_owned(),
+            sessions,
+            ..HostLoad::default()
+        }
+    }
 
     fn node(number: u8, bytes: u64) -> NodeInfo {
         let device = |device| DeviceInfo {
@@ -352,6 +423,16 @@ mod tests {
             memory: 141 << 30,
             shares: 2,
             leased: 1,
+            r#use: (device == 0).then(|| DeviceUse {
+                busy_ns: bytes / 2,
+                card: Some(CardReading {
+                    utilization: Some(37),
+                    memory_used: Some(3 << 30),
+                    temperature: Some(55),
+                    ..CardReading::default()
+                }),
+                ..DeviceUse::default()
+            }),
             ..DeviceInfo::default()
         };
         NodeInfo {
@@ -363,6 +444,7 @@ mod tests {
             bytes,
             commands: bytes / 1000,
             sessions: 4,
+            hosts: vec![host("user", 2), host("user", 1)],
             ..NodeInfo::default()
         }
     }
@@ -380,6 +462,7 @@ mod tests {
             age_ms: 61_000,
             bytes,
             commands: 2 * bytes / 1000,
+            busy_ns: bytes / 4,
             ..LeaseInfo::default()
         };
         let waiting = WaitingRequest {
@@ -434,14 +517,23 @@ mod tests {
         assert_line(&screen[..1], &head);
         assert_line(
             &screen,
-            &["node1", "connected", "2/4", "1.0 GiB/s", "1.1 M"],
+            &[
+                "node1",
+                "connected",
+                "4 (user 3 in 2)",
+                "2/4",
+                "1.0 GiB/s",
+                "1.1 M",
+            ],
         );
         assert_line(&screen, &["node2", "draining"]);
         assert_line(&screen, &["node3", "lost", "-"]);
         assert_line(
             &screen,
-            &["node1", "0.1", "GPU", "1/2", "141.0 GiB", "H200"],
+            &["node1", "0.1", "GPU", "1/2", "-", "141.0 GiB", "H200"],
         );
+        let used = ["0.0", "54 %", "37 %", "55 °C", "3.0 GiB of 141.0 GiB"];
+        assert_line(&screen, &used);
         assert_line(
             &screen,
             &[
@@ -451,6 +543,7 @@ mod tests {
                 "1 min 1 s",
                 "1.0 GiB/s",
                 "2.1 M",
+                "27 %",
             ],
         );
         assert_line(&screen, &["bob", "2, TYPE=GPU"]);

@@ -11,19 +11,22 @@ use serde::Serialize;
 /// The time that a rate covers.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// The rate of a node or lease.
+/// The rate of a node, lease or device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Rate {
     /// Bytes transferred over bulk connections, both ways.
     pub(super) bytes_per_second: f64,
     pub(super) commands_per_second: f64,
+    /// Part of the time for which commands were under way; the sum over sessions or devices may exceed 1.
+    pub(super) busy: f64,
 }
 
-/// The totals of a node or lease.
+/// The totals of a node, lease or device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Totals {
     pub(super) bytes: u64,
     pub(super) commands: u64,
+    pub(super) busy_ns: u64,
 }
 
 /// Samples of totals by id, from which rates are computed.
@@ -33,12 +36,14 @@ pub(super) struct Rates(HashMap<Vec<u8>, VecDeque<(Duration, Totals)>>);
 impl Rates {
     /// Adds the totals at a time, which must be later than at the last call. Ids that are missing are
     /// forgotten.
-    pub(super) fn take<'a>(&mut self, at: Duration, all: impl Iterator<Item = (&'a [u8], Totals)>) {
+    pub(super) fn take(&mut self, at: Duration, all: impl Iterator<Item = (Vec<u8>, Totals)>) {
         let mut before = std::mem::take(&mut self.0);
         for (who, totals) in all {
-            let mut samples = before.remove(who).unwrap_or_default();
+            let mut samples = before.remove(&who).unwrap_or_default();
             let fell = |(_, last): &(Duration, Totals)| {
-                last.bytes > totals.bytes || last.commands > totals.commands
+                last.bytes > totals.bytes
+                    || last.commands > totals.commands
+                    || last.busy_ns > totals.busy_ns
             };
             if samples.back().is_some_and(fell) {
                 samples.clear();
@@ -49,7 +54,7 @@ impl Rates {
             while samples.get(1).is_some_and(|second| second.0 <= begin) {
                 samples.pop_front();
             }
-            self.0.insert(who.to_vec(), samples);
+            self.0.insert(who, samples);
         }
     }
 
@@ -61,6 +66,7 @@ impl Rates {
         (seconds > 0.0).then(|| Rate {
             bytes_per_second: (last.bytes - first.bytes) as f64 / seconds,
             commands_per_second: (last.commands - first.commands) as f64 / seconds,
+            busy: Duration::from_nanos(last.busy_ns - first.busy_ns).as_secs_f64() / seconds,
         })
     }
 }
@@ -70,9 +76,17 @@ mod tests {
     use super::*;
 
     fn take(rates: &mut Rates, second: u64, all: &[(&[u8], u64, u64)]) {
-        let all = all
-            .iter()
-            .map(|&(who, bytes, commands)| (who, Totals { bytes, commands }));
+        let all = all.iter().map(|&(who, bytes, commands)| {
+            let busy_ns = commands * 100_000_000;
+            (
+                who.to_vec(),
+                Totals {
+                    bytes,
+                    commands,
+                    busy_ns,
+                },
+            )
+        });
         rates.take(Duration::from_secs(second), all);
     }
 
@@ -88,8 +102,8 @@ mod tests {
         take(&mut rates, 2, &[(b"a", 3000, 10)]);
         let rate = rates.of(b"a").unwrap();
         assert_eq!(
-            (rate.bytes_per_second, rate.commands_per_second),
-            (1000.0, 5.0)
+            (rate.bytes_per_second, rate.commands_per_second, rate.busy),
+            (1000.0, 5.0, 0.5)
         );
         // No more bytes are transferred: the rate falls, and is zero when the window has passed.
         take(&mut rates, 4, &[(b"a", 3000, 10)]);

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use causeway_proto::manager::Snapshot;
+use causeway_proto::manager::{DeviceInfo, NodeInfo, Snapshot};
 
 use super::rates::{Rate, Rates, Totals};
 
@@ -55,6 +55,7 @@ pub(super) struct View {
     pub(super) focus: Pane,
     rates: Rates,
     lease_rates: Rates,
+    device_rates: Rates,
     /// The first row shown, by pane. `first_row` limits it to the rows that exist.
     scrolled: [usize; Pane::ALL.len()],
 }
@@ -68,21 +69,42 @@ impl View {
             focus: Pane::Nodes,
             rates: Rates::default(),
             lease_rates: Rates::default(),
+            device_rates: Rates::default(),
             scrolled: [0; Pane::ALL.len()],
         }
     }
 
     /// Takes over a new snapshot.
     pub(super) fn take(&mut self, at: Duration, snapshot: Snapshot) {
-        let connected = snapshot.nodes.iter().filter(|node| node.connected);
-        let moved = connected.map(|node| {
-            let (bytes, commands) = (node.bytes, node.commands);
-            (&node.node_uuid[..], Totals { bytes, commands })
+        let connected = || snapshot.nodes.iter().filter(|node| node.connected);
+        let moved = connected().map(|node| {
+            let totals = Totals {
+                bytes: node.bytes,
+                commands: node.commands,
+                busy_ns: 0,
+            };
+            (node.node_uuid.to_vec(), totals)
         });
         self.rates.take(at, moved);
+        let busy = connected().flat_map(|node| {
+            let uses = node.devices.iter().filter_map(|of| Some((of, of.r#use?)));
+            uses.map(|(of, usage)| {
+                let totals = Totals {
+                    bytes: 0,
+                    commands: 0,
+                    busy_ns: usage.busy_ns,
+                };
+                (device_key(node, of), totals)
+            })
+        });
+        self.device_rates.take(at, busy);
         let moved = snapshot.leases.iter().map(|lease| {
-            let (bytes, commands) = (lease.bytes, lease.commands);
-            (&lease.lease_id[..], Totals { bytes, commands })
+            let totals = Totals {
+                bytes: lease.bytes,
+                commands: lease.commands,
+                busy_ns: lease.busy_ns,
+            };
+            (lease.lease_id.to_vec(), totals)
         });
         self.lease_rates.take(at, moved);
         self.snapshot = snapshot;
@@ -141,6 +163,11 @@ impl View {
         self.lease_rates.of(lease)
     }
 
+    /// The rate of a device of a node.
+    pub(super) fn device_rate(&self, node: &NodeInfo, device: &DeviceInfo) -> Option<Rate> {
+        self.device_rates.of(&device_key(node, device))
+    }
+
     /// The sum of all known rates of nodes.
     pub(super) fn rate_in_all(&self) -> Rate {
         let rates = self.snapshot.nodes.iter();
@@ -148,8 +175,15 @@ impl View {
         rates.fold(Rate::default(), |all, of| Rate {
             bytes_per_second: all.bytes_per_second + of.bytes_per_second,
             commands_per_second: all.commands_per_second + of.commands_per_second,
+            busy: all.busy + of.busy,
         })
     }
+}
+
+/// The id of a node's device among the rates.
+fn device_key(node: &NodeInfo, device: &DeviceInfo) -> Vec<u8> {
+    let (platform, index) = (device.platform.to_be_bytes(), device.device.to_be_bytes());
+    [&node.node_uuid[..], &platform, &index].concat()
 }
 
 /// Distributes `lines` over the panes, each including its title and header. Each gets what it wants, as
@@ -178,7 +212,6 @@ pub(super) fn heights(lines: u16, wanted: [u16; Pane::ALL.len()]) -> [u16; Pane:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_proto::manager::{DeviceInfo, NodeInfo};
 
     fn snapshot(nodes: usize) -> Snapshot {
         let node = NodeInfo {

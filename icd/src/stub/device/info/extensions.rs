@@ -109,6 +109,22 @@ pub(in crate::stub) const PASSED: &[(&str, &str)] = &[
         "cl_intel_device_attribute_query",
         "queries in the inventory",
     ),
+    (
+        "cl_intel_subgroups",
+        "language, and queries that the node answers",
+    ),
+    ("cl_intel_subgroups_char", "language only"),
+    ("cl_intel_subgroups_short", "language only"),
+    ("cl_intel_subgroups_long", "language only"),
+    (
+        "cl_intel_required_subgroup_size",
+        "language, a query in the inventory, and queries that the node answers",
+    ),
+    ("cl_intel_spirv_subgroups", "read by the node's compiler"),
+    (
+        "cl_intel_spirv_media_block_io",
+        "read by the node's compiler",
+    ),
     ("cl_intel_split_work_group_barrier", "language only"),
     ("cl_intel_bfloat16_conversions", "language only"),
     ("cl_intel_media_block_io", "language only"),
