@@ -94,6 +94,7 @@ pub(crate) fn end_groups(folder: &Path) {
     let groups = records.filter_map(|path| Group::decode(&fs::read_to_string(path).ok()?));
     let groups: Vec<Group> = groups
         .filter(|group| group.boot == boot && group.namespace == namespace)
+        .filter(|group| group.may_remain(process(group.pid).as_ref()))
         .collect();
     if !groups.is_empty() {
         end(|process, _| groups.iter().any(|group| group.has(process)));
@@ -231,6 +232,12 @@ fn kill(of: &Process) -> bool {
 }
 
 impl Group {
+    /// Returns whether processes of the group can be left. `leader` is the process that has the group's
+    /// number now. The kernel gives the number to a new process once the whole group has ended.
+    fn may_remain(&self, leader: Option<&Process>) -> bool {
+        leader.is_none_or(|leader| leader.began == self.began)
+    }
+
     fn has(&self, process: &Process) -> bool {
         process.group == self.pid
             && process.session == self.session
@@ -391,6 +398,24 @@ mod tests {
             },
         ];
         assert!(!others.iter().any(|other| group.has(other)));
+    }
+
+    #[test]
+    fn a_group_whose_number_another_process_has_now_is_gone() {
+        let group = Group {
+            boot: "boot".to_owned(),
+            namespace: 4_026_531_836,
+            pid: 70,
+            session: 60,
+            began: 900,
+            user: 5,
+        };
+        let (_, mut leader) = process(70, "worker", 1, 5);
+        // A later process has the number, and is the leader of a group with the same number.
+        assert!(group.has(&leader) && !group.may_remain(Some(&leader)));
+        leader.began = 900;
+        assert!(group.may_remain(Some(&leader)));
+        assert!(group.may_remain(None));
     }
 
     #[test]

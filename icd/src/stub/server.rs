@@ -58,7 +58,7 @@ struct Roster {
     known: Vec<Arc<Device>>,
 }
 
-/// When an unresponsive node may be queried again.
+/// When a node whose last query failed may be queried again.
 #[derive(Debug, Default)]
 struct Retry {
     not_before: Option<Instant>,
@@ -167,7 +167,9 @@ impl Server {
     pub(super) fn asked(&self, took: Duration, told: Option<&str>) {
         let pause = (took * PAUSE_PER_WAIT).max(PAUSE);
         let mut retry = self.retry.lock();
-        retry.not_before = Some(Instant::now() + pause);
+        // A node that answers has no pause: a session on it that is lost later must not hide its devices from
+        // the next query.
+        retry.not_before = told.map(|_| Instant::now() + pause);
         let first = !std::mem::replace(&mut retry.warned, told.is_some());
         drop(retry);
         if let Some(told) = told.filter(|_| first) {
@@ -369,5 +371,15 @@ mod tests {
         assert!(server.is_due(now + Duration::from_secs(20)));
         server.take(&inventory(1, &[]));
         assert!(!server.is_due(now + Duration::from_secs(20)), "it is there");
+    }
+
+    #[test]
+    fn who_answered_and_is_lost_is_asked_again_at_once() {
+        let server = server();
+        server.asked(Duration::from_secs(1), None);
+        server.take(&inventory(1, &[("P", &[("a", 7)])]));
+        assert!(!server.is_due(Instant::now()));
+        server.node().set_unreachable();
+        assert!(server.is_due(Instant::now()));
     }
 }

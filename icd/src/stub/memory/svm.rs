@@ -35,10 +35,16 @@ use crate::stub::{
 };
 
 /// Maximum number of attempts to get an address that is free in this process.
-const ATTEMPTS: u32 = 5;
-/// Size of an extra allocation between two attempts, which moves the driver's next address further away;
-/// freed at the end. The size grows eightfold with each attempt.
+const ATTEMPTS: u32 = 8;
+/// Size of an extra allocation after the first attempt, which moves the driver's next address further away;
+/// freed at the end. The size grows eightfold with each attempt, up to [`LARGEST_SPACER`].
 const SPACER: u64 = 4 << 20;
+/// Largest size of such an allocation. All spacers together cover 1.5 GiB, more than the memory arenas of a
+/// program with sixteen threads.
+const LARGEST_SPACER: u64 = 256 << 20;
+/// Smallest size from the second attempt on. A driver that uses `malloc`, such as PoCL, takes smaller sizes
+/// from an arena, which no spacer moves. glibc maps sizes above 32 MiB one by one.
+const APART: u64 = 33 << 20;
 
 /// The process's allocations, by address.
 static ALLOCATIONS: LazyLock<Mutex<BTreeMap<usize, Arc<Buffer>>>> = LazyLock::new(Mutex::default);
@@ -95,13 +101,18 @@ fn agree<T, C>(
 ) -> ClResult<(T, C)> {
     let mut in_vain = Vec::new();
     for attempt in 0..ATTEMPTS {
-        let made = make(length)?;
+        let made = if attempt == 0 {
+            make(length)?
+        } else {
+            // The node may have no room for the larger size.
+            make(length.max(APART)).or_else(|_| make(length))?
+        };
         if let Some(claimed) = claim(&made) {
             return Ok((made, claimed));
         }
         // Kept until the end, so that the driver does not return the same address again.
         in_vain.push(made);
-        in_vain.extend(make(SPACER << (3 * attempt)).ok());
+        in_vain.extend(make((SPACER << (3 * attempt)).min(LARGEST_SPACER)).ok());
     }
     tracing::warn!(
         "clSVMAlloc failed: all {ATTEMPTS} addresses that the node's driver chose are in use in this process; \
@@ -245,7 +256,7 @@ mod tests {
         };
         let (made, claimed) = agree(8, make, |made| (*made >= 5).then_some("free")).unwrap();
         assert_eq!((made, claimed), (5, "free"));
-        assert_eq!(*asked.borrow(), [8, SPACER, 8, SPACER << 3, 8]);
+        assert_eq!(*asked.borrow(), [8, SPACER, APART, SPACER << 3, APART]);
     }
 
     #[test]
@@ -255,11 +266,11 @@ mod tests {
         let asked = RefCell::new(0);
         let make = |length| {
             *asked.borrow_mut() += 1;
-            // A spacer may be too large for the node; that does no harm.
+            // Other sizes than the wanted one may be too large for the node; that does no harm.
             require(length == 8, -4)
         };
         let taken = agree(8, make, |()| None::<()>);
         assert_eq!(taken.unwrap_err(), Status::OUT_OF_HOST_MEMORY);
-        assert_eq!(*asked.borrow(), 2 * ATTEMPTS);
+        assert_eq!(*asked.borrow(), 3 * ATTEMPTS - 1);
     }
 }
