@@ -59,9 +59,34 @@ const AWAKE: Duration = Duration::from_millis(2);
 
 /// Minimum distance of polls while commands are being enqueued.
 const DISTANCE: Duration = Duration::from_micros(50);
+/// The same in a process of several sessions. Some session then enqueues nearly always, while others wait for
+/// the end of a command. Measured on an H200 with NVIDIA's driver (580.159), launch and finish of an empty
+/// kernel in 2, 4 and 8 sessions: 45, 68 and 140 µs with 20 µs, 50, 95 and 164 µs with 50 µs.
+const SHARED_DISTANCE: Duration = Duration::from_micros(20);
 
 /// Number of threads that are enqueuing commands now.
 static ENQUEUING: AtomicUsize = AtomicUsize::new(0);
+/// Number of sessions of this process that announced themselves.
+static SESSIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts a session of a host until dropped. See [`SHARED_DISTANCE`].
+#[derive(Debug)]
+pub struct HostedSession(());
+
+impl HostedSession {
+    /// Starts counting the session.
+    #[must_use]
+    pub fn begin() -> HostedSession {
+        SESSIONS.fetch_add(1, Ordering::Relaxed);
+        HostedSession(())
+    }
+}
+
+impl Drop for HostedSession {
+    fn drop(&mut self) {
+        SESSIONS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// Marks its thread as enqueuing until dropped. Polls are less frequent meanwhile.
 #[derive(Debug)]
@@ -155,7 +180,11 @@ fn watch() {
 
 // Waits until no thread enqueues, or until the last poll is long enough ago.
 fn keep_distance(looked: Instant) {
-    while ENQUEUING.load(Ordering::Relaxed) > 0 && looked.elapsed() < DISTANCE {
+    let distance = match SESSIONS.load(Ordering::Relaxed) {
+        0 | 1 => DISTANCE,
+        _ => SHARED_DISTANCE,
+    };
+    while ENQUEUING.load(Ordering::Relaxed) > 0 && looked.elapsed() < distance {
         std::thread::yield_now();
     }
 }

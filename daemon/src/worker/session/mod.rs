@@ -78,7 +78,7 @@ use super::threads::Over;
 use crate::accounting::{Busy, Counter};
 use crate::runtime::node::Node;
 use crate::runtime::stdout;
-use crate::runtime::watch::Enqueuing;
+use crate::runtime::watch::{Enqueuing, HostedSession};
 
 /// How often the keeper looks for ended commands that are not forgotten yet.
 const KEEPING: Duration = Duration::from_millis(200);
@@ -108,6 +108,7 @@ pub struct Session {
     next: Mutex<u64>,
     // Tells when a session in a host has released what it made.
     gone: Gone,
+    _counted: Option<HostedSession>,
 }
 
 /// See [`Session::standing`]. Keeps nothing of the session but this.
@@ -156,6 +157,7 @@ impl Session {
             let wake = Arc::downgrade(&outbox);
             seat.wakes(wake);
         }
+        let counted = start.commons.as_ref().map(|_| HostedSession::begin());
         let scope = start.scope;
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
             let bulk = Engine::new(shared.clone(), start.account.clone(), scope.clone());
@@ -191,6 +193,7 @@ impl Session {
             shared,
             next: Mutex::new(1),
             gone: Gone { commands, contexts },
+            _counted: counted,
         }
     }
 
