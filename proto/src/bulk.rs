@@ -51,6 +51,9 @@ pub enum Kind {
     /// From a client, when a connection begins: the worker may compress the chunks that it sends on it.
     /// `transfer` and `offset` are 0.
     Compress,
+    /// The sender of this message has received `offset` bytes in all over lane `transfer`, headers included. The
+    /// other end forgets what it keeps of these bytes. The offset never decreases.
+    Ack,
 }
 
 impl Kind {
@@ -129,6 +132,17 @@ impl Header {
         }
     }
 
+    /// Reports that `bytes` bytes have been received in all over this lane.
+    #[must_use]
+    pub fn ack(lane: u8, bytes: u64) -> Header {
+        Header {
+            kind: Kind::Ack,
+            transfer: EventId(u64::from(lane)),
+            offset: bytes,
+            length: 0,
+        }
+    }
+
     fn with_status(kind: Kind, transfer: EventId, status: i32) -> Header {
         Header {
             kind,
@@ -158,6 +172,7 @@ impl Header {
             Kind::Eager => 6,
             Kind::Pace => 7,
             Kind::Compress => 8,
+            Kind::Ack => 9,
         };
         out[4..8].copy_from_slice(&self.length.to_le_bytes());
         out[8..16].copy_from_slice(&self.transfer.0.to_le_bytes());
@@ -216,6 +231,7 @@ impl Header {
             6 => Kind::Eager,
             7 => Kind::Pace,
             8 => Kind::Compress,
+            9 => Kind::Ack,
             other => return Err(BadHeader::Kind(other)),
         };
         let length = u32::from_le_bytes(std::array::from_fn(|i| bytes[4 + i]));
@@ -248,7 +264,7 @@ mod tests {
     proptest! {
         #[test]
         fn headers_round_trip(transfer: u64, offset in 0..u64::MAX / 2, length in 1..=BULK_CHUNK as u32) {
-            for kind in [Kind::Data, Kind::Credit, Kind::Cancel, Kind::Event, Kind::Offer, Kind::Eager, Kind::Pace, Kind::Compress] {
+            for kind in [Kind::Data, Kind::Credit, Kind::Cancel, Kind::Event, Kind::Offer, Kind::Eager, Kind::Pace, Kind::Compress, Kind::Ack] {
                 let length = if kind.has_bytes() { length } else { 0 };
                 let header = Header { kind, transfer: EventId(transfer), offset, length };
                 prop_assert_eq!(Header::decode(&header.encode()), Ok(header));

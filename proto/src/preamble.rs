@@ -4,9 +4,12 @@
 //! client → supervisor   preamble, 32 bytes: magic, version, purpose, lane, route, link
 //!          supervisor ⇒ worker: the socket itself
 //! worker → client       greeting, 40 bytes: verdict, version, worker's nonce
-//! client → worker       64 bytes: client's nonce, HMAC-SHA256(secret, "client" ‖ preamble ‖ nonces)
-//! worker → client       32 bytes: HMAC-SHA256(secret, "worker" ‖ preamble ‖ nonces)
+//! client → worker       90 bytes: client's nonce, HMAC-SHA256(secret, "client" ‖ preamble ‖ nonces ‖ word), word
+//! worker → client       40 bytes: HMAC-SHA256(secret, "worker" ‖ preamble ‖ nonces ‖ position), position
 //! ```
+//! The words say how much each side has received over earlier connections of the same purpose and lane. With
+//! them, a new connection takes over from a broken one.
+//!
 //! A refusal (by supervisor or worker) is a greeting with a verdict other than [`Verdict::Welcome`]. The
 //! connection closes after it. With TLS, the worker's handshake comes between the preamble and the
 //! greeting. The protocol of the purpose begins after the last step.
@@ -22,6 +25,7 @@
 //! The supervisor distinguishes the protocols on its port by the first byte: `P` begins HTTP/2, 0x16 TLS,
 //! [`MAGIC`] a preamble.
 
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 
 use hmac::{Hmac, Mac};
@@ -37,10 +41,10 @@ pub const MAGIC: [u8; 4] = *b"CSWY";
 pub const PREAMBLE: usize = 32;
 /// Size of a greeting in bytes.
 pub const GREETING: usize = 40;
-/// Size of the client's proof in bytes: nonce and MAC.
-pub const CLIENT_PROOF: usize = 64;
-/// Size of the worker's proof in bytes.
-pub const WORKER_PROOF: usize = 32;
+/// Size of the client's proof in bytes: nonce, MAC, position and origin.
+pub const CLIENT_PROOF: usize = 90;
+/// Size of the worker's proof in bytes: MAC and position. A refusal has the same size.
+pub const WORKER_PROOF: usize = 40;
 /// Size of a nonce in bytes.
 pub const NONCE: usize = 32;
 
@@ -310,36 +314,106 @@ pub fn fresh_nonce() -> [u8; NONCE] {
     rand::random()
 }
 
-/// The client's proof, preceded by its nonce.
+/// The client's statement about a connection, which its proof covers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientWord {
+    /// How much the client has received before, over earlier connections of this purpose and lane: the number of
+    /// the last event batch for commands, bytes for bulk data. 0 for the first connection.
+    pub position: u64,
+    /// The client's own address and port of this connection; `None` if it is no TCP connection. If the node
+    /// sees another address, something forwards the connection.
+    pub origin: Option<SocketAddr>,
+}
+
+// Positions of the parts in a client's proof.
+const CLIENT_NONCE: Range<usize> = 0..32;
+const CLIENT_MAC: Range<usize> = 32..64;
+const CLIENT_WORD: Range<usize> = 64..CLIENT_PROOF;
+// Positions of the parts in a worker's proof.
+const WORKER_MAC: Range<usize> = 0..32;
+const WORKER_POSITION: Range<usize> = 32..WORKER_PROOF;
+
+const WORD: usize = CLIENT_PROOF - 64;
+
+impl ClientWord {
+    fn encode(&self) -> [u8; WORD] {
+        let mut out = [0; WORD];
+        out[..8].copy_from_slice(&self.position.to_le_bytes());
+        if let Some(origin) = self.origin {
+            let ip = match origin.ip() {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            out[8..24].copy_from_slice(&ip.octets());
+            out[24..].copy_from_slice(&origin.port().to_le_bytes());
+        }
+        out
+    }
+
+    fn decode(bytes: &[u8; WORD]) -> ClientWord {
+        let position = u64::from_le_bytes(std::array::from_fn(|i| bytes[i]));
+        let ip = Ipv6Addr::from(std::array::from_fn::<u8, 16, _>(|i| bytes[8 + i]));
+        let port = u16::from_le_bytes([bytes[24], bytes[25]]);
+        ClientWord {
+            position,
+            // No connection has port 0.
+            origin: (port != 0).then(|| SocketAddr::new(ip.to_canonical(), port)),
+        }
+    }
+}
+
+/// The client's proof of the secret, with its word.
 #[must_use]
 pub fn client_proof(
     secret: &SessionSecret,
     preamble: &[u8; PREAMBLE],
     worker_nonce: &[u8; NONCE],
+    word: &ClientWord,
 ) -> [u8; CLIENT_PROOF] {
-    let nonce = fresh_nonce();
-    let mac = proof(secret, b"client", preamble, worker_nonce, &nonce);
+    let (nonce, word) = (fresh_nonce(), word.encode());
+    let mac = proof(secret, b"client", preamble, worker_nonce, &nonce, &word);
     let mut out = [0; CLIENT_PROOF];
-    out[..NONCE].copy_from_slice(&nonce);
-    out[NONCE..].copy_from_slice(&mac);
+    out[CLIENT_NONCE].copy_from_slice(&nonce);
+    out[CLIENT_MAC].copy_from_slice(&mac);
+    out[CLIENT_WORD].copy_from_slice(&word);
     out
 }
 
-/// Checks the client's proof. Returns the worker's own proof if it is right.
+/// Checks the client's proof. Returns the client's word if the proof is right.
 #[must_use]
 pub fn check_client_proof(
     secret: &SessionSecret,
     preamble: &[u8; PREAMBLE],
     worker_nonce: &[u8; NONCE],
     client: &[u8; CLIENT_PROOF],
-) -> Option<[u8; WORKER_PROOF]> {
-    let nonce: [u8; NONCE] = std::array::from_fn(|i| client[i]);
-    let expected = proof(secret, b"client", preamble, worker_nonce, &nonce);
-    bool::from(expected[..].ct_eq(&client[NONCE..]))
-        .then(|| proof(secret, b"worker", preamble, worker_nonce, &nonce))
+) -> Option<ClientWord> {
+    let nonce = std::array::from_fn(|i| client[i]);
+    let word = std::array::from_fn(|i| client[CLIENT_WORD.start + i]);
+    let expected = proof(secret, b"client", preamble, worker_nonce, &nonce, &word);
+    bool::from(expected[..].ct_eq(&client[CLIENT_MAC])).then(|| ClientWord::decode(&word))
 }
 
-/// Checks the worker's proof, which covers the nonce in the client's proof.
+/// The worker's proof for a client whose proof is right. `position` says how much the worker has received before,
+/// over earlier connections of this purpose and lane: the number of the last applied command, or bytes of
+/// bulk data.
+#[must_use]
+pub fn worker_proof(
+    secret: &SessionSecret,
+    preamble: &[u8; PREAMBLE],
+    worker_nonce: &[u8; NONCE],
+    client: &[u8; CLIENT_PROOF],
+    position: u64,
+) -> [u8; WORKER_PROOF] {
+    let nonce = std::array::from_fn(|i| client[i]);
+    let position = position.to_le_bytes();
+    let mac = proof(secret, b"worker", preamble, worker_nonce, &nonce, &position);
+    let mut out = [0; WORKER_PROOF];
+    out[WORKER_MAC].copy_from_slice(&mac);
+    out[WORKER_POSITION].copy_from_slice(&position);
+    out
+}
+
+/// Checks the worker's proof, which covers the nonce in the client's proof. Returns the worker's position.
 #[must_use]
 pub fn check_worker_proof(
     secret: &SessionSecret,
@@ -347,10 +421,11 @@ pub fn check_worker_proof(
     worker_nonce: &[u8; NONCE],
     client: &[u8; CLIENT_PROOF],
     worker: &[u8; WORKER_PROOF],
-) -> bool {
-    let nonce: [u8; NONCE] = std::array::from_fn(|i| client[i]);
-    let expected = proof(secret, b"worker", preamble, worker_nonce, &nonce);
-    bool::from(expected[..].ct_eq(&worker[..]))
+) -> Option<u64> {
+    let nonce = std::array::from_fn(|i| client[i]);
+    let position: [u8; 8] = std::array::from_fn(|i| worker[WORKER_POSITION.start + i]);
+    let expected = proof(secret, b"worker", preamble, worker_nonce, &nonce, &position);
+    bool::from(expected[..].ct_eq(&worker[WORKER_MAC])).then(|| u64::from_le_bytes(position))
 }
 
 fn proof(
@@ -359,10 +434,11 @@ fn proof(
     preamble: &[u8; PREAMBLE],
     worker_nonce: &[u8; NONCE],
     client_nonce: &[u8; NONCE],
+    word: &[u8],
 ) -> [u8; 32] {
     // A key of any length is valid for HMAC, so this cannot fail.
     let mut mac = Hmac::<Sha256>::new_from_slice(&secret.0).expect("HMAC takes any key");
-    for part in [role, preamble.as_slice(), worker_nonce, client_nonce] {
+    for part in [role, preamble.as_slice(), worker_nonce, client_nonce, word] {
         mac.update(part);
     }
     mac.finalize().into_bytes().into()
@@ -383,39 +459,52 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_prove_the_secret() {
+    fn both_sides_prove_the_secret_and_their_words() {
         let (secret, stranger) = (SessionSecret([1; 32]), SessionSecret([2; 32]));
         let bytes = preamble().encode();
-        let greeting = Greeting::decode(&Greeting::welcome().encode()).unwrap();
-        let client = client_proof(&secret, &bytes, &greeting.nonce);
-        let worker = check_client_proof(&secret, &bytes, &greeting.nonce, &client).unwrap();
-        assert!(check_worker_proof(
-            &secret,
-            &bytes,
-            &greeting.nonce,
-            &client,
-            &worker
-        ));
-        assert!(!check_worker_proof(
-            &stranger,
-            &bytes,
-            &greeting.nonce,
-            &client,
-            &worker
-        ));
+        let nonce = Greeting::decode(&Greeting::welcome().encode())
+            .unwrap()
+            .nonce;
+        let word = ClientWord {
+            position: 7,
+            origin: Some("10.0.0.5:7079".parse().unwrap()),
+        };
+        let client = client_proof(&secret, &bytes, &nonce, &word);
         assert_eq!(
-            check_client_proof(&stranger, &bytes, &greeting.nonce, &client),
+            check_client_proof(&secret, &bytes, &nonce, &client),
+            Some(word)
+        );
+        let worker = worker_proof(&secret, &bytes, &nonce, &client, 9);
+        assert_eq!(
+            check_worker_proof(&secret, &bytes, &nonce, &client, &worker),
+            Some(9)
+        );
+        assert_eq!(
+            check_worker_proof(&stranger, &bytes, &nonce, &client, &worker),
             None
         );
+        assert_eq!(check_client_proof(&stranger, &bytes, &nonce, &client), None);
         let other = Preamble {
             lane: 4,
             ..preamble()
         }
         .encode();
-        assert_eq!(
-            check_client_proof(&secret, &other, &greeting.nonce, &client),
-            None
-        );
+        assert_eq!(check_client_proof(&secret, &other, &nonce, &client), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_changed_byte_spoils_a_proof(position: u64, place in 0..CLIENT_PROOF, change in 1u8..) {
+            let secret = SessionSecret([1; 32]);
+            let (bytes, nonce) = (preamble().encode(), [3; NONCE]);
+            let word = ClientWord { position, origin: None };
+            let mut client = client_proof(&secret, &bytes, &nonce, &word);
+            let mut worker = worker_proof(&secret, &bytes, &nonce, &client, position);
+            worker[place % WORKER_PROOF] ^= change;
+            prop_assert_eq!(check_worker_proof(&secret, &bytes, &nonce, &client, &worker), None);
+            client[place] ^= change;
+            prop_assert_eq!(check_client_proof(&secret, &bytes, &nonce, &client), None);
+        }
     }
 
     #[test]

@@ -44,11 +44,14 @@ pub enum WireVersion {
     V17 = 17,
     /// 2026-11: connections do not show the id of their session.
     V18 = 18,
+    /// 2026-11: sessions outlive their connections. Proofs carry positions, event batches have numbers, receivers
+    /// acknowledge.
+    V19 = 19,
 }
 
 impl WireVersion {
     /// The version of this build.
-    pub const CURRENT: WireVersion = WireVersion::V18;
+    pub const CURRENT: WireVersion = WireVersion::V19;
 
     /// The version's number on the wire.
     #[must_use]

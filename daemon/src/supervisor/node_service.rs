@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use causeway_lane::Place as SharedPlace;
 use causeway_proto::control::node_server::{Node, NodeServer};
 use causeway_proto::control::{
-    Client, CloseSessionReply, CloseSessionRequest, GetInventoryRequest, GetStatusRequest,
-    Inventory, NodeStatus, OpenSessionReply, OpenSessionRequest,
+    Client, CloseSessionReply, CloseSessionRequest, EndAwayReply, EndAwayRequest,
+    GetInventoryRequest, GetSessionEndRequest, GetStatusRequest, Inventory, NodeStatus,
+    OpenSessionReply, OpenSessionRequest, SessionEnd,
 };
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::Verdict;
@@ -157,6 +158,19 @@ impl Node for NodeService {
         }
     }
 
+    async fn end_away(&self, _: Request<EndAwayRequest>) -> Result<Response<EndAwayReply>, Status> {
+        Err(Status::unimplemented("sessions end with their connections"))
+    }
+
+    async fn get_session_end(
+        &self,
+        _: Request<GetSessionEndRequest>,
+    ) -> Result<Response<SessionEnd>, Status> {
+        Err(Status::unimplemented(
+            "the node keeps no record of ended sessions",
+        ))
+    }
+
     async fn get_status(
         &self,
         request: Request<GetStatusRequest>,
@@ -254,6 +268,7 @@ impl NodeService {
                 Some(place) => place.tell().to_vec().into(),
                 None => Default::default(),
             },
+            ..OpenSessionReply::default()
         })
     }
 

@@ -118,6 +118,7 @@ impl Session {
                 }),
                 credential: Bytes::copy_from_slice(credential),
                 isolated,
+                ..Default::default()
             };
             node.open_session(request).await
         })?
@@ -174,6 +175,7 @@ impl Session {
                 .into_iter()
                 .map(|kind| Command { kind: Some(kind) })
                 .collect(),
+            ..Default::default()
         };
         self.next += batch.commands.len() as u64;
         self.send_raw(&batch);
@@ -187,6 +189,7 @@ impl Session {
                 .into_iter()
                 .map(|kind| Command { kind: Some(kind) })
                 .collect(),
+            ..Default::default()
         };
         self.next += batch.commands.len() as u64;
         let body = batch.encode_to_vec();

@@ -109,12 +109,12 @@ pub fn prove(
     if greeting.verdict != Verdict::Welcome {
         return Err(greeting.verdict);
     }
-    let ours = client_proof(secret, &preamble, &greeting.nonce);
+    let ours = client_proof(secret, &preamble, &greeting.nonce, &Default::default());
     socket.write_all(&ours).unwrap();
     let mut proof = [0; GREETING];
     socket.read_exact(&mut proof[..WORKER_PROOF]).unwrap();
     let theirs = std::array::from_fn(|i| proof[i]);
-    if check_worker_proof(secret, &preamble, &greeting.nonce, &ours, &theirs) {
+    if check_worker_proof(secret, &preamble, &greeting.nonce, &ours, &theirs).is_some() {
         return Ok(socket);
     }
     Err(Greeting::decode(&proof).unwrap().verdict)

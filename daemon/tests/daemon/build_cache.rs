@@ -49,7 +49,12 @@ async fn build(daemon: &Daemon, cluster: &Cluster, token: &Token) {
         }),
     ];
     let commands = kinds.map(|kind| Command { kind: Some(kind) }).into();
-    let batch = CommandBatch { first: 1, commands }.encode_to_vec();
+    let batch = CommandBatch {
+        first: 1,
+        commands,
+        ..Default::default()
+    }
+    .encode_to_vec();
     let length = u32::try_from(batch.len()).unwrap().to_le_bytes();
     (&stream)
         .write_all(&[&length, &batch[..]].concat())

@@ -25,6 +25,7 @@ fn ping(number: u64) -> CommandBatch {
             kind: Some(Kind::Query(query)),
         }],
         first: number,
+        ..Default::default()
     }
 }
 

@@ -35,7 +35,7 @@ async fn a_preamble_that_was_seen_leads_nowhere() {
         greeting(&mut socket).verdict
     };
     assert_eq!(replay(&seen), Verdict::UnknownSession);
-    let proof = preamble::client_proof(&session.secret, &seen, &welcome.nonce);
+    let proof = preamble::client_proof(&session.secret, &seen, &welcome.nonce, &Default::default());
     lane.write_all(&proof).unwrap();
     lane.read_exact(&mut [0; WORKER_PROOF]).unwrap();
     assert_eq!(replay(&seen), Verdict::UnknownSession);

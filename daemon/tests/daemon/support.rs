@@ -341,7 +341,12 @@ impl Session {
         if greeting.verdict != Verdict::Welcome {
             return Err(greeting.verdict);
         }
-        let proof = preamble::client_proof(&self.secret, &preamble, &greeting.nonce);
+        let proof = preamble::client_proof(
+            &self.secret,
+            &preamble,
+            &greeting.nonce,
+            &Default::default(),
+        );
         socket.write_all(&proof).unwrap();
         let mut worker = [0; WORKER_PROOF];
         if socket.read_exact(&mut worker).is_err() {
@@ -349,7 +354,7 @@ impl Session {
         }
         let proved =
             preamble::check_worker_proof(&self.secret, &preamble, &greeting.nonce, &proof, &worker);
-        if proved {
+        if proved.is_some() {
             Ok(socket)
         } else {
             // A refusal is longer than a proof; its verdict is the seventh byte.

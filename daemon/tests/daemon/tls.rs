@@ -194,7 +194,12 @@ async fn a_sessions_connections_need_tls_with_its_own_certificate() {
     let (mut clear, preamble) = introduce(&daemon, &reply);
     let preamble: [u8; 32] = preamble.try_into().unwrap();
     clear
-        .write_all(&client_proof(&secret, &preamble, &[0; 32]))
+        .write_all(&client_proof(
+            &secret,
+            &preamble,
+            &[0; 32],
+            &Default::default(),
+        ))
         .unwrap();
     let said = read_to_close(&mut clear);
     assert!(

@@ -95,6 +95,7 @@ fn a_client_that_breaks_the_protocol_loses_its_session_only() {
     session.send_raw(&CommandBatch {
         commands: vec![Command { kind: None }],
         first: 2,
+        ..Default::default()
     });
     session.ends();
     bystander.ping();

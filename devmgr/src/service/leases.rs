@@ -293,6 +293,7 @@ fn shortened(client: causeway_proto::control::Client) -> causeway_proto::control
         user: short(client.user),
         program: short(client.program),
         library_version: short(client.library_version),
+        ..Default::default()
     }
 }
 

@@ -209,6 +209,7 @@ impl Supervisor {
             client: Some(this_process()),
             credential,
             isolated,
+            ..OpenSessionRequest::default()
         };
         let request = self.credentials.request(request);
         let reply = self.client.open_session(request).await;
@@ -355,5 +356,6 @@ pub fn this_process() -> Client {
             .unwrap_or_else(|_| format!("uid {}", rustix::process::getuid().as_raw())),
         program: program.unwrap_or_default(),
         library_version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Client::default()
     }
 }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use causeway_lane::{Place, Shared};
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::{
-    GREETING, Greeting, PREAMBLE, Preamble, Purpose, Verdict, WORKER_PROOF, check_worker_proof,
-    client_proof,
+    ClientWord, GREETING, Greeting, PREAMBLE, Preamble, Purpose, Verdict, WORKER_PROOF,
+    check_worker_proof, client_proof,
 };
 use causeway_proto::status::WireError;
 use causeway_proto::version;
@@ -214,14 +214,25 @@ impl Dialer {
         deadline: Instant,
     ) -> Result<(), WireError> {
         let greeting = self.greeting(line, deadline)?;
-        let ours = client_proof(&self.secret, preamble, &greeting.nonce);
+        let ours = client_proof(
+            &self.secret,
+            preamble,
+            &greeting.nonce,
+            &ClientWord::default(),
+        );
         self.spoken(write_by(line, &ours, deadline))?;
         let mut theirs = [0; WORKER_PROOF];
         self.spoken(read_by(line, &mut theirs, deadline))?;
-        if check_worker_proof(&self.secret, preamble, &greeting.nonce, &ours, &theirs) {
-            Ok(())
-        } else {
-            Err(self.nonsense("the peer does not know the session's secret".to_owned()))
+        if check_worker_proof(&self.secret, preamble, &greeting.nonce, &ours, &theirs).is_some() {
+            return Ok(());
+        }
+        // A refusal here is a greeting, which has the size of a proof.
+        match Greeting::decode(&theirs) {
+            Ok(refusal) if refusal.verdict != Verdict::Welcome => Err(WireError::Refused {
+                address: self.address.clone(),
+                reason: refusal.verdict.to_string(),
+            }),
+            _ => Err(self.nonsense("the peer does not know the session's secret".to_owned())),
         }
     }
 

@@ -7,6 +7,9 @@ pub struct CommandBatch {
     /// number of commands\[0\]; a session's commands have consecutive numbers from 1
     #[prost(uint64, tag = "2")]
     pub first: u64,
+    /// the client ends the session: nothing follows this batch
+    #[prost(bool, tag = "3")]
+    pub closes: bool,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -935,6 +938,9 @@ pub struct EventBatch {
     /// in the last batch: why the node ends the session, for people
     #[prost(string, tag = "7")]
     pub close_reason: ::prost::alloc::string::String,
+    /// a session's batches have consecutive numbers from 1
+    #[prost(uint64, tag = "8")]
+    pub number: u64,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -138,6 +138,12 @@ pub struct OpenSessionRequest {
     /// the session must have a worker of its own; older daemons never share one
     #[prost(bool, tag = "5")]
     pub isolated: bool,
+    /// How long the client's program waits when its connections break. 0: the session ends with its connections.
+    #[prost(uint32, tag = "6")]
+    pub resume_ms: u32,
+    /// how long the node is asked to keep the session while it hears nothing of the client
+    #[prost(uint32, tag = "7")]
+    pub keep_ms: u32,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -152,9 +158,17 @@ pub struct Client {
     pub program: ::prost::alloc::string::String,
     #[prost(string, tag = "5")]
     pub library_version: ::prost::alloc::string::String,
+    /// What identifies the process on its host for good; empty or 0 if unknown.
+    #[prost(string, tag = "6")]
+    pub boot_id: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "7")]
+    pub pid_namespace: u64,
+    /// clock ticks since the host's boot
+    #[prost(uint64, tag = "8")]
+    pub start_time: u64,
 }
 #[allow(clippy::all)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct OpenSessionReply {
     /// 16 bytes
     #[prost(bytes = "bytes", tag = "1")]
@@ -176,6 +190,14 @@ pub struct OpenSessionReply {
     /// the daemon's place for lanes through shared memory, if it has one
     #[prost(bytes = "bytes", tag = "7")]
     pub shared_memory: ::prost::bytes::Bytes,
+    /// what the node grants of the requested times
+    #[prost(uint32, tag = "8")]
+    pub resume_ms: u32,
+    #[prost(uint32, tag = "9")]
+    pub keep_ms: u32,
+    /// processes of the client's host and user that have a session which is away
+    #[prost(message, repeated, tag = "10")]
+    pub away: ::prost::alloc::vec::Vec<Client>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -188,6 +210,46 @@ pub struct CloseSessionRequest {
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CloseSessionReply {}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct EndAwayRequest {
+    #[prost(uint32, tag = "1")]
+    pub wire_version: u32,
+    /// as for opening a session
+    #[prost(bytes = "bytes", tag = "2")]
+    pub credential: ::prost::bytes::Bytes,
+    /// the caller
+    #[prost(message, optional, tag = "3")]
+    pub client: ::core::option::Option<Client>,
+    /// processes of the caller's host and user that have ended
+    #[prost(message, repeated, tag = "4")]
+    pub ended: ::prost::alloc::vec::Vec<Client>,
+}
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EndAwayReply {
+    /// number of sessions that this has ended
+    #[prost(uint32, tag = "1")]
+    pub ended: u32,
+}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetSessionEndRequest {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session_id: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub session_secret: ::prost::bytes::Bytes,
+}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SessionEnd {
+    /// the node remembers the session, and it has ended
+    #[prost(bool, tag = "1")]
+    pub known: bool,
+    /// for people
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+}
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatusRequest {
@@ -436,6 +498,50 @@ pub mod node_client {
                 .insert(GrpcMethod::new("causeway.control.v1.Node", "GetStatus"));
             self.inner.unary(req, path, codec).await
         }
+        /// Ends sessions that are away and whose processes have ended. Returns when they have ended.
+        pub async fn end_away(
+            &mut self,
+            request: impl tonic::IntoRequest<super::EndAwayRequest>,
+        ) -> std::result::Result<tonic::Response<super::EndAwayReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/causeway.control.v1.Node/EndAway",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("causeway.control.v1.Node", "EndAway"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Returns why a session has ended, to a client that knows its secret.
+        pub async fn get_session_end(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetSessionEndRequest>,
+        ) -> std::result::Result<tonic::Response<super::SessionEnd>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/causeway.control.v1.Node/GetSessionEnd",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("causeway.control.v1.Node", "GetSessionEnd"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -477,6 +583,16 @@ pub mod node_server {
             &self,
             request: tonic::Request<super::GetStatusRequest>,
         ) -> std::result::Result<tonic::Response<super::NodeStatus>, tonic::Status>;
+        /// Ends sessions that are away and whose processes have ended. Returns when they have ended.
+        async fn end_away(
+            &self,
+            request: tonic::Request<super::EndAwayRequest>,
+        ) -> std::result::Result<tonic::Response<super::EndAwayReply>, tonic::Status>;
+        /// Returns why a session has ended, to a client that knows its secret.
+        async fn get_session_end(
+            &self,
+            request: tonic::Request<super::GetSessionEndRequest>,
+        ) -> std::result::Result<tonic::Response<super::SessionEnd>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct NodeServer<T> {
@@ -711,6 +827,94 @@ pub mod node_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetStatusSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/causeway.control.v1.Node/EndAway" => {
+                    #[allow(non_camel_case_types)]
+                    struct EndAwaySvc<T: Node>(pub Arc<T>);
+                    impl<T: Node> tonic::server::UnaryService<super::EndAwayRequest>
+                    for EndAwaySvc<T> {
+                        type Response = super::EndAwayReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::EndAwayRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::end_away(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = EndAwaySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/causeway.control.v1.Node/GetSessionEnd" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetSessionEndSvc<T: Node>(pub Arc<T>);
+                    impl<
+                        T: Node,
+                    > tonic::server::UnaryService<super::GetSessionEndRequest>
+                    for GetSessionEndSvc<T> {
+                        type Response = super::SessionEnd;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetSessionEndRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::get_session_end(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetSessionEndSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

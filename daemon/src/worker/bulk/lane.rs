@@ -212,6 +212,8 @@ fn take(
             lane.compress.store(true, Ordering::Relaxed);
         }
         Kind::Pace | Kind::Compress => return Err(LaneError::Pace),
+        // Nothing is kept of what was sent.
+        Kind::Ack => {}
         Kind::Event => return Err(LaneError::Event),
     }
     Ok(())

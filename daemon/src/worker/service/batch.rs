@@ -45,7 +45,7 @@ pub fn decode<B: Buf + Clone>(bytes: B, mut spare: Vec<Command>) -> Result<Comma
     spare.reserve_exact(commands);
     let mut batch = CommandBatch {
         commands: spare,
-        first: 0,
+        ..CommandBatch::default()
     };
     batch.merge(bytes)?;
     Ok(batch)
@@ -67,6 +67,7 @@ mod tests {
         CommandBatch {
             commands: batch_of(commands),
             first: 41,
+            ..CommandBatch::default()
         }
         .encode_to_vec()
     }

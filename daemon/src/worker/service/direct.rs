@@ -267,6 +267,7 @@ mod tests {
         let batch = CommandBatch {
             commands: vec![Command { kind: Some(kind) }],
             first,
+            ..CommandBatch::default()
         }
         .encode_to_vec();
         [&frame::prefix(batch.len()).unwrap()[..], &batch[..]].concat()

@@ -100,12 +100,13 @@ pub(super) fn prove<Place>(
     write_within(line, &greeting.encode(), deadline)?;
     let mut client = [0; CLIENT_PROOF];
     read_within(line, &mut client, deadline)?;
-    let own = preamble::check_client_proof(secret, preamble, &greeting.nonce, &client);
-    let Some(own) = own else {
+    let word = preamble::check_client_proof(secret, preamble, &greeting.nonce, &client);
+    if word.is_none() {
         refuse(line, Verdict::Unproved);
         return Err(Verdict::Unproved.into());
-    };
+    }
     let place = claim().inspect_err(|verdict| refuse(line, *verdict))?;
+    let own = preamble::worker_proof(secret, preamble, &greeting.nonce, &client, 0);
     write_within(line, &own, deadline)?;
     socket::no_limits(line.socket())?;
     Ok(place)

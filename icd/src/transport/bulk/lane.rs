@@ -292,6 +292,8 @@ fn handle(
             owner.bulk().send_header(owner, relay::gone(transfer));
             Ok(())
         }
+        // Nothing is kept of what was sent.
+        Kind::Ack => Ok(()),
         Kind::Event | Kind::Eager | Kind::Pace | Kind::Compress => Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "the node sent a message that only nodes may get",

@@ -26,7 +26,7 @@ use causeway_proto::control::*;
 use causeway_proto::id::SessionSecret;
 use causeway_proto::preamble::{
     CLIENT_PROOF, Greeting, Introduction, PREAMBLE, Preamble, Purpose, Verdict, WORKER_PROOF,
-    check_client_proof,
+    check_client_proof, worker_proof,
 };
 use causeway_proto::version::WireVersion;
 use cl_headers::types::{
@@ -311,11 +311,11 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
     let mut client = [0; CLIENT_PROOF];
     stream.read_exact(&mut client).unwrap();
     let proof = check_client_proof(&SessionSecret(SECRET), &bytes, &greeting.nonce, &client);
-    let proof = proof.expect("the client knows the secret");
+    proof.expect("the client knows the secret");
     let proof = if shared.faults.impostor {
         [0; WORKER_PROOF]
     } else {
-        proof
+        worker_proof(&SessionSecret(SECRET), &bytes, &greeting.nonce, &client, 0)
     };
     stream.write_all(&proof).unwrap();
     if preamble.purpose == Purpose::Heartbeat {
@@ -423,6 +423,17 @@ impl NodeService for Supervisor {
         _: Request<CloseSessionRequest>,
     ) -> Result<Response<CloseSessionReply>, Status> {
         Ok(Response::new(CloseSessionReply {}))
+    }
+
+    async fn end_away(&self, _: Request<EndAwayRequest>) -> Result<Response<EndAwayReply>, Status> {
+        Ok(Response::new(EndAwayReply::default()))
+    }
+
+    async fn get_session_end(
+        &self,
+        _: Request<GetSessionEndRequest>,
+    ) -> Result<Response<SessionEnd>, Status> {
+        Ok(Response::new(SessionEnd::default()))
     }
 
     async fn get_status(

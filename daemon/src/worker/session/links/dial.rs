@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::limits::{LINK_LANES, MAX_LINKS};
 use causeway_proto::preamble::{
-    BadPreamble, EVENT_LANE, GREETING, Greeting, Preamble, Purpose, Verdict, WORKER_PROOF,
-    check_worker_proof, client_proof,
+    BadPreamble, ClientWord, EVENT_LANE, GREETING, Greeting, Preamble, Purpose, Verdict,
+    WORKER_PROOF, check_worker_proof, client_proof,
 };
 
 use causeway_security::{Fingerprint, Line, NotSecured, TlsStream, complete, pinned};
@@ -329,18 +329,21 @@ fn connect(link: &Link, at: SocketAddr, lane: u8) -> Result<Line, NotConnected> 
     if greeting.verdict != Verdict::Welcome {
         return Err(greeting.verdict.into());
     }
-    let ours = client_proof(&link.secret, &preamble, &greeting.nonce);
+    let ours = client_proof(
+        &link.secret,
+        &preamble,
+        &greeting.nonce,
+        &ClientWord::default(),
+    );
     write_within(&line, &ours, deadline)?;
     let mut theirs = [0; WORKER_PROOF];
     read_within(&line, &mut theirs, deadline)?;
     socket::no_limits(line.socket())?;
-    if check_worker_proof(&link.secret, &preamble, &greeting.nonce, &ours, &theirs) {
+    if check_worker_proof(&link.secret, &preamble, &greeting.nonce, &ours, &theirs).is_some() {
         return Ok(line);
     }
-    // A refusal here is a greeting, which is longer than a proof. The verdict comes first.
-    let mut refusal = [0; GREETING];
-    refusal[..WORKER_PROOF].copy_from_slice(&theirs);
-    match Greeting::decode(&refusal) {
+    // A refusal here is a greeting, which has the size of a proof.
+    match Greeting::decode(&theirs) {
         Ok(refusal) if refusal.verdict != Verdict::Welcome => Err(refusal.verdict.into()),
         _ => Err(NotConnected::Impostor),
     }
