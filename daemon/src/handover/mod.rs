@@ -455,6 +455,8 @@ mod tests {
             load_limit: Duration::from_secs(60),
             heartbeat_interval: Duration::from_millis(500),
             heartbeat_limit: Duration::from_secs(4),
+            resume: Duration::from_secs(60),
+            keep: Duration::from_secs(600),
             build_cache: true,
             certificate: Some(SessionCertificate {
                 certificate: vec![7; 400],

@@ -649,6 +649,8 @@ impl Workers {
             load_limit: self.0.load_limit,
             heartbeat_interval: heartbeat.interval,
             heartbeat_limit: heartbeat.limit,
+            resume: Duration::ZERO,
+            keep: Duration::ZERO,
             build_cache: self.0.builds.is_some(),
             certificate,
             leased: None,

@@ -45,6 +45,8 @@ pub(crate) struct Outbox {
     sink: Arc<dyn EventSink>,
     printed: Printed,
     applied: AtomicU64,
+    // Bytes of commands since the last report of `applied`.
+    received: AtomicUsize,
     progress: Arc<Progress>,
     busy: Arc<Busy>,
     // Unobserved commands in native queues whose ends are not reported.
@@ -75,6 +77,8 @@ struct OutboxState {
 
 /// Number of applied commands after which the client is informed even without another message.
 const REPORT_EVERY: u64 = 4096;
+/// Bytes of applied commands after which the client is informed, because it keeps them until then.
+const REPORT_BYTES: usize = 1 << 20;
 /// Number of completions, each within [`QUICK`] of the one before, that make a flood.
 const FLOOD: u32 = 16;
 const QUICK: Duration = Duration::from_micros(25);
@@ -98,6 +102,7 @@ impl Outbox {
             sink,
             printed,
             applied: AtomicU64::new(0),
+            received: AtomicUsize::new(0),
             progress: Arc::new(Progress::new(account)),
             busy,
             unobserved: AtomicUsize::new(0),
@@ -251,12 +256,23 @@ impl Outbox {
         self.put(|state| reason.clone_into(&mut state.batch.close_reason));
     }
 
+    /// Counts the bytes of commands that are about to be applied.
+    pub(crate) fn received(&self, bytes: usize) {
+        self.received.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the number of the last applied command.
+    pub(crate) fn last_applied(&self) -> u64 {
+        self.applied.load(Ordering::Acquire)
+    }
+
     /// Notes that all commands up to `number` have been applied.
     pub(crate) fn applied(&self, number: u64) {
         self.applied.store(number, Ordering::Release);
         let unreported = {
             let state = self.state.lock();
-            number.saturating_sub(state.told) >= REPORT_EVERY
+            let many = self.received.load(Ordering::Relaxed) >= REPORT_BYTES;
+            number.saturating_sub(state.told) >= REPORT_EVERY || many
         };
         if unreported {
             self.put(|_| {});
@@ -300,6 +316,9 @@ impl Outbox {
             let mut batch = std::mem::take(&mut state.batch);
             let applied = self.applied.load(Ordering::Acquire);
             let news = applied != std::mem::replace(&mut state.told, applied);
+            if news {
+                self.received.store(0, Ordering::Relaxed);
+            }
             drop(state);
             // Drained after the completions were taken, so that all output of their kernels is included.
             batch.printed = self.printed.drain();

@@ -14,6 +14,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub(super) enum Ending {
     /// The client closed its command connection.
     ClientClosed,
+    /// The client said that it ends the session.
+    Farewell,
     /// A connection to the client broke.
     ClientLost {
         /// The connection's name, for the log.
@@ -46,7 +48,9 @@ impl Ending {
             return;
         }
         match self {
-            Ending::ClientClosed => tracing::info!("the client closed the session"),
+            Ending::ClientClosed | Ending::Farewell => {
+                tracing::info!("the client closed the session");
+            }
             // A program that exits while events are on their way to it resets the connection.
             Ending::ClientLost { connection, error }
                 if matches!(
@@ -82,7 +86,7 @@ impl Ending {
     /// The cause for the supervisor's counters.
     pub(super) fn cause(&self) -> Cause {
         match self {
-            Ending::ClientClosed => Cause::ClientClosed,
+            Ending::ClientClosed | Ending::Farewell => Cause::ClientClosed,
             Ending::ClientLost { .. } => Cause::ClientLost,
             Ending::Violation(_) => Cause::Violation,
             Ending::NeverConnected => Cause::NeverConnected,

@@ -55,7 +55,7 @@ pub(super) fn prove(
     };
     let deadline = proof::deadline();
     let line = proof::secure(socket, preamble.purpose, stage.tls().as_ref(), deadline)?;
-    let claim = || link.claim(preamble.lane);
+    let claim = |_: &_| Ok((link.claim(preamble.lane)?, 0));
     let place = proof::prove(&line, link.secret(), bytes, deadline, claim)?;
     links::set_options(line.socket(), preamble.lane)?;
     Ok(Proved {
