@@ -5,6 +5,7 @@
 //! therefore also a limit on processes. Every worker has one task that watches it until its end, and so has every
 //! session of a host.
 
+mod away;
 mod hosting;
 mod uses;
 
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_proto::id::{SessionId, SessionSecret};
-use causeway_proto::preamble::{Hint, Introduction, Once, PREAMBLE, Verdict};
+use causeway_proto::preamble::{Hint, Introduction, Once, PREAMBLE, Purpose, Verdict};
 use causeway_security::{Fingerprint, SessionCertificate};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
@@ -25,6 +26,7 @@ use tokio::sync::Notify;
 use super::builds::Builds;
 use super::counts::Reasons;
 use super::domains::Domain;
+use super::ended::EndedSessions;
 use super::endings::{ENDINGS, ending, log_end, log_host_end};
 use super::exclusive::Claim;
 use super::holders::{Holder, Holding, Holdings, TooMuch};
@@ -38,6 +40,7 @@ use crate::accounting::{Entry, Figures, Ledger};
 use crate::build_cache;
 use crate::config::{Heartbeat, SessionSettings};
 use crate::handover::{Assignment, Leased, Owner, ToWorker};
+pub(super) use away::ClientProcess;
 
 /// Pause before a spare worker that ended by itself is replaced. The driver would probably make the next
 /// one end, too.
@@ -78,6 +81,8 @@ struct Shared {
     reaped: Notify,
     /// Sessions that have ended, by reason.
     ended: Reasons,
+    /// Why sessions that outlived their connections have ended.
+    ended_sessions: Mutex<EndedSessions>,
     /// Notified when a session has begun whose lease has a part of a device's time.
     timed: Notify,
 }
@@ -94,6 +99,8 @@ struct WorkersState {
     last_serial: u64,
     draining: bool,
     opened: u64,
+    /// How often clients of sessions that have ended have come back.
+    resumed: u64,
     /// Totals of sessions that have ended.
     past: Figures,
     usage: Usage,
@@ -115,6 +122,8 @@ struct Served {
     /// The slot in which the worker counts.
     entry: Entry,
     owner: Owner,
+    /// The client's process, as its library describes it.
+    client: ClientProcess,
     /// The session's claim, if it may use exclusive devices only.
     claim: Option<Claim>,
     _holding: Holding,
@@ -147,6 +156,7 @@ impl WorkersState {
         let served = self.sessions.remove(&id)?;
         served.samples().for_each(|sample| self.usage.end(sample));
         self.past = self.past.plus(served.entry.figures());
+        self.resumed += served.worker.resumed();
         Some((id, served))
     }
 
@@ -189,6 +199,47 @@ impl WorkersState {
         }
         let least = waiting().max_by_key(|served| (of[&served.holder], Reverse(served.opened)))?;
         Some((least.opened, Arc::clone(&least.worker)))
+    }
+}
+
+/// How long a session waits for a client that is away. See the fields of [`Assignment`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Granted {
+    pub(super) resume: Duration,
+    pub(super) keep: Duration,
+}
+
+impl Granted {
+    /// Grants the requested times up to `limit`. A session that does not wait after a close waits after nothing.
+    pub(super) fn of(resume: Duration, keep: Duration, limit: Duration) -> Granted {
+        let resume = resume.min(limit);
+        match resume.is_zero() {
+            true => Granted::default(),
+            false => Granted {
+                resume,
+                keep: keep.min(limit),
+            },
+        }
+    }
+
+    /// Returns the longest time that the session waits.
+    fn longest(&self) -> Duration {
+        self.resume.max(self.keep)
+    }
+}
+
+/// Describes the end of a session of which nobody has said a reason.
+fn describe_end(label: &str, status: &std::io::Result<ExitStatus>) -> String {
+    let cause = status.as_ref().map(|status| process::describe(*status));
+    match (label, cause) {
+        ("crashed", Ok(cause)) => {
+            format!("the session's process crashed in a kernel or the driver ({cause})")
+        }
+        ("unresponsive", _) => {
+            "the session's process did not end after its client was gone, and was killed".to_owned()
+        }
+        (_, Ok(cause)) => format!("the session's process ended ({cause})"),
+        (_, Err(error)) => format!("the session's process ended ({error})"),
     }
 }
 
@@ -260,6 +311,7 @@ impl Workers {
             state: Mutex::default(),
             reaped: Notify::new(),
             ended: Reasons::new(&ENDINGS),
+            ended_sessions: Mutex::default(),
             timed: Notify::new(),
         }))
     }
@@ -366,8 +418,11 @@ impl Workers {
     ///
     /// # Errors
     /// [`TooMuch`] if the holder itself may have no more sessions. Nothing is displaced then.
+    ///
+    /// A session of `holder` that is away ends first.
     pub(super) async fn make_room(&self, holder: &Holder) -> Result<(), TooMuch> {
         self.end_an_idle_host().await;
+        self.end_one_away(holder).await;
         let host_memory = self.0.sessions.limits.host_memory;
         let until = Instant::now() + ROOM_WITHIN;
         let mut displaced = 0;
@@ -425,6 +480,7 @@ impl Workers {
         &self,
         holder: &Holder,
         owner: &Owner,
+        (client, granted): (ClientProcess, Granted),
         lease: Option<(Place, Vec<Leased>)>,
         domain: Option<Domain>,
         claim: Option<Claim>,
@@ -442,6 +498,8 @@ impl Workers {
             let mut assignment = self.assignment(certificate);
             assignment.leased = leased;
             assignment.owner = owner.clone();
+            assignment.resume = granted.resume;
+            assignment.keep = granted.keep;
             let ledger = match &place {
                 Some(place) => Arc::clone(place.ledger()),
                 None => Ledger::new(1)?,
@@ -466,7 +524,8 @@ impl Workers {
             };
             let user = build_cache::Owner::of(owner.user.as_deref());
             let host = domain.as_ref().and_then(|of| state.host_of(&worker, of));
-            worker.serve(assignment.id, user, assignment.connect_limit);
+            let waits = granted.longest();
+            worker.serve(assignment.id, user, assignment.connect_limit, waits);
             state.opened += 1;
             tracing::info!(session = ?assignment.id, lease = owner.lease, user = owner.user,
                 worker = worker.serial, domain = domain.map(|domain| domain.name()), "session opened");
@@ -488,6 +547,7 @@ impl Workers {
                 place,
                 entry,
                 owner: owner.clone(),
+                client,
                 claim,
                 _holding: holding,
             };
@@ -533,6 +593,12 @@ impl Workers {
         let Some(worker) = worker else {
             return Err((socket, Verdict::UnknownSession));
         };
+        if matches!(
+            preamble.purpose,
+            Purpose::Commands | Purpose::CommandsGrpc | Purpose::Heartbeat
+        ) {
+            worker.note_passed(&socket);
+        }
         let message = ToWorker::Connection {
             preamble: bytes,
             socket,
@@ -754,10 +820,16 @@ impl Workers {
         status: std::io::Result<ExitStatus>,
         domain: Option<&Domain>,
     ) {
-        if let Some((_, served)) = &served {
-            self.0
-                .ended
-                .count(ending(worker, served.entry.ending(), &status));
+        if let Some((id, served)) = &served {
+            let label = ending(worker, served.entry.ending(), &status);
+            self.0.ended.count(label);
+            if worker.resumes() {
+                let reason = worker.end_reason().map(str::to_owned);
+                let reason = reason.unwrap_or_else(|| describe_end(label, &status));
+                let (id, secret) = (*id, served.secret.clone());
+                let mut ended = self.0.ended_sessions.lock();
+                ended.add(id, secret, reason, Instant::now());
+            }
         }
         let session = served.as_ref().map(|(id, served)| (*id, &served.owner));
         log_end(worker, session, status, domain.map(Domain::name));

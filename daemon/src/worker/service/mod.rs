@@ -253,6 +253,9 @@ impl Running {
             _ => Duration::ZERO,
         };
         ending.log(self.stage.id().is_some());
+        if self.stage.resumes() {
+            self.stage.leaves(&ending.to_string());
+        }
         if let Some(account) = self.stage.account() {
             account.note_ending(ending.cause());
         }

@@ -211,6 +211,14 @@ impl Stage {
         Ok(true)
     }
 
+    /// Tells the supervisor that the session begins to end, and why.
+    pub(super) fn leaves(&self, reason: &str) {
+        let reason = reason.to_owned();
+        // If the supervisor is gone, another thread notices.
+        let _ =
+            handover::send_to_supervisor(&self.to_supervisor, &ToSupervisor::Leaving { reason });
+    }
+
     /// Whether the session outlives its connections.
     pub(super) fn resumes(&self) -> bool {
         self.state.lock().presence.resumes()
