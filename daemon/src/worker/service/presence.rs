@@ -106,9 +106,7 @@ impl Presence {
         let limit = match (before, how) {
             // The session has shut this connection down itself.
             (Connected::Gone, _) => return Change::Nothing,
-            (Connected::Here { is_direct: true }, How::Closed) => {
-                KILLED.min(self.granted.resume.max(self.granted.keep))
-            }
+            (Connected::Here { is_direct: true }, How::Closed) => KILLED.min(self.granted.resume),
             (_, How::Closed) => self.granted.resume,
             (_, How::Silent) => self.granted.keep.max(self.granted.resume),
         };
@@ -254,9 +252,15 @@ mod tests {
                 now += Duration::from_secs(seconds);
                 let line = if flag { Line::Commands } else { Line::Heartbeat };
                 match kind {
-                    0 | 1 => drop(presence.came(line, kind == 0, now)),
-                    2 => drop(presence.ended(line, How::Closed, now)),
-                    _ => drop(presence.ended(line, How::Silent, now)),
+                    0 | 1 => {
+                        let _ = presence.came(line, kind == 0, now);
+                    }
+                    2 => {
+                        let _ = presence.ended(line, How::Closed, now);
+                    }
+                    _ => {
+                        let _ = presence.ended(line, How::Silent, now);
+                    }
                 }
                 let is_here = |of| matches!(of, Connected::Here { .. });
                 let is_complete = is_here(presence.commands) && is_here(presence.heartbeat);

@@ -14,6 +14,7 @@ use causeway_proto::id::SessionId;
 use causeway_proto::preamble::{ClientWord, Introduction, Purpose, Verdict};
 use causeway_security::{ServerTls, SessionCertificate};
 use parking_lot::{Condvar, Mutex};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::carrier::{Arrived, Carrier, Losses};
 use super::ending::{Ending, Endings};
@@ -92,6 +93,17 @@ struct Taken {
 }
 
 impl Taken {
+    /// Whether the newest connection has not ended, as far as the system knows.
+    fn is_alive(&self) -> bool {
+        let Some(socket) = &self.socket else {
+            return false;
+        };
+        let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
+        let looked = rustix::event::poll(&mut fds, Some(&Timespec::default()));
+        looked.is_ok() && !fds[0].revents().intersects(ends)
+    }
+
     fn shut_down(&mut self) {
         if let Some(socket) = self.socket.take() {
             let _ = socket.shutdown(Shutdown::Both);
@@ -609,7 +621,8 @@ impl Place {
             Place::Lane(bit) => {
                 let was_taken = state.lanes & bit != 0;
                 state.lanes |= bit;
-                if was_taken {
+                let session = state.session.as_deref();
+                if was_taken && session.is_some_and(|of| of.is_lane_up(preamble.lane)) {
                     let takeovers = state.lane_takeovers.entry(preamble.lane).or_default();
                     takeovers.may_take(Instant::now());
                 }
@@ -621,7 +634,8 @@ impl Place {
             }
         };
         let was_taken = std::mem::replace(&mut taken.is_taken, true);
-        if was_taken {
+        // Who comes back after a broken connection takes nothing from anybody.
+        if was_taken && taken.is_alive() {
             taken.takeovers.may_take(Instant::now());
         }
         taken.purpose = Some(preamble.purpose);
@@ -698,7 +712,8 @@ fn place(state: &StageState, preamble: &Introduction) -> Result<Place, Verdict> 
     let resumes = state.presence.resumes();
     let may_take = |taken: &Taken| {
         let same = taken.purpose == Some(preamble.purpose);
-        !taken.is_taken || resumes && same && taken.takeovers.would_allow(Instant::now())
+        let may_take_over = || !taken.is_alive() || taken.takeovers.would_allow(Instant::now());
+        !taken.is_taken || resumes && same && may_take_over()
     };
     match preamble.purpose {
         Purpose::Commands | Purpose::CommandsGrpc => {
@@ -713,9 +728,12 @@ fn place(state: &StageState, preamble: &Introduction) -> Result<Place, Verdict> 
                 let resumes_lane = || {
                     let takeovers = state.lane_takeovers.get(&preamble.lane);
                     let session = state.session.as_deref();
+                    let allows = || takeovers.is_none_or(|of| of.would_allow(Instant::now()));
                     resumes
-                        && takeovers.is_none_or(|of| of.would_allow(Instant::now()))
-                        && session.is_some_and(|of| of.may_resume_lane(preamble.lane))
+                        && session.is_some_and(|of| {
+                            let lane = preamble.lane;
+                            of.may_resume_lane(lane) && (!of.is_lane_up(lane) || allows())
+                        })
                 };
                 let is_free = state.lanes & bit == 0;
                 free(known && (is_free || resumes_lane()), Place::Lane(bit))
@@ -819,9 +837,9 @@ mod tests {
             (preamble(Purpose::Peer, 0), Err(Verdict::Malformed)),
         ] {
             assert_eq!(stage.has_place(&preamble), expected, "{preamble:?}");
-            let claimed = stage
-                .claim(&preamble)
-                .map(|(claimed, _)| drop(claimed.keep()));
+            let claimed = stage.claim(&preamble).map(|(claimed, _)| {
+                let _ = claimed.keep();
+            });
             assert_eq!(claimed, expected, "{preamble:?}");
         }
     }
