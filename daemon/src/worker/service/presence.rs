@@ -38,6 +38,8 @@ pub(super) enum How {
 #[derive(Debug, Default)]
 pub(super) struct Presence {
     granted: Granted,
+    /// Time without a sign of life after which a connection is silent.
+    silence: Duration,
     commands: Connected,
     heartbeat: Connected,
     away: Option<Away>,
@@ -49,7 +51,7 @@ enum Connected {
     #[default]
     Never,
     /// A connection is there. If it is direct, nothing forwards it.
-    Here { is_direct: bool },
+    Here { is_direct: bool, since: Instant },
     /// The last connection has ended.
     Gone,
 }
@@ -65,16 +67,20 @@ struct Away {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Nothing,
-    /// The session is away from now on. All connections of its client are shut down.
-    Leaves,
+    /// The session is away from now on, until another time if it was away before. With `alone`, only the connection
+    /// that has ended is shut down, otherwise the other one, too.
+    Leaves {
+        alone: bool,
+    },
     /// The client is back after this time.
     Returns(Duration),
 }
 
 impl Presence {
-    pub(super) fn new(granted: Granted) -> Presence {
+    pub(super) fn new(granted: Granted, silence: Duration) -> Presence {
         Presence {
             granted,
+            silence,
             ..Presence::default()
         }
     }
@@ -86,7 +92,10 @@ impl Presence {
 
     /// Handles a connection that has proved the secret, and that replaces the one before.
     pub(super) fn came(&mut self, line: Line, is_direct: bool, now: Instant) -> Change {
-        *self.line(line) = Connected::Here { is_direct };
+        *self.line(line) = Connected::Here {
+            is_direct,
+            since: now,
+        };
         let Some(away) = &mut self.away else {
             return Change::Nothing;
         };
@@ -104,29 +113,32 @@ impl Presence {
     pub(super) fn ended(&mut self, line: Line, how: How, now: Instant) -> Change {
         let before = std::mem::replace(self.line(line), Connected::Gone);
         let limit = match (before, how) {
-            // The session has shut this connection down itself.
             (Connected::Gone, _) => return Change::Nothing,
-            (Connected::Here { is_direct: true }, How::Closed) => KILLED.min(self.granted.resume),
+            (
+                Connected::Here {
+                    is_direct: true, ..
+                },
+                How::Closed,
+            ) => KILLED.min(self.granted.resume),
             (_, How::Closed) => self.granted.resume,
             (_, How::Silent) => self.granted.keep.max(self.granted.resume),
         };
         let until = now + limit;
-        for other in [&mut self.commands, &mut self.heartbeat] {
-            if *other != Connected::Never {
-                *other = Connected::Gone;
-            }
+        let since = self.away.map_or(now, |away| away.since);
+        self.away = Some(Away { since, until });
+        // A connection from before the silence is dead, too. Its end would come later, and say less. One that came
+        // since then belongs to a client that is on its way back.
+        let silence = self.silence;
+        let other = match line {
+            Line::Commands => &mut self.heartbeat,
+            Line::Heartbeat => &mut self.commands,
+        };
+        let is_old = matches!(*other, Connected::Here { since, .. } if since + silence <= now);
+        let alone = how == How::Closed || !is_old;
+        if !alone {
+            *other = Connected::Gone;
         }
-        match &mut self.away {
-            Some(away) => {
-                away.until = until;
-                // The other connection, if it was there, is shut down.
-                Change::Leaves
-            }
-            None => {
-                self.away = Some(Away { since: now, until });
-                Change::Leaves
-            }
-        }
+        Change::Leaves { alone }
     }
 
     /// Returns since when the session is away.
@@ -181,10 +193,11 @@ mod tests {
         resume: Duration::from_secs(60),
         keep: Duration::from_secs(600),
     };
+    const SILENCE: Duration = Duration::from_secs(4);
     const LINES: [Line; 2] = [Line::Commands, Line::Heartbeat];
 
     fn connected(is_direct: bool, now: Instant) -> Presence {
-        let mut presence = Presence::new(GRANTED);
+        let mut presence = Presence::new(GRANTED, SILENCE);
         for line in LINES {
             assert_eq!(presence.came(line, is_direct, now), Change::Nothing);
         }
@@ -203,7 +216,9 @@ mod tests {
             for line in LINES {
                 let mut presence = connected(is_direct, now);
                 assert_eq!(presence.deadline(), None);
-                assert_eq!(presence.ended(line, how, now), Change::Leaves);
+                let alone = how == How::Closed;
+                let now = now + SILENCE;
+                assert_eq!(presence.ended(line, how, now), Change::Leaves { alone });
                 assert_eq!(presence.deadline(), Some(now + expected));
             }
         }
@@ -214,21 +229,28 @@ mod tests {
         let now = Instant::now();
         let later = now + Duration::from_secs(2);
         let mut presence = connected(true, now);
-        assert_eq!(
-            presence.ended(Line::Heartbeat, How::Closed, now),
-            Change::Leaves
-        );
-        // The session shuts the other connection down. Its end says nothing.
-        assert_eq!(
-            presence.ended(Line::Commands, How::Closed, later),
-            Change::Nothing
-        );
+        let alone = Change::Leaves { alone: true };
+        assert_eq!(presence.ended(Line::Heartbeat, How::Closed, now), alone);
         assert_eq!(presence.deadline(), Some(now + KILLED));
+        assert_eq!(presence.ended(Line::Commands, How::Closed, later), alone);
+        assert_eq!(presence.deadline(), Some(later + KILLED));
         assert_eq!(presence.came(Line::Commands, true, later), Change::Nothing);
         assert_eq!(presence.deadline(), Some(later + GRANTED.resume));
         let back = presence.came(Line::Heartbeat, true, later);
         assert_eq!(back, Change::Returns(Duration::from_secs(2)));
         assert_eq!((presence.deadline(), presence.away_since()), (None, None));
+    }
+
+    #[test]
+    fn a_connection_that_came_during_the_silence_stays() {
+        let now = Instant::now();
+        let mut presence = connected(true, now);
+        let later = now + SILENCE;
+        presence.came(Line::Commands, true, later);
+        let change = presence.ended(Line::Heartbeat, How::Silent, later);
+        assert_eq!(change, Change::Leaves { alone: true });
+        let back = presence.came(Line::Heartbeat, true, later);
+        assert_eq!(back, Change::Returns(Duration::ZERO));
     }
 
     #[test]

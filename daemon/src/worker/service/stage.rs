@@ -305,12 +305,15 @@ impl Stage {
             return;
         }
         let change = state.presence.ended(line, how(&ending), Instant::now());
-        if change != Change::Leaves {
+        let Change::Leaves { alone } = change else {
             return;
-        }
+        };
         tracing::debug!(?line, reason = ?ending, "a connection to the client ended, so the session is away");
-        state.commands.shut_down();
-        state.heartbeat.shut_down();
+        state.place(line).shut_down();
+        if !alone {
+            state.commands.shut_down();
+            state.heartbeat.shut_down();
+        }
         state.loss = Some(ending);
         let waits = std::mem::replace(&mut state.is_waiting, true);
         drop(state);
@@ -405,10 +408,13 @@ impl Stage {
         let tls = certificate.map(SessionCertificate::server).transpose()?;
         let mut state = self.state.lock();
         state.tls = tls;
-        state.presence = Presence::new(Granted {
-            resume: assignment.resume,
-            keep: assignment.keep,
-        });
+        state.presence = Presence::new(
+            Granted {
+                resume: assignment.resume,
+                keep: assignment.keep,
+            },
+            assignment.heartbeat_limit,
+        );
         state.assignment = Some(Arc::new(assignment));
         Ok(())
     }
