@@ -81,8 +81,6 @@ struct Shared {
     reaped: Notify,
     /// Sessions that have ended, by reason.
     ended: Reasons,
-    /// Why sessions that outlived their connections have ended.
-    ended_sessions: Mutex<EndedSessions>,
     /// Notified when a session has begun whose lease has a part of a device's time.
     timed: Notify,
 }
@@ -101,6 +99,8 @@ struct WorkersState {
     opened: u64,
     /// How often clients of sessions that have ended have come back.
     resumed: u64,
+    /// Why sessions that outlived their connections have ended.
+    ended: EndedSessions,
     /// Totals of sessions that have ended.
     past: Figures,
     usage: Usage,
@@ -149,14 +149,25 @@ impl WorkersState {
         Some(Arc::clone(&served.worker))
     }
 
-    /// Removes the session of a worker that has ended from the table.
-    fn end_session(&mut self, worker: &Worker) -> Option<(SessionId, Served)> {
+    /// Removes the session of a worker that has ended from the table. Remembers why it has ended if its client may ask.
+    fn end_session(
+        &mut self,
+        worker: &Worker,
+        status: &std::io::Result<ExitStatus>,
+    ) -> Option<(SessionId, Served)> {
         let mut sessions = self.sessions.iter();
         let (&id, _) = sessions.find(|(_, of)| of.worker.serial == worker.serial)?;
         let served = self.sessions.remove(&id)?;
         served.samples().for_each(|sample| self.usage.end(sample));
         self.past = self.past.plus(served.entry.figures());
         self.resumed += served.worker.resumed();
+        if worker.resumes() {
+            let reason = worker.end_reason().map(str::to_owned);
+            let label = || ending(worker, served.entry.ending(), status);
+            let reason = reason.unwrap_or_else(|| describe_end(label(), status));
+            self.ended
+                .add(id, served.secret.clone(), reason, Instant::now());
+        }
         Some((id, served))
     }
 
@@ -311,7 +322,6 @@ impl Workers {
             state: Mutex::default(),
             reaped: Notify::new(),
             ended: Reasons::new(&ENDINGS),
-            ended_sessions: Mutex::default(),
             timed: Notify::new(),
         }))
     }
@@ -796,7 +806,7 @@ impl Workers {
             if let Some(host) = &host {
                 host.suspect(state.busy());
             }
-            (state.end_session(worker), was_spare, host)
+            (state.end_session(worker, &status), was_spare, host)
         };
         match host {
             Some(host) => {
@@ -820,16 +830,9 @@ impl Workers {
         status: std::io::Result<ExitStatus>,
         domain: Option<&Domain>,
     ) {
-        if let Some((id, served)) = &served {
+        if let Some((_, served)) = &served {
             let label = ending(worker, served.entry.ending(), &status);
             self.0.ended.count(label);
-            if worker.resumes() {
-                let reason = worker.end_reason().map(str::to_owned);
-                let reason = reason.unwrap_or_else(|| describe_end(label, &status));
-                let (id, secret) = (*id, served.secret.clone());
-                let mut ended = self.0.ended_sessions.lock();
-                ended.add(id, secret, reason, Instant::now());
-            }
         }
         let session = served.as_ref().map(|(id, served)| (*id, &served.owner));
         log_end(worker, session, status, domain.map(Domain::name));

@@ -232,11 +232,16 @@ impl Daemon {
 
     /// Opens a session that outlives its connections for a minute.
     pub(crate) async fn open_for_long(&self) -> Session {
+        self.open_for(60_000, 60_000).await
+    }
+
+    /// Opens a session that outlives its connections for these times.
+    pub(crate) async fn open_for(&self, resume_ms: u32, keep_ms: u32) -> Session {
         let request = OpenSessionRequest {
             wire_version: VERSION,
             inventory_generation: self.inventory().await.generation,
-            resume_ms: 60_000,
-            keep_ms: 60_000,
+            resume_ms,
+            keep_ms,
             ..OpenSessionRequest::default()
         };
         let reply = self.client().await.open_session(request).await;

@@ -164,6 +164,38 @@ fn acknowledgements_are_checked() {
 }
 
 #[test]
+fn a_client_comes_back_while_the_driver_works() {
+    let folder = tempfile::tempdir().unwrap();
+    // The call waits for a second file in the folder.
+    let settings = format!(
+        "devices = 1\n[[call]]\nname = \"clCreateBuffer\"\nat = 1\nmeet = \"{}\"\nof = 2",
+        folder.path().display()
+    );
+    let files = || std::fs::read_dir(folder.path()).unwrap().count();
+    let daemon = Daemon::fake_with(&settings, &WATCHED, &[]);
+    let mut session = Resuming::open(&daemon, LONG);
+    session.send(vec![Resuming::ping(1)]);
+    session.answer(1);
+    session.send(vec![
+        create_context(1),
+        create_buffer(1, 2),
+        Resuming::ping(2),
+    ]);
+    eventually("the driver works", || (files() == 1).then_some(()));
+    for _ in 0..3 {
+        session.leave();
+        session.resume().unwrap();
+    }
+    assert_eq!(files(), 1);
+    std::fs::write(folder.path().join("second"), "").unwrap();
+    session.send(vec![Resuming::ping(3)]);
+    session.answer(3);
+    assert_eq!(session.answers, [1, 2, 3]);
+    session.say_farewell();
+    until_sessions(&daemon, 0);
+}
+
+#[test]
 fn a_stranger_changes_nothing() {
     let daemon = daemon();
     let mut session = Resuming::open(&daemon, LONG);

@@ -189,7 +189,7 @@ impl Workers {
             let is_over = |state: &WorkersState| !state.sessions.contains_key(id);
             let _ = tokio::time::timeout(END_WITHIN, self.until(is_over)).await;
         }
-        let mut ended = self.0.ended_sessions.lock();
-        ended.reason(id, secret, Instant::now())
+        let mut state = self.0.state.lock();
+        state.ended.reason(id, secret, Instant::now())
     }
 }

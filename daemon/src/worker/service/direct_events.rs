@@ -624,6 +624,28 @@ mod tests {
     }
 
     #[test]
+    fn commands_wait_for_acknowledgements_and_for_nothing_else() {
+        let (tell, _lost) = std::sync::mpsc::channel();
+        let events = DirectEvents::start(Lost(tell), true, &Scope::default()).unwrap();
+        let (mut client, worker) = pair();
+        events.switch(arrived(worker, 1, 0));
+        const EACH: usize = 1 << 20;
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(move || (0..70).for_each(|_| drop(next(&mut client))));
+            (0..70).for_each(|event| events.send(completion(event, EACH)));
+            reading.join().unwrap();
+            // The client has read everything, and has acknowledged nothing.
+            assert!(events.state.lock().backlog() > HIGH);
+            let waiting = scope.spawn(|| events.wait_for_room());
+            events.acknowledge(10).unwrap();
+            assert!(!waiting.is_finished());
+            events.acknowledge(70).unwrap();
+            waiting.join().unwrap();
+        });
+        assert_eq!(events.state.lock().backlog(), 0);
+    }
+
+    #[test]
     fn a_client_cannot_have_what_was_not_sent() {
         let (tell, lost) = std::sync::mpsc::channel();
         let events = DirectEvents::start(Lost(tell), true, &Scope::default()).unwrap();

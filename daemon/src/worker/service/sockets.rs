@@ -161,7 +161,12 @@ fn take(stage: &Arc<Stage>, bytes: [u8; PREAMBLE], socket: TcpStream) {
         return;
     };
     let Some(proving) = stage.begin_proof(preamble.purpose, &socket) else {
-        proof::refuse(&socket.into(), Verdict::TooMany);
+        // A client that asks again and again learns that its session has ended.
+        let verdict = match stage.is_closed() {
+            true => Verdict::UnknownSession,
+            false => Verdict::TooMany,
+        };
+        proof::refuse(&socket.into(), verdict);
         return;
     };
     let (stage, scope) = (Arc::clone(stage), stage.scope.clone());
