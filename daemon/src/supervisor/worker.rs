@@ -710,3 +710,45 @@ async fn until(deadline: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    fn worker() -> Arc<Worker> {
+        let (worker, _channel) = Worker::hosted(1, None, None).unwrap();
+        let (minute, owner) = (Duration::from_secs(60), Owner::of(None));
+        worker.serve(SessionId([1; 16]), owner, minute, minute);
+        worker
+    }
+
+    fn socket() -> OwnedFd {
+        UnixStream::pair().unwrap().0.into()
+    }
+
+    #[tokio::test]
+    async fn only_a_connection_that_was_passed_brings_a_client_back() {
+        let worker = worker();
+        let (mut client, mut leaving) = (Client::new().unwrap(), Leaving::default());
+        let mut report = |socket: &OwnedFd, client: &mut Client| {
+            let socket = socket.try_clone().unwrap();
+            worker.meet_again(client, Line::Commands, Some(socket.into()), &mut leaving);
+        };
+        let (near, far) = UnixStream::pair().unwrap();
+        let first = OwnedFd::from(near);
+        worker.note_passed(&first);
+        report(&first, &mut client);
+        drop(far);
+        client.has_left(true).await.unwrap();
+        *worker.away.lock() = Some(Instant::now());
+        // A kernel of the session has made this one.
+        report(&socket(), &mut client);
+        assert!(!client.is_whole() && worker.away_since().is_some());
+        let passed = socket();
+        worker.note_passed(&passed);
+        report(&passed, &mut client);
+        assert!(client.is_whole() && worker.away_since().is_none());
+        assert_eq!(worker.resumed(), 1);
+    }
+}

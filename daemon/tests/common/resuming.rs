@@ -6,13 +6,14 @@ use std::net::{Shutdown, TcpStream};
 use causeway_proto::command::{command::Kind, *};
 use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::control::{
-    Client as Who, EndAwayRequest, GetSessionEndRequest, OpenSessionReply, OpenSessionRequest,
-    SessionEnd,
+    Client as Who, CloseSessionRequest, EndAwayRequest, GetSessionEndRequest, OpenSessionReply,
+    OpenSessionRequest, SessionEnd,
 };
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::{ClientWord, Preamble, Purpose, Verdict};
 use causeway_proto::version::WireVersion;
 use prost::Message;
+use prost::bytes::Bytes;
 
 use super::{Daemon, LIMIT, block_on, eventually, prove_with};
 
@@ -28,7 +29,7 @@ pub fn process(pid: u32) -> Who {
 }
 
 /// Ends the sessions that are away of processes that have ended. Returns how many have ended.
-pub fn end_away(daemon: &Daemon, caller: Who, ended: Vec<Who>) -> u32 {
+pub fn end_away(daemon: &Daemon, caller: Who, ended: Vec<Who>, credential: &[u8]) -> u32 {
     let reply = block_on(async {
         let address = format!("http://{}", daemon.address);
         let mut node = NodeClient::connect(address).await.unwrap();
@@ -36,7 +37,7 @@ pub fn end_away(daemon: &Daemon, caller: Who, ended: Vec<Who>) -> u32 {
             wire_version: WireVersion::CURRENT.number().into(),
             client: Some(caller),
             ended,
-            ..EndAwayRequest::default()
+            credential: Bytes::copy_from_slice(credential),
         };
         node.end_away(request).await
     });
@@ -72,7 +73,17 @@ impl Resuming {
         (resume_ms, keep_ms): (u32, u32),
         is_direct: bool,
     ) -> Result<Resuming, tonic::Status> {
-        let inventory = daemon.inventory();
+        Resuming::open_leased(daemon, client, (resume_ms, keep_ms), is_direct, &[])
+    }
+
+    pub fn open_leased(
+        daemon: &Daemon,
+        client: Who,
+        (resume_ms, keep_ms): (u32, u32),
+        is_direct: bool,
+        credential: &[u8],
+    ) -> Result<Resuming, tonic::Status> {
+        let inventory = daemon.inventory_for(credential);
         let reply = block_on(async {
             let address = format!("http://{}", daemon.address);
             let mut node = NodeClient::connect(address).await.unwrap();
@@ -80,6 +91,7 @@ impl Resuming {
                 wire_version: WireVersion::CURRENT.number().into(),
                 inventory_generation: inventory.generation,
                 client: Some(client),
+                credential: Bytes::copy_from_slice(credential),
                 resume_ms,
                 keep_ms,
                 ..Default::default()
@@ -206,6 +218,20 @@ impl Resuming {
             let _ = (&self.commands).write_all(frame);
         }
         Ok(())
+    }
+
+    /// Asks the node to end the session.
+    pub fn close(&self) {
+        let request = CloseSessionRequest {
+            session_id: self.id.0.to_vec().into(),
+            session_secret: self.secret.0.to_vec().into(),
+        };
+        let reply = block_on(async {
+            let address = format!("http://{}", self.address);
+            let mut node = NodeClient::connect(address).await.unwrap();
+            node.close_session(request).await
+        });
+        reply.unwrap();
     }
 
     /// Asks why the session has ended, until the node knows.

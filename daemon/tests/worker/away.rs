@@ -261,6 +261,18 @@ fn a_killed_program_is_not_waited_for() {
 }
 
 #[test]
+fn a_program_that_is_killed_while_the_driver_works_is_not_waited_for() {
+    let slow = "devices = 1\n[[call]]\nname = \"clCreateBuffer\"\nat = 1\ndelay_us = 600000000";
+    let daemon = Daemon::fake_with(slow, &WATCHED, &[]);
+    let mut session = Resuming::open_by(&daemon, process(1), LONG, true).unwrap();
+    session.send(vec![create_context(1), Resuming::ping(1)]);
+    session.answer(1);
+    session.send(vec![create_buffer(1, 2)]);
+    session.leave();
+    until_sessions(&daemon, 0);
+}
+
+#[test]
 fn a_farewell_ends_a_session_at_once() {
     for arguments in [&WATCHED[..], &TOGETHER] {
         let daemon = Daemon::fake_with(FAKE, arguments, &[]);
@@ -334,9 +346,12 @@ fn sessions_end_whose_programs_have_ended() {
     stranger.boot_id = "another".into();
     let mut later = process(2);
     later.start_time += 1;
-    assert_eq!(end_away(&daemon, stranger, vec![process(1)]), 0);
-    assert_eq!(end_away(&daemon, process(4), vec![later, process(3)]), 0);
-    assert_eq!(end_away(&daemon, process(4), vec![process(1)]), 1);
+    assert_eq!(end_away(&daemon, stranger, vec![process(1)], &[]), 0);
+    assert_eq!(
+        end_away(&daemon, process(4), vec![later, process(3)], &[]),
+        0
+    );
+    assert_eq!(end_away(&daemon, process(4), vec![process(1)], &[]), 1);
     assert_eq!(daemon.count("causeway_sessions"), 3);
     let reason = sessions[0].end_reason();
     assert!(reason.contains("the program"), "{reason}");

@@ -269,14 +269,17 @@ impl Outbox {
     /// Notes that all commands up to `number` have been applied.
     pub(crate) fn applied(&self, number: u64) {
         self.applied.store(number, Ordering::Release);
-        let unreported = {
-            let state = self.state.lock();
-            let many = self.received.load(Ordering::Relaxed) >= REPORT_BYTES;
-            number.saturating_sub(state.told) >= REPORT_EVERY || many
-        };
-        if unreported {
-            self.put(|_| {});
+        let state = self.state.lock();
+        if self.must_report(&state) {
+            self.send(state);
         }
+    }
+
+    /// Whether the client has to learn now which commands have been applied.
+    fn must_report(&self, state: &OutboxState) -> bool {
+        let unreported = self.last_applied().saturating_sub(state.told);
+        let many = self.received.load(Ordering::Relaxed) >= REPORT_BYTES;
+        unreported >= REPORT_EVERY || unreported > 0 && many
     }
 
     /// Takes ended commands, to be dropped by a thread that may call the driver. Every command whose end
@@ -332,8 +335,9 @@ impl Outbox {
             state = self.state.lock();
             // To send takes longer than `QUICK`. That must not make the next completion look slow.
             state.last = sent.or(state.last);
-            // In the common case, one completion and nothing since, this avoids another drain.
-            if !has_something(&state.batch) {
+            // In the common case, one completion and nothing since, this avoids another drain. A client that waits until
+            // its commands have been applied may get no other message.
+            if !has_something(&state.batch) && !self.must_report(&state) {
                 state.sending = false;
                 self.free.notify_all();
                 return;
@@ -406,5 +410,26 @@ mod tests {
         assert_eq!(batches.len(), 2);
         assert!(batches[0].printed.is_empty());
         assert_eq!(&batches[1].printed[0][..], b"text");
+    }
+
+    #[test]
+    fn bytes_that_were_applied_while_another_thread_sends_are_reported() {
+        let stops = Arc::new(StopSink(Barrier::new(2), Mutex::default()));
+        let sink: Arc<dyn EventSink> = Arc::<StopSink>::clone(&stops);
+        let account = Slot::alone();
+        let busy = Busy::new(account.clone(), []);
+        let outbox = Outbox::new(sink, Printed::new(None), account, busy, Alive::default());
+        std::thread::scope(|scope| {
+            scope.spawn(|| outbox.notice(Notice::default()));
+            stops.0.wait();
+            outbox.received(REPORT_BYTES);
+            outbox.applied(1);
+            stops.0.wait();
+            stops.0.wait();
+            stops.0.wait();
+        });
+        let batches = stops.1.lock();
+        let applied: Vec<_> = batches.iter().map(|batch| batch.applied).collect();
+        assert_eq!(applied, [0, 1]);
     }
 }

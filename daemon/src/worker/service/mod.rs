@@ -3,7 +3,8 @@
 //! Threads of a worker: `load` loads OpenCL. `warm` makes contexts before a session asks for them, and releases
 //! those that it does not take. `sockets` reads the supervisor's messages. A short-lived `proof` thread serves each
 //! new connection. `session` reads and applies commands. `events` writes what a slow client left over. `heartbeat`
-//! sends heartbeats and never calls a driver. The main thread waits for the first reason to end. In a [`host`], each session has these threads, but `load` and `warm`.
+//! sends heartbeats and never calls a driver. While the client of a session that outlives its connections is away, `away`
+//! waits for it. The main thread waits for the first reason to end. In a [`host`], each session has these threads, but `load` and `warm`.
 //!
 //! This module knows no commands. Invariant: no byte of a connection reaches the session before the peer
 //! has proved the session's secret, or the link's for another worker's connection.

@@ -586,7 +586,9 @@ fn how(ending: &Ending) -> How {
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::NotConnected
             | io::ErrorKind::UnexpectedEof
-            | io::ErrorKind::InvalidData => How::Closed,
+            | io::ErrorKind::InvalidData
+            // HTTP/2 hides the cause.
+            | io::ErrorKind::Other => How::Closed,
             _ => How::Silent,
         },
         _ => How::Closed,
