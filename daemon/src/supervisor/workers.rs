@@ -40,7 +40,8 @@ use crate::accounting::{Entry, Figures, Ledger};
 use crate::build_cache;
 use crate::config::{Heartbeat, SessionSettings};
 use crate::handover::{Assignment, Leased, Owner, ToWorker};
-pub(super) use away::ClientProcess;
+use away::describe_end;
+pub(super) use away::{ClientProcess, Granted};
 
 /// Pause before a spare worker that ended by itself is replaced. The driver would probably make the next
 /// one end, too.
@@ -210,47 +211,6 @@ impl WorkersState {
         }
         let least = waiting().max_by_key(|served| (of[&served.holder], Reverse(served.opened)))?;
         Some((least.opened, Arc::clone(&least.worker)))
-    }
-}
-
-/// How long a session waits for a client that is away. See the fields of [`Assignment`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Granted {
-    pub(super) resume: Duration,
-    pub(super) keep: Duration,
-}
-
-impl Granted {
-    /// Grants the requested times up to `limit`. A session that does not wait after a close waits after nothing.
-    pub(super) fn of(resume: Duration, keep: Duration, limit: Duration) -> Granted {
-        let resume = resume.min(limit);
-        match resume.is_zero() {
-            true => Granted::default(),
-            false => Granted {
-                resume,
-                keep: keep.min(limit),
-            },
-        }
-    }
-
-    /// Returns the longest time that the session waits.
-    fn longest(&self) -> Duration {
-        self.resume.max(self.keep)
-    }
-}
-
-/// Describes the end of a session of which nobody has said a reason.
-fn describe_end(label: &str, status: &std::io::Result<ExitStatus>) -> String {
-    let cause = status.as_ref().map(|status| process::describe(*status));
-    match (label, cause) {
-        ("crashed", Ok(cause)) => {
-            format!("the session's process crashed in a kernel or the driver ({cause})")
-        }
-        ("unresponsive", _) => {
-            "the session's process did not end after its client was gone, and was killed".to_owned()
-        }
-        (_, Ok(cause)) => format!("the session's process ended ({cause})"),
-        (_, Err(error)) => format!("the session's process ended ({error})"),
     }
 }
 

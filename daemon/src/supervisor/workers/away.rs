@@ -1,5 +1,7 @@
 //! Sessions whose clients are away: who has them, and which end for other sessions of their users.
 
+use std::io;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,6 +10,7 @@ use causeway_proto::id::{SessionId, SessionSecret};
 use subtle::ConstantTimeEq;
 
 use super::super::holders::Holder;
+use super::super::process;
 use super::super::worker::Worker;
 use super::{ROOM_WITHIN, Served, Workers, WorkersState};
 
@@ -17,6 +20,47 @@ const AWAY_LONG: Duration = Duration::from_secs(5);
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// Longest text of a client that is kept, in characters.
 const LONGEST: usize = 64;
+
+/// How long a session waits for a client that is away. See the fields of [`Assignment`](crate::handover::Assignment).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct Granted {
+    pub(in super::super) resume: Duration,
+    pub(in super::super) keep: Duration,
+}
+
+impl Granted {
+    /// Grants the requested times up to `limit`. A session that does not wait after a close waits after nothing.
+    pub(in super::super) fn of(resume: Duration, keep: Duration, limit: Duration) -> Granted {
+        let resume = resume.min(limit);
+        match resume.is_zero() {
+            true => Granted::default(),
+            false => Granted {
+                resume,
+                keep: keep.min(limit),
+            },
+        }
+    }
+
+    /// Returns the longest time that the session waits.
+    pub(super) fn longest(&self) -> Duration {
+        self.resume.max(self.keep)
+    }
+}
+
+/// Describes the end of a session of which nobody has said a reason.
+pub(super) fn describe_end(label: &str, status: &io::Result<ExitStatus>) -> String {
+    let cause = status.as_ref().map(|status| process::describe(*status));
+    match (label, cause) {
+        ("crashed", Ok(cause)) => {
+            format!("the session's process crashed in a kernel or the driver ({cause})")
+        }
+        ("unresponsive", _) => {
+            "the session's process did not end after its client was gone, and was killed".to_owned()
+        }
+        (_, Ok(cause)) => format!("the session's process ended ({cause})"),
+        (_, Err(error)) => format!("the session's process ended ({error})"),
+    }
+}
 
 /// A process on a client's host, as its library describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

