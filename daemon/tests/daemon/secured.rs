@@ -158,10 +158,16 @@ impl Caller {
     }
 
     pub(crate) async fn open(&mut self) -> Result<OpenSessionReply, Status> {
+        self.open_for(0).await
+    }
+
+    /// Opens a session that outlives its connections for this time.
+    pub(crate) async fn open_for(&mut self, resume_ms: u32) -> Result<OpenSessionReply, Status> {
         let generation = self.inventory().await?.generation;
         let request = self.request(OpenSessionRequest {
             wire_version: VERSION,
             inventory_generation: generation,
+            resume_ms,
             ..OpenSessionRequest::default()
         });
         Ok(self.client.open_session(request).await?.into_inner())
@@ -209,6 +215,15 @@ pub(crate) fn introduce(daemon: &Daemon, reply: &OpenSessionReply) -> (TcpStream
 
 /// Opens the command connection of the session, and proves the secret on both sides.
 pub(crate) fn commands(daemon: &Daemon, reply: &OpenSessionReply) -> TlsStream {
+    commands_after(daemon, reply, 0).0
+}
+
+/// As [`commands`], for a client that has handled the event batches up to `position`. Returns the worker's position, too.
+pub(crate) fn commands_after(
+    daemon: &Daemon,
+    reply: &OpenSessionReply,
+    position: u64,
+) -> (TlsStream, u64) {
     use std::io::{Read, Write};
     let fingerprint = Fingerprint::from_wire(&reply.certificate_sha256).unwrap();
     let secret = secret_of(reply);
@@ -220,12 +235,16 @@ pub(crate) fn commands(daemon: &Daemon, reply: &OpenSessionReply) -> TlsStream {
     (&stream).read_exact(&mut bytes).unwrap();
     let greeting = Greeting::decode(&bytes).unwrap();
     assert_eq!(greeting.verdict, Verdict::Welcome);
-    let ours = client_proof(&secret, &preamble, &greeting.nonce, &ClientWord::default());
+    let word = ClientWord {
+        position,
+        origin: None,
+    };
+    let ours = client_proof(&secret, &preamble, &greeting.nonce, &word);
     (&stream).write_all(&ours).unwrap();
     let mut theirs = [0; WORKER_PROOF];
     (&stream).read_exact(&mut theirs).unwrap();
-    assert!(check_worker_proof(&secret, &preamble, &greeting.nonce, &ours, &theirs).is_some());
-    stream
+    let position = check_worker_proof(&secret, &preamble, &greeting.nonce, &ours, &theirs);
+    (stream, position.expect("the worker's proof"))
 }
 
 pub(crate) fn secret_of(reply: &OpenSessionReply) -> SessionSecret {
