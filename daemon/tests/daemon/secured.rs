@@ -200,9 +200,17 @@ pub(crate) async fn assert_serves(daemon: &Daemon, cluster: &Cluster) {
 
 /// Opens a connection of the session, and sends its preamble.
 pub(crate) fn introduce(daemon: &Daemon, reply: &OpenSessionReply) -> (TcpStream, Vec<u8>) {
+    introduce_for(daemon, reply, Purpose::Commands)
+}
+
+fn introduce_for(
+    daemon: &Daemon,
+    reply: &OpenSessionReply,
+    purpose: Purpose,
+) -> (TcpStream, Vec<u8>) {
     use std::io::Write;
     let preamble = Preamble {
-        purpose: Purpose::Commands,
+        purpose,
         lane: 0,
         session: SessionId(reply.session_id[..].try_into().unwrap()),
         link: 0,
@@ -215,19 +223,21 @@ pub(crate) fn introduce(daemon: &Daemon, reply: &OpenSessionReply) -> (TcpStream
 
 /// Opens the command connection of the session, and proves the secret on both sides.
 pub(crate) fn commands(daemon: &Daemon, reply: &OpenSessionReply) -> TlsStream {
-    commands_after(daemon, reply, 0).0
+    connect_after(daemon, reply, Purpose::Commands, 0).0
 }
 
-/// As [`commands`], for a client that has handled the event batches up to `position`. Returns the worker's position, too.
-pub(crate) fn commands_after(
+/// As [`commands`], for any purpose, and for a client that has handled the event batches up to `position`. Returns the
+/// worker's position, too.
+pub(crate) fn connect_after(
     daemon: &Daemon,
     reply: &OpenSessionReply,
+    purpose: Purpose,
     position: u64,
 ) -> (TlsStream, u64) {
     use std::io::{Read, Write};
     let fingerprint = Fingerprint::from_wire(&reply.certificate_sha256).unwrap();
     let secret = secret_of(reply);
-    let (socket, preamble) = introduce(daemon, reply);
+    let (socket, preamble) = introduce_for(daemon, reply, purpose);
     let preamble: [u8; 32] = preamble.try_into().unwrap();
     let records = shake(pinned(fingerprint).unwrap(), &socket).unwrap();
     let stream = TlsStream::new(socket, records).unwrap();
