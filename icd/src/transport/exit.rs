@@ -36,13 +36,14 @@ pub(super) fn register(core: &Arc<Core>) {
 }
 
 /// Runs after everything that the application had registered. Writes the commands queued by those
-/// functions, and calls the function given to [`at_end`].
+/// functions, calls the function given to [`at_end`], and tells the nodes that nothing follows.
 fn end() {
     // From here on, sessions end because the program ends. Such losses are not reported.
     IS_ENDING.store(true, Ordering::SeqCst);
-    let Some(last) = LAST.get() else { return };
-    at_exit_flush();
-    last();
+    if let Some(last) = LAST.get() {
+        at_exit_flush();
+        last();
+    }
     say_farewell();
 }
 
