@@ -170,6 +170,7 @@ impl Node {
             carrier: self.settings.carrier,
             rhythm,
             bulk: BulkSettings {
+                resumes: reply.resume_ms > 0,
                 connections: self
                     .settings
                     .bulk_connections

@@ -55,12 +55,32 @@ impl Dialer {
         lane: u8,
         deadline: Instant,
     ) -> Result<Line, WireError> {
-        let _kept_free = standard::kept_free();
-        // A node with too many new connections may have closed this one before reading from it.
-        persistently_by(deadline, || self.open_once(purpose, lane, deadline))
+        let (line, _) = self.open_at(purpose, lane, 0, deadline)?;
+        Ok(line)
     }
 
-    fn open_once(&self, purpose: Purpose, lane: u8, deadline: Instant) -> Result<Line, WireError> {
+    /// As [`Dialer::open`], after a break: this side has received `position`. Returns the other side's position too.
+    pub(super) fn open_at(
+        &self,
+        purpose: Purpose,
+        lane: u8,
+        position: u64,
+        deadline: Instant,
+    ) -> Result<(Line, u64), WireError> {
+        let _kept_free = standard::kept_free();
+        // A node with too many new connections may have closed this one before reading from it.
+        persistently_by(deadline, || {
+            self.open_once(purpose, lane, position, deadline)
+        })
+    }
+
+    fn open_once(
+        &self,
+        purpose: Purpose,
+        lane: u8,
+        position: u64,
+        deadline: Instant,
+    ) -> Result<(Line, u64), WireError> {
         let unreachable = |error: io::Error| WireError::Unreachable {
             address: self.address.clone(),
             reason: plain(&error),
@@ -68,16 +88,20 @@ impl Dialer {
         let limit = time_left(deadline).map_err(unreachable)?;
         let stream = self.peer.connect(limit).map_err(unreachable)?;
         self.set_options(&stream, purpose).map_err(unreachable)?;
+        let word = ClientWord {
+            position,
+            origin: stream.local_addr().ok(),
+        };
         let mut line = Line::Clear(stream);
         let preamble = self.introduce(&line, purpose, lane, deadline)?;
         if let Some(fingerprint) = self.fingerprint {
             line = self.secure(line, fingerprint, deadline)?;
         }
-        self.prove(&line, &preamble, deadline)?;
+        let theirs = self.prove(&line, &preamble, &word, deadline)?;
         let socket = line.socket();
         socket.set_read_timeout(None).map_err(unreachable)?;
         socket.set_write_timeout(None).map_err(unreachable)?;
-        Ok(line)
+        Ok((line, theirs))
     }
 
     /// Whether the node may share memory with this process.
@@ -107,7 +131,7 @@ impl Dialer {
         let line = Line::Clear(TcpStream::from(socket));
         // A Unix socket does not leave this machine, so nobody can intercept it. It needs no TLS.
         let preamble = self.introduce(&line, Purpose::SharedBulk, lane, deadline)?;
-        self.prove(&line, &preamble, deadline)?;
+        self.prove(&line, &preamble, &ClientWord::default(), deadline)?;
         let (socket, _) = line.into_parts();
         causeway_lane::offer(OwnedFd::from(socket), deadline)
             .map_err(|error| failed(error.to_string()))
@@ -207,24 +231,23 @@ impl Dialer {
         Ok(greeting)
     }
 
+    // Returns the worker's position.
     fn prove(
         &self,
         line: &Line,
         preamble: &[u8; PREAMBLE],
+        word: &ClientWord,
         deadline: Instant,
-    ) -> Result<(), WireError> {
+    ) -> Result<u64, WireError> {
         let greeting = self.greeting(line, deadline)?;
-        let ours = client_proof(
-            &self.secret,
-            preamble,
-            &greeting.nonce,
-            &ClientWord::default(),
-        );
+        let ours = client_proof(&self.secret, preamble, &greeting.nonce, word);
         self.spoken(write_by(line, &ours, deadline))?;
         let mut theirs = [0; WORKER_PROOF];
         self.spoken(read_by(line, &mut theirs, deadline))?;
-        if check_worker_proof(&self.secret, preamble, &greeting.nonce, &ours, &theirs).is_some() {
-            return Ok(());
+        let proved =
+            check_worker_proof(&self.secret, preamble, &greeting.nonce, &ours, &theirs);
+        if let Some(position) = proved {
+            return Ok(position);
         }
         // A refusal here is a greeting, which has the size of a proof.
         match Greeting::decode(&theirs) {

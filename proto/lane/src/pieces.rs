@@ -98,6 +98,16 @@ impl Stream {
         Ok(sent)
     }
 
+    /// Sends as many of the bytes as the stream takes without waiting. Returns how many.
+    ///
+    /// # Errors
+    /// As [`Stream::send_pieces`].
+    pub fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut whole = [piece(bytes.as_ptr().cast_mut(), bytes.len())];
+        // SAFETY: the slice is readable memory of its length.
+        unsafe { self.send_some(&mut whole) }
+    }
+
     /// Fills all pieces, in order. Their descriptions are changed meanwhile.
     ///
     /// # Errors
