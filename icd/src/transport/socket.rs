@@ -244,8 +244,7 @@ impl Dialer {
         self.spoken(write_by(line, &ours, deadline))?;
         let mut theirs = [0; WORKER_PROOF];
         self.spoken(read_by(line, &mut theirs, deadline))?;
-        let proved =
-            check_worker_proof(&self.secret, preamble, &greeting.nonce, &ours, &theirs);
+        let proved = check_worker_proof(&self.secret, preamble, &greeting.nonce, &ours, &theirs);
         if let Some(position) = proved {
             return Ok(position);
         }

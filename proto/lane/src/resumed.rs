@@ -246,8 +246,8 @@ impl Resumed {
     // The thread that finds the break of the present connection reports it.
     fn note_break(&self, connection: &Arc<Stream>) {
         let mut state = self.state.lock();
-        let is_present = (state.connection.as_ref())
-            .is_some_and(|present| Arc::ptr_eq(present, connection));
+        let is_present =
+            (state.connection.as_ref()).is_some_and(|present| Arc::ptr_eq(present, connection));
         if !is_present {
             return;
         }
@@ -279,6 +279,13 @@ impl<K> Kept<K> {
             kept: self,
             reserved: self.0.lock().reserve(length),
         }
+    }
+
+    /// Keeps the item whose reservation came last and was dropped, because the item was written in two steps. The
+    /// caller has had the lane's writing lock at each step, and nothing was reserved in between.
+    pub fn adopt(&self, length: u64, item: K) {
+        let acknowledged = self.0.lock().adopt(length, item);
+        drop(acknowledged);
     }
 
     /// Processes an acknowledgement.
@@ -405,7 +412,8 @@ mod tests {
             assert!(resumed.install(near.into(), have as u64));
             assert_eq!(resumed.condition(), Condition::Behind);
             assert!(resumed.send(|stream| put(stream, b"x")).is_err());
-            let again = |stream: &Stream, item: &mut Vec<u8>, skip| put(stream, &item[skip as usize..]);
+            let again =
+                |stream: &Stream, item: &mut Vec<u8>, skip| put(stream, &item[skip as usize..]);
             resumed.write_again(&kept, again).unwrap();
             assert_eq!(resumed.condition(), Condition::Connected);
             resumed.send(|stream| put(stream, b"next")).unwrap();

@@ -104,6 +104,12 @@ impl<K> Window<K> {
         None
     }
 
+    /// Keeps the item of the latest reservation, which the caller has not kept.
+    pub(crate) fn adopt(&mut self, length: u64, item: K) -> Option<K> {
+        let start = self.sent - length;
+        self.keep(Reserved { start, length }, item)
+    }
+
     /// Notes that the other end has received `position` bytes. An older acknowledgement has no effect, because
     /// acknowledgements travel on several lanes and overtake each other.
     pub(crate) fn acknowledge(&mut self, position: u64) -> Result<(), Impossible> {

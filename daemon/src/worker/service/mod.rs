@@ -286,6 +286,8 @@ fn run_session(
     };
     threads.service.name_thread();
     let start = SessionStart {
+        // To be set from the assignment once sessions outlive their connections.
+        resumes: false,
         id: assignment.id,
         limits: assignment.limits,
         leased: assignment.leased.clone(),

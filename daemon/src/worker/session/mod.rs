@@ -160,7 +160,12 @@ impl Session {
         let counted = start.commons.as_ref().map(|_| HostedSession::begin());
         let scope = start.scope;
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
-            let bulk = Engine::new(shared.clone(), start.account.clone(), scope.clone());
+            let bulk = Engine::new(
+                shared.clone(),
+                start.account.clone(),
+                scope.clone(),
+                start.resumes,
+            );
             let bulk = Arc::new(bulk);
             Shared {
                 node: node.0,
@@ -237,7 +242,20 @@ impl Session {
 
     /// Takes a further bulk connection. The session reads and writes it on its own threads.
     pub fn attach_bulk(&self, lane: u8, stream: Stream) {
-        self.shared.bulk.attach(lane, stream);
+        self.shared.bulk.attach(lane, stream, 0);
+    }
+
+    /// Breaks the connection of a bulk lane and returns the number of bytes received over the lane in all. `None` if
+    /// there is no such lane, or its bytes cannot be counted now.
+    #[must_use]
+    pub fn lane_position(&self, lane: u8) -> Option<u64> {
+        self.shared.bulk.lane_position(lane)
+    }
+
+    /// Takes a new connection of a bulk lane, after [`Session::lane_position`]. The client has received `position`
+    /// bytes over the lane.
+    pub fn resume_bulk(&self, lane: u8, stream: Stream, position: u64) {
+        self.shared.bulk.attach(lane, stream, position);
     }
 
     /// The links to other workers, for accepting their connections.

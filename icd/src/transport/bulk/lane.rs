@@ -701,9 +701,11 @@ fn send_chunk(
     }
     // After a break the kept item is sent again, so an error ends nothing.
     let message = HEADER as u64 + length;
-    let reserved = lane
-        .kept
-        .reserve(packed.as_ref().map_or(message, |packed| packed.bytes.len() as u64));
+    let reserved = lane.kept.reserve(
+        packed
+            .as_ref()
+            .map_or(message, |packed| packed.bytes.len() as u64),
+    );
     let (_, item) = match packed {
         Some(packed) if packed.is_smaller => (
             stream.write_all(packed.bytes),
@@ -753,6 +755,8 @@ impl Bulk {
                 return Next::Over;
             }
             if !lane.is_connected() {
+                // This thread may have been woken for an item, which another lane takes.
+                self.work.notify_one();
                 return Next::Broken;
             }
             if let Some(item) = state.next_item() {
