@@ -51,6 +51,8 @@ pub struct SessionStart {
     pub account: Slot,
     /// The client of the daemon's build cache, if the session may use the cache.
     pub builds: Option<Arc<Client>>,
+    /// Whether the session outlives its connections.
+    pub resumes: bool,
     /// The threads of the session.
     pub(crate) scope: Scope,
     /// What the session shares with its neighbours; `None` outside of a host.

@@ -153,6 +153,7 @@ impl Node {
         let rhythm = Rhythm::from_wire(reply.heartbeat_interval_ms, reply.heartbeat_limit_ms);
         let location = self.location(peer.address());
         let here = Place::told(&reply.shared_memory);
+        let resume = Duration::from_millis(reply.resume_ms.into()).min(self.settings.resume());
         let dialer = Dialer {
             peer: Arc::new(Mutex::new(peer)),
             is_here: here.is_some(),
@@ -168,6 +169,7 @@ impl Node {
             carrier: self.settings.carrier,
             rhythm,
             bulk: BulkSettings {
+                resumes: !resume.is_zero(),
                 connections: self
                     .settings
                     .bulk_connections
@@ -182,7 +184,7 @@ impl Node {
                 ..location
             },
             server: self.settings.clone(),
-            resume: Duration::from_millis(reply.resume_ms.into()).min(self.settings.resume()),
+            resume,
         };
         let opened = Session::open(opening, events);
         let ok = opened.is_ok();

@@ -28,6 +28,11 @@ impl Buffer {
         change(&mut held.bytes)
     }
 
+    /// The bytes.
+    pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.0.get_mut().bytes
+    }
+
     /// Appends `length` bytes.
     ///
     /// # Safety

@@ -9,6 +9,8 @@
 //! - [`Stream`]: any kind of stream;
 //! - [`piece`]: raw memory that a stream sends or receives; `sealed`: the same over TLS;
 //! - [`Shared`]: both rings from one side, with a notifier for each ring that wakes sleeping threads;
+//! - [`Resumed`], [`Kept`]: a stream that outlives its connections, and what its sender keeps for that; `window`: the
+//!   accounting, pure;
 //! - [`offer`], [`accept`]: pass the memory from one process to the other, over a Unix socket on which
 //!   the session's secret was proved;
 //! - [`Place`]: whether two processes can share memory;
@@ -28,17 +30,21 @@ mod pacer;
 mod packing;
 mod pieces;
 mod place;
+mod resumed;
 mod ring;
 mod sealed;
 mod shared;
 mod stream;
+mod window;
 
 pub use buffer::Buffer;
 pub use handing::{NotShared, accept, offer};
 pub use pace::Pace;
 pub use pacer::Beside;
-pub use packing::{Packer, Unpacker};
+pub use packing::{Packed, Packer, Unpacker};
 pub use pieces::piece;
 pub use place::Place;
+pub use resumed::{Condition, Kept, Reservation, Resumed};
 pub use shared::{Caching, Shared, carried_bytes};
 pub use stream::Stream;
+pub use window::Impossible;

@@ -43,12 +43,17 @@ impl Pace {
     /// Adjusts the rate. Must be called before each chunk that is sent on `stream`, always the same one.
     /// Streams without a socket have no pace.
     pub fn before_chunk(&mut self, stream: &Stream, beside: &Beside) {
-        let Some(socket) = stream.socket() else {
-            return;
-        };
-        if !self.adapts && self.most == self.told {
-            return;
+        if self.adapts || self.most != self.told {
+            stream.with_socket(|socket| self.look(socket, beside));
         }
+    }
+
+    /// Notes that the stream has a new socket, which was told no rate.
+    pub fn forget_socket(&mut self) {
+        self.told = None;
+    }
+
+    fn look(&mut self, socket: &TcpStream, beside: &Beside) {
         let now = Instant::now();
         let rate = if self.adapts && self.crossing.look(now, beside) {
             read(socket).and_then(|reading| self.pacer.look(now, reading))

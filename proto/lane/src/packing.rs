@@ -101,7 +101,20 @@ impl Packer {
         header: impl FnOnce(Option<u32>) -> [u8; HEADER],
         put: impl FnOnce(&Stream) -> io::Result<()>,
     ) -> io::Result<()> {
-        let Stream::Buffer(raw) = &self.raw else {
+        let packed = self.pack(header, put)?;
+        stream.write_all(packed.bytes)
+    }
+
+    /// As [`Packer::send`], but returns the message instead of sending it.
+    ///
+    /// # Errors
+    /// Errors of `put`.
+    pub fn pack(
+        &mut self,
+        header: impl FnOnce(Option<u32>) -> [u8; HEADER],
+        put: impl FnOnce(&Stream) -> io::Result<()>,
+    ) -> io::Result<Packed<'_>> {
+        let Stream::Buffer(raw) = &mut self.raw else {
             return Err(io::ErrorKind::Unsupported.into());
         };
         raw.renew(|bytes| {
@@ -109,26 +122,41 @@ impl Packer {
             bytes.resize(HEADER, 0);
         });
         put(&self.raw)?;
+        let Stream::Buffer(raw) = &mut self.raw else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
         let packed = &mut self.packed;
-        raw.renew(|bytes| {
-            let length = bytes.len() - HEADER;
-            packed.resize(HEADER + get_maximum_output_size(length), 0);
-            let smaller = compress_into(&bytes[HEADER..], &mut packed[HEADER..])
-                .ok()
-                .filter(|smaller| *smaller <= length - length / 8);
-            self.trial.learn(smaller.is_some());
-            match smaller {
-                Some(smaller) => {
-                    packed[..HEADER].copy_from_slice(&header(Some(smaller as u32)));
-                    stream.write_all(&packed[..HEADER + smaller])
-                }
-                None => {
-                    bytes[..HEADER].copy_from_slice(&header(None));
-                    stream.write_all(bytes)
-                }
+        let bytes = raw.bytes_mut();
+        let length = bytes.len() - HEADER;
+        packed.resize(HEADER + get_maximum_output_size(length), 0);
+        let smaller = compress_into(&bytes[HEADER..], &mut packed[HEADER..])
+            .ok()
+            .filter(|smaller| *smaller <= length - length / 8);
+        self.trial.learn(smaller.is_some());
+        let message = match smaller {
+            Some(smaller) => {
+                packed[..HEADER].copy_from_slice(&header(Some(smaller as u32)));
+                &packed[..HEADER + smaller]
             }
+            None => {
+                bytes[..HEADER].copy_from_slice(&header(None));
+                &bytes[..]
+            }
+        };
+        Ok(Packed {
+            bytes: message,
+            is_smaller: smaller.is_some(),
         })
     }
+}
+
+/// A chunk's message, with its header.
+#[derive(Debug)]
+pub struct Packed<'a> {
+    /// Header and bytes.
+    pub bytes: &'a [u8],
+    /// Whether the chunk is compressed.
+    pub is_smaller: bool,
 }
 
 /// The unpacking end of one lane.

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 
 use libc::iovec;
 
-use crate::sealed::{receive_sealed, send_sealed};
+use crate::sealed::{receive_sealed, receive_some_sealed, send_sealed};
 use crate::{Caching, Stream};
 
 /// Maximum number of pieces in one system call (`IOV_MAX`).
@@ -47,6 +47,10 @@ impl Stream {
                     unsafe { buffer.put(piece.iov_base.cast(), piece.iov_len) };
                 }
                 Ok(())
+            }
+            Stream::Resumed(resumed) => {
+                // SAFETY: as above.
+                resumed.send(|connection| unsafe { connection.send_pieces(pieces) })
             }
         }
     }
@@ -86,8 +90,22 @@ impl Stream {
                 // SAFETY: as above.
                 unsafe { self.send_pieces(pieces)? };
             }
+            Stream::Resumed(resumed) => {
+                // SAFETY: as above.
+                return resumed.send(|connection| unsafe { connection.send_some(pieces) });
+            }
         }
         Ok(sent)
+    }
+
+    /// Sends as many of the bytes as the stream takes without waiting. Returns how many.
+    ///
+    /// # Errors
+    /// As [`Stream::send_pieces`].
+    pub fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut whole = [piece(bytes.as_ptr().cast_mut(), bytes.len())];
+        // SAFETY: the slice is readable memory of its length.
+        unsafe { self.send_some(&mut whole) }
     }
 
     /// Fills all pieces, in order. Their descriptions are changed meanwhile.
@@ -101,18 +119,43 @@ impl Stream {
         if let Stream::Tcp(socket) = self {
             return repeat(pieces, |rest| receive_once(socket, rest));
         }
+        if let Stream::Resumed(resumed) = self {
+            return repeat(pieces, |rest| {
+                // SAFETY: the pieces are writable (caller).
+                resumed.receive(|connection| unsafe { connection.receive_some(rest) })
+            });
+        }
         pieces.iter().try_for_each(|piece| {
             let (to, length) = (piece.iov_base.cast(), piece.iov_len);
             // SAFETY: the pieces are writable (caller).
             unsafe {
                 match self {
-                    Stream::Tcp(_) => Ok(()),
+                    Stream::Tcp(_) | Stream::Resumed(_) => Ok(()),
                     Stream::Tls(stream) => receive_sealed(stream, to, length),
                     Stream::Shared(shared) => shared.receive(to, length, caching),
                     Stream::Buffer(buffer) => buffer.take(to, length),
                 }
             }
         })
+    }
+}
+
+impl Stream {
+    // Receives at least one byte into the pieces, of which the first is not empty. Returns 0 at the end of the
+    // connection.
+    //
+    // # Safety
+    // As `receive_pieces`.
+    unsafe fn receive_some(&self, pieces: &mut [iovec]) -> io::Result<usize> {
+        match (self, pieces.first()) {
+            (Stream::Tcp(socket), _) => receive_once(socket, pieces),
+            (Stream::Tls(stream), Some(first)) => {
+                let (to, length) = (first.iov_base.cast(), first.iov_len);
+                // SAFETY: the piece is writable (caller).
+                unsafe { receive_some_sealed(stream, to, length) }
+            }
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 }
 

@@ -52,11 +52,42 @@ pub(crate) unsafe fn receive_sealed(
     to: *mut u8,
     length: usize,
 ) -> io::Result<()> {
-    let mut to = to;
-    stream.receive_with(length, |piece| {
+    // SAFETY: as the caller promises.
+    unsafe { receive_counted(stream, to, length) }.1
+}
+
+/// Receives at most `length` bytes, and fewer only if the stream ends or breaks. Returns how many.
+///
+/// # Errors
+/// Errors of the stream before the first byte.
+///
+/// # Safety
+/// As [`receive_sealed`].
+pub(crate) unsafe fn receive_some_sealed(
+    stream: &TlsStream,
+    to: *mut u8,
+    length: usize,
+) -> io::Result<usize> {
+    // SAFETY: as the caller promises.
+    match unsafe { receive_counted(stream, to, length) } {
+        (0, Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+        (count, _) => Ok(count),
+    }
+}
+
+// Returns the number of bytes that were received, also if there was an error.
+unsafe fn receive_counted(
+    stream: &TlsStream,
+    to: *mut u8,
+    length: usize,
+) -> (usize, io::Result<()>) {
+    let (mut to, mut count) = (to, 0);
+    let received = stream.receive_with(length, |piece| {
         // SAFETY: the pieces add up to `length` bytes, for which there is room (caller). They belong to
         // the stream, so the two do not overlap.
         unsafe { to.copy_from_nonoverlapping(piece.as_ptr(), piece.len()) };
         to = to.wrapping_add(piece.len());
-    })
+        count += piece.len();
+    });
+    (count, received)
 }

@@ -387,7 +387,9 @@ mod tests {
     fn shared(stream: &Stream) -> &Shared {
         match stream {
             Stream::Shared(shared) => shared,
-            Stream::Tcp(_) | Stream::Tls(_) | Stream::Buffer(_) => unreachable!(),
+            Stream::Tcp(_) | Stream::Tls(_) | Stream::Buffer(_) | Stream::Resumed(_) => {
+                unreachable!()
+            }
         }
     }
 

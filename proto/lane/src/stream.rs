@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use causeway_security::{Line, TlsStream};
 
 use crate::buffer::Buffer;
+use crate::resumed::Resumed;
 use crate::shared::{Caching, Shared};
 
 /// The stream below a lane. One thread may read while another writes.
@@ -19,6 +20,8 @@ pub enum Stream {
     Shared(Shared),
     /// One chunk in memory of this process: the input or output of compression.
     Buffer(Buffer),
+    /// A connection that is replaced when it breaks.
+    Resumed(Box<Resumed>),
 }
 
 impl Stream {
@@ -29,16 +32,26 @@ impl Stream {
             Stream::Tls(stream) => stream.shut_down(),
             Stream::Shared(shared) => shared.shut_down(),
             Stream::Buffer(_) => {}
+            Stream::Resumed(resumed) => resumed.close(),
         }
     }
 
-    /// The socket below the stream, if there is one; for socket options.
-    #[must_use]
-    pub fn socket(&self) -> Option<&TcpStream> {
+    /// Calls `look` with the present socket below the stream, if there is one; for socket options.
+    pub fn with_socket<T>(&self, look: impl FnOnce(&TcpStream) -> T) -> Option<T> {
         match self {
-            Stream::Tcp(socket) => Some(socket),
-            Stream::Tls(stream) => Some(stream.socket()),
+            Stream::Tcp(socket) => Some(look(socket)),
+            Stream::Tls(stream) => Some(look(stream.socket())),
             Stream::Shared(_) | Stream::Buffer(_) => None,
+            Stream::Resumed(resumed) => resumed.present()?.with_socket(look),
+        }
+    }
+
+    /// The stream, if it outlives its connections.
+    #[must_use]
+    pub fn resumed(&self) -> Option<&Resumed> {
+        match self {
+            Stream::Resumed(resumed) => Some(resumed),
+            _ => None,
         }
     }
 
@@ -64,6 +77,8 @@ impl Read for &Stream {
                 // SAFETY: the slice is memory of its length.
                 Ok(unsafe { buffer.take_some(into.as_mut_ptr(), into.len()) })
             }
+            Stream::Resumed(_) if into.is_empty() => Ok(0),
+            Stream::Resumed(resumed) => resumed.receive(|mut connection| connection.read(into)),
         }
     }
 }
@@ -85,6 +100,7 @@ impl Write for &Stream {
                 unsafe { buffer.put(bytes.as_ptr(), bytes.len()) };
                 Ok(bytes.len())
             }
+            Stream::Resumed(resumed) => resumed.send(|mut connection| connection.write(bytes)),
         }
     }
 

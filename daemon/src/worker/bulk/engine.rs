@@ -54,6 +54,8 @@ pub(crate) struct Engine {
     // Weak, because the session owns the engine.
     session: Weak<dyn Reports>,
     pub(super) scope: Scope,
+    /// Whether the client's lanes outlive their connections.
+    pub(super) resumes: bool,
     /// Where the session counts its usage.
     pub(super) account: Slot,
     /// Queue to the client.
@@ -72,12 +74,19 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Makes the engine of a session, which counts in `account`.
-    pub(crate) fn new(session: Weak<dyn Reports>, account: Slot, scope: Scope) -> Engine {
+    /// Makes the engine of a session, which counts in `account`. With `resumes`, the client's lanes outlive their
+    /// connections.
+    pub(crate) fn new(
+        session: Weak<dyn Reports>,
+        account: Slot,
+        scope: Scope,
+        resumes: bool,
+    ) -> Engine {
         Engine {
             session,
             eager: EagerWrites::new(scope.clone()),
             scope,
+            resumes,
             account,
             outgoing: Outgoing::default(),
             incoming: Mutex::default(),
@@ -223,6 +232,7 @@ mod tests {
             Weak::<Nobody>::new(),
             Slot::alone(),
             Scope::default(),
+            false,
         ));
         let far = Far {
             transfer: EventId(1),

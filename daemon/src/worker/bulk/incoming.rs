@@ -3,7 +3,7 @@
 
 use std::io::{self, Read};
 
-use causeway_lane::Stream;
+use causeway_lane::{Impossible, Stream};
 use causeway_proto::bulk::BadHeader;
 use causeway_proto::id::EventId;
 
@@ -45,6 +45,8 @@ pub(super) enum LaneError {
     Pace,
     #[error("another worker sent a compressed chunk")]
     Packed,
+    #[error(transparent)]
+    Impossible(#[from] Impossible),
 }
 
 /// Why eager bytes are refused: they exceed the standing credit, or break a rule for eager writes.

@@ -6,7 +6,7 @@
 //! That driver call is an enqueue with its flush, which by OpenCL's rules waits for no other command.
 #![forbid(unsafe_code)]
 
-use std::io::{self, Read, Write};
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -72,8 +72,7 @@ impl Lane {
     // Pacing keeps the network free for the client's commands. Lanes to other workers share no network
     // link with those commands, so they are not paced.
     fn pace(&self, stream: &Stream) -> Pace {
-        let leaves = stream.socket().is_some_and(|socket| !stays_inside(socket));
-        Pace::new(leaves && self.path.is_none())
+        Pace::new(leaves(stream) && self.path.is_none())
     }
 
     fn name(&self, direction: &str) -> String {
@@ -111,6 +110,7 @@ fn end(engine: &Arc<Engine>, lane: &Lane, writer: &LaneWriter, ended: Result<(),
     }
     writer.stream().shut_down();
     engine.writers.remove(writer);
+    writer.forget();
     // Wakes the writing thread, which may be waiting for the queue.
     lane.outgoing(engine).look();
     if let Some((path, incarnation)) = &lane.path {
@@ -138,7 +138,12 @@ fn end(engine: &Arc<Engine>, lane: &Lane, writer: &LaneWriter, ended: Result<(),
                 lane,
                 %error,
                 "the worker closes a bulk connection, because the client violated the protocol"
-            )
+            );
+            if writer.stream().resumed().is_some() {
+                // The client would open the connection again and again.
+                let what = "the client violated the protocol on a bulk connection";
+                engine.scope.fail(what);
+            }
         }
     }
 }
@@ -154,7 +159,8 @@ fn read(engine: &Arc<Engine>, lane: &Lane, writer: &LaneWriter) -> Result<(), La
             0 => return Ok(()),
             got => stream.read_exact(&mut bytes[got..])?,
         }
-        match Header::decode_packed(&bytes)? {
+        let decoded = Header::decode_packed(&bytes)?;
+        match decoded {
             (header, None) => {
                 take(engine, lane, stream, &header, &mut scratch)?;
                 if matches!(header.kind, Kind::Pace | Kind::Compress) {
@@ -166,6 +172,9 @@ fn read(engine: &Arc<Engine>, lane: &Lane, writer: &LaneWriter) -> Result<(), La
                 let stream = unpacker.receive(stream, packed, header.length)?;
                 take(engine, lane, stream, &header, &mut scratch)?;
             }
+        }
+        if let Some(bytes) = stream.resumed().and_then(|resumed| resumed.due(false)) {
+            engine.tell_client(Header::ack(lane.number, bytes));
         }
     }
 }
@@ -212,8 +221,14 @@ fn take(
             lane.compress.store(true, Ordering::Relaxed);
         }
         Kind::Pace | Kind::Compress => return Err(LaneError::Pace),
-        // Nothing is kept of what was sent.
-        Kind::Ack => {}
+        // Here `transfer` is the number of a lane. Nothing is kept for lanes that cannot be resumed.
+        Kind::Ack => {
+            let number = u8::try_from(header.transfer.0).ok();
+            let writer = number.and_then(|number| engine.writers.resumed(number));
+            if let Some(writer) = writer.filter(|_| from == Origin::Client) {
+                writer.acknowledged(header.offset)?;
+            }
+        }
         Kind::Event => return Err(LaneError::Event),
     }
     Ok(())
@@ -224,6 +239,7 @@ fn write(engine: &Arc<Engine>, lane: &Lane, writer: &LaneWriter) -> Result<(), L
     let mut packer = Packer::default();
     let outgoing = lane.outgoing(engine);
     let mut pace = lane.pace(writer.stream());
+    let leaves = leaves(writer.stream());
     while let Some(item) = outgoing.next(|| writer.look()) {
         // The client may change limit and compression at any time, so both are read for each item.
         let most = lane.most.load(Ordering::Relaxed);
@@ -231,39 +247,25 @@ fn write(engine: &Arc<Engine>, lane: &Lane, writer: &LaneWriter) -> Result<(), L
         pace.before_chunk(writer.stream(), &engine.beside);
         let packer = lane.compress.load(Ordering::Relaxed).then_some(&mut packer);
         match item {
-            Item::Own => writer.in_turn(|_| Ok(()))?,
-            Item::Header(header) => {
-                writer.in_turn(|mut stream| stream.write_all(&header.encode()))?;
+            Item::Own => {
+                if writer.catch_up(&mut scratch)? {
+                    pace.forget_socket();
+                }
             }
+            Item::Header(header) => writer.send_header(header)?,
             Item::Chunk(chunk) if !chunk.is_wanted() => {}
             Item::Chunk(chunk) => {
-                let header = chunk.header();
-                let put = |stream: &Stream, header: &[u8]| chunk.put(stream, header, &mut scratch);
-                writer.in_turn(|stream| send(stream, packer, &header, put))?;
-                lane.count_sent(engine, header.length);
-                chunk.sent();
+                let length = chunk.header().length;
+                writer.send_chunk(chunk, packer, leaves, &mut scratch)?;
+                lane.count_sent(engine, length);
             }
         }
     }
     Ok(())
 }
 
-// Sends a chunk. `put` writes the bytes it is given, then the chunk's bytes.
-fn send(
-    stream: &Stream,
-    packer: Option<&mut Packer>,
-    header: &Header,
-    put: impl FnOnce(&Stream, &[u8]) -> io::Result<()>,
-) -> io::Result<()> {
-    let length = header.length.into();
-    let packer =
-        packer.and_then(|packer| packer.wants(header.transfer.0, length).then_some(packer));
-    match packer {
-        Some(packer) => packer.send(
-            stream,
-            |packed| header.encode_packed(packed),
-            |raw| put(raw, &[]),
-        ),
-        None => put(stream, &header.encode()),
-    }
+fn leaves(stream: &Stream) -> bool {
+    stream
+        .with_socket(|socket| !stays_inside(socket))
+        .unwrap_or(false)
 }

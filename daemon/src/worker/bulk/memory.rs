@@ -128,6 +128,19 @@ impl Window {
     }
 }
 
+impl Window {
+    /// Copies packed bytes from packed offset `from` on.
+    pub(super) fn copy_out(&self, from: u64, to: &mut [u8]) {
+        let mut done = 0;
+        for (pointer, length) in self.pieces(from, to.len() as u64) {
+            let part = &mut to[done..done + length];
+            // SAFETY: the piece lies within the window's memory, and the part is as long and elsewhere.
+            unsafe { copy_nonoverlapping(pointer.cast_const(), part.as_mut_ptr(), length) };
+            done += length;
+        }
+    }
+}
+
 /// Fills `bytes` from the stream.
 ///
 /// # Errors

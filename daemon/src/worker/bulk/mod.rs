@@ -48,8 +48,9 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
 
-use causeway_lane::Stream;
+use causeway_lane::{Resumed, Stream};
 use causeway_proto::bulk::Header;
 use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::region::Region;
@@ -64,6 +65,9 @@ use self::writer::LaneWriter;
 use crate::runtime::event::{Event, WaitList};
 use crate::worker::objects::Memory;
 use crate::worker::objects::task::{Expects, Far, Task};
+
+/// Time limit for a reading thread to leave a connection that was shut.
+const STAND_STILL: Duration = Duration::from_secs(4);
 
 impl Engine {
     /// Starts a bulk write whose command may run. Returns the native event if the write is already enqueued.
@@ -179,11 +183,27 @@ impl Engine {
         self.beside.note_batch();
     }
 
-    /// Takes over a bulk connection of the client.
-    pub(crate) fn attach(self: &Arc<Self>, lane: u8, stream: Stream) {
+    /// Takes over a bulk connection of the client: a new lane, or the next connection of a lane after
+    /// [`Engine::lane_position`]. The client has received `position` bytes over the lane.
+    pub(crate) fn attach(self: &Arc<Self>, lane: u8, stream: Stream, position: u64) {
         let is_shared = stream.is_shared();
+        if !is_shared && let Some(writer) = self.writers.resumed(lane) {
+            tracing::debug!(lane, position, "a bulk connection is resumed");
+            let resumed = writer.stream().resumed();
+            if resumed.is_some_and(|resumed| resumed.install(stream, position)) {
+                // The lane's thread sends what is missing.
+                self.outgoing.look();
+            }
+            return;
+        }
         tracing::debug!(lane, is_shared, "a bulk connection");
-        let writer = Arc::new(LaneWriter::new(Arc::new(stream)));
+        let stream = if self.resumes && !is_shared {
+            let broke = move || tracing::info!(lane, "a bulk connection broke");
+            Stream::Resumed(Box::new(Resumed::new(stream, broke)))
+        } else {
+            stream
+        };
+        let writer = Arc::new(LaneWriter::new(lane, Arc::new(stream)));
         self.writers.add(Arc::clone(&writer));
         let lane = Lane {
             number: lane,
@@ -192,6 +212,20 @@ impl Engine {
             compress: AtomicBool::new(false),
         };
         lane::start(self, lane, writer);
+    }
+
+    /// Breaks the connection of a client's lane that can be resumed. Returns the number of bytes received over the
+    /// lane in all. `None` if there is no such lane, or a thread still reads after a time limit.
+    pub(crate) fn lane_position(&self, lane: u8) -> Option<u64> {
+        let writer = self.writers.resumed(lane)?;
+        writer.stream().resumed()?.stop_receiving(STAND_STILL)
+    }
+
+    /// Whether a client's lane that can be resumed has a connection. `None` if there is no such lane.
+    pub(crate) fn is_lane_up(&self, lane: u8) -> Option<bool> {
+        let writer = self.writers.resumed(lane)?;
+        let resumed = writer.stream().resumed()?;
+        Some(resumed.present().is_some())
     }
 
     /// Takes over a lane of a link that has come up.
@@ -216,7 +250,8 @@ impl Engine {
             most: AtomicU64::new(0),
             compress: AtomicBool::new(false),
         };
-        lane::start(self, lane, Arc::new(LaneWriter::new(stream)));
+        let writer = LaneWriter::new(lane.number, stream);
+        lane::start(self, lane, Arc::new(writer));
         if again {
             self.say_again(&path);
         }

@@ -14,6 +14,8 @@ use causeway_proto::bulk::{Header, Kind};
 use causeway_proto::id::EventId;
 use parking_lot::{Condvar, Mutex};
 
+use super::writer::Message;
+
 /// Limit on waiting control messages. Commands in progress need fewer, but a cancellation outlives its
 /// command. A peer that leaves this number unread is not a Causeway client or worker.
 const MOST_HEADERS: usize = 1 << 20;
@@ -28,14 +30,25 @@ pub(super) trait Chunk: Send {
         true
     }
 
-    /// Writes `before`, then the bytes.
+    /// Writes `before`, then the bytes without the first `skip`.
     ///
     /// # Errors
     /// The stream's error.
-    fn put(&self, stream: &Stream, before: &[u8], scratch: &mut Vec<u8>) -> io::Result<()>;
+    fn put(
+        &self,
+        stream: &Stream,
+        before: &[u8],
+        skip: u64,
+        scratch: &mut Vec<u8>,
+    ) -> io::Result<()>;
 
-    /// Notes that the bytes were handed to the socket. A chunk that is dropped without was not sent.
-    fn sent(self: Box<Self>);
+    /// Notes that the bytes were handed to the socket. A chunk that is dropped without was not sent. The memory is
+    /// released when the chunk is dropped.
+    fn sent(&mut self);
+
+    /// The bytes as a message of its own memory, if the chunk's memory must not wait for the other end's
+    /// acknowledgement. `leaves`: the acknowledgement comes over a network.
+    fn copied(&self, leaves: bool) -> Option<Message>;
 }
 
 /// A read whose bytes are cut into chunks as lanes ask for them.
@@ -64,6 +77,8 @@ pub(super) enum Look {
     Gone,
     /// The lane has a message of its own to finish.
     Own,
+    /// The lane has no connection, and waits for the next one.
+    Broken,
     /// The lane can take the next item.
     Free,
 }
@@ -73,6 +88,8 @@ pub(super) enum Look {
 pub(super) struct Outgoing {
     state: Mutex<OutgoingState>,
     wake: Condvar,
+    // Wakes the lanes without a connection, which must not take wake-ups from the others.
+    reopened: Condvar,
 }
 
 #[derive(Default)]
@@ -134,6 +151,7 @@ impl Outgoing {
     pub(super) fn stop(&self) {
         self.state.lock().stopping = true;
         self.wake.notify_all();
+        self.reopened.notify_all();
     }
 
     /// Takes over everything that waits in `other`; its lanes get nothing any more.
@@ -192,6 +210,12 @@ impl Outgoing {
             if look == Look::Own {
                 return Some(Item::Own);
             }
+            if look == Look::Broken {
+                // This thread may have been woken for an item, which another lane takes.
+                self.wake.notify_one();
+                self.reopened.wait(&mut state);
+                continue;
+            }
             if let Some(header) = state.headers.pop_front() {
                 return Some(Item::Header(header));
             }
@@ -219,6 +243,7 @@ impl Outgoing {
         // Taking the lock once ensures that a lane between its check and its wait does not miss the wake-up.
         drop(self.state.lock());
         self.wake.notify_all();
+        self.reopened.notify_all();
     }
 }
 

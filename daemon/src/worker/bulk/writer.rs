@@ -10,20 +10,23 @@
 //! client has set a rate limit or compression.
 #![forbid(unsafe_code)]
 
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use causeway_lane::Stream;
+use causeway_lane::{Condition, Impossible, Kept, Packer, Reservation, Resumed, Stream};
 use causeway_proto::bulk::{HEADER, Header};
 use parking_lot::Mutex;
 
+use super::incoming::LaneError;
 use super::memory::{send_bytes, send_some};
 use super::outgoing::{Chunk, Look, Outgoing};
+use crate::runtime::block::Blocks;
 
 /// The sending side of a lane. See the module.
 pub(super) struct LaneWriter {
+    number: u8,
     stream: Arc<Stream>,
     // Rest of a message that was sent in part. The sending thread holds this lock.
     rest: Mutex<Option<Rest>>,
@@ -32,6 +35,17 @@ pub(super) struct LaneWriter {
     gone: AtomicBool,
     // Whether the client has set a rate or compression; only the lane's thread applies these.
     by_thread: AtomicBool,
+    // Used only if the stream outlives its connections.
+    kept: Kept<Sent>,
+}
+
+/// What was sent and may have to be sent again.
+enum Sent {
+    Message(Message),
+    /// A chunk whose memory waits for the acknowledgement.
+    Chunk(Box<dyn Chunk>),
+    /// Header and bytes of a compressed chunk.
+    Packed(Vec<u8>),
 }
 
 /// A header and its payload.
@@ -40,16 +54,57 @@ pub(super) struct Message {
     pub(super) bytes: Bytes,
 }
 
+impl Message {
+    fn length(&self) -> u64 {
+        (HEADER + self.bytes.len()) as u64
+    }
+
+    /// Makes a message whose bytes `copy` writes.
+    pub(super) fn copy(blocks: &Blocks, header: Header, copy: impl FnOnce(&mut [u8])) -> Message {
+        let mut block = blocks.take(header.length as usize);
+        copy(block.as_mut());
+        let bytes = Bytes::from_owner(block);
+        Message { header, bytes }
+    }
+
+    // Sends the message without its first bytes.
+    fn send_from(&self, stream: &Stream, skip: usize) -> io::Result<()> {
+        let of_header = skip.min(HEADER);
+        let of_bytes = skip - of_header;
+        let header = &self.header.encode()[of_header..];
+        send_bytes(stream, header, &self.bytes[of_bytes..])
+    }
+}
+
 impl Chunk for Message {
     fn header(&self) -> Header {
         self.header
     }
 
-    fn put(&self, stream: &Stream, before: &[u8], _: &mut Vec<u8>) -> io::Result<()> {
-        send_bytes(stream, before, &self.bytes)
+    fn put(&self, stream: &Stream, before: &[u8], skip: u64, _: &mut Vec<u8>) -> io::Result<()> {
+        send_bytes(stream, before, &self.bytes[skip as usize..])
     }
 
-    fn sent(self: Box<Self>) {}
+    fn sent(&mut self) {}
+
+    fn copied(&self, _: bool) -> Option<Message> {
+        None
+    }
+}
+
+impl Sent {
+    // Sends the item without its first `skip` bytes.
+    fn put_again(&self, mut stream: &Stream, skip: u64, scratch: &mut Vec<u8>) -> io::Result<()> {
+        match self {
+            Sent::Message(message) => message.send_from(stream, skip as usize),
+            Sent::Packed(bytes) => stream.write_all(&bytes[skip as usize..]),
+            Sent::Chunk(chunk) => {
+                let of_header = skip.min(HEADER as u64);
+                let header = &chunk.header().encode()[of_header as usize..];
+                chunk.put(stream, header, skip - of_header, scratch)
+            }
+        }
+    }
 }
 
 /// A message of which `sent` bytes were sent.
@@ -60,13 +115,15 @@ struct Rest {
 
 impl LaneWriter {
     /// Makes the lane writer of a stream on which nothing is being sent.
-    pub(super) fn new(stream: Arc<Stream>) -> LaneWriter {
+    pub(super) fn new(number: u8, stream: Arc<Stream>) -> LaneWriter {
         LaneWriter {
+            number,
             stream,
             rest: Mutex::default(),
             has_rest: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             by_thread: AtomicBool::new(false),
+            kept: Kept::default(),
         }
     }
 
@@ -80,40 +137,154 @@ impl LaneWriter {
         &self.stream
     }
 
+    /// The lane's number.
+    pub(super) fn number(&self) -> u8 {
+        self.number
+    }
+
     /// Marks the lane as closed. Returns whether it was closed before.
     pub(super) fn end(&self) -> bool {
         self.gone.swap(true, Ordering::AcqRel)
     }
 
-    /// Returns what the lane's thread has to know before it takes an item from the queue.
-    pub(super) fn look(&self) -> Look {
-        if self.gone.load(Ordering::Acquire) {
-            Look::Gone
-        } else if self.has_rest.load(Ordering::Acquire) {
-            Look::Own
-        } else {
-            Look::Free
+    /// Drops what is kept, because the lane has ended. The caller's thread may call the driver.
+    pub(super) fn forget(&self) {
+        self.kept.clear();
+    }
+
+    /// Processes an acknowledgement of the other end.
+    ///
+    /// # Errors
+    /// [`Impossible`] if so many bytes were not sent.
+    pub(super) fn acknowledged(&self, position: u64) -> Result<(), Impossible> {
+        match self.stream.resumed() {
+            Some(_) => self.kept.acknowledge(position),
+            None => Ok(()),
         }
     }
 
-    /// Calls `send` for the lane's thread, after sending the rest of any message that was begun.
+    /// Returns what the lane's thread has to know before it takes an item from the queue.
+    pub(super) fn look(&self) -> Look {
+        if self.gone.load(Ordering::Acquire) {
+            return Look::Gone;
+        }
+        match self.stream.resumed().map(Resumed::condition) {
+            Some(Condition::Closed) => Look::Gone,
+            Some(Condition::Broken) => Look::Broken,
+            Some(Condition::Behind) => Look::Own,
+            _ if self.has_rest.load(Ordering::Acquire) => Look::Own,
+            _ => Look::Free,
+        }
+    }
+
+    /// Sends what the other end of a new connection lacks, and the rest of any message that was begun. Returns
+    /// whether there was a new connection.
+    ///
+    /// # Errors
+    /// The stream's error, or [`Impossible`].
+    pub(super) fn catch_up(&self, scratch: &mut Vec<u8>) -> Result<bool, LaneError> {
+        let mut rest = self.rest.lock();
+        let Some(resumed) = self.stream.resumed() else {
+            self.send_rest(&mut rest)?;
+            return Ok(false);
+        };
+        if resumed.condition() != Condition::Behind {
+            self.send_rest(&mut rest)?;
+            return Ok(false);
+        }
+        // Fails, as nothing may be sent yet, but keeps the message that was begun.
+        self.send_rest(&mut rest)?;
+        resumed.write_again(&self.kept, |stream, sent, skip| {
+            sent.put_again(stream, skip, scratch)
+        })?;
+        Ok(true)
+    }
+
+    fn send_rest(&self, rest: &mut Option<Rest>) -> io::Result<()> {
+        let Some(Rest { message, sent }) = rest.take() else {
+            return Ok(());
+        };
+        self.has_rest.store(false, Ordering::Release);
+        let done = message.send_from(&self.stream, sent);
+        if self.stream.resumed().is_none() {
+            return done;
+        }
+        // The bytes were reserved when the message was begun.
+        self.kept.adopt(message.length(), Sent::Message(message));
+        Ok(())
+    }
+
+    /// Sends a header for the lane's thread, after the rest of any message that was begun.
     ///
     /// # Errors
     /// The stream's error.
-    pub(super) fn in_turn(&self, send: impl FnOnce(&Stream) -> io::Result<()>) -> io::Result<()> {
+    pub(super) fn send_header(&self, header: Header) -> io::Result<()> {
         let mut rest = self.rest.lock();
-        if let Some(Rest { message, sent }) = rest.take() {
-            self.has_rest.store(false, Ordering::Release);
-            let Message { header, bytes } = message;
-            let of_header = sent.min(HEADER);
-            let of_bytes = sent - of_header;
-            send_bytes(
-                &self.stream,
-                &header.encode()[of_header..],
-                &bytes[of_bytes..],
-            )?;
+        self.send_rest(&mut rest)?;
+        let bytes = Bytes::new();
+        let message = Message { header, bytes };
+        if self.stream.resumed().is_none() {
+            return message.send_from(&self.stream, 0);
         }
-        send(&self.stream)
+        let reserved = self.kept.reserve(message.length());
+        // After a break the kept message is sent again.
+        let _ = message.send_from(&self.stream, 0);
+        reserved.keep(Sent::Message(message));
+        Ok(())
+    }
+
+    /// Sends a chunk for the lane's thread, after the rest of any message that was begun. `leaves`: the bytes leave
+    /// this machine.
+    ///
+    /// # Errors
+    /// The stream's error.
+    pub(super) fn send_chunk(
+        &self,
+        mut chunk: Box<dyn Chunk>,
+        packer: Option<&mut Packer>,
+        leaves: bool,
+        scratch: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let mut rest = self.rest.lock();
+        self.send_rest(&mut rest)?;
+        let header = chunk.header();
+        let mut stream: &Stream = &self.stream;
+        let packer = packer.and_then(|packer| {
+            let wants = packer.wants(header.transfer.0, header.length.into());
+            wants.then_some(packer)
+        });
+        let packed = packer.map(|packer| {
+            packer.pack(
+                |packed| header.encode_packed(packed),
+                |raw| chunk.put(raw, &[], 0, scratch),
+            )
+        });
+        let packed = packed.transpose()?;
+        let message = HEADER as u64 + u64::from(header.length);
+        let length = (packed.as_ref()).map_or(message, |packed| packed.bytes.len() as u64);
+        let is_kept = stream.resumed().is_some();
+        let reserved = is_kept.then(|| self.kept.reserve(length));
+        let done = match &packed {
+            Some(packed) => stream.write_all(packed.bytes),
+            None => chunk.put(stream, &header.encode(), 0, scratch),
+        };
+        let Some(reserved) = reserved else {
+            drop(rest);
+            done?;
+            chunk.sent();
+            return Ok(());
+        };
+        // After a break the kept item is sent again, so an error ends nothing.
+        chunk.sent();
+        let sent = match packed {
+            Some(packed) if packed.is_smaller => Sent::Packed(packed.bytes.to_vec()),
+            _ => match chunk.copied(leaves) {
+                Some(message) => Sent::Message(message),
+                None => Sent::Chunk(chunk),
+            },
+        };
+        reserved.keep(sent);
+        Ok(())
     }
 
     /// Sends on the calling thread, without waiting. Returns whether a rest is left, of which
@@ -129,13 +300,29 @@ impl LaneWriter {
         if rest.is_some() || self.gone.load(Ordering::Acquire) {
             return Err(message);
         }
+        let reserved = (self.stream.resumed()).map(|_| self.kept.reserve(message.length()));
         match send_some(&self.stream, [&message.header.encode(), &message.bytes]) {
-            Ok(0) => Err(message),
-            Ok(sent) if sent == HEADER + message.bytes.len() => Ok(false),
+            Ok(0) => {
+                reserved.into_iter().for_each(Reservation::release);
+                Err(message)
+            }
+            Ok(sent) if sent == HEADER + message.bytes.len() => {
+                if let Some(reserved) = reserved {
+                    reserved.keep(Sent::Message(message));
+                }
+                Ok(false)
+            }
             Ok(sent) => {
+                // The reservation lasts until the rest is sent.
+                drop(reserved);
                 *rest = Some(Rest { message, sent });
                 self.has_rest.store(true, Ordering::Release);
                 Ok(true)
+            }
+            Err(_) if reserved.is_some() => {
+                // The lane is broken, and nothing of the message was sent. Another lane may take it.
+                reserved.into_iter().for_each(Reservation::release);
+                Err(message)
             }
             Err(error) => {
                 // The thread that reads the lane notices the end and reports it.
@@ -192,6 +379,14 @@ impl LaneWriters {
         Err(message)
     }
 
+    /// Finds a lane by its number, among those that can be resumed.
+    pub(super) fn resumed(&self, number: u8) -> Option<Arc<LaneWriter>> {
+        let writers = self.0.lock();
+        let found = (writers.iter())
+            .find(|writer| writer.number() == number && writer.stream().resumed().is_some());
+        found.map(Arc::clone)
+    }
+
     /// Ends all lanes.
     pub(super) fn shut_down(&self) {
         for writer in self.0.lock().drain(..) {
@@ -205,14 +400,14 @@ mod tests {
     use super::*;
     use causeway_proto::bulk::Kind;
     use causeway_proto::id::EventId;
-    use std::io::{Read, Write};
+    use std::io::Read;
     use std::net::{TcpListener, TcpStream};
 
     fn pair() -> (LaneWriter, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let near = listener.accept().unwrap().0;
-        (LaneWriter::new(Arc::new(Stream::from(near))), far)
+        (LaneWriter::new(0, Arc::new(Stream::from(near))), far)
     }
 
     fn read(transfer: u64, length: usize) -> Message {
@@ -271,14 +466,13 @@ mod tests {
             for transfer in 1..=last {
                 expect(&mut far, transfer, LENGTH);
             }
-            let mut word = [0; 4];
+            let mut word = [0; HEADER];
             far.read_exact(&mut word).unwrap();
-            assert_eq!(&word, b"next");
+            assert_eq!(Header::decode(&word), Ok(Header::cancel(EventId(100), 0)));
             far
         });
-        writer
-            .in_turn(|mut stream| stream.write_all(b"next"))
-            .unwrap();
+        let next = Header::cancel(EventId(100), 0);
+        writer.send_header(next).unwrap();
         assert_eq!(writer.look(), Look::Free);
         let mut far = reader.join().unwrap();
         assert!(matches!(writer.send_at_once(read(7, 5000)), Ok(false)));
@@ -298,10 +492,64 @@ mod tests {
     #[test]
     fn who_sends_keeps_others_out() {
         let (writer, _far) = pair();
-        let held = writer.in_turn(|_| {
-            assert!(writer.send_at_once(read(1, 100)).is_err());
-            Ok(())
-        });
-        held.unwrap();
+        let _sending = writer.rest.lock();
+        assert!(writer.send_at_once(read(1, 100)).is_err());
+    }
+
+    fn resumed() -> (LaneWriter, TcpStream) {
+        let (near, far) = sockets();
+        let stream = Stream::Resumed(Box::new(Resumed::new(near.into(), || {})));
+        (LaneWriter::new(0, Arc::new(stream)), far)
+    }
+
+    fn sockets() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (listener.accept().unwrap().0, far)
+    }
+
+    #[test]
+    fn a_new_connection_gets_what_the_other_end_lacks() {
+        let length = 3 * (HEADER + 100) + HEADER;
+        for have in 0..=length {
+            let (writer, far) = resumed();
+            let mut scratch = Vec::new();
+            assert!(matches!(writer.send_at_once(read(1, 100)), Ok(false)));
+            writer
+                .send_chunk(Box::new(read(2, 100)), None, false, &mut scratch)
+                .unwrap();
+            writer.send_header(Header::cancel(EventId(9), 0)).unwrap();
+            drop(far);
+            let lane = writer.stream().resumed().unwrap();
+            lane.stop_receiving(std::time::Duration::from_secs(4))
+                .unwrap();
+            assert_eq!(writer.look(), Look::Broken);
+            // An item that was taken before the break is kept. A message is left to another lane.
+            writer
+                .send_chunk(Box::new(read(3, 100)), None, false, &mut scratch)
+                .unwrap();
+            assert!(writer.send_at_once(read(4, 100)).is_err());
+            let (near, mut far) = sockets();
+            assert!(lane.install(near.into(), have as u64));
+            assert_eq!(writer.look(), Look::Own);
+            assert!(writer.catch_up(&mut scratch).unwrap());
+            assert_eq!(writer.look(), Look::Free);
+            writer.send_header(Header::cancel(EventId(10), 0)).unwrap();
+            let mut all = Vec::new();
+            for message in [read(1, 100), read(2, 100)] {
+                all.extend(message.header.encode());
+                all.extend(&message.bytes);
+            }
+            all.extend(Header::cancel(EventId(9), 0).encode());
+            all.extend(read(3, 100).header.encode());
+            all.extend(&read(3, 100).bytes);
+            assert_eq!(all.len(), length);
+            all.extend(Header::cancel(EventId(10), 0).encode());
+            let mut got = vec![0; all.len() - have];
+            far.read_exact(&mut got).unwrap();
+            assert!(got == all[have..], "{have}");
+            writer.acknowledged(all.len() as u64).unwrap();
+            assert!(writer.acknowledged(all.len() as u64 + 1).is_err());
+        }
     }
 }

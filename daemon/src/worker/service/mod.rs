@@ -293,6 +293,7 @@ fn run_session(
     };
     threads.service.name_thread();
     let start = SessionStart {
+        resumes: stage.resumes(),
         id: assignment.id,
         limits: assignment.limits,
         leased: assignment.leased.clone(),

@@ -507,21 +507,28 @@ impl Stage {
         self: &Arc<Self>,
         preamble: &Introduction,
     ) -> Result<(Claimed, u64), Verdict> {
-        let mut state = self.state.lock();
-        let place = place(&state, preamble)?;
-        let (number, was_taken) = place.take(&mut state, preamble);
-        let session = state.session.as_deref();
-        let position = match place {
-            Place::Commands => session.map_or(0, Session::applied),
-            Place::Lane(_) if was_taken => session.map_or(0, |of| of.lane_position(preamble.lane)),
-            _ => 0,
+        let (place, number, was_taken, session) = {
+            let mut state = self.state.lock();
+            let place = place(&state, preamble)?;
+            let (number, was_taken) = place.take(&mut state, preamble);
+            (place, number, was_taken, state.session.clone())
         };
+        let session = session.as_deref();
         let claimed = Claimed {
             stage: Arc::clone(self),
             place,
             number,
             was_taken,
             is_kept: false,
+        };
+        let position = match place {
+            Place::Commands => session.map_or(0, Session::applied),
+            // May wait a little. If another connection of the lane is faster, or the lane's thread is busy, the
+            // client tries again.
+            Place::Lane(_) if was_taken => session
+                .and_then(|of| of.lane_position(preamble.lane))
+                .ok_or(Verdict::TooMany)?,
+            _ => 0,
         };
         Ok((claimed, position))
     }

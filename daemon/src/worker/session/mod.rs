@@ -164,7 +164,12 @@ impl Session {
         let counted = start.commons.as_ref().map(|_| HostedSession::begin());
         let scope = start.scope;
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
-            let bulk = Engine::new(shared.clone(), start.account.clone(), scope.clone());
+            let bulk = Engine::new(
+                shared.clone(),
+                start.account.clone(),
+                scope.clone(),
+                start.resumes,
+            );
             let bulk = Arc::new(bulk);
             Shared {
                 node: node.0,
@@ -258,26 +263,27 @@ impl Session {
         self.shared.outbox.last_applied()
     }
 
-    /// Takes a further bulk connection. The session reads and writes it on its own threads. `received`: the bytes
-    /// that the client has received over earlier connections of this lane.
+    /// Takes a further bulk connection: of a new lane, or the next one of a lane after [`Session::lane_position`]. The
+    /// session reads and writes it on its own threads. `received`: the bytes that the client has received over
+    /// earlier connections of this lane.
     pub fn attach_bulk(&self, lane: u8, stream: Stream, received: u64) {
-        let _ = received;
-        self.shared.bulk.attach(lane, stream);
+        self.shared.bulk.attach(lane, stream, received);
     }
 
     /// Returns whether a new connection may replace the one of this lane.
-    pub fn may_resume_lane(&self, _lane: u8) -> bool {
-        false
+    pub fn may_resume_lane(&self, lane: u8) -> bool {
+        self.shared.bulk.is_lane_up(lane).is_some()
     }
 
     /// Returns whether the connection of this lane has not ended.
-    pub fn is_lane_up(&self, _lane: u8) -> bool {
-        true
+    pub fn is_lane_up(&self, lane: u8) -> bool {
+        self.shared.bulk.is_lane_up(lane).unwrap_or(true)
     }
 
-    /// Returns the number of bytes that were received over all connections of this lane.
-    pub fn lane_position(&self, _lane: u8) -> u64 {
-        0
+    /// Breaks the connection of a lane and returns the number of bytes that were received over all connections of
+    /// it. `None` if there is no such lane, or its bytes cannot be counted now. Waits for the thread that reads it.
+    pub fn lane_position(&self, lane: u8) -> Option<u64> {
+        self.shared.bulk.lane_position(lane)
     }
 
     /// The links to other workers, for accepting their connections.

@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
-use causeway_lane::{Pace, Packer, Stream, Unpacker};
+use causeway_lane::{Condition, Kept, Pace, Packer, Resumed, Stream, Unpacker};
 use causeway_proto::bulk::{HEADER, Header, Kind};
+use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::preamble::Purpose;
 use causeway_proto::socket::stays_inside;
 use causeway_proto::status::WireError;
 use parking_lot::Mutex;
 
-use super::memory::Scratch;
+use super::memory::{HostRegion, Scratch};
+use super::relay::Piece;
 use super::table::{Chunk, Destination, Outcome};
 use super::{Bulk, EventId, Guard, Item, Owner, relay};
 use crate::config::Compression;
@@ -28,10 +30,34 @@ const OPEN_LIMIT: Duration = Duration::from_secs(5);
 /// Buffer size for discarding unwanted bytes.
 const THROW_AWAY: usize = 64 << 10;
 
+/// Time limit for a reading thread to leave a connection that was shut.
+const LEAVE_LIMIT: Duration = Duration::from_secs(5);
+/// Pauses between attempts to open a connection again.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
 /// A bulk connection.
 pub(super) struct Lane {
+    number: u8,
     stream: Stream,
     writing: Mutex<Writing>,
+    // Used only if the stream outlives its connections.
+    kept: Kept<Sent>,
+}
+
+/// What was sent and may have to be sent again.
+enum Sent {
+    /// A control message.
+    Header([u8; HEADER]),
+    /// Header and bytes of a compressed chunk.
+    Packed(Vec<u8>),
+    /// A chunk, whose bytes are in the application's memory.
+    Own {
+        header: Header,
+        source: Arc<HostRegion>,
+    },
+    /// Bytes of another worker.
+    Relayed(Piece),
 }
 
 /// State of the thread that is currently writing.
@@ -52,12 +78,29 @@ impl Lane {
         self.writing.is_locked()
     }
 
+    pub(super) fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// Whether bytes can be sent now.
+    pub(super) fn is_connected(&self) -> bool {
+        let resumed = self.stream.resumed();
+        resumed.is_none_or(|resumed| resumed.condition() == Condition::Connected)
+    }
+
+    /// Breaks the connection, if it can be resumed.
+    pub(super) fn break_off(&self) {
+        if let Some(resumed) = self.stream.resumed() {
+            resumed.break_off();
+        }
+    }
+
     /// Sends a chunk on a thread that is not the lane's. An error fails the session. The results are
     /// reported as on a lane's thread, where code must not wait for room on a connection.
     pub(super) fn send_now(&self, owner: &dyn Owner, chunk: Chunk) {
         let _guard = Guard(owner);
         let mut writing = self.writing.lock();
-        let sent = send(owner, &self.stream, chunk, &mut writing);
+        let sent = send(owner, self, chunk, &mut writing);
         drop(writing);
         // The lane is unlocked here, because callbacks must not run under a transport lock.
         match sent {
@@ -93,7 +136,7 @@ pub(super) fn open_all(owner: &Arc<dyn Owner>, ahead: bool) {
 }
 
 fn open_tcp(owner: &Arc<dyn Owner>, mut ahead: bool) {
-    let mut lane = 0;
+    let (mut lane, mut pause) = (0, FIRST_PAUSE);
     while lane < owner.bulk().lane_count {
         match open(owner, lane as u8) {
             Ok(()) => lane += 1,
@@ -107,6 +150,13 @@ fn open_tcp(owner: &Arc<dyn Owner>, mut ahead: bool) {
                     return;
                 }
                 // A transfer has started meanwhile, so the loop tries again.
+            }
+            Err(error) if owner.bulk().resumes => {
+                tracing::debug!(lane, %error, "cannot open a bulk connection yet");
+                if !owner.bulk().wait_to_open(pause) {
+                    return;
+                }
+                pause = (2 * pause).min(LONGEST_PAUSE);
             }
             Err(error) => {
                 return owner.fail(format!("the client cannot open a bulk connection: {error}"));
@@ -130,7 +180,7 @@ fn open_shared(owner: &Arc<dyn Owner>) -> bool {
             Ok((crew, shared))
         });
         match opened {
-            Ok((crew, shared)) => crew.take(&**owner, Stream::Shared(shared)),
+            Ok((crew, shared)) => crew.take(owner, lane as u8, Stream::Shared(shared)),
             Err(error) => {
                 tracing::debug!(lane, %error, "cannot open a bulk lane through shared memory");
                 return lane > 0;
@@ -145,7 +195,7 @@ fn open(owner: &Arc<dyn Owner>, lane: u8) -> Result<(), WireError> {
     let crew = Crew::start(owner)?;
     let deadline = Instant::now() + OPEN_LIMIT;
     let line = owner.bulk().dialer.open(Purpose::Bulk, lane, deadline)?;
-    crew.take(&**owner, line.into());
+    crew.take(owner, lane, line.into());
     Ok(())
 }
 
@@ -163,7 +213,7 @@ impl Crew {
             reason: format!("the client cannot start another thread: {error}"),
         };
         let reader = hire(owner, "cw-bulk-in", |owner, lane| {
-            let reason = read(owner, lane.stream());
+            let reason = read(owner, lane);
             owner.fail(reason);
         });
         let writer = hire(owner, "cw-bulk-out", |owner, lane| {
@@ -178,13 +228,31 @@ impl Crew {
     }
 
     // Gives the opened lane to the threads.
-    fn take(self, owner: &dyn Owner, stream: Stream) {
+    fn take(self, owner: &Arc<dyn Owner>, number: u8, stream: Stream) {
         let writing = Mutex::new(Writing {
             scratch: Scratch::default(),
             pace: owner.bulk().pace(&stream),
             packer: owner.bulk().compresses(&stream).then(Packer::default),
         });
-        let lane = Arc::new(Lane { stream, writing });
+        let stream = if owner.bulk().resumes && !stream.is_shared() {
+            let of = Arc::downgrade(owner);
+            let broke = move || {
+                if let Some(owner) = of.upgrade() {
+                    // Taking the lock ensures that a thread between its check and its wait does not miss this.
+                    drop(owner.bulk().state.lock());
+                    owner.bulk().work.notify_all();
+                }
+            };
+            Stream::Resumed(Box::new(Resumed::new(stream, broke)))
+        } else {
+            stream
+        };
+        let lane = Arc::new(Lane {
+            number,
+            stream,
+            writing,
+            kept: Kept::default(),
+        });
         {
             let mut state = owner.bulk().state.lock();
             if state.table.is_closed() {
@@ -221,7 +289,8 @@ fn hire(
 // ---- reading -------------------------------------------------------------------
 
 // Runs the reading thread. Returns why the connection ended.
-fn read(owner: &Arc<dyn Owner>, mut stream: &Stream) -> String {
+fn read(owner: &Arc<dyn Owner>, lane: &Lane) -> String {
+    let mut stream = lane.stream();
     let mut scratch = Scratch::default();
     let mut unpacker = Unpacker::default();
     loop {
@@ -229,17 +298,30 @@ fn read(owner: &Arc<dyn Owner>, mut stream: &Stream) -> String {
         if let Err(error) = stream.read_exact(&mut bytes) {
             return format!("a bulk connection ended: {}", plain(&error));
         }
-        let handled = match Header::decode_packed(&bytes) {
+        let (header, packed) = match Header::decode_packed(&bytes) {
             Err(error) => return format!("the node sent invalid data: {error}"),
-            Ok((header, None)) => handle(owner, stream, header, &mut scratch),
-            Ok((header, Some(packed))) => unpacker
+            Ok(decoded) => decoded,
+        };
+        let handled = match packed {
+            None => handle(owner, stream, header, &mut scratch),
+            Some(packed) => unpacker
                 .receive(stream, packed, header.length)
                 .and_then(|stream| handle(owner, stream, header, &mut scratch)),
         };
         if let Err(error) = handled {
             return format!("a bulk connection failed: {}", plain(&error));
         }
+        if let Some(resumed) = stream.resumed()
+            && let Some(bytes) = resumed.due(ends_a_read(&header))
+        {
+            lane.acknowledge(owner, resumed, Header::ack(lane.number, bytes));
+        }
     }
+}
+
+// Whether the bytes may be the last of a read larger than a chunk. The node then waits for the acknowledgement.
+fn ends_a_read(header: &Header) -> bool {
+    header.kind == Kind::Data && header.offset > 0 && (header.length as usize) < BULK_CHUNK
 }
 
 fn handle(
@@ -254,6 +336,13 @@ fn handle(
         offset,
         length,
     } = header;
+    if kind == Kind::Ack {
+        // Here `transfer` is the number of a lane.
+        return match u8::try_from(transfer.0).map(|lane| owner.bulk().lane(lane)) {
+            Ok(Some(lane)) => lane.acknowledged(offset),
+            _ => Ok(()),
+        };
+    }
     // A relayed transfer belongs to another session too, and is not in the table.
     let relayed = owner.bulk().relay_of(transfer);
     if let Some(end) = relayed {
@@ -292,9 +381,7 @@ fn handle(
             owner.bulk().send_header(owner, relay::gone(transfer));
             Ok(())
         }
-        // Nothing is kept of what was sent.
-        Kind::Ack => Ok(()),
-        Kind::Event | Kind::Eager | Kind::Pace | Kind::Compress => Err(io::Error::new(
+        Kind::Ack | Kind::Event | Kind::Eager | Kind::Pace | Kind::Compress => Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "the node sent a message that only nodes may get",
         )),
@@ -356,23 +443,25 @@ pub(super) fn throw_away(stream: &Stream, length: u64) -> io::Result<()> {
 // ---- writing -------------------------------------------------------------------
 
 fn write(owner: &dyn Owner, lane: &Lane) -> io::Result<()> {
-    let mut stream = lane.stream();
     send_settings(owner, lane)?;
-    while let Some(item) = owner.bulk().wait_for_item() {
-        let mut writing = lane.writing.lock();
-        match item {
-            Item::Header(word) => stream.write_all(&word.encode())?,
-            Item::Own(chunk) => {
-                let sent = send(owner, stream, chunk, &mut writing);
+    loop {
+        match owner.bulk().wait_for_item(lane) {
+            Next::Over => return Ok(()),
+            Next::Broken => lane.reopen(owner)?,
+            Next::Item(Item::Header(word)) => lane.send_header(word)?,
+            Next::Item(Item::Own(chunk)) => {
+                let mut writing = lane.writing.lock();
+                let sent = send(owner, lane, chunk, &mut writing);
                 drop(writing);
                 let (event, outcome) = sent?;
                 conclude(owner, event, outcome);
             }
-            Item::Relayed(piece) => {
+            Next::Item(Item::Relayed(piece)) => {
                 let length = piece.length();
-                writing.set_pace(owner, stream);
+                let mut writing = lane.writing.lock();
+                writing.set_pace(owner, lane.stream());
                 owner.bulk().gauge.begin(Direction::Out, Instant::now());
-                let sent = piece.send(stream);
+                let sent = lane.send_piece(piece);
                 owner
                     .bulk()
                     .gauge
@@ -381,26 +470,180 @@ fn write(owner: &dyn Owner, lane: &Lane) -> io::Result<()> {
             }
         }
     }
+}
+
+/// What a lane's writing thread does next.
+enum Next {
+    Item(Item),
+    /// The lane has no connection.
+    Broken,
+    /// The session is over.
+    Over,
+}
+
+impl Lane {
+    fn send_header(&self, word: Header) -> io::Result<()> {
+        let _writing = self.writing.lock();
+        let (bytes, mut stream) = (word.encode(), &self.stream);
+        if stream.resumed().is_none() {
+            return stream.write_all(&bytes);
+        }
+        let reserved = self.kept.reserve(HEADER as u64);
+        // After a break the kept message is sent again.
+        let _ = stream.write_all(&bytes);
+        reserved.keep(Sent::Header(bytes));
+        Ok(())
+    }
+
+    // The caller has the writing lock.
+    fn send_piece(&self, piece: Piece) -> io::Result<()> {
+        if self.stream.resumed().is_none() {
+            return piece.send(&self.stream);
+        }
+        if !piece.is_over() {
+            let reserved = self.kept.reserve(piece.on_the_wire());
+            let _ = piece.put(&self.stream, 0);
+            piece.passed();
+            reserved.keep(Sent::Relayed(piece));
+        }
+        Ok(())
+    }
+
+    // Sends an acknowledgement on the reading thread, which must not wait. Leaves it to the queue if another thread
+    // is writing or the socket has no room.
+    fn acknowledge(&self, owner: &Arc<dyn Owner>, resumed: &Resumed, ack: Header) {
+        if let Some(_writing) = self.writing.try_lock() {
+            let bytes = ack.encode();
+            let reserved = self.kept.reserve(HEADER as u64);
+            match resumed.send(|stream| stream.write_some(&bytes)) {
+                Ok(0) | Err(_) => reserved.release(),
+                Ok(HEADER) => return reserved.keep(Sent::Header(bytes)),
+                Ok(_) => {
+                    // Part of a header is never left, because this thread cannot wait. The new connection gets all.
+                    reserved.keep(Sent::Header(bytes));
+                    return resumed.break_off();
+                }
+            }
+        }
+        owner.bulk().send_header(owner, ack);
+    }
+
+    fn acknowledged(&self, position: u64) -> io::Result<()> {
+        if self.stream.resumed().is_none() {
+            return Ok(());
+        }
+        let known = self.kept.acknowledge(position);
+        known.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    // Opens the lane's connection again, and sends what the node does not have. Returns when the lane has a
+    // connection or the session is over.
+    fn reopen(&self, owner: &dyn Owner) -> io::Result<()> {
+        let (bulk, Some(resumed)) = (owner.bulk(), self.stream.resumed()) else {
+            return Ok(());
+        };
+        let mut pause = Duration::ZERO;
+        while bulk.wait_to_open(pause) {
+            if resumed.condition() != Condition::Behind {
+                let Some(position) = resumed.stop_receiving(LEAVE_LIMIT) else {
+                    return match resumed.condition() {
+                        Condition::Closed => Ok(()),
+                        _ => Err(io::ErrorKind::TimedOut.into()),
+                    };
+                };
+                let deadline = Instant::now() + OPEN_LIMIT;
+                let opened = (bulk.dialer).open_at(Purpose::Bulk, self.number, position, deadline);
+                match opened {
+                    Ok((line, theirs)) => drop(resumed.install(line.into(), theirs)),
+                    Err(error) => {
+                        tracing::debug!(lane = self.number, %error, "cannot open a bulk connection again");
+                        pause = (2 * pause).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+                        continue;
+                    }
+                }
+            }
+            return self.catch_up(owner, resumed);
+        }
+        Ok(())
+    }
+
+    fn catch_up(&self, owner: &dyn Owner, resumed: &Resumed) -> io::Result<()> {
+        let mut ended = Vec::new();
+        let mut writing = self.writing.lock();
+        writing.pace.forget_socket();
+        let scratch = &mut writing.scratch;
+        let again = resumed.write_again(&self.kept, |stream, sent, skip| {
+            sent.put_again(owner, stream, skip, scratch, &mut ended)
+        });
+        drop(writing);
+        for (event, outcome) in ended {
+            conclude(owner, event, outcome);
+        }
+        again.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+}
+
+impl Sent {
+    // Sends the item without its first `skip` bytes. Adds the consequences for an upload to `ended`.
+    fn put_again(
+        &self,
+        owner: &dyn Owner,
+        mut stream: &Stream,
+        skip: u64,
+        scratch: &mut Scratch,
+        ended: &mut Vec<(EventId, Outcome)>,
+    ) -> io::Result<()> {
+        let (header, source) = match self {
+            Sent::Header(bytes) => return stream.write_all(&bytes[skip as usize..]),
+            Sent::Packed(bytes) => return stream.write_all(&bytes[skip as usize..]),
+            Sent::Relayed(piece) => return piece.put(stream, skip),
+            Sent::Own { header, source } => (header, source),
+        };
+        let of_header = skip.min(HEADER as u64);
+        let of_bytes = skip - of_header;
+        let bytes = &header.encode()[of_header as usize..];
+        let length = u64::from(header.length) - of_bytes;
+        let event = header.transfer;
+        if !owner.bulk().state.lock().table.enter_again(event) {
+            // The upload is over, and its memory is the application's again. The node has all of a successful upload
+            // and discards the rest of another, so any bytes do.
+            stream.write_all(bytes)?;
+            return fill(stream, length);
+        }
+        let sent = source.send(stream, bytes, header.offset + of_bytes, length, scratch);
+        let outcome = owner.bulk().leave(|table| table.chunk_sent(event));
+        ended.push((event, outcome));
+        sent
+    }
+}
+
+// Sends `length` bytes without meaning.
+fn fill(mut stream: &Stream, length: u64) -> io::Result<()> {
+    let bytes = vec![0; THROW_AWAY];
+    let mut left = length as usize;
+    while left > 0 {
+        let piece = left.min(bytes.len());
+        stream.write_all(&bytes[..piece])?;
+        left -= piece;
+    }
     Ok(())
 }
 
 // Tells the worker how to send on this lane.
 fn send_settings(owner: &dyn Owner, lane: &Lane) -> io::Result<()> {
-    let writing = lane.writing.lock();
-    let mut stream = lane.stream();
     if let Some(most) = owner.bulk().most_of_a_lane() {
-        stream.write_all(&Header::pace(most).encode())?;
+        lane.send_header(Header::pace(most))?;
     }
-    if writing.packer.is_some() {
-        stream.write_all(&Header::compress().encode())?;
+    if owner.bulk().compresses(lane.stream()) {
+        lane.send_header(Header::compress())?;
     }
     Ok(())
 }
 
-// Sends a chunk. Returns its event, and the consequences of the chunk's end.
+// Sends a chunk. Returns its event, and the consequences of the chunk's end. The caller has the writing lock.
 fn send(
     owner: &dyn Owner,
-    stream: &Stream,
+    lane: &Lane,
     chunk: Chunk,
     writing: &mut Writing,
 ) -> io::Result<(EventId, Outcome)> {
@@ -417,22 +660,9 @@ fn send(
         offset,
         length: length as u32,
     };
-    writing.set_pace(owner, stream);
+    writing.set_pace(owner, lane.stream());
     owner.bulk().gauge.begin(Direction::Out, Instant::now());
-    let Writing {
-        scratch, packer, ..
-    } = writing;
-    let packer = packer
-        .as_mut()
-        .and_then(|packer| packer.wants(event.0, length).then_some(packer));
-    let sent = match packer {
-        Some(packer) => packer.send(
-            stream,
-            |packed| header.encode_packed(packed),
-            |raw| source.send(raw, &[], offset, length, scratch),
-        ),
-        None => source.send(stream, &header.encode(), offset, length, scratch),
-    };
+    let sent = send_chunk(lane, header, source, writing);
     owner
         .bulk()
         .gauge
@@ -440,6 +670,55 @@ fn send(
     // As in `handle_data`: the lane has left the memory even if sending failed.
     let outcome = owner.bulk().leave(|table| table.chunk_sent(event));
     sent.map(|()| (event, outcome))
+}
+
+fn send_chunk(
+    lane: &Lane,
+    header: Header,
+    source: Arc<HostRegion>,
+    writing: &mut Writing,
+) -> io::Result<()> {
+    let Writing {
+        scratch, packer, ..
+    } = writing;
+    let (offset, length) = (header.offset, u64::from(header.length));
+    let mut stream = lane.stream();
+    let packer = packer
+        .as_mut()
+        .and_then(|packer| packer.wants(header.transfer.0, length).then_some(packer));
+    let packed = packer.map(|packer| {
+        packer.pack(
+            |packed| header.encode_packed(packed),
+            |raw| source.send(raw, &[], offset, length, scratch),
+        )
+    });
+    let packed = packed.transpose()?;
+    if stream.resumed().is_none() {
+        return match packed {
+            Some(packed) => stream.write_all(packed.bytes),
+            None => source.send(stream, &header.encode(), offset, length, scratch),
+        };
+    }
+    // After a break the kept item is sent again, so an error ends nothing.
+    let message = HEADER as u64 + length;
+    let reserved = lane.kept.reserve(
+        packed
+            .as_ref()
+            .map_or(message, |packed| packed.bytes.len() as u64),
+    );
+    let (_, item) = match packed {
+        Some(packed) if packed.is_smaller => (
+            stream.write_all(packed.bytes),
+            Sent::Packed(packed.bytes.to_vec()),
+        ),
+        Some(packed) => (stream.write_all(packed.bytes), Sent::Own { header, source }),
+        None => (
+            source.send(stream, &header.encode(), offset, length, scratch),
+            Sent::Own { header, source },
+        ),
+    };
+    reserved.keep(item);
+    Ok(())
 }
 
 impl Writing {
@@ -462,20 +741,26 @@ impl Bulk {
     // The pacing of a lane over this stream. A connection inside the machine crosses no network and is
     // not paced, except by the configured limit.
     fn pace(&self, stream: &Stream) -> Pace {
-        let mut pace = Pace::new(stream.socket().is_some_and(|socket| !stays_inside(socket)));
+        let leaves = stream.with_socket(|socket| !stays_inside(socket));
+        let mut pace = Pace::new(leaves.unwrap_or(false));
         pace.set_most(self.most_of_a_lane());
         pace
     }
 
-    // Waits for the next item to send. Returns `None` when the session is over.
-    fn wait_for_item(&self) -> Option<Item> {
+    // Waits for the next item to send on this lane.
+    fn wait_for_item(&self, lane: &Lane) -> Next {
         let mut state = self.state.lock();
         loop {
             if state.table.is_closed() {
-                return None;
+                return Next::Over;
+            }
+            if !lane.is_connected() {
+                // This thread may have been woken for an item, which another lane takes.
+                self.work.notify_one();
+                return Next::Broken;
             }
             if let Some(item) = state.next_item() {
-                return Some(item);
+                return Next::Item(item);
             }
             self.work.wait(&mut state);
         }

@@ -20,7 +20,7 @@ mod table;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_lane::Beside;
 use causeway_proto::bulk::Header;
@@ -81,11 +81,15 @@ pub(super) struct Bulk {
     // Limit in bytes per second, over all lanes.
     most: Option<u64>,
     compression: Compression,
+    // Lanes outlive their connections.
+    resumes: bool,
     standing: StandingCredit,
     // Some bytes could be sent, and no lane has been woken for them.
     unsent: AtomicBool,
     state: Mutex<BulkState>,
     work: Condvar,
+    // Wakes the lanes without a connection, which must not take wake-ups from the others.
+    reopening: Condvar,
     quiet: Condvar,
     // Transfers are likely to come.
     expected: AtomicBool,
@@ -100,6 +104,8 @@ struct BulkState {
     opened: bool,
     // A transfer depends on the lanes. Until then, failing to open them ahead of need is no error.
     needed: bool,
+    // The session has no connections now, and lanes are not opened again.
+    away: bool,
     lanes: Vec<Arc<Lane>>,
 }
 
@@ -112,6 +118,8 @@ pub(super) struct BulkSettings {
     pub(super) pacing: Option<u64>,
     /// Whether chunks are compressed, in each direction.
     pub(super) compression: Compression,
+    /// Whether the node has granted that the session outlives its connections.
+    pub(super) resumes: bool,
 }
 
 /// Bytes of an upload, for the thread that claimed them, with the lane to send them on.
@@ -133,17 +141,23 @@ enum Item {
 impl Bulk {
     pub(super) fn new(dialer: Dialer, settings: BulkSettings, gauge: Arc<Gauge>) -> Bulk {
         let lane_count = settings.connections;
+        let mut state = BulkState::default();
+        if settings.resumes {
+            state.table.send_again();
+        }
         Bulk {
             dialer,
             gauge,
             beside: Beside::default(),
             most: settings.pacing,
             compression: settings.compression,
+            resumes: settings.resumes,
             lane_count: lane_count.clamp(1, causeway_proto::limits::MAX_BULK_CONNECTIONS),
             standing: StandingCredit::default(),
             unsent: AtomicBool::new(false),
-            state: Mutex::default(),
+            state: Mutex::new(state),
             work: Condvar::new(),
+            reopening: Condvar::new(),
             quiet: Condvar::new(),
             expected: AtomicBool::new(false),
         }
@@ -181,10 +195,17 @@ impl Bulk {
             return None;
         }
         let mut state = self.state.lock();
-        let lane = state.lanes.first()?;
+        let mut usable = state.lanes.iter().filter(|lane| lane.is_connected());
+        let lane = usable.next()?;
         // Prefers a lane that no thread is writing to.
-        let free = state.lanes.iter().find(|lane| !lane.is_busy());
-        let lane = Arc::clone(free.unwrap_or(lane));
+        let free = |lane: &&Arc<Lane>| !lane.is_busy();
+        let lane = if free(&lane) {
+            Some(lane)
+        } else {
+            usable.find(free)
+        }
+        .unwrap_or(lane);
+        let lane = Arc::clone(lane);
         let chunk = state.table.claim(event)?;
         if state.table.ready() == 0 {
             // No other upload waits, so the next `kick` has nothing to do.
@@ -358,9 +379,48 @@ impl Bulk {
         }
     }
 
-    pub(super) fn away(&self) {}
+    // ---- breaks --------------------------------------------------------------------
 
-    pub(super) fn alive(&self) {}
+    /// Breaks the connections of all lanes that can be resumed, because the session has no connection to its node.
+    /// They are opened again after [`Bulk::alive`].
+    pub(super) fn away(&self) {
+        let lanes = {
+            let mut state = self.state.lock();
+            state.away = true;
+            state.lanes.clone()
+        };
+        for lane in lanes {
+            lane.break_off();
+        }
+    }
+
+    /// Lets the lanes open again.
+    pub(super) fn alive(&self) {
+        self.state.lock().away = false;
+        self.reopening.notify_all();
+    }
+
+    /// Waits for `pause`, and then until the session is not away. Returns false when the session is over.
+    fn wait_to_open(&self, pause: Duration) -> bool {
+        let until = Instant::now() + pause;
+        let mut state = self.state.lock();
+        while !state.table.is_closed() {
+            if state.away {
+                self.reopening.wait(&mut state);
+            } else if Instant::now() >= until
+                || self.reopening.wait_until(&mut state, until).timed_out()
+            {
+                return !state.table.is_closed();
+            }
+        }
+        false
+    }
+
+    fn lane(&self, number: u8) -> Option<Arc<Lane>> {
+        let state = self.state.lock();
+        let found = state.lanes.iter().find(|lane| lane.number() == number);
+        found.cloned()
+    }
 
     // ---- the end -------------------------------------------------------------------
 
@@ -372,6 +432,7 @@ impl Bulk {
             lane.stream().shut_down();
         }
         self.work.notify_all();
+        self.reopening.notify_all();
     }
 
     /// After [`Bulk::shut_down`]: waits until no lane accesses the application's memory.

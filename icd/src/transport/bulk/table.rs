@@ -27,6 +27,8 @@ pub(super) struct Table {
     ready: VecDeque<EventId>,
     touching: usize,
     closed: bool,
+    // Bytes may have to be sent again, so an upload keeps its memory until its end.
+    sends_again: bool,
 }
 
 struct Upload {
@@ -211,14 +213,33 @@ impl Table {
         }
         let all_sent = upload.next == upload.source.length();
         let mut outcome = Outcome::default();
-        if all_sent {
+        if all_sent && !self.sends_again {
             outcome.uploaded = upload.keep.take();
         }
-        if upload.given_up || upload.completion.is_some() {
-            outcome.completion = upload.completion.take();
-            self.uploads.remove(&event);
+        if (upload.given_up || upload.completion.is_some())
+            && let Some(upload) = self.uploads.remove(&event)
+        {
+            outcome.completion = upload.completion;
+            outcome.uploaded = outcome.uploaded.or(upload.keep);
         }
         outcome
+    }
+
+    /// Bytes may have to be sent again from now on.
+    pub(super) fn send_again(&mut self) {
+        self.sends_again = true;
+    }
+
+    /// Enters the memory of an upload to send bytes again. Returns false if the upload is over, so that its memory
+    /// must not be accessed. Otherwise [`Table::chunk_sent`] must follow.
+    pub(super) fn enter_again(&mut self, event: EventId) -> bool {
+        let upload = self.uploads.get_mut(&event);
+        let Some(upload) = upload.filter(|upload| !upload.given_up && !self.closed) else {
+            return false;
+        };
+        upload.touching += 1;
+        self.touching += 1;
+        true
     }
 
     /// Decides where the bytes `offset..offset + length` of a download go, which are about to arrive.

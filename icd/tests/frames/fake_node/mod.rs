@@ -11,7 +11,7 @@ mod worker;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -66,6 +66,8 @@ pub struct Faults {
     pub closed_lanes: usize,
     /// The node accepts shared memory over a Unix socket. Such lanes come first.
     pub shares_memory: bool,
+    /// The time for which the node keeps a session without connections.
+    pub resume_ms: u32,
 }
 
 impl Default for Faults {
@@ -83,6 +85,7 @@ impl Default for Faults {
             bulk_connections: 8,
             closed_lanes: 0,
             shares_memory: false,
+            resume_ms: 0,
         }
     }
 }
@@ -105,6 +108,8 @@ struct Shared {
     /// Whether the client asked for a worker of its own in the latest request for a session.
     isolated: AtomicBool,
     lanes_asked: AtomicUsize,
+    /// Per lane, the bytes that the node and the client have received, as their latest proofs say.
+    positions: [[AtomicU64; 8]; 2],
 }
 
 impl FakeNode {
@@ -120,6 +125,7 @@ impl FakeNode {
             sessions: AtomicUsize::new(0),
             isolated: AtomicBool::new(false),
             lanes_asked: AtomicUsize::new(0),
+            positions: Default::default(),
         });
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -207,6 +213,16 @@ impl FakeNode {
         let (preamble, stream) = self.next();
         assert_eq!(preamble.purpose, Purpose::Bulk);
         stream
+    }
+
+    /// Sets the number of bytes that the node claims to have received over a lane.
+    pub fn received(&self, lane: usize, bytes: u64) {
+        self.shared.positions[0][lane].store(bytes, Ordering::SeqCst);
+    }
+
+    /// Number of bytes that the client has claimed to have received over a lane.
+    pub fn claimed(&self, lane: usize) -> u64 {
+        self.shared.positions[1][lane].load(Ordering::SeqCst)
     }
 
     /// Stops the heartbeats.
@@ -311,11 +327,23 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
     let mut client = [0; CLIENT_PROOF];
     stream.read_exact(&mut client).unwrap();
     let proof = check_client_proof(&SessionSecret(SECRET), &bytes, &greeting.nonce, &client);
-    proof.expect("the client knows the secret");
+    let word = proof.expect("the client knows the secret");
+    let mut position = 0;
+    if preamble.purpose == Purpose::Bulk {
+        let [own, claimed] = [0, 1].map(|of| &shared.positions[of][usize::from(preamble.lane)]);
+        claimed.store(word.position, Ordering::SeqCst);
+        position = own.load(Ordering::SeqCst);
+    }
     let proof = if shared.faults.impostor {
         [0; WORKER_PROOF]
     } else {
-        worker_proof(&SessionSecret(SECRET), &bytes, &greeting.nonce, &client, 0)
+        worker_proof(
+            &SessionSecret(SECRET),
+            &bytes,
+            &greeting.nonce,
+            &client,
+            position,
+        )
     };
     stream.write_all(&proof).unwrap();
     if preamble.purpose == Purpose::Heartbeat {
@@ -408,6 +436,7 @@ impl NodeService for Supervisor {
             heartbeat_interval_ms: self.0.faults.heartbeat_interval_ms,
             heartbeat_limit_ms: self.0.faults.heartbeat_limit_ms,
             bulk_connections: self.0.faults.bulk_connections,
+            resume_ms: self.0.faults.resume_ms,
             // Mostly nobody listens at this path, and lanes then use TCP.
             shared_memory: self
                 .0

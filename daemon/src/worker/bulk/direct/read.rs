@@ -18,6 +18,7 @@ use crate::worker::bulk::allowance::Allowance;
 use crate::worker::bulk::outgoing::{Chunk, Divisible, data};
 use crate::worker::bulk::peers::{Running, Why};
 use crate::worker::bulk::transfer::Transfer;
+use crate::worker::bulk::writer::Message;
 use crate::worker::objects::command::watch;
 
 /// A read through a mapping.
@@ -178,14 +179,32 @@ impl Chunk for MappedChunk {
         )
     }
 
-    fn put(&self, stream: &Stream, before: &[u8], scratch: &mut Vec<u8>) -> io::Result<()> {
+    fn put(
+        &self,
+        stream: &Stream,
+        before: &[u8],
+        skip: u64,
+        scratch: &mut Vec<u8>,
+    ) -> io::Result<()> {
         // The window is the mapping of the whole read, not only of this chunk.
         let window = &self.read.mapped.window;
-        window.send(stream, before, self.offset, self.length, scratch)
+        let (offset, length) = (self.offset + skip, self.length - skip);
+        window.send(stream, before, offset, length, scratch)
     }
 
-    fn sent(mut self: Box<Self>) {
+    fn sent(&mut self) {
         self.sent = true;
+    }
+
+    fn copied(&self, leaves: bool) -> Option<Message> {
+        // Commands behind the read wait for the end of its mapping. They do not wait for a round trip of the
+        // network, nor for an acknowledgement that comes with the next MiB only.
+        let is_acknowledged_late = self.offset == 0 && self.length < BULK_CHUNK as u64;
+        (leaves || is_acknowledged_late).then(|| {
+            let mapped = &self.read.mapped;
+            let copy = |to: &mut [u8]| mapped.window.copy_out(self.offset, to);
+            Message::copy(&mapped.transfer.engine.blocks, self.header(), copy)
+        })
     }
 }
 

@@ -20,6 +20,7 @@ use crate::worker::bulk::blocks::blocks;
 use crate::worker::bulk::outgoing::{Chunk, data};
 use crate::worker::bulk::peers::{Running, Why};
 use crate::worker::bulk::transfer::Transfer;
+use crate::worker::bulk::writer::Message;
 
 /// A read through chunks.
 pub(super) struct StagedRead {
@@ -244,17 +245,30 @@ impl Chunk for StagedChunk {
         !self.read.state.lock().stopped
     }
 
-    fn put(&self, stream: &Stream, before: &[u8], scratch: &mut Vec<u8>) -> io::Result<()> {
+    fn put(
+        &self,
+        stream: &Stream,
+        before: &[u8],
+        skip: u64,
+        scratch: &mut Vec<u8>,
+    ) -> io::Result<()> {
         let window = slot_window(&self.slot, self.length.into());
-        window.send(stream, before, 0, self.length.into(), scratch)
+        window.send(stream, before, skip, u64::from(self.length) - skip, scratch)
     }
 
-    fn sent(self: Box<Self>) {
-        let StagedChunk {
-            read, slot, length, ..
-        } = *self;
-        // The order matters: the callback for the freed chunk must see that this read no longer uses it.
-        read.count_sent(length.into());
-        drop(slot);
+    fn sent(&mut self) {
+        // This comes before the slot is freed: the callback for the freed slot must see that this read no longer
+        // uses it.
+        self.read.count_sent(self.length.into());
+    }
+
+    fn copied(&self, _: bool) -> Option<Message> {
+        // There are few slots. Small chunks would hold all of them until the other end has received a MiB.
+        (self.offset == 0 && u64::from(self.length) < CHUNK).then(|| {
+            let window = slot_window(&self.slot, self.length.into());
+            let copy = |to: &mut [u8]| window.copy_out(0, to);
+            let blocks = &self.read.transfer.engine.blocks;
+            Message::copy(blocks, self.header(), copy)
+        })
     }
 }

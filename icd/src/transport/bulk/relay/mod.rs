@@ -245,6 +245,12 @@ impl Relay {
         self.tell(Side::Sender, credit);
     }
 
+    fn passed(self: &Arc<Self>, length: u64) {
+        let room = self.account.lock().forward(length);
+        give_back(room);
+        self.pump();
+    }
+
     /// Ends the relay. Returns false if it was over before.
     fn end(&self) -> bool {
         let Some(room) = self.account.lock().close() else {
@@ -344,18 +350,37 @@ impl Piece {
     }
 
     /// Sends the piece, unless its transfer is over.
-    pub(super) fn send(self, mut stream: &Stream) -> io::Result<()> {
-        if self.relay.account.lock().is_over() {
+    pub(super) fn send(self, stream: &Stream) -> io::Result<()> {
+        if self.is_over() {
             return Ok(());
         }
-        stream.write_all(self.buffer.bytes())?;
+        self.put(stream, 0)?;
         let length = self.length();
         let Piece { buffer, relay } = self;
         // The memory is freed before its room, so the queued chunks never exceed the room.
         drop(buffer);
-        let room = relay.account.lock().forward(length);
-        give_back(room);
-        relay.pump();
+        relay.passed(length);
         Ok(())
+    }
+
+    /// Whether the piece's transfer is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.relay.account.lock().is_over()
+    }
+
+    /// Number of bytes that [`Piece::put`] sends in all.
+    pub(super) fn on_the_wire(&self) -> u64 {
+        self.buffer.bytes().len() as u64
+    }
+
+    /// Sends header and bytes without the first `skip` bytes.
+    pub(super) fn put(&self, mut stream: &Stream, skip: u64) -> io::Result<()> {
+        stream.write_all(&self.buffer.bytes()[skip as usize..])
+    }
+
+    /// Gives the piece's room back, although the piece is kept in case that it must be sent again. The room would
+    /// otherwise wait for an acknowledgement, which may come with the next MiB only.
+    pub(super) fn passed(&self) {
+        self.relay.passed(self.length());
     }
 }
