@@ -15,7 +15,7 @@ mod interrupt;
 mod kernels;
 mod network;
 mod peers;
-mod processes;
+pub(super) mod processes;
 mod programs;
 mod reach;
 mod running;
@@ -37,7 +37,7 @@ const LOST: &str = "CL_DEVICE_NOT_AVAILABLE";
 
 /// Why a case fails.
 #[derive(Debug, thiserror::Error)]
-enum Wrong {
+pub(super) enum Wrong {
     /// The case does not fail: this machine cannot run it.
     #[error("{0}")]
     Skipped(String),
