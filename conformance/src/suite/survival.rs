@@ -350,7 +350,9 @@ impl Trial<'_> {
             if faults && side == Side::Causeway {
                 scope.spawn(move || injector.attend(sides, &started, &ended));
             }
-            let finished = sides.run_watched(side, &launch, |process| drop(pid.send(process)));
+            let finished = sides.run_watched(side, &launch, |process| {
+                let _ = pid.send(process);
+            });
             drop((ends, pid));
             finished
         })?;
