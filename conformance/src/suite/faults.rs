@@ -69,6 +69,17 @@ const FAULTS: &[(&str, Fault)] = &[
     ("network-cut", network::cut_direct),
     ("network-cut-in-a-transfer", network::cut_in_a_transfer),
     ("network-cut-grpc", network::cut_grpc),
+    ("network-cut-and-mended", network::cut_and_mended),
+    (
+        "network-cut-and-mended-in-a-transfer",
+        network::cut_and_mended_in_a_transfer,
+    ),
+    ("network-cut-and-mended-grpc", network::cut_and_mended_grpc),
+    ("client-suspended", network::suspended),
+    (
+        "client-suspended-for-too-long",
+        network::suspended_for_too_long,
+    ),
     ("gated-flood", programs::flood),
     ("no-server", reach::no_server),
     ("silent-server", reach::silent_server),
@@ -133,6 +144,9 @@ fn cases_of(
     let skipped = |reason: String| Ok(vec![Case::skipped(suite, reason)]);
     if !fake_driver().exists() {
         return skipped(format!("there is no {}", fake_driver().display()));
+    }
+    if sides.is_cut() {
+        return skipped("its cases break their own networks".to_owned());
     }
     let Some(stage) = Stage::open(programs, sides)? else {
         return skipped("a daemon that is not of our own is not broken".to_owned());

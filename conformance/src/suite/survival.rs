@@ -221,6 +221,10 @@ fn survive(
     if renames {
         trial.injector.hosts = Some(directory.join("hosts"));
     }
+    if let Err(why) = trial.once(Side::Native, sides.effort.seed, false)? {
+        let why = why.lines().last().unwrap_or_default().to_owned();
+        return Ok(Verdict::Skipped(format!("it fails natively: {why}")));
+    }
     let begin = Instant::now();
     let mut runs = 0;
     while runs == 0 || !trial.injector.is_done() {
