@@ -1,6 +1,6 @@
 //! Durations of settings, in the form `90s`, `30min`, `1h 30min`, `2days`.
 //!
-//! Invariant: a duration that was read is not zero.
+//! Invariant: a duration that was read is not zero, unless the setting allows that.
 
 use std::time::Duration;
 
@@ -17,6 +17,14 @@ pub fn duration(text: &str) -> Result<Duration, BadDuration> {
     let read = humantime::parse_duration(text).ok();
     let read = read.filter(|duration| !duration.is_zero());
     read.ok_or_else(|| BadDuration(text.to_owned()))
+}
+
+/// Parses a duration that may be zero.
+///
+/// # Errors
+/// [`BadDuration`] for anything else.
+pub fn duration_or_zero(text: &str) -> Result<Duration, BadDuration> {
+    humantime::parse_duration(text).map_err(|_| BadDuration(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -45,5 +53,6 @@ mod tests {
         for text in ["", "90", "s", "0s", "-1s", "2 fortnights"] {
             assert_eq!(duration(text), Err(BadDuration(text.to_owned())));
         }
+        assert_eq!(duration_or_zero("0s"), Ok(Duration::ZERO));
     }
 }

@@ -77,6 +77,7 @@ fn what_nodes_and_the_manager_say() {
             leases: Vec::new(),
             devices: Vec::new(),
             hosts: Vec::new(),
+            ..Default::default()
         }),
         From::Stopping(Stopping {}),
     ] {
@@ -93,6 +94,7 @@ fn what_nodes_and_the_manager_say() {
             units: units(),
             limit_ms: 0,
             autonomy_ms: 600_000,
+            ..Default::default()
         }),
         To::Withdraw(Withdraw {
             lease_id,

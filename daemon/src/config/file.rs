@@ -28,6 +28,8 @@ pub type SessionLimit = Within<u32, 1, 65_536>;
 pub type SpareWorkers = Within<u32, 0, 64>;
 /// Seconds that running sessions may continue after SIGTERM.
 pub type DrainLimit = Within<u32, 0, 86_400>;
+/// Seconds for which a session waits for a client that is away.
+pub type ResumeLimit = Within<u32, 0, 86_400>;
 
 /// A limit that the file may lower only.
 pub type UpTo<const MOST: u64> = Within<usize, 1, MOST>;
@@ -169,6 +171,8 @@ pub struct Sessions {
     pub warm: Option<WarmDevices>,
     /// Seconds that running sessions may continue after SIGTERM.
     pub drain_limit: Option<DrainLimit>,
+    /// Seconds for which a session waits for a client that is away, at most.
+    pub resume_limit: Option<ResumeLimit>,
     /// Seconds between the opening of a session and its command connection.
     pub connect_limit: Option<Within<u32, 1, 600>>,
     /// Maximum number of live objects in one session.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use causeway_serving::logging;
 use causeway_serving::settings::ServerFlags;
 
-use super::file::{DrainLimit, SessionLimit, SpareWorkers};
+use super::file::{DrainLimit, ResumeLimit, SessionLimit, SpareWorkers};
 use super::sharing::Together;
 
 /// Serve this machine's OpenCL devices to Causeway clients.
@@ -73,6 +73,11 @@ pub struct Flags {
     /// Seconds that running sessions may continue after SIGTERM
     #[arg(long, value_name = "SECONDS")]
     pub drain_limit: Option<DrainLimit>,
+
+    /// Seconds for which a session waits for a client whose connections have ended, at most; 0: sessions end with
+    /// their connections [default: 600]
+    #[arg(long, value_name = "SECONDS")]
+    pub resume_limit: Option<ResumeLimit>,
 
     /// Let sessions of one user, of a group's users or of everyone have one host process: none, user,
     /// group:NAME or all [default: none]

@@ -19,6 +19,8 @@ pub struct SessionSettings {
     pub spare_workers: u32,
     /// Time that running sessions may continue after SIGTERM.
     pub drain_limit: Duration,
+    /// Longest time for which a session waits for a client that is away. 0: sessions end with their connections.
+    pub resume_limit: Duration,
     /// Time between the opening of a session and its command connection.
     pub connect_limit: Duration,
     /// Limits of each session.
@@ -79,11 +81,13 @@ pub(super) fn sessions(flags: &Flags, file: &ConfigFile) -> Result<SessionSettin
     let limit = flags.session_limit.or(table.limit).map_or(64, Within::get);
     let spare_workers = flags.spare_workers.or(table.spare_workers);
     let drain_limit = flags.drain_limit.or(table.drain_limit);
+    let resume_limit = flags.resume_limit.or(table.resume_limit);
     let seconds = |number: u32| Duration::from_secs(u64::from(number));
     Ok(SessionSettings {
         limit,
         spare_workers: spare_workers.map_or(1, Within::get),
         drain_limit: seconds(drain_limit.map_or(30, Within::get)),
+        resume_limit: seconds(resume_limit.map_or(600, Within::get)),
         connect_limit: seconds(table.connect_limit.map_or(10, Within::get)),
         limits: SessionLimits {
             objects: table.objects.map_or(limits::MAX_OBJECTS, Within::get),

@@ -50,6 +50,10 @@ pub struct Assignment {
     pub heartbeat_interval: Duration,
     /// Silence after which the client counts as lost.
     pub heartbeat_limit: Duration,
+    /// Time for the client to come back after its connections were closed. 0: the session ends with its connections.
+    pub resume: Duration,
+    /// Time for the client to come back after silence.
+    pub keep: Duration,
     /// Whether the daemon has a build cache.
     pub build_cache: bool,
     /// Certificate for the session's connections; `None`: no TLS.
@@ -114,6 +118,10 @@ pub(super) struct Encoded {
     slot: u32,
     #[prost(message, required, tag = "19")]
     owner: Owner,
+    #[prost(uint64, tag = "20")]
+    resume_ms: u64,
+    #[prost(uint64, tag = "21")]
+    keep_ms: u64,
 }
 
 impl From<&Assignment> for Encoded {
@@ -132,6 +140,8 @@ impl From<&Assignment> for Encoded {
             connect_limit_ms: milliseconds(from.connect_limit),
             heartbeat_interval_ms: milliseconds(from.heartbeat_interval),
             heartbeat_limit_ms: milliseconds(from.heartbeat_limit),
+            resume_ms: milliseconds(from.resume),
+            keep_ms: milliseconds(from.keep),
             build_cache: from.build_cache,
             certificate: from
                 .certificate
@@ -174,6 +184,8 @@ impl Encoded {
             connect_limit: Duration::from_millis(self.connect_limit_ms),
             heartbeat_interval: Duration::from_millis(self.heartbeat_interval_ms),
             heartbeat_limit: Duration::from_millis(self.heartbeat_limit_ms),
+            resume: Duration::from_millis(self.resume_ms),
+            keep: Duration::from_millis(self.keep_ms),
             build_cache: self.build_cache,
             certificate: (!self.certificate.is_empty()).then(|| SessionCertificate {
                 certificate: self.certificate.clone(),

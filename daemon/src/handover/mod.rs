@@ -51,6 +51,7 @@ const WARM: u8 = 14;
 const WARMED: u8 = 15;
 const WAITING: u8 = 16;
 const SPOILED: u8 = 17;
+const LEAVING: u8 = 18;
 
 /// Messages from the supervisor.
 #[derive(Debug)]
@@ -113,7 +114,8 @@ pub enum ToSupervisor {
         /// Number of the contexts that are ready.
         contexts: u32,
     },
-    /// The client has proved the session's secret on this connection, whose end is also the session's end.
+    /// The client has proved the session's secret on this connection. Its end is also the session's end, unless the
+    /// session outlives its connections. Then the newest connection of each kind counts.
     /// For the command connection, the worker sends this before it applies the first command. No kernel of
     /// the session can therefore report another connection first. For the heartbeat connection, the worker
     /// sends this when it arrives.
@@ -122,6 +124,11 @@ pub enum ToSupervisor {
         line: Line,
         /// A duplicate of the connection's socket; `None` if one of the processes has no free descriptor.
         socket: Option<WorkerFile>,
+    },
+    /// A session that outlives its connections begins to end.
+    Leaving {
+        /// Reason for people; at most [`MAX_REASON`] bytes.
+        reason: String,
     },
     /// The session has ended, and nothing of it is left in its host. This is the last message.
     Released,
@@ -207,20 +214,22 @@ pub fn send_to_worker(end: impl AsFd, message: &ToWorker) -> io::Result<()> {
             send(end, &bytes, None)
         }
         ToWorker::Session { channel } => send(end, &[SESSION], channel.as_ref().map(AsFd::as_fd)),
-        ToWorker::End { reason } => {
-            let mut cut = reason.len().min(MAX_REASON);
-            // The receiver rejects text that is not valid UTF-8.
-            while !reason.is_char_boundary(cut) {
-                cut -= 1;
-            }
-            send(end, &[&[END], &reason.as_bytes()[..cut]].concat(), None)
-        }
+        ToWorker::End { reason } => send(end, &with_reason(END, reason), None),
         ToWorker::Cached { ticket, entry } => {
             let mut bytes = vec![CACHED];
             bytes.extend_from_slice(&ticket.to_le_bytes());
             send(end, &bytes, entry.as_ref().map(AsFd::as_fd))
         }
     }
+}
+
+fn with_reason(kind: u8, reason: &str) -> Vec<u8> {
+    let mut cut = reason.len().min(MAX_REASON);
+    // The receiver rejects text that is not valid UTF-8.
+    while !reason.is_char_boundary(cut) {
+        cut -= 1;
+    }
+    [&[kind], &reason.as_bytes()[..cut]].concat()
 }
 
 /// Sends a message to the supervisor.
@@ -236,6 +245,7 @@ pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<
             &[&[WARMED], &contexts.to_le_bytes()[..]].concat(),
             None,
         ),
+        ToSupervisor::Leaving { reason } => send(end, &with_reason(LEAVING, reason), None),
         ToSupervisor::Released => send(end, &[RELEASED], None),
         ToSupervisor::Building => send(end, &[BUILDING], None),
         ToSupervisor::Waiting => send(end, &[WAITING], None),
@@ -328,6 +338,9 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
         (READY, None) if rest.is_empty() => ToSupervisor::Ready,
         (WARMED, None) => ToSupervisor::Warmed {
             contexts: u32::from_le_bytes(rest.try_into().map_err(|_| nonsense())?),
+        },
+        (LEAVING, None) => ToSupervisor::Leaving {
+            reason: String::from_utf8(rest.to_vec()).map_err(|_| nonsense())?,
         },
         (RELEASED, None) if rest.is_empty() => ToSupervisor::Released,
         (BUILDING, None) if rest.is_empty() => ToSupervisor::Building,
@@ -455,6 +468,8 @@ mod tests {
             load_limit: Duration::from_secs(60),
             heartbeat_interval: Duration::from_millis(500),
             heartbeat_limit: Duration::from_secs(4),
+            resume: Duration::from_secs(60),
+            keep: Duration::from_secs(600),
             build_cache: true,
             certificate: Some(SessionCertificate {
                 certificate: vec![7; 400],

@@ -8,7 +8,9 @@
 //! This module reads no data, and writes only a reason after the worker's end ([`Client::tell`]).
 //!
 //! Invariant: the first connection of each kind counts, even if its descriptor was lost. The worker reports the command connection before it applies any command, so no
-//! kernel of the session can replace it with another one. The heartbeat connection is reported later.
+//! kernel of the session can replace it with another one. The heartbeat connection is reported later. If the session
+//! outlives its connections, a later one replaces the first. The caller then makes sure that it is one that the supervisor
+//! has passed to this session, and not one that a kernel has made.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -40,6 +42,7 @@ pub(super) struct Client {
 #[derive(Debug, Default)]
 struct Shown {
     has_come: bool,
+    has_ended: bool,
     /// The duplicate of the connection. Epoll watches it as long as it is open.
     socket: Option<WorkerFile>,
 }
@@ -61,6 +64,73 @@ impl Client {
             commands: Shown::default(),
             heartbeat: Shown::default(),
         })
+    }
+
+    /// Registers a connection that the worker reports, in place of the one before. The one before stays if this fails.
+    ///
+    /// # Errors
+    /// [`ShowError`] if the end of the connection cannot be observed.
+    pub(super) fn replace(
+        &mut self,
+        line: Line,
+        socket: Option<WorkerFile>,
+    ) -> Result<(), ShowError> {
+        if !self.shown(line).has_come {
+            return self.show(line, socket);
+        }
+        let socket = socket.ok_or(ShowError::Lost)?;
+        let data = EventData::new_u64(line as u64);
+        epoll::add(self.ends.get_ref(), &socket, data, EventFlags::RDHUP)
+            .map_err(io::Error::from)?;
+        self.forget(line);
+        let shown = self.shown(line);
+        shown.has_ended = false;
+        shown.socket = Some(socket);
+        Ok(())
+    }
+
+    /// Watches a connection no longer. Its descriptor stays open in the worker, so closing it here is not enough.
+    fn forget(&mut self, line: Line) {
+        if let Some(socket) = self.shown(line).socket.take() {
+            let _ = epoll::delete(self.ends.get_ref(), &socket);
+        }
+    }
+
+    fn shown(&mut self, line: Line) -> &mut Shown {
+        match line {
+            Line::Commands => &mut self.commands,
+            Line::Heartbeat => &mut self.heartbeat,
+        }
+    }
+
+    /// Returns whether no reported connection has ended.
+    pub(super) fn is_whole(&self) -> bool {
+        self.has_come() && !self.commands.has_ended && !self.heartbeat.has_ended
+    }
+
+    /// Waits until a connection of the client has ended. If others may follow (`is_away`), watches it no longer.
+    /// Cancel safe.
+    pub(super) async fn has_left(&mut self, is_away: bool) -> io::Result<()> {
+        if !is_away {
+            return self.gone().await;
+        }
+        loop {
+            let mut ready = self.ends.readable().await?;
+            let mut events = [const { std::mem::MaybeUninit::<Event>::uninit() }; 2];
+            let at_once = Timespec::default();
+            let (ended, _) = epoll::wait(self.ends.get_ref(), &mut events, Some(&at_once))?;
+            let ended: Vec<u64> = ended.iter().map(|event| event.data.u64()).collect();
+            ready.clear_ready();
+            for line in [Line::Commands, Line::Heartbeat] {
+                if ended.contains(&(line as u64)) {
+                    self.forget(line);
+                    self.shown(line).has_ended = true;
+                }
+            }
+            if !ended.is_empty() {
+                return Ok(());
+            }
+        }
     }
 
     /// Registers a connection that the worker reports. The connection counts as present even if this fails.
@@ -166,6 +236,33 @@ mod tests {
         drop(heartbeat);
         client.gone().await.unwrap();
         client.gone().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_newest_connection_counts_for_a_session_that_outlives_them() {
+        let mut client = Client::new().unwrap();
+        let (first, shown) = pair();
+        let kept = shown.try_clone().unwrap();
+        client.replace(Line::Commands, Some(shown.into())).unwrap();
+        let (heartbeat, shown) = pair();
+        client.replace(Line::Heartbeat, Some(shown.into())).unwrap();
+        let (second, shown) = pair();
+        client.replace(Line::Commands, Some(shown.into())).unwrap();
+        drop(first);
+        let left = tokio::time::timeout(Duration::from_millis(50), client.has_left(true));
+        assert!(left.await.is_err() && client.is_whole());
+        drop(kept);
+        drop(heartbeat);
+        client.has_left(true).await.unwrap();
+        assert!(!client.is_whole());
+        let (_heartbeat, shown) = pair();
+        client.replace(Line::Heartbeat, Some(shown.into())).unwrap();
+        assert!(client.is_whole());
+        // A lost descriptor cannot be watched, so the connection does not count.
+        drop(second);
+        client.has_left(true).await.unwrap();
+        assert!(client.replace(Line::Commands, None).is_err());
+        assert!(!client.is_whole());
     }
 
     #[tokio::test]

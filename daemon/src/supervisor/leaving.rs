@@ -38,10 +38,10 @@ pub(super) enum Step {
 }
 
 impl Leaving {
-    /// Requires the process to end by itself within [`LEAVE_WITHIN`] from `now`, or within the time that it was
-    /// given. An earlier deadline stays in force.
-    pub(super) fn is_due(&mut self, now: Instant) {
-        self.told_at.get_or_insert(now);
+    /// Requires the process to end by itself within [`LEAVE_WITHIN`] from `at`, or within the time that it was
+    /// given. `at` may be in the future. An earlier deadline stays in force.
+    pub(super) fn is_due(&mut self, at: Instant) {
+        self.told_at = Some(self.told_at.map_or(at, |earlier| earlier.min(at)));
     }
 
     /// Requires the process to end by itself before `by`. An earlier deadline stays in force.
@@ -58,7 +58,8 @@ impl Leaving {
     /// Begins the time for the end anew, because a session of a host has to wait for the commands of a neighbour.
     pub(super) fn waits(&mut self, now: Instant) {
         if let Some(told_at) = &mut self.told_at {
-            *told_at = now;
+            // A session that is away may still stay for longer.
+            *told_at = (*told_at).max(now);
         }
     }
 
@@ -181,6 +182,21 @@ mod tests {
         let mut leaving = Leaving::default();
         leaving.is_due_by(now + 2 * LEAVE_WITHIN);
         leaving.may_take(BUILD_WITHIN);
+        assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), Step::Kill);
+    }
+
+    #[test]
+    fn a_session_that_is_away_has_its_time_and_no_more() {
+        let now = Instant::now();
+        let mut leaving = Leaving::default();
+        let keep = Duration::from_secs(600);
+        leaving.is_due(now + keep);
+        // A report of its host does not make it shorter, and a second break does not make it longer.
+        leaving.waits(now);
+        leaving.is_due(now + 2 * keep);
+        assert_eq!(leaving.step(now + keep), Step::Wait);
+        // The worker says that the session ends.
+        leaving.is_due(now + Duration::from_secs(1));
         assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), Step::Kill);
     }
 

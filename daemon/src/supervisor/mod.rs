@@ -19,6 +19,7 @@ mod description;
 mod devices;
 mod domains;
 mod drivers;
+mod ended;
 mod endings;
 mod exclusive;
 mod holders;

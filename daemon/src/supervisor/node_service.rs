@@ -29,7 +29,7 @@ use super::exclusive::Claim;
 use super::holders::Holder;
 use super::managed::{DeviceAt, Managed, NoLease, Place};
 use super::readiness::Readiness;
-use super::workers::{NotOpened, Workers};
+use super::workers::{ClientProcess, Granted, NotOpened, Workers};
 use crate::config::Settings;
 use crate::handover::{Leased, Owner};
 
@@ -145,30 +145,48 @@ impl Node for NodeService {
     ) -> Result<Response<CloseSessionReply>, Status> {
         caller(&request)?;
         let request = request.get_ref();
-        let named = <[u8; 16]>::try_from(&request.session_id[..])
-            .ok()
-            .zip(<[u8; 32]>::try_from(&request.session_secret[..]).ok());
-        let (id, secret) = named.ok_or_else(|| {
-            Status::invalid_argument("the request has no valid session id and secret")
-        })?;
-        match self.workers.close(SessionId(id), &SessionSecret(secret)) {
+        let (id, secret) = session_of(&request.session_id, &request.session_secret)?;
+        match self.workers.close(id, &secret) {
             Ok(()) => Ok(Response::new(CloseSessionReply {})),
             Err(verdict @ Verdict::UnknownSession) => Err(Status::not_found(verdict.to_string())),
             Err(verdict) => Err(Status::permission_denied(verdict.to_string())),
         }
     }
 
-    async fn end_away(&self, _: Request<EndAwayRequest>) -> Result<Response<EndAwayReply>, Status> {
-        Err(Status::unimplemented("sessions end with their connections"))
+    async fn end_away(
+        &self,
+        request: Request<EndAwayRequest>,
+    ) -> Result<Response<EndAwayReply>, Status> {
+        let user = caller(&request)?;
+        self.check_version(request.get_ref().wire_version)?;
+        self.let_in(&request, &request.get_ref().credential, &user)?;
+        let request = request.into_inner();
+        let owner = {
+            let lease = self.lease(&request.credential, &user)?;
+            lease.map_or_else(|| owner(&user), |(place, _)| place.owner().clone())
+        };
+        let client = ClientProcess::of(&request.client.unwrap_or_default());
+        let ended: Vec<_> = request.ended.iter().map(ClientProcess::of).collect();
+        let ended = self
+            .workers
+            .end_away(&client, &ended, owner.user.as_deref());
+        Ok(Response::new(EndAwayReply {
+            ended: u32::try_from(ended.await).unwrap_or(u32::MAX),
+        }))
     }
 
     async fn get_session_end(
         &self,
-        _: Request<GetSessionEndRequest>,
+        request: Request<GetSessionEndRequest>,
     ) -> Result<Response<SessionEnd>, Status> {
-        Err(Status::unimplemented(
-            "the node keeps no record of ended sessions",
-        ))
+        caller(&request)?;
+        let request = request.get_ref();
+        let (id, secret) = session_of(&request.session_id, &request.session_secret)?;
+        let reason = self.workers.session_end(&id, &secret).await;
+        Ok(Response::new(SessionEnd {
+            known: reason.is_some(),
+            reason: reason.unwrap_or_default(),
+        }))
     }
 
     async fn get_status(
@@ -238,9 +256,17 @@ impl NodeService {
                 self.lease(&request.credential, &user)?
             }
         };
+        let client = ClientProcess::of(request.client.as_ref().unwrap_or(&Client::default()));
+        let asked = |milliseconds| Duration::from_millis(u64::from(milliseconds));
+        let granted = Granted::of(
+            asked(request.resume_ms),
+            asked(request.keep_ms),
+            self.settings.sessions.resume_limit,
+        );
+        let away = self.workers.away_beside(&client, owner.user.as_deref());
         let opened = self
             .workers
-            .open(&holder, &owner, lease, domain, claim)
+            .open(&holder, &owner, (client, granted), lease, domain, claim)
             .map_err(|error| match error {
                 NotOpened::Draining => Status::unavailable(error.to_string()),
                 NotOpened::Full(_)
@@ -268,7 +294,9 @@ impl NodeService {
                 Some(place) => place.tell().to_vec().into(),
                 None => Default::default(),
             },
-            ..OpenSessionReply::default()
+            resume_ms: milliseconds(granted.resume),
+            keep_ms: milliseconds(granted.keep),
+            away,
         })
     }
 
@@ -315,6 +343,15 @@ impl NodeService {
             Status::failed_precondition(format!("causewayd on {name}: {mismatch}"))
         })
     }
+}
+
+/// Returns the session that a request names.
+fn session_of(id: &[u8], secret: &[u8]) -> Result<(SessionId, SessionSecret), Status> {
+    let named = id.try_into().ok().zip(secret.try_into().ok());
+    let (id, secret) = named.ok_or_else(|| {
+        Status::invalid_argument("the request has no valid session id and secret")
+    })?;
+    Ok((SessionId(id), SessionSecret(secret)))
 }
 
 /// Returns the party to which the session is charged.

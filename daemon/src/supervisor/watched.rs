@@ -119,6 +119,17 @@ impl Watch {
         ] {
             registry.register(name, help, ConstGauge::new(value));
         }
+        let (away, resumed) = self.workers.away();
+        registry.register(
+            "sessions_away",
+            "Open sessions that wait for their clients, whose connections have ended",
+            ConstGauge::new(away as u64),
+        );
+        registry.register(
+            "sessions_resumed_total",
+            "Times that clients came back to their sessions",
+            Total(resumed),
+        );
         let warm = [
             ("spare", counts.warm_in_spares),
             ("host", counts.warm_in_hosts),

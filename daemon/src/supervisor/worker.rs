@@ -1,5 +1,6 @@
 //! One worker, on the supervisor's side: a process, or a session of a host process ([`hosts`](super::hosts)).
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::id::{SessionId, SessionSecret};
 use parking_lot::Mutex;
+use rustix::net::sockopt;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::sync::Notify;
@@ -70,8 +72,23 @@ pub(super) struct Worker {
     secret: Option<SessionSecret>,
     /// Set when the session was told to end, or its client has gone.
     is_ending: AtomicBool,
+    /// The longest time that the session waits for a client that is away. 0: it ends with its connections.
+    waits: OnceLock<Duration>,
+    /// Since when the client is away.
+    away: Mutex<Option<Instant>>,
+    /// How often the client has come back.
+    resumed: AtomicU32,
+    /// The cookies of the latest connections that were passed to the worker, by which the kernel tells sockets apart.
+    passed: Mutex<VecDeque<u64>>,
+    /// Why the session ends, as the worker says.
+    said: OnceLock<String>,
+    /// Why the session ended with its host.
+    loss: OnceLock<String>,
     warmth: Mutex<Warmth>,
 }
+
+/// Number of connections of which a worker may report one later.
+const PASSED: usize = 256;
 
 /// How far a worker is with the contexts of `[sessions] warm`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,6 +156,12 @@ impl Worker {
             pid: AtomicU32::new(0),
             secret,
             is_ending: AtomicBool::new(false),
+            waits: OnceLock::new(),
+            away: Mutex::default(),
+            resumed: AtomicU32::new(0),
+            passed: Mutex::default(),
+            said: OnceLock::new(),
+            loss: OnceLock::new(),
             warmth: Mutex::default(),
         }
     }
@@ -194,14 +217,21 @@ impl Worker {
     }
 
     /// Notes that the worker was assigned a session of `user`. Its client must connect within
-    /// `connect_limit`.
-    pub(super) fn serve(&self, session: SessionId, user: Owner, connect_limit: Duration) {
+    /// `connect_limit`. The session waits for a client that is away for `waits` at most.
+    pub(super) fn serve(
+        &self,
+        session: SessionId,
+        user: Owner,
+        connect_limit: Duration,
+        waits: Duration,
+    ) {
         // The worker has the same limit and ends by itself. The supervisor's deadline leaves it time for
         // that.
         let by = Instant::now() + connect_limit + LEAVE_WITHIN;
         // A worker serves one session, so this is set once. The notification makes `watch` set the
         // deadline.
         let _ = self.serves.set((session, by));
+        let _ = self.waits.set(waits);
         let _ = self.user.set(user);
         self.asked_more.notify_one();
     }
@@ -297,6 +327,7 @@ impl Worker {
                     self.hear_the_rest();
                     self.tell_gone();
                     if let Some(reason) = self.loss_reason(&body, &status) {
+                        let _ = self.loss.set(reason.clone());
                         // Not here, because the session has ended.
                         let secret = self.secret.clone();
                         tokio::spawn(async move { client.tell(&reason, secret.as_ref()).await });
@@ -304,6 +335,14 @@ impl Worker {
                     return status;
                 }
                 message = self.receive(&mut hearing), if speaks => match message {
+                    Ok(Some(ToSupervisor::Client { line, socket })) if !self.waits().is_zero() => {
+                        self.meet_again(&mut client, line, socket, &mut leaving);
+                    }
+                    Ok(Some(ToSupervisor::Leaving { reason })) => {
+                        let _ = self.said.set(reason);
+                        self.is_ending.store(true, Ordering::Relaxed);
+                        leaving.is_due(Instant::now());
+                    }
                     Ok(Some(ToSupervisor::Client { line, socket })) => {
                         self.meet(&mut client, line, socket);
                         // The deadline for the first connection no longer applies, unless the client has
@@ -349,11 +388,17 @@ impl Worker {
                     }
                     self.do_as_asked(&body, &client, &mut leaving);
                 }
-                Ok(()) = client.gone(), if !is_gone => {
-                    is_gone = true;
-                    self.is_ending.store(true, Ordering::Relaxed);
-                    // A worker that still runs sees the same end and leaves by itself in this time.
-                    leaving.is_due(Instant::now());
+                Ok(()) = client.has_left(self.resumes()), if !is_gone => {
+                    let now = Instant::now();
+                    if self.resumes() {
+                        self.away.lock().get_or_insert(now);
+                    } else {
+                        is_gone = true;
+                        self.is_ending.store(true, Ordering::Relaxed);
+                    }
+                    // A worker that still runs sees the same end. It leaves by itself, or waits for the client until
+                    // then. The time counts from the first connection that ended, unless the client comes back.
+                    leaving.is_due(now + self.waits());
                 }
                 () = until(leaving.next()) => self.step(&body, &mut leaving),
             }
@@ -407,6 +452,93 @@ impl Worker {
         }
         self.is_connected
             .store(client.has_come(), Ordering::Relaxed);
+    }
+
+    /// Notes a connection of the client of a session that outlives its connections.
+    fn meet_again(
+        &self,
+        client: &mut Client,
+        line: Line,
+        socket: Option<WorkerFile>,
+        leaving: &mut Leaving,
+    ) {
+        let is_first = !client.has_come();
+        // A kernel of the session could report any socket, and so make a session without a client last.
+        if !is_first && !self.has_passed(socket.as_ref()) {
+            tracing::debug!(
+                worker = self.serial,
+                ?line,
+                "a worker reported an unknown connection"
+            );
+            return;
+        }
+        let shown = client.replace(line, socket);
+        self.is_connected
+            .store(client.has_come(), Ordering::Relaxed);
+        if let Err(error) = shown {
+            tracing::warn!(
+                %error,
+                worker = self.serial,
+                ?line,
+                "the supervisor cannot watch a client's connection; if descriptors are exhausted, raise LimitNOFILE"
+            );
+        }
+        if !client.is_whole() || self.is_ending() {
+            return;
+        }
+        let was_away = self.away.lock().take().is_some();
+        if was_away {
+            self.resumed.fetch_add(1, Ordering::Relaxed);
+        }
+        if was_away || is_first {
+            leaving.may_stay();
+        }
+    }
+
+    /// Notes a connection that is passed to the worker.
+    pub(super) fn note_passed(&self, socket: &OwnedFd) {
+        if let Ok(cookie) = sockopt::socket_cookie(socket)
+            && !self.waits().is_zero()
+        {
+            let mut passed = self.passed.lock();
+            if passed.len() == PASSED {
+                passed.pop_front();
+            }
+            passed.push_back(cookie);
+        }
+    }
+
+    fn has_passed(&self, socket: Option<&WorkerFile>) -> bool {
+        let cookie = socket.and_then(|socket| sockopt::socket_cookie(socket).ok());
+        cookie.is_some_and(|cookie| self.passed.lock().contains(&cookie))
+    }
+
+    /// Returns the longest time that the session waits for a client that is away.
+    fn waits(&self) -> Duration {
+        self.waits.get().copied().unwrap_or_default()
+    }
+
+    /// Returns whether the session outlives its connections.
+    pub(super) fn resumes(&self) -> bool {
+        !self.waits().is_zero()
+    }
+
+    /// Returns since when the client is away.
+    pub(super) fn away_since(&self) -> Option<Instant> {
+        *self.away.lock()
+    }
+
+    /// Returns how often the client has come back.
+    pub(super) fn resumed(&self) -> u64 {
+        self.resumed.load(Ordering::Relaxed).into()
+    }
+
+    /// Returns why the session has ended, as far as the supervisor or the worker has said so.
+    pub(super) fn end_reason(&self) -> Option<&str> {
+        let reasons = [&self.close_reason, &self.loss, &self.said];
+        reasons
+            .into_iter()
+            .find_map(|reason| reason.get().map(String::as_str))
     }
 
     /// Carries out the step that is due because the process has not ended in time.
@@ -467,6 +599,9 @@ impl Worker {
     }
 
     fn hear(self: &Arc<Worker>, message: ToSupervisor) {
+        if let ToSupervisor::Leaving { reason } = &message {
+            let _ = self.said.set(reason.clone());
+        }
         if let ToSupervisor::Ready = message {
             self.ready.store(true, Ordering::Relaxed);
             // The time for the contexts does not contain the time for loading OpenCL.
@@ -498,6 +633,7 @@ impl Worker {
             ToSupervisor::Ready
             | ToSupervisor::Warmed { .. }
             | ToSupervisor::Client { .. }
+            | ToSupervisor::Leaving { .. }
             | ToSupervisor::Released
             | ToSupervisor::Building
             | ToSupervisor::Waiting
@@ -572,5 +708,47 @@ async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    fn worker() -> Arc<Worker> {
+        let (worker, _channel) = Worker::hosted(1, None, None).unwrap();
+        let (minute, owner) = (Duration::from_secs(60), Owner::of(None));
+        worker.serve(SessionId([1; 16]), owner, minute, minute);
+        worker
+    }
+
+    fn socket() -> OwnedFd {
+        UnixStream::pair().unwrap().0.into()
+    }
+
+    #[tokio::test]
+    async fn only_a_connection_that_was_passed_brings_a_client_back() {
+        let worker = worker();
+        let (mut client, mut leaving) = (Client::new().unwrap(), Leaving::default());
+        let mut report = |socket: &OwnedFd, client: &mut Client| {
+            let socket = socket.try_clone().unwrap();
+            worker.meet_again(client, Line::Commands, Some(socket.into()), &mut leaving);
+        };
+        let (near, far) = UnixStream::pair().unwrap();
+        let first = OwnedFd::from(near);
+        worker.note_passed(&first);
+        report(&first, &mut client);
+        drop(far);
+        client.has_left(true).await.unwrap();
+        *worker.away.lock() = Some(Instant::now());
+        // A kernel of the session has made this one.
+        report(&socket(), &mut client);
+        assert!(!client.is_whole() && worker.away_since().is_some());
+        let passed = socket();
+        worker.note_passed(&passed);
+        report(&passed, &mut client);
+        assert!(client.is_whole() && worker.away_since().is_none());
+        assert_eq!(worker.resumed(), 1);
     }
 }

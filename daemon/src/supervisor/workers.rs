@@ -5,6 +5,7 @@
 //! therefore also a limit on processes. Every worker has one task that watches it until its end, and so has every
 //! session of a host.
 
+mod away;
 mod hosting;
 mod uses;
 
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_proto::id::{SessionId, SessionSecret};
-use causeway_proto::preamble::{Hint, Introduction, Once, PREAMBLE, Verdict};
+use causeway_proto::preamble::{Hint, Introduction, Once, PREAMBLE, Purpose, Verdict};
 use causeway_security::{Fingerprint, SessionCertificate};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
@@ -25,6 +26,7 @@ use tokio::sync::Notify;
 use super::builds::Builds;
 use super::counts::Reasons;
 use super::domains::Domain;
+use super::ended::EndedSessions;
 use super::endings::{ENDINGS, ending, log_end, log_host_end};
 use super::exclusive::Claim;
 use super::holders::{Holder, Holding, Holdings, TooMuch};
@@ -38,6 +40,8 @@ use crate::accounting::{Entry, Figures, Ledger};
 use crate::build_cache;
 use crate::config::{Heartbeat, SessionSettings};
 use crate::handover::{Assignment, Leased, Owner, ToWorker};
+use away::describe_end;
+pub(super) use away::{ClientProcess, Granted};
 
 /// Pause before a spare worker that ended by itself is replaced. The driver would probably make the next
 /// one end, too.
@@ -94,6 +98,10 @@ struct WorkersState {
     last_serial: u64,
     draining: bool,
     opened: u64,
+    /// How often clients of sessions that have ended have come back.
+    resumed: u64,
+    /// Why sessions that outlived their connections have ended.
+    ended: EndedSessions,
     /// Totals of sessions that have ended.
     past: Figures,
     usage: Usage,
@@ -115,6 +123,8 @@ struct Served {
     /// The slot in which the worker counts.
     entry: Entry,
     owner: Owner,
+    /// The client's process, as its library describes it.
+    client: ClientProcess,
     /// The session's claim, if it may use exclusive devices only.
     claim: Option<Claim>,
     _holding: Holding,
@@ -140,13 +150,25 @@ impl WorkersState {
         Some(Arc::clone(&served.worker))
     }
 
-    /// Removes the session of a worker that has ended from the table.
-    fn end_session(&mut self, worker: &Worker) -> Option<(SessionId, Served)> {
+    /// Removes the session of a worker that has ended from the table. Remembers why it has ended if its client may ask.
+    fn end_session(
+        &mut self,
+        worker: &Worker,
+        status: &std::io::Result<ExitStatus>,
+    ) -> Option<(SessionId, Served)> {
         let mut sessions = self.sessions.iter();
         let (&id, _) = sessions.find(|(_, of)| of.worker.serial == worker.serial)?;
         let served = self.sessions.remove(&id)?;
         served.samples().for_each(|sample| self.usage.end(sample));
         self.past = self.past.plus(served.entry.figures());
+        self.resumed += served.worker.resumed();
+        if worker.resumes() {
+            let reason = worker.end_reason().map(str::to_owned);
+            let label = || ending(worker, served.entry.ending(), status);
+            let reason = reason.unwrap_or_else(|| describe_end(label(), status));
+            self.ended
+                .add(id, served.secret.clone(), reason, Instant::now());
+        }
         Some((id, served))
     }
 
@@ -366,8 +388,11 @@ impl Workers {
     ///
     /// # Errors
     /// [`TooMuch`] if the holder itself may have no more sessions. Nothing is displaced then.
+    ///
+    /// A session of `holder` that is away ends first.
     pub(super) async fn make_room(&self, holder: &Holder) -> Result<(), TooMuch> {
         self.end_an_idle_host().await;
+        self.end_one_away(holder).await;
         let host_memory = self.0.sessions.limits.host_memory;
         let until = Instant::now() + ROOM_WITHIN;
         let mut displaced = 0;
@@ -425,6 +450,7 @@ impl Workers {
         &self,
         holder: &Holder,
         owner: &Owner,
+        (client, granted): (ClientProcess, Granted),
         lease: Option<(Place, Vec<Leased>)>,
         domain: Option<Domain>,
         claim: Option<Claim>,
@@ -442,6 +468,8 @@ impl Workers {
             let mut assignment = self.assignment(certificate);
             assignment.leased = leased;
             assignment.owner = owner.clone();
+            assignment.resume = granted.resume;
+            assignment.keep = granted.keep;
             let ledger = match &place {
                 Some(place) => Arc::clone(place.ledger()),
                 None => Ledger::new(1)?,
@@ -466,7 +494,8 @@ impl Workers {
             };
             let user = build_cache::Owner::of(owner.user.as_deref());
             let host = domain.as_ref().and_then(|of| state.host_of(&worker, of));
-            worker.serve(assignment.id, user, assignment.connect_limit);
+            let waits = granted.longest();
+            worker.serve(assignment.id, user, assignment.connect_limit, waits);
             state.opened += 1;
             tracing::info!(session = ?assignment.id, lease = owner.lease, user = owner.user,
                 worker = worker.serial, domain = domain.map(|domain| domain.name()), "session opened");
@@ -488,6 +517,7 @@ impl Workers {
                 place,
                 entry,
                 owner: owner.clone(),
+                client,
                 claim,
                 _holding: holding,
             };
@@ -533,6 +563,12 @@ impl Workers {
         let Some(worker) = worker else {
             return Err((socket, Verdict::UnknownSession));
         };
+        if matches!(
+            preamble.purpose,
+            Purpose::Commands | Purpose::CommandsGrpc | Purpose::Heartbeat
+        ) {
+            worker.note_passed(&socket);
+        }
         let message = ToWorker::Connection {
             preamble: bytes,
             socket,
@@ -649,6 +685,8 @@ impl Workers {
             load_limit: self.0.load_limit,
             heartbeat_interval: heartbeat.interval,
             heartbeat_limit: heartbeat.limit,
+            resume: Duration::ZERO,
+            keep: Duration::ZERO,
             build_cache: self.0.builds.is_some(),
             certificate,
             leased: None,
@@ -728,7 +766,7 @@ impl Workers {
             if let Some(host) = &host {
                 host.suspect(state.busy());
             }
-            (state.end_session(worker), was_spare, host)
+            (state.end_session(worker, &status), was_spare, host)
         };
         match host {
             Some(host) => {
@@ -753,9 +791,8 @@ impl Workers {
         domain: Option<&Domain>,
     ) {
         if let Some((_, served)) = &served {
-            self.0
-                .ended
-                .count(ending(worker, served.entry.ending(), &status));
+            let label = ending(worker, served.entry.ending(), &status);
+            self.0.ended.count(label);
         }
         let session = served.as_ref().map(|(id, served)| (*id, &served.owner));
         log_end(worker, session, status, domain.map(Domain::name));

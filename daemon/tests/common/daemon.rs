@@ -147,6 +147,11 @@ impl Daemon {
         self.child.id()
     }
 
+    /// The workers, spare ones too.
+    pub fn workers(&self) -> Vec<u32> {
+        workers_of(self.child.id())
+    }
+
     pub fn inventory(&self) -> Inventory {
         self.inventory_for(&[])
     }
@@ -224,14 +229,19 @@ impl Session {
 
     /// The workers of the daemon's sessions.
     pub fn workers(&self) -> Vec<u32> {
-        let mut children = children_of(self.daemon);
-        // Other children list devices.
-        children.retain(|pid| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&line).contains("--internal-worker")
-        });
-        children
+        workers_of(self.daemon)
     }
+}
+
+/// The workers of a daemon.
+fn workers_of(daemon: u32) -> Vec<u32> {
+    let mut children = children_of(daemon);
+    // Other children list devices.
+    children.retain(|pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains("--internal-worker")
+    });
+    children
 }
 
 fn children_of(parent: u32) -> Vec<u32> {

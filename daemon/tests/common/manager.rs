@@ -115,6 +115,7 @@ pub fn grant(lease: u8, epoch: u64, units: &[(u32, u32, u32, u64)]) -> Grant {
         units: units.iter().map(unit).collect(),
         limit_ms: 0,
         autonomy_ms: LONG.as_millis() as u64,
+        ..Default::default()
     }
 }
 

@@ -9,6 +9,7 @@ pub mod cutter;
 mod daemon;
 mod links;
 pub mod manager;
+pub mod resuming;
 pub mod site;
 pub mod spin;
 mod wire;

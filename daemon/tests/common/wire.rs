@@ -7,7 +7,8 @@ use causeway_proto::bulk::{HEADER, Header, Kind as Bulk};
 use causeway_proto::command::*;
 use causeway_proto::id::{EventId, SessionId, SessionSecret};
 use causeway_proto::preamble::{
-    GREETING, Greeting, Preamble, Purpose, Verdict, WORKER_PROOF, check_worker_proof, client_proof,
+    ClientWord, GREETING, Greeting, Preamble, Purpose, Verdict, WORKER_PROOF, check_worker_proof,
+    client_proof,
 };
 use causeway_proto::region::Region;
 use prost::bytes::Bytes;
@@ -96,10 +97,20 @@ pub fn connect_as(
 
 /// Proves the secret over an existing connection.
 pub fn prove(
-    mut socket: TcpStream,
+    socket: TcpStream,
     preamble: &Preamble,
     secret: &SessionSecret,
 ) -> Result<TcpStream, Verdict> {
+    prove_with(socket, preamble, secret, &ClientWord::default()).map(|(socket, _)| socket)
+}
+
+/// As [`prove`], with the client's word. Returns the worker's position, too.
+pub fn prove_with(
+    mut socket: TcpStream,
+    preamble: &Preamble,
+    secret: &SessionSecret,
+    word: &ClientWord,
+) -> Result<(TcpStream, u64), Verdict> {
     socket.set_read_timeout(Some(LIMIT)).unwrap();
     let preamble = preamble.encode();
     socket.write_all(&preamble).unwrap();
@@ -109,13 +120,14 @@ pub fn prove(
     if greeting.verdict != Verdict::Welcome {
         return Err(greeting.verdict);
     }
-    let ours = client_proof(secret, &preamble, &greeting.nonce, &Default::default());
+    let ours = client_proof(secret, &preamble, &greeting.nonce, word);
     socket.write_all(&ours).unwrap();
     let mut proof = [0; GREETING];
     socket.read_exact(&mut proof[..WORKER_PROOF]).unwrap();
     let theirs = std::array::from_fn(|i| proof[i]);
-    if check_worker_proof(secret, &preamble, &greeting.nonce, &ours, &theirs).is_some() {
-        return Ok(socket);
+    let position = check_worker_proof(secret, &preamble, &greeting.nonce, &ours, &theirs);
+    if let Some(position) = position {
+        return Ok((socket, position));
     }
     Err(Greeting::decode(&proof).unwrap().verdict)
 }

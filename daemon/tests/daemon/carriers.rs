@@ -1,6 +1,7 @@
 //! Tests of the two carriers of commands.
 
 use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
 
 use causeway_proto::command::worker_client::WorkerClient;
 use causeway_proto::command::{
@@ -11,11 +12,11 @@ use causeway_proto::preamble::Purpose;
 use hyper_util::rt::TokioIo;
 use prost::Message;
 use tokio_stream::StreamExt;
-use tonic::transport::{Endpoint, Uri};
+use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::support::{Setup, read_to_close};
 
-fn ping(number: u64) -> CommandBatch {
+pub(crate) fn ping(number: u64) -> CommandBatch {
     let query = Query {
         request: 1000 + number,
         question: Some(Question::Ping(Ping {})),
@@ -29,6 +30,12 @@ fn ping(number: u64) -> CommandBatch {
     }
 }
 
+/// The batch as the direct carrier sends it.
+pub(crate) fn frame_of(batch: &CommandBatch) -> Vec<u8> {
+    let batch = batch.encode_to_vec();
+    [&frame::prefix(batch.len()).unwrap()[..], &batch].concat()
+}
+
 fn assert_pong(answers: &[Answer], number: u64) {
     let answer = answers.first().expect("an answer");
     assert_eq!((answer.request, answer.status), (1000 + number, 0));
@@ -40,9 +47,7 @@ async fn frames_carry_questions_and_answers() {
     let session = daemon.open().await;
     let mut commands = session.connect(Purpose::Commands, 0).unwrap();
     for number in 1..=3 {
-        let batch = ping(number).encode_to_vec();
-        let frame = [&frame::prefix(batch.len()).unwrap()[..], &batch].concat();
-        commands.write_all(&frame).unwrap();
+        commands.write_all(&frame_of(&ping(number))).unwrap();
         let events = loop {
             let mut prefix = [0; PREFIX];
             commands.read_exact(&mut prefix).unwrap();
@@ -57,11 +62,8 @@ async fn frames_carry_questions_and_answers() {
     }
 }
 
-#[tokio::test]
-async fn grpc_carries_the_same() {
-    let daemon = Setup::with_drivers().start();
-    let session = daemon.open().await;
-    let socket = session.connect(Purpose::CommandsGrpc, 0).unwrap();
+/// HTTP/2 over this one connection.
+async fn channel(socket: TcpStream) -> Channel {
     socket.set_nonblocking(true).unwrap();
     let mut socket = Some(tokio::net::TcpStream::from_std(socket).unwrap());
     let connector = tower::service_fn(move |_: Uri| {
@@ -72,10 +74,63 @@ async fn grpc_carries_the_same() {
                 .ok_or_else(|| std::io::Error::other("one connection is all there is"))
         }
     });
-    let channel = Endpoint::from_static("http://worker")
+    Endpoint::from_static("http://worker")
         .connect_with_connector(connector)
         .await
+        .unwrap()
+}
+
+/// The answers must come once each, and the numbers without a gap, over connections that break at any time.
+#[tokio::test]
+async fn grpc_goes_on_over_further_connections() {
+    let daemon = Setup::with_drivers().start();
+    let session = daemon.open_for_long().await;
+    let (mut handled, mut answered) = (0, Vec::new());
+    for round in 1..=8u64 {
+        let (socket, applied) = session
+            .connect_after(Purpose::CommandsGrpc, 0, handled)
+            .unwrap();
+        let ended = socket.try_clone().unwrap();
+        let channel = channel(socket).await;
+        let mut client = WorkerClient::new(channel);
+        let (send, receive) = tokio::sync::mpsc::channel(100);
+        // Each round sends two more commands, and all of those again that may not have been applied.
+        for number in applied + 1..=2 * round {
+            send.send(ping(number)).await.unwrap();
+        }
+        let stream = tokio_stream::wrappers::ReceiverStream::new(receive);
+        let mut events = client.commands(stream).await.unwrap().into_inner();
+        // In some rounds, the last answer is not read.
+        while answered.len() as u64 + round % 2 < 2 * round {
+            let batch = events.next().await.unwrap().unwrap();
+            if batch.number > handled {
+                assert_eq!(batch.number, handled + 1);
+                handled = batch.number;
+                answered.extend(batch.answers.iter().map(|of| of.request - 1000));
+            }
+        }
+        ended.shutdown(Shutdown::Both).unwrap();
+    }
+    assert_eq!(answered, (1..=16).collect::<Vec<_>>());
+    let (socket, applied) = session
+        .connect_after(Purpose::CommandsGrpc, 0, handled)
         .unwrap();
+    let mut client = WorkerClient::new(channel(socket).await);
+    let farewell = CommandBatch {
+        first: applied + 1,
+        closes: true,
+        ..Default::default()
+    };
+    let _ = client.commands(tokio_stream::once(farewell)).await;
+    daemon.until_sessions(0).await;
+}
+
+#[tokio::test]
+async fn grpc_carries_the_same() {
+    let daemon = Setup::with_drivers().start();
+    let session = daemon.open().await;
+    let socket = session.connect(Purpose::CommandsGrpc, 0).unwrap();
+    let channel = channel(socket).await;
     let mut client = WorkerClient::new(channel.clone());
     let (send, receive) = tokio::sync::mpsc::channel(4);
     send.send(ping(1)).await.unwrap();
@@ -104,9 +159,7 @@ async fn a_gap_in_the_numbers_ends_the_session() {
     let daemon = Setup::with_drivers().start();
     let session = daemon.open().await;
     let mut commands = session.connect(Purpose::Commands, 0).unwrap();
-    let batch = ping(2).encode_to_vec();
-    let frame = [&frame::prefix(batch.len()).unwrap()[..], &batch].concat();
-    commands.write_all(&frame).unwrap();
+    commands.write_all(&frame_of(&ping(2))).unwrap();
     read_to_close(&mut commands);
     daemon.until_sessions(0).await;
 }

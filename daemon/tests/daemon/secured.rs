@@ -158,10 +158,16 @@ impl Caller {
     }
 
     pub(crate) async fn open(&mut self) -> Result<OpenSessionReply, Status> {
+        self.open_for(0).await
+    }
+
+    /// Opens a session that outlives its connections for this time.
+    pub(crate) async fn open_for(&mut self, resume_ms: u32) -> Result<OpenSessionReply, Status> {
         let generation = self.inventory().await?.generation;
         let request = self.request(OpenSessionRequest {
             wire_version: VERSION,
             inventory_generation: generation,
+            resume_ms,
             ..OpenSessionRequest::default()
         });
         Ok(self.client.open_session(request).await?.into_inner())
@@ -194,9 +200,17 @@ pub(crate) async fn assert_serves(daemon: &Daemon, cluster: &Cluster) {
 
 /// Opens a connection of the session, and sends its preamble.
 pub(crate) fn introduce(daemon: &Daemon, reply: &OpenSessionReply) -> (TcpStream, Vec<u8>) {
+    introduce_for(daemon, reply, Purpose::Commands)
+}
+
+fn introduce_for(
+    daemon: &Daemon,
+    reply: &OpenSessionReply,
+    purpose: Purpose,
+) -> (TcpStream, Vec<u8>) {
     use std::io::Write;
     let preamble = Preamble {
-        purpose: Purpose::Commands,
+        purpose,
         lane: 0,
         session: SessionId(reply.session_id[..].try_into().unwrap()),
         link: 0,
@@ -209,10 +223,21 @@ pub(crate) fn introduce(daemon: &Daemon, reply: &OpenSessionReply) -> (TcpStream
 
 /// Opens the command connection of the session, and proves the secret on both sides.
 pub(crate) fn commands(daemon: &Daemon, reply: &OpenSessionReply) -> TlsStream {
+    connect_after(daemon, reply, Purpose::Commands, 0).0
+}
+
+/// As [`commands`], for any purpose, and for a client that has handled the event batches up to `position`. Returns the
+/// worker's position, too.
+pub(crate) fn connect_after(
+    daemon: &Daemon,
+    reply: &OpenSessionReply,
+    purpose: Purpose,
+    position: u64,
+) -> (TlsStream, u64) {
     use std::io::{Read, Write};
     let fingerprint = Fingerprint::from_wire(&reply.certificate_sha256).unwrap();
     let secret = secret_of(reply);
-    let (socket, preamble) = introduce(daemon, reply);
+    let (socket, preamble) = introduce_for(daemon, reply, purpose);
     let preamble: [u8; 32] = preamble.try_into().unwrap();
     let records = shake(pinned(fingerprint).unwrap(), &socket).unwrap();
     let stream = TlsStream::new(socket, records).unwrap();
@@ -220,12 +245,16 @@ pub(crate) fn commands(daemon: &Daemon, reply: &OpenSessionReply) -> TlsStream {
     (&stream).read_exact(&mut bytes).unwrap();
     let greeting = Greeting::decode(&bytes).unwrap();
     assert_eq!(greeting.verdict, Verdict::Welcome);
-    let ours = client_proof(&secret, &preamble, &greeting.nonce, &ClientWord::default());
+    let word = ClientWord {
+        position,
+        origin: None,
+    };
+    let ours = client_proof(&secret, &preamble, &greeting.nonce, &word);
     (&stream).write_all(&ours).unwrap();
     let mut theirs = [0; WORKER_PROOF];
     (&stream).read_exact(&mut theirs).unwrap();
-    assert!(check_worker_proof(&secret, &preamble, &greeting.nonce, &ours, &theirs).is_some());
-    stream
+    let position = check_worker_proof(&secret, &preamble, &greeting.nonce, &ours, &theirs);
+    (stream, position.expect("the worker's proof"))
 }
 
 pub(crate) fn secret_of(reply: &OpenSessionReply) -> SessionSecret {

@@ -230,6 +230,24 @@ impl Daemon {
         Ok(Session::new(self.address(), &reply.into_inner()))
     }
 
+    /// Opens a session that outlives its connections for a minute.
+    pub(crate) async fn open_for_long(&self) -> Session {
+        self.open_for(60_000, 60_000).await
+    }
+
+    /// Opens a session that outlives its connections for these times.
+    pub(crate) async fn open_for(&self, resume_ms: u32, keep_ms: u32) -> Session {
+        let request = OpenSessionRequest {
+            wire_version: VERSION,
+            inventory_generation: self.inventory().await.generation,
+            resume_ms,
+            keep_ms,
+            ..OpenSessionRequest::default()
+        };
+        let reply = self.client().await.open_session(request).await;
+        Session::new(self.address(), &reply.unwrap().into_inner())
+    }
+
     pub(crate) async fn open(&self) -> Session {
         self.try_open().await.unwrap()
     }
@@ -328,6 +346,17 @@ impl Session {
 
     /// Opens a further connection, and proves the secret on both sides.
     pub(crate) fn connect(&self, purpose: Purpose, lane: u8) -> Result<TcpStream, Verdict> {
+        let connected = self.connect_after(purpose, lane, 0);
+        connected.map(|(socket, _)| socket)
+    }
+
+    /// As [`Session::connect`], for a client with a position. Returns the worker's position, too.
+    pub(crate) fn connect_after(
+        &self,
+        purpose: Purpose,
+        lane: u8,
+        position: u64,
+    ) -> Result<(TcpStream, u64), Verdict> {
         let preamble = Preamble {
             purpose,
             lane,
@@ -341,12 +370,11 @@ impl Session {
         if greeting.verdict != Verdict::Welcome {
             return Err(greeting.verdict);
         }
-        let proof = preamble::client_proof(
-            &self.secret,
-            &preamble,
-            &greeting.nonce,
-            &Default::default(),
-        );
+        let word = preamble::ClientWord {
+            position,
+            origin: None,
+        };
+        let proof = preamble::client_proof(&self.secret, &preamble, &greeting.nonce, &word);
         socket.write_all(&proof).unwrap();
         let mut worker = [0; WORKER_PROOF];
         if socket.read_exact(&mut worker).is_err() {
@@ -354,8 +382,8 @@ impl Session {
         }
         let proved =
             preamble::check_worker_proof(&self.secret, &preamble, &greeting.nonce, &proof, &worker);
-        if proved.is_some() {
-            Ok(socket)
+        if let Some(position) = proved {
+            Ok((socket, position))
         } else {
             // A refusal is longer than a proof; its verdict is the seventh byte.
             assert_eq!(worker[..4], preamble::MAGIC);

@@ -1,15 +1,21 @@
 //! Tests of TLS and authentication: which callers are accepted and refused, without an effect on others.
 
-use std::io::Write;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime};
 
-use causeway_proto::preamble::client_proof;
-use causeway_security::{Authority, Fingerprint, SessionCertificate, Token, pinned};
+use causeway_proto::command::EventBatch;
+use causeway_proto::frame::{self, PREFIX};
+use causeway_proto::preamble::{Purpose, client_proof};
+use causeway_security::{Authority, Fingerprint, SessionCertificate, TlsStream, Token, pinned};
+use prost::Message;
 use tonic::Code;
 
-use crate::secured::{Caller, Cluster, assert_serves, commands, introduce, now, secret_of, shake};
+use crate::carriers::{frame_of, ping};
+use crate::secured::{
+    Caller, Cluster, assert_serves, commands, connect_after, introduce, now, secret_of, shake,
+};
 use crate::support::{Setup, children_of, client, connect, connect_from, read_to_close};
 
 #[tokio::test]
@@ -35,6 +41,55 @@ async fn a_certificate_that_is_over_is_told_of_at_the_start() {
     let told = lines.find(|line| line.contains("the server's certificate has expired"));
     let told = told.expect(&log);
     assert!(told.contains("ERROR") && told.contains(file), "{told}");
+}
+
+#[tokio::test]
+async fn a_session_goes_on_over_further_connections_with_its_certificate() {
+    let cluster = Cluster::new();
+    let daemon = cluster.with_tokens().start();
+    let tls = cluster.client(None);
+    let caller = Caller::reach(daemon.address(), &tls, Some(&cluster.token)).await;
+    let reply = caller.unwrap().open_for(60_000).await.unwrap();
+    let mut handled = 0;
+    for number in 1..=5 {
+        let (commands, applied) = connect_after(&daemon, &reply, Purpose::Commands, handled);
+        let (heartbeat, _) = connect_after(&daemon, &reply, Purpose::Heartbeat, 0);
+        assert!(applied < number);
+        // What was applied comes again.
+        for again in 1..=number {
+            (&commands).write_all(&frame_of(&ping(again))).unwrap();
+        }
+        let mut has_answer = false;
+        while !has_answer {
+            let mut prefix = [0; PREFIX];
+            (&commands).read_exact(&mut prefix).unwrap();
+            let mut bytes = vec![0; frame::length(prefix).unwrap()];
+            (&commands).read_exact(&mut bytes).unwrap();
+            let batch = EventBatch::decode(&bytes[..]).unwrap();
+            assert_eq!(batch.number, handled + 1);
+            handled = batch.number;
+            has_answer = !batch.answers.is_empty();
+            assert!(batch.answers.iter().all(|of| of.request == 1000 + number));
+        }
+        // An acknowledgement may come in two records, and two in one.
+        let [first, second] = [handled - 1, handled].map(u64::to_le_bytes);
+        let bytes = [first, second].concat();
+        (&heartbeat).write_all(&bytes[..5]).unwrap();
+        (&heartbeat).write_all(&bytes[5..]).unwrap();
+        if number == 5 {
+            let sent = (&heartbeat).write_all(&(handled + 1).to_le_bytes());
+            sent.unwrap();
+            daemon_ends(&commands);
+        }
+        commands.socket().shutdown(Shutdown::Both).unwrap();
+        heartbeat.socket().shutdown(Shutdown::Both).unwrap();
+    }
+    assert!(daemon.log().contains("the client violated the protocol"));
+}
+
+/// Waits until the node closes the connection.
+fn daemon_ends(mut connection: &TlsStream) {
+    let _ = connection.read_to_end(&mut Vec::new());
 }
 
 async fn refusal(address: SocketAddr, cluster: &Cluster, token: Option<&Token>) -> (Code, String) {

@@ -2,8 +2,9 @@
 
 use tonic::Code;
 
-use crate::common::Session;
 use crate::common::manager::grant;
+use crate::common::resuming::{Resuming, end_away, process};
+use crate::common::{Session, eventually};
 use crate::support::{Cluster, allocate, cluster, context_on, daemon};
 
 #[test]
@@ -36,6 +37,35 @@ fn a_withdrawn_lease_ends_its_sessions_and_its_credential_is_worth_nothing() {
     cluster.node.withdraw(&other);
     cluster.node.expect_withdrawn(&other);
     assert!(cluster.node.grant_refused(&other).contains("older"));
+}
+
+#[test]
+fn a_lease_goes_on_while_its_session_is_away_and_ends_it() {
+    let cluster = cluster();
+    let (lease, credential) = cluster.lease();
+    let open = |pid| {
+        let times = (60_000, 60_000);
+        Resuming::open_leased(&cluster.daemon, process(pid), times, false, &credential).unwrap()
+    };
+    let sessions = [open(1), open(2)];
+    cluster.node.expect_sessions(&lease, 1);
+    cluster.node.expect_sessions(&lease, 2);
+    sessions.iter().for_each(Resuming::leave);
+    eventually("both sessions are away", || {
+        let third = open(3);
+        let away = third.reply.away.len();
+        cluster.node.expect_sessions(&lease, 3);
+        third.close();
+        cluster.node.expect_sessions(&lease, 2);
+        (away == 2).then_some(())
+    });
+    let ended = |credential| end_away(&cluster.daemon, process(3), vec![process(1)], credential);
+    assert_eq!(ended(&credential), 1);
+    cluster.node.expect_sessions(&lease, 1);
+    cluster.node.withdraw(&lease);
+    assert_eq!(sessions[1].end_reason(), "the lease has ended: a test");
+    cluster.node.expect_sessions(&lease, 0);
+    cluster.node.expect_withdrawn(&lease);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod common;
 
 mod accounting;
+mod away;
 mod build_cache;
 mod build_cache_compilers;
 mod builds;

@@ -103,6 +103,8 @@ pub struct Grant {
     /// manager. A connected node serves the grant until it is withdrawn: renewals are not forwarded to
     /// it.
     pub autonomy: Span,
+    /// Longest time for which the node keeps the grant's sessions while their connections are broken.
+    pub resume: Span,
 }
 
 /// A unit in a grant.

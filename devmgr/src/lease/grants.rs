@@ -131,6 +131,7 @@ impl Manager {
             units: granted.collect(),
             limit,
             autonomy: self.policy.timing.autonomy,
+            resume: self.policy.timing.resume,
         };
         self.act(Action::Grant(grant));
         GrantPart {

@@ -149,6 +149,9 @@ pub struct Timing {
     pub grace: Span,
     /// How long a node serves its leases without contact to the manager. Sent to nodes in each grant.
     pub autonomy: Span,
+    /// Longest time for which nodes keep a lease's sessions while their connections are broken. Such a session keeps its
+    /// lease. Sent to nodes in each grant.
+    pub resume: Span,
     /// How far clocks may differ over `autonomy`.
     pub margin: Span,
     /// How long a request that does not wait is kept while the units that it needs are being released.
@@ -194,6 +197,7 @@ impl Default for Timing {
             lease: Span::seconds(60),
             grace: Span::seconds(30),
             autonomy: Span::seconds(600),
+            resume: Span::seconds(60),
             margin: Span::seconds(60),
             hand_over: Span(700),
             patience: Span::seconds(30),

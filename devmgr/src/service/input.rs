@@ -189,6 +189,8 @@ pub(crate) struct Use {
     pub(crate) bytes: u64,
     pub(crate) commands: u64,
     pub(crate) sessions: u32,
+    /// The sessions whose connections are broken.
+    pub(crate) away: u32,
     /// Nanoseconds for which commands were under way.
     pub(crate) busy_ns: u64,
 }
@@ -199,6 +201,7 @@ impl Use {
             bytes: self.bytes.saturating_add(other.bytes),
             commands: self.commands.saturating_add(other.commands),
             sessions: self.sessions.saturating_add(other.sessions),
+            away: self.away.saturating_add(other.away),
             busy_ns: self.busy_ns.saturating_add(other.busy_ns),
         }
     }
@@ -226,6 +229,7 @@ impl Load {
             bytes: beat.bytes,
             commands: beat.commands,
             sessions: beat.sessions,
+            away: beat.away,
             busy_ns: beat
                 .devices
                 .iter()
@@ -238,6 +242,7 @@ impl Load {
                 bytes: of.bytes,
                 commands: of.commands,
                 sessions: of.sessions,
+                away: of.away,
                 busy_ns: of.busy_ns,
             };
             Some((lease, used))

@@ -110,6 +110,8 @@ pub(super) fn grant(grant: &Grant) -> pb::Grant {
         // 0 means no limit on the wire, so the shortest limit is 1 ms.
         limit_ms: grant.limit.map_or(0, |limit| limit.0.max(1)),
         autonomy_ms: grant.autonomy.0,
+        // 0 means no limit on the wire, so the shortest time is 1 ms.
+        resume_ms: grant.resume.0.max(1),
     }
 }
 
@@ -287,6 +289,7 @@ pub(super) fn lease_info(sight: &Sight<'_>, of: &LeaseView<'_>) -> pb::LeaseInfo
         bytes: used.bytes,
         commands: used.commands,
         sessions: used.sessions,
+        away: used.away,
         busy_ns: used.busy_ns,
     }
 }
@@ -353,6 +356,7 @@ pub(super) fn node_info(book: &Book, leased: &Leased, row: &NodeRow) -> pb::Node
         bytes: used.bytes,
         commands: used.commands,
         sessions: used.sessions,
+        away: used.away,
         hosts: connected.map_or_else(Vec::new, |node| node.load.hosts()),
     }
 }

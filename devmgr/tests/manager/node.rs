@@ -238,6 +238,7 @@ impl Shared {
             commands,
             sessions: 1,
             busy_ns: bytes,
+            ..Default::default()
         });
         let leases: Vec<_> = leases.collect();
         Heartbeat {
@@ -255,6 +256,7 @@ impl Shared {
                 domain: "user".to_owned(),
                 sessions: 2,
             }],
+            ..Default::default()
         }
     }
 

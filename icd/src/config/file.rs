@@ -27,7 +27,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
 
-use super::tables::{ServerTable, TlsTable};
+use super::tables::{ServerTable, Time, TlsTable};
 use super::{Problem, ServerSettings, Settings, TlsSettings};
 
 /// The file that is being read.
@@ -62,6 +62,12 @@ pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Setti
             "const_pointers_are_reads" => file
                 .entry(value, "const_pointers_are_reads", "the key is ignored")
                 .map(|is_read| settings.const_is_read = is_read),
+            "resume" => file
+                .entry(value, "resume", "the key is ignored")
+                .map(|Time(time)| settings.resume = Some(time)),
+            "keep" => file
+                .entry(value, "keep", "the key is ignored")
+                .map(|Time(time)| settings.keep = Some(time)),
             "tls" => {
                 let read = file.tls(value);
                 settings.tls = read.as_ref().cloned().unwrap_or(TlsSettings {
@@ -198,7 +204,7 @@ mod tests {
     #[test]
     fn all_keys_are_read() {
         let mut settings = Settings::default();
-        let text = "[[server]]\naddress = \"a\"\nname = \"x\"\ncarrier = \"grpc\"\nbulk_connections = 4\nshared_memory = false\nisolated = true\npacing = \"8 Mbit/s\"\ncompression = \"lz4\"\nanswer_limit = \"30s\"\nca = \"ca.pem\"\ntoken_file = \"/token\"\ntls_name = \"n\"\n";
+        let text = "[[server]]\naddress = \"a\"\nname = \"x\"\ncarrier = \"grpc\"\nbulk_connections = 4\nshared_memory = false\nisolated = true\npacing = \"8 Mbit/s\"\ncompression = \"lz4\"\nanswer_limit = \"30s\"\nresume = \"2min\"\nkeep = \"1h\"\nca = \"ca.pem\"\ntoken_file = \"/token\"\ntls_name = \"n\"\n";
         read(text, "s.toml", Path::new("/conf"), &mut settings);
         let expected = ServerSettings {
             address: "a:7079".parse().unwrap(),
@@ -210,6 +216,8 @@ mod tests {
             pacing: Some(1_000_000),
             compression: Compression::Lz4,
             answer_limit: Duration::from_secs(30),
+            resume: Some(Duration::from_secs(120)),
+            keep: Some(Duration::from_secs(3600)),
             tls: TlsSettings {
                 ca: Some("/conf/ca.pem".into()),
                 token_file: Some("/token".into()),
@@ -274,7 +282,7 @@ mod tests {
                 "\n[[server]]\naddress = \"a\"\n[[server]]\n{entry}\n[[server]]\naddress = \"c\"\n"
             );
             let keys = "`address`, `name`, `carrier`, `bulk_connections`, `shared_memory`, `isolated`, `pacing`, `compression`, \
-                        `answer_limit`, `ca`, `certificate`, `key`, `token_file`, `tls_name`";
+                        `answer_limit`, `resume`, `keep`, `ca`, `certificate`, `key`, `token_file`, `tls_name`";
             assert_eq!(
                 load(&text),
                 (

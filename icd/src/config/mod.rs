@@ -11,7 +11,7 @@
 //! (`a:7079,b`) overrides the set of servers; settings of `servers.toml` for one of them still apply. For
 //! all servers, `CAUSEWAY_SHARED_MEMORY` (`0` or `1`) overrides `shared_memory`, `CAUSEWAY_ISOLATED` (`0` or
 //! `1`) overrides `isolated`, `CAUSEWAY_COMPRESSION` (`lz4` or `off`) overrides `compression`, and
-//! `CAUSEWAY_ANSWER_LIMIT` (`30s`) overrides `answer_limit`. `CAUSEWAY_CA` and related variables ([`TlsSettings`]) override `[tls]`. A device manager and the request
+//! `CAUSEWAY_ANSWER_LIMIT` (`30s`) overrides `answer_limit`, and `CAUSEWAY_RESUME` (`0s`) `resume`. `CAUSEWAY_CA` and related variables ([`TlsSettings`]) override `[tls]`. A device manager and the request
 //! to it ([`LeaseSettings`]) come from the same places. A program with more rights than its user (setuid)
 //! reads place 4 only. Inside a daemon ([`causeway_proto::RECURSION_GUARD`]) there are no servers.
 //!
@@ -35,7 +35,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 pub use address::{Address, BadAddress};
-pub use causeway_proto::span::{BadDuration, duration};
+pub use causeway_proto::span::{BadDuration, duration, duration_or_zero};
 pub use leasing::{LeaseSettings, LeaseTerms, LeaseWanted, priority};
 pub use security::{FILE_VARIABLES, TlsSettings};
 use serde::Deserialize;
@@ -49,6 +49,10 @@ pub struct Settings {
     pub servers: Vec<ServerSettings>,
     /// The files or the variable that named servers. Empty when nothing is configured.
     pub origins: Vec<String>,
+    /// `resume` of all servers without their own.
+    pub resume: Option<Duration>,
+    /// `keep` of all servers without their own.
+    pub keep: Option<Duration>,
     /// Whether a kernel is assumed not to write through a pointer to `const`: `const_pointers_are_reads`.
     /// In a context of several nodes, copies of the buffer on other nodes then stay valid. A kernel that
     /// casts `const` away and writes needs `false`.
@@ -70,6 +74,8 @@ impl Default for Settings {
         Settings {
             servers: Vec::new(),
             origins: Vec::new(),
+            resume: None,
+            keep: None,
             const_is_read: true,
             tls: TlsSettings::default(),
             manager: None,
@@ -102,6 +108,12 @@ pub struct ServerSettings {
     /// Timeout for the answer of a node that has accepted the connection. A busy node takes longer than an
     /// absent one.
     pub answer_limit: Duration,
+    /// How long the program waits when connections to the server break. Zero: the session ends with its connections.
+    /// `None` for [`ServerSettings::DEFAULT_RESUME`].
+    pub resume: Option<Duration>,
+    /// How long the server is asked to keep a session while it hears nothing of the program. `None` for
+    /// [`ServerSettings::DEFAULT_KEEP`].
+    pub keep: Option<Duration>,
     /// TLS settings: how the client verifies the server and authenticates itself.
     pub tls: TlsSettings,
 }
@@ -220,6 +232,22 @@ impl ServerSettings {
     /// Default timeout for an answer. It is long enough for a busy node and short enough not to delay the
     /// program for a silent one.
     pub const DEFAULT_ANSWER_LIMIT: Duration = Duration::from_secs(3);
+    /// The default of [`ServerSettings::resume`].
+    pub const DEFAULT_RESUME: Duration = Duration::from_secs(60);
+    /// The default of [`ServerSettings::keep`].
+    pub const DEFAULT_KEEP: Duration = Duration::from_secs(600);
+
+    /// How long the program waits when connections to the server break.
+    #[must_use]
+    pub fn resume(&self) -> Duration {
+        self.resume.unwrap_or(ServerSettings::DEFAULT_RESUME)
+    }
+
+    /// How long the server is asked to keep a session while it hears nothing of the program.
+    #[must_use]
+    pub fn keep(&self) -> Duration {
+        self.keep.unwrap_or(ServerSettings::DEFAULT_KEEP)
+    }
 
     /// Default settings for a server at this address.
     #[must_use]
@@ -234,6 +262,8 @@ impl ServerSettings {
             pacing: None,
             compression: Compression::default(),
             answer_limit: ServerSettings::DEFAULT_ANSWER_LIMIT,
+            resume: None,
+            keep: None,
             tls: TlsSettings::default(),
         }
     }

@@ -5,17 +5,22 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use causeway_security::check_settings;
 
 use super::leasing::Variables;
-use super::{Compression, Problem, ServerSettings, Settings, TlsSettings, duration, file, list};
+use super::{
+    BadDuration, Compression, Problem, ServerSettings, Settings, TlsSettings, duration,
+    duration_or_zero, file, list,
+};
 
 const CONFIG: &str = "CAUSEWAY_CONFIG";
 const SHARED_MEMORY: &str = "CAUSEWAY_SHARED_MEMORY";
 const ISOLATED: &str = "CAUSEWAY_ISOLATED";
 const COMPRESSION: &str = "CAUSEWAY_COMPRESSION";
 const ANSWER_LIMIT: &str = "CAUSEWAY_ANSWER_LIMIT";
+const RESUME: &str = "CAUSEWAY_RESUME";
 const TOML: &str = "servers.toml";
 const LIST: &str = "servers.list";
 const SYSTEM: &str = "/etc/causeway";
@@ -31,6 +36,7 @@ pub(super) struct Environment {
     pub(super) isolated: Option<OsString>,
     pub(super) compression: Option<OsString>,
     pub(super) answer_limit: Option<OsString>,
+    pub(super) resume: Option<OsString>,
     /// TLS settings that override those of the files, for all servers.
     pub(super) tls: TlsSettings,
     /// The manager and the request to it.
@@ -77,6 +83,7 @@ impl Environment {
             isolated: set(ISOLATED),
             compression: set(COMPRESSION),
             answer_limit: set(ANSWER_LIMIT),
+            resume: set(RESUME),
             tls: TlsSettings::of(set),
             leasing: Variables::of(set),
             working_directory: Some(PathBuf::from(".")),
@@ -101,6 +108,11 @@ impl Environment {
             server.tls.or(&tls);
         }
         settings.tls = tls;
+        let (resume, keep) = (settings.resume, settings.keep);
+        for server in all(&mut settings) {
+            server.resume = server.resume.or(resume);
+            server.keep = server.keep.or(keep);
+        }
         self.leasing
             .resolve(&mut settings, |path| match self.text_of(path, false) {
                 Ok(text) => Ok(text),
@@ -111,6 +123,7 @@ impl Environment {
         self.override_isolated(&mut settings);
         self.override_compression(&mut settings);
         self.override_answer_limit(&mut settings);
+        self.override_resume(&mut settings);
         settings
     }
 
@@ -161,20 +174,37 @@ impl Environment {
     }
 
     fn override_answer_limit(&self, settings: &mut Settings) {
-        let Some(set) = &self.answer_limit else {
-            return;
-        };
-        match duration(&set.to_string_lossy()) {
-            Ok(limit) => {
-                for server in all(settings) {
-                    server.answer_limit = limit;
-                }
+        let limit = Environment::time(settings, ANSWER_LIMIT, self.answer_limit.as_ref(), duration);
+        if let Some(limit) = limit {
+            all(settings).for_each(|server| server.answer_limit = limit);
+        }
+    }
+
+    fn override_resume(&self, settings: &mut Settings) {
+        if let Some(limit) =
+            Environment::time(settings, RESUME, self.resume.as_ref(), duration_or_zero)
+        {
+            all(settings).for_each(|server| server.resume = Some(limit));
+        }
+    }
+
+    /// Reads a variable that is a duration. Anything else is a problem, and overrides nothing.
+    fn time(
+        settings: &mut Settings,
+        name: &str,
+        set: Option<&OsString>,
+        read: fn(&str) -> Result<Duration, BadDuration>,
+    ) -> Option<Duration> {
+        match read(&set?.to_string_lossy()) {
+            Ok(time) => Some(time),
+            Err(error) => {
+                settings.problems.push(Problem {
+                    origin: name.to_owned(),
+                    line: None,
+                    message: error.to_string(),
+                });
+                None
             }
-            Err(error) => settings.problems.push(Problem {
-                origin: ANSWER_LIMIT.to_owned(),
-                line: None,
-                message: error.to_string(),
-            }),
         }
     }
 

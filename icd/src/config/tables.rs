@@ -17,7 +17,9 @@ use serde::de::{Deserializer, Error as _};
 use toml::Spanned;
 
 use super::leasing::read_priority;
-use super::{Address, Carrier, Compression, ServerSettings, TlsSettings, duration, rate};
+use super::{
+    Address, Carrier, Compression, ServerSettings, TlsSettings, duration, duration_or_zero, rate,
+};
 
 /// Number of bulk connections.
 type Connections = Within<u32, 1, { MAX_BULK_CONNECTIONS as u64 }>;
@@ -40,6 +42,8 @@ macro_rules! connection_table {
             compression: Option<Compression>,
             #[serde(default, deserialize_with = "span")]
             answer_limit: Option<Duration>,
+            resume: Option<Time>,
+            keep: Option<Time>,
             ca: Option<PathBuf>,
             certificate: Option<PathBuf>,
             key: Option<PathBuf>,
@@ -68,6 +72,8 @@ macro_rules! connection_table {
                     pacing: self.pacing,
                     compression: self.compression.unwrap_or(default.compression),
                     answer_limit: self.answer_limit.unwrap_or(default.answer_limit),
+                    resume: self.resume.map(|Time(time)| time),
+                    keep: self.keep.map(|Time(time)| time),
                     tls: tls.settings(folder),
                     ..default
                 }
@@ -122,6 +128,17 @@ impl TlsTable {
             name: self.name,
             is_broken: false,
         }
+    }
+}
+
+/// A duration, such as `60s` or `0s`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Time(pub(super) Duration);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        duration_or_zero(&text).map(Time).map_err(D::Error::custom)
     }
 }
 

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::control::{
-    Client, GetInventoryRequest, GetStatusRequest, Inventory, NodeStatus, OpenSessionReply,
-    OpenSessionRequest,
+    Client, EndAwayRequest, GetInventoryRequest, GetSessionEndRequest, GetStatusRequest, Inventory,
+    NodeStatus, OpenSessionReply, OpenSessionRequest,
 };
 use causeway_proto::endpoint::over_connection;
+use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::status::WireError;
 use causeway_proto::version::{self, WireVersion};
 use causeway_security::{NotSecured, secure};
@@ -27,6 +28,7 @@ use tonic::transport::Channel;
 
 use super::ended::{Ended, is_end};
 use super::local::{self, Peer};
+use super::process;
 use super::resolve;
 use super::security::Credentials;
 use super::socket::plain;
@@ -196,26 +198,64 @@ impl Supervisor {
             .into_inner())
     }
 
-    /// Opens a session. `isolated`: it must have a worker of its own.
+    /// Opens a session.
     pub(super) async fn open_session(
         &mut self,
         generation: u64,
         credential: Bytes,
-        isolated: bool,
+        server: &ServerSettings,
     ) -> Result<OpenSessionReply, WireError> {
         let request = OpenSessionRequest {
             wire_version: u32::from(WireVersion::CURRENT.number()),
             inventory_generation: generation,
             client: Some(this_process()),
-            credential,
-            isolated,
-            ..OpenSessionRequest::default()
+            credential: credential.clone(),
+            isolated: server.isolated,
+            resume_ms: milliseconds(server.resume()),
+            keep_ms: milliseconds(server.keep()),
         };
         let request = self.credentials.request(request);
         let reply = self.client.open_session(request).await;
-        Ok(reply
+        let reply = reply
             .map_err(|status| self.caller.explain(&status))?
-            .into_inner())
+            .into_inner();
+        let ended: Vec<Client> = process::ended(&reply.away);
+        if !ended.is_empty() {
+            self.end_away(ended, credential).await;
+        }
+        Ok(reply)
+    }
+
+    // Ends sessions of this host's processes that have ended, so that nothing of them stays in the way.
+    async fn end_away(&mut self, ended: Vec<Client>, credential: Bytes) {
+        let request = EndAwayRequest {
+            wire_version: u32::from(WireVersion::CURRENT.number()),
+            credential,
+            client: Some(this_process()),
+            ended,
+        };
+        let request = self.credentials.request(request);
+        if let Err(status) = self.client.end_away(request).await {
+            tracing::debug!(%status, "sessions of ended processes were not ended");
+        }
+    }
+
+    /// Why a session has ended; `None` if the node does not know.
+    pub(super) async fn session_end(
+        &mut self,
+        session: SessionId,
+        secret: SessionSecret,
+    ) -> Result<Option<String>, WireError> {
+        let request = GetSessionEndRequest {
+            session_id: Bytes::copy_from_slice(&session.0),
+            session_secret: Bytes::copy_from_slice(&secret.0),
+        };
+        let request = self.credentials.request(request);
+        let end = self.client.get_session_end(request).await;
+        let end = end
+            .map_err(|status| self.caller.explain(&status))?
+            .into_inner();
+        Ok((end.known && !end.reason.is_empty()).then_some(end.reason))
     }
 
     /// An error for an answer that no correct node sends.
@@ -356,6 +396,12 @@ pub fn this_process() -> Client {
             .unwrap_or_else(|_| format!("uid {}", rustix::process::getuid().as_raw())),
         program: program.unwrap_or_default(),
         library_version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..Client::default()
+        boot_id: process::boot_id(),
+        pid_namespace: process::pid_namespace(),
+        start_time: process::start_time(std::process::id()).unwrap_or(0),
     }
+}
+
+fn milliseconds(time: std::time::Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }

@@ -9,20 +9,22 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_proto::command::{Completion, EventBatch};
 use causeway_proto::id::{EventId, RequestId};
 use causeway_proto::status::WireError;
 use causeway_security::Line;
+use parking_lot::Mutex;
 
 use super::bulk::{Bulk, Guard, Owner, relay};
 use super::carrier::Carrier;
 use super::encode::EncodeCommand;
 use super::events::SessionEvents;
 use super::flusher::Flusher;
-use super::outbox::{Appended, Outbox};
+use super::outbox::{Appended, NotResumed, Outbox};
 use super::reader::CommandReader;
+use super::received::Received;
 use super::requests::Requests;
 use super::wait::{Change, Progress};
 
@@ -38,38 +40,75 @@ pub(super) struct Core {
     /// Present if waiting threads read the command connection; `None` if the carrier's own thread does.
     pub(super) reader: Option<CommandReader>,
     carrier: Box<dyn Carrier>,
-    heartbeat: Arc<Line>,
+    // Present if the session outlives its connections.
+    resume: Option<Resume>,
+    heartbeat: Mutex<Arc<Line>>,
     failure: OnceLock<WireError>,
     failed: AtomicBool,
     lost: AtomicBool,
     over: AtomicBool,
-    applied: AtomicU64,
+}
+
+/// What a session needs that outlives its connections.
+#[derive(Default)]
+struct Resume {
+    /// Number of the connections before this one.
+    generation: AtomicU64,
+    /// The break, while there is no connection.
+    away: Mutex<Option<Break>>,
+    is_away: AtomicBool,
+    resumed: AtomicU64,
+    acknowledging: Mutex<Acknowledging>,
+}
+
+/// Why and since when a session has no connection.
+#[derive(Clone, Debug)]
+pub(super) struct Break {
+    pub(super) reason: String,
+    pub(super) since: Instant,
+}
+
+/// What was and is to be acknowledged to the worker.
+#[derive(Default)]
+struct Acknowledging {
+    window: Received,
+    // Bytes of acknowledgements that the heartbeat connection has not taken.
+    unsent: Vec<u8>,
+}
+
+/// The connections of a new session.
+pub(super) struct Connections {
+    pub(super) carrier: Box<dyn Carrier>,
+    /// Present if waiting threads read the command connection.
+    pub(super) reader: Option<CommandReader>,
+    pub(super) heartbeat: Arc<Line>,
+    /// Whether the session outlives them.
+    pub(super) resumes: bool,
 }
 
 impl Core {
     pub(super) fn new(
         address: String,
-        (carrier, reader): (Box<dyn Carrier>, Option<CommandReader>),
-        heartbeat: Arc<Line>,
+        connections: Connections,
         bulk: Bulk,
         events: Arc<dyn SessionEvents>,
     ) -> Core {
         Core {
             address,
-            outbox: Outbox::new(),
+            outbox: Outbox::new(connections.resumes),
             flusher: Flusher::default(),
             requests: Requests::new(),
             progress: Progress::new(),
             bulk,
             events,
-            reader,
-            carrier,
-            heartbeat,
+            reader: connections.reader,
+            carrier: connections.carrier,
+            resume: connections.resumes.then(Resume::default),
+            heartbeat: Mutex::new(connections.heartbeat),
             failure: OnceLock::new(),
             failed: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            applied: AtomicU64::new(0),
         }
     }
 
@@ -92,7 +131,10 @@ impl Core {
                 }
                 Appended::Write => return self.flush(),
                 // `Full` is returned only if this thread may wait.
-                Appended::Full => self.flush()?,
+                Appended::Full => {
+                    self.flush()?;
+                    self.outbox.wait_until_open(|| !self.is_failed());
+                }
             }
         }
     }
@@ -120,13 +162,15 @@ impl Core {
 
     /// Writes the queued commands and returns whether there were any. An error fails the session.
     pub(super) fn write_out(&self) -> io::Result<bool> {
+        let mut generation = 0;
         let result = self.outbox.write_with(|batch| {
+            generation = self.generation();
             self.bulk.note_batch();
             self.carrier.write(batch)
         });
         // Eager bytes may leave once their commands have, unless a waiting thread has claimed them.
         self.bulk.kick();
-        self.note_error(result)
+        self.note_error(generation, result)
     }
 
     /// At the end of the process: writes the queued commands if that is possible within `patience`.
@@ -134,17 +178,31 @@ impl Core {
         if self.is_failed() {
             return;
         }
+        let generation = self.generation();
         let result = self
             .outbox
             .write_within(patience, |batch| self.carrier.write_last(batch, patience));
-        let _ = self.note_error(result);
+        let _ = self.note_error(generation, result);
     }
 
-    fn note_error<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        if let Err(error) = &result {
-            self.fail(super::socket::plain(error));
+    /// At the end of the session: writes the queued commands and tells the worker that nothing follows, if that is
+    /// possible within `patience`. Otherwise the worker keeps the session for a while.
+    pub(super) fn say_farewell(&self, patience: Duration) {
+        if self.resume.is_none() || self.is_failed() || self.is_away() {
+            return;
         }
-        result
+        let write = |batch: &mut [u8]| self.carrier.write_last(batch, patience);
+        if let Err(error) = self.outbox.write_farewell(patience, write) {
+            tracing::debug!(%error, "the node was not told that its session ends");
+        }
+    }
+
+    // The error of a session that can be resumed is no error of its callers.
+    fn note_error(&self, generation: u64, result: io::Result<bool>) -> io::Result<bool> {
+        match result {
+            Err(error) if self.break_off(generation, super::socket::plain(&error)) => Ok(false),
+            result => result,
+        }
     }
 
     // ---- in ------------------------------------------------------------------
@@ -155,6 +213,10 @@ impl Core {
     /// The reason why the session is over: the batch cannot come from a correct worker, or the worker has
     /// given the reason.
     pub(super) fn handle_batch(&self, batch: &mut EventBatch) -> Result<(), String> {
+        if !self.is_next(batch.number)? {
+            *batch = EventBatch::default();
+            return Ok(());
+        }
         if batch.applied > self.outbox.last() {
             return Err(format!(
                 "the node reports that it applied command {}, which was not sent",
@@ -186,8 +248,8 @@ impl Core {
                 self.progress.advance(Change::Request(request));
             }
         }
-        self.applied.fetch_max(batch.applied, Ordering::Relaxed);
-        batch.applied = 0;
+        self.outbox.applied(batch.applied);
+        (batch.applied, batch.number) = (0, 0);
         match std::mem::take(&mut batch.close_reason) {
             none if none.is_empty() => Ok(()),
             close_reason => {
@@ -200,6 +262,47 @@ impl Core {
         }
     }
 
+    // Whether the batch with this number was not handled before. Events that both sides have are sent again after
+    // a break.
+    fn is_next(&self, number: u64) -> Result<bool, String> {
+        match &self.resume {
+            None => Ok(true),
+            Some(resume) => resume.acknowledging.lock().window.is_next(number),
+        }
+    }
+
+    /// Records that a batch of `bytes` bytes was handled. Acknowledges it if much was received since the last time.
+    pub(super) fn note_received(&self, bytes: usize) {
+        if let Some(resume) = &self.resume
+            && resume.acknowledging.lock().window.note(bytes)
+        {
+            self.acknowledge();
+        }
+    }
+
+    /// Tells the worker which event batches were handled, if there are new ones. Does not wait.
+    pub(super) fn acknowledge(&self) {
+        let Some(resume) = &self.resume else { return };
+        let mut acknowledging = resume.acknowledging.lock();
+        let Acknowledging { window, unsent } = &mut *acknowledging;
+        let line = Arc::clone(&self.heartbeat.lock());
+        let sent = (|| {
+            if !super::socket::send_now(&line, unsent)? {
+                return Ok(());
+            }
+            let Some(number) = window.to_acknowledge() else {
+                return Ok(());
+            };
+            super::socket::seal(&line, &number.to_le_bytes(), unsent)?;
+            super::socket::send_now(&line, unsent).map(drop)
+        })();
+        if let Err(error) = sent {
+            // The thread that reads this connection notices the end.
+            let error: io::Error = error;
+            tracing::debug!(%error, "event batches were not acknowledged");
+        }
+    }
+
     /// Waits until `condition` holds, which `awaits` makes true. The caller must hold no lock that
     /// [`SessionEvents`] needs: this thread may be the one that calls it.
     pub(super) fn wait_until(&self, awaits: Change, condition: &dyn Fn() -> bool) {
@@ -207,6 +310,109 @@ impl Core {
             Some(reader) => reader.wait_until(self, awaits, condition),
             None => self.progress.wait_until(awaits, condition),
         }
+    }
+
+    // ---- without connections ---------------------------------------------------
+
+    /// Number of the connections before the current one.
+    pub(super) fn generation(&self) -> u64 {
+        let resume = self.resume.as_ref();
+        resume.map_or(0, |resume| resume.generation.load(Ordering::Acquire))
+    }
+
+    /// Whether the session has no connection, and is being resumed.
+    pub(super) fn is_away(&self) -> bool {
+        let resume = self.resume.as_ref();
+        resume.is_some_and(|resume| resume.is_away.load(Ordering::Acquire))
+    }
+
+    /// Number of times that the session was resumed.
+    pub(super) fn resumed(&self) -> u64 {
+        let resume = self.resume.as_ref();
+        resume.map_or(0, |resume| resume.resumed.load(Ordering::Relaxed))
+    }
+
+    /// Why the session has no connection.
+    pub(super) fn the_break(&self) -> Option<Break> {
+        self.resume.as_ref()?.away.lock().clone()
+    }
+
+    /// The current heartbeat connection.
+    pub(super) fn heartbeat(&self) -> Arc<Line> {
+        Arc::clone(&self.heartbeat.lock())
+    }
+
+    /// Handles that a connection of this generation broke. Returns whether the session goes on without; otherwise it
+    /// has failed. Does not wait and calls no callback.
+    pub(super) fn break_off(&self, generation: u64, reason: String) -> bool {
+        let Some(resume) = &self.resume else {
+            self.fail(reason);
+            return false;
+        };
+        let mut away = resume.away.lock();
+        if self.is_failed() {
+            return false;
+        }
+        // Several threads meet the same break, and some of them late.
+        if away.is_some() || generation != resume.generation.load(Ordering::Acquire) {
+            return true;
+        }
+        tracing::debug!(self.address, reason, "a connection broke");
+        *away = Some(Break {
+            reason,
+            since: Instant::now(),
+        });
+        resume.is_away.store(true, Ordering::Release);
+        drop(away);
+        self.outbox.close();
+        self.carrier.shut_down();
+        self.heartbeat.lock().shut_down();
+        self.bulk.away();
+        true
+    }
+
+    /// The number of the last event batch that was handled.
+    pub(super) fn handled(&self) -> u64 {
+        let resume = self.resume.as_ref();
+        resume.map_or(0, |resume| resume.acknowledging.lock().window.handled())
+    }
+
+    /// Goes on over new connections, with a worker that has applied `position` commands. Returns the number of bytes
+    /// that were written again.
+    ///
+    /// # Errors
+    /// [`NotResumed`]. The session stays away.
+    pub(super) fn go_on(
+        &self,
+        commands: Line,
+        heartbeat: Arc<Line>,
+        position: u64,
+    ) -> Result<usize, NotResumed> {
+        let Some(resume) = &self.resume else {
+            return Ok(0);
+        };
+        let generation = resume.generation.load(Ordering::Acquire) + 1;
+        *self.heartbeat.lock() = heartbeat;
+        resume.acknowledging.lock().restart();
+        resume.generation.store(generation, Ordering::Release);
+        let readable = self.carrier.replace(commands)?;
+        if let (Some(reader), Some(readable)) = (&self.reader, readable) {
+            reader.replace(readable, generation)?;
+        }
+        // Events are read from here on, so the worker never waits for this side while commands are written again.
+        *resume.away.lock() = None;
+        resume.is_away.store(false, Ordering::Release);
+        if self.is_failed() {
+            self.shut_down();
+            return Ok(0);
+        }
+        let again = self
+            .outbox
+            .resume(position, |batch| self.carrier.write(batch))?;
+        resume.resumed.fetch_add(1, Ordering::Relaxed);
+        self.bulk.alive();
+        self.flusher.wake();
+        Ok(again)
     }
 
     // ---- end -----------------------------------------------------------------
@@ -296,10 +502,14 @@ impl Core {
     }
 
     fn shut_down(&self) {
+        self.outbox.close();
         self.carrier.shut_down();
-        self.heartbeat.shut_down();
+        self.heartbeat.lock().shut_down();
         self.bulk.shut_down();
         self.flusher.wake();
+        if let Some(reader) = &self.reader {
+            reader.wake();
+        }
     }
 
     /// Tears the session down; see the module. `reason` counts if no other thread has given one.
@@ -320,6 +530,14 @@ impl Core {
         }
         self.over.store(true, Ordering::SeqCst);
         self.progress.advance(Change::Any);
+    }
+}
+
+impl Acknowledging {
+    // Begins anew over another connection. The position in the handshake acknowledges everything handled.
+    fn restart(&mut self) {
+        self.unsent.clear();
+        self.window.restart();
     }
 }
 
@@ -349,7 +567,7 @@ impl std::fmt::Debug for Core {
         f.debug_struct("Core")
             .field("address", &self.address)
             .field("failure", &self.failure)
-            .field("applied", &self.applied)
+            .field("is_away", &self.is_away())
             .finish_non_exhaustive()
     }
 }

@@ -36,13 +36,30 @@ pub(super) fn register(core: &Arc<Core>) {
 }
 
 /// Runs after everything that the application had registered. Writes the commands queued by those
-/// functions, and calls the function given to [`at_end`].
+/// functions, calls the function given to [`at_end`], and tells the nodes that nothing follows.
 fn end() {
     // From here on, sessions end because the program ends. Such losses are not reported.
     IS_ENDING.store(true, Ordering::SeqCst);
-    let Some(last) = LAST.get() else { return };
-    at_exit_flush();
-    last();
+    if let Some(last) = LAST.get() {
+        at_exit_flush();
+        last();
+    }
+    say_farewell();
+}
+
+/// Tells the nodes that nothing follows, so that they do not keep the sessions.
+fn say_farewell() {
+    if fork::is_child() {
+        return;
+    }
+    let deadline = Instant::now() + LIMIT / 2;
+    let Some(sessions) = SESSIONS.try_lock_for(LIMIT / 10) else {
+        return;
+    };
+    for core in sessions.iter().filter_map(Weak::upgrade) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        core.say_farewell(left.max(Duration::from_millis(1)));
+    }
 }
 
 /// Whether all functions that the application registered for its end have run. Sessions that end now are

@@ -27,6 +27,9 @@ const IDLE_IN_BULK: Duration = TICK;
 /// A flusher that has slept for this long opens bulk lanes that the program is likely to need.
 const QUIET: Duration = Duration::from_millis(20);
 
+/// Longest sleep while the session has no connection.
+const WHILE_AWAY: Duration = Duration::from_millis(100);
+
 /// Number of flushers in the process.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
 
@@ -80,6 +83,11 @@ fn run(core: &Arc<Core>) {
     // Nothing has been sent yet, so the flusher sleeps until the first command wakes it.
     let (mut idle, mut tick) = (IDLE, Duration::ZERO);
     while !core.is_failed() {
+        if !core.outbox.is_open() {
+            // The session is away. It wakes this thread when it goes on or fails.
+            std::thread::park_timeout(WHILE_AWAY);
+            continue;
+        }
         match core.write_out() {
             Ok(true) => idle = Duration::ZERO,
             Ok(false) => idle += tick,

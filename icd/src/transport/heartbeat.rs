@@ -16,25 +16,67 @@ use causeway_proto::id::SessionSecret;
 use causeway_security::{Line, MAX_REASON, MAX_SEALED_REASON, open_reason};
 
 use super::core::Core;
+use super::reconnect::Redialer;
 use crate::thread::Stack;
 
-/// Starts to listen for heartbeats. The thread ends with the session.
+/// Starts to listen for heartbeats. The thread ends with the session. If there is a `redialer`, the thread also
+/// resumes the session when its connections break.
 pub(super) fn start(
     core: &Arc<Core>,
-    line: Arc<Line>,
     secret: SessionSecret,
     rhythm: Rhythm,
+    redialer: Option<Redialer>,
 ) -> io::Result<()> {
-    line.socket().set_read_timeout(Some(rhythm.slice()))?;
     let core = Arc::clone(core);
     super::thread::spawn("cw-heartbeat", Stack::Small, move || {
-        let mut source = Source::new(&line);
-        let ended = listen(&mut source, rhythm);
-        match source.reason(&secret).map_or(ended, Ended::Told) {
-            Ended::Silent(reason) => core.fail(reason),
-            Ended::Told(reason) => core.told(reason),
+        let _guard = core.guard();
+        let mut line = core.heartbeat();
+        loop {
+            let generation = core.generation();
+            let ended = match line.socket().set_read_timeout(Some(rhythm.slice())) {
+                Ok(()) => listen_on(&core, &line, &secret, rhythm),
+                Err(error) => Ended::Silent(super::socket::plain(&error)),
+            };
+            match ended {
+                Ended::Told(reason) => return core.told(reason),
+                Ended::Silent(reason) => {
+                    let is_away = core.break_off(generation, reason);
+                    let resumed = redialer.as_ref().filter(|_| is_away);
+                    match resumed.and_then(|redialer| redialer.resume(&core)) {
+                        Some(next) => line = next,
+                        None => return,
+                    }
+                }
+            }
         }
     })
+}
+
+// Listens until the connection ends.
+fn listen_on(core: &Core, line: &Line, secret: &SessionSecret, rhythm: Rhythm) -> Ended {
+    let mut source = Source::new(line);
+    let ended = listen(
+        Noting {
+            source: &mut source,
+            core,
+        },
+        rhythm,
+    );
+    source.reason(secret).map_or(ended, Ended::Told)
+}
+
+/// The heartbeat connection, on which each heartbeat is a time to acknowledge.
+struct Noting<'a, 'b> {
+    source: &'a mut Source<'b>,
+    core: &'a Core,
+}
+
+impl Read for Noting<'_, '_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.source.read(into)?;
+        self.core.acknowledge();
+        Ok(count)
+    }
 }
 
 /// Heartbeat timing of a session.

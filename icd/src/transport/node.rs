@@ -152,18 +152,16 @@ impl Node {
         } = self.credentials()?;
         let rhythm = Rhythm::from_wire(reply.heartbeat_interval_ms, reply.heartbeat_limit_ms);
         let location = self.location(peer.address());
+        let here = Place::told(&reply.shared_memory);
         let dialer = Dialer {
-            peer,
+            peer: Arc::new(Mutex::new(peer)),
+            is_here: here.is_some(),
             address: self.address().to_owned(),
             session,
             secret,
             fingerprint,
             heartbeat_limit: rhythm.limit,
-            place: self
-                .settings
-                .shared_memory
-                .then(|| Place::told(&reply.shared_memory))
-                .flatten(),
+            place: here.filter(|_| self.settings.shared_memory),
         };
         let opening = Opening {
             dialer,
@@ -183,6 +181,8 @@ impl Node {
                 certificate: fingerprint,
                 ..location
             },
+            server: self.settings.clone(),
+            resume: Duration::from_millis(reply.resume_ms.into()).min(self.settings.resume()),
         };
         let opened = Session::open(opening, events);
         let ok = opened.is_ok();
@@ -238,7 +238,7 @@ impl Node {
                 let mut supervisor = Supervisor::reach(&server, OPEN_LIMIT).await?;
                 gauge.note_round_trip(supervisor.round_trip);
                 match supervisor
-                    .open_session(generation, credential.clone(), server.isolated)
+                    .open_session(generation, credential.clone(), &server)
                     .await
                 {
                     Ok(reply) => credentials(&supervisor, reply).map(Asked::Opened),

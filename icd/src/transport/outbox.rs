@@ -10,17 +10,22 @@
 //! transport thread may not wait, because it may be the thread that makes room on the connection. For it,
 //! full batches queue behind each other. That queue needs no bound of its own: transport threads append
 //! only releases and states of user events, whose number the live objects bound.
+//!
+//! If the session can be resumed, written batches are [kept](super::kept) until the worker has applied them. While
+//! the session has no connection, the outbox is closed: appenders queue up to [`kept::MOST`], then wait.
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_proto::frame::PREFIX;
 use causeway_proto::limits::{BATCH_TARGET, MAX_BATCH};
 use causeway_proto::status::WireError;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 use super::encode::EncodeCommand;
+use super::kept::{self, Batch, Impossible, Kept};
 
 /// Once this many bytes are queued, the appending thread also writes them. That is one packet of the
 /// loopback interface, and each packet costs the sender several microseconds. Smaller amounts leave with
@@ -32,18 +37,32 @@ const KEEP_CAPACITY: usize = 2 * BATCH_TARGET;
 
 const COMMANDS_TAG: u32 = 1;
 const FIRST_TAG: u32 = 2;
+const CLOSES_TAG: u32 = 3;
 
 /// Buffers for a session's outgoing commands.
 #[derive(Debug)]
 pub(super) struct Outbox {
     filling: Mutex<Filling>,
     writing: Mutex<Vec<u8>>,
+    // Present if the session can be resumed.
+    kept: Option<Keeping>,
+    // Whether there is a connection to write to.
+    is_open: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Keeping {
+    state: Mutex<Kept>,
+    // Signals that the worker has applied commands, or that the outbox was opened or closed.
+    changed: Condvar,
 }
 
 #[derive(Debug)]
 struct Filling {
-    // Full batches, each with the number of its first command. If there are any, `bytes` is not empty.
-    full: VecDeque<(u64, Vec<u8>)>,
+    // Full batches. If there are any, `bytes` is not empty.
+    full: VecDeque<Batch>,
+    // Bytes in `full`.
+    in_full: usize,
     // Room for the frame's prefix, followed by commands.
     bytes: Vec<u8>,
     first: u64,
@@ -64,11 +83,24 @@ pub(super) enum Appended {
     Full,
 }
 
+/// Why kept batches were not written again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotResumed {
+    #[error(transparent)]
+    Impossible(#[from] Impossible),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
 impl Outbox {
-    pub(super) fn new() -> Outbox {
+    /// An outbox. `keeps`: the session can be resumed, so written batches are kept.
+    pub(super) fn new(keeps: bool) -> Outbox {
         Outbox {
+            kept: keeps.then(Keeping::default),
+            is_open: AtomicBool::new(true),
             filling: Mutex::new(Filling {
                 full: VecDeque::new(),
+                in_full: 0,
                 bytes: vec![0; PREFIX],
                 first: 1,
                 next: 1,
@@ -102,7 +134,7 @@ impl Outbox {
             MAX_BATCH - 11
         };
         if queued > 0 && queued + entry > limit {
-            if may_refuse {
+            if may_refuse && !self.takes_more(&filling) {
                 return Ok(Appended::Full);
             }
             filling.close_batch();
@@ -121,6 +153,14 @@ impl Outbox {
         } else {
             Ok(Appended::Queued)
         }
+    }
+
+    // Whether a closed outbox has room for another batch.
+    fn takes_more(&self, filling: &Filling) -> bool {
+        let is_open = self.is_open.load(Ordering::Acquire);
+        let queued = filling.in_full + filling.bytes.len();
+        let room = |kept: &Keeping| kept.state.lock().bytes() + queued < kept::MOST;
+        !is_open && self.kept.as_ref().is_some_and(room)
     }
 
     /// Takes everything queued and passes it to `write`, mostly as one batch: [`PREFIX`] bytes of room,
@@ -153,22 +193,127 @@ impl Outbox {
         // `filling` is unlocked while a batch is written, so appenders may close more batches meanwhile.
         // The loop ends with the batch that was being filled.
         loop {
+            if !self.wait_for_room() {
+                return Ok(false);
+            }
             let oldest = self.filling.lock().take_oldest(writing);
-            let first = match oldest {
+            match oldest {
                 Oldest::None => return Ok(false),
-                Oldest::Filling(first) => first,
-                Oldest::Full(first, mut batch) => {
-                    seal(first, &mut batch);
-                    write(&mut batch)?;
-                    continue;
+                Oldest::Filling(first, last) => {
+                    let result = self.write_batch(first, last, writing, &mut write);
+                    writing.truncate(PREFIX);
+                    writing.shrink_to(KEEP_CAPACITY);
+                    return result.map(|()| true);
                 }
-            };
-            seal(first, writing);
-            let result = write(writing);
-            writing.truncate(PREFIX);
-            writing.shrink_to(KEEP_CAPACITY);
-            return result.map(|()| true);
+                Oldest::Full(mut batch) => {
+                    self.write_batch(batch.first, batch.last, &mut batch.bytes, &mut write)?;
+                }
+            }
         }
+    }
+
+    // Writes a batch, and keeps it if the session can be resumed, also if writing fails.
+    fn write_batch(
+        &self,
+        first: u64,
+        last: u64,
+        bytes: &mut Vec<u8>,
+        write: &mut impl FnMut(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let result = write_sealed(first, bytes, write);
+        if let Some(kept) = &self.kept {
+            kept.state.lock().keep(first, last, bytes);
+        }
+        result
+    }
+
+    // Waits while too much is kept. Returns whether there is a connection to write to.
+    fn wait_for_room(&self) -> bool {
+        let Some(kept) = &self.kept else { return true };
+        let mut state = kept.state.lock();
+        while state.is_full() && self.is_open.load(Ordering::Acquire) {
+            kept.changed.wait(&mut state);
+        }
+        self.is_open.load(Ordering::Acquire)
+    }
+
+    /// Records that the worker has applied the commands up to `number`.
+    pub(super) fn applied(&self, number: u64) {
+        let Some(kept) = &self.kept else { return };
+        let mut state = kept.state.lock();
+        let was_full = state.is_full();
+        state.applied(number);
+        if was_full && !state.is_full() {
+            kept.changed.notify_all();
+        }
+    }
+
+    /// Handles that the connection is gone, until [`Outbox::resume`] or for good. Threads that wait for room go on.
+    pub(super) fn close(&self) {
+        if let Some(kept) = &self.kept {
+            // Under the lock, so that no thread is between its look and its wait.
+            let _state = kept.state.lock();
+            self.is_open.store(false, Ordering::Release);
+            kept.changed.notify_all();
+        }
+    }
+
+    /// Waits while the outbox is closed and `may_open` holds. Whoever changes that must call [`Outbox::close`].
+    pub(super) fn wait_until_open(&self, may_open: impl Fn() -> bool) {
+        let Some(kept) = &self.kept else { return };
+        let mut state = kept.state.lock();
+        while !self.is_open.load(Ordering::Acquire) && may_open() {
+            kept.changed.wait(&mut state);
+        }
+    }
+
+    /// Writes the batches again that a worker has not received which has applied `position` commands, and opens
+    /// the outbox. Returns the number of bytes written. Other writers wait meanwhile.
+    ///
+    /// # Errors
+    /// [`NotResumed`]. The outbox stays closed.
+    pub(super) fn resume(
+        &self,
+        position: u64,
+        mut write: impl FnMut(&mut [u8]) -> io::Result<()>,
+    ) -> Result<usize, NotResumed> {
+        let _writing = self.writing.lock();
+        let Some(kept) = &self.kept else { return Ok(0) };
+        let again = kept.state.lock().take_after(position)?;
+        let (mut bytes, mut result) = (0, Ok(()));
+        for mut batch in again {
+            if result.is_ok() {
+                bytes += batch.bytes.len() - PREFIX;
+                // The lock is free meanwhile: the worker may first have to report what it has applied.
+                result = write_sealed(batch.first, &mut batch.bytes, &mut write);
+            }
+            kept.state.lock().put_back(batch);
+        }
+        result?;
+        let _state = kept.state.lock();
+        self.is_open.store(true, Ordering::Release);
+        kept.changed.notify_all();
+        Ok(bytes)
+    }
+
+    /// At the end of the session: tells the worker that nothing follows, after everything queued. Gives up after
+    /// `patience` if another writer is busy.
+    pub(super) fn write_farewell(
+        &self,
+        patience: std::time::Duration,
+        mut write: impl FnMut(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Some(mut writing) = self.writing.try_lock_for(patience) else {
+            return Ok(());
+        };
+        self.write_locked(&mut writing, &mut write)?;
+        if self.is_open.load(Ordering::Acquire) {
+            let mut batch = vec![0; PREFIX];
+            encode_key(CLOSES_TAG, WireType::Varint, &mut batch);
+            encode_varint(1, &mut batch);
+            write(&mut batch)?;
+        }
+        Ok(())
     }
 
     /// For the flusher: returns true if nothing is queued. The next append then returns
@@ -177,6 +322,11 @@ impl Outbox {
         let mut filling = self.filling.lock();
         filling.flusher_sleeps = filling.bytes.len() == PREFIX;
         filling.flusher_sleeps
+    }
+
+    /// Whether there is a connection to write to.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
     }
 
     /// Whether no append has woken the flusher since [`Outbox::sleep_if_empty`] returned true.
@@ -190,13 +340,13 @@ impl Outbox {
     }
 }
 
-/// The batch that leaves next, with the number of its first command.
-#[derive(Debug, PartialEq, Eq)]
+/// The batch that leaves next.
+#[derive(Debug)]
 enum Oldest {
     None,
-    Full(u64, Vec<u8>),
-    // The batch that was still being filled.
-    Filling(u64),
+    Full(Batch),
+    // The batch that was still being filled, with the numbers of its first and last command.
+    Filling(u64, u64),
 }
 
 impl Filling {
@@ -204,21 +354,38 @@ impl Filling {
     // is being filled, and a newer batch would leave first. `writing` receives the batch that was being
     // filled; its memory becomes the next batch's.
     fn take_oldest(&mut self, writing: &mut Vec<u8>) -> Oldest {
-        if let Some((first, batch)) = self.full.pop_front() {
-            return Oldest::Full(first, batch);
+        if let Some(batch) = self.full.pop_front() {
+            self.in_full -= batch.bytes.len();
+            return Oldest::Full(batch);
         }
         if self.bytes.len() == PREFIX {
             return Oldest::None;
         }
         std::mem::swap(&mut self.bytes, writing);
-        Oldest::Filling(std::mem::replace(&mut self.first, self.next))
+        let first = std::mem::replace(&mut self.first, self.next);
+        Oldest::Filling(first, self.next - 1)
     }
 
     fn close_batch(&mut self) {
-        let batch = std::mem::replace(&mut self.bytes, vec![0; PREFIX]);
+        let bytes = std::mem::replace(&mut self.bytes, vec![0; PREFIX]);
         let first = std::mem::replace(&mut self.first, self.next);
-        self.full.push_back((first, batch));
+        self.in_full += bytes.len();
+        let last = self.next - 1;
+        self.full.push_back(Batch { first, last, bytes });
     }
+}
+
+// Writes a batch with the number of its first command, which the buffer then loses again.
+fn write_sealed(
+    first: u64,
+    bytes: &mut Vec<u8>,
+    write: &mut impl FnMut(&mut [u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let length = bytes.len();
+    seal(first, bytes);
+    let result = write(bytes);
+    bytes.truncate(length);
+    result
 }
 
 // Completes a batch with the number of its first command.
@@ -250,7 +417,7 @@ mod tests {
 
     #[test]
     fn batches_continue_each_others_numbers() {
-        let outbox = Outbox::new();
+        let outbox = Outbox::new(false);
         assert_eq!(take(&outbox), None);
         for round in 0..3 {
             for event in 0..5 {
@@ -269,7 +436,7 @@ mod tests {
 
     #[test]
     fn a_sleeping_flusher_is_woken_once() {
-        let outbox = Outbox::new();
+        let outbox = Outbox::new(false);
         assert!(outbox.sleep_if_empty());
         assert_eq!(
             outbox.append(&command(1), true, true).unwrap(),
@@ -284,7 +451,7 @@ mod tests {
 
     #[test]
     fn who_writes_next_leaves_the_flusher_to_the_next_who_does_not() {
-        let outbox = Outbox::new();
+        let outbox = Outbox::new(false);
         assert!(outbox.sleep_if_empty());
         let quietly = outbox.append(&command(1), true, false);
         assert_eq!(quietly.unwrap(), Appended::Queued);
@@ -304,7 +471,7 @@ mod tests {
                 unreachable!("must be refused by its length")
             }
         }
-        let outbox = Outbox::new();
+        let outbox = Outbox::new(false);
         assert_eq!(
             outbox.append(&Huge, true, true),
             Err(WireError::TooLarge(MAX_BATCH))
@@ -323,7 +490,7 @@ mod tests {
                 out.resize(out.len() + BATCH_TARGET - 100, 0);
             }
         }
-        let outbox = Outbox::new();
+        let outbox = Outbox::new(false);
         assert_eq!(outbox.append(&Large, true, true).unwrap(), Appended::Write);
         assert_eq!(outbox.append(&Large, true, true).unwrap(), Appended::Full);
         assert_eq!(outbox.append(&Large, false, true).unwrap(), Appended::Write);
@@ -341,7 +508,7 @@ mod tests {
                 out.resize(out.len() + LENGTH, 0);
             }
         }
-        let outbox = Outbox::new();
+        let outbox = Outbox::new(false);
         outbox.append(&command(1), true, true).unwrap();
         for _ in 0..3 {
             assert_eq!(outbox.append(&Half, false, true).unwrap(), Appended::Write);
@@ -379,14 +546,14 @@ mod tests {
         }
         // Each bit decides whether the appender or the writer gets the lock next.
         for turns in 0u32..1 << 4 {
-            let outbox = Outbox::new();
+            let outbox = Outbox::new(false);
             let (mut writing, mut firsts) = (vec![0; PREFIX], Vec::new());
             let mut take = |outbox: &Outbox| {
                 let oldest = outbox.filling.lock().take_oldest(&mut writing);
                 writing.truncate(PREFIX);
                 match oldest {
                     Oldest::None => false,
-                    Oldest::Full(first, _) | Oldest::Filling(first) => {
+                    Oldest::Full(Batch { first, .. }) | Oldest::Filling(first, _) => {
                         firsts.push(first);
                         true
                     }

@@ -19,20 +19,23 @@ use std::sync::Arc;
 use causeway_proto::command::EventBatch;
 use causeway_proto::spin_budget::Look;
 use causeway_security::Opener;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use prost::Message;
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::carrier::direct::FrameReader;
+use super::carrier::direct::{FrameReader, Readable};
 use super::core::Core;
 use super::reader_role::{ReaderRole, Who};
 use super::wait::{Change, Notifier};
 use crate::thread::Stack;
 
 const CLOSED: &str = "the node closed the connection";
+
+/// Marks the notifier in the epoll set. The connection's mark is 0.
+const WAKE: u64 = 1;
 
 /// Longest sleep at the connection. A program may close every descriptor it finds, also this library's,
 /// and then nothing else wakes the sleeping thread.
@@ -41,21 +44,52 @@ const LOOKS_UP_EVERY: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// The receiving half of a direct connection.
+/// The receiving half of a direct connection. When the session is resumed, another connection takes its place.
 pub(super) struct CommandReader {
-    socket: Arc<TcpStream>,
     // The reading thread sleeps here.
     epoll: OwnedFd,
     // Wakes the waiter that sleeps at the socket.
     notifier: Arc<Notifier>,
-    role: Mutex<ReaderRole>,
+    // Wakes the reading thread, because the connection was replaced or the session has failed.
+    wake: Notifier,
+    seat: Mutex<Seat>,
+    // Signals that the role was given back.
+    left: Condvar,
     // Belongs to the thread that has the role.
     source: Mutex<Source>,
+}
+
+/// Who reads, and from where.
+struct Seat {
+    role: ReaderRole,
+    socket: Arc<TcpStream>,
+    // Whether the epoll set contains the socket.
+    is_watched: bool,
 }
 
 struct Source {
     frames: FrameReader<WithoutWaiting>,
     decoder: Decoder,
+    generation: u64,
+}
+
+/// Why a connection is not read any more.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The connection ended. The session may be resumed.
+    Connection(String),
+    /// The node sent something that no correct node sends, or has ended the session.
+    Nonsense(String),
+}
+
+impl Source {
+    fn new(Readable { socket, opener }: Readable, generation: u64) -> Source {
+        Source {
+            frames: FrameReader::new(WithoutWaiting { socket, opener }),
+            decoder: Decoder::default(),
+            generation,
+        }
+    }
 }
 
 /// Reads available bytes without blocking.
@@ -92,62 +126,87 @@ impl CommandReader {
     ///
     /// # Errors
     /// The system's error if it has no descriptors left.
-    pub(super) fn new(socket: Arc<TcpStream>, opener: Option<Opener>) -> io::Result<CommandReader> {
+    pub(super) fn new(readable: Readable) -> io::Result<CommandReader> {
         let _kept_free = super::standard::kept_free();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(
-            &epoll,
-            &*socket,
-            epoll::EventData::new_u64(0),
-            epoll::EventFlags::IN,
-        )?;
-        let source = Source {
-            frames: FrameReader::new(WithoutWaiting {
-                socket: Arc::clone(&socket),
-                opener,
-            }),
-            decoder: Decoder::default(),
-        };
+        let wake = Notifier::new()?;
+        let (data, flags) = (epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN);
+        epoll::add(&epoll, wake.fd(), data, flags)?;
+        let socket = Arc::clone(&readable.socket);
+        watch(&epoll, &socket)?;
         Ok(CommandReader {
-            socket,
             epoll,
             notifier: Arc::new(Notifier::new()?),
-            role: Mutex::default(),
-            source: Mutex::new(source),
+            wake,
+            seat: Mutex::new(Seat {
+                role: ReaderRole::default(),
+                socket,
+                is_watched: true,
+            }),
+            left: Condvar::new(),
+            source: Mutex::new(Source::new(readable, 0)),
         })
     }
 
+    /// Reads from another connection from now on. The old one must be shut. Waits until no thread reads it.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(super) fn replace(&self, readable: Readable, generation: u64) -> io::Result<()> {
+        let mut seat = self.seat.lock();
+        while seat.role.is_taken() {
+            self.left.wait(&mut seat);
+        }
+        if std::mem::take(&mut seat.is_watched) {
+            let _ = epoll::delete(&self.epoll, &*seat.socket);
+        }
+        seat.socket = Arc::clone(&readable.socket);
+        watch(&self.epoll, &seat.socket)?;
+        seat.is_watched = true;
+        *self.source.lock() = Source::new(readable, generation);
+        seat.role.go_on();
+        drop(seat);
+        // Bytes that came together with the end of the handshake do not show at the socket.
+        self.wake.ring();
+        Ok(())
+    }
+
+    /// Wakes the reading thread, because the session has failed.
+    pub(super) fn wake(&self) {
+        self.wake.ring();
+    }
+
     fn take(&self, who: Who) -> Option<Reading<'_>> {
-        let mut role = self.role.lock();
-        if !role.take(who) {
+        let mut seat = self.seat.lock();
+        if !seat.role.take(who) {
             return None;
         }
         if who == Who::Waiter {
             // Bytes wake this thread now. They must not wake the reading thread too.
-            self.arm(false);
+            self.arm(&seat, false);
         }
-        drop(role);
+        drop(seat);
         Some(Reading {
             reader: self,
             // The last owner has unlocked the source before it left the role, so this does not block.
             source: Some(self.source.lock()),
-            is_last: false,
+            ends: Ends::No,
         })
     }
 
-    // Sets whether arriving bytes wake the reading thread. The caller holds the role's lock.
-    fn arm(&self, armed: bool) {
+    // Sets whether arriving bytes wake the reading thread.
+    fn arm(&self, seat: &Seat, armed: bool) {
         let events = if armed {
             epoll::EventFlags::IN
         } else {
             epoll::EventFlags::empty()
         };
         let data = epoll::EventData::new_u64(0);
-        if let Err(error) = epoll::modify(&self.epoll, &*self.socket, data, events) {
+        if let Err(error) = epoll::modify(&self.epoll, &*seat.socket, data, events) {
             // This has never been observed. A shut socket wakes the thread whatever events it is armed
             // for.
-            tracing::error!(%error, "epoll_ctl failed for a session's connection; the session is closed");
-            let _ = self.socket.shutdown(Shutdown::Both);
+            tracing::error!(%error, "epoll_ctl failed for a session's connection; the connection is closed");
+            let _ = seat.socket.shutdown(Shutdown::Both);
         }
     }
 
@@ -171,12 +230,13 @@ impl CommandReader {
                     break;
                 }
                 drop(reading);
-                // The connection is broken. The end of the session ends all waits.
+                // The connection is broken. The reading thread reads the next one, or the end of the session ends
+                // all waits.
                 waiting.slept = true;
                 while !progress.sleep(awaits, condition) {}
                 break;
             }
-            if !waiting.slept && self.role.lock().is_the_threads() && waiting.look.goes_on() {
+            if !waiting.slept && self.seat.lock().role.is_the_threads() && waiting.look.goes_on() {
                 if condition() {
                     break;
                 }
@@ -205,9 +265,17 @@ struct WaitingThread<'a> {
 struct Reading<'a> {
     reader: &'a CommandReader,
     source: Option<MutexGuard<'a, Source>>,
-    // Set if nothing may be read afterwards: the stream has ended, or is no longer at the start of a
-    // frame.
-    is_last: bool,
+    ends: Ends,
+}
+
+/// Whether anything may be read afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ends {
+    No,
+    /// Not before the connection is replaced.
+    ForNow,
+    /// Not any more.
+    ForGood,
 }
 
 impl Reading<'_> {
@@ -220,14 +288,12 @@ impl Reading<'_> {
                 Ok(false) if !waiting.slept && waiting.look.goes_on() => {}
                 Ok(false) => {
                     waiting.slept = true;
-                    let (notifier, sleep) =
-                        (&self.reader.notifier, || self.reader.wait_for_bytes());
+                    let (notifier, sleep) = (&self.reader.notifier, || self.wait_for_bytes());
                     core.progress
                         .sleep_with(notifier, waiting.awaits, waiting.condition, sleep);
                 }
-                Err(reason) => {
-                    self.is_last = true;
-                    core.fail(reason);
+                Err(broken) => {
+                    self.end(core, broken);
                     return false;
                 }
             }
@@ -238,22 +304,28 @@ impl Reading<'_> {
     }
 
     // Reads once without blocking and passes on all complete frames. Returns whether there was anything.
-    fn pump(&mut self, core: &Core) -> Result<bool, String> {
-        let Some(Source { frames, decoder }) = self.source.as_deref_mut() else {
+    fn pump(&mut self, core: &Core) -> Result<bool, Broken> {
+        let Some(Source {
+            frames, decoder, ..
+        }) = self.source.as_deref_mut()
+        else {
             return Ok(false);
         };
         loop {
             match frames.fill() {
                 Ok(true) => {}
-                Ok(false) => return Err(CLOSED.to_owned()),
+                Ok(false) => return Err(Broken::Connection(CLOSED.to_owned())),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(super::socket::plain(&error)),
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    return Err(Broken::Nonsense(super::socket::plain(&error)));
+                }
+                Err(error) => return Err(Broken::Connection(super::socket::plain(&error))),
             }
             while let Some(frame) = frames
                 .whole()
-                .map_err(|error| super::socket::plain(&error))?
+                .map_err(|error| Broken::Nonsense(super::socket::plain(&error)))?
             {
-                decoder.handle(core, frame)?;
+                decoder.handle(core, frame).map_err(Broken::Nonsense)?;
             }
             // Decrypted bytes that did not fit into the buffer would wake no thread later.
             if !frames.source().holds_more() {
@@ -263,30 +335,62 @@ impl Reading<'_> {
     }
 }
 
-impl Drop for Reading<'_> {
-    fn drop(&mut self) {
-        // The source's lock must be free before another thread takes the role.
-        self.source = None;
-        let mut role = self.reader.role.lock();
-        if self.is_last || std::thread::panicking() {
-            role.close();
-        }
-        if role.leave() {
-            self.reader.arm(true);
-        }
+impl Reading<'_> {
+    // Handles that the connection is not read any more.
+    fn end(&mut self, core: &Core, broken: Broken) {
+        let generation = self.source.as_deref().map_or(0, |source| source.generation);
+        self.ends = match broken {
+            Broken::Connection(reason) => match core.break_off(generation, reason) {
+                true => Ends::ForNow,
+                false => Ends::ForGood,
+            },
+            Broken::Nonsense(reason) => {
+                core.fail(reason);
+                Ends::ForGood
+            }
+        };
     }
-}
 
-impl CommandReader {
     // Sleeps until there are bytes, the connection ends, the notifier rings or the time limit passes.
     fn wait_for_bytes(&self) {
+        let Some(source) = self.source.as_deref() else {
+            return;
+        };
         let mut fds = [
-            PollFd::new(&*self.socket, PollFlags::IN),
-            PollFd::from_borrowed_fd(self.notifier.fd(), PollFlags::IN),
+            PollFd::new(&*source.frames.source().socket, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.reader.notifier.fd(), PollFlags::IN),
         ];
         // An interruption ends the sleep too: the caller checks its condition and comes back.
         let _ = rustix::event::poll(&mut fds, Some(&LOOKS_UP_EVERY));
     }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        // The source's lock must be free before another thread takes the role.
+        self.source = None;
+        let mut seat = self.reader.seat.lock();
+        if self.ends == Ends::ForGood || std::thread::panicking() {
+            seat.role.close();
+        }
+        let arms = seat.role.leave();
+        if self.ends == Ends::ForNow {
+            seat.role.pause();
+            // The shut socket would wake the reading thread all the time.
+            if std::mem::take(&mut seat.is_watched) {
+                let _ = epoll::delete(&self.reader.epoll, &*seat.socket);
+            }
+        } else if arms {
+            self.reader.arm(&seat, true);
+        }
+        drop(seat);
+        self.reader.left.notify_all();
+    }
+}
+
+fn watch(epoll: &OwnedFd, socket: &TcpStream) -> io::Result<()> {
+    let (data, flags) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN);
+    Ok(epoll::add(epoll, socket, data, flags)?)
 }
 
 /// Starts the reading thread, which tears the session down when the connection ends.
@@ -301,9 +405,9 @@ pub(super) fn start(core: &Arc<Core>) -> io::Result<()> {
     })
 }
 
-// Runs the reading thread. Returns why the connection has ended.
+// Runs the reading thread. Returns why the session has ended.
 fn read(core: &Core, reader: &CommandReader) -> String {
-    let mut ready = Vec::with_capacity(1);
+    let mut ready = Vec::with_capacity(2);
     // Bytes that arrived together with the end of the handshake do not show at the socket, so the first
     // round reads without sleeping.
     let mut is_first = true;
@@ -316,27 +420,40 @@ fn read(core: &Core, reader: &CommandReader) -> String {
                 // A descriptor that the program has closed shows no events. Its number may belong to
                 // another file by now.
                 Ok(0) => return CLOSED.to_owned(),
-                Ok(_) | Err(Errno::INTR) => {}
+                Ok(_)
+                    if ready
+                        .iter()
+                        .any(|event: &epoll::Event| event.data.u64() == WAKE) =>
+                {
+                    reader.wake.silence();
+                }
+                Ok(_) => {}
+                Err(Errno::INTR) => {}
                 Err(error) => return super::socket::plain(&error.into()),
             }
         }
         let Some(mut reading) = reader.take(Who::Thread) else {
-            if reader.role.lock().is_over() {
-                // The waiter that found the end has already given the reason.
+            if reader.seat.lock().role.is_over() || core.is_failed() {
+                // Whoever found the end has already given the reason.
                 return CLOSED.to_owned();
             }
-            // A waiter is reading and will arm this thread again.
+            // A waiter is reading and will arm this thread again, or the connection is being replaced.
             continue;
         };
         loop {
             match reading.pump(core) {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(reason) => {
-                    reading.is_last = true;
-                    return reason;
+                Err(broken) => {
+                    reading.end(core, broken);
+                    break;
                 }
             }
+        }
+        let ends = reading.ends;
+        drop(reading);
+        if ends == Ends::ForGood || core.is_failed() {
+            return CLOSED.to_owned();
         }
     }
 }
@@ -353,10 +470,13 @@ impl Decoder {
     /// # Errors
     /// The reason why the session is over; see [`Core::handle_batch`].
     pub(super) fn handle(&mut self, core: &Core, bytes: impl bytes::Buf) -> Result<(), String> {
+        let length = bytes.remaining();
         self.batch
             .merge(bytes)
             .map_err(|error| format!("the node sent invalid data: {error}"))?;
-        core.handle_batch(&mut self.batch)
+        core.handle_batch(&mut self.batch)?;
+        core.note_received(length);
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@
 //! there are bytes. A waiter that takes the role *disarms* the reading thread, which then sleeps on while
 //! bytes arrive. When the waiter leaves, it arms the reading thread again, and unread bytes wake it. A
 //! waiter that reads malformed data first closes the role and shuts the connection, which also wakes the
-//! reading thread.
+//! reading thread. While a session has no connection, the role is paused.
 //!
 //! Invariants: at most one thread has the role. Whenever no thread has it, the reading thread is armed
 //! (role and epoll change together, under one lock). Nothing after malformed data is read.
@@ -24,6 +24,7 @@ pub(super) enum Who {
 pub(super) struct ReaderRole {
     taken: Option<Who>,
     over: bool,
+    paused: bool,
 }
 
 impl ReaderRole {
@@ -39,7 +40,7 @@ impl ReaderRole {
 
     /// Whether the role can be taken.
     pub(super) fn is_free(&self) -> bool {
-        self.taken.is_none() && !self.over
+        self.taken.is_none() && !self.over && !self.paused
     }
 
     /// Whether the reading thread has the role. It passes on the available bytes and leaves.
@@ -56,6 +57,21 @@ impl ReaderRole {
     /// reading thread ends when it sees that, and tears the session down.
     pub(super) fn close(&mut self) {
         self.over = true;
+    }
+
+    /// Whether a thread has the role.
+    pub(super) fn is_taken(&self) -> bool {
+        self.taken.is_some()
+    }
+
+    /// Gives the role to nobody until [`ReaderRole::go_on`], because the connection has ended.
+    pub(super) fn pause(&mut self) {
+        self.paused = true;
+    }
+
+    /// Undoes [`ReaderRole::pause`], because there is another connection.
+    pub(super) fn go_on(&mut self) {
+        self.paused = false;
     }
 
     /// Whether the role is closed.

@@ -6,7 +6,7 @@ use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use causeway_proto::clock::Offset;
@@ -22,15 +22,16 @@ use super::bulk::{Bulk, BulkSettings, EagerGrant, Owner, relay};
 use super::carrier::direct::Direct;
 use super::carrier::grpc::{self, Grpc};
 use super::clock::{self, NodeClock};
-use super::core::Core;
+use super::core::{Connections, Core};
 use super::encode::EncodeCommand;
 use super::gauge::Gauge;
 use super::heartbeat::{self, Rhythm};
 use super::reader::{self, CommandReader};
+use super::reconnect::Redialer;
 use super::socket::Dialer;
 use super::wait::Change;
 use super::{SessionEvents, exit, flusher, fork};
-use crate::config::Carrier;
+use crate::config::{Carrier, ServerSettings};
 
 /// A session's node, as other nodes need to know it.
 #[derive(Clone, Debug)]
@@ -46,6 +47,9 @@ pub struct Location {
     /// Fingerprint of the session's certificate, if its connections use TLS.
     pub certificate: Option<Fingerprint>,
 }
+
+/// Time for the node to learn that the session ends.
+const FAREWELL_LIMIT: Duration = Duration::from_millis(100);
 
 /// A live (or lost) session. Dropping the last reference ends it.
 pub struct Session {
@@ -66,6 +70,10 @@ pub(super) struct Opening {
     pub(super) deadline: Instant,
     pub(super) gauge: Arc<Gauge>,
     pub(super) location: Location,
+    /// The node's settings.
+    pub(super) server: ServerSettings,
+    /// How long the program waits when connections break; zero: not at all.
+    pub(super) resume: Duration,
 }
 
 impl Session {
@@ -82,6 +90,8 @@ impl Session {
             deadline,
             gauge,
             location,
+            server,
+            resume,
         } = opening;
         let purpose = match carrier {
             Carrier::Direct => Purpose::Commands,
@@ -90,10 +100,18 @@ impl Session {
         let commands = dialer.open(purpose, 0, deadline)?;
         let heartbeat = Arc::new(dialer.open(Purpose::Heartbeat, 0, deadline)?);
         let bulk = Bulk::new(dialer.clone(), bulk, Arc::clone(&gauge));
-        let (address, id, secret) = (dialer.address, dialer.session, dialer.secret);
+        let (address, id) = (dialer.address.clone(), dialer.session);
+        let secret = dialer.secret.clone();
+        let resumes = !resume.is_zero();
+        let redialer = resumes.then_some(Redialer {
+            dialer,
+            server,
+            commands: purpose,
+            limit: resume,
+        });
         let started = match carrier {
-            Carrier::Direct => start_direct(commands, address.clone(), &heartbeat, bulk, events),
-            Carrier::Grpc => start_grpc(commands, address.clone(), &heartbeat, bulk, events),
+            Carrier::Direct => start_direct(commands, heartbeat, resumes, &address, bulk, events),
+            Carrier::Grpc => start_grpc(commands, heartbeat, resumes, &address, bulk, events),
         };
         let no_thread = |error: io::Error| WireError::Refused {
             address: address.clone(),
@@ -107,7 +125,7 @@ impl Session {
             clock: Arc::default(),
             gauge,
         };
-        heartbeat::start(&session.core, heartbeat, secret, rhythm).map_err(no_thread)?;
+        heartbeat::start(&session.core, secret, rhythm, redialer).map_err(no_thread)?;
         flusher::start(&session.core).map_err(no_thread)?;
         exit::register(&session.core);
         Ok(session)
@@ -399,8 +417,15 @@ impl Session {
     /// Ends the session as a loss would, because the program has disconnected the server.
     pub(super) fn disconnect(&self) {
         if !fork::is_child() {
+            self.core.say_farewell(FAREWELL_LIMIT);
             self.core.disconnect();
         }
+    }
+
+    /// Whether the session has no connection at the moment, and how often it was resumed.
+    #[must_use]
+    pub fn breaks(&self) -> (bool, u64) {
+        (self.core.is_away(), self.core.resumed())
     }
 
     /// Reports why the session was lost when that becomes known later, unless the node itself has given a
@@ -433,6 +458,7 @@ impl Drop for Session {
         if fork::is_child() {
             std::mem::forget(Arc::clone(&self.core));
         } else {
+            self.core.say_farewell(FAREWELL_LIMIT);
             self.core.fail("the session was closed".to_owned());
         }
     }
@@ -446,42 +472,40 @@ impl std::fmt::Debug for Session {
 
 fn start_direct(
     line: Line,
-    address: String,
-    heartbeat: &Arc<Line>,
+    heartbeat: Arc<Line>,
+    resumes: bool,
+    address: &str,
     bulk: Bulk,
     events: Arc<dyn SessionEvents>,
 ) -> io::Result<Arc<Core>> {
-    let (socket, tls) = line.into_parts();
-    let (records, opener) = tls.unzip();
-    let socket = Arc::new(socket);
-    let reader = CommandReader::new(Arc::clone(&socket), opener)?;
-    let halves = (Box::new(Direct::new(socket, records)) as _, Some(reader));
-    let core = Arc::new(Core::new(
-        address,
-        halves,
-        Arc::clone(heartbeat),
-        bulk,
-        events,
-    ));
+    let (carrier, readable) = Direct::new(line);
+    let connections = Connections {
+        carrier: Box::new(carrier),
+        reader: Some(CommandReader::new(readable)?),
+        heartbeat,
+        resumes,
+    };
+    let core = Arc::new(Core::new(address.to_owned(), connections, bulk, events));
     reader::start(&core)?;
     Ok(core)
 }
 
 fn start_grpc(
     line: Line,
-    address: String,
-    heartbeat: &Arc<Line>,
+    heartbeat: Arc<Line>,
+    resumes: bool,
+    address: &str,
     bulk: Bulk,
     events: Arc<dyn SessionEvents>,
 ) -> io::Result<Arc<Core>> {
-    let (carrier, incoming) = Grpc::new(line)?;
-    let core = Arc::new(Core::new(
-        address,
-        (Box::new(carrier), None),
-        Arc::clone(heartbeat),
-        bulk,
-        events,
-    ));
-    grpc::start(&core, incoming)?;
+    let (carrier, served) = Grpc::new(line)?;
+    let connections = Connections {
+        carrier: Box::new(carrier),
+        reader: None,
+        heartbeat,
+        resumes,
+    };
+    let core = Arc::new(Core::new(address.to_owned(), connections, bulk, events));
+    grpc::start(&core, served)?;
     Ok(core)
 }

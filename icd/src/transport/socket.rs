@@ -7,6 +7,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_lane::{Place, Shared};
@@ -18,7 +19,9 @@ use causeway_proto::preamble::{
 use causeway_proto::status::WireError;
 use causeway_proto::version;
 use causeway_security::{Fingerprint, Line, NotSecured, TlsStream, complete, pinned};
-use rustix::net::sockopt;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, sockopt};
 
 use super::ended::is_end;
 use super::local::Peer;
@@ -31,8 +34,10 @@ const PRIORITY: i32 = 6;
 /// Everything that is needed to open further connections of a session.
 #[derive(Debug, Clone)]
 pub(super) struct Dialer {
-    /// The daemon's address, as resolved when the session was opened.
-    pub(super) peer: Peer,
+    /// The daemon's address, as last resolved. Shared by all that open connections of the session.
+    pub(super) peer: Arc<Mutex<Peer>>,
+    /// Whether the daemon is known to run on this host, so that nothing but the daemon can refuse its port.
+    pub(super) is_here: bool,
     /// The configured address, for messages.
     pub(super) address: String,
     /// The session.
@@ -47,6 +52,33 @@ pub(super) struct Dialer {
     pub(super) place: Option<Place>,
 }
 
+/// Why a connection of a session was not opened.
+#[derive(Debug)]
+pub(super) struct NotOpened {
+    pub(super) error: WireError,
+    pub(super) fault: Fault,
+}
+
+/// Whether another attempt may help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The node does not have the session, or not any more.
+    UnknownSession,
+    /// The daemon that had the session is gone.
+    NoDaemon,
+    /// Another attempt may help.
+    Other,
+}
+
+impl From<WireError> for NotOpened {
+    fn from(error: WireError) -> NotOpened {
+        NotOpened {
+            error,
+            fault: Fault::Other,
+        }
+    }
+}
+
 impl Dialer {
     /// Opens a connection; both sides prove that they know the session's secret.
     pub(super) fn open(
@@ -55,29 +87,73 @@ impl Dialer {
         lane: u8,
         deadline: Instant,
     ) -> Result<Line, WireError> {
-        let _kept_free = standard::kept_free();
-        // A node with too many new connections may have closed this one before reading from it.
-        persistently_by(deadline, || self.open_once(purpose, lane, deadline))
+        let (line, _) = self.open_at(purpose, lane, 0, deadline)?;
+        Ok(line)
     }
 
-    fn open_once(&self, purpose: Purpose, lane: u8, deadline: Instant) -> Result<Line, WireError> {
+    /// As [`Dialer::open`], after a break: this side has received `position`. Returns the other side's position too.
+    pub(super) fn open_at(
+        &self,
+        purpose: Purpose,
+        lane: u8,
+        position: u64,
+        deadline: Instant,
+    ) -> Result<(Line, u64), WireError> {
+        let _kept_free = standard::kept_free();
+        let peer = self.peer.lock().clone();
+        // A node with too many new connections may have closed this one before reading from it.
+        persistently_by(deadline, || {
+            let opened = self.open_once(&peer, purpose, lane, position, deadline);
+            opened.map_err(|not_opened| not_opened.error)
+        })
+    }
+
+    /// As [`Dialer::open_at`], at this address and once.
+    pub(super) fn open_once(
+        &self,
+        peer: &Peer,
+        purpose: Purpose,
+        lane: u8,
+        position: u64,
+        deadline: Instant,
+    ) -> Result<(Line, u64), NotOpened> {
         let unreachable = |error: io::Error| WireError::Unreachable {
             address: self.address.clone(),
             reason: plain(&error),
         };
         let limit = time_left(deadline).map_err(unreachable)?;
-        let stream = self.peer.connect(limit).map_err(unreachable)?;
+        let stream = peer.connect(limit).map_err(|error| NotOpened {
+            fault: self.fault_of(peer, &error),
+            error: unreachable(error),
+        })?;
         self.set_options(&stream, purpose).map_err(unreachable)?;
+        let word = ClientWord {
+            position,
+            origin: stream.local_addr().ok(),
+        };
         let mut line = Line::Clear(stream);
         let preamble = self.introduce(&line, purpose, lane, deadline)?;
         if let Some(fingerprint) = self.fingerprint {
             line = self.secure(line, fingerprint, deadline)?;
         }
-        self.prove(&line, &preamble, deadline)?;
+        let theirs = self.prove(&line, &preamble, &word, deadline)?;
         let socket = line.socket();
         socket.set_read_timeout(None).map_err(unreachable)?;
         socket.set_write_timeout(None).map_err(unreachable)?;
-        Ok(line)
+        Ok((line, theirs))
+    }
+
+    // Whether nobody but the daemon's own host can have refused the connection.
+    fn fault_of(&self, peer: &Peer, error: &io::Error) -> Fault {
+        let refused = error.kind() == io::ErrorKind::ConnectionRefused;
+        match peer {
+            Peer::Unix(_) if refused || error.kind() == io::ErrorKind::NotFound => Fault::NoDaemon,
+            // On loopback, the refused port may be that of a tunnel which is down.
+            Peer::Tcp(address) if refused && (self.is_here || !address.ip().is_loopback()) => {
+                Fault::NoDaemon
+            }
+            _ => Fault::Other,
+        }
     }
 
     /// Whether the node may share memory with this process.
@@ -107,7 +183,9 @@ impl Dialer {
         let line = Line::Clear(TcpStream::from(socket));
         // A Unix socket does not leave this machine, so nobody can intercept it. It needs no TLS.
         let preamble = self.introduce(&line, Purpose::SharedBulk, lane, deadline)?;
-        self.prove(&line, &preamble, deadline)?;
+        let word = ClientWord::default();
+        self.prove(&line, &preamble, &word, deadline)
+            .map_err(|not_opened| not_opened.error)?;
         let (socket, _) = line.into_parts();
         causeway_lane::offer(OwnedFd::from(socket), deadline)
             .map_err(|error| failed(error.to_string()))
@@ -165,7 +243,7 @@ impl Dialer {
         line: Line,
         fingerprint: Fingerprint,
         deadline: Instant,
-    ) -> Result<Line, WireError> {
+    ) -> Result<Line, NotOpened> {
         let (socket, _) = line.into_parts();
         let handshake = self.spoken(pinned(fingerprint))?;
         let records = match complete(handshake, &socket, deadline) {
@@ -174,14 +252,14 @@ impl Dialer {
                 // A refusal is sent before TLS begins. The greeting gives the reason. A welcome without
                 // TLS is still an error.
                 self.greeting(&Line::Clear(socket), deadline)?;
-                return Err(self.nonsense(NotSecured::InTheClear.to_string()));
+                return Err(self.nonsense(NotSecured::InTheClear.to_string()).into());
             }
-            Err(NotSecured::Io(error)) => return self.spoken(Err(error)),
+            Err(NotSecured::Io(error)) => return Ok(self.spoken(Err(error))?),
             Err(error @ NotSecured::Tls(_)) => {
                 let reason = format!(
                     "{error}: the peer is not the session's process; something intercepts the connection"
                 );
-                return Err(self.nonsense(reason));
+                return Err(self.nonsense(reason).into());
             }
         };
         let stream = self.spoken(TlsStream::new(socket, records))?;
@@ -189,7 +267,7 @@ impl Dialer {
     }
 
     // Reads the worker's greeting. Any verdict but a welcome is an error.
-    fn greeting(&self, line: &Line, deadline: Instant) -> Result<Greeting, WireError> {
+    fn greeting(&self, line: &Line, deadline: Instant) -> Result<Greeting, NotOpened> {
         let mut greeting = [0; GREETING];
         self.spoken(read_by(line, &mut greeting, deadline))?;
         let greeting =
@@ -199,40 +277,50 @@ impl Dialer {
                 .map_err(|error| self.nonsense(error.to_string()))?;
         }
         if greeting.verdict != Verdict::Welcome {
-            return Err(WireError::Refused {
-                address: self.address.clone(),
-                reason: greeting.verdict.to_string(),
-            });
+            return Err(self.refusal(greeting.verdict));
         }
         Ok(greeting)
     }
 
+    // Returns the worker's position.
     fn prove(
         &self,
         line: &Line,
         preamble: &[u8; PREAMBLE],
+        word: &ClientWord,
         deadline: Instant,
-    ) -> Result<(), WireError> {
+    ) -> Result<u64, NotOpened> {
         let greeting = self.greeting(line, deadline)?;
-        let ours = client_proof(
-            &self.secret,
-            preamble,
-            &greeting.nonce,
-            &ClientWord::default(),
-        );
+        let ours = client_proof(&self.secret, preamble, &greeting.nonce, word);
         self.spoken(write_by(line, &ours, deadline))?;
         let mut theirs = [0; WORKER_PROOF];
         self.spoken(read_by(line, &mut theirs, deadline))?;
-        if check_worker_proof(&self.secret, preamble, &greeting.nonce, &ours, &theirs).is_some() {
-            return Ok(());
+        let proved = check_worker_proof(&self.secret, preamble, &greeting.nonce, &ours, &theirs);
+        if let Some(position) = proved {
+            return Ok(position);
         }
         // A refusal here is a greeting, which has the size of a proof.
         match Greeting::decode(&theirs) {
-            Ok(refusal) if refusal.verdict != Verdict::Welcome => Err(WireError::Refused {
+            Ok(refusal) if refusal.verdict != Verdict::Welcome => {
+                Err(self.refusal(refusal.verdict))
+            }
+            _ => Err(self
+                .nonsense("the peer does not know the session's secret".to_owned())
+                .into()),
+        }
+    }
+
+    fn refusal(&self, verdict: Verdict) -> NotOpened {
+        NotOpened {
+            error: WireError::Refused {
                 address: self.address.clone(),
-                reason: refusal.verdict.to_string(),
-            }),
-            _ => Err(self.nonsense("the peer does not know the session's secret".to_owned())),
+                reason: verdict.to_string(),
+            },
+            fault: match verdict {
+                Verdict::UnknownSession => Fault::UnknownSession,
+                Verdict::Version => Fault::NoDaemon,
+                _ => Fault::Other,
+            },
         }
     }
 
@@ -256,6 +344,35 @@ impl Dialer {
             reason,
         }
     }
+}
+
+/// Encrypts `bytes` behind `into` as they are sent on this line.
+///
+/// # Errors
+/// As [`causeway_security::Records::seal`].
+pub(super) fn seal(line: &Line, bytes: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
+    match line {
+        Line::Clear(_) => into.extend_from_slice(bytes),
+        Line::Tls(stream) => stream.records().seal(bytes, into)?,
+    }
+    Ok(())
+}
+
+/// Sends as many of the bytes as the line takes at once, and removes them. Returns whether none is left.
+///
+/// # Errors
+/// The system's error.
+pub(super) fn send_now(line: &Line, unsent: &mut Vec<u8>) -> io::Result<bool> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    while !unsent.is_empty() {
+        match rustix::net::send(line.socket(), unsent, flags) {
+            Ok(sent) => drop(unsent.drain(..sent)),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
 }
 
 // Fills `bytes`, or fails at the deadline, however slowly the peer sends.
@@ -309,7 +426,8 @@ mod tests {
     fn a_peer_that_drips_does_not_stretch_the_deadline() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let dialer = Dialer {
-            peer: Peer::Tcp(listener.local_addr().unwrap()),
+            peer: Arc::new(Mutex::new(Peer::Tcp(listener.local_addr().unwrap()))),
+            is_here: false,
             address: "dripper".to_owned(),
             session: SessionId([1; 16]),
             secret: SessionSecret([2; 32]),

@@ -89,12 +89,12 @@ impl Notifier {
         self.0.as_fd()
     }
 
-    fn ring(&self) {
+    pub(super) fn ring(&self) {
         // A write fails only if the counter is full. The notifier has rung then.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    fn silence(&self) {
+    pub(super) fn silence(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }

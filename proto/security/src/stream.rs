@@ -50,6 +50,12 @@ impl TlsStream {
         &self.socket
     }
 
+    /// The encryption state, for code that sends without waiting. Whoever uses it must be the only sender.
+    #[must_use]
+    pub fn records(&self) -> &Records {
+        &self.records
+    }
+
     /// The parts, for code that reads and writes the socket in another way.
     #[must_use]
     pub fn into_parts(self) -> (TcpStream, Arc<Records>, Opener) {

@@ -156,6 +156,9 @@ pub struct Heartbeat {
     /// processes that serve several sessions
     #[prost(message, repeated, tag = "7")]
     pub hosts: ::prost::alloc::vec::Vec<HostLoad>,
+    /// number of these sessions whose connections are broken
+    #[prost(uint32, tag = "8")]
+    pub away: u32,
 }
 /// A process that serves the sessions of one domain.
 #[allow(clippy::all)]
@@ -192,6 +195,9 @@ pub struct LeaseLoad {
     /// how long each session had commands under way on each device, summed
     #[prost(uint64, tag = "5")]
     pub busy_ns: u64,
+    /// number of these sessions whose connections are broken
+    #[prost(uint32, tag = "6")]
+    pub away: u32,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -273,6 +279,9 @@ pub struct Grant {
     /// time for which the daemon serves it without contact to the manager
     #[prost(uint64, tag = "6")]
     pub autonomy_ms: u64,
+    /// longest time for which sessions are kept while they are away; 0: as the daemon says
+    #[prost(uint64, tag = "7")]
+    pub resume_ms: u64,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -556,6 +565,9 @@ pub struct LeaseInfo {
     /// as LeaseLoad.busy_ns, on all its nodes
     #[prost(uint64, tag = "12")]
     pub busy_ns: u64,
+    /// as LeaseLoad.away, on all its nodes
+    #[prost(uint32, tag = "13")]
+    pub away: u32,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -693,6 +705,9 @@ pub struct NodeInfo {
     /// from the last heartbeat
     #[prost(message, repeated, tag = "12")]
     pub hosts: ::prost::alloc::vec::Vec<HostLoad>,
+    /// as Heartbeat.away
+    #[prost(uint32, tag = "13")]
+    pub away: u32,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -58,6 +58,7 @@ fn grant(n: u8, epoch: u64, units: &[Unit]) -> Grant {
         units: units.iter().map(granted).collect(),
         limit: None,
         autonomy: AUTONOMY,
+        resume: None,
     }
 }
 

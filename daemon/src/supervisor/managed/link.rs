@@ -339,6 +339,7 @@ impl Link<'_> {
             commands: of.figures.commands,
             sessions: of.sessions,
             busy_ns: of.figures.busy,
+            ..LeaseLoad::default()
         });
         let hosts = self.managed.0.workers.hosts().into_iter();
         let hosts = hosts.map(|(worker, domain, sessions)| HostLoad {
@@ -354,6 +355,7 @@ impl Link<'_> {
             leases: uses.collect(),
             devices: self.readiness.uses(Duration::ZERO).await,
             hosts: hosts.collect(),
+            ..Heartbeat::default()
         }
     }
 
@@ -449,6 +451,7 @@ fn read_grant(grant: &causeway_proto::manager::Grant) -> Option<Grant> {
         units: units.collect::<Option<_>>()?,
         limit: (grant.limit_ms > 0).then(|| Duration::from_millis(grant.limit_ms)),
         autonomy: Duration::from_millis(grant.autonomy_ms),
+        resume: (grant.resume_ms > 0).then(|| Duration::from_millis(grant.resume_ms)),
     })
 }
 

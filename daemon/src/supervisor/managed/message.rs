@@ -17,6 +17,8 @@ pub(crate) struct Grant {
     pub(crate) limit: Option<Duration>,
     /// Time for which the lease is served without contact to the manager.
     pub(crate) autonomy: Duration,
+    /// Longest time for which its sessions are kept while they are away; `None`: as this daemon's settings say.
+    pub(crate) resume: Option<Duration>,
 }
 
 /// The part of this node that a client claims. The signature of the claim has been verified.

@@ -151,7 +151,7 @@ impl Workers {
         let idle = host.remove(worker);
         let (ended, is_draining) = {
             let mut state = self.0.state.lock();
-            (state.end_session(worker), state.draining)
+            (state.end_session(worker, &status), state.draining)
         };
         self.note_end(worker, ended, status, Some(&host.domain));
         if let Some(number) = idle {

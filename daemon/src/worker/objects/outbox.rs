@@ -45,6 +45,8 @@ pub(crate) struct Outbox {
     sink: Arc<dyn EventSink>,
     printed: Printed,
     applied: AtomicU64,
+    // Bytes of commands since the last report of `applied`.
+    received: AtomicUsize,
     progress: Arc<Progress>,
     busy: Arc<Busy>,
     // Unobserved commands in native queues whose ends are not reported.
@@ -75,6 +77,8 @@ struct OutboxState {
 
 /// Number of applied commands after which the client is informed even without another message.
 const REPORT_EVERY: u64 = 4096;
+/// Bytes of applied commands after which the client is informed, because it keeps them until then.
+const REPORT_BYTES: usize = 1 << 20;
 /// Number of completions, each within [`QUICK`] of the one before, that make a flood.
 const FLOOD: u32 = 16;
 const QUICK: Duration = Duration::from_micros(25);
@@ -98,6 +102,7 @@ impl Outbox {
             sink,
             printed,
             applied: AtomicU64::new(0),
+            received: AtomicUsize::new(0),
             progress: Arc::new(Progress::new(account)),
             busy,
             unobserved: AtomicUsize::new(0),
@@ -251,16 +256,30 @@ impl Outbox {
         self.put(|state| reason.clone_into(&mut state.batch.close_reason));
     }
 
+    /// Counts the bytes of commands that are about to be applied.
+    pub(crate) fn received(&self, bytes: usize) {
+        self.received.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the number of the last applied command.
+    pub(crate) fn last_applied(&self) -> u64 {
+        self.applied.load(Ordering::Acquire)
+    }
+
     /// Notes that all commands up to `number` have been applied.
     pub(crate) fn applied(&self, number: u64) {
         self.applied.store(number, Ordering::Release);
-        let unreported = {
-            let state = self.state.lock();
-            number.saturating_sub(state.told) >= REPORT_EVERY
-        };
-        if unreported {
-            self.put(|_| {});
+        let state = self.state.lock();
+        if self.must_report(&state) {
+            self.send(state);
         }
+    }
+
+    /// Whether the client has to learn now which commands have been applied.
+    fn must_report(&self, state: &OutboxState) -> bool {
+        let unreported = self.last_applied().saturating_sub(state.told);
+        let many = self.received.load(Ordering::Relaxed) >= REPORT_BYTES;
+        unreported >= REPORT_EVERY || unreported > 0 && many
     }
 
     /// Takes ended commands, to be dropped by a thread that may call the driver. Every command whose end
@@ -300,6 +319,9 @@ impl Outbox {
             let mut batch = std::mem::take(&mut state.batch);
             let applied = self.applied.load(Ordering::Acquire);
             let news = applied != std::mem::replace(&mut state.told, applied);
+            if news {
+                self.received.store(0, Ordering::Relaxed);
+            }
             drop(state);
             // Drained after the completions were taken, so that all output of their kernels is included.
             batch.printed = self.printed.drain();
@@ -313,8 +335,9 @@ impl Outbox {
             state = self.state.lock();
             // To send takes longer than `QUICK`. That must not make the next completion look slow.
             state.last = sent.or(state.last);
-            // In the common case, one completion and nothing since, this avoids another drain.
-            if !has_something(&state.batch) {
+            // In the common case, one completion and nothing since, this avoids another drain. A client that waits until
+            // its commands have been applied may get no other message.
+            if !has_something(&state.batch) && !self.must_report(&state) {
                 state.sending = false;
                 self.free.notify_all();
                 return;
@@ -387,5 +410,26 @@ mod tests {
         assert_eq!(batches.len(), 2);
         assert!(batches[0].printed.is_empty());
         assert_eq!(&batches[1].printed[0][..], b"text");
+    }
+
+    #[test]
+    fn bytes_that_were_applied_while_another_thread_sends_are_reported() {
+        let stops = Arc::new(StopSink(Barrier::new(2), Mutex::default()));
+        let sink: Arc<dyn EventSink> = Arc::<StopSink>::clone(&stops);
+        let account = Slot::alone();
+        let busy = Busy::new(account.clone(), []);
+        let outbox = Outbox::new(sink, Printed::new(None), account, busy, Alive::default());
+        std::thread::scope(|scope| {
+            scope.spawn(|| outbox.notice(Notice::default()));
+            stops.0.wait();
+            outbox.received(REPORT_BYTES);
+            outbox.applied(1);
+            stops.0.wait();
+            stops.0.wait();
+            stops.0.wait();
+        });
+        let batches = stops.1.lock();
+        let applied: Vec<_> = batches.iter().map(|batch| batch.applied).collect();
+        assert_eq!(applied, [0, 1]);
     }
 }

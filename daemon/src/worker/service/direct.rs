@@ -13,13 +13,16 @@ use bytes::Bytes;
 use causeway_proto::command::{Command, CommandBatch};
 use causeway_proto::frame::{self, PREFIX};
 use causeway_proto::spin_budget::SpinBudget;
-use causeway_security::{Line, Opener};
+use causeway_security::Opener;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::batch;
-use super::direct_events::DirectEvents;
-use super::ending::{Ending, Endings};
+use super::carrier::{Arrived, Carrier};
+use super::direct_events::{DirectEvents, Reading};
+use super::ending::Ending;
+use super::stage::{Commands, Stage};
+use crate::handover::Line;
 use crate::worker::connection::EventSink;
 use crate::worker::session::Session;
 use crate::worker::threads::Scope;
@@ -31,19 +34,16 @@ const STAGING: usize = 64 << 10;
 const KEEP_COMMANDS: usize = 2048;
 const CONNECTION: &str = "commands";
 
-/// Carries commands to the session that `begin` starts, until the connection or the session ends.
+/// Carries commands to the session that `begin` starts, until the session ends. If the session outlives its
+/// connections, the next one follows when one ends.
 pub(super) fn carry(
-    line: Line,
-    endings: &Endings,
+    first: Arrived,
+    stage: &Arc<Stage>,
+    arrivals: &std::sync::mpsc::Receiver<Commands>,
     scope: &Scope,
     begin: impl FnOnce(Arc<dyn EventSink>) -> Arc<Session>,
 ) -> Ending {
-    let (socket, tls) = line.into_parts();
-    let (records, opener) = tls.unzip();
-    let events = socket
-        .try_clone()
-        .and_then(|socket| DirectEvents::start(socket, records, endings.clone(), scope));
-    let events = match events {
+    let events = match DirectEvents::start(stage.losses(), stage.resumes(), scope) {
         Ok(events) => events,
         Err(error) => {
             return Ending::Broken(format!("cannot set up the command connection: {error}"));
@@ -51,19 +51,56 @@ pub(super) fn carry(
     };
     // Also when this thread unwinds. In a worker of its own, events still leave until the process exits.
     let _closing = scope.is_hosted().then(|| Closing(Arc::clone(&events)));
+    events.switch(first);
+    stage.carries(Arc::<DirectEvents>::clone(&events));
+    for later in arrivals.try_iter() {
+        events.switch(later.arrived);
+    }
     let session = begin(Arc::<DirectEvents>::clone(&events));
+    let mut spin_budget = SpinBudget::new();
+    loop {
+        let Some(reading) = events.next_connection() else {
+            return Ending::SupervisorGone;
+        };
+        if reading.number > 1 {
+            session.skip_applied();
+        }
+        let number = reading.number;
+        match read(reading, &mut spin_budget, &events, &session) {
+            lost @ (Ending::ClientClosed | Ending::ClientLost { .. }) if stage.resumes() => {
+                stage.ended(Line::Commands, number, lost);
+            }
+            ending => return ending,
+        }
+    }
+}
+
+/// Applies the commands of one connection until it ends. Returns how it ended.
+fn read(
+    from: Reading,
+    spin_budget: &mut SpinBudget,
+    events: &DirectEvents,
+    session: &Session,
+) -> Ending {
     let patient = Patient {
-        socket,
-        spin_budget: SpinBudget::new(),
+        socket: from.socket,
+        spin_budget,
     };
-    let mut frames = Frames::new(Source { patient, opener });
+    let mut frames = Frames::new(Source {
+        patient,
+        opener: from.opener,
+    });
     loop {
         // Back-pressure: while many events wait for a slow client, its commands are not read.
         events.wait_for_room();
         match frames.next() {
             Ok(Some(mut batch)) => {
+                session.received(frames.length);
                 if let Err(violation) = session.apply(&mut batch) {
                     return Ending::Violation(violation.to_string());
+                }
+                if batch.closes {
+                    return Ending::Farewell;
                 }
                 frames.give_back(batch.commands);
             }
@@ -89,12 +126,12 @@ impl Drop for Closing {
 }
 
 /// A socket whose reader polls for a while before it sleeps, and meanwhile yields its core to other threads.
-struct Patient {
+struct Patient<'a> {
     socket: TcpStream,
-    spin_budget: SpinBudget,
+    spin_budget: &'a mut SpinBudget,
 }
 
-impl Read for Patient {
+impl Read for Patient<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut look = || match rustix::net::recv(&self.socket, &mut *into, RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN) => None,
@@ -117,12 +154,12 @@ impl Read for Patient {
 }
 
 /// The bytes of frames, decrypted if the connection has TLS.
-struct Source {
-    patient: Patient,
+struct Source<'a> {
+    patient: Patient<'a>,
     opener: Option<Opener>,
 }
 
-impl Read for Source {
+impl Read for Source<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let Source { patient, opener } = self;
         match opener {
@@ -146,6 +183,8 @@ struct Frames<R> {
     staging: Box<[u8]>,
     start: usize,
     end: usize,
+    /// Length of the last frame, with its prefix.
+    length: usize,
     // Spare memory for the next batch's commands.
     spare: Vec<Command>,
 }
@@ -157,6 +196,7 @@ impl<R: Read> Frames<R> {
             staging: vec![0; STAGING].into_boxed_slice(),
             start: 0,
             end: 0,
+            length: 0,
             spare: Vec::new(),
         }
     }
@@ -176,6 +216,7 @@ impl<R: Read> Frames<R> {
         let prefix = std::array::from_fn(|i| self.staging[self.start + i]);
         let length = frame::length(prefix).map_err(|e| Unreadable::Frame(e.to_string()))?;
         self.start += PREFIX;
+        self.length = PREFIX + length;
         let decoded = if length <= STAGING {
             if length > 0 && !self.fill(length)? {
                 return Err(Unreadable::Io(io::ErrorKind::UnexpectedEof.into()));

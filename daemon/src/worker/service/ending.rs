@@ -9,12 +9,19 @@ use crate::accounting::Cause;
 /// How often a worker that tidies up looks whether the supervisor wants its end.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Why a worker ends.
-#[derive(Debug)]
+/// Why a worker ends. The text is for the client.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Ending {
     /// The client closed its command connection.
+    #[error("the client closed its connections and did not come back in time")]
     ClientClosed,
+    /// The client said that it ends the session.
+    #[error("the client closed the session")]
+    Farewell,
     /// A connection to the client broke.
+    #[error(
+        "the client did not come back in time after the connection for {connection} broke ({error})"
+    )]
     ClientLost {
         /// The connection's name, for the log.
         connection: &'static str,
@@ -22,16 +29,22 @@ pub(super) enum Ending {
         error: io::Error,
     },
     /// The client violated the protocol.
+    #[error("the client violated the protocol: {0}")]
     Violation(String),
     /// The command connection did not arrive in time.
+    #[error("the client did not connect before the timeout")]
     NeverConnected,
     /// The supervisor ends the session, for a reason that the client is told.
+    #[error("{0}")]
     ToldToEnd(String),
     /// The supervisor closed its end of the channel: it ends the session, or the daemon is gone.
+    #[error("the node ended the session, or its daemon is gone")]
     SupervisorGone,
     /// The worker itself has failed.
+    #[error("the node cannot continue the session: {0}")]
     Broken(String),
     /// The worker becomes a host before it has a session.
+    #[error("the worker becomes a host")]
     IsHost {
         /// Whether memory that goes from one session to another is filled with zeros.
         clears: bool,
@@ -46,7 +59,9 @@ impl Ending {
             return;
         }
         match self {
-            Ending::ClientClosed => tracing::info!("the client closed the session"),
+            Ending::ClientClosed | Ending::Farewell => {
+                tracing::info!("the client closed the session");
+            }
             // A program that exits while events are on their way to it resets the connection.
             Ending::ClientLost { connection, error }
                 if matches!(
@@ -82,7 +97,7 @@ impl Ending {
     /// The cause for the supervisor's counters.
     pub(super) fn cause(&self) -> Cause {
         match self {
-            Ending::ClientClosed => Cause::ClientClosed,
+            Ending::ClientClosed | Ending::Farewell => Cause::ClientClosed,
             Ending::ClientLost { .. } => Cause::ClientLost,
             Ending::Violation(_) => Cause::Violation,
             Ending::NeverConnected => Cause::NeverConnected,

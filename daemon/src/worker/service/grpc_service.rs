@@ -8,10 +8,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::Buf;
-use causeway_proto::command::{CommandBatch, EventBatch};
+use bytes::{Buf, BufMut, Bytes};
+use causeway_proto::command::CommandBatch;
 use causeway_proto::limits::MAX_BATCH;
-use prost::Message;
 use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::{Service, http};
@@ -23,13 +22,22 @@ use super::batch;
 /// Path of the service's only method.
 const COMMANDS: &str = "/causeway.command.v1.Worker/Commands";
 
+/// An event batch in its encoded form.
+pub(super) struct Encoded(pub(super) Bytes);
+
+/// A command batch, and its length in bytes.
+pub(super) struct Received {
+    pub(super) batch: CommandBatch,
+    pub(super) bytes: usize,
+}
+
 /// Serves `Commands` with `call`. Every other path is unimplemented.
 #[derive(Clone)]
 pub(super) struct WorkerService<Call>(pub(super) Call);
 
 impl<Call> Service<http::Request<Body>> for WorkerService<Call>
 where
-    Call: StreamingService<CommandBatch, Response = EventBatch> + Clone + Send + 'static,
+    Call: StreamingService<Received, Response = Encoded> + Clone + Send + 'static,
     Call::ResponseStream: Send,
     Call::Future: Send,
 {
@@ -59,8 +67,8 @@ where
 struct BatchCodec;
 
 impl Codec for BatchCodec {
-    type Encode = EventBatch;
-    type Decode = CommandBatch;
+    type Encode = Encoded;
+    type Decode = Received;
     type Encoder = BatchCodec;
     type Decoder = BatchCodec;
 
@@ -74,24 +82,24 @@ impl Codec for BatchCodec {
 }
 
 impl Encoder for BatchCodec {
-    type Item = EventBatch;
+    type Item = Encoded;
     type Error = Status;
 
-    fn encode(&mut self, batch: EventBatch, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        batch
-            .encode(into)
-            .map_err(|error| Status::internal(error.to_string()))
+    fn encode(&mut self, batch: Encoded, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        into.put(batch.0);
+        Ok(())
     }
 }
 
 impl Decoder for BatchCodec {
-    type Item = CommandBatch;
+    type Item = Received;
     type Error = Status;
 
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<CommandBatch>, Status> {
-        let bytes = from.copy_to_bytes(from.remaining());
-        batch::decode(bytes, Vec::new())
-            .map(Some)
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Received>, Status> {
+        let encoded = from.copy_to_bytes(from.remaining());
+        let bytes = encoded.len();
+        batch::decode(encoded, Vec::new())
+            .map(|batch| Some(Received { batch, bytes }))
             .map_err(|error| Status::invalid_argument(error.to_string()))
     }
 }

@@ -3,13 +3,15 @@
 //! Threads of a worker: `load` loads OpenCL. `warm` makes contexts before a session asks for them, and releases
 //! those that it does not take. `sockets` reads the supervisor's messages. A short-lived `proof` thread serves each
 //! new connection. `session` reads and applies commands. `events` writes what a slow client left over. `heartbeat`
-//! sends heartbeats and never calls a driver. The main thread waits for the first reason to end. In a [`host`], each session has these threads, but `load` and `warm`.
+//! sends heartbeats and never calls a driver. While the client of a session that outlives its connections is away, `away`
+//! waits for it. The main thread waits for the first reason to end. In a [`host`], each session has these threads, but `load` and `warm`.
 //!
 //! This module knows no commands. Invariant: no byte of a connection reaches the session before the peer
 //! has proved the session's secret, or the link's for another worker's connection.
 #![forbid(unsafe_code)]
 
 pub mod batch;
+mod carrier;
 mod direct;
 mod direct_events;
 mod ending;
@@ -18,9 +20,11 @@ mod grpc_service;
 mod heartbeat;
 mod host;
 mod peer;
+mod presence;
 mod proof;
 mod sockets;
 mod stage;
+mod window;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -32,7 +36,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::confine;
-use super::connection::{Connection, SessionStart};
+use super::connection::SessionStart;
 use super::session::neighbours::Commons;
 use super::session::{Preloaded, Session, Warm};
 use super::threads::{self, Scope};
@@ -43,7 +47,7 @@ use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_serving::logging::{Logging, Name};
 use ending::{Ended, Ending, Endings};
 use host::Room;
-use stage::Stage;
+use stage::{Commands, Stage};
 
 /// Time limit for the session to stop its transfers and links.
 const TIDY_UP: Duration = Duration::from_secs(1);
@@ -246,10 +250,13 @@ impl Running {
         self.stage.scope.name_thread();
         // In all other cases the channel to the supervisor is closed, or the session cannot be relied on.
         let store_within = match ending {
-            Ending::ClientClosed | Ending::ClientLost { .. } => STORE_WITHIN,
+            Ending::ClientClosed | Ending::Farewell | Ending::ClientLost { .. } => STORE_WITHIN,
             _ => Duration::ZERO,
         };
         ending.log(self.stage.id().is_some());
+        if self.stage.resumes() {
+            self.stage.leaves(&ending.to_string());
+        }
         if let Some(account) = self.stage.account() {
             account.note_ending(ending.cause());
         }
@@ -268,8 +275,8 @@ impl Running {
 /// The body of the `session` thread: waits for OpenCL and the command connection, and carries its commands to
 /// the session.
 fn run_session(
-    stage: &Stage,
-    arrivals: &mpsc::Receiver<Connection>,
+    stage: &Arc<Stage>,
+    arrivals: &mpsc::Receiver<Commands>,
     loading: &Loading,
     threads: &Threads,
     builds: Arc<Client>,
@@ -278,7 +285,7 @@ fn run_session(
         return Ending::SupervisorGone;
     };
     // The channel is closed because the session has ended, which another thread reports.
-    let Ok(connection) = arrivals.recv() else {
+    let Ok(mut first) = arrivals.recv() else {
         return Ending::SupervisorGone;
     };
     let (Some(assignment), Some(account)) = (stage.assignment(), stage.account()) else {
@@ -299,14 +306,14 @@ fn run_session(
         warm: Arc::clone(&loading.warm),
     };
     let begin = |events| stage.begin(|| Session::start(start, node, events));
-    let (endings, scope) = (&stage.endings, &threads.service);
-    match connection {
-        Connection::Commands(socket) => direct::carry(socket, endings, scope, begin),
-        Connection::CommandsGrpc(socket) => grpc::carry(socket, endings, scope, begin),
-        // The `sockets` thread sends only command connections here.
-        other @ (Connection::Bulk { .. } | Connection::Heartbeat(_)) => Ending::Broken(format!(
-            "the worker got {other:?} instead of a command connection"
-        )),
+    // The client may have come back before OpenCL was loaded. The carrier has to come first for later ones.
+    if let Some(last) = arrivals.try_iter().last() {
+        first = last;
+    }
+    let scope = &threads.service;
+    match first.is_grpc {
+        false => direct::carry(first.arrived, stage, arrivals, scope, begin),
+        true => grpc::carry(first.arrived, stage, arrivals, scope, begin),
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_proto::id::LinkId;
-use causeway_proto::preamble::{Introduction, PREAMBLE, Verdict};
+use causeway_proto::preamble::{ClientWord, Introduction, PREAMBLE, Verdict};
 use causeway_security::Line;
 
 use super::stage::Stage;
@@ -27,12 +27,15 @@ pub(super) struct Proved {
     line: Line,
     session: Arc<Session>,
     place: Place,
+    /// The bytes that the other end has received over earlier connections of this lane.
+    received: u64,
 }
 
 impl Proved {
     /// Hands the connection to its link.
     pub(super) fn attach(self) {
-        self.session.attach_peer(self.place, self.line);
+        self.session
+            .attach_peer(self.place, self.line, self.received);
     }
 }
 
@@ -55,13 +58,20 @@ pub(super) fn prove(
     };
     let deadline = proof::deadline();
     let line = proof::secure(socket, preamble.purpose, stage.tls().as_ref(), deadline)?;
-    let claim = || link.claim(preamble.lane);
+    let mut received = 0;
+    let claim = |word: &ClientWord| {
+        received = word.position;
+        let place = link.claim(preamble.lane)?;
+        let position = session.peer_position(LinkId(preamble.link), preamble.lane);
+        Ok((place, position))
+    };
     let place = proof::prove(&line, link.secret(), bytes, deadline, claim)?;
     links::set_options(line.socket(), preamble.lane)?;
     Ok(Proved {
         line,
         session,
         place,
+        received,
     })
 }
 

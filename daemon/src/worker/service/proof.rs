@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use causeway_lane::{NotShared, Shared, Stream};
 use causeway_proto::id::SessionSecret;
 use causeway_proto::preamble::{
-    self, BadPreamble, CLIENT_PROOF, Greeting, Introduction, PREAMBLE, Purpose, Verdict,
+    self, BadPreamble, CLIENT_PROOF, ClientWord, Greeting, Introduction, PREAMBLE, Purpose, Verdict,
 };
 
 use causeway_security::{Line, NotSecured, ServerTls, TlsStream, complete};
@@ -82,7 +82,8 @@ pub(super) fn deadline() -> Instant {
     Instant::now() + TIME_LIMIT
 }
 
-/// Sends the greeting, checks the peer's proof, reserves a place with `claim`, and proves the secret in turn.
+/// Sends the greeting, checks the peer's proof, reserves a place with `claim`, and proves the secret in turn. `claim`
+/// gets the peer's word. It returns the place, and how much this end has received before for that place.
 ///
 /// The place is reserved before the client can know that it is connected. So whatever the client does
 /// next finds the place taken.
@@ -94,19 +95,19 @@ pub(super) fn prove<Place>(
     secret: &SessionSecret,
     preamble: &[u8; PREAMBLE],
     deadline: Instant,
-    claim: impl FnOnce() -> Result<Place, Verdict>,
+    claim: impl FnOnce(&ClientWord) -> Result<(Place, u64), Verdict>,
 ) -> Result<Place, Refused> {
     let greeting = Greeting::welcome();
     write_within(line, &greeting.encode(), deadline)?;
     let mut client = [0; CLIENT_PROOF];
     read_within(line, &mut client, deadline)?;
     let word = preamble::check_client_proof(secret, preamble, &greeting.nonce, &client);
-    if word.is_none() {
+    let Some(word) = word else {
         refuse(line, Verdict::Unproved);
         return Err(Verdict::Unproved.into());
-    }
-    let place = claim().inspect_err(|verdict| refuse(line, *verdict))?;
-    let own = preamble::worker_proof(secret, preamble, &greeting.nonce, &client, 0);
+    };
+    let (place, position) = claim(&word).inspect_err(|verdict| refuse(line, *verdict))?;
+    let own = preamble::worker_proof(secret, preamble, &greeting.nonce, &client, position);
     write_within(line, &own, deadline)?;
     socket::no_limits(line.socket())?;
     Ok(place)

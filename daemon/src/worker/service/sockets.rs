@@ -6,12 +6,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_proto::preamble::{Introduction, PREAMBLE, Preamble, Purpose, Verdict};
+use causeway_proto::preamble::{ClientWord, Introduction, PREAMBLE, Preamble, Purpose, Verdict};
+use causeway_security::Line as SecuredLine;
 use causeway_serving::logging::Name;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use super::carrier::Arrived;
 use super::ending::Ending;
-use super::stage::Stage;
+use super::stage::{Commands, Stage};
 use super::{Loading, Threads, heartbeat, peer, proof};
 use crate::accounting::{Counter, Slot};
 use crate::build_cache::Client;
@@ -159,7 +161,12 @@ fn take(stage: &Arc<Stage>, bytes: [u8; PREAMBLE], socket: TcpStream) {
         return;
     };
     let Some(proving) = stage.begin_proof(preamble.purpose, &socket) else {
-        proof::refuse(&socket.into(), Verdict::TooMany);
+        // A client that asks again and again learns that its session has ended.
+        let verdict = match stage.is_closed() {
+            true => Verdict::UnknownSession,
+            false => Verdict::TooMany,
+        };
+        proof::refuse(&socket.into(), verdict);
         return;
     };
     let (stage, scope) = (Arc::clone(stage), stage.scope.clone());
@@ -170,9 +177,9 @@ fn take(stage: &Arc<Stage>, bytes: [u8; PREAMBLE], socket: TcpStream) {
                 proved.attach();
             })
         } else {
-            prove(&stage, &preamble, &bytes, socket).map(|connection| {
+            prove(&stage, &preamble, &bytes, socket).map(|proved| {
                 drop(proving);
-                attach(&stage, connection);
+                attach(&stage, proved);
             })
         };
         if let Err(error) = taken {
@@ -192,7 +199,7 @@ fn prove(
     preamble: &Introduction,
     bytes: &[u8; PREAMBLE],
     socket: TcpStream,
-) -> Result<Connection, proof::Refused> {
+) -> Result<Proved, proof::Refused> {
     let assignment = assignment(stage, preamble).and_then(|assignment| {
         proof::fits(&socket, preamble.purpose)?;
         stage.has_place(preamble)?;
@@ -209,11 +216,26 @@ fn prove(
     let _open = socket.try_clone()?;
     let deadline = proof::deadline();
     let line = proof::secure(socket, preamble.purpose, stage.tls().as_ref(), deadline)?;
-    let claim = || stage.claim(preamble);
+    let mut word = ClientWord::default();
+    let claim = |of: &ClientWord| {
+        word = *of;
+        stage.claim(preamble)
+    };
     let place = proof::prove(&line, &assignment.secret, bytes, deadline, claim)?;
     let connection = proof::connection(line, preamble, assignment.heartbeat_limit)?;
-    place.keep();
-    Ok(connection)
+    Ok(Proved {
+        connection,
+        word,
+        number: place.keep(),
+    })
+}
+
+/// A connection that has proved the secret, with its place.
+struct Proved {
+    connection: Connection,
+    word: ClientWord,
+    /// Number of the connection in its place.
+    number: u64,
 }
 
 /// Returns the assignment if it is of the session that the connection names.
@@ -229,22 +251,44 @@ pub(super) fn assignment(
 
 /// Hands an authenticated connection to its user. For the heartbeat connection, this thread
 /// sends the heartbeats.
-fn attach(stage: &Stage, connection: Connection) {
-    match connection {
-        Connection::Commands(ref line) | Connection::CommandsGrpc(ref line) => {
-            stage.show_client(Line::Commands, line.socket());
-            stage.carry(connection);
+fn attach(stage: &Arc<Stage>, proved: Proved) {
+    let Proved {
+        connection,
+        word,
+        number,
+    } = proved;
+    let carry = |line: SecuredLine, is_grpc| {
+        if stage.show_client(Line::Commands, number, line.socket(), &word) {
+            let arrived = Arrived {
+                line,
+                number,
+                position: word.position,
+            };
+            stage.carry(Commands { arrived, is_grpc });
         }
+    };
+    match connection {
+        Connection::Commands(line) => carry(line, false),
+        Connection::CommandsGrpc(line) => carry(line, true),
         Connection::Bulk { lane, stream } => {
             if let Some(session) = stage.session() {
-                session.attach_bulk(lane, stream);
+                session.attach_bulk(lane, stream, word.position);
             }
         }
         Connection::Heartbeat(line) => {
-            stage.show_client(Line::Heartbeat, line.socket());
+            if !stage.show_client(Line::Heartbeat, number, line.socket(), &word) {
+                return;
+            }
             if let Some(assignment) = stage.assignment() {
                 let interval = assignment.heartbeat_interval;
-                stage.endings.end(heartbeat::beat(line, interval));
+                let acknowledge = |event| stage.acknowledge(number, event);
+                let acknowledge = stage.resumes().then_some(acknowledge);
+                match heartbeat::beat(line, interval, acknowledge) {
+                    lost @ (Ending::ClientClosed | Ending::ClientLost { .. }) => {
+                        stage.ended(Line::Heartbeat, number, lost);
+                    }
+                    ending => stage.endings.end(ending),
+                }
             }
         }
     }

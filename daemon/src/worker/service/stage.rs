@@ -1,24 +1,29 @@
 //! The data that a worker's threads share: the assignment, the running session, and which connections exist.
 //!
-//! Invariant: only a connection that has proved the secret claims the place for its purpose, and each
-//! place is claimed once.
+//! Invariant: only a connection that has proved the secret claims the place for its purpose. If the session outlives
+//! its connections, a later connection takes the place from the one before. Otherwise, each place is claimed once.
+
+mod places;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, mpsc};
-use std::time::Instant;
+use std::sync::{Arc, Weak, mpsc};
+use std::time::{Duration, Instant};
 
 use causeway_proto::id::SessionId;
-use causeway_proto::preamble::{Introduction, Purpose, Verdict};
+use causeway_proto::preamble::{ClientWord, Introduction, Purpose, Verdict};
 use causeway_security::{ServerTls, SessionCertificate};
 use parking_lot::{Condvar, Mutex};
 
+use self::places::{Claimed, Place, Taken, how, is_direct, place};
+use super::carrier::{Arrived, Carrier, Losses};
 use super::ending::{Ending, Endings};
+use super::presence::{Change, Granted, Presence, Takeovers};
+use super::window::BadNumber;
 use crate::accounting::Slot;
 use crate::handover::{self, Assignment, Line, ToSupervisor};
-use crate::worker::connection::Connection;
 use crate::worker::session::Session;
 use crate::worker::threads::Scope;
 
@@ -27,6 +32,8 @@ use crate::worker::threads::Scope;
 const MAX_PROVING: usize = 32;
 /// Limit on such connections of other workers, which may wait until the client has added their link.
 const MAX_PEERS_PROVING: usize = 64;
+/// Time after which it is logged that a session is away.
+const LOGGED_AFTER: Duration = Duration::from_secs(1);
 /// Limit on threads, as a multiple of the connections. The threads of replaced connections end soon.
 const LEAVING: usize = 4;
 
@@ -38,6 +45,8 @@ pub(super) struct Stage {
     /// The threads of the connection service for this session.
     pub(super) scope: Scope,
     to_supervisor: OwnedFd,
+    /// Locked while a connection is reported, so that the supervisor learns of the newest one last.
+    reporting: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -46,19 +55,36 @@ struct StageState {
     assignment: Option<Arc<Assignment>>,
     tls: Option<ServerTls>,
     session: Option<Arc<Session>>,
-    commands: bool,
-    heartbeat: bool,
+    commands: Taken,
+    heartbeat: Taken,
+    presence: Presence,
+    /// The way of commands and events, once the session begins.
+    carrier: Option<Arc<dyn Carrier>>,
+    /// How the connection ended whose end made the session away.
+    loss: Option<Ending>,
+    /// Whether a thread waits for the client to come back, and whether it has logged that.
+    is_waiting: bool,
+    is_logged: bool,
     lanes: u64,
+    /// The latest connections of each lane that replaced another.
+    lane_takeovers: BTreeMap<u8, Takeovers>,
     // Counted separately, so that a client that fails to share memory can use the ordinary lanes at once.
     shared_lanes: u64,
     proving: Proofs,
     peers_proving: Proofs,
     last_proof: u64,
     /// Where the command connection goes.
-    arrivals: Option<mpsc::Sender<Connection>>,
-    /// Sockets that threads wait for, to be shut down when the session ends and its host goes on.
-    waited_for: Vec<TcpStream>,
+    arrivals: Option<mpsc::Sender<Commands>>,
     is_closed: bool,
+    /// Whether the client was away for too long, so that the session ends.
+    is_over: bool,
+}
+
+/// A command connection, and its carrier.
+#[derive(Debug)]
+pub(super) struct Commands {
+    pub(super) arrived: Arrived,
+    pub(super) is_grpc: bool,
 }
 
 /// The connections that are proving a secret.
@@ -83,7 +109,7 @@ impl Stage {
     pub(super) fn new(
         endings: Endings,
         to_supervisor: OwnedFd,
-        arrivals: mpsc::Sender<Connection>,
+        arrivals: mpsc::Sender<Commands>,
         scope: Scope,
     ) -> Stage {
         Stage {
@@ -95,15 +121,28 @@ impl Stage {
             changed: Condvar::new(),
             endings,
             to_supervisor,
+            reporting: Mutex::default(),
         }
     }
 
-    /// Sends the supervisor a descriptor of a connection whose end is the session's end. So the
-    /// supervisor sees that end even while this process is stopped.
-    pub(super) fn show_client(&self, line: Line, socket: &TcpStream) {
-        if let Err(error) = self.wait_for(socket) {
-            let _ = socket.shutdown(Shutdown::Both);
-            tracing::debug!(%error, "a connection came too late for its session");
+    /// Notes that the client has come on the connection with this number in its place, and sends the supervisor a
+    /// descriptor of it. So the supervisor sees the connection's end even while this process is stopped. Returns
+    /// false if a later connection has the place now, or the session has ended.
+    pub(super) fn show_client(
+        self: &Arc<Self>,
+        line: Line,
+        number: u64,
+        socket: &TcpStream,
+        word: &ClientWord,
+    ) -> bool {
+        let _reporting = self.reporting.lock();
+        match self.meet(line, number, socket, word) {
+            Ok(true) => {}
+            refused => {
+                let _ = socket.shutdown(Shutdown::Both);
+                tracing::debug!(?refused, "a connection came too late for its session");
+                return false;
+            }
         }
         let show = |socket: Option<TcpStream>| {
             let socket = socket.map(|socket| OwnedFd::from(socket).into());
@@ -116,14 +155,186 @@ impl Stage {
             // The supervisor is gone, which another thread notices.
             tracing::debug!(%error, "cannot report the client's connection to the supervisor");
         }
+        true
     }
 
-    /// Hands the command connection to the thread that carries the session's commands.
-    pub(super) fn carry(&self, connection: Connection) {
-        let arrivals = self.state.lock().arrivals.clone();
-        if let Some(arrivals) = arrivals {
-            // This fails only when that thread is gone, and then the session ends.
-            let _ = arrivals.send(connection);
+    fn meet(
+        &self,
+        line: Line,
+        number: u64,
+        socket: &TcpStream,
+        word: &ClientWord,
+    ) -> io::Result<bool> {
+        let is_direct = is_direct(socket, word);
+        let own = socket.try_clone();
+        let mut state = self.state.lock();
+        let may_wait = self.scope.is_hosted() || state.presence.resumes();
+        let place = state.place(line);
+        if place.number != number {
+            return Ok(false);
+        }
+        // Without the duplicate, nothing could end a thread's wait for the connection.
+        place.socket = match may_wait {
+            true => Some(own?),
+            false => None,
+        };
+        if state.is_closed || state.is_over {
+            return Ok(false);
+        }
+        if let Change::Returns(time) = state.presence.came(line, is_direct, Instant::now()) {
+            state.loss = None;
+            if std::mem::take(&mut state.is_logged) {
+                tracing::info!(away = ?time, "the client is back, and its session goes on");
+            }
+            drop(state);
+            self.changed.notify_all();
+        }
+        Ok(true)
+    }
+
+    /// Tells the supervisor that the session begins to end, and why.
+    pub(super) fn leaves(&self, reason: &str) {
+        let reason = reason.to_owned();
+        // If the supervisor is gone, another thread notices.
+        let _ =
+            handover::send_to_supervisor(&self.to_supervisor, &ToSupervisor::Leaving { reason });
+    }
+
+    /// Whether the session outlives its connections.
+    pub(super) fn resumes(&self) -> bool {
+        self.state.lock().presence.resumes()
+    }
+
+    /// Where the session's carrier reports losses of its connections.
+    pub(super) fn losses(self: &Arc<Self>) -> impl Losses + use<> {
+        LostCommands(Arc::downgrade(self))
+    }
+
+    /// Sets the way of commands and events, which later command connections go to at once.
+    pub(super) fn carries(&self, carrier: Arc<dyn Carrier>) {
+        let mut state = self.state.lock();
+        if state.is_closed {
+            drop(state);
+            carrier.close();
+        } else {
+            state.carrier = Some(carrier);
+        }
+    }
+
+    /// Hands a command connection to the session's carrier, or to the thread that starts it.
+    pub(super) fn carry(&self, commands: Commands) {
+        let (carrier, arrivals) = {
+            let state = self.state.lock();
+            if state.carrier.is_none()
+                && let Some(arrivals) = &state.arrivals
+            {
+                // Under the lock, so that the carrier's thread finds it. This fails only when that thread is gone,
+                // and then the session ends.
+                let _ = arrivals.send(commands);
+                return;
+            }
+            (state.carrier.clone(), commands)
+        };
+        if let Some(carrier) = carrier {
+            carrier.switch(arrivals.arrived);
+        }
+    }
+
+    /// Handles that the client has handled all event batches up to `number`, as it says on the heartbeat connection
+    /// with the number `from` in its place.
+    pub(super) fn acknowledge(&self, from: u64, number: u64) -> Result<(), BadNumber> {
+        let state = self.state.lock();
+        if state.heartbeat.number != from {
+            // A later connection has said more.
+            return Ok(());
+        }
+        match &state.carrier {
+            // Under the lock, so that acknowledgements of two connections keep their order.
+            Some(carrier) => carrier.acknowledge(number),
+            None if number == 0 => Ok(()),
+            None => Err(BadNumber::Unsent {
+                got: number,
+                last: 0,
+            }),
+        }
+    }
+
+    /// Handles that the connection with this number in its place has ended. The session ends too, or is away.
+    pub(super) fn ended(self: &Arc<Self>, line: Line, number: u64, ending: Ending) {
+        let mut state = self.state.lock();
+        if state.is_closed {
+            return;
+        }
+        if !state.presence.resumes() {
+            drop(state);
+            self.endings.end(ending);
+            return;
+        }
+        if state.place(line).number != number {
+            return;
+        }
+        let change = state.presence.ended(line, how(&ending), Instant::now());
+        let Change::Leaves { alone } = change else {
+            return;
+        };
+        tracing::debug!(?line, reason = ?ending, "a connection to the client ended, so the session is away");
+        state.place(line).shut_down();
+        if !alone {
+            state.commands.shut_down();
+            state.heartbeat.shut_down();
+        }
+        state.loss = Some(ending);
+        let waits = std::mem::replace(&mut state.is_waiting, true);
+        drop(state);
+        self.changed.notify_all();
+        if waits {
+            return;
+        }
+        let stage = Arc::clone(self);
+        if let Err(error) = self
+            .scope
+            .try_spawn("away", move || stage.wait_while_away())
+        {
+            let what = format!("cannot start a thread that waits for the client: {error}");
+            self.endings.end(Ending::Broken(what));
+        }
+    }
+
+    /// The body of the `away` thread: ends the session if its client does not come back in time.
+    fn wait_while_away(&self) {
+        let mut state = self.state.lock();
+        loop {
+            let away = state.presence.away_since().zip(state.presence.deadline());
+            let (false, Some((since, until))) = (state.is_closed, away) else {
+                state.is_waiting = false;
+                return;
+            };
+            let now = Instant::now();
+            if now >= until {
+                state.is_over = true;
+                let ending = state.loss.take().unwrap_or(Ending::ClientClosed);
+                drop(state);
+                tracing::info!(
+                    away = ?now.saturating_duration_since(since),
+                    "the client has not come back in time"
+                );
+                self.endings.end(ending);
+                return;
+            }
+            let mut next = until;
+            if !state.is_logged {
+                if now >= since + LOGGED_AFTER {
+                    state.is_logged = true;
+                    tracing::info!(
+                        reason = ?state.loss,
+                        waits = ?until.saturating_duration_since(now),
+                        "the client is away; its session waits for it"
+                    );
+                } else {
+                    next = next.min(since + LOGGED_AFTER);
+                }
+            }
+            self.changed.wait_until(&mut state, next);
         }
     }
 
@@ -134,12 +345,17 @@ impl Stage {
         state.arrivals = None;
         let proofs = [&state.proving, &state.peers_proving];
         let proving = proofs.into_iter().flat_map(|proofs| proofs.open.values());
-        for socket in proving.chain(&state.waited_for) {
+        for socket in proving {
             let _ = socket.shutdown(Shutdown::Both);
         }
-        state.waited_for.clear();
+        state.commands.shut_down();
+        state.heartbeat.shut_down();
+        let carrier = state.carrier.take();
         drop(state);
         self.changed.notify_all();
+        if let Some(carrier) = carrier {
+            carrier.close();
+        }
     }
 
     /// Whether [`Stage::close`] was called.
@@ -152,24 +368,6 @@ impl Stage {
         self.state.lock().session.take()
     }
 
-    /// Keeps a socket of a hosted session that a thread is about to wait for, so that [`Stage::close`] ends the
-    /// wait.
-    ///
-    /// # Errors
-    /// The system's error, or that the session has ended.
-    fn wait_for(&self, socket: &TcpStream) -> io::Result<()> {
-        if !self.scope.is_hosted() {
-            return Ok(());
-        }
-        let socket = socket.try_clone()?;
-        let mut state = self.state.lock();
-        if state.is_closed {
-            return Err(io::ErrorKind::NotConnected.into());
-        }
-        state.waited_for.push(socket);
-        Ok(())
-    }
-
     /// Sets the session to serve.
     ///
     /// # Errors
@@ -179,6 +377,13 @@ impl Stage {
         let tls = certificate.map(SessionCertificate::server).transpose()?;
         let mut state = self.state.lock();
         state.tls = tls;
+        state.presence = Presence::new(
+            Granted {
+                resume: assignment.resume,
+                keep: assignment.keep,
+            },
+            assignment.heartbeat_limit,
+        );
         state.assignment = Some(Arc::new(assignment));
         Ok(())
     }
@@ -229,7 +434,7 @@ impl Stage {
     /// Whether the command connection has arrived, and the session has still to begin.
     pub(super) fn awaits_session(&self) -> bool {
         let state = self.state.lock();
-        state.commands && state.session.is_none() && !state.is_closed
+        state.commands.is_taken && state.session.is_none() && !state.is_closed
     }
 
     /// Waits for the session to begin. Returns `None` if it ends before. A session without a command
@@ -255,7 +460,7 @@ impl Stage {
     /// Whether the command connection has still to arrive.
     pub(super) fn awaits_commands(&self) -> bool {
         let state = self.state.lock();
-        !state.commands && !state.is_closed
+        !state.commands.is_taken && !state.is_closed
     }
 
     /// Registers a connection that is about to prove the secret; closes the oldest if there are too many.
@@ -296,85 +501,55 @@ impl Stage {
         place(&self.state.lock(), preamble).map(drop)
     }
 
-    /// Claims the place for a connection that has proved the secret.
-    pub(super) fn claim(self: &Arc<Self>, preamble: &Introduction) -> Result<Claimed, Verdict> {
+    /// Claims the place for a connection that has proved the secret. Takes it from the connection before, which is
+    /// shut down. Returns how much of what the client sends for this place the session has, too.
+    pub(super) fn claim(
+        self: &Arc<Self>,
+        preamble: &Introduction,
+    ) -> Result<(Claimed, u64), Verdict> {
         let mut state = self.state.lock();
         let place = place(&state, preamble)?;
-        place.set(&mut state, true);
-        Ok(Claimed(Some((Arc::clone(self), place))))
+        let (number, was_taken) = place.take(&mut state, preamble);
+        let session = state.session.as_deref();
+        let position = match place {
+            Place::Commands => session.map_or(0, Session::applied),
+            Place::Lane(_) if was_taken => session.map_or(0, |of| of.lane_position(preamble.lane)),
+            _ => 0,
+        };
+        let claimed = Claimed {
+            stage: Arc::clone(self),
+            place,
+            number,
+            was_taken,
+            is_kept: false,
+        };
+        Ok((claimed, position))
     }
 }
 
-#[derive(Clone, Copy)]
-enum Place {
-    Commands,
-    Heartbeat,
-    Lane(u64),
-    SharedLane(u64),
-}
-
-impl Place {
-    fn set(self, state: &mut StageState, taken: bool) {
-        match self {
-            Place::Commands => state.commands = taken,
-            Place::Heartbeat => state.heartbeat = taken,
-            Place::Lane(bit) if taken => state.lanes |= bit,
-            Place::Lane(bit) => state.lanes &= !bit,
-            Place::SharedLane(bit) if taken => state.shared_lanes |= bit,
-            Place::SharedLane(bit) => state.shared_lanes &= !bit,
+impl StageState {
+    fn place(&mut self, line: Line) -> &mut Taken {
+        match line {
+            Line::Commands => &mut self.commands,
+            Line::Heartbeat => &mut self.heartbeat,
         }
     }
 }
 
-/// A claimed place, which is free again if the connection breaks before its use.
-pub(super) struct Claimed(Option<(Arc<Stage>, Place)>);
+/// Reports losses of command connections. The carrier belongs to the stage, so this does not keep the stage.
+struct LostCommands(Weak<Stage>);
 
-impl Claimed {
-    /// Keeps the place claimed, because the connection is in use.
-    pub(super) fn keep(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Claimed {
-    fn drop(&mut self) {
-        if let Some((stage, place)) = self.0.take() {
-            place.set(&mut stage.state.lock(), false);
-            if matches!(place, Place::Commands) {
-                // Nothing waits for a second command connection, and the client of this one is gone.
-                stage.endings.end(Ending::ClientClosed);
-            }
+impl Losses for LostCommands {
+    fn lost(&self, number: u64, ending: Ending) {
+        if let Some(stage) = self.0.upgrade() {
+            stage.ended(Line::Commands, number, ending);
         }
     }
-}
 
-fn place(state: &StageState, preamble: &Introduction) -> Result<Place, Verdict> {
-    let assignment = state.assignment.as_ref().ok_or(Verdict::UnknownSession)?;
-    let free = |free: bool, place| {
-        if free {
-            Ok(place)
-        } else {
-            Err(Verdict::TooMany)
+    fn end(&self, ending: Ending) {
+        if let Some(stage) = self.0.upgrade() {
+            stage.endings.end(ending);
         }
-    };
-    match preamble.purpose {
-        Purpose::Commands | Purpose::CommandsGrpc => free(!state.commands, Place::Commands),
-        Purpose::Heartbeat => free(!state.heartbeat, Place::Heartbeat),
-        purpose @ (Purpose::Bulk | Purpose::SharedBulk) => {
-            let lane = u32::from(preamble.lane);
-            let bit = 1u64.checked_shl(lane).unwrap_or(0);
-            let known = lane < assignment.bulk_connections;
-            if purpose == Purpose::Bulk {
-                free(known && state.lanes & bit == 0, Place::Lane(bit))
-            } else {
-                free(
-                    known && state.shared_lanes & bit == 0,
-                    Place::SharedLane(bit),
-                )
-            }
-        }
-        // Connections of other workers have no place here: each link keeps its own.
-        Purpose::Peer => Err(Verdict::Malformed),
     }
 }
 
@@ -424,6 +599,8 @@ mod tests {
             load_limit: Duration::from_secs(60),
             heartbeat_interval: Duration::from_millis(500),
             heartbeat_limit: Duration::from_secs(4),
+            resume: Duration::ZERO,
+            keep: Duration::ZERO,
             build_cache: false,
             certificate: None,
             leased: None,
@@ -464,7 +641,9 @@ mod tests {
             (preamble(Purpose::Peer, 0), Err(Verdict::Malformed)),
         ] {
             assert_eq!(stage.has_place(&preamble), expected, "{preamble:?}");
-            let claimed = stage.claim(&preamble).map(Claimed::keep);
+            let claimed = stage.claim(&preamble).map(|(claimed, _)| {
+                let _ = claimed.keep();
+            });
             assert_eq!(claimed, expected, "{preamble:?}");
         }
     }

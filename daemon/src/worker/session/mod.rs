@@ -41,6 +41,7 @@ pub(crate) mod links;
 mod memory;
 mod mirrors;
 pub(crate) mod neighbours;
+mod numbering;
 mod program;
 mod query;
 mod run;
@@ -49,12 +50,13 @@ mod sub_devices;
 mod tables;
 mod violation;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use causeway_lane::Stream;
 use causeway_proto::command::CommandBatch;
-use causeway_proto::id::{DeviceIndex, PlatformIndex};
+use causeway_proto::id::{DeviceIndex, LinkId, PlatformIndex};
 use causeway_security::Line;
 use parking_lot::Mutex;
 
@@ -106,6 +108,8 @@ impl Preloaded {
 pub struct Session {
     shared: Arc<Shared>,
     next: Mutex<u64>,
+    /// Whether the client may send commands again that were applied.
+    skips: AtomicBool,
     // Tells when a session in a host has released what it made.
     gone: Gone,
     _counted: Option<HostedSession>,
@@ -192,6 +196,7 @@ impl Session {
         Session {
             shared,
             next: Mutex::new(1),
+            skips: AtomicBool::new(false),
             gone: Gone { commands, contexts },
             _counted: counted,
         }
@@ -204,6 +209,9 @@ impl Session {
     /// [`Violation`]: the service logs it and the process exits.
     pub fn apply(&self, batch: &mut CommandBatch) -> Result<(), Violation> {
         let mut next = self.next.lock();
+        if self.skips.load(Ordering::Relaxed) {
+            numbering::skip_applied(batch, *next);
+        }
         if batch.first != *next && !batch.commands.is_empty() {
             return Err(Violation::Gap {
                 expected: *next,
@@ -235,9 +243,41 @@ impl Session {
         Ok(())
     }
 
-    /// Takes a further bulk connection. The session reads and writes it on its own threads.
-    pub fn attach_bulk(&self, lane: u8, stream: Stream) {
+    /// Expects that the client, which has a new connection, sends commands again. Those that were applied are skipped.
+    pub fn skip_applied(&self) {
+        self.skips.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts the bytes of a batch that is about to be applied.
+    pub fn received(&self, bytes: usize) {
+        self.shared.outbox.received(bytes);
+    }
+
+    /// Returns the number of a command up to which all commands have been applied. There may be later ones.
+    pub fn applied(&self) -> u64 {
+        self.shared.outbox.last_applied()
+    }
+
+    /// Takes a further bulk connection. The session reads and writes it on its own threads. `received`: the bytes
+    /// that the client has received over earlier connections of this lane.
+    pub fn attach_bulk(&self, lane: u8, stream: Stream, received: u64) {
+        let _ = received;
         self.shared.bulk.attach(lane, stream);
+    }
+
+    /// Returns whether a new connection may replace the one of this lane.
+    pub fn may_resume_lane(&self, _lane: u8) -> bool {
+        false
+    }
+
+    /// Returns whether the connection of this lane has not ended.
+    pub fn is_lane_up(&self, _lane: u8) -> bool {
+        true
+    }
+
+    /// Returns the number of bytes that were received over all connections of this lane.
+    pub fn lane_position(&self, _lane: u8) -> u64 {
+        0
     }
 
     /// The links to other workers, for accepting their connections.
@@ -245,8 +285,15 @@ impl Session {
         &self.shared.links
     }
 
-    /// Takes a connection of another worker that has proved its link's secret.
-    pub(crate) fn attach_peer(&self, place: Place, line: Line) {
+    /// Returns the number of bytes that were received over all connections of this lane of a link.
+    pub(crate) fn peer_position(&self, _link: LinkId, _lane: u8) -> u64 {
+        0
+    }
+
+    /// Takes a connection of another worker that has proved its link's secret. `received`: the bytes that the other end
+    /// has received over earlier connections of its lane.
+    pub(crate) fn attach_peer(&self, place: Place, line: Line, received: u64) {
+        let _ = received;
         place.take(&self.shared.links, line);
     }
 

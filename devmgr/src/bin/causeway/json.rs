@@ -59,6 +59,10 @@ pub(crate) struct Lease {
     pub(crate) age_ms: u64,
     /// Time until the lease ends unless it is renewed.
     pub(crate) lifetime_ms: u64,
+    /// Number of open sessions.
+    pub(crate) sessions: u32,
+    /// Number of open sessions whose connections are broken.
+    pub(crate) away: u32,
     /// The client that requested the lease.
     pub(crate) client: Option<Client>,
 }
@@ -222,6 +226,8 @@ pub(crate) struct ManagedNode {
     pub(crate) commands: u64,
     /// Number of open sessions.
     pub(crate) sessions: u32,
+    /// Number of open sessions whose connections are broken.
+    pub(crate) away: u32,
     /// Processes that serve several sessions.
     pub(crate) hosts: Vec<HostLoad>,
 }
@@ -438,6 +444,8 @@ impl From<pb::LeaseInfo> for Lease {
             lost: info.lost.into_iter().map(NodeShare::from).collect(),
             age_ms: info.age_ms,
             lifetime_ms: info.lifetime_ms,
+            sessions: info.sessions,
+            away: info.away,
             client: info.client.map(Client::from),
         }
     }
@@ -515,6 +523,7 @@ impl From<pb::NodeInfo> for ManagedNode {
             moved_bytes: info.bytes,
             commands: info.commands,
             sessions: info.sessions,
+            away: info.away,
             hosts: (info.hosts.into_iter())
                 .map(|of| HostLoad {
                     worker: of.worker,

@@ -43,7 +43,10 @@ fn text(leases: &[Lease]) -> String {
         table.row([
             lease.lease.clone(),
             lease.user.clone(),
-            lease.state.to_owned(),
+            match lease.away {
+                0 => lease.state.to_owned(),
+                away => format!("{} ({away} away)", lease.state),
+            },
             duration(lease.age_ms),
             duration(lease.lifetime_ms),
             devices(lease, &names),

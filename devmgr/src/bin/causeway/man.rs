@@ -175,6 +175,10 @@ const ENVIRONMENT: Section = Section {
             "1 asks nodes for a process of the program's own, where sessions may share one",
         ),
         (
+            "CAUSEWAY_RESUME",
+            "how long a program waits for a connection that broke, 60s; 0s: not at all",
+        ),
+        (
             "CAUSEWAY_ANSWER_LIMIT",
             "how long a node that has accepted the connection may take to answer, such as 30s",
         ),

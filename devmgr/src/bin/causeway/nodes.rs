@@ -93,7 +93,10 @@ fn text(nodes: &[ManagedNode]) -> String {
         let first = [
             names.label(&node.node, &node.name),
             state.to_owned(),
-            node.sessions.to_string(),
+            match node.away {
+                0 => node.sessions.to_string(),
+                away => format!("{} ({away} away)", node.sessions),
+            },
             node.addresses.first().cloned().unwrap_or_default(),
         ];
         // A node without devices has a row too.

@@ -358,6 +358,10 @@ impl Bulk {
         }
     }
 
+    pub(super) fn away(&self) {}
+
+    pub(super) fn alive(&self) {}
+
     // ---- the end -------------------------------------------------------------------
 
     /// Shuts the lanes down; nothing starts any more. May be called again.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_proto::frame::{self, PREFIX};
-use causeway_security::Records;
+use causeway_security::{Line, Opener, Records};
 use parking_lot::Mutex;
 
 use super::Carrier;
@@ -20,24 +20,50 @@ const BUFFER: usize = 64 << 10;
 /// The sending half.
 #[derive(Debug)]
 pub(in crate::transport) struct Direct {
+    // Replaced when the session is resumed.
+    connection: Mutex<Arc<Connection>>,
+}
+
+#[derive(Debug)]
+struct Connection {
     socket: Arc<TcpStream>,
     // With TLS: the encryption state, and a buffer that is reused for encrypted bytes.
     sealing: Option<(Arc<Records>, Mutex<Vec<u8>>)>,
 }
 
 impl Direct {
-    pub(in crate::transport) fn new(
-        socket: Arc<TcpStream>,
-        records: Option<Arc<Records>>,
-    ) -> Direct {
-        Direct {
-            socket,
-            sealing: records.map(|records| (records, Mutex::default())),
-        }
+    /// Takes a connection after its handshake. Also returns the reading half.
+    pub(in crate::transport) fn new(line: Line) -> (Direct, Readable) {
+        let (connection, readable) = Connection::new(line);
+        let connection = Mutex::new(Arc::new(connection));
+        (Direct { connection }, readable)
+    }
+
+    fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection.lock())
     }
 }
 
-impl Carrier for Direct {
+/// The reading half of a direct connection.
+#[derive(Debug)]
+pub(in crate::transport) struct Readable {
+    pub(in crate::transport) socket: Arc<TcpStream>,
+    /// With TLS.
+    pub(in crate::transport) opener: Option<Opener>,
+}
+
+impl Connection {
+    fn new(line: Line) -> (Connection, Readable) {
+        let (socket, tls) = line.into_parts();
+        let (records, opener) = tls.unzip();
+        let socket = Arc::new(socket);
+        let connection = Connection {
+            socket: Arc::clone(&socket),
+            sealing: records.map(|records| (records, Mutex::default())),
+        };
+        (connection, Readable { socket, opener })
+    }
+
     fn write(&self, batch: &mut [u8]) -> io::Result<()> {
         let prefix = frame::prefix(batch.len() - PREFIX).map_err(io::Error::other)?;
         batch[..PREFIX].copy_from_slice(&prefix);
@@ -49,14 +75,27 @@ impl Carrier for Direct {
         records.seal(batch, &mut sealed)?;
         (&*self.socket).write_all(&sealed)
     }
+}
+
+impl Carrier for Direct {
+    fn write(&self, batch: &mut [u8]) -> io::Result<()> {
+        self.connection().write(batch)
+    }
 
     fn write_last(&self, batch: &mut [u8], limit: Duration) -> io::Result<()> {
-        self.socket.set_write_timeout(Some(limit))?;
-        self.write(batch)
+        let connection = self.connection();
+        connection.socket.set_write_timeout(Some(limit))?;
+        connection.write(batch)
+    }
+
+    fn replace(&self, line: Line) -> io::Result<Option<Readable>> {
+        let (connection, readable) = Connection::new(line);
+        *self.connection.lock() = Arc::new(connection);
+        Ok(Some(readable))
     }
 
     fn shut_down(&self) {
-        let _ = self.socket.shutdown(Shutdown::Both);
+        let _ = self.connection().socket.shutdown(Shutdown::Both);
     }
 }
 

@@ -15,6 +15,7 @@ use bytes::{Buf, BufMut, Bytes};
 use causeway_proto::frame::PREFIX;
 use causeway_proto::limits::MAX_BATCH;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -24,19 +25,31 @@ use tonic::{Request, Status, Streaming};
 use causeway_security::{Line, Opener, Records, SecureStream};
 
 use super::Carrier;
+use super::direct::Readable;
 use crate::thread::Stack;
 use crate::transport::control;
 use crate::transport::core::Core;
-use crate::transport::reader::{self, Undertaker};
+use crate::transport::reader::{self, Broken, Undertaker};
 use crate::transport::standard;
 
 /// Number of batches between the writer and the stream. Then the writer blocks, as it would for room on a
 /// socket.
 const QUEUED_BATCHES: usize = 4;
 
+/// Longest time for which the thread does not notice that a session which is away is lost.
+const LOOKS_UP_EVERY: Duration = Duration::from_millis(100);
+
 /// The sending half.
 #[derive(Debug)]
 pub(in crate::transport) struct Grpc {
+    // Replaced when the session is resumed.
+    connection: Mutex<Arc<Connection>>,
+    // Takes further connections to the carrier's thread.
+    further: std::sync::mpsc::Sender<Incoming>,
+}
+
+#[derive(Debug)]
+struct Connection {
     batches: mpsc::Sender<Bytes>,
     // Used only to shut the connection down: the runtime owns a duplicate.
     socket: TcpStream,
@@ -50,36 +63,59 @@ pub(in crate::transport) struct Incoming {
     tls: Option<(Arc<Records>, Opener)>,
 }
 
+/// The connections that the carrier's thread serves, one after the other.
+#[derive(Debug)]
+pub(in crate::transport) struct Connections {
+    first: Incoming,
+    further: std::sync::mpsc::Receiver<Incoming>,
+}
+
 impl Grpc {
     /// Takes a socket after its handshake. The second part of the result is for [`start`].
     ///
     /// # Errors
     /// Errors of the system.
-    pub(in crate::transport) fn new(line: Line) -> io::Result<(Grpc, Incoming)> {
+    pub(in crate::transport) fn new(line: Line) -> io::Result<(Grpc, Connections)> {
+        let (connection, first) = Connection::new(line)?;
+        let (sender, further) = std::sync::mpsc::channel();
+        let carrier = Grpc {
+            connection: Mutex::new(Arc::new(connection)),
+            further: sender,
+        };
+        Ok((carrier, Connections { first, further }))
+    }
+
+    fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection.lock())
+    }
+}
+
+impl Connection {
+    fn new(line: Line) -> io::Result<(Connection, Incoming)> {
         let (socket, tls) = line.into_parts();
         let (sender, receiver) = mpsc::channel(QUEUED_BATCHES);
         let duplicate = socket.try_clone()?;
         duplicate.set_nonblocking(true)?;
-        Ok((
-            Grpc {
-                batches: sender,
-                socket,
-            },
-            Incoming {
-                batches: receiver,
-                socket: duplicate,
-                tls,
-            },
-        ))
+        let connection = Connection {
+            batches: sender,
+            socket,
+        };
+        let incoming = Incoming {
+            batches: receiver,
+            socket: duplicate,
+            tls,
+        };
+        Ok((connection, incoming))
     }
 }
 
 impl Carrier for Grpc {
     fn write(&self, batch: &mut [u8]) -> io::Result<()> {
         let batch = Bytes::copy_from_slice(&batch[PREFIX..]);
-        match self.batches.try_send(batch) {
+        let connection = self.connection();
+        match connection.batches.try_send(batch) {
             Ok(()) => Ok(()),
-            Err(mpsc::error::TrySendError::Full(batch)) => self
+            Err(mpsc::error::TrySendError::Full(batch)) => connection
                 .batches
                 .blocking_send(batch)
                 .map_err(|_| io::ErrorKind::BrokenPipe.into()),
@@ -89,24 +125,35 @@ impl Carrier for Grpc {
 
     fn write_last(&self, batch: &mut [u8], limit: Duration) -> io::Result<()> {
         let batch = Bytes::copy_from_slice(&batch[PREFIX..]);
-        self.batches
+        let connection = self.connection();
+        connection
+            .batches
             .try_send(batch)
             .map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))?;
         // The stream's thread must take the batch before the end of the process stops that thread.
         let deadline = Instant::now() + limit;
-        while self.batches.capacity() < QUEUED_BATCHES && Instant::now() < deadline {
+        while connection.batches.capacity() < QUEUED_BATCHES && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }
 
+    fn replace(&self, line: Line) -> io::Result<Option<Readable>> {
+        let (connection, incoming) = Connection::new(line)?;
+        *self.connection.lock() = Arc::new(connection);
+        self.further
+            .send(incoming)
+            .map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        Ok(None)
+    }
+
     fn shut_down(&self) {
-        let _ = self.socket.shutdown(Shutdown::Both);
+        let _ = self.connection().socket.shutdown(Shutdown::Both);
     }
 }
 
-/// Starts the stream's thread, which tears the session down when the stream ends.
-pub(in crate::transport) fn start(core: &Arc<Core>, incoming: Incoming) -> io::Result<()> {
+/// Starts the streams' thread, which tears the session down when the session is lost.
+pub(in crate::transport) fn start(core: &Arc<Core>, connections: Connections) -> io::Result<()> {
     let core = Arc::clone(core);
     crate::transport::thread::spawn("cw-grpc", Stack::Runtime, move || {
         let undertaker = Undertaker(core);
@@ -116,32 +163,50 @@ pub(in crate::transport) fn start(core: &Arc<Core>, incoming: Incoming) -> io::R
             .enable_all()
             .build();
         drop(kept_free);
-        let result = runtime
-            .map_err(|error| error.to_string())
-            .and_then(|runtime| runtime.block_on(serve(core, incoming)));
-        core.fail(match result {
-            Ok(()) => "the node closed the connection".to_owned(),
-            Err(reason) => reason,
-        });
+        match runtime {
+            Ok(runtime) => serve_all(core, &runtime, connections),
+            Err(error) => core.fail(error.to_string()),
+        }
     })
 }
 
-async fn serve(core: &Arc<Core>, incoming: Incoming) -> Result<(), String> {
-    let mut events = open_stream(incoming)
-        .await
-        .map_err(|status| status.message().to_owned())?;
-    let mut decoder = reader::Decoder::default();
-    while let Some(batch) = events
-        .message()
-        .await
-        .map_err(|status| status.message().to_owned())?
-    {
-        decoder.handle(core, batch)?;
-        if core.is_failed() {
-            break;
+// Serves one connection after the other, until the session is lost.
+fn serve_all(core: &Arc<Core>, runtime: &tokio::runtime::Runtime, connections: Connections) {
+    let Connections { first, further } = connections;
+    let mut next = Some(first);
+    while !core.is_failed() {
+        let Some(incoming) = next.take() else {
+            // The session is away. Nothing wakes this thread at a loss, so it looks.
+            next = further.recv_timeout(LOOKS_UP_EVERY).ok();
+            continue;
+        };
+        let generation = core.generation();
+        match runtime.block_on(serve(core, incoming)) {
+            Broken::Nonsense(reason) => core.fail(reason),
+            Broken::Connection(reason) => drop(core.break_off(generation, reason)),
         }
     }
-    Ok(())
+}
+
+async fn serve(core: &Arc<Core>, incoming: Incoming) -> Broken {
+    let broken = |status: Status| Broken::Connection(status.message().to_owned());
+    let mut events = match open_stream(incoming).await {
+        Ok(events) => events,
+        Err(status) => return broken(status),
+    };
+    let mut decoder = reader::Decoder::default();
+    while !core.is_failed() {
+        match events.message().await {
+            Ok(Some(batch)) => {
+                if let Err(reason) = decoder.handle(core, batch) {
+                    return Broken::Nonsense(reason);
+                }
+            }
+            Ok(None) => break,
+            Err(status) => return broken(status),
+        }
+    }
+    Broken::Connection("the node closed the connection".to_owned())
 }
 
 async fn open_stream(incoming: Incoming) -> Result<Streaming<Bytes>, Status> {

@@ -7,6 +7,10 @@ pub(super) mod grpc;
 use std::io;
 use std::time::Duration;
 
+use causeway_security::Line;
+
+use self::direct::Readable;
+
 /// The sending half of a carrier. The receiving half is a thread of the gRPC carrier, or the reader
 /// (`reader`) of the direct one.
 pub(super) trait Carrier: Send + Sync {
@@ -23,6 +27,13 @@ pub(super) trait Carrier: Send + Sync {
     /// # Errors
     /// When the connection is gone or accepts nothing.
     fn write_last(&self, batch: &mut [u8], limit: Duration) -> io::Result<()>;
+
+    /// Sends over another connection from now on. Nothing may be written meanwhile. Returns the reading half, if the
+    /// carrier's own thread does not read.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    fn replace(&self, line: Line) -> io::Result<Option<Readable>>;
 
     /// Shuts the connection down in both directions, which wakes threads that are blocked in it. May be
     /// called again.

@@ -222,7 +222,7 @@ fn card(device: &DeviceInfo) -> [String; 3] {
     ]
 }
 
-/// The sessions of a node, and how many of them are in how many processes, by kind of domain.
+/// The sessions of a node, how many of them are in how many processes, by kind of domain, and how many are away.
 fn sessions(node: &NodeInfo) -> String {
     let mut hosted: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
     for host in &node.hosts {
@@ -230,12 +230,15 @@ fn sessions(node: &NodeInfo) -> String {
         *sessions = sessions.saturating_add(host.sessions);
         *hosts += 1;
     }
-    let hosted: Vec<String> = (hosted.iter())
+    let mut notes: Vec<String> = (hosted.iter())
         .map(|(domain, (sessions, hosts))| format!("{domain} {sessions} in {hosts}"))
         .collect();
-    match hosted.is_empty() {
+    if node.away > 0 {
+        notes.push(format!("{} away", node.away));
+    }
+    match notes.is_empty() {
         true => node.sessions.to_string(),
-        false => format!("{} ({})", node.sessions, hosted.join(", ")),
+        false => format!("{} ({})", node.sessions, notes.join(", ")),
     }
 }
 

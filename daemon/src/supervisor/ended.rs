@@ -1,0 +1,105 @@
+//! Why sessions have ended, for clients that come back and no longer find theirs.
+//!
+//! This module has no clock. Invariant: a reason is told only to a caller that knows the session's secret.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use causeway_proto::id::{SessionId, SessionSecret};
+use subtle::ConstantTimeEq;
+
+/// Time for which a reason is kept.
+const KEPT: Duration = Duration::from_secs(3600);
+/// Most sessions that are remembered. The oldest are forgotten first.
+const MOST: usize = 1024;
+
+/// The sessions that have ended last.
+#[derive(Default)]
+pub(super) struct EndedSessions(VecDeque<EndedSession>);
+
+struct EndedSession {
+    at: Instant,
+    id: SessionId,
+    secret: SessionSecret,
+    reason: String,
+}
+
+impl EndedSessions {
+    /// Remembers a session that has ended.
+    pub(super) fn add(
+        &mut self,
+        id: SessionId,
+        secret: SessionSecret,
+        reason: String,
+        now: Instant,
+    ) {
+        self.forget(now);
+        if self.0.len() == MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(EndedSession {
+            at: now,
+            id,
+            secret,
+            reason,
+        });
+    }
+
+    /// Returns why a session has ended, to a caller that knows its secret.
+    pub(super) fn reason(
+        &mut self,
+        id: &SessionId,
+        secret: &SessionSecret,
+        now: Instant,
+    ) -> Option<String> {
+        self.forget(now);
+        let ended = self.0.iter().find(|of| of.id == *id)?;
+        bool::from(ended.secret.0.ct_eq(&secret.0)).then(|| ended.reason.clone())
+    }
+
+    fn forget(&mut self, now: Instant) {
+        let is_old = |of: &EndedSession| now.saturating_duration_since(of.at) >= KEPT;
+        while self.0.front().is_some_and(is_old) {
+            self.0.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(number: u16) -> (SessionId, SessionSecret) {
+        let [low, high] = number.to_le_bytes();
+        let mut id = [0; 16];
+        (id[0], id[1]) = (low, high);
+        (SessionId(id), SessionSecret([low; 32]))
+    }
+
+    #[test]
+    fn reasons_are_told_to_their_clients_for_an_hour() {
+        let now = Instant::now();
+        let mut ended = EndedSessions::default();
+        let (id, secret) = session(1);
+        ended.add(id, secret.clone(), "why".to_owned(), now);
+        assert_eq!(ended.reason(&id, &secret, now).as_deref(), Some("why"));
+        assert_eq!(ended.reason(&id, &session(2).1, now), None);
+        assert_eq!(ended.reason(&session(2).0, &secret, now), None);
+        assert_eq!(ended.reason(&id, &secret, now + KEPT), None);
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten_first() {
+        let now = Instant::now();
+        let mut ended = EndedSessions::default();
+        for number in 0..=MOST as u16 {
+            let (id, secret) = session(number);
+            ended.add(id, secret, number.to_string(), now);
+        }
+        let (first, secret) = session(0);
+        assert_eq!(ended.reason(&first, &secret, now), None);
+        let (second, secret) = session(1);
+        assert_eq!(ended.reason(&second, &secret, now).as_deref(), Some("1"));
+    }
+}

@@ -1,0 +1,239 @@
+//! Sessions whose clients are away: who has them, and which end for other sessions of their users.
+
+use std::io;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_proto::control::Client;
+use causeway_proto::id::{SessionId, SessionSecret};
+use subtle::ConstantTimeEq;
+
+use super::super::holders::Holder;
+use super::super::process;
+use super::super::worker::Worker;
+use super::{ROOM_WITHIN, Served, Workers, WorkersState};
+
+/// How long a session must have been away before it ends for another session of its user.
+const AWAY_LONG: Duration = Duration::from_secs(5);
+/// Time for sessions to end whose programs have ended, and for one that is about to end.
+const END_WITHIN: Duration = Duration::from_secs(10);
+/// Longest text of a client that is kept, in characters.
+const LONGEST: usize = 64;
+
+/// How long a session waits for a client that is away. See the fields of [`Assignment`](crate::handover::Assignment).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct Granted {
+    pub(in super::super) resume: Duration,
+    pub(in super::super) keep: Duration,
+}
+
+impl Granted {
+    /// Grants the requested times up to `limit`. A session that does not wait after a close waits after nothing.
+    pub(in super::super) fn of(resume: Duration, keep: Duration, limit: Duration) -> Granted {
+        let resume = resume.min(limit);
+        match resume.is_zero() {
+            true => Granted::default(),
+            false => Granted {
+                resume,
+                keep: keep.min(limit),
+            },
+        }
+    }
+
+    /// Returns the longest time that the session waits.
+    pub(super) fn longest(&self) -> Duration {
+        self.resume.max(self.keep)
+    }
+}
+
+/// Describes the end of a session of which nobody has said a reason.
+pub(super) fn describe_end(label: &str, status: &io::Result<ExitStatus>) -> String {
+    let cause = status.as_ref().map(|status| process::describe(*status));
+    match (label, cause) {
+        ("crashed", Ok(cause)) => {
+            format!("the session's process crashed in a kernel or the driver ({cause})")
+        }
+        ("unresponsive", _) => {
+            "the session's process did not end after its client was gone, and was killed".to_owned()
+        }
+        (_, Ok(cause)) => format!("the session's process ended ({cause})"),
+        (_, Err(error)) => format!("the session's process ended ({error})"),
+    }
+}
+
+/// A process on a client's host, as its library describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct ClientProcess {
+    program: String,
+    pid: u32,
+    start_time: u64,
+    boot_id: String,
+    pid_namespace: u64,
+}
+
+impl ClientProcess {
+    pub(in super::super) fn of(client: &Client) -> ClientProcess {
+        let short = |text: &str| text.chars().take(LONGEST).collect();
+        ClientProcess {
+            program: short(&client.program),
+            pid: client.pid,
+            start_time: client.start_time,
+            boot_id: short(&client.boot_id),
+            pid_namespace: client.pid_namespace,
+        }
+    }
+
+    /// Returns whether both processes see each other by their ids. Processes of unknown hosts do not.
+    fn is_beside(&self, other: &ClientProcess) -> bool {
+        let host = |of: &ClientProcess| (of.boot_id.clone(), of.pid_namespace);
+        !self.boot_id.is_empty() && self.pid_namespace != 0 && host(self) == host(other)
+    }
+
+    fn is(&self, other: &ClientProcess) -> bool {
+        let process = |of: &ClientProcess| (of.pid, of.start_time);
+        self.start_time != 0 && self.is_beside(other) && process(self) == process(other)
+    }
+
+    fn to_wire(&self) -> Client {
+        Client {
+            program: self.program.clone(),
+            pid: self.pid,
+            start_time: self.start_time,
+            boot_id: self.boot_id.clone(),
+            pid_namespace: self.pid_namespace,
+            ..Client::default()
+        }
+    }
+}
+
+impl WorkersState {
+    /// Returns the sessions of a user that are away.
+    fn away_of(&self, user: Option<&str>) -> impl Iterator<Item = &Served> {
+        let all = self.sessions.values();
+        all.filter(move |of| of.owner.user.as_deref() == user && of.worker.away_since().is_some())
+    }
+
+    /// Selects the session that ends if the holder may have no more: the one that is away longest, and long enough.
+    /// Callers that have no user have an address.
+    fn longest_away(&self, holder: &Holder, now: Instant) -> Option<Arc<Worker>> {
+        let is_theirs = |of: &&Served| match &holder.user {
+            Some(_) => of.holder.user == holder.user,
+            None => of.holder == *holder,
+        };
+        let away = self.sessions.values().filter(is_theirs).filter_map(|of| {
+            let since = of.worker.away_since()?;
+            let is_long = now.saturating_duration_since(since) >= AWAY_LONG;
+            is_long.then_some((since, &of.worker))
+        });
+        let (_, worker) = away.min_by_key(|(since, _)| *since)?;
+        Some(Arc::clone(worker))
+    }
+}
+
+impl Workers {
+    /// Returns the number of sessions whose clients are away, and how often clients have come back.
+    pub(in super::super) fn away(&self) -> (usize, u64) {
+        let state = self.0.state.lock();
+        let sessions = || state.sessions.values().map(|of| &of.worker);
+        let away = sessions().filter(|of| of.away_since().is_some()).count();
+        (
+            away,
+            state.resumed + sessions().map(|of| of.resumed()).sum::<u64>(),
+        )
+    }
+
+    /// Returns the processes on the host of `client` that have a session which is away, of the same user.
+    pub(in super::super) fn away_beside(
+        &self,
+        client: &ClientProcess,
+        user: Option<&str>,
+    ) -> Vec<Client> {
+        let state = self.0.state.lock();
+        let beside = state
+            .away_of(user)
+            .filter(|of| client.is_beside(&of.client));
+        beside.map(|of| of.client.to_wire()).collect()
+    }
+
+    /// Ends the sessions of `user` that are away and whose processes, which ran on the host of `client`, have ended.
+    /// Waits until they have ended, at most [`END_WITHIN`]. Returns how many have.
+    pub(in super::super) async fn end_away(
+        &self,
+        client: &ClientProcess,
+        ended: &[ClientProcess],
+        user: Option<&str>,
+    ) -> usize {
+        let ending: Vec<u64> = {
+            let state = self.0.state.lock();
+            let beside = state
+                .away_of(user)
+                .filter(|of| client.is_beside(&of.client));
+            let has_ended = |of: &&Served| ended.iter().any(|process| process.is(&of.client));
+            beside
+                .filter(has_ended)
+                .map(|of| {
+                    of.worker
+                        .end_because("the program that opened the session has ended");
+                    of.worker.serial
+                })
+                .collect()
+        };
+        let is_over = |state: &WorkersState| {
+            let mut open = state.sessions.values();
+            !open.any(|of| ending.contains(&of.worker.serial))
+        };
+        let _ = tokio::time::timeout(END_WITHIN, self.until(is_over)).await;
+        let state = self.0.state.lock();
+        let open = state.sessions.values();
+        ending.len() - open.filter(|of| ending.contains(&of.worker.serial)).count()
+    }
+
+    /// If a limit leaves no place for a session of `holder`, ends theirs that is away longest. Waits until it has ended,
+    /// at most [`ROOM_WITHIN`].
+    pub(super) async fn end_one_away(&self, holder: &Holder) {
+        let host_memory = self.0.sessions.limits.host_memory;
+        let longest = {
+            let state = self.0.state.lock();
+            let is_full = state.sessions.len() >= self.0.sessions.limit as usize;
+            let has_room = !is_full && self.0.holdings.may_take(holder, host_memory).is_ok();
+            match has_room || state.draining {
+                true => None,
+                false => state.longest_away(holder, Instant::now()),
+            }
+        };
+        let Some(worker) = longest else { return };
+        tracing::info!(
+            worker = worker.serial,
+            "a session that is away is ended, because its user opens another and a limit is reached"
+        );
+        worker.end_because(
+            "the session was away, and its user opened another one while a limit on sessions was reached",
+        );
+        let is_over = |state: &WorkersState| {
+            let mut open = state.sessions.values();
+            !open.any(|of| of.worker.serial == worker.serial)
+        };
+        let _ = tokio::time::timeout(ROOM_WITHIN, self.until(is_over)).await;
+    }
+
+    /// Returns why a session has ended, to a caller that knows its secret. Waits for one that is about to end.
+    pub(in super::super) async fn session_end(
+        &self,
+        id: &SessionId,
+        secret: &SessionSecret,
+    ) -> Option<String> {
+        let is_ending = {
+            let state = self.0.state.lock();
+            let served = state.sessions.get(id);
+            served
+                .is_some_and(|of| bool::from(of.secret.0.ct_eq(&secret.0)) && of.worker.is_ending())
+        };
+        if is_ending {
+            let is_over = |state: &WorkersState| !state.sessions.contains_key(id);
+            let _ = tokio::time::timeout(END_WITHIN, self.until(is_over)).await;
+        }
+        let mut state = self.0.state.lock();
+        state.ended.reason(id, secret, Instant::now())
+    }
+}

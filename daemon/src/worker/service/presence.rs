@@ -1,0 +1,310 @@
+//! Whether the client of a session is there, and until when a session waits for a client that is away.
+//!
+//! This module has no clock and no sockets. A session is away from the end of one of its client's connections until
+//! the client has all of them again. Invariant: a session that is away has a deadline, which only a proved connection
+//! of its client moves back.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::handover::Line;
+
+/// How long a session waits for a program that was probably killed. Its memory is then free within five seconds.
+const KILLED: Duration = Duration::from_secs(3);
+/// Most connections that take a place from the one before, in [`TAKEOVER_TIME`].
+const TAKEOVERS: usize = 10;
+const TAKEOVER_TIME: Duration = Duration::from_secs(10);
+
+/// What the node has granted to a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Granted {
+    /// Time for the client to come back after its connections were closed. 0: the session ends with its connections.
+    pub(super) resume: Duration,
+    /// Time for the client to come back after silence.
+    pub(super) keep: Duration,
+}
+
+/// How a connection of the client ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// The other end closed or reset the connection.
+    Closed,
+    /// The network reported nothing for too long.
+    Silent,
+}
+
+/// The state of the client's connections.
+#[derive(Debug, Default)]
+pub(super) struct Presence {
+    granted: Granted,
+    /// Time without a sign of life after which a connection is silent.
+    silence: Duration,
+    commands: Connected,
+    heartbeat: Connected,
+    away: Option<Away>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Connected {
+    /// No connection was there yet.
+    #[default]
+    Never,
+    /// A connection is there. If it is direct, nothing forwards it.
+    Here { is_direct: bool, since: Instant },
+    /// The last connection has ended.
+    Gone,
+}
+
+/// A session that waits for its client.
+#[derive(Clone, Copy, Debug)]
+struct Away {
+    since: Instant,
+    until: Instant,
+}
+
+/// What a changed presence means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Nothing,
+    /// The session is away from now on, until another time if it was away before. With `alone`, only the connection
+    /// that has ended is shut down, otherwise the other one, too.
+    Leaves {
+        alone: bool,
+    },
+    /// The client is back after this time.
+    Returns(Duration),
+}
+
+impl Presence {
+    pub(super) fn new(granted: Granted, silence: Duration) -> Presence {
+        Presence {
+            granted,
+            silence,
+            ..Presence::default()
+        }
+    }
+
+    /// Returns whether the session outlives its connections.
+    pub(super) fn resumes(&self) -> bool {
+        !self.granted.resume.is_zero()
+    }
+
+    /// Handles a connection that has proved the secret, and that replaces the one before.
+    pub(super) fn came(&mut self, line: Line, is_direct: bool, now: Instant) -> Change {
+        *self.line(line) = Connected::Here {
+            is_direct,
+            since: now,
+        };
+        let Some(away) = &mut self.away else {
+            return Change::Nothing;
+        };
+        if self.commands == Connected::Gone || self.heartbeat == Connected::Gone {
+            // The client is there, and has this time for its other connection.
+            away.until = away.until.max(now + self.granted.resume);
+            return Change::Nothing;
+        }
+        let since = away.since;
+        self.away = None;
+        Change::Returns(now.saturating_duration_since(since))
+    }
+
+    /// Handles the end of the newest connection.
+    pub(super) fn ended(&mut self, line: Line, how: How, now: Instant) -> Change {
+        let before = std::mem::replace(self.line(line), Connected::Gone);
+        let limit = match (before, how) {
+            (Connected::Gone, _) => return Change::Nothing,
+            (
+                Connected::Here {
+                    is_direct: true, ..
+                },
+                How::Closed,
+            ) => KILLED.min(self.granted.resume),
+            (_, How::Closed) => self.granted.resume,
+            (_, How::Silent) => self.granted.keep.max(self.granted.resume),
+        };
+        let until = now + limit;
+        let since = self.away.map_or(now, |away| away.since);
+        self.away = Some(Away { since, until });
+        // A connection from before the silence is dead, too. Its end would come later, and say less. One that came
+        // since then belongs to a client that is on its way back.
+        let silence = self.silence;
+        let other = match line {
+            Line::Commands => &mut self.heartbeat,
+            Line::Heartbeat => &mut self.commands,
+        };
+        let is_old = matches!(*other, Connected::Here { since, .. } if since + silence <= now);
+        let alone = how == How::Closed || !is_old;
+        if !alone {
+            *other = Connected::Gone;
+        }
+        Change::Leaves { alone }
+    }
+
+    /// Returns since when the session is away.
+    pub(super) fn away_since(&self) -> Option<Instant> {
+        self.away.map(|away| away.since)
+    }
+
+    /// Returns when a session that is away ends.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.away.map(|away| away.until)
+    }
+
+    fn line(&mut self, line: Line) -> &mut Connected {
+        match line {
+            Line::Commands => &mut self.commands,
+            Line::Heartbeat => &mut self.heartbeat,
+        }
+    }
+}
+
+/// The latest times at which a connection took a place from the one before.
+#[derive(Debug, Default)]
+pub(super) struct Takeovers(VecDeque<Instant>);
+
+impl Takeovers {
+    /// Counts a takeover. Returns false if there were too many.
+    pub(super) fn may_take(&mut self, now: Instant) -> bool {
+        let is_old = |at: &Instant| now.saturating_duration_since(*at) >= TAKEOVER_TIME;
+        while self.0.front().is_some_and(is_old) {
+            self.0.pop_front();
+        }
+        let may = self.0.len() < TAKEOVERS;
+        if may {
+            self.0.push_back(now);
+        }
+        may
+    }
+
+    /// Returns whether [`Takeovers::may_take`] would allow another one.
+    pub(super) fn would_allow(&self, now: Instant) -> bool {
+        let is_new = |at: &&Instant| now.saturating_duration_since(**at) < TAKEOVER_TIME;
+        self.0.iter().filter(is_new).count() < TAKEOVERS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GRANTED: Granted = Granted {
+        resume: Duration::from_secs(60),
+        keep: Duration::from_secs(600),
+    };
+    const SILENCE: Duration = Duration::from_secs(4);
+    const LINES: [Line; 2] = [Line::Commands, Line::Heartbeat];
+
+    fn connected(is_direct: bool, now: Instant) -> Presence {
+        let mut presence = Presence::new(GRANTED, SILENCE);
+        for line in LINES {
+            assert_eq!(presence.came(line, is_direct, now), Change::Nothing);
+        }
+        presence
+    }
+
+    #[test]
+    fn the_time_depends_on_how_and_where_the_connection_ended() {
+        let now = Instant::now();
+        for (is_direct, how, expected) in [
+            (true, How::Closed, KILLED),
+            (false, How::Closed, GRANTED.resume),
+            (true, How::Silent, GRANTED.keep),
+            (false, How::Silent, GRANTED.keep),
+        ] {
+            for line in LINES {
+                let mut presence = connected(is_direct, now);
+                assert_eq!(presence.deadline(), None);
+                let alone = how == How::Closed;
+                let now = now + SILENCE;
+                assert_eq!(presence.ended(line, how, now), Change::Leaves { alone });
+                assert_eq!(presence.deadline(), Some(now + expected));
+            }
+        }
+    }
+
+    #[test]
+    fn a_client_is_back_with_all_of_its_connections() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(2);
+        let mut presence = connected(true, now);
+        let alone = Change::Leaves { alone: true };
+        assert_eq!(presence.ended(Line::Heartbeat, How::Closed, now), alone);
+        assert_eq!(presence.deadline(), Some(now + KILLED));
+        assert_eq!(presence.ended(Line::Commands, How::Closed, later), alone);
+        assert_eq!(presence.deadline(), Some(later + KILLED));
+        assert_eq!(presence.came(Line::Commands, true, later), Change::Nothing);
+        assert_eq!(presence.deadline(), Some(later + GRANTED.resume));
+        let back = presence.came(Line::Heartbeat, true, later);
+        assert_eq!(back, Change::Returns(Duration::from_secs(2)));
+        assert_eq!((presence.deadline(), presence.away_since()), (None, None));
+    }
+
+    #[test]
+    fn a_connection_that_came_during_the_silence_stays() {
+        let now = Instant::now();
+        let mut presence = connected(true, now);
+        let later = now + SILENCE;
+        presence.came(Line::Commands, true, later);
+        let change = presence.ended(Line::Heartbeat, How::Silent, later);
+        assert_eq!(change, Change::Leaves { alone: true });
+        let back = presence.came(Line::Heartbeat, true, later);
+        assert_eq!(back, Change::Returns(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_client_that_is_killed_while_it_comes_back_is_not_waited_for() {
+        let now = Instant::now();
+        let mut presence = connected(true, now);
+        presence.ended(Line::Heartbeat, How::Silent, now);
+        presence.came(Line::Commands, true, now);
+        presence.ended(Line::Commands, How::Closed, now);
+        assert_eq!(presence.deadline(), Some(now + KILLED));
+    }
+
+    proptest! {
+        #[test]
+        fn a_session_without_its_client_has_a_deadline(
+            steps in prop::collection::vec((0..4u8, any::<bool>(), 0..20u64), 0..40),
+        ) {
+            let mut now = Instant::now();
+            let mut presence = connected(false, now);
+            for (kind, flag, seconds) in steps {
+                now += Duration::from_secs(seconds);
+                let line = if flag { Line::Commands } else { Line::Heartbeat };
+                match kind {
+                    0 | 1 => {
+                        let _ = presence.came(line, kind == 0, now);
+                    }
+                    2 => {
+                        let _ = presence.ended(line, How::Closed, now);
+                    }
+                    _ => {
+                        let _ = presence.ended(line, How::Silent, now);
+                    }
+                }
+                let is_here = |of| matches!(of, Connected::Here { .. });
+                let is_complete = is_here(presence.commands) && is_here(presence.heartbeat);
+                prop_assert_eq!(presence.deadline().is_none(), is_complete);
+                prop_assert!(presence.deadline().is_none_or(|at| at <= now + GRANTED.keep));
+            }
+        }
+
+        #[test]
+        fn takeovers_are_limited(pauses in prop::collection::vec(0..3000u64, 0..60)) {
+            let mut takeovers = Takeovers::default();
+            let mut now = Instant::now();
+            let mut taken = Vec::new();
+            for pause in pauses {
+                now += Duration::from_millis(pause);
+                let recent = taken.iter().filter(|at| now - **at < TAKEOVER_TIME).count();
+                prop_assert_eq!(takeovers.would_allow(now), recent < TAKEOVERS);
+                prop_assert_eq!(takeovers.may_take(now), recent < TAKEOVERS);
+                if recent < TAKEOVERS {
+                    taken.push(now);
+                }
+            }
+        }
+    }
+}

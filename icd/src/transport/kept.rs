@@ -1,0 +1,198 @@
+//! The batches of commands that were written and not yet applied. After a break they are written again.
+//!
+//! Pure: no socket, no clock, no lock. Invariants: the kept batches are consecutive, and each contains a command
+//! that the worker has not reported as applied. Small batches that follow each other share one buffer. Buffers
+//! go back to a pool, whose warmest buffer is used first, so steady traffic allocates nothing.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+
+use causeway_proto::frame::PREFIX;
+
+/// With more bytes than this, no further batch is written until the worker has applied some.
+pub(super) const MOST: usize = 64 << 20;
+/// Batches share a buffer up to this size.
+const SHARED: usize = 64 << 10;
+/// The pool keeps no buffer larger than this.
+const KEEP_CAPACITY: usize = 2 << 20;
+/// The pool keeps at most this many buffers.
+const POOLED: usize = 16;
+
+/// A written batch: room for the frame's prefix, then encoded commands, without the batch's number.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// Number of the first command.
+    pub(super) first: u64,
+    /// Number of the last command.
+    pub(super) last: u64,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// The worker claims a position that is not possible.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the node has applied {claimed} commands, but {written} were written and {reported} were reported as applied"
+)]
+pub(super) struct Impossible {
+    claimed: u64,
+    written: u64,
+    reported: u64,
+}
+
+/// The kept batches; see the module.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    batches: VecDeque<Batch>,
+    bytes: usize,
+    applied: u64,
+    written: u64,
+    pool: Vec<Vec<u8>>,
+}
+
+impl Kept {
+    /// Keeps a written batch and takes its buffer. Leaves an empty one in its place.
+    pub(super) fn keep(&mut self, first: u64, last: u64, bytes: &mut Vec<u8>) {
+        self.written = last;
+        // The report that the batch is applied may have come before its writer got here.
+        if last <= self.applied {
+            bytes.truncate(PREFIX);
+            return;
+        }
+        let commands = bytes.len() - PREFIX;
+        self.bytes += commands;
+        if let Some(newest) = self.batches.back_mut()
+            && newest.bytes.len() + commands <= SHARED
+        {
+            newest.bytes.extend_from_slice(&bytes[PREFIX..]);
+            newest.last = last;
+            bytes.truncate(PREFIX);
+            return;
+        }
+        let empty = self.pool.pop().unwrap_or_else(|| vec![0; PREFIX]);
+        let bytes = std::mem::replace(bytes, empty);
+        self.batches.push_back(Batch { first, last, bytes });
+    }
+
+    /// Forgets what the worker has applied.
+    pub(super) fn applied(&mut self, number: u64) {
+        self.applied = self.applied.max(number);
+        while let Some(oldest) = self.batches.front()
+            && oldest.last <= self.applied
+            && let Some(oldest) = self.batches.pop_front()
+        {
+            self.bytes -= oldest.bytes.len() - PREFIX;
+            self.reuse(oldest.bytes);
+        }
+    }
+
+    /// Whether the next batch must wait.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes > MOST
+    }
+
+    /// Number of kept bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes the batches that a worker has not received which has applied `position` commands. They must be
+    /// [put back](Kept::put_back) in their order.
+    ///
+    /// # Errors
+    /// [`Impossible`] if the worker was ahead of that before, or if so many commands were never written.
+    pub(super) fn take_after(&mut self, position: u64) -> Result<VecDeque<Batch>, Impossible> {
+        if position > self.written || position < self.applied {
+            return Err(Impossible {
+                claimed: position,
+                written: self.written,
+                reported: self.applied,
+            });
+        }
+        self.applied(position);
+        Ok(std::mem::take(&mut self.batches))
+    }
+
+    /// Puts a batch back behind those that were put back before. The batches that were taken count all the time.
+    pub(super) fn put_back(&mut self, batch: Batch) {
+        self.batches.push_back(batch);
+        self.applied(self.applied);
+    }
+
+    fn reuse(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() <= KEEP_CAPACITY && self.pool.len() < POOLED {
+            buffer.truncate(PREFIX);
+            self.pool.push(buffer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn batch(size: usize) -> Vec<u8> {
+        vec![7; PREFIX + size]
+    }
+
+    #[test]
+    fn a_batch_that_was_applied_before_it_is_kept_is_forgotten() {
+        let mut kept = Kept::default();
+        kept.applied(3);
+        kept.keep(1, 3, &mut batch(10));
+        assert_eq!(kept.bytes(), 0);
+        assert!(kept.take_after(3).unwrap().is_empty());
+    }
+
+    #[test]
+    fn positions_that_cannot_be_are_refused() {
+        let mut kept = Kept::default();
+        kept.keep(1, 3, &mut batch(10));
+        kept.applied(2);
+        assert!(kept.take_after(1).is_err());
+        assert!(kept.take_after(4).is_err());
+        assert_eq!(kept.take_after(2).unwrap().len(), 1);
+    }
+
+    proptest! {
+        // Batches of random sizes, reports and breaks: a worker that skips what it has receives every command once,
+        // in order, and nothing is kept that it has reported.
+        #[test]
+        fn a_worker_gets_every_command_once(steps in prop::collection::vec((0usize..3, 1u64..40, 1usize..50_000), 1..200)) {
+            let mut kept = Kept::default();
+            let (mut written, mut arrived, mut reported) = (0u64, 0u64, 0u64);
+            for (kind, count, size) in steps {
+                match kind {
+                    0 => {
+                        let mut bytes = batch(size);
+                        kept.keep(written + 1, written + count, &mut bytes);
+                        prop_assert_eq!(bytes.len(), PREFIX);
+                        written += count;
+                    }
+                    1 => {
+                        arrived = (arrived + count).min(written);
+                        reported = arrived;
+                        kept.applied(reported);
+                    }
+                    _ => {
+                        // A break: the worker may have received more than it has reported.
+                        arrived = (arrived + count / 4).min(written);
+                        let again = kept.take_after(arrived).unwrap();
+                        let mut next = arrived + 1;
+                        for batch in again {
+                            prop_assert!(batch.first <= next && batch.last >= next);
+                            next = batch.last + 1;
+                            kept.put_back(batch);
+                        }
+                        prop_assert_eq!(next, written + 1);
+                        reported = arrived;
+                        arrived = written;
+                    }
+                }
+                prop_assert!(kept.batches.iter().all(|batch| batch.last > reported));
+                let bytes: usize = kept.batches.iter().map(|batch| batch.bytes.len() - PREFIX).sum();
+                prop_assert_eq!(bytes, kept.bytes());
+            }
+        }
+    }
+}
