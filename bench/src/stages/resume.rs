@@ -54,9 +54,13 @@ impl Resume {
             Probed::start(&mut command)
         };
         Ok(Resume {
-            cut: start(&|command| drop(command.env("CAUSEWAY_CONFIG", &config)))?,
+            cut: start(&|command| {
+                command.env("CAUSEWAY_CONFIG", &config);
+            })?,
             with: start(&|_| {})?,
-            without: start(&|command| drop(command.env("CAUSEWAY_RESUME", "0s")))?,
+            without: start(&|command| {
+                command.env("CAUSEWAY_RESUME", "0s");
+            })?,
             forwarder,
             _node: node,
         })
