@@ -23,7 +23,8 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
         .chain(long)
         .map(|(width, height, iterations)| {
             let program = program.clone();
-            Case::new(format!("mandelbrot/{width}x{height}"), move |sides| {
+            let long = if iterations == LONG.2 { "-long" } else { "" };
+            Case::new(format!("mandelbrot/{width}x{height}{long}"), move |sides| {
                 let draw = |side| -> Result<(Finished, Vec<u8>), SetupError> {
                     let directory = sides.fresh_directory()?;
                     let launch = Launch::new(&program).directory(&directory).args([
