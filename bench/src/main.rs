@@ -102,6 +102,8 @@ enum Verb {
     Nodes(Options),
     /// The cost of TLS, the device manager and the sandbox
     Cost(Options),
+    /// Sessions that outlive their connections: pauses, bytes sent twice, and the cost of being able to
+    Resume(Options),
     /// What became better or worse from one report to another
     Compare(compare::Options),
     /// The paper's Mandelbrot on several nodes, and by MPI
@@ -177,6 +179,7 @@ fn main() -> ExitCode {
         Verb::Links(options) => rows(&options, Group::Links),
         Verb::Nodes(options) => rows(&options, Group::Nodes),
         Verb::Cost(options) => rows(&options, Group::Cost),
+        Verb::Resume(options) => rows(&options, Group::Resume),
         Verb::Compare(options) => compare::run(&options),
         Verb::Mandelbrot(options) => done(mandelbrot::run(&options)),
         Verb::MandelbrotProgram(arguments) => done(mandelbrot::program::run(&arguments)),

@@ -35,6 +35,8 @@ pub(crate) enum Value {
     ExtraToBare,
     /// Causeway's median itself.
     Itself,
+    /// Causeway's 99th percentile itself.
+    Tail,
 }
 
 /// The bound of a value.
@@ -72,13 +74,14 @@ pub(crate) struct Mark {
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
 const US: f64 = 1e3;
 const MS: f64 = 1e6;
 
 use Bound::{AtLeast, AtMost};
 use Value::{
     Extra, ExtraOverBare, ExtraOverPlain, ExtraToBare, ExtraToBoth, Itself, MeanOverNative,
-    OverBare, OverNative, TailExtraOverBare, TailOverPlain,
+    OverBare, OverNative, Tail, TailExtraOverBare, TailOverPlain,
 };
 
 /// Time for a build beyond the compiler and one round trip. The worker wakes a thread that builds, which takes
@@ -88,7 +91,10 @@ const BUILD_HANDOVER: f64 = 100.0 * US;
 /// How far Causeway's threads must scale, relative to those of the fake driver's own program.
 const SCALING: f64 = 0.8;
 
-/// The marks of issue 4.
+/// Bytes for a transfer of 1 GiB that is cut 20 times: with each cut 16 MiB, and what socket buffers held (8 MiB).
+const CUT_GIB: f64 = (GIB + 20 * (16 + 8) * MIB) as f64;
+
+/// The marks of issue 4, and those of sessions that outlive their connections.
 const MARKS: &[Mark] = &[
     // PoCL's own enqueue costs "about 2 µs" as a mean, because a median hides its pauses. "Typically" is a median.
     mark("enqueue/*", MeanOverNative, AtMost(1.0)),
@@ -147,6 +153,15 @@ const MARKS: &[Mark] = &[
     // fake driver's compiler takes no time, so its row shows that only one round trip is added.
     mark("build/new/fake", ExtraToBoth, AtMost(BUILD_HANDOVER)),
     mark("build/seen", Itself, AtMost(5.0 * MS)),
+    // Six round trips on loopback are far below a millisecond.
+    mark("resume/reset", Itself, AtMost(50.0 * MS)),
+    mark("resume/reset", Tail, AtMost(250.0 * MS)),
+    mark("resume/silence", Itself, AtMost(1e3 * MS)),
+    mark("resume/silence", Tail, AtMost(2.5e3 * MS)),
+    mark("resume/wire/*", Itself, AtMost(CUT_GIB)).bytes(GIB, GIB),
+    mark("resume/cost/enqueue", OverBare, AtMost(1.02)),
+    mark("resume/cost/pipelined", OverBare, AtMost(1.02)),
+    mark("resume/cost/read/*", OverBare, AtLeast(0.97)),
     mark("nodes/mandelbrot-16", Itself, AtMost(1.05)),
 ];
 
@@ -256,7 +271,7 @@ impl Value {
     /// The value, from figures of the whole run.
     pub(crate) fn of(self, sides: &Sides<'_>) -> Option<f64> {
         let pick = |figure: &Figure| match self {
-            TailExtraOverBare => figure.p99,
+            TailExtraOverBare | Tail => figure.p99,
             MeanOverNative => figure.mean,
             _ => figure.median,
         };
@@ -276,7 +291,7 @@ impl Value {
         let at = |list: &[f64], round: usize| list.get(round).or(list.last()).copied();
         let pick = |figure: &Figure, round: usize| {
             let list = match self {
-                TailExtraOverBare => &figure.tails,
+                TailExtraOverBare | Tail => &figure.tails,
                 MeanOverNative => &figure.means,
                 _ => &figure.rounds,
             };
@@ -306,7 +321,7 @@ impl Value {
 
     /// Whether the value is a tail, of which a round has few samples.
     pub(crate) fn is_tail(self) -> bool {
-        matches!(self, TailExtraOverBare | TailOverPlain)
+        matches!(self, TailExtraOverBare | TailOverPlain | Tail)
     }
 
     fn combine(self, native: Option<f64>, bare: Option<f64>, ours: f64) -> Option<f64> {
@@ -319,7 +334,7 @@ impl Value {
             Extra => ours - native?,
             ExtraToBare => ours - bare?,
             ExtraToBoth => ours - native? - bare?,
-            Itself => ours,
+            Itself | Tail => ours,
         })
     }
 
@@ -337,6 +352,7 @@ impl Value {
             ExtraToBoth => "− native − bare",
             ExtraToBare => "− bare",
             Itself => "itself",
+            Tail => "p99",
         }
     }
 
@@ -347,7 +363,7 @@ impl Value {
             | ExtraOverPlain | TailOverPlain => {
                 format!("{value:.2}")
             }
-            Extra | ExtraToBare | ExtraToBoth | Itself => unit.text(value),
+            Extra | ExtraToBare | ExtraToBoth | Itself | Tail => unit.text(value),
         }
     }
 }
@@ -371,6 +387,7 @@ pub(crate) fn text(value: Value, bound: Bound, unit: Unit) -> String {
         ExtraToBoth => format!("− native − bare {sign} {amount}"),
         ExtraToBare => format!("− bare {sign} {amount}"),
         Itself => format!("{sign} {amount}"),
+        Tail => format!("p99 {sign} {amount}"),
     }
 }
 

@@ -242,6 +242,10 @@ impl Probe {
             Task::EnqueueMarker(pace) => self.enqueues(pace, || cl.enqueue_marker()),
             Task::LaunchFinish => each(500, || self.launch_and_finish()),
             Task::ReadSmall => each(500, || self.read_small()),
+            Task::ReadOnce => each(1, || self.read_small()),
+            Task::ReadAllOnce(bytes) | Task::WriteOnce(bytes) => {
+                self.move_once(bytes as usize, matches!(request.task, Task::WriteOnce(_)))
+            }
             Task::WaitOften(often, turns) => {
                 cl.wait_often(often, turns as usize, &self.kernels, self.small)
             }
@@ -276,7 +280,9 @@ impl Probe {
             | Task::FirstContext
             | Task::FirstProgram(_)
             | Task::Applications(_)
-            | Task::Mandelbrot(_) => Ok(Vec::new()),
+            | Task::Mandelbrot(_)
+            | Task::Resumed(_)
+            | Task::CutTransfer(..) => Ok(Vec::new()),
         }
     }
 
@@ -333,6 +339,22 @@ impl Probe {
         let kernels = &self.kernels[..threads.min(self.kernels.len())];
         let took = self.devices.contend(kernels, count)?;
         Ok(took.as_nanos() as u64 / (count * kernels.len()) as u64)
+    }
+
+    /// One blocking write or read, after a pause in which the stage prepares the network.
+    fn move_once(&self, size: usize, writes: bool) -> Result<Vec<u64>, ClError> {
+        let cl = &self.devices;
+        let buffer = cl.buffer(size)?;
+        let mut data = vec![1; size];
+        cl.write_now(buffer, &data)?;
+        cl.finish(0)?;
+        pause("buffer is ready");
+        let took = each(1, || match writes {
+            true => cl.write_now(buffer, &data).and_then(|()| cl.finish(0)),
+            false => cl.read(0, buffer, &mut data, &[]),
+        })?;
+        cl.release(buffer)?;
+        Ok(took)
     }
 
     fn transfer(&self, task: Task) -> Result<Vec<u64>, ClError> {

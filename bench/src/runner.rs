@@ -15,7 +15,7 @@ use crate::stages;
 type Error = Box<dyn std::error::Error>;
 
 /// The order in which stages are opened.
-const PLACES: [Place; 9] = [
+const PLACES: [Place; 10] = [
     Place::Loopback,
     Place::Fake,
     Place::Growth,
@@ -24,6 +24,7 @@ const PLACES: [Place; 9] = [
     Place::Memory,
     Place::Links,
     Place::Cost,
+    Place::Resume,
     Place::Experiments,
 ];
 

@@ -9,7 +9,7 @@
  * through Causeway. So the program knows neither.
  *
  *     PROGRAM --list    one case per line; "spec" after a name: see SPEC_CASE
- *     PROGRAM NAME      exit code 0: every expectation held; 1: one did not;
+ *     PROGRAM NAME [N]  runs the case once, or N times; exit code 0: every expectation held; 1: one did not;
  *                       77: skipped, the last line says why
  */
 #ifndef CLTEST_H
@@ -527,17 +527,21 @@ int main(int argc, char **argv)
             printf("%s%s\n", cltest_cases[i].name, cltest_cases[i].spec ? " spec" : "");
         return EXIT_SUCCESS;
     }
-    for (int i = 0; argc == 2 && i < cltest_count; ++i) {
+    const int named = argc == 2 || argc == 3;
+    const int times = argc == 3 ? atoi(argv[2]) : 1;
+    for (int i = 0; named && i < cltest_count; ++i) {
         if (strcmp(argv[1], cltest_cases[i].name) != 0)
             continue;
-        if (cltest_cases[i].opens)
-            cltest_open();
-        cltest_cases[i].body();
-        if (cltest_cases[i].opens)
-            cltest_close();
+        for (int round = 0; round < times; ++round) {
+            if (cltest_cases[i].opens)
+                cltest_open();
+            cltest_cases[i].body();
+            if (cltest_cases[i].opens)
+                cltest_close();
+        }
         return cltest_failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
     }
-    fprintf(stderr, "usage: %s --list | CASE\n", argv[0]);
+    fprintf(stderr, "usage: %s --list | CASE [TIMES]\n", argv[0]);
     return 2;
 }
 

@@ -5,10 +5,11 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use causeway_cutter::{Forwarder, Plan, Target};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -43,6 +44,8 @@ pub(crate) struct Daemon {
     variables: Vec<(String, String)>,
     /// The setting `together`, if it is set.
     together: Option<String>,
+    /// How a forwarder in front of the daemon cuts connections; without a plan there is none.
+    plan: Option<Plan>,
     state: Mutex<DaemonState>,
 }
 
@@ -50,6 +53,8 @@ pub(crate) struct Daemon {
 struct DaemonState {
     running: Option<Running>,
     started: usize,
+    /// It stays the same when the daemon starts again.
+    forwarder: Option<Arc<Forwarder>>,
 }
 
 struct Running {
@@ -68,6 +73,7 @@ impl Daemon {
             arguments: Vec::new(),
             variables: Vec::new(),
             together: None,
+            plan: None,
             state: Mutex::default(),
         }
     }
@@ -81,6 +87,7 @@ impl Daemon {
     ) -> Self {
         let mut daemon = Self::new(self.program.clone(), vendors, logs);
         daemon.together.clone_from(&self.together);
+        daemon.plan = self.plan;
         daemon.variables = variables
             .iter()
             .map(|(name, value)| ((*name).to_owned(), value.clone()))
@@ -91,6 +98,19 @@ impl Daemon {
     /// Sets the daemon's `[sharing] together`.
     pub(crate) fn together(mut self, domain: Option<&str>) -> Self {
         self.together = domain.map(str::to_owned);
+        self
+    }
+
+    /// Puts a forwarder in front of the daemon.
+    pub(crate) fn cut(mut self, plan: Option<Plan>) -> Self {
+        self.plan = plan;
+        self
+    }
+
+    /// Keeps no worker ready, so that each worker has a session.
+    pub(crate) fn without_spares(mut self) -> Self {
+        let argument = ["--spare-workers".to_owned(), "0".to_owned()];
+        self.arguments.extend(argument);
         self
     }
 
@@ -106,6 +126,7 @@ impl Daemon {
         let mut daemon = Self::new(self.program.clone(), self.vendors.clone(), logs);
         daemon.variables = self.variables.clone();
         daemon.together.clone_from(&self.together);
+        daemon.plan = self.plan;
         daemon.arguments = vec!["--config".to_owned(), file.display().to_string()];
         daemon
     }
@@ -116,6 +137,7 @@ impl Daemon {
         let mut daemon = Self::new(self.program.clone(), self.vendors.clone(), logs);
         daemon.variables = self.variables.clone();
         daemon.together.clone_from(&self.together);
+        daemon.plan = self.plan;
         let mut set = |name: &str, value: String| daemon.variables.push((name.to_owned(), value));
         set("POCL_DEVICES", "pthread".to_owned());
         // Nodes do not share a disk. PoCL 3.1 fails to link if two processes use one cache at once.
@@ -139,20 +161,48 @@ impl Daemon {
         &self.program
     }
 
-    /// Returns the daemon's address. Starts the daemon if it does not run.
+    /// Whether a forwarder is in front of the daemon.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.plan.is_some()
+    }
+
+    /// Returns the forwarder in front of the daemon, once that has started.
+    pub(crate) fn forwarder(&self) -> Option<Arc<Forwarder>> {
+        self.state.lock().forwarder.clone()
+    }
+
+    /// Returns the daemon's process, once it has started.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        let state = self.state.lock();
+        let running = state.running.as_ref();
+        running.map(|running| Pid::from_child(&running.child))
+    }
+
+    /// Returns the daemon's address for programs. Starts the daemon if it does not run.
     pub(crate) fn address(&self) -> Result<String, SetupError> {
         let mut state = self.state.lock();
         if let Some(running) = &mut state.running
             && matches!(running.child.try_wait(), Ok(None))
         {
-            return Ok(running.address.clone());
+            let own = running.address.clone();
+            let forwarder = state.forwarder.as_ref();
+            return Ok(forwarder.map_or(own, |of| of.address().to_string()));
         }
         state.started += 1;
         let log = self.logs.join(format!("causewayd-{}.log", state.started));
-        let running = self.start(log)?;
+        if let (Some(plan), None) = (self.plan, &state.forwarder) {
+            let forwarder = Forwarder::start(None).map_err(io_error("cannot forward"))?;
+            forwarder.set_plan(plan);
+            state.forwarder = Some(Arc::new(forwarder));
+        }
+        let public = state.forwarder.as_ref().map(|of| of.address().to_string());
+        let running = self.start(log, public.as_deref())?;
         let address = running.address.clone();
         state.running = Some(running);
-        Ok(address)
+        if let (Some(forwarder), Ok(target)) = (&state.forwarder, address.parse()) {
+            forwarder.set_target(Target::Tcp(target));
+        }
+        Ok(public.unwrap_or(address))
     }
 
     /// Returns how the daemon died, if it has died since [`Self::address`]. Reports each death once.
@@ -168,7 +218,8 @@ impl Daemon {
         ))
     }
 
-    fn start(&self, log: PathBuf) -> Result<Running, SetupError> {
+    /// Starts the process. `public` is the address by which others reach it, if not its own.
+    fn start(&self, log: PathBuf, public: Option<&str>) -> Result<Running, SetupError> {
         fs::create_dir_all(&self.logs).map_err(io_error("cannot make the log directory"))?;
         let stderr = File::create(&log).map_err(io_error("cannot write the daemon's log"))?;
         let mut command = Command::new(&self.program);
@@ -178,6 +229,7 @@ impl Daemon {
         let mut child = command
             .args(["--listen", "127.0.0.1:0"])
             .args(&self.arguments)
+            .args(public.iter().flat_map(|address| ["--advertise", address]))
             .env("OCL_ICD_VENDORS", &self.vendors)
             .envs(STEADY)
             .envs(self.variables.iter().map(|(name, value)| (name, value)))

@@ -8,6 +8,7 @@
 
 mod case;
 mod coverage;
+mod cutting;
 mod daemon;
 mod managed;
 mod mode;
@@ -97,6 +98,7 @@ fn run(options: &Options) -> Result<bool, SetupError> {
             Ok(true)
         }
         Request::Coverage => coverage::run(options),
+        Request::Forward(target) => suite::forward(options, &target),
         Request::Suites(names) => run_suites(options, &names),
     }
 }
@@ -104,6 +106,9 @@ fn run(options: &Options) -> Result<bool, SetupError> {
 fn run_suites(options: &Options, names: &[String]) -> Result<bool, SetupError> {
     let programs = Programs::open(options.programs.as_deref())?;
     let sides = Sides::open(options)?;
+    if sides.is_cut() {
+        println!("connections are cut, seed {}", options.seed);
+    }
     let mut report = Report::new(options.notes);
     let chosen = suite::chosen(names, options)?;
     if options.at_once {

@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use causeway_cluster::{Caller, Manager};
+use rustix::process::Signal;
 
 use crate::SetupError;
 use crate::options::Carrier;
@@ -46,6 +47,12 @@ impl Cluster {
     /// The manager's program.
     pub(crate) fn program(&self) -> &Path {
         &self.program
+    }
+
+    /// Stops the manager's process, or lets it go on.
+    pub(crate) fn stop(&self, stops: bool) -> Result<(), SetupError> {
+        let signal = if stops { Signal::STOP } else { Signal::CONT };
+        Ok(self.manager.signal(signal)?)
     }
 
     /// Returns the arguments and the variable for the daemon that is node number `number`.

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use causeway_cutter::Plan;
+
+use crate::cutting;
 use crate::mode::Mode;
 
 /// Runs programs natively and through Causeway and compares what they do.
@@ -12,7 +15,7 @@ use crate::mode::Mode;
 #[command(name = "conformance", version)]
 pub(crate) struct Options {
     /// Suites to run, or `all`. `list` names them, `build` only builds the C programs, and `coverage`
-    /// shows which entry points the cases of `api` call.
+    /// shows which entry points the cases of `api` call. `forward HOST:PORT` only forwards to a daemon, and cuts.
     #[arg(required = true, value_name = "SUITE")]
     suites: Vec<String>,
 
@@ -101,6 +104,28 @@ pub(crate) struct Options {
     #[arg(long)]
     rounds: Option<u32>,
 
+    /// Forward the programs' connections to the nodes, and cut each after a random number of bytes of this
+    /// mean, such as 4MiB. Shared memory is off.
+    #[arg(long, value_name = "SIZE", value_parser = cutting::size, conflicts_with_all = ["against_itself", "server"])]
+    cut: Option<u64>,
+
+    /// Forward the programs' connections to the nodes, and cut all of them at this interval, such as 2s.
+    #[arg(long, value_name = "TIME", value_parser = cutting::duration,
+        conflicts_with_all = ["against_itself", "server", "cut"])]
+    cut_every: Option<Duration>,
+
+    /// Mean time between the faults of `survival`.
+    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = cutting::duration)]
+    mtbf: Duration,
+
+    /// Number of faults of `survival`, in all programs together.
+    #[arg(long, default_value_t = 120)]
+    faults: u32,
+
+    /// In `survival`, heartbeats, silences and stops take a tenth of their usual time.
+    #[arg(long)]
+    tenth: bool,
+
     /// Print every note: where the native driver departs from the specification, and the
     /// figures of suites that measure.
     #[arg(long)]
@@ -145,6 +170,17 @@ pub(crate) struct Effort {
     pub(crate) rounds: u32,
 }
 
+/// The settings of `survival`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Survival {
+    /// Mean time between faults.
+    pub(crate) mtbf: Duration,
+    /// Number of faults in all programs together.
+    pub(crate) faults: u32,
+    /// Whether heartbeats, silences and stops take a tenth of their usual time.
+    pub(crate) tenth: bool,
+}
+
 /// The request on the command line.
 pub(crate) enum Request {
     /// Build the C programs into this directory.
@@ -153,6 +189,8 @@ pub(crate) enum Request {
     List,
     /// Show which entry points the cases call.
     Coverage,
+    /// Forward to the daemon at this address until the runner is killed.
+    Forward(String),
     /// Run these suites.
     Suites(Vec<String>),
 }
@@ -164,6 +202,7 @@ impl Options {
             "build" => Request::Build(self.out.clone()),
             "list" => Request::List,
             "coverage" => Request::Coverage,
+            "forward" => Request::Forward(self.suites.get(1).cloned().unwrap_or_default()),
             _ => Request::Suites(self.suites.clone()),
         }
     }
@@ -175,6 +214,20 @@ impl Options {
             seed: self.seed,
             graphs: self.graphs.unwrap_or(most(400, 10_000)),
             rounds: self.rounds.unwrap_or(most(120, 5_000)),
+        }
+    }
+
+    /// Returns the plan by which forwarders cut connections, if the programs' connections are cut.
+    pub(crate) fn plan(&self) -> Option<Plan> {
+        cutting::plan(self.cut, self.cut_every, self.seed)
+    }
+
+    /// Returns the settings of `survival`.
+    pub(crate) fn survival(&self) -> Survival {
+        Survival {
+            mtbf: self.mtbf,
+            faults: self.faults,
+            tenth: self.tenth,
         }
     }
 

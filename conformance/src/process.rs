@@ -65,6 +65,15 @@ impl Finished {
 
 /// Runs the command to its end, or kills its group after `limit`.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> io::Result<Finished> {
+    run_watched(command, limit, |_| {})
+}
+
+/// As [`run`]; calls `started` when the process exists.
+pub(crate) fn run_watched(
+    command: &mut Command,
+    limit: Duration,
+    started: impl FnOnce(Pid),
+) -> io::Result<Finished> {
     let begin = Instant::now();
     let mut child = command
         .stdin(Stdio::null())
@@ -73,6 +82,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> io::Result<Finished
         .process_group(0)
         .spawn()?;
     let group = Pid::from_child(&child);
+    started(group);
     let stdout = child.stdout.take().map(collect);
     let stderr = child.stderr.take().map(collect);
 

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use causeway_cutter::Plan;
 use parking_lot::Mutex;
+use rustix::process::Pid;
 use tempfile::TempDir;
 
 use crate::daemon::Daemon;
 use crate::managed::Cluster;
 use crate::mode::Mode;
-use crate::options::{Carrier, Effort, Options};
+use crate::options::{Carrier, Effort, Options, Survival};
 use crate::places::{self, beside_or, fresh_scratch, vendors_of, with_slash};
 use crate::process::{self, Finished};
 use crate::{SetupError, io_error};
@@ -39,6 +41,8 @@ pub(crate) struct Launch {
     environment: Vec<(String, String)>,
     directory: Option<PathBuf>,
     limit: Option<Duration>,
+    /// The client's servers instead of the runner's own addresses.
+    servers: Option<String>,
 }
 
 impl Launch {
@@ -50,7 +54,14 @@ impl Launch {
             environment: Vec::new(),
             directory: None,
             limit: None,
+            servers: None,
         }
+    }
+
+    /// Names the client's servers in another way than by the addresses of the daemons.
+    pub(crate) fn servers(mut self, servers: String) -> Self {
+        self.servers = Some(servers);
+        self
     }
 
     /// Adds arguments.
@@ -107,6 +118,8 @@ pub(crate) struct Sides {
     shares_devices: bool,
     /// Length of the random suites.
     pub(crate) effort: Effort,
+    /// The settings of `survival`.
+    pub(crate) survival: Survival,
     /// The place of the programs' devices.
     pub(crate) mode: Mode,
     /// Number of nodes, with one device each.
@@ -190,7 +203,8 @@ impl Sides {
                         false => None,
                     };
                     let mut daemon = Daemon::new(program, native_vendors.clone(), logs)
-                        .together(options.together());
+                        .together(options.together())
+                        .cut(options.plan());
                     if let (Some(domain), true) = (options.together(), options.managed) {
                         let file = scratch.path().join("daemon.toml");
                         fs::write(&file, Cluster::shares(domain))
@@ -216,6 +230,7 @@ impl Sides {
             together: options.together().map(str::to_owned),
             shares_devices: options.managed && options.together().is_some(),
             effort: options.effort(),
+            survival: options.survival(),
             mode: Mode::Plain,
             nodes: 1,
             variables: Vec::new(),
@@ -285,6 +300,7 @@ impl Sides {
             // Other daemons than the first offer whole devices.
             shares_devices: false,
             effort: self.effort,
+            survival: self.survival,
             mode: self.mode,
             nodes,
             variables: self.variables.clone(),
@@ -317,6 +333,74 @@ impl Sides {
         )))
     }
 
+    /// Makes the same sides with this number of daemons, each behind a forwarder that a test controls. The daemons
+    /// read this configuration file, and have no spare workers. `driver` is another driver, with its settings.
+    /// `None` if the daemon is given. The result must be dropped before `self`.
+    pub(crate) fn forwarded(
+        &self,
+        name: &str,
+        nodes: usize,
+        driver: Option<(&Path, &str)>,
+        file: &Path,
+    ) -> Result<Option<Self>, SetupError> {
+        if !matches!(self.causeway, Target::Own { .. }) {
+            return Ok(None);
+        }
+        let scratch = fresh_scratch()?;
+        let vendors = match driver {
+            Some((driver, _)) => with_slash(&vendors_of(driver, scratch.path())?),
+            None => self.native_vendors.clone(),
+        };
+        let temporary = scratch.path().join("tmp");
+        fs::create_dir(&temporary).map_err(io_error("cannot make a temporary directory"))?;
+        let causeway = self.causeway.anew(nodes, |first, number| {
+            let logs = places::work_directory().join(format!("logs/{name}/node-{number}"));
+            let cache = scratch.path().join(format!("pocl-{number}"));
+            let mut variables = vec![
+                ("POCL_DEVICES", "pthread".to_owned()),
+                ("POCL_CACHE_DIR", cache.display().to_string()),
+                ("TMPDIR", temporary.display().to_string()),
+            ];
+            variables.extend(driver.map(|(_, text)| ("FAKE_OPENCL_CONFIG", text.to_owned())));
+            let daemon = first.over(vendors.clone(), logs, &variables);
+            let daemon = daemon.with_file(file).without_spares();
+            daemon.cut(Some(Plan::Whole))
+        })?;
+        Ok(Some(self.with(vendors, causeway, scratch, nodes)))
+    }
+
+    /// The directory for temporary files of daemons that [`Self::forwarded`] made.
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.scratch.path().join("tmp")
+    }
+
+    /// The runner's own daemons.
+    pub(crate) fn daemons(&self) -> &[Daemon] {
+        match &self.causeway {
+            Target::Own { daemons, .. } => daemons,
+            _ => &[],
+        }
+    }
+
+    /// The device manager, if the run uses one.
+    pub(crate) fn cluster(&self) -> Option<&Cluster> {
+        match &self.causeway {
+            Target::Own { cluster, .. } => cluster.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Number of connections that forwarders have cut.
+    pub(crate) fn cuts(&self) -> u64 {
+        let forwarders = self.daemons().iter().filter_map(Daemon::forwarder);
+        forwarders.map(|forwarder| forwarder.counts().cuts).sum()
+    }
+
+    /// Whether the connections of programs are cut.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.daemons().iter().any(Daemon::is_cut)
+    }
+
     /// Makes the same sides with one daemon that reads this configuration file, and no device manager.
     /// `None` if the daemon is given by `--server`. The result must be dropped before `self`.
     pub(crate) fn configured(&self, file: &Path) -> Result<Option<Self>, SetupError> {
@@ -347,6 +431,23 @@ impl Sides {
 
     /// Runs the program on one side.
     pub(crate) fn run(&self, side: Side, launch: &Launch) -> Result<Finished, SetupError> {
+        self.run_watched(side, launch, |_| {})
+    }
+
+    /// As [`Self::run`]; calls `started` when the program runs.
+    pub(crate) fn run_watched(
+        &self,
+        side: Side,
+        launch: &Launch,
+        started: impl FnOnce(Pid),
+    ) -> Result<Finished, SetupError> {
+        let mut command = self.command(side, launch)?;
+        let limit = launch.limit.unwrap_or(self.limit);
+        process::run_watched(&mut command, limit, started)
+            .map_err(io_error(format!("cannot run {}", launch.program.display())))
+    }
+
+    fn command(&self, side: Side, launch: &Launch) -> Result<Command, SetupError> {
         let directory = launch.directory.as_deref().unwrap_or(self.scratch.path());
         let mode = match side {
             Side::NativeAlone => &[],
@@ -384,8 +485,15 @@ impl Sides {
                 let addresses: Result<Vec<_>, _> = daemons.iter().map(Daemon::address).collect();
                 let addresses = addresses?;
                 command.env("OCL_ICD_VENDORS", with_slash(vendors));
+                if self.is_cut() {
+                    command.env("CAUSEWAY_SHARED_MEMORY", "0");
+                }
                 match cluster {
-                    None => self.configure(&mut command, &addresses.join(","))?,
+                    None => {
+                        let own = addresses.join(",");
+                        let servers = launch.servers.as_ref().unwrap_or(&own);
+                        self.configure(&mut command, servers)?;
+                    }
                     Some(cluster) if self.shares_devices => {
                         self.configure_by(&mut command, || {
                             cluster.settings_of(1, self.carrier, 1)
@@ -404,8 +512,7 @@ impl Sides {
                 self.configure(&mut command, address)?;
             }
         }
-        process::run(&mut command, launch.limit.unwrap_or(self.limit))
-            .map_err(io_error(format!("cannot run {}", launch.program.display())))
+        Ok(command)
     }
 
     // Gives the client the nodes' addresses.

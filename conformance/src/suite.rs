@@ -8,11 +8,15 @@ mod clpeak;
 mod coherence;
 mod debian;
 mod faults;
+mod forward;
 mod graphs;
 mod mandelbrot;
 mod pyopencl;
 mod sandbox;
+mod survival;
 mod threads;
+
+pub(crate) use forward::forward;
 
 use crate::SetupError;
 use crate::case::Case;
@@ -118,6 +122,14 @@ pub(crate) const ALL: &[Suite] = &[
         modes: &[],
         everyday: &[],
         cases: faults::hosts,
+    },
+    Suite {
+        name: "survival",
+        about: "programs while networks, clients and workers fail at random times (minutes)",
+        alone: false,
+        modes: &[],
+        everyday: &[],
+        cases: survival::cases,
     },
     Suite {
         name: "debian",

@@ -13,6 +13,7 @@ mod links;
 mod manager;
 mod memory;
 mod nodes;
+mod resume;
 mod start;
 mod waits;
 
@@ -45,13 +46,15 @@ pub(crate) enum Group {
     Nodes,
     /// The cost of TLS, the manager and the sandbox.
     Cost,
+    /// Sessions that outlive their connections.
+    Resume,
     /// Applications that share nodes.
     Sharing,
 }
 
 impl Group {
     /// All groups, in the order of a run.
-    pub(crate) const ALL: [Group; 11] = [
+    pub(crate) const ALL: [Group; 12] = [
         Group::Latency,
         Group::Commands,
         Group::Bandwidth,
@@ -62,6 +65,7 @@ impl Group {
         Group::Links,
         Group::Nodes,
         Group::Cost,
+        Group::Resume,
         Group::Sharing,
     ];
 
@@ -78,6 +82,7 @@ impl Group {
             Group::Links => links::rows(options),
             Group::Nodes => nodes::rows(),
             Group::Cost => cost::rows(options),
+            Group::Resume => resume::rows(options),
             Group::Sharing => manager::rows(),
         }
     }
@@ -104,6 +109,8 @@ pub(crate) enum Place {
     Experiments,
     /// Daemons with and without a feature.
     Cost,
+    /// A daemon behind a forwarder that breaks connections.
+    Resume,
 }
 
 /// How bytes move between client and daemon.
@@ -179,8 +186,27 @@ pub(crate) enum Task {
     FirstContext,
     /// The first context, queue, build, launch and finish of a process.
     FirstProgram(WarmIn),
+    /// The time from a break of the connections, or from its end, until a read has ended.
+    Resumed(Break),
+    /// Bytes on the wire for a blocking transfer whose connections are cut.
+    CutTransfer(u64, Direction),
+    /// One blocking read of 4 bytes.
+    ReadOnce,
+    /// One blocking read of a whole buffer, in a row that breaks connections.
+    ReadAllOnce(u64),
+    /// One blocking write of a whole buffer, in a row that breaks connections.
+    WriteOnce(u64),
     /// Applications that request a device from the manager: their computation divided by that of one.
     Applications(u16),
+}
+
+/// How connections break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Break {
+    /// All are reset, and the network is whole.
+    Reset,
+    /// Nothing passes for a while.
+    Silence,
 }
 
 /// Where a context is ready before a session asks for it.
@@ -455,7 +481,8 @@ impl Row {
             | Task::UnmapBytes(bytes)
             | Task::Peak(bytes, _)
             | Task::Busy(bytes, _)
-            | Task::Beside(bytes, _) => bytes,
+            | Task::Beside(bytes, _)
+            | Task::CutTransfer(bytes, _) => bytes,
             _ => 0,
         }
     }

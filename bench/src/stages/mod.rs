@@ -8,6 +8,7 @@
 //! - [`experiments`]: experiments that have commands of their own.
 //! - [`programs`]: a program's first work, with and without contexts that are there before.
 //! - [`cost`]: daemons with and without TLS, a device manager, the sandbox.
+//! - [`resume`]: a daemon behind a forwarder that breaks connections.
 //!
 //! Invariant: within a round the sides of a row are measured in turn, never at the same time.
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ mod links;
 mod loopback;
 mod memory;
 mod programs;
+mod resume;
 mod side;
 
 use crate::options::Options;
@@ -88,5 +90,6 @@ pub(crate) fn open(place: Place, options: &Options) -> Result<Box<dyn Stage>, Er
         Place::Links => Box::new(links::Links::start(options)?),
         Place::Experiments => Box::new(experiments::Experiments::start(options)?),
         Place::Cost => Box::new(cost::Cost::start(options)?),
+        Place::Resume => Box::new(resume::Resume::start(options)?),
     })
 }

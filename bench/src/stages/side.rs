@@ -43,6 +43,8 @@ pub(crate) struct Node {
     pub(super) ours: PathBuf,
     pub(super) config: PathBuf,
     pub(super) daemon: Process,
+    /// The daemon's address.
+    pub(super) address: String,
 }
 
 impl Node {
@@ -87,6 +89,7 @@ impl Node {
             ours,
             config,
             daemon,
+            address,
         })
     }
 

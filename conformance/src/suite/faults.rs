@@ -15,7 +15,7 @@ mod interrupt;
 mod kernels;
 mod network;
 mod peers;
-mod processes;
+pub(super) mod processes;
 mod programs;
 mod reach;
 mod running;
@@ -37,7 +37,7 @@ const LOST: &str = "CL_DEVICE_NOT_AVAILABLE";
 
 /// Why a case fails.
 #[derive(Debug, thiserror::Error)]
-enum Wrong {
+pub(super) enum Wrong {
     /// The case does not fail: this machine cannot run it.
     #[error("{0}")]
     Skipped(String),
@@ -69,6 +69,17 @@ const FAULTS: &[(&str, Fault)] = &[
     ("network-cut", network::cut_direct),
     ("network-cut-in-a-transfer", network::cut_in_a_transfer),
     ("network-cut-grpc", network::cut_grpc),
+    ("network-cut-and-mended", network::cut_and_mended),
+    (
+        "network-cut-and-mended-in-a-transfer",
+        network::cut_and_mended_in_a_transfer,
+    ),
+    ("network-cut-and-mended-grpc", network::cut_and_mended_grpc),
+    ("client-suspended", network::suspended),
+    (
+        "client-suspended-for-too-long",
+        network::suspended_for_too_long,
+    ),
     ("gated-flood", programs::flood),
     ("no-server", reach::no_server),
     ("silent-server", reach::silent_server),
@@ -133,6 +144,9 @@ fn cases_of(
     let skipped = |reason: String| Ok(vec![Case::skipped(suite, reason)]);
     if !fake_driver().exists() {
         return skipped(format!("there is no {}", fake_driver().display()));
+    }
+    if sides.is_cut() {
+        return skipped("its cases break their own networks".to_owned());
     }
     let Some(stage) = Stage::open(programs, sides)? else {
         return skipped("a daemon that is not of our own is not broken".to_owned());

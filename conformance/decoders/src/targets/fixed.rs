@@ -3,9 +3,11 @@
 use causeway_lane::{Buffer, Packer, Stream, Unpacker};
 use causeway_proto::bulk::{self, Header};
 use causeway_proto::frame;
-use causeway_proto::id::{EventId, SessionId};
+use causeway_proto::id::{EventId, SessionId, SessionSecret};
 use causeway_proto::limits::BULK_CHUNK;
-use causeway_proto::preamble::{Greeting, Preamble, Purpose, Verdict};
+use causeway_proto::preamble::{
+    self, CLIENT_PROOF, ClientWord, Greeting, NONCE, PREAMBLE, Preamble, Purpose, Verdict,
+};
 
 use super::{Form, Target};
 
@@ -15,7 +17,15 @@ fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
 }
 
 pub(super) fn targets() -> Vec<Target> {
-    vec![preamble(), greeting(), header(), frame_prefix(), chunk()]
+    vec![
+        preamble(),
+        greeting(),
+        client_proof(),
+        worker_proof(),
+        header(),
+        frame_prefix(),
+        chunk(),
+    ]
 }
 
 fn preamble() -> Target {
@@ -61,6 +71,53 @@ fn greeting() -> Target {
     })
 }
 
+/// The secret and the preamble of all proofs.
+const SECRET: SessionSecret = SessionSecret([5; 32]);
+const PREAMBLE_BYTES: [u8; PREAMBLE] = [6; PREAMBLE];
+
+/// Proofs of clients. The nonce of the worker is always the same, so valid input stays valid.
+fn client_proof() -> Target {
+    let origins = [None, Some(([127, 0, 0, 1], 7079).into())];
+    let valid = origins.map(|origin| {
+        let word = ClientWord {
+            position: 1 << 40,
+            origin,
+        };
+        preamble::client_proof(&SECRET, &PREAMBLE_BYTES, &[0; NONCE], &word).to_vec()
+    });
+    Target::new("client proof", Form::Bytes, valid.to_vec(), |bytes| {
+        let check = |proof: &[u8; CLIENT_PROOF]| {
+            preamble::check_client_proof(&SECRET, &PREAMBLE_BYTES, &[0; NONCE], proof)
+        };
+        let Some(word) = check(&first(bytes)) else {
+            return false;
+        };
+        let again = preamble::client_proof(&SECRET, &PREAMBLE_BYTES, &[0; NONCE], &word);
+        assert_eq!(check(&again), Some(word));
+        true
+    })
+}
+
+/// Proofs of workers for one client.
+fn worker_proof() -> Target {
+    let word = ClientWord::default();
+    let client = preamble::client_proof(&SECRET, &PREAMBLE_BYTES, &[0; NONCE], &word);
+    let proof = move |position| {
+        preamble::worker_proof(&SECRET, &PREAMBLE_BYTES, &[0; NONCE], &client, position)
+    };
+    let valid = [0, 1, u64::MAX].map(|position| proof(position).to_vec());
+    Target::new("worker proof", Form::Bytes, valid.to_vec(), move |bytes| {
+        let bytes = first(bytes);
+        let position =
+            preamble::check_worker_proof(&SECRET, &PREAMBLE_BYTES, &[0; NONCE], &client, &bytes);
+        let Some(position) = position else {
+            return false;
+        };
+        assert_eq!(proof(position), bytes);
+        true
+    })
+}
+
 fn header() -> Target {
     let data = Header {
         kind: bulk::Kind::Data,
@@ -75,6 +132,8 @@ fn header() -> Target {
         Header::cancel(EventId(1), -5).encode().to_vec(),
         Header::pace(1 << 30).encode().to_vec(),
         Header::compress().encode().to_vec(),
+        Header::ack(3, 1 << 20).encode().to_vec(),
+        Header::ack(255, u64::MAX).encode().to_vec(),
     ];
     Target::new("bulk header", Form::Bytes, valid, |bytes| {
         let bytes = first(bytes);

@@ -25,6 +25,8 @@ pub(super) const CASES: &[(&str, Fault)] = &[
     ("one-way-between-nodes", one_way),
     ("one-way-back-between-nodes", one_way_back),
     ("link-cut-in-a-transfer", cut_in_a_transfer),
+    ("link-cut-and-mended-in-a-transfer", cut_and_mended),
+    ("node-unplugged-and-plugged", node_plugged),
     ("node-killed", node_killed),
     ("node-unplugged", node_unplugged),
     ("delayed-coherence", delayed_coherence),
@@ -32,6 +34,9 @@ pub(super) const CASES: &[(&str, Fault)] = &[
 ];
 
 const MIB: u64 = 1 << 20;
+
+/// How long a network is cut in cases in which the program goes on.
+const CUT_FOR: Duration = Duration::from_secs(8);
 
 /// Limit for calls, completions and acknowledgements on a link without data.
 const QUIET: u64 = MIB;
@@ -58,6 +63,33 @@ impl Scene {
         program: &str,
         arguments: &[&str],
     ) -> Result<Self, Wrong> {
+        Self::open_by(stage, builder, nodes, prepare, program, arguments, |way| {
+            way
+        })
+    }
+
+    /// As [`Self::open`]; the program waits for nodes that are away.
+    fn resuming(
+        stage: &Stage,
+        builder: Builder,
+        nodes: usize,
+        arguments: &[&str],
+    ) -> Result<Self, Wrong> {
+        let prepare = |_: &Network| Ok(());
+        Self::open_by(stage, builder, nodes, prepare, "hosts", arguments, |way| {
+            way.resuming()
+        })
+    }
+
+    fn open_by(
+        stage: &Stage,
+        builder: Builder,
+        nodes: usize,
+        prepare: impl FnOnce(&Network) -> Result<(), Wrong>,
+        program: &str,
+        arguments: &[&str],
+        change: impl FnOnce(Way<'_>) -> Way<'_>,
+    ) -> Result<Self, Wrong> {
         let network = match builder.build() {
             Err(error) if error.is_unavailable() => return Err(Wrong::Skipped(error.to_string())),
             network => network?,
@@ -72,7 +104,7 @@ impl Scene {
             way = way.and(node.address());
         }
         let program = stage.programs.path(program)?;
-        let program = Running::with(stage, &program, arguments, &way)?;
+        let program = Running::with(stage, &program, arguments, &change(way))?;
         Ok(Self {
             program,
             nodes,
@@ -263,21 +295,17 @@ fn refused(stage: &Stage, from: usize, to: usize) -> Result<Verdict, Wrong> {
     Ok(Verdict::Noted(told))
 }
 
-fn cut_in_a_transfer(stage: &Stage) -> Result<Verdict, Wrong> {
-    // At this rate, 64 MiB take five seconds.
+/// Three hosts, of which the nodes have a slow link: 64 MiB take five seconds.
+fn slow_link() -> Builder {
     let slow = Shape {
         rate: Some(Rate::mbit(100)),
         ..Shape::default()
     };
-    let builder = Network::builder().hosts(3).link(1, 2, slow);
-    let mut scene = Scene::open(
-        stage,
-        builder,
-        2,
-        |_| Ok(()),
-        "hosts",
-        &["pingpong", "64", "1"],
-    )?;
+    Network::builder().hosts(3).link(1, 2, slow)
+}
+
+/// Lets the program begin a transfer between its two nodes.
+fn begin_transfer(scene: &mut Scene) -> Result<(), Wrong> {
     let before = scene.at("filled")?;
     scene.program.go_on()?;
     let patience = Instant::now() + PATIENCE;
@@ -287,6 +315,50 @@ fn cut_in_a_transfer(stage: &Stage) -> Result<Verdict, Wrong> {
         }
         thread::sleep(LOOK);
     }
+    Ok(())
+}
+
+/// The link is cut in a transfer, for longer than the nodes wait for a sign of each other. Then the transfer ends.
+fn cut_and_mended(stage: &Stage) -> Result<Verdict, Wrong> {
+    let mut scene = Scene::resuming(stage, slow_link(), 2, &["pingpong", "64", "1"])?;
+    begin_transfer(&mut scene)?;
+    scene.network.link(1, 2).cut()?;
+    // This sleep waits for nothing: the silence itself is the fault.
+    thread::sleep(CUT_FOR);
+    scene.network.link(1, 2).mend()?;
+    let begin = Instant::now();
+    scene.program.until("stepped")?;
+    let took = begin.elapsed();
+    scene.finish("first 65, last 65")?;
+    in_time("nothing: went on", took, Duration::from_secs(20))
+}
+
+/// A node without its cable for a while loses nothing.
+fn node_plugged(stage: &Stage) -> Result<Verdict, Wrong> {
+    let builder = Network::builder().hosts(4);
+    let mut scene = Scene::resuming(stage, builder, 3, &["lost", "8"])?;
+    scene.at("placed")?;
+    scene.network.host(2).unplug()?;
+    scene.program.go_on()?;
+    // This sleep waits for nothing: the silence itself is the fault.
+    thread::sleep(CUT_FOR);
+    scene.network.host(2).plug()?;
+    let begin = Instant::now();
+    let end = scene.program.end(PATIENCE)?;
+    let took = begin.elapsed();
+    let half = |line: &&String| line.starts_with("of the lost half: ");
+    match end.said.iter().find(half) {
+        Some(line) if line.ends_with(": 0") => {
+            in_time("nothing: went on", took, Duration::from_secs(20))
+        }
+        _ => Err(end.wrong("nothing should be lost")),
+    }
+}
+
+fn cut_in_a_transfer(stage: &Stage) -> Result<Verdict, Wrong> {
+    let arguments = ["pingpong", "64", "1"];
+    let mut scene = Scene::open(stage, slow_link(), 2, |_| Ok(()), "hosts", &arguments)?;
+    begin_transfer(&mut scene)?;
     let begin = Instant::now();
     scene.network.link(1, 2).cut()?;
     let end = scene.program.end(PATIENCE)?;

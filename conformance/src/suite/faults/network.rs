@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use causeway_network::Network;
 use rustix::process::{Signal, kill_process};
 
-use super::processes::until_gone;
+use super::processes::{Process, until_gone};
 use super::running::Running;
 use super::stage::{Driver, Node, PATIENCE, Stage, Way};
 use super::{Wrong, in_time};
@@ -57,6 +57,127 @@ fn cut(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verdict, W
     in_time(saw, took, SILENCE)
 }
 
+/// How long a network is cut in cases in which the program goes on: well beyond the heartbeat limit.
+const CUT_FOR: Duration = Duration::from_secs(8);
+
+/// Time from the mending of a network until the program goes on, on a busy machine.
+const GOES_ON_WITHIN: Duration = Duration::from_secs(10);
+
+pub(super) fn cut_and_mended(stage: &Stage) -> Result<Verdict, Wrong> {
+    mended(stage, "steady", "round 0", false)
+}
+
+pub(super) fn cut_and_mended_in_a_transfer(stage: &Stage) -> Result<Verdict, Wrong> {
+    mended(stage, "transfer", "wrote 1", false)
+}
+
+pub(super) fn cut_and_mended_grpc(stage: &Stage) -> Result<Verdict, Wrong> {
+    mended(stage, "steady", "round 0", true)
+}
+
+/// Cuts the network for a while. The program goes on, with the same worker.
+fn mended(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verdict, Wrong> {
+    let network = match Network::builder().hosts(2).build() {
+        Err(error) if error.is_unavailable() => return Ok(Verdict::Skipped(error.to_string())),
+        network => network?,
+    };
+    let node = Node::start_on(stage, Driver::Fake("devices = 1"), Some(network.host(1)))?;
+    let way = Way::to(node.address()).grpc(grpc).from(network.host(0));
+    let mut program = Running::program(stage, mode, &way.resuming())?;
+    program.until(marker)?;
+    let worker = node.worker_beside(&[])?;
+
+    network.link(0, 1).cut()?;
+    program.go_on()?;
+    // This sleep waits for nothing: the silence itself is the fault.
+    thread::sleep(CUT_FOR);
+    network.link(0, 1).mend()?;
+    let begin = Instant::now();
+    match mode {
+        // Writes that the network still took may be printed at once, so one more must follow.
+        "transfer" => {
+            program.until_next("wrote ")?;
+            program.until_next("wrote ")?;
+        }
+        _ => program.until("round 1")?,
+    }
+    let took = begin.elapsed();
+    if node.worker_beside(&[])? != worker {
+        return Err(Wrong::new("its worker is another one"));
+    }
+    if mode == "steady" {
+        program.end(PATIENCE)?.assert_said("done")?;
+    }
+    let cut = CUT_FOR.as_secs();
+    in_time(
+        format!("nothing: cut for {cut} s, went on"),
+        took,
+        GOES_ON_WITHIN,
+    )
+}
+
+/// A client is suspended: it is stopped, and its network is cut. It wakes while the node keeps its session.
+pub(super) fn suspended(stage: &Stage) -> Result<Verdict, Wrong> {
+    let mut woken = match suspend(stage, "5m")? {
+        Ok(woken) => woken,
+        Err(reason) => return Ok(Verdict::Skipped(reason)),
+    };
+    let begin = Instant::now();
+    woken.program.go_on()?;
+    woken.program.until("round 1")?;
+    let took = begin.elapsed();
+    if woken.node.worker_beside(&[])? != woken.worker {
+        return Err(Wrong::new("its worker is another one"));
+    }
+    woken.program.end(PATIENCE)?.assert_said("done")?;
+    let slept = stop_time().as_secs();
+    let saw = format!("nothing: suspended for {slept} s, went on");
+    in_time(saw, took, GOES_ON_WITHIN)
+}
+
+/// As [`suspended`], but the node has not kept the session for so long.
+pub(super) fn suspended_for_too_long(stage: &Stage) -> Result<Verdict, Wrong> {
+    let mut woken = match suspend(stage, "3s")? {
+        Ok(woken) => woken,
+        Err(reason) => return Ok(Verdict::Skipped(reason)),
+    };
+    let begin = Instant::now();
+    woken.program.go_on()?;
+    let end = woken.program.end(PATIENCE)?;
+    let took = begin.elapsed();
+    let saw = end.lost()?;
+    until_gone(&[woken.worker], HOST_ENDS_WITHIN)?;
+    in_time(saw, took, Duration::from_secs(15))
+}
+
+/// A program that was suspended and has woken. The network is last, because it must end last.
+struct Woken {
+    program: Running,
+    worker: Process,
+    node: Node,
+    _network: Network,
+}
+
+fn suspend(stage: &Stage, keep: &'static str) -> Result<Result<Woken, String>, Wrong> {
+    let network = match Network::builder().hosts(2).build() {
+        Err(error) if error.is_unavailable() => return Ok(Err(error.to_string())),
+        network => network?,
+    };
+    let node = Node::start_on(stage, Driver::Fake("devices = 1"), Some(network.host(1)))?;
+    let way = Way::to(node.address()).from(network.host(0));
+    let mut program = Running::program(stage, "steady", &way.resuming().keeping(keep))?;
+    program.until("round 0")?;
+    let worker = node.worker_beside(&[])?;
+    network.link(0, 1).cut()?;
+    stop_for(&program, || Ok(network.link(0, 1).mend()?))?;
+    Ok(Ok(Woken {
+        program,
+        worker,
+        node,
+        _network: network,
+    }))
+}
+
 /// How long a client is stopped: well beyond the heartbeat limit.
 fn stop_time() -> Duration {
     let long = env::var_os("CONFORMANCE_FAULTS_LONG").is_some_and(|value| value == "1");
@@ -96,9 +217,18 @@ pub(super) fn transfer_stopped(stage: &Stage) -> Result<Verdict, Wrong> {
 }
 
 fn stop(program: &Running) -> Result<(), Wrong> {
+    stop_for(program, || Ok(()))
+}
+
+/// Stops the program for a while. `before_it_wakes` comes at the end of that.
+fn stop_for(
+    program: &Running,
+    before_it_wakes: impl FnOnce() -> Result<(), Wrong>,
+) -> Result<(), Wrong> {
     kill_process(program.pid(), Signal::STOP)?;
     // This sleep waits for nothing: the silence itself is the fault.
     thread::sleep(stop_time());
+    before_it_wakes()?;
     kill_process(program.pid(), Signal::CONT)?;
     Ok(())
 }

@@ -112,7 +112,7 @@ fn lengthen(client: &mut TcpStream, node: &mut TcpStream) -> io::Result<()> {
 
 /// Length of a preamble, and of the client's proof after it, in bytes.
 const PREAMBLE: usize = 32;
-const PROOF: usize = 64;
+const PROOF: usize = causeway_proto::preamble::CLIENT_PROOF;
 
 /// The purpose of a command connection in a preamble.
 const COMMANDS: u8 = 1;

@@ -14,7 +14,7 @@ use super::stage::LOOK;
 
 /// A process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Process {
+pub(in crate::suite) struct Process {
     pid: Pid,
     parent: i32,
     began: u64,
@@ -41,6 +41,11 @@ impl Process {
         Self::read(self.pid.as_raw_pid()).is_some_and(|now| now.began == self.began)
     }
 
+    /// The number of the process.
+    pub(in crate::suite) fn pid(&self) -> Pid {
+        self.pid
+    }
+
     /// Sends SIGKILL to the process.
     pub(super) fn kill(&self) {
         if self.is_alive() {
@@ -58,7 +63,7 @@ impl Process {
     }
 
     /// Whether the process's command line has this argument.
-    pub(super) fn has_argument(&self, argument: &str) -> bool {
+    pub(in crate::suite) fn has_argument(&self, argument: &str) -> bool {
         let line = fs::read(format!("/proc/{}/cmdline", self.pid.as_raw_pid()));
         line.unwrap_or_default()
             .split(|byte| *byte == 0)
@@ -73,7 +78,7 @@ fn all() -> Vec<Process> {
 }
 
 /// Returns the children of a process.
-pub(super) fn children_of(parent: Pid) -> Vec<Process> {
+pub(in crate::suite) fn children_of(parent: Pid) -> Vec<Process> {
     let mut all = all();
     all.retain(|process| process.parent == parent.as_raw_pid());
     all

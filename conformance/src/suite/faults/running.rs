@@ -128,6 +128,7 @@ impl Running {
             .env_remove("CAUSEWAY_SERVERS")
             .env_remove("CAUSEWAY_CONFIG")
             .current_dir(&place);
+        way.set_variables(&mut command);
         if let Some(text) = way.settings()? {
             let file = place.join("servers.toml");
             fs::write(&file, text)?;

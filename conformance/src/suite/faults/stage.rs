@@ -116,6 +116,7 @@ impl Stage {
             .env_remove("XDG_CONFIG_HOME")
             .env_remove("CAUSEWAY_CONFIG")
             .env_remove("CAUSEWAY_SERVERS")
+            .env("CAUSEWAY_RESUME", "0s")
             .current_dir(place);
         Running::start(command)
     }
@@ -133,6 +134,10 @@ pub(super) struct Way<'n> {
     /// The manager that leases the devices instead of `servers`.
     cluster: Option<&'n Cluster>,
     grpc: bool,
+    /// How long the program waits for a node that is away. `None` is the default of the library.
+    resume: Option<&'static str>,
+    /// How long the node keeps a silent session. `None` is the default of the library.
+    keep: Option<&'static str>,
     /// The host on which the program runs; `None` for this machine itself.
     pub(super) host: Option<&'n Host>,
 }
@@ -144,6 +149,8 @@ impl<'n> Way<'n> {
             servers: vec![address.to_owned()],
             cluster: None,
             grpc: false,
+            resume: Some("0s"),
+            keep: None,
             host: None,
         }
     }
@@ -157,11 +164,14 @@ impl<'n> Way<'n> {
         if let Some(cluster) = self.cluster {
             return Ok(Some(cluster.settings_of(1, carrier, 1)?));
         }
+        let keep = self.keep.map(|keep| format!("keep = \"{keep}\"\n"));
+        let keep = keep.unwrap_or_default();
         let server = |address| {
             let carrier = carrier.name();
-            format!("[[server]]\naddress = \"{address}\"\ncarrier = \"{carrier}\"\n")
+            format!("[[server]]\naddress = \"{address}\"\ncarrier = \"{carrier}\"\n{keep}")
         };
-        Ok(self.grpc.then(|| self.servers.iter().map(server).collect()))
+        let needs_file = self.grpc || self.keep.is_some();
+        Ok(needs_file.then(|| self.servers.iter().map(server).collect()))
     }
 
     /// Adds another address.
@@ -174,6 +184,26 @@ impl<'n> Way<'n> {
     pub(super) fn grpc(mut self, grpc: bool) -> Self {
         self.grpc = grpc;
         self
+    }
+
+    /// Lets the program wait for nodes that are away, as long as the library does by default.
+    pub(super) fn resuming(mut self) -> Self {
+        self.resume = None;
+        self
+    }
+
+    /// Asks the node to keep a silent session for this time.
+    pub(super) fn keeping(mut self, keep: &'static str) -> Self {
+        self.keep = Some(keep);
+        self
+    }
+
+    /// Sets the client's variables.
+    pub(super) fn set_variables(&self, command: &mut Command) {
+        match self.resume {
+            Some(time) => command.env("CAUSEWAY_RESUME", time),
+            None => command.env_remove("CAUSEWAY_RESUME"),
+        };
     }
 
     /// Runs the program on another host.

@@ -1,0 +1,107 @@
+//! One forwarded connection.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use causeway_proto::preamble::MAGIC;
+
+use crate::{Cut, socket};
+
+/// The use of a connection, by its first bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Calls of the control service, or anything else without a preamble.
+    Control,
+    /// Commands and events of a session, over either carrier.
+    Commands,
+    /// A lane for bulk data of a session.
+    Lane,
+    /// Heartbeats of a session.
+    Heartbeat,
+    /// Between two nodes.
+    Link,
+}
+
+impl Purpose {
+    /// All purposes, in the order of [`Purpose::number`].
+    pub const ALL: [Purpose; 5] = [
+        Purpose::Control,
+        Purpose::Commands,
+        Purpose::Lane,
+        Purpose::Heartbeat,
+        Purpose::Link,
+    ];
+
+    pub(crate) fn number(self) -> usize {
+        self as usize
+    }
+
+    pub(crate) fn of(first: &[u8]) -> Self {
+        if !first.starts_with(&MAGIC) {
+            return Self::Control;
+        }
+        match first.get(6) {
+            Some(1 | 2) => Self::Commands,
+            Some(3) => Self::Lane,
+            Some(4) => Self::Heartbeat,
+            Some(5) => Self::Link,
+            _ => Self::Control,
+        }
+    }
+}
+
+/// Both sockets of a connection, and what is left of its bytes.
+pub(crate) struct Connection {
+    pub(crate) near: OwnedFd,
+    pub(crate) far: OwnedFd,
+    pub(crate) purpose: Purpose,
+    left: AtomicI64,
+    is_cut: AtomicBool,
+}
+
+impl Connection {
+    pub(crate) fn new(near: OwnedFd, far: OwnedFd, purpose: Purpose, left: i64) -> Arc<Self> {
+        Arc::new(Self {
+            near,
+            far,
+            purpose,
+            left: AtomicI64::new(left),
+            is_cut: AtomicBool::new(false),
+        })
+    }
+
+    /// Takes up to this number of bytes from what may still pass, in either direction.
+    pub(crate) fn take(&self, count: usize) -> usize {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        let before = self.left.fetch_sub(count, Ordering::SeqCst);
+        usize::try_from(before.clamp(0, count)).unwrap_or(0)
+    }
+
+    /// Cuts the connection. False if it is cut already.
+    pub(crate) fn cut(&self, how: Cut) -> bool {
+        if self.is_cut.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        socket::cut(&self.near, how);
+        socket::cut(&self.far, how);
+        true
+    }
+
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn purposes_follow_from_first_bytes() {
+        assert_eq!(Purpose::of(b"PRI * HTTP/2.0"), Purpose::Control);
+        assert_eq!(Purpose::of(b"CSWY\x13\x00\x02\x00"), Purpose::Commands);
+        assert_eq!(Purpose::of(b"CSWY\x13\x00\x05\x00"), Purpose::Link);
+        assert_eq!(Purpose::of(b"CSWY"), Purpose::Control);
+    }
+}

@@ -1,0 +1,433 @@
+//! Programs that run while networks, clients and workers fail at random times.
+//!
+//! Each case runs one program again and again until its share of the faults has happened. The case has its own nodes,
+//! each behind a forwarder. Every run must print, exit and write as the native run does, within a time limit.
+//! After each run, no worker, descriptor or temporary file may be left. The first run has no faults.
+//! [`schedule`] decides on faults, and [`injector`] makes them happen.
+
+mod injector;
+mod schedule;
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+
+use super::faults::processes::{Process, children_of};
+use crate::case::{Case, Verdict, first_difference};
+use crate::places::fake_driver;
+use crate::programs::Programs;
+use crate::sides::{Launch, Side, Sides};
+use crate::{SetupError, io_error};
+use injector::Injector;
+use schedule::{Kind, Schedule};
+
+/// Time limit of a run. A fault may last 20 s, and several may follow each other.
+const RUN_WITHIN: Duration = Duration::from_secs(240);
+
+/// Time limit for workers to end, and for descriptors to close, after a run.
+const CLEAN_WITHIN: Duration = Duration::from_secs(15);
+
+/// The name of the node whose address changes.
+const NAME: &str = "causeway-node.test";
+
+/// Behaviours of the fake driver for random programs.
+const FAKE: &str = "order = 'random'; kernel.fails.fail = -5; kernel.fake_add_u32.ns = 300000; \
+                    kernel.fake_copy.ns = 200000; kernel.fake_fill_u32.ns = 100000";
+
+/// A program that must survive.
+#[derive(Clone, Copy)]
+struct Program {
+    name: &'static str,
+    /// The file among the built programs.
+    file: &'static str,
+    arguments: &'static [&'static str],
+    /// Arguments of the native run alone, or of the other run alone.
+    natively: &'static [&'static str],
+    elsewhere: &'static [&'static str],
+    /// Number of nodes with the fake driver; none for one node with the system's driver.
+    fakes: Option<usize>,
+    /// Whether each run has its own `--seed`.
+    seeded: bool,
+    /// The file that the program writes. Its text is then not compared.
+    writes: Option<&'static str>,
+}
+
+const PLAIN: Program = Program {
+    name: "",
+    file: "",
+    arguments: &[],
+    natively: &[],
+    elsewhere: &[],
+    fakes: None,
+    seeded: false,
+    writes: None,
+};
+
+const PROGRAMS: &[Program] = &[
+    Program {
+        name: "mandelbrot",
+        file: "mandelbrot",
+        arguments: &["--width", "1024", "--height", "768", "--iterations", "6000"],
+        writes: Some("mandelbrot.png"),
+        ..PLAIN
+    },
+    Program {
+        name: "gradients",
+        file: "gradients",
+        arguments: &["--side", "256", "--steps", "300"],
+        ..PLAIN
+    },
+    Program {
+        name: "coherence",
+        file: "coherence",
+        arguments: &["--computes", "0", "--rounds", "30"],
+        natively: &["--devices", "1", "--gates", "0"],
+        elsewhere: &["--devices", "3"],
+        fakes: Some(3),
+        seeded: true,
+        ..PLAIN
+    },
+    Program {
+        name: "graphs",
+        file: "graphs",
+        arguments: &["--devices", "3", "--graphs", "150", "--failing", "1"],
+        fakes: Some(3),
+        seeded: true,
+        ..PLAIN
+    },
+    Program {
+        name: "threads",
+        file: "threads",
+        arguments: &["queues"],
+        ..PLAIN
+    },
+    Program {
+        name: "threads-map",
+        file: "threads",
+        arguments: &["maps"],
+        ..PLAIN
+    },
+    Program {
+        name: "images",
+        file: "api-images",
+        arguments: &["image_kernels", "60"],
+        ..PLAIN
+    },
+    Program {
+        name: "printf",
+        file: "api-printf",
+        arguments: &["printf_of_several_queues", "60"],
+        ..PLAIN
+    },
+    Program {
+        name: "callbacks",
+        file: "api-callbacks",
+        arguments: &["callback_many_events", "60"],
+        ..PLAIN
+    },
+    Program {
+        name: "halo-map",
+        file: "api-ordering",
+        arguments: &["halo_exchange_through_map", "60"],
+        ..PLAIN
+    },
+    Program {
+        name: "out-of-order",
+        file: "api-ordering",
+        arguments: &["out_of_order_diamond", "60"],
+        ..PLAIN
+    },
+    Program {
+        name: "command-buffers",
+        file: "api-command_buffers",
+        arguments: &["command_buffers_replay_what_was_recorded", "60"],
+        ..PLAIN
+    },
+];
+
+pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, SetupError> {
+    if sides.daemons().is_empty() || !fake_driver().exists() {
+        let reason = "faults need daemons of the runner's own, and the fake driver";
+        return Ok(vec![Case::skipped("survival", reason)]);
+    }
+    let count = PROGRAMS.len() as u32;
+    let share = sides.survival.faults.div_ceil(count);
+    let mut cases = Vec::new();
+    for (program, number) in PROGRAMS.iter().zip(0..) {
+        let path = programs.path(program.file)?;
+        cases.push(Case::new(
+            format!("survival/{}", program.name),
+            move |sides| survive(sides, program, &path, number, share),
+        ));
+    }
+    Ok(cases)
+}
+
+/// The workers of a daemon.
+fn workers_of(daemon: Pid) -> Vec<Process> {
+    let mut workers = children_of(daemon);
+    workers.retain(|worker| worker.has_argument("--internal-worker"));
+    workers
+}
+
+/// The hosts file of a program: the node's name has this address.
+fn hosts_file(address: IpAddr) -> String {
+    format!("127.0.0.1 localhost\n{address} {NAME}\n")
+}
+
+fn survive(
+    sides: &Sides,
+    program: &Program,
+    path: &Path,
+    number: u64,
+    share: u32,
+) -> Result<Verdict, SetupError> {
+    let settings = sides.survival;
+    let faster = if settings.tenth { 10 } else { 1 };
+    let directory = sides.fresh_directory()?;
+    let file = directory.join("daemon.toml");
+    let (interval, limit) = (500 / faster, 4000 / faster);
+    let text = format!("[heartbeat]\ninterval_ms = {interval}\nlimit_ms = {limit}\n");
+    fs::write(&file, text).map_err(io_error("cannot write daemon.toml"))?;
+    let driver = fake_driver();
+    let fake = program.fakes.map(|_| (driver.as_path(), FAKE));
+    let nodes = program.fakes.unwrap_or(1);
+    let name = format!("survival-{}", program.name);
+    let Some(nodes) = sides.forwarded(&name, nodes, fake, &file)? else {
+        return Ok(Verdict::Skipped("the daemons are given".to_owned()));
+    };
+    let renames = program.fakes.is_none() && nodes.cluster().is_none() && can_mount(&directory);
+    let applies = |kind| match kind {
+        Kind::LinkReset | Kind::LinkSilence => nodes.nodes > 1,
+        Kind::Address => renames,
+        Kind::ManagerStopped => nodes.cluster().is_some(),
+        _ => true,
+    };
+    let seed = sides.effort.seed + 1000 * number;
+    let schedule = Schedule::new(seed, settings.mtbf, faster, applies);
+    let mut trial = Trial {
+        sides: &nodes,
+        program,
+        path,
+        injector: Injector::new(schedule, share),
+        native: None,
+        base: None,
+    };
+    if renames {
+        trial.injector.hosts = Some(directory.join("hosts"));
+    }
+    if let Err(why) = trial.once(Side::Native, sides.effort.seed, false)? {
+        let why = why.lines().last().unwrap_or_default().to_owned();
+        return Ok(Verdict::Skipped(format!("it fails natively: {why}")));
+    }
+    let begin = Instant::now();
+    let mut runs = 0;
+    while runs == 0 || !trial.injector.is_done() {
+        if let Err(why) = trial.run(sides.effort.seed + runs, runs > 0)? {
+            let (count, counts) = (trial.injector.count(), &trial.injector.counts);
+            return Ok(Verdict::Failed(format!(
+                "seed {}, run {runs}, after {count} faults {counts:?}: {why}",
+                sides.effort.seed
+            )));
+        }
+        runs += 1;
+    }
+    let counts = trial.injector.counts.iter();
+    let counts: Vec<String> = counts
+        .map(|(name, count)| format!("{count} {name}"))
+        .collect();
+    Ok(Verdict::Noted(format!(
+        "{} faults in {runs} runs and {:.0} s: {}{}",
+        trial.injector.count(),
+        begin.elapsed().as_secs_f64(),
+        counts.join(", "),
+        if renames || program.fakes.is_some() {
+            ""
+        } else {
+            "; no other addresses, which needs root and a mount"
+        }
+    )))
+}
+
+/// Whether a program can have a hosts file of its own.
+fn can_mount(directory: &Path) -> bool {
+    let hosts = directory.join("hosts");
+    let written = fs::write(&hosts, hosts_file(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    let mut mount = std::process::Command::new("unshare");
+    mount.args(mounting(&hosts)).arg("true");
+    written.is_ok() && mount.output().is_ok_and(|ended| ended.status.success())
+}
+
+/// The arguments of `unshare` that give a program this hosts file. The program follows them.
+fn mounting(hosts: &Path) -> Vec<String> {
+    let script = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+    ["--mount", "--", "sh", "-c", script]
+        .into_iter()
+        .map(str::to_owned)
+        .chain([hosts.display().to_string()])
+        .collect()
+}
+
+/// A program, and what its earlier runs have shown.
+struct Trial<'s> {
+    sides: &'s Sides,
+    program: &'s Program,
+    path: &'s Path,
+    injector: Injector,
+    /// What the native run showed, if it is the same for all runs.
+    native: Option<Shown>,
+    /// Descriptors of the daemons and temporary files after the run without faults.
+    base: Option<(usize, usize)>,
+}
+
+/// The text and the file of a run.
+type Shown = (String, Vec<u8>);
+
+impl Trial<'_> {
+    fn run(&mut self, seed: u64, faults: bool) -> Result<Result<(), String>, SetupError> {
+        let native = match self.native.take() {
+            Some(native) => native,
+            None => match self.once(Side::Native, seed, false)? {
+                Ok(native) => native,
+                Err(why) => return Ok(Err(format!("native: {why}"))),
+            },
+        };
+        let here = match self.once(Side::Causeway, seed, faults)? {
+            Ok(here) => here,
+            Err(why) => return Ok(Err(why)),
+        };
+        if let Some(difference) = first_difference(&native.0, &here.0) {
+            return Ok(Err(difference));
+        }
+        if native.1 != here.1 {
+            return Ok(Err("the files differ".to_owned()));
+        }
+        if !self.program.seeded {
+            self.native = Some(native);
+        }
+        Ok(self.until_clean())
+    }
+
+    fn once(
+        &mut self,
+        side: Side,
+        seed: u64,
+        faults: bool,
+    ) -> Result<Result<Shown, String>, SetupError> {
+        let (program, directory) = (self.program, self.sides.fresh_directory()?);
+        let more = match side {
+            Side::Causeway => program.elsewhere,
+            _ => program.natively,
+        };
+        let mut arguments: Vec<String> = program
+            .arguments
+            .iter()
+            .map(|of| (*of).to_owned())
+            .collect();
+        arguments.extend(more.iter().map(|of| (*of).to_owned()));
+        if program.seeded {
+            arguments.extend(["--seed".to_owned(), seed.to_string()]);
+        }
+        let devices = program.fakes.unwrap_or(1);
+        let launch = match (&self.injector.hosts, side) {
+            (Some(hosts), Side::Causeway) => Launch::new("unshare")
+                .args(mounting(hosts))
+                .args([self.path.display().to_string()])
+                .servers(self.named()?),
+            _ => Launch::new(self.path),
+        };
+        let launch = launch
+            .args(arguments)
+            .directory(&directory)
+            .env("FAKE_OPENCL_CONFIG", format!("devices = {devices}; {FAKE}"))
+            .limit(RUN_WITHIN);
+        let sides = self.sides;
+        let injector = &mut self.injector;
+        let finished = thread::scope(|scope| {
+            let (pid, started) = mpsc::channel();
+            let (ends, ended) = mpsc::channel::<()>();
+            if faults && side == Side::Causeway {
+                scope.spawn(move || injector.attend(sides, &started, &ended));
+            }
+            let finished = sides.run_watched(side, &launch, |process| {
+                let _ = pid.send(process);
+            });
+            drop((ends, pid));
+            finished
+        })?;
+        if !finished.succeeded() {
+            let said = finished.stdout.lines().last().unwrap_or_default();
+            return Ok(Err(format!(
+                "{}\n{said}\n{}",
+                finished.exit,
+                finished.tail()
+            )));
+        }
+        Ok(Ok(match program.writes {
+            Some(name) => {
+                let file = fs::read(directory.join(name));
+                (
+                    String::new(),
+                    file.map_err(io_error("cannot read the program's file"))?,
+                )
+            }
+            None => (finished.stdout, Vec::new()),
+        }))
+    }
+
+    /// The servers by name, which the hosts file resolves.
+    fn named(&self) -> Result<String, SetupError> {
+        let daemon = self.sides.daemons().first();
+        let address = daemon.map(|daemon| daemon.address()).transpose()?;
+        let hosts: PathBuf = self.injector.hosts.clone().unwrap_or_default();
+        fs::write(hosts, hosts_file(self.injector.address()))
+            .map_err(io_error("cannot write the hosts file"))?;
+        let address = address.unwrap_or_default();
+        let port = address.rsplit(':').next().unwrap_or_default();
+        Ok(format!("{NAME}:{port}"))
+    }
+
+    /// Waits until workers have ended, descriptors are closed and files are gone.
+    fn until_clean(&mut self) -> Result<(), String> {
+        let end = Instant::now() + CLEAN_WITHIN;
+        loop {
+            let daemons = self.sides.daemons().iter().filter_map(|of| of.pid());
+            let daemons: Vec<Pid> = daemons.collect();
+            let workers: usize = daemons.iter().map(|of| workers_of(*of).len()).sum();
+            let descriptors: usize = daemons.iter().map(|of| open_descriptors(*of)).sum();
+            let files = fs::read_dir(self.sides.temporary()).map_or(0, Iterator::count);
+            let (most_descriptors, most_files) = match self.base {
+                Some(base) => base,
+                None if workers == 0 => {
+                    // The run without faults shows what stays open.
+                    thread::sleep(Duration::from_millis(500));
+                    self.base = Some((daemons.iter().map(|of| open_descriptors(*of)).sum(), files));
+                    return Ok(());
+                }
+                None => (usize::MAX, usize::MAX),
+            };
+            if workers == 0 && descriptors <= most_descriptors && files <= most_files {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                return Err(format!(
+                    "{workers} workers, {descriptors} descriptors and {files} files are left after {} s; \
+                     {most_descriptors} descriptors and {most_files} files are usual",
+                    CLEAN_WITHIN.as_secs()
+                ));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Number of open descriptors of a process.
+fn open_descriptors(process: Pid) -> usize {
+    let folder = format!("/proc/{}/fd", process.as_raw_pid());
+    fs::read_dir(folder).map_or(0, Iterator::count)
+}

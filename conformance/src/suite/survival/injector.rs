@@ -1,0 +1,262 @@
+//! Makes the faults of a schedule happen while a program runs, and undoes them.
+//!
+//! Invariant: when a program has ended, everything that a fault has stopped, held or closed goes on again.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::iter::Peekable;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use causeway_cutter::{Cut, Forwarder, Hold, Purpose};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::schedule::{Fault, Kind, Schedule};
+use crate::sides::Sides;
+
+/// How long a program may take from its first session to its last one. Faults begin then: a session that is not open
+/// yet cannot be resumed.
+const OPENS_WITHIN: Duration = Duration::from_secs(2);
+
+const LOOK: Duration = Duration::from_millis(10);
+
+/// The faults of one case, of which each program's run takes some.
+pub(super) struct Injector {
+    faults: Peekable<std::iter::Take<Schedule>>,
+    /// The time of the schedule that has passed.
+    passed: Duration,
+    /// Undone faults, by kind.
+    pub(super) counts: BTreeMap<&'static str, u32>,
+    /// The hosts file that the program sees, if it has its own.
+    pub(super) hosts: Option<PathBuf>,
+    /// The addresses of the node whose name the hosts file has.
+    place: u8,
+}
+
+/// A fault that lasts.
+struct Lasting {
+    end: Instant,
+    fault: Fault,
+    node: usize,
+    stopped: Option<Pid>,
+}
+
+/// What a run's faults act on.
+struct World<'s> {
+    sides: &'s Sides,
+    forwarders: Vec<Arc<Forwarder>>,
+    program: Pid,
+    lasting: Vec<Lasting>,
+}
+
+impl Injector {
+    pub(super) fn new(schedule: Schedule, count: u32) -> Self {
+        Self {
+            faults: schedule.take(count as usize).peekable(),
+            passed: Duration::ZERO,
+            counts: BTreeMap::new(),
+            hosts: None,
+            place: 1,
+        }
+    }
+
+    /// Whether all faults have happened.
+    pub(super) fn is_done(&mut self) -> bool {
+        self.faults.peek().is_none()
+    }
+
+    /// Number of faults so far.
+    pub(super) fn count(&self) -> u32 {
+        self.counts.values().sum()
+    }
+
+    /// Injects faults until `ended` is closed. `program` gives the process once it runs.
+    pub(super) fn attend(&mut self, sides: &Sides, program: &Receiver<Pid>, ended: &Receiver<()>) {
+        let before = sessions(sides);
+        let Ok(program) = program.recv() else {
+            return;
+        };
+        if !wait_for_sessions(sides, before, ended) {
+            return;
+        }
+        let forwarders = sides.daemons().iter().filter_map(|of| of.forwarder());
+        let mut world = World {
+            sides,
+            forwarders: forwarders.collect(),
+            program,
+            lasting: Vec::new(),
+        };
+        let begin = Instant::now();
+        loop {
+            world.undo(|lasting| lasting.end <= Instant::now());
+            let passed = self.passed + begin.elapsed();
+            if let Some(fault) = self.faults.next_if(|fault| fault.at <= passed) {
+                self.inject(&mut world, fault);
+                continue;
+            }
+            if ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Disconnected) {
+                break;
+            }
+        }
+        world.undo(|_| true);
+        self.passed += begin.elapsed();
+    }
+
+    fn inject(&mut self, world: &mut World<'_>, fault: Fault) {
+        let names = super::schedule::KINDS.iter();
+        let name = names.filter(|row| row.0 == fault.kind).map(|row| row.1);
+        *self
+            .counts
+            .entry(name.last().unwrap_or_default())
+            .or_default() += 1;
+        let node = (fault.choice % world.forwarders.len().max(1) as u64) as usize;
+        let Some(forwarder) = world.forwarders.get(node).cloned() else {
+            return;
+        };
+        let choice = fault.choice / 64;
+        let how = if choice % 3 == 0 {
+            Cut::Close
+        } else {
+            Cut::Reset
+        };
+        let mut stopped = None;
+        match fault.kind {
+            Kind::ResetAll => drop(forwarder.cut_sessions(how)),
+            Kind::ResetOne => drop(forwarder.cut_one(how, choice / 4)),
+            Kind::LinkReset => drop(forwarder.cut_those(how, Purpose::Link)),
+            Kind::Address => self.move_node(world, &forwarder),
+            Kind::Tunnel => forwarder.close(),
+            Kind::ClientStopped => stopped = Some(world.program),
+            Kind::WorkerStopped => stopped = world.worker(node, choice),
+            Kind::ManagerStopped => drop(world.sides.cluster().map(|of| of.stop(true))),
+            Kind::Silence | Kind::OneWay | Kind::LinkSilence => {}
+        }
+        if let Some(stopped) = stopped {
+            let _ = kill_process(stopped, Signal::STOP);
+        }
+        if !fault.lasts.is_zero() {
+            let end = Instant::now() + fault.lasts;
+            world.lasting.push(Lasting {
+                end,
+                fault,
+                node,
+                stopped,
+            });
+            world.hold();
+        }
+    }
+
+    /// Moves the node to another address of loopback, and its name with it.
+    fn move_node(&mut self, world: &World<'_>, forwarder: &Forwarder) {
+        let Some(hosts) = &self.hosts else {
+            return;
+        };
+        self.place = self.place % 200 + 1;
+        let address = IpAddr::V4(Ipv4Addr::new(127, 0, 0, self.place));
+        forwarder.close();
+        // The file is mounted, so it stays the same file.
+        let _ = fs::write(hosts, super::hosts_file(address));
+        if !world.is_closed(0, None) {
+            forwarder.open_at(address);
+        }
+    }
+
+    /// The address of the node whose name the hosts file has.
+    pub(super) fn address(&self) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(127, 0, 0, self.place))
+    }
+}
+
+impl World<'_> {
+    fn worker(&self, node: usize, choice: u64) -> Option<Pid> {
+        let daemon = self.sides.daemons().get(node)?.pid()?;
+        let workers = super::workers_of(daemon);
+        let chosen = workers.get((choice % workers.len().max(1) as u64) as usize)?;
+        Some(chosen.pid())
+    }
+
+    fn is_closed(&self, node: usize, but: Option<&Lasting>) -> bool {
+        self.lasting.iter().any(|of| {
+            of.node == node
+                && of.fault.kind == Kind::Tunnel
+                && but.is_none_or(|but| !std::ptr::eq(of, but))
+        })
+    }
+
+    fn undo(&mut self, is_over: impl Fn(&Lasting) -> bool) {
+        let (over, left) = std::mem::take(&mut self.lasting)
+            .into_iter()
+            .partition(|lasting| is_over(lasting));
+        self.lasting = left;
+        let over: Vec<Lasting> = over;
+        for lasting in &over {
+            if let Some(stopped) = lasting.stopped {
+                let _ = kill_process(stopped, Signal::CONT);
+            }
+            match lasting.fault.kind {
+                Kind::Tunnel if !self.is_closed(lasting.node, None) => {
+                    self.forwarders[lasting.node].open();
+                }
+                Kind::ManagerStopped => drop(self.sides.cluster().map(|of| of.stop(false))),
+                _ => {}
+            }
+        }
+        if !over.is_empty() {
+            self.hold();
+        }
+    }
+
+    /// Holds what the lasting faults hold.
+    fn hold(&self) {
+        for (node, forwarder) in self.forwarders.iter().enumerate() {
+            let faults = self.lasting.iter().filter(|lasting| lasting.node == node);
+            let (mut all, mut links) = (Hold::default(), Hold::default());
+            for Lasting { fault, .. } in faults {
+                let up = fault.choice / 64 % 2 == 0;
+                match fault.kind {
+                    Kind::Silence => all = Hold::ALL,
+                    Kind::OneWay if up => all.up = true,
+                    Kind::OneWay => all.down = true,
+                    Kind::LinkSilence => {
+                        links = Hold {
+                            only_links: true,
+                            ..Hold::ALL
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            forwarder.hold(if all == Hold::default() { links } else { all });
+        }
+    }
+}
+
+/// Number of command connections of each node so far.
+fn sessions(sides: &Sides) -> Vec<u64> {
+    let forwarders = sides.daemons().iter().map(|of| of.forwarder());
+    let count = |of: Arc<Forwarder>| of.counts().of(Purpose::Commands);
+    forwarders.map(|of| of.map_or(0, count)).collect()
+}
+
+/// Waits until the program has a session on each node, or for a while after its first one. False if it ends.
+fn wait_for_sessions(sides: &Sides, before: Vec<u64>, ended: &mpsc::Receiver<()>) -> bool {
+    let mut first = None;
+    loop {
+        let now = sessions(sides);
+        let opened = now.iter().zip(&before).filter(|(now, before)| now > before);
+        let opened = opened.count();
+        if opened > 0 {
+            let since: Instant = *first.get_or_insert_with(Instant::now);
+            // Heartbeats and lanes follow the commands.
+            if opened == now.len() || since.elapsed() > OPENS_WITHIN {
+                return ended.recv_timeout(5 * LOOK) == Err(RecvTimeoutError::Timeout);
+            }
+        }
+        if ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Disconnected) {
+            return false;
+        }
+    }
+}
