@@ -156,7 +156,7 @@ impl Node {
         let resume = Duration::from_millis(reply.resume_ms.into()).min(self.settings.resume());
         let dialer = Dialer {
             peer: Arc::new(Mutex::new(peer)),
-            is_here: here.is_some(),
+            here,
             address: self.address().to_owned(),
             session,
             secret,

@@ -36,8 +36,8 @@ const PRIORITY: i32 = 6;
 pub(super) struct Dialer {
     /// The daemon's address, as last resolved. Shared by all that open connections of the session.
     pub(super) peer: Arc<Mutex<Peer>>,
-    /// Whether the daemon is known to run on this host, so that nothing but the daemon can refuse its port.
-    pub(super) is_here: bool,
+    /// The daemon's place, if the daemon is on this host.
+    pub(super) here: Option<Place>,
     /// The configured address, for messages.
     pub(super) address: String,
     /// The session.
@@ -148,12 +148,19 @@ impl Dialer {
         let refused = error.kind() == io::ErrorKind::ConnectionRefused;
         match peer {
             Peer::Unix(_) if refused || error.kind() == io::ErrorKind::NotFound => Fault::NoDaemon,
+            Peer::Tcp(address) if refused && !address.ip().is_loopback() => Fault::NoDaemon,
             // On loopback, the refused port may be that of a tunnel which is down.
-            Peer::Tcp(address) if refused && (self.is_here || !address.ip().is_loopback()) => {
-                Fault::NoDaemon
-            }
+            Peer::Tcp(_) if refused && self.is_daemon_gone() => Fault::NoDaemon,
             _ => Fault::Other,
         }
+    }
+
+    // Whether the daemon is known to have run on this host and to have ended: nobody listens at its place.
+    fn is_daemon_gone(&self) -> bool {
+        let connected = self.here.map(|place| place.connect());
+        connected.is_some_and(|connected| {
+            connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        })
     }
 
     /// Whether the node may share memory with this process.
@@ -427,7 +434,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let dialer = Dialer {
             peer: Arc::new(Mutex::new(Peer::Tcp(listener.local_addr().unwrap()))),
-            is_here: false,
+            here: None,
             address: "dripper".to_owned(),
             session: SessionId([1; 16]),
             secret: SessionSecret([2; 32]),
