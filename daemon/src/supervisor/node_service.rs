@@ -258,10 +258,12 @@ impl NodeService {
         };
         let client = ClientProcess::of(request.client.as_ref().unwrap_or(&Client::default()));
         let asked = |milliseconds| Duration::from_millis(u64::from(milliseconds));
+        let of_lease = lease.as_ref().and_then(|(place, _)| place.resume());
+        let limit = self.settings.sessions.resume_limit;
         let granted = Granted::of(
             asked(request.resume_ms),
             asked(request.keep_ms),
-            self.settings.sessions.resume_limit,
+            of_lease.map_or(limit, |of_lease| of_lease.min(limit)),
         );
         let away = self.workers.away_beside(&client, owner.user.as_deref());
         let opened = self

@@ -299,7 +299,12 @@ impl Grants {
         self.last_place += 1;
         let place = PlaceNumber(self.last_place);
         lease.places.insert(place, false);
-        Ok(Admitted { place, devices })
+        let resume = lease.grant.resume;
+        Ok(Admitted {
+            place,
+            devices,
+            resume,
+        })
     }
 
     /// Returns the devices that a claim may use, each with the lease's memory on it in bytes; 0: no limit.

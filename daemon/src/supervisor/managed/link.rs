@@ -331,6 +331,7 @@ impl Link<'_> {
     }
 
     async fn heartbeat(&self, number: u64) -> Heartbeat {
+        let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
         let counts = self.managed.0.workers.counts();
         let figures = self.managed.0.workers.figures();
         let uses = self.managed.uses().into_iter().map(|of| LeaseLoad {
@@ -339,7 +340,7 @@ impl Link<'_> {
             commands: of.figures.commands,
             sessions: of.sessions,
             busy_ns: of.figures.busy,
-            ..LeaseLoad::default()
+            away: count(self.managed.0.workers.away_with(&format!("{:?}", of.lease))),
         });
         let hosts = self.managed.0.workers.hosts().into_iter();
         let hosts = hosts.map(|(worker, domain, sessions)| HostLoad {
@@ -355,7 +356,7 @@ impl Link<'_> {
             leases: uses.collect(),
             devices: self.readiness.uses(Duration::ZERO).await,
             hosts: hosts.collect(),
-            ..Heartbeat::default()
+            away: count(self.managed.0.workers.away().0),
         }
     }
 

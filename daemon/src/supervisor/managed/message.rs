@@ -122,4 +122,6 @@ pub(crate) struct Admitted {
     pub(crate) place: PlaceNumber,
     /// Each device with the bytes that the lease may allocate on it; 0: no limit.
     pub(crate) devices: BTreeMap<DeviceAt, u64>,
+    /// Longest time for which the session is kept while it is away, if the manager limits it.
+    pub(crate) resume: Option<Duration>,
 }

@@ -119,6 +119,7 @@ pub(super) struct Place {
     lease: LeaseId,
     /// The lease's parts of the devices' time, as far as their shares have such parts.
     times: BTreeMap<DeviceAt, TimePart>,
+    resume: Option<Duration>,
 }
 
 impl Drop for Place {
@@ -184,6 +185,7 @@ impl Managed {
             devices,
             lease: claimed.lease,
             times,
+            resume: admitted.resume,
         };
         let leased = admitted.devices.into_iter().map(|(at, memory)| Leased {
             platform: at.platform,
@@ -417,6 +419,11 @@ impl Place {
     /// Returns the lease's parts of the devices' time.
     pub(super) fn times(&self) -> &BTreeMap<DeviceAt, TimePart> {
         &self.times
+    }
+
+    /// Returns the longest time for which the session is kept while it is away, if the manager limits it.
+    pub(super) fn resume(&self) -> Option<Duration> {
+        self.resume
     }
 
     /// Returns the lease and user of the session.

@@ -143,6 +143,15 @@ impl Workers {
         )
     }
 
+    /// Returns the number of sessions of this lease whose clients are away.
+    pub(in super::super) fn away_with(&self, lease: &str) -> usize {
+        let state = self.0.state.lock();
+        let of_lease = state.sessions.values().filter(|of| {
+            of.owner.lease.as_deref() == Some(lease) && of.worker.away_since().is_some()
+        });
+        of_lease.count()
+    }
+
     /// Returns the processes on the host of `client` that have a session which is away, of the same user.
     pub(in super::super) fn away_beside(
         &self,
