@@ -45,8 +45,9 @@ impl Finish {
 }
 
 /// The queues that may be finished, with the channels to their threads.
-static QUEUES: LazyLock<Mutex<HashMap<usize, Option<Sender<Arc<Finish>>>>>> =
-    LazyLock::new(Mutex::default);
+type Queues = HashMap<usize, Option<Sender<Arc<Finish>>>>;
+
+static QUEUES: LazyLock<Mutex<Queues>> = LazyLock::new(Mutex::default);
 /// Number of threads.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
