@@ -154,6 +154,7 @@ functions! {
     clReleaseKernel: clReleaseKernel_t,
     clReleaseMemObject: clReleaseMemObject_t,
     clReleaseProgram: clReleaseProgram_t,
+    clRetainContext: clRetainContext_t,
     clSetKernelArg: clSetKernelArg_t,
     clSetUserEventStatus: clSetUserEventStatus_t,
     clWaitForEvents: clWaitForEvents_t,
@@ -268,6 +269,12 @@ impl OpenCl {
         // SAFETY: live devices with their number; no callback.
         unsafe { make!(self.clCreateContext(ptr::null(), count, list, None, ptr::null_mut())) }
             .map(Context)
+    }
+
+    /// Retains a context once more.
+    pub(crate) fn retain_context(&self, context: Context) -> Result<(), ClError> {
+        // SAFETY: a live context.
+        unsafe { run!(self.clRetainContext(context.0)) }
     }
 
     /// A queue on a device of the context.

@@ -2,6 +2,8 @@
 //!
 //! Each tenant ([`program`]) is a process. The sides take turns in every round:
 //! - native: the processes use the driver themselves;
+//! - one context: one process uses the driver itself, with a thread and a queue for each tenant. No way of sharing can
+//!   be faster than the driver is here;
 //! - apart: through a daemon with a worker for each session;
 //! - together: through a daemon with one host for all sessions of a user (`[sharing] together = "user"`).
 //!
@@ -52,7 +54,7 @@ pub(crate) struct Options {
         long,
         value_delimiter = ',',
         value_name = "KERNEL,…",
-        default_value = "empty,38us,2ms,one-long,flood,parts"
+        default_value = "empty,38us,2ms,one-long,beside-2ms,flood,parts"
     )]
     kernels: Vec<KernelKind>,
     /// Length of each part of a run, s
@@ -78,6 +80,9 @@ pub(crate) enum KernelKind {
     /// A kernel of 38 µs, and one tenant's of 100 times that
     #[value(name = "one-long")]
     OneLong,
+    /// An empty kernel, and one tenant's of 2 ms
+    #[value(name = "beside-2ms")]
+    Beside,
     /// A kernel of 38 µs, and one tenant that always has thousands of launches queued
     #[value(name = "flood")]
     Flood,
@@ -87,12 +92,13 @@ pub(crate) enum KernelKind {
 }
 
 impl KernelKind {
-    /// Seconds of the kernel on an idle device, beyond those of an empty one.
+    /// Seconds of the kernel on an idle device, beyond those of an empty one. Beside the neighbour's kernel, the others
+    /// are empty.
     fn seconds(self) -> f64 {
         match self {
             KernelKind::Empty => 0.0,
             KernelKind::Short | KernelKind::OneLong | KernelKind::Flood => 38e-6,
-            KernelKind::Medium | KernelKind::Parts => 2e-3,
+            KernelKind::Medium | KernelKind::Beside | KernelKind::Parts => 2e-3,
         }
     }
 
@@ -102,14 +108,27 @@ impl KernelKind {
             KernelKind::Short => "38 µs",
             KernelKind::Medium => "2 ms",
             KernelKind::OneLong => "38 µs, one tenant 3.8 ms",
+            KernelKind::Beside => "empty, one tenant 2 ms",
             KernelKind::Flood => "38 µs, one tenant floods",
             KernelKind::Parts => "2 ms, 25:75 of the time",
         }
     }
 
+    /// The steps of a tenant's kernel, if the kernel takes `steps`.
+    fn steps_of(self, tenant: u16, steps: u32) -> u32 {
+        match (self, tenant) {
+            (KernelKind::OneLong, 0) => steps.saturating_mul(LONG),
+            (KernelKind::Beside, 1..) => 0,
+            _ => steps,
+        }
+    }
+
     /// Whether the first tenant is the others' neighbour and not measured.
     fn has_neighbour(self) -> bool {
-        matches!(self, KernelKind::OneLong | KernelKind::Flood)
+        matches!(
+            self,
+            KernelKind::OneLong | KernelKind::Beside | KernelKind::Flood
+        )
     }
 }
 
@@ -118,6 +137,8 @@ impl KernelKind {
 pub(crate) enum Side {
     /// The driver in each process.
     Native,
+    /// The driver in one process, with a queue for each tenant.
+    OneContext,
     /// A worker for each session.
     Apart,
     /// One worker for all sessions.
@@ -125,11 +146,12 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    const ALL: [Side; 3] = [Side::Native, Side::Apart, Side::Together];
+    const ALL: [Side; 4] = [Side::Native, Side::OneContext, Side::Apart, Side::Together];
 
     fn name(self) -> &'static str {
         match self {
             Side::Native => "native",
+            Side::OneContext => "one context",
             Side::Apart => "apart",
             Side::Together => "together",
         }
@@ -175,7 +197,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
             for round in 1..=options.common.rounds {
                 for side in Side::ALL {
                     eprint!(
-                        "\r{:<22} {tenants} tenants, round {round}: {:<9}",
+                        "\r{:<22} {tenants} tenants, round {round}: {:<11}",
                         kind.name(),
                         side.name()
                     );
@@ -227,12 +249,12 @@ impl Experiment<'_> {
 
     fn tenant(&self, side: Side) -> io::Result<Command> {
         let vendors = match side {
-            Side::Native => self.options.native_vendors.as_deref(),
+            Side::Native | Side::OneContext => self.options.native_vendors.as_deref(),
             Side::Apart | Side::Together => Some(self.client.as_path()),
         };
         let mut command = self.build.own("tenant", vendors, None)?;
         match side {
-            Side::Native => {}
+            Side::Native | Side::OneContext => {}
             Side::Apart => drop(command.env("CAUSEWAY_SERVERS", &self.apart.1)),
             Side::Together => drop(command.env("CAUSEWAY_SERVERS", &self.together.1)),
         }
@@ -249,21 +271,25 @@ impl Experiment<'_> {
     /// Runs the tenants of one side.
     fn run(&self, side: Side, kind: KernelKind, tenants: u16, steps: u32) -> io::Result<Run> {
         let before = card_memory();
+        let of_all: Vec<String> = (0..tenants)
+            .map(|tenant| kind.steps_of(tenant, steps).to_string())
+            .collect();
+        // The tenants of each process.
+        let processes = match side {
+            Side::OneContext => of_all.chunks(of_all.len().max(1)),
+            _ => of_all.chunks(1),
+        };
         let mut all = Vec::with_capacity(tenants.into());
-        for tenant in 0..tenants {
+        for (place, steps) in processes.enumerate() {
             let mut command = self.tenant(side)?;
-            let steps = match (kind, tenant) {
-                (KernelKind::OneLong, 0) => steps.saturating_mul(LONG),
-                _ => steps,
-            };
-            command.arg("--steps").arg(steps.to_string());
-            if kind == KernelKind::Flood && tenant == 0 {
+            command.arg("--steps").arg(steps.join(","));
+            if kind == KernelKind::Flood && place == 0 {
                 command.arg("--flood");
             }
             command
                 .arg("--seconds")
                 .arg(self.options.seconds.to_string());
-            all.push(Process::start(&mut command)?);
+            all.push((Process::start(&mut command)?, steps.len()));
         }
         let mut run = Run {
             started: answers(&mut all)?,
@@ -278,15 +304,22 @@ impl Experiment<'_> {
     }
 }
 
-/// The next answer of each tenant.
-fn answers<T: DeserializeOwned>(tenants: &mut [Process]) -> io::Result<Vec<T>> {
-    let answer = |tenant: &mut Process| Ok(serde_json::from_str(&tenant.line()?)?);
-    tenants.iter_mut().map(answer).collect()
+/// The next answer of each tenant. A process has one tenant or more.
+fn answers<T: DeserializeOwned>(processes: &mut [(Process, usize)]) -> io::Result<Vec<T>> {
+    let mut answers = Vec::new();
+    for (process, tenants) in processes {
+        for _ in 0..*tenants {
+            answers.push(serde_json::from_str(&process.line()?)?);
+        }
+    }
+    Ok(answers)
 }
 
 /// Has all tenants begin their next part.
-fn go_on(tenants: &mut [Process]) -> io::Result<()> {
-    tenants.iter_mut().try_for_each(|tenant| tenant.tell("go"))
+fn go_on(processes: &mut [(Process, usize)]) -> io::Result<()> {
+    processes
+        .iter_mut()
+        .try_for_each(|(process, _)| process.tell("go"))
 }
 
 /// MiB in use on all cards; `None` where `nvidia-smi` does not tell.

@@ -3,10 +3,12 @@
 //! All of them use the first device, on the named queue: 0, or the result of [`Devices::add_queue`].
 //! Invariant: a command that is not waited for reads static memory only.
 
+use std::cell::RefCell;
+
 use cl_headers::types::*;
 
 use super::{Devices, Event, Kernel, Memory};
-use crate::opencl::ClError;
+use crate::opencl::{ClError, OpenCl};
 
 /// A transfer under way, which has ended when this is dropped.
 pub(crate) struct Running<'a> {
@@ -34,6 +36,20 @@ impl Drop for Running<'_> {
 }
 
 impl Devices {
+    /// Makes a queue on the first device in the same context, for another thread.
+    pub(crate) fn beside(&self) -> Result<Devices, ClError> {
+        let (cl, device) = (OpenCl::load()?, self.devices[0]);
+        let queue = cl.queue(self.context, device, 0)?;
+        cl.retain_context(self.context)?;
+        Ok(Devices {
+            cl,
+            devices: vec![device],
+            context: self.context,
+            queues: vec![queue],
+            made: RefCell::default(),
+        })
+    }
+
     /// Makes one more queue on the first device; its number.
     pub(crate) fn add_queue(&mut self) -> Result<usize, ClError> {
         let queue = self.cl.queue(self.context, self.devices[0], 0)?;

@@ -45,7 +45,7 @@ impl Parts {
         let manager = Manager::start(None)?;
         let _node = node(build, vendors, &manager, side)?;
         Watcher::new(manager.address())?.see_devices(1)?;
-        let start = || {
+        let start = || -> io::Result<_> {
             let mut command = build.own("tenant", Some(client), None)?;
             command
                 .env("CAUSEWAY_MANAGER", manager.address())
@@ -53,7 +53,7 @@ impl Parts {
                 .args(["--steps", &steps.to_string()])
                 .args(["--group", &GROUP.to_string()])
                 .args(["--seconds", &seconds.to_string()]);
-            Process::start(&mut command)
+            Ok((Process::start(&mut command)?, 1))
         };
         let mut tenants = vec![start()?, start()?];
         answers::<Started>(&mut tenants)?;

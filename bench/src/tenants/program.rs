@@ -1,7 +1,8 @@
 //! A tenant: an ordinary OpenCL program that launches one small kernel again and again.
 //!
-//! It prints a line of JSON for each part, and waits for a line before the next part, so that the experiment has
-//! all tenants in the same part at the same time. Invariant: a result is checked, so a kernel that did not run is an
+//! The program prints a line of JSON for each part, and waits for a line before the next part, so that the experiment
+//! has all tenants in the same part at the same time. Several tenants can be threads of one program, with queues in one
+//! context; each prints its lines, in their order. Invariant: a result is checked, so a kernel that did not run is an
 //! error and no fast kernel.
 #![forbid(unsafe_code)]
 
@@ -26,16 +27,16 @@ const CALIBRATION: usize = 20;
 /// A tenant's work.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Steps of the kernel; 0: an empty kernel
-    #[arg(long, default_value_t = 0)]
-    pub(crate) steps: u32,
+    /// Steps of the kernel; 0: an empty kernel. Several numbers: as many tenants in one context
+    #[arg(long, value_delimiter = ',', value_name = "N,…", default_value = "0")]
+    pub(crate) steps: Vec<u32>,
     /// Length of each part, s
     #[arg(long, default_value_t = 1.0)]
     pub(crate) seconds: f64,
     /// Launches between two waits when only the number of launches counts
     #[arg(long, default_value_t = GROUP)]
     pub(crate) group: usize,
-    /// Always have thousands of launches queued
+    /// The first tenant always has thousands of launches queued
     #[arg(long)]
     pub(crate) flood: bool,
     /// Only print the steps that take this time on the device, s
@@ -75,44 +76,69 @@ struct Tenant {
     kernel: Kernel,
     out: Memory,
     steps: u32,
+    floods: bool,
 }
 
-/// Runs a tenant to its end.
+/// Runs the tenants to their end.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
-    let begin = Instant::now();
-    let devices = Devices::open(1)?;
-    let context = begin.elapsed();
-    let tenant = Tenant::new(devices, arguments.steps)?;
-    if let Some(seconds) = arguments.calibrate {
+    let (mut tenants, started) = start(arguments)?;
+    if let (Some(seconds), Some(tenant)) = (arguments.calibrate, tenants.first()) {
         println!("{}", tenant.calibrate(seconds)?);
         return Ok(());
     }
-    tenant.launch()?;
-    tenant.check()?;
-    let first = begin.elapsed();
     let mut parts = std::io::stdin().lock().lines();
     let mut next_part = || parts.next().transpose();
-    print(&Started {
-        device: tenant.devices.name(0)?,
-        context: context.as_secs_f64(),
-        first: first.as_secs_f64(),
-    })?;
+    started.iter().try_for_each(print)?;
     let length = Duration::from_secs_f64(arguments.seconds);
     next_part()?;
-    if arguments.flood {
-        tenant.flood(length)?;
-        // The neighbours are measured.
-        print(&Latency { p50: 0.0, p99: 0.0 })?;
-    } else {
-        print(&tenant.latency(length)?)?;
-    }
+    let latencies = at_once(&mut tenants, |tenant| tenant.latency(length))?;
+    latencies.iter().try_for_each(print)?;
     next_part()?;
-    print(&match arguments.flood {
-        true => tenant.flood(length)?,
-        false => tenant.rate(length, arguments.group)?,
-    })?;
-    tenant.check()?;
-    Ok(())
+    let rates = at_once(&mut tenants, |tenant| tenant.rate(length, arguments.group))?;
+    rates.iter().try_for_each(print)?;
+    tenants.iter().try_for_each(Tenant::check)
+}
+
+/// Starts all tenants, in one context. Each has its first result on return.
+fn start(arguments: &Arguments) -> Result<(Vec<Tenant>, Vec<Started>), Box<dyn std::error::Error>> {
+    let (mut tenants, mut started) = (Vec::<Tenant>::new(), Vec::new());
+    for steps in &arguments.steps {
+        let begin = Instant::now();
+        let devices = match tenants.first() {
+            None => Devices::open(1)?,
+            Some(tenant) => tenant.devices.beside()?,
+        };
+        let context = begin.elapsed().as_secs_f64();
+        let floods = arguments.flood && tenants.is_empty();
+        let tenant = Tenant::new(devices, *steps, floods)?;
+        tenant.launch()?;
+        tenant.check()?;
+        started.push(Started {
+            device: tenant.devices.name(0)?,
+            context,
+            first: begin.elapsed().as_secs_f64(),
+        });
+        tenants.push(tenant);
+    }
+    Ok((tenants, started))
+}
+
+/// Has all tenants do their part at the same time, each on a thread of its own; what they return, in their order.
+fn at_once<T: Send>(
+    tenants: &mut [Tenant],
+    part: impl Fn(&Tenant) -> Result<T, ClError> + Sync,
+) -> Result<Vec<T>, ClError> {
+    let part = &part;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = tenants
+            .iter_mut()
+            .map(|tenant| scope.spawn(move || part(tenant)))
+            .collect();
+        let ended = threads.into_iter().map(|thread| thread.join());
+        ended
+            .map(|part| part.unwrap_or(Err(ClError::NoDevice)))
+            .collect()
+    })
 }
 
 fn print(part: &impl Serialize) -> serde_json::Result<()> {
@@ -121,7 +147,7 @@ fn print(part: &impl Serialize) -> serde_json::Result<()> {
 }
 
 impl Tenant {
-    fn new(devices: Devices, steps: u32) -> Result<Tenant, ClError> {
+    fn new(devices: Devices, steps: u32, floods: bool) -> Result<Tenant, ClError> {
         let program = devices.build(SOURCE, "")?;
         let out = devices.buffer(4)?;
         let kernel = devices.kernel(
@@ -134,6 +160,7 @@ impl Tenant {
             kernel,
             out,
             steps,
+            floods,
         })
     }
 
@@ -185,6 +212,11 @@ impl Tenant {
     }
 
     fn latency(&self, length: Duration) -> Result<Latency, ClError> {
+        if self.floods {
+            self.flood(length)?;
+            // The neighbours are measured.
+            return Ok(Latency { p50: 0.0, p99: 0.0 });
+        }
         let (begin, mut times) = (Instant::now(), Vec::new());
         while begin.elapsed() < length {
             let launched = Instant::now();
@@ -198,6 +230,9 @@ impl Tenant {
     }
 
     fn rate(&self, length: Duration, group: usize) -> Result<Rate, ClError> {
+        if self.floods {
+            return self.flood(length);
+        }
         let (begin, mut launches) = (Instant::now(), 0);
         while begin.elapsed() < length {
             for _ in 0..group {

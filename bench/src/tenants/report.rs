@@ -143,6 +143,7 @@ impl Report {
         chart.configure_mesh().x_desc("programs at once").draw()?;
         for (side, colour) in Side::ALL.into_iter().zip([
             RGBColor(120, 120, 120),
+            RGBColor(0, 114, 178),
             RGBColor(230, 159, 0),
             RGBColor(0, 140, 90),
         ]) {

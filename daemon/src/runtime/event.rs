@@ -96,7 +96,8 @@ impl Event {
 
     /// Returns whether the driver has reported the command's successful end.
     pub fn has_succeeded(&self) -> bool {
-        self.has_ended() && self.status() == Some(CL_COMPLETE)
+        // The driver may report the end later than the worker has found it, but reports a failure as one.
+        self.has_ended() && self.failure().is_none()
     }
 
     /// Returns whether the driver has reported the command's end.
@@ -234,6 +235,13 @@ impl Event {
             (None, Err(status)) => status,
             _ => Status::SUCCESS,
         }
+    }
+
+    /// Records the end of a command whose queue has been finished since, though the driver may report the event's
+    /// end later. Returns the command's status.
+    pub(super) fn end_of_finished(&self) -> Status {
+        self.ended.store(true, Ordering::Release);
+        self.failure().unwrap_or(Status::SUCCESS)
     }
 
     fn release(&self) -> Result<(), Status> {

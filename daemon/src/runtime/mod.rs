@@ -28,6 +28,7 @@ pub mod context;
 pub mod device_queue;
 mod driver_files;
 pub mod event;
+mod finisher;
 pub mod host;
 mod identity;
 pub mod image;

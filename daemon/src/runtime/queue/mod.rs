@@ -29,8 +29,9 @@ use opencl_sys::{
 use super::buffer::Buffer;
 use super::context::{Context, bits_of};
 use super::event::{Event, Home, WaitList};
+use super::finisher::Finishable;
 use super::kernel::{Kernel, Shape};
-use super::library::{check, cl, release_on_drop};
+use super::library::{check, cl};
 use super::node::Device;
 use super::watch::WatchedQueue;
 
@@ -43,6 +44,7 @@ pub struct Queue {
     device: Device,
     out_of_order: bool,
     profiling: bool,
+    finishable: Option<Finishable>,
 }
 
 // SAFETY: OpenCL queues may be used from any thread.
@@ -55,11 +57,16 @@ impl Queue {
     fn unprepared(context: &Context, device: Device, properties: &[u64]) -> Result<Queue, Status> {
         let raw = context.create_queue(device, properties)?;
         let bits = bits_of(properties);
+        let out_of_order = bits & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0;
+        let profiling = bits & CL_QUEUE_PROFILING_ENABLE != 0;
+        // Profiling times are there only when the driver reports the event's end.
+        let may_finish = device.late_callbacks && !out_of_order && !profiling;
         Ok(Queue {
             raw,
             device,
-            out_of_order: bits & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0,
-            profiling: bits & CL_QUEUE_PROFILING_ENABLE != 0,
+            out_of_order,
+            profiling,
+            finishable: may_finish.then(|| Finishable::new(raw)),
         })
     }
 
@@ -222,7 +229,18 @@ impl Queue {
     }
 }
 
-release_on_drop!(Queue, clReleaseCommandQueue);
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // Nobody may begin to use the queue after this object gives up its reference.
+        drop(self.finishable.take());
+        let release = || -> Result<(), Status> {
+            // SAFETY: this object owns one reference and gives it up here.
+            check(unsafe { cl!(clReleaseCommandQueue(self.raw)) })
+        };
+        // No one can do anything about a refusal.
+        let _ = release();
+    }
+}
 
 /// Enqueues a native command of `$queue` behind `$wait` and returns its event. The caller keeps the host
 /// memory that the command uses, or lets the event keep it. Expands to an unsafe call, as `cl!` does.
