@@ -57,6 +57,8 @@ struct Resume {
     /// The break, while there is no connection.
     away: Mutex<Option<Break>>,
     is_away: AtomicBool,
+    /// The latest generation of which a connection broke. Generation 0 is not looked at.
+    broken: AtomicU64,
     resumed: AtomicU64,
     acknowledging: Mutex<Acknowledging>,
 }
@@ -354,7 +356,11 @@ impl Core {
             return false;
         }
         // Several threads meet the same break, and some of them late.
-        if away.is_some() || generation != resume.generation.load(Ordering::Acquire) {
+        if generation != resume.generation.load(Ordering::Acquire) {
+            return true;
+        }
+        resume.broken.store(generation, Ordering::Release);
+        if away.is_some() {
             return true;
         }
         tracing::debug!(self.address, reason, "a connection broke");
@@ -392,25 +398,46 @@ impl Core {
             return Ok(0);
         };
         let generation = resume.generation.load(Ordering::Acquire) + 1;
-        *self.heartbeat.lock() = heartbeat;
-        resume.acknowledging.lock().restart();
+        {
+            // Together: the rest of an old acknowledgement must not go over the new connection.
+            let mut acknowledging = resume.acknowledging.lock();
+            *self.heartbeat.lock() = heartbeat;
+            acknowledging.restart();
+        }
+        // From here to the end, nobody else writes: newer commands must not leave before the kept ones.
+        let writer = self.outbox.writer();
         resume.generation.store(generation, Ordering::Release);
         let readable = self.carrier.replace(commands)?;
         if let (Some(reader), Some(readable)) = (&self.reader, readable) {
             reader.replace(readable, generation)?;
         }
         // Events are read from here on, so the worker never waits for this side while commands are written again.
-        *resume.away.lock() = None;
-        resume.is_away.store(false, Ordering::Release);
+        {
+            let mut away = resume.away.lock();
+            if resume.broken.load(Ordering::Acquire) == generation {
+                drop(away);
+                self.carrier.shut_down();
+                self.heartbeat.lock().shut_down();
+                return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
+            }
+            *away = None;
+            resume.is_away.store(false, Ordering::Release);
+        }
+        self.bulk.alive();
+        if self.is_away() {
+            self.bulk.away();
+        }
         if self.is_failed() {
             self.shut_down();
             return Ok(0);
         }
-        let again = self
-            .outbox
-            .resume(position, |batch| self.carrier.write(batch))?;
+        let again = self.outbox.resume(
+            writer,
+            position,
+            || !self.is_away() && !self.is_failed(),
+            |batch| self.carrier.write(batch),
+        )?;
         resume.resumed.fetch_add(1, Ordering::Relaxed);
-        self.bulk.alive();
         self.flusher.wake();
         Ok(again)
     }

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_proto::frame::PREFIX;
 use causeway_proto::limits::{BATCH_TARGET, MAX_BATCH};
 use causeway_proto::status::WireError;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 use super::encode::EncodeCommand;
@@ -267,17 +267,24 @@ impl Outbox {
         }
     }
 
+    /// Keeps other writers away until the result is dropped, for [`Outbox::resume`].
+    pub(super) fn writer(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.writing.lock()
+    }
+
     /// Writes the batches again that a worker has not received which has applied `position` commands, and opens
-    /// the outbox. Returns the number of bytes written. Other writers wait meanwhile.
+    /// the outbox if `may_open` holds then. Returns the number of bytes written. `_writer` comes from
+    /// [`Outbox::writer`].
     ///
     /// # Errors
     /// [`NotResumed`]. The outbox stays closed.
     pub(super) fn resume(
         &self,
+        _writer: MutexGuard<'_, Vec<u8>>,
         position: u64,
+        may_open: impl Fn() -> bool,
         mut write: impl FnMut(&mut [u8]) -> io::Result<()>,
     ) -> Result<usize, NotResumed> {
-        let _writing = self.writing.lock();
         let Some(kept) = &self.kept else { return Ok(0) };
         let again = kept.state.lock().take_after(position)?;
         let (mut bytes, mut result) = (0, Ok(()));
@@ -291,6 +298,10 @@ impl Outbox {
         }
         result?;
         let _state = kept.state.lock();
+        // A break or a failure closes the outbox after it is noted, so it is seen here or closes the outbox later.
+        if !may_open() {
+            return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
+        }
         self.is_open.store(true, Ordering::Release);
         kept.changed.notify_all();
         Ok(bytes)

@@ -16,6 +16,7 @@ mod loss;
 mod memory;
 mod peer_links;
 mod relay;
+mod resume;
 mod resumed_lanes;
 mod session;
 mod shared_lanes;

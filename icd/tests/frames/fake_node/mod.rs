@@ -108,6 +108,15 @@ struct Shared {
     /// Whether the client asked for a worker of its own in the latest request for a session.
     isolated: AtomicBool,
     lanes_asked: AtomicUsize,
+    /// Number of the last command that the worker has, for the next connection.
+    position: AtomicU64,
+    /// The verdict on new connections.
+    verdict: Mutex<Verdict>,
+    /// Why the session has ended.
+    end: Mutex<Option<String>>,
+    acknowledged: AtomicU64,
+    /// The client's positions on its command connections.
+    handled: Mutex<Vec<u64>>,
     /// Per lane, the bytes that the node and the client have received, as their latest proofs say.
     positions: [[AtomicU64; 8]; 2],
 }
@@ -125,6 +134,11 @@ impl FakeNode {
             sessions: AtomicUsize::new(0),
             isolated: AtomicBool::new(false),
             lanes_asked: AtomicUsize::new(0),
+            position: AtomicU64::new(0),
+            verdict: Mutex::new(Verdict::Welcome),
+            end: Mutex::new(None),
+            acknowledged: AtomicU64::new(0),
+            handled: Mutex::default(),
             positions: Default::default(),
         });
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -225,6 +239,37 @@ impl FakeNode {
         self.shared.positions[1][lane].load(Ordering::SeqCst)
     }
 
+    /// Sets the last command that the worker has applied. The next connection begins there.
+    pub fn set_position(&self, command: u64) {
+        self.shared.position.store(command, Ordering::SeqCst);
+    }
+
+    /// Forgets the session, for this reason.
+    pub fn forget_session(&self, reason: &str) {
+        *self.shared.end.lock().unwrap() = Some(reason.to_owned());
+        self.set_verdict(Verdict::UnknownSession);
+    }
+
+    /// Sets the verdict on new connections.
+    pub fn set_verdict(&self, verdict: Verdict) {
+        *self.shared.verdict.lock().unwrap() = verdict;
+    }
+
+    /// The last event batch that the client has acknowledged.
+    pub fn acknowledged(&self) -> u64 {
+        self.shared.acknowledged.load(Ordering::SeqCst)
+    }
+
+    /// The client's positions on its command connections so far.
+    pub fn positions(&self) -> Vec<u64> {
+        self.shared.handled.lock().unwrap().clone()
+    }
+
+    /// Starts the heartbeats again.
+    pub fn start_pulses(&self) {
+        self.shared.heartbeats.store(true, Ordering::SeqCst);
+    }
+
     /// Stops the heartbeats.
     pub fn stop_pulses(&self) {
         self.shared.heartbeats.store(false, Ordering::SeqCst);
@@ -316,6 +361,12 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
             .unwrap();
         return;
     }
+    let verdict = *shared.verdict.lock().unwrap();
+    if verdict != Verdict::Welcome {
+        let refusal = Greeting::refusal(verdict);
+        stream.write_all(&refusal.encode()).unwrap();
+        return;
+    }
     if preamble.purpose == Purpose::Bulk {
         let before = shared.lanes_asked.fetch_add(1, Ordering::SeqCst);
         if before < shared.faults.closed_lanes {
@@ -325,7 +376,9 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
     let greeting = Greeting::welcome();
     stream.write_all(&greeting.encode()).unwrap();
     let mut client = [0; CLIENT_PROOF];
-    stream.read_exact(&mut client).unwrap();
+    if stream.read_exact(&mut client).is_err() {
+        return;
+    }
     let proof = check_client_proof(&SessionSecret(SECRET), &bytes, &greeting.nonce, &client);
     let word = proof.expect("the client knows the secret");
     let mut position = 0;
@@ -333,6 +386,10 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
         let [own, claimed] = [0, 1].map(|of| &shared.positions[of][usize::from(preamble.lane)]);
         claimed.store(word.position, Ordering::SeqCst);
         position = own.load(Ordering::SeqCst);
+    }
+    if matches!(preamble.purpose, Purpose::Commands | Purpose::CommandsGrpc) {
+        shared.handled.lock().unwrap().push(word.position);
+        position = shared.position.load(Ordering::SeqCst);
     }
     let proof = if shared.faults.impostor {
         [0; WORKER_PROOF]
@@ -357,12 +414,15 @@ fn beat(mut stream: TcpStream, shared: &Shared) {
     // The loop ends when the client closes the connection.
     let interval = Duration::from_millis(u64::from(shared.faults.heartbeat_interval_ms));
     stream.set_read_timeout(Some(interval)).unwrap();
+    let mut unread = Vec::new();
     loop {
         if shared.heartbeats.load(Ordering::SeqCst) && stream.write_all(&[0]).is_err() {
             return;
         }
-        match stream.read(&mut [0]) {
+        let mut bytes = [0; 64];
+        match stream.read(&mut bytes) {
             Ok(0) => return,
+            Ok(count) => unread.extend_from_slice(&bytes[..count]),
             // The test's process may have been stopped meanwhile.
             Err(error)
                 if !matches!(
@@ -373,6 +433,12 @@ fn beat(mut stream: TcpStream, shared: &Shared) {
                 return;
             }
             _ => {}
+        }
+        while let Some((number, rest)) = unread.split_first_chunk() {
+            assert!(shared.faults.resume_ms > 0, "an acknowledgement without resume");
+            let number = u64::from_le_bytes(*number);
+            assert!(shared.acknowledged.swap(number, Ordering::SeqCst) <= number);
+            unread = rest.to_vec();
         }
     }
 }
@@ -436,7 +502,7 @@ impl NodeService for Supervisor {
             heartbeat_interval_ms: self.0.faults.heartbeat_interval_ms,
             heartbeat_limit_ms: self.0.faults.heartbeat_limit_ms,
             bulk_connections: self.0.faults.bulk_connections,
-            resume_ms: self.0.faults.resume_ms,
+            resume_ms: self.0.faults.resume_ms.min(request.get_ref().resume_ms),
             // Mostly nobody listens at this path, and lanes then use TCP.
             shared_memory: self
                 .0
@@ -462,7 +528,11 @@ impl NodeService for Supervisor {
         &self,
         _: Request<GetSessionEndRequest>,
     ) -> Result<Response<SessionEnd>, Status> {
-        Ok(Response::new(SessionEnd::default()))
+        let end = self.0.end.lock().unwrap().clone();
+        Ok(Response::new(SessionEnd {
+            known: end.is_some(),
+            reason: end.unwrap_or_default(),
+        }))
     }
 
     async fn get_status(

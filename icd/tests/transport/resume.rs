@@ -1,0 +1,238 @@
+//! Tests that a session outlives its connections: what was written is sent again, and each event is handled once.
+
+use std::sync::Arc;
+
+use causeway::config::Carrier;
+use causeway::transport::WireError;
+use causeway_proto::command::EventBatch;
+use causeway_proto::command::command::Kind;
+use causeway_proto::frame;
+use causeway_proto::preamble::Verdict;
+use prost::Message;
+
+use crate::frames::fake_node::upper::{Upper, command, completed, number};
+use crate::frames::fake_node::{FakeNode, FakeWorker, Faults};
+
+const CARRIERS: [Carrier; 2] = [Carrier::Direct, Carrier::Grpc];
+
+fn lasting() -> Faults {
+    Faults {
+        resume_ms: 60_000,
+        ..Faults::default()
+    }
+}
+
+fn numbered(number: u64, event: u64) -> EventBatch {
+    EventBatch {
+        number,
+        ..completed(event, 0)
+    }
+}
+
+// Receives commands `next` to `last`.
+fn receive(worker: &mut FakeWorker, mut next: u64, last: u64) {
+    while next <= last {
+        let batch = worker.receive();
+        assert_eq!(batch.first, next);
+        for command in &batch.commands {
+            assert_eq!(number(command), next);
+            next += 1;
+        }
+    }
+}
+
+#[test]
+fn what_the_node_lacks_is_sent_again_and_waits_go_on() {
+    for carrier in CARRIERS {
+        let fake = FakeNode::start(lasting());
+        let upper = Upper::new();
+        let (node, session, mut worker) = fake.open(carrier, &upper);
+        for i in 1..=5 {
+            session.send_now(&command(i)).unwrap();
+        }
+        receive(&mut worker, 1, 5);
+        worker.send(numbered(1, 100));
+        upper.completion(100);
+        let (waiting, heard) = (Arc::clone(&session), Arc::clone(&upper));
+        let wait = std::thread::spawn(move || waiting.wait_until(&|| heard.has_completed(101)));
+        // The worker has applied only three of the five.
+        fake.set_position(3);
+        worker.die();
+        for i in 6..=10 {
+            session.send_now(&command(i)).unwrap();
+        }
+        worker = fake.worker();
+        receive(&mut worker, 4, 10);
+        assert_eq!(fake.positions(), [0, 1]);
+        // A batch that the client has, and a new one.
+        worker.send(numbered(1, 999));
+        worker.send(numbered(2, 101));
+        wait.join().unwrap().unwrap();
+        assert!(!upper.has_completed(999));
+        // Once more, with nothing to be sent again.
+        fake.set_position(10);
+        worker.die();
+        worker = fake.worker();
+        session.send_now(&command(11)).unwrap();
+        receive(&mut worker, 11, 11);
+        assert_eq!(fake.positions(), [0, 1, 2]);
+        assert!(Arc::ptr_eq(&session, &node.session(upper.clone()).unwrap()));
+        assert!(node.is_available());
+        assert_eq!(session.is_lost(), None);
+    }
+}
+
+#[test]
+fn a_conversation_cut_at_any_byte_goes_on() {
+    // One command and one event cross, cut after each number of bytes of the event's frame.
+    let frame = numbered(1, 100).encode_to_vec();
+    let bytes = [&frame::prefix(frame.len()).unwrap()[..], &frame].concat();
+    for cut in 0..=bytes.len() {
+        let fake = FakeNode::start(lasting());
+        let upper = Upper::new();
+        let (_node, session, mut worker) = fake.open(Carrier::Direct, &upper);
+        session.send_now(&command(1)).unwrap();
+        receive(&mut worker, 1, 1);
+        worker.send_raw(&bytes[..cut]);
+        fake.set_position(1);
+        worker.die();
+        let mut worker = fake.worker();
+        let handled = fake.positions()[1];
+        assert_eq!(handled == 1, cut == bytes.len() && handled == 1);
+        worker.send(numbered(1, 100));
+        worker.send(numbered(2, 101));
+        session.wait_until(&|| upper.has_completed(101)).unwrap();
+        let events: Vec<_> = upper.heard().completions.iter().map(|c| c.event).collect();
+        assert_eq!(events, [100, 101]);
+    }
+}
+
+#[test]
+fn silence_is_a_pause() {
+    let faults = Faults {
+        heartbeat_interval_ms: 20,
+        heartbeat_limit_ms: 200,
+        ..lasting()
+    };
+    let fake = FakeNode::start(faults);
+    let upper = Upper::new();
+    let (_node, session, worker) = fake.open(Carrier::Direct, &upper);
+    fake.stop_pulses();
+    let mut worker2 = fake.worker();
+    fake.start_pulses();
+    drop(worker);
+    session.send_now(&command(1)).unwrap();
+    receive(&mut worker2, 1, 1);
+    assert_eq!(session.is_lost(), None);
+    assert!(fake.positions().len() >= 2);
+}
+
+#[test]
+fn batches_are_acknowledged_with_heartbeats() {
+    let fake = FakeNode::start(lasting());
+    let upper = Upper::new();
+    let (_node, _session, mut worker) = fake.open(Carrier::Direct, &upper);
+    worker.send(numbered(1, 1));
+    while fake.acknowledged() < 1 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_gap_in_the_batches_ends_the_session() {
+    for carrier in CARRIERS {
+        let fake = FakeNode::start(lasting());
+        let upper = Upper::new();
+        let (_node, _session, mut worker) = fake.open(carrier, &upper);
+        worker.send(numbered(2, 1));
+        assert!(upper.loss().to_string().contains("batch 2 after batch 0"));
+    }
+}
+
+#[test]
+fn a_node_that_forgot_the_session_says_why() {
+    let fake = FakeNode::start(lasting());
+    let upper = Upper::new();
+    let (_node, _session, worker) = fake.open(Carrier::Direct, &upper);
+    fake.forget_session("the administrator ended it");
+    worker.die();
+    let error = upper.loss();
+    assert!(
+        matches!(&error, WireError::Ended { reason, .. } if reason == "the administrator ended it"),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn after_the_granted_time_the_session_is_lost() {
+    let faults = Faults {
+        resume_ms: 300,
+        ..Faults::default()
+    };
+    let fake = FakeNode::start(faults);
+    let upper = Upper::new();
+    let (node, session, worker) = fake.open(Carrier::Direct, &upper);
+    fake.set_verdict(Verdict::TooMany);
+    worker.die();
+    let error = upper.loss().to_string();
+    assert!(
+        error.contains("could not connect again within 0.3 s"),
+        "{error}"
+    );
+    assert!(error.contains("the connection broke"), "{error}");
+    assert!(session.has_failed() && !node.is_available());
+}
+
+#[test]
+fn a_dropped_session_says_farewell() {
+    for carrier in CARRIERS {
+        let fake = FakeNode::start(lasting());
+        let (node, session, mut worker) = fake.open(carrier, &Upper::new());
+        session.send(&command(1)).unwrap();
+        drop((node, session));
+        let mut closes = false;
+        while let Some(batch) = worker.try_receive() {
+            closes |= batch.closes;
+            if closes {
+                break;
+            }
+        }
+        assert!(closes);
+    }
+}
+
+#[test]
+fn commands_beyond_the_bound_wait_for_the_node() {
+    let fake = FakeNode::start(lasting());
+    let upper = Upper::new();
+    let (_node, session, mut worker) = fake.open(Carrier::Direct, &upper);
+    let text = "x".repeat(1 << 20);
+    let sender = std::thread::spawn(move || {
+        for request in 1..=100 {
+            let build = causeway_proto::command::BuildProgram {
+                request,
+                options: text.clone().into(),
+                ..Default::default()
+            };
+            session.send(&Kind::BuildProgram(build)).unwrap();
+        }
+        session.flush().unwrap();
+        session
+    });
+    let mut seen = 0;
+    while seen < 20 {
+        seen += worker.receive().commands.len() as u64;
+    }
+    assert!(!sender.is_finished());
+    let mut events = 0;
+    while seen < 100 {
+        events += 1;
+        worker.send(EventBatch {
+            number: events,
+            applied: seen,
+            ..EventBatch::default()
+        });
+        seen += worker.receive().commands.len() as u64;
+    }
+    sender.join().unwrap();
+}
