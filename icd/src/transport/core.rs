@@ -561,10 +561,9 @@ impl Core {
 }
 
 impl Acknowledging {
-    // Begins anew over another connection. The position in the handshake acknowledges everything handled.
+    // Begins anew over another connection.
     fn restart(&mut self) {
         self.unsent.clear();
-        self.window.restart();
     }
 }
 

@@ -17,6 +17,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use causeway_proto::frame::PREFIX;
 use causeway_proto::limits::{BATCH_TARGET, MAX_BATCH};
@@ -169,7 +170,7 @@ impl Outbox {
         &self,
         write: impl FnMut(&mut [u8]) -> io::Result<()>,
     ) -> io::Result<bool> {
-        self.write_locked(&mut self.writing.lock(), write)
+        self.write_locked(&mut self.writing.lock(), None, write)
     }
 
     /// Like [`Outbox::write_with`], but returns `Ok(false)` if another writer is not done within
@@ -179,8 +180,9 @@ impl Outbox {
         patience: std::time::Duration,
         write: impl FnMut(&mut [u8]) -> io::Result<()>,
     ) -> io::Result<bool> {
-        match self.writing.try_lock_for(patience) {
-            Some(mut writing) => self.write_locked(&mut writing, write),
+        let deadline = Instant::now() + patience;
+        match self.writing.try_lock_until(deadline) {
+            Some(mut writing) => self.write_locked(&mut writing, Some(deadline), write),
             None => Ok(false),
         }
     }
@@ -188,12 +190,13 @@ impl Outbox {
     fn write_locked(
         &self,
         writing: &mut Vec<u8>,
+        deadline: Option<Instant>,
         mut write: impl FnMut(&mut [u8]) -> io::Result<()>,
     ) -> io::Result<bool> {
         // `filling` is unlocked while a batch is written, so appenders may close more batches meanwhile.
         // The loop ends with the batch that was being filled.
         loop {
-            if !self.wait_for_room() {
+            if !self.wait_for_room(deadline) {
                 return Ok(false);
             }
             let oldest = self.filling.lock().take_oldest(writing);
@@ -227,12 +230,20 @@ impl Outbox {
         result
     }
 
-    // Waits while too much is kept. Returns whether there is a connection to write to.
-    fn wait_for_room(&self) -> bool {
+    // Waits while too much is kept. Returns whether a batch may be written: there is a connection, and there was room
+    // before the deadline.
+    fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
         let Some(kept) = &self.kept else { return true };
         let mut state = kept.state.lock();
         while state.is_full() && self.is_open.load(Ordering::Acquire) {
-            kept.changed.wait(&mut state);
+            match deadline {
+                None => kept.changed.wait(&mut state),
+                Some(deadline) => {
+                    if kept.changed.wait_until(&mut state, deadline).timed_out() {
+                        return false;
+                    }
+                }
+            }
         }
         self.is_open.load(Ordering::Acquire)
     }
@@ -314,11 +325,13 @@ impl Outbox {
         patience: std::time::Duration,
         mut write: impl FnMut(&mut [u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        let Some(mut writing) = self.writing.try_lock_for(patience) else {
+        let deadline = Instant::now() + patience;
+        let Some(mut writing) = self.writing.try_lock_until(deadline) else {
             return Ok(());
         };
-        self.write_locked(&mut writing, &mut write)?;
-        if self.is_open.load(Ordering::Acquire) {
+        self.write_locked(&mut writing, Some(deadline), &mut write)?;
+        // If commands are left, the worker must not take this for the end.
+        if self.is_open.load(Ordering::Acquire) && self.filling.lock().is_empty() {
             let mut batch = vec![0; PREFIX];
             encode_key(CLOSES_TAG, WireType::Varint, &mut batch);
             encode_varint(1, &mut batch);
@@ -361,6 +374,10 @@ enum Oldest {
 }
 
 impl Filling {
+    fn is_empty(&self) -> bool {
+        self.full.is_empty() && self.bytes.len() == PREFIX
+    }
+
     // Takes the oldest batch under one lock. With two, an append between them could close the batch that
     // is being filled, and a newer batch would leave first. `writing` receives the batch that was being
     // filled; its memory becomes the next batch's.

@@ -51,12 +51,6 @@ impl Received {
         is_new.then_some(self.handled)
     }
 
-    /// Begins anew over another connection, whose handshake has told the worker what was handled.
-    pub(super) fn restart(&mut self) {
-        self.bytes = 0;
-        self.acknowledged = self.handled;
-    }
-
     /// The number of the last handled batch.
     pub(super) fn handled(&self) -> u64 {
         self.handled

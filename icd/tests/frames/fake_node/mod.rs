@@ -435,7 +435,10 @@ fn beat(mut stream: TcpStream, shared: &Shared) {
             _ => {}
         }
         while let Some((number, rest)) = unread.split_first_chunk() {
-            assert!(shared.faults.resume_ms > 0, "an acknowledgement without resume");
+            assert!(
+                shared.faults.resume_ms > 0,
+                "an acknowledgement without resume"
+            );
             let number = u64::from_le_bytes(*number);
             assert!(shared.acknowledged.swap(number, Ordering::SeqCst) <= number);
             unread = rest.to_vec();
