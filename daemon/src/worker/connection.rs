@@ -51,8 +51,8 @@ pub struct SessionStart {
     pub account: Slot,
     /// The client of the daemon's build cache, if the session may use the cache.
     pub builds: Option<Arc<Client>>,
-    /// Whether the session outlives its connections.
-    pub resumes: bool,
+    /// For how long the session waits for broken connections. 0: it does not outlive them.
+    pub resume: std::time::Duration,
     /// The threads of the session.
     pub(crate) scope: Scope,
     /// What the session shares with its neighbours; `None` outside of a host.

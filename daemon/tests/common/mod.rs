@@ -91,18 +91,24 @@ impl Session {
 
     /// As [`Session::open_isolated`], and returns the refusal.
     pub fn try_open_isolated(daemon: &Daemon) -> Result<Session, tonic::Status> {
-        Session::open_as(daemon, &[], true)
+        Session::open_as(daemon, &[], true, 0)
     }
 
     /// Opens a session with a token or a lease's credential.
     pub fn try_open(daemon: &Daemon, credential: &[u8]) -> Result<Session, tonic::Status> {
-        Session::open_as(daemon, credential, false)
+        Session::open_as(daemon, credential, false, 0)
+    }
+
+    /// Opens a session that outlives its connections.
+    pub fn open_resuming(daemon: &Daemon, resume_ms: u32) -> Session {
+        Session::open_as(daemon, &[], false, resume_ms).unwrap()
     }
 
     fn open_as(
         daemon: &Daemon,
         credential: &[u8],
         isolated: bool,
+        resume_ms: u32,
     ) -> Result<Session, tonic::Status> {
         let inventory = daemon.inventory_for(credential);
         let reply = block_on(async {
@@ -119,6 +125,8 @@ impl Session {
                 }),
                 credential: Bytes::copy_from_slice(credential),
                 isolated,
+                resume_ms,
+                keep_ms: resume_ms,
                 ..Default::default()
             };
             node.open_session(request).await

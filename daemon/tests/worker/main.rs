@@ -25,6 +25,7 @@ mod host_attacks;
 mod hosts;
 mod launch;
 mod links;
+mod links_again;
 mod mirror_graphs;
 mod mirrors;
 mod no_callbacks;

@@ -45,6 +45,10 @@ pub(crate) trait Reports: Send + Sync {
     /// A transfer has failed, and its command with it. Calls the driver.
     fn failed(self: Arc<Self>, command: &Command);
 
+    /// The connection of a lane of this incarnation of a link is broken, and can be replaced. The caller may hold
+    /// the lane's writing lock.
+    fn lane_lost(self: Arc<Self>, link: LinkId, incarnation: u64, lane: u8);
+
     /// A lane of this incarnation of a link has ended.
     fn lane_broke(self: Arc<Self>, link: LinkId, incarnation: u64, reason: String);
 }
@@ -223,6 +227,7 @@ mod tests {
     impl Reports for Nobody {
         fn passed(self: Arc<Self>, _: &Arc<Queue>, _: &Command) {}
         fn failed(self: Arc<Self>, _: &Command) {}
+        fn lane_lost(self: Arc<Self>, _: LinkId, _: u64, _: u8) {}
         fn lane_broke(self: Arc<Self>, _: LinkId, _: u64, _: String) {}
     }
 

@@ -109,7 +109,10 @@ fn end(engine: &Arc<Engine>, lane: &Lane, writer: &LaneWriter, ended: Result<(),
         return;
     }
     writer.stream().shut_down();
-    engine.writers.remove(writer);
+    match &lane.path {
+        Some((path, _)) => path.writers().remove(writer),
+        None => engine.writers.remove(writer),
+    }
     writer.forget();
     // Wakes the writing thread, which may be waiting for the queue.
     lane.outgoing(engine).look();
@@ -173,8 +176,14 @@ fn read(engine: &Arc<Engine>, lane: &Lane, writer: &LaneWriter) -> Result<(), La
                 take(engine, lane, stream, &header, &mut scratch)?;
             }
         }
-        if let Some(bytes) = stream.resumed().and_then(|resumed| resumed.due(false)) {
-            engine.tell_client(Header::ack(lane.number, bytes));
+        // The other worker releases the memory of a chunk when it has the acknowledgement.
+        let at_once = lane.path.is_some() && decoded.0.kind == Kind::Data;
+        if let Some(bytes) = stream.resumed().and_then(|resumed| resumed.due(at_once)) {
+            let ack = Header::ack(lane.number, bytes);
+            match &lane.path {
+                Some((path, _)) => engine.tell_peer(path, ack),
+                None => engine.tell_client(ack),
+            }
         }
     }
 }
@@ -224,8 +233,11 @@ fn take(
         // Here `transfer` is the number of a lane. Nothing is kept for lanes that cannot be resumed.
         Kind::Ack => {
             let number = u8::try_from(header.transfer.0).ok();
-            let writer = number.and_then(|number| engine.writers.resumed(number));
-            if let Some(writer) = writer.filter(|_| from == Origin::Client) {
+            let writers = match &lane.path {
+                Some((path, _)) => path.writers(),
+                None => &engine.writers,
+            };
+            if let Some(writer) = number.and_then(|number| writers.resumed(number)) {
                 writer.acknowledged(header.offset)?;
             }
         }

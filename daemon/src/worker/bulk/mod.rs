@@ -237,6 +237,17 @@ impl Engine {
         stream: Stream,
     ) {
         let path = self.open_path(link);
+        let stream = if self.resumes && link != OWN {
+            let engine = Arc::downgrade(self);
+            let broke = move || {
+                if let Some(engine) = engine.upgrade() {
+                    engine.report(|session| session.lane_lost(link, incarnation, lane));
+                }
+            };
+            Stream::Resumed(Box::new(Resumed::new(stream, broke)))
+        } else {
+            stream
+        };
         let stream = Arc::new(stream);
         let Some(again) = path.attached(incarnation, Arc::clone(&stream)) else {
             // The path no longer takes lanes. The other end sees the close, and learns of the
@@ -250,10 +261,44 @@ impl Engine {
             most: AtomicU64::new(0),
             compress: AtomicBool::new(false),
         };
-        let writer = LaneWriter::new(lane.number, stream);
-        lane::start(self, lane, Arc::new(writer));
+        let writer = Arc::new(LaneWriter::new(lane.number, stream));
+        path.writers().add(Arc::clone(&writer));
+        lane::start(self, lane, writer);
         if again {
             self.say_again(&path);
+        }
+    }
+
+    /// Breaks the connection of a link's lane that can be resumed. Returns the number of bytes received over the lane
+    /// in all. `None` if there is no such lane, or a thread still reads after a time limit.
+    pub(crate) fn peer_lane_position(&self, link: LinkId, lane: u8) -> Option<u64> {
+        let path = self.paths.lock().get(&link).map(Arc::clone)?;
+        let writer = path.writers().resumed(lane)?;
+        writer.stream().resumed()?.stop_receiving(STAND_STILL)
+    }
+
+    /// Breaks the connections of a link's lanes, which can be replaced.
+    pub(crate) fn break_peer_lanes(&self, link: LinkId) {
+        if let Some(path) = self.paths.lock().get(&link).map(Arc::clone) {
+            path.break_lanes();
+        }
+    }
+
+    /// Takes over the next connection of a link's lane, after [`Engine::peer_lane_position`]. The other end has
+    /// received `position` bytes over the lane.
+    pub(crate) fn resume_peer_lane(&self, link: LinkId, lane: u8, stream: Stream, position: u64) {
+        let path = self.paths.lock().get(&link).map(Arc::clone);
+        let Some((path, writer)) = path.and_then(|path| {
+            let writer = path.writers().resumed(lane)?;
+            Some((path, writer))
+        }) else {
+            stream.shut_down();
+            return;
+        };
+        let resumed = writer.stream().resumed();
+        if resumed.is_some_and(|resumed| resumed.install(stream, position)) {
+            // The lane's thread sends what is missing.
+            path.own().look();
         }
     }
 

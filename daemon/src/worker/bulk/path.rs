@@ -12,6 +12,7 @@ use causeway_proto::id::LinkId;
 use parking_lot::Mutex;
 
 use super::outgoing::{Outgoing, Unsent};
+use super::writer::LaneWriters;
 
 /// The reason why nothing is sent on a link that the client has dropped.
 pub(super) const DROPPED: &str = "the link's other worker is gone";
@@ -23,6 +24,8 @@ pub(super) const OWN: LinkId = LinkId(0);
 pub(crate) struct Path {
     id: LinkId,
     own: Outgoing,
+    /// The lane writers of the link's present lanes.
+    writers: LaneWriters,
     route: Mutex<Route>,
 }
 
@@ -65,6 +68,7 @@ impl Path {
         Path {
             id,
             own: Outgoing::default(),
+            writers: LaneWriters::default(),
             route: Mutex::default(),
         }
     }
@@ -83,6 +87,11 @@ impl Path {
     /// The queue of the link's own lanes.
     pub(super) fn own(&self) -> &Outgoing {
         &self.own
+    }
+
+    /// The lane writers of the link's present lanes.
+    pub(super) fn writers(&self) -> &LaneWriters {
+        &self.writers
     }
 
     /// Calls `put` with the queue of the present route. The lock is held, so that the route
@@ -123,6 +132,8 @@ impl Path {
         route.change(Way::Broken);
         let unsent = self.own.break_off();
         drop(route);
+        // A lane of the next incarnation has the same number.
+        self.writers.shut_down();
         // Wakes the lanes' threads, which then see that their lanes are closed.
         self.own.look();
         Some(unsent)
@@ -192,6 +203,14 @@ impl Path {
     pub(super) fn is_present(&self, incarnation: u64) -> bool {
         let route = self.route.lock();
         !route.lanes.is_empty() && route.incarnation == incarnation
+    }
+
+    /// Breaks the connections of the link's own lanes that outlive them.
+    pub(super) fn break_lanes(&self) {
+        let lanes = self.route.lock().lanes.clone();
+        for resumed in lanes.iter().filter_map(|lane| lane.resumed()) {
+            resumed.break_off();
+        }
     }
 
     /// Ends the link's own lanes.

@@ -26,6 +26,7 @@ mod sockets;
 mod stage;
 mod window;
 
+pub(crate) use self::presence::Takeovers;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
@@ -293,7 +294,7 @@ fn run_session(
     };
     threads.service.name_thread();
     let start = SessionStart {
-        resumes: stage.resumes(),
+        resume: assignment.resume,
         id: assignment.id,
         limits: assignment.limits,
         leased: assignment.leased.clone(),

@@ -60,9 +60,15 @@ pub(super) fn prove(
     let line = proof::secure(socket, preamble.purpose, stage.tls().as_ref(), deadline)?;
     let mut received = 0;
     let claim = |word: &ClientWord| {
-        received = word.position;
-        let place = link.claim(preamble.lane)?;
-        let position = session.peer_position(LinkId(preamble.link), preamble.lane);
+        // 0 is the position of a first connection.
+        let place = match word.position.checked_sub(1) {
+            None => link.claim(preamble.lane)?,
+            Some(position) => {
+                received = position;
+                link.claim_again(session.links(), preamble.lane)?
+            }
+        };
+        let position = place.position();
         Ok((place, position))
     };
     let place = proof::prove(&line, link.secret(), bytes, deadline, claim)?;

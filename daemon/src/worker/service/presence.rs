@@ -161,11 +161,11 @@ impl Presence {
 
 /// The latest times at which a connection took a place from the one before.
 #[derive(Debug, Default)]
-pub(super) struct Takeovers(VecDeque<Instant>);
+pub(crate) struct Takeovers(VecDeque<Instant>);
 
 impl Takeovers {
     /// Counts a takeover. Returns false if there were too many.
-    pub(super) fn may_take(&mut self, now: Instant) -> bool {
+    pub(crate) fn may_take(&mut self, now: Instant) -> bool {
         let is_old = |at: &Instant| now.saturating_duration_since(*at) >= TAKEOVER_TIME;
         while self.0.front().is_some_and(is_old) {
             self.0.pop_front();

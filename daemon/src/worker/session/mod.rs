@@ -56,7 +56,7 @@ use std::time::{Duration, Instant};
 
 use causeway_lane::Stream;
 use causeway_proto::command::CommandBatch;
-use causeway_proto::id::{DeviceIndex, LinkId, PlatformIndex};
+use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_security::Line;
 use parking_lot::Mutex;
 
@@ -168,7 +168,7 @@ impl Session {
                 shared.clone(),
                 start.account.clone(),
                 scope.clone(),
-                start.resumes,
+                !start.resume.is_zero(),
             );
             let bulk = Arc::new(bulk);
             Shared {
@@ -176,7 +176,14 @@ impl Session {
                 limits: start.limits,
                 outbox: Arc::clone(&outbox),
                 builder: Builder::new(scope.clone()),
-                links: Links::new(start.id, &bulk, &outbox, scope.clone(), shared.clone()),
+                links: Links::new(
+                    start.id,
+                    &bulk,
+                    &outbox,
+                    scope.clone(),
+                    shared.clone(),
+                    start.resume,
+                ),
                 bulk,
                 freed: Freed::default(),
                 share: NodeShare::new(
@@ -291,16 +298,10 @@ impl Session {
         &self.shared.links
     }
 
-    /// Returns the number of bytes that were received over all connections of this lane of a link.
-    pub(crate) fn peer_position(&self, _link: LinkId, _lane: u8) -> u64 {
-        0
-    }
-
     /// Takes a connection of another worker that has proved its link's secret. `received`: the bytes that the other end
     /// has received over earlier connections of its lane.
     pub(crate) fn attach_peer(&self, place: Place, line: Line, received: u64) {
-        let _ = received;
-        place.take(&self.shared.links, line);
+        place.take(&self.shared.links, line, received);
     }
 
     /// Tells the client why its session ends. The client ignores all later messages.

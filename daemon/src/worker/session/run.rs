@@ -390,6 +390,10 @@ impl Reports for Shared {
         Runner::new(&self).failed(command);
     }
 
+    fn lane_lost(self: Arc<Self>, link: LinkId, incarnation: u64, lane: u8) {
+        self.links.lane_lost(link, incarnation, lane);
+    }
+
     fn lane_broke(self: Arc<Self>, link: LinkId, incarnation: u64, reason: String) {
         self.links.lane_broke(link, incarnation, reason);
     }

@@ -175,7 +175,11 @@ fn dial(link: &Arc<Link>, running: &Running) -> Result<Connections, String> {
         match news.recv_timeout(STAGGER) {
             Ok(News::Connected(at, events)) => {
                 return lanes(link, at)
-                    .map(|lanes| Connections { events, lanes })
+                    .map(|lanes| Connections {
+                        events,
+                        lanes,
+                        at: Some(at),
+                    })
                     .map_err(|error| format!("{at}: {error}"));
             }
             Ok(News::NotReady) => until = begun + LATE,
@@ -210,7 +214,7 @@ fn lanes(link: &Link, at: SocketAddr) -> Result<Vec<Line>, NotConnected> {
         if link.is_settled() {
             return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
         }
-        connect(link, at, lane)
+        connect(link, at, lane, None).map(|(line, _)| line)
     };
     (0..LINK_LANES).map(lane).collect()
 }
@@ -260,8 +264,8 @@ impl Asking {
 
     fn ask_at(&self, at: SocketAddr) -> Result<Line, NotConnected> {
         loop {
-            let error = match connect(&self.link, at, EVENT_LANE) {
-                Ok(line) => return Ok(line),
+            let error = match connect(&self.link, at, EVENT_LANE, None) {
+                Ok((line, _)) => return Ok(line),
                 Err(error) => error,
             };
             let passes = error
@@ -309,9 +313,41 @@ fn secure(
     }
 }
 
+/// Dials broken lanes again. Returns whether all have a connection now, or why the link cannot go on.
+pub(super) fn again(
+    link: &Arc<Link>,
+    links: &Arc<Links>,
+    at: SocketAddr,
+    incarnation: u64,
+    lanes: &[u8],
+) -> Result<bool, String> {
+    for lane in lanes {
+        // `None` also if the link has come down, which the caller finds out.
+        let Some(of) = link.stop_lane(links, incarnation, *lane) else {
+            return Ok(false);
+        };
+        match connect(link, at, *lane, Some(of.position)) {
+            Ok((line, position)) => link.resume(links, of, line, position),
+            Err(NotConnected::Io(error)) => {
+                tracing::debug!(link = ?link.id, %error, "cannot replace a connection of a link yet");
+                return Ok(false);
+            }
+            Err(NotConnected::Verdict(Verdict::TooMany)) => return Ok(false),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(true)
+}
+
 /// Makes one connection, with the secret proved in both directions. The connection must not
-/// be used before that.
-fn connect(link: &Link, at: SocketAddr, lane: u8) -> Result<Line, NotConnected> {
+/// be used before that. `received`: how much this end has received over earlier connections of the lane; `None` for
+/// the first one. Returns the same of the other end.
+fn connect(
+    link: &Link,
+    at: SocketAddr,
+    lane: u8,
+    received: Option<u64>,
+) -> Result<(Line, u64), NotConnected> {
     let socket = TcpStream::connect_timeout(&at, CONNECT)?;
     super::set_options(&socket, lane)?;
     let deadline = Instant::now() + PROVE;
@@ -333,14 +369,19 @@ fn connect(link: &Link, at: SocketAddr, lane: u8) -> Result<Line, NotConnected> 
         &link.secret,
         &preamble,
         &greeting.nonce,
-        &ClientWord::default(),
+        &ClientWord {
+            // 0 is the position of a first connection.
+            position: received.map_or(0, |received| received + 1),
+            origin: None,
+        },
     );
     write_within(&line, &ours, deadline)?;
     let mut theirs = [0; WORKER_PROOF];
     read_within(&line, &mut theirs, deadline)?;
     socket::no_limits(line.socket())?;
-    if check_worker_proof(&link.secret, &preamble, &greeting.nonce, &ours, &theirs).is_some() {
-        return Ok(line);
+    let proved = check_worker_proof(&link.secret, &preamble, &greeting.nonce, &ours, &theirs);
+    if let Some(position) = proved {
+        return Ok((line, position));
     }
     // A refusal here is a greeting, which has the size of a proof.
     match Greeting::decode(&theirs) {

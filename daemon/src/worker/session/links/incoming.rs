@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use causeway_proto::limits::LINK_LANES;
 use causeway_proto::preamble::{EVENT_LANE, Verdict};
@@ -33,6 +33,8 @@ pub(super) enum Seat {
 pub(super) struct Connections {
     pub(super) events: Line,
     pub(super) lanes: Vec<Line>,
+    /// The other end's address, if this end has dialled.
+    pub(super) at: Option<SocketAddr>,
 }
 
 impl Connections {
@@ -100,6 +102,7 @@ impl Incoming {
         Some(Connections {
             lanes: lanes.collect(),
             events: attempt.events.line()?,
+            at: None,
         })
     }
 }

@@ -10,7 +10,8 @@
 //! the order in which things happened.
 #![forbid(unsafe_code)]
 
-use std::net::{Shutdown, TcpStream};
+use std::collections::BTreeMap;
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,21 +19,24 @@ use causeway_proto::bulk::Header;
 use causeway_proto::command::LinkState;
 use causeway_proto::id::{EventId, LinkId, SessionId, SessionSecret};
 use causeway_proto::limits::LINK_LANES;
-use causeway_proto::preamble::Verdict;
+use causeway_proto::preamble::{EVENT_LANE, Verdict};
 use causeway_proto::status::Status;
 use causeway_security::{Fingerprint, Line};
 use parking_lot::{Condvar, Mutex};
 
 use super::Links;
 use super::incoming::{Connections, Incoming, Seat};
-use super::messages::{self, Heard, Messages};
+use super::messages::{self, Handled, Heard, Messages};
 use crate::worker::objects::command::MirrorHost;
+use crate::worker::service::Takeovers;
 
 /// How often a waiting thread checks whether the peer has closed a connection that is not in use yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Limit on messages kept until the link is up. More may be dropped, because the client
 /// informs the other end as well.
 const MAX_KEPT: usize = 1 << 16;
+/// Shortest and longest time between two tries to make a broken connection again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 
 /// A link to another worker. See the module.
 pub(crate) struct Link {
@@ -45,6 +49,8 @@ pub(crate) struct Link {
     pub(super) addresses: Vec<String>,
     /// Whether this end's attempt wins when both ends dial.
     leads: bool,
+    /// How long the link waits for the next connection of a broken lane. 0: a broken lane breaks the link.
+    resume: Duration,
     state: Mutex<LinkConnections>,
     changed: Condvar,
     // Held from a change of the path until that change has been reported.
@@ -81,6 +87,18 @@ enum LinkPath {
 struct Up {
     messages: Arc<Messages>,
     handles: Vec<TcpStream>,
+    handled: Arc<Handled>,
+    /// Number of the event connection in `handled`.
+    connection: u64,
+    /// Where this end dials broken lanes again; `None` if the other end dials.
+    at: Option<SocketAddr>,
+    /// The lanes without a connection, since when.
+    broken: BTreeMap<u8, Instant>,
+    /// Whether a thread makes, or waits for, the connections of broken lanes.
+    is_mending: bool,
+    /// Whether the other end has given up the connections.
+    is_given_up: bool,
+    takeovers: Takeovers,
 }
 
 impl MirrorHost for Link {
@@ -95,6 +113,18 @@ pub(crate) struct Place {
     link: Arc<Link>,
     attempt: u64,
     lane: u8,
+    resumed: Option<Resumption>,
+}
+
+/// The next connection of a lane.
+#[derive(Clone, Copy)]
+pub(super) struct Resumption {
+    pub(super) incarnation: u64,
+    pub(super) lane: u8,
+    /// How much this end has received over the lane: bytes, or event messages.
+    pub(super) position: u64,
+    /// Number of the event connection.
+    connection: u64,
 }
 
 impl Link {
@@ -105,6 +135,7 @@ impl Link {
         secret: SessionSecret,
         fingerprint: Option<Fingerprint>,
         addresses: Vec<String>,
+        resume: Duration,
     ) -> Link {
         Link {
             id,
@@ -113,6 +144,7 @@ impl Link {
             fingerprint,
             addresses,
             leads: own.0 < peer.0,
+            resume,
             state: Mutex::new(LinkConnections {
                 path: LinkPath::Open(Vec::new()),
                 dialler: Dialler::Nobody,
@@ -138,7 +170,12 @@ impl Link {
         let mut state = self.state.lock();
         match state.path {
             LinkPath::Open(_) | LinkPath::Down => {}
-            LinkPath::Up(_) => return Err(Verdict::TooMany),
+            LinkPath::Up(ref mut up) => {
+                // The other end makes a new link, so it has given up this one.
+                up.is_given_up = true;
+                self.changed.notify_all();
+                return Err(Verdict::TooMany);
+            }
             LinkPath::ViaClient | LinkPath::Dropped => return Err(Verdict::UnknownLink),
         }
         // Both ends may dial at the same time. The end that leads then keeps its own attempt.
@@ -150,31 +187,245 @@ impl Link {
             link: Arc::clone(self),
             attempt,
             lane,
+            resumed: None,
         })
+    }
+
+    /// Claims a broken lane, or one whose break this end has not noticed, for its next connection.
+    ///
+    /// # Errors
+    /// [`Verdict::TooMany`] if the other end may retry; [`Verdict::UnknownLink`] when this end has given up the lane.
+    pub(crate) fn claim_again(self: &Arc<Self>, links: &Links, lane: u8) -> Result<Place, Verdict> {
+        let (attempt, incarnation) = {
+            let mut state = self.state.lock();
+            let state = &mut *state;
+            let up = match &mut state.path {
+                LinkPath::Up(up) if !self.resume.is_zero() && up.at.is_none() => up,
+                // The last connection of the attempt is about to be handed over.
+                LinkPath::Open(_) if state.incoming.is_alive() => return Err(Verdict::TooMany),
+                _ => return Err(Verdict::UnknownLink),
+            };
+            if !up.broken.contains_key(&lane) && !up.takeovers.may_take(Instant::now()) {
+                return Err(Verdict::TooMany);
+            }
+            (state.incoming.attempt, state.incarnation)
+        };
+        let resumed = self.stop_lane(links, incarnation, lane);
+        Ok(Place {
+            link: Arc::clone(self),
+            attempt,
+            lane,
+            resumed: Some(resumed.ok_or(Verdict::TooMany)?),
+        })
+    }
+
+    /// Ends the receiving over the present connection of a lane. `None` if the lane is gone or cannot stop now.
+    pub(super) fn stop_lane(
+        &self,
+        links: &Links,
+        incarnation: u64,
+        lane: u8,
+    ) -> Option<Resumption> {
+        let (position, connection) = if lane == EVENT_LANE {
+            let state = self.state.lock();
+            match &state.path {
+                LinkPath::Up(up) if state.incarnation == incarnation => {
+                    up.handled.next_connection()
+                }
+                _ => return None,
+            }
+        } else {
+            (links.bulk.peer_lane_position(self.id, lane)?, 0)
+        };
+        Some(Resumption {
+            incarnation,
+            lane,
+            position,
+            connection,
+        })
+    }
+
+    /// Continues a lane over its next connection. The other end has received `position` over the lane.
+    pub(super) fn resume(
+        self: &Arc<Self>,
+        links: &Arc<Links>,
+        of: Resumption,
+        line: Line,
+        position: u64,
+    ) {
+        let _turning = self.turning.lock();
+        let halves = {
+            let mut state = self.state.lock();
+            let incarnation = state.incarnation;
+            let LinkPath::Up(up) = &mut state.path else {
+                return;
+            };
+            if incarnation != of.incarnation {
+                return;
+            }
+            if of.lane == EVENT_LANE {
+                match up.messages.succeed(line, position) {
+                    Ok((messages, heard)) => {
+                        let messages = Arc::new(messages);
+                        up.messages = Arc::clone(&messages);
+                        up.connection = of.connection;
+                        up.broken.remove(&of.lane);
+                        Ok((messages, heard, Arc::clone(&up.handled)))
+                    }
+                    Err(error) => {
+                        tracing::warn!(link = ?self.id, %error, "cannot resume a link");
+                        up.is_given_up = true;
+                        drop(state);
+                        self.changed.notify_all();
+                        return;
+                    }
+                }
+            } else {
+                // Before the connection is installed, which may break at once.
+                up.broken.remove(&of.lane);
+                Err(line)
+            }
+        };
+        self.changed.notify_all();
+        tracing::info!(link = ?self.id, lane = of.lane, "a connection of a link was replaced");
+        match halves {
+            Ok((messages, heard, handled)) => {
+                self.serve(
+                    links,
+                    messages,
+                    heard,
+                    of.incarnation,
+                    (handled, of.connection),
+                );
+            }
+            Err(line) => {
+                let bulk = &links.bulk;
+                bulk.resume_peer_lane(self.id, of.lane, line.into(), position);
+            }
+        }
+    }
+
+    /// Handles that a lane has no connection any more. The caller may hold the lane's writing lock.
+    pub(super) fn lane_lost(self: &Arc<Self>, links: &Arc<Links>, incarnation: u64, lane: u8) {
+        {
+            let mut state = self.state.lock();
+            if state.incarnation != incarnation {
+                return;
+            }
+            let LinkPath::Up(up) = &mut state.path else {
+                return;
+            };
+            up.broken.entry(lane).or_insert_with(Instant::now);
+            if std::mem::replace(&mut up.is_mending, true) {
+                drop(state);
+                self.changed.notify_all();
+                return;
+            }
+        }
+        let (link, of) = (Arc::clone(self), Arc::clone(links));
+        let mend = move || link.mend(&of, incarnation);
+        if let Err(error) = links.scope.try_spawn("link-mend", mend) {
+            let what = format!("cannot start a thread for a broken link: {error}");
+            links.scope.fail(&what);
+        }
+    }
+
+    fn event_lost(self: &Arc<Self>, links: &Arc<Links>, incarnation: u64, connection: u64) {
+        {
+            let state = self.state.lock();
+            match &state.path {
+                LinkPath::Up(up)
+                    if state.incarnation == incarnation && up.connection == connection =>
+                {
+                    up.messages.close();
+                }
+                _ => return,
+            }
+        }
+        self.lane_lost(links, incarnation, EVENT_LANE);
+        // Only the event connection notices silence early. Most likely the others are dead too.
+        links.bulk.break_peer_lanes(self.id);
+    }
+
+    /// The body of the `link-mend` thread: has broken lanes dialled again, or waits for the other end's connections.
+    fn mend(self: &Arc<Self>, links: &Arc<Links>, incarnation: u64) {
+        let (mut next, mut pause) = (Instant::now(), RETRY.0);
+        let reason = loop {
+            let (lanes, at) = {
+                let mut state = self.state.lock();
+                if state.incarnation != incarnation {
+                    return;
+                }
+                let LinkPath::Up(up) = &mut state.path else {
+                    return;
+                };
+                let Some(since) = up.broken.values().min() else {
+                    up.is_mending = false;
+                    return;
+                };
+                let (now, until) = (Instant::now(), *since + self.resume);
+                if up.is_given_up {
+                    break "the other end has given up the connections".to_owned();
+                }
+                if now >= until {
+                    break format!(
+                        "a connection broke and was not replaced in {:?}",
+                        self.resume
+                    );
+                }
+                match up.at {
+                    Some(at) if now >= next => (up.broken.keys().copied().collect::<Vec<_>>(), at),
+                    at => {
+                        let wake = at.map_or(until, |_| until.min(next));
+                        self.changed.wait_until(&mut state, wake);
+                        continue;
+                    }
+                }
+            };
+            match super::dial::again(self, links, at, incarnation, &lanes) {
+                Ok(true) => pause = RETRY.0,
+                Ok(false) => {}
+                Err(reason) => break reason,
+            }
+            next = Instant::now() + pause;
+            pause = (pause * 2).min(RETRY.1);
+        };
+        self.come_down(links, incarnation, reason);
     }
 
     /// Sends an event message to the other end, now or when the link is up. Never blocks.
     fn send(&self, message: Header) {
-        let messages = {
-            let mut state = self.state.lock();
-            match &mut state.path {
-                LinkPath::Open(kept) => {
-                    if kept.len() < MAX_KEPT {
-                        kept.push(message);
+        loop {
+            let messages = {
+                let mut state = self.state.lock();
+                match &mut state.path {
+                    LinkPath::Open(kept) => {
+                        if kept.len() < MAX_KEPT {
+                            kept.push(message);
+                        }
+                        return;
                     }
-                    return;
+                    LinkPath::Up(up) => Arc::clone(&up.messages),
+                    LinkPath::Down | LinkPath::ViaClient | LinkPath::Dropped => return,
                 }
-                LinkPath::Up(up) => Arc::clone(&up.messages),
-                LinkPath::Down | LinkPath::ViaClient | LinkPath::Dropped => return,
+            };
+            if messages.put(message) {
+                return;
             }
-        };
-        messages.put(message);
+        }
     }
 
     /// Returns whether the caller has to start a dialing thread. That is not so if one exists, which will
     /// report, or if no link is needed. After true, [`Link::begin_dial`] or [`Link::not_made`] must follow.
     pub(super) fn engage(&self) -> bool {
         let mut state = self.state.lock();
+        if let LinkPath::Up(up) = &mut state.path
+            && !up.broken.is_empty()
+        {
+            // The client knows from the other end that the link is down.
+            up.is_given_up = true;
+            self.changed.notify_all();
+        }
         if state.dialler != Dialler::Nobody || state.is_settled() {
             return false;
         }
@@ -246,7 +497,7 @@ impl Link {
     /// already or no longer wanted.
     fn come_up(self: &Arc<Self>, links: &Arc<Links>, connections: Connections) {
         let _turning = self.turning.lock();
-        let (messages, heard, kept, incarnation) = {
+        let (messages, heard, kept, incarnation, counted) = {
             let mut state = self.state.lock();
             if state.is_settled() {
                 return;
@@ -266,10 +517,23 @@ impl Link {
                     return;
                 }
             };
+            if !self.resume.is_zero() {
+                messages.keep();
+            }
             let messages = Arc::new(messages);
+            let handled = Arc::new(Handled::default());
+            let (_, connection) = handled.next_connection();
+            let counted = (Arc::clone(&handled), connection);
             let up = Up {
                 messages: Arc::clone(&messages),
                 handles,
+                handled,
+                connection,
+                at: connections.at,
+                broken: BTreeMap::new(),
+                is_mending: false,
+                is_given_up: false,
+                takeovers: Takeovers::default(),
             };
             state.incarnation += 1;
             state.incoming.begin();
@@ -277,18 +541,18 @@ impl Link {
                 LinkPath::Open(kept) => kept,
                 _ => Vec::new(),
             };
-            (messages, heard, kept, state.incarnation)
+            (messages, heard, kept, state.incarnation, counted)
         };
         self.changed.notify_all();
         for message in kept {
-            messages.put(message);
+            let _ = messages.put(message);
         }
         for (lane, line) in (0..LINK_LANES).zip(connections.lanes) {
             links
                 .bulk
                 .attach_peer(self.id, incarnation, lane, line.into());
         }
-        self.serve(links, messages, heard, incarnation);
+        self.serve(links, messages, heard, incarnation, counted);
         tracing::info!(link = ?self.id, peer = ?self.peer, "a link is up");
         links.outbox.link(self.told(true, String::new()));
     }
@@ -299,13 +563,21 @@ impl Link {
         messages: Arc<Messages>,
         heard: Heard,
         incarnation: u64,
+        (handled, connection): (Arc<Handled>, u64),
     ) {
+        let own = Arc::clone(&messages);
         let scope = links.scope.clone();
         scope.spawn("link-out", move || messages.write());
         let (link, links) = (Arc::clone(self), Arc::clone(links));
         scope.spawn("link-in", move || {
-            let reason = messages::hear(heard, &links.mirrors, link.id);
-            link.come_down(&links, incarnation, reason);
+            let counted = (&*handled, connection);
+            match messages::hear(heard, &own, counted, &links.mirrors, link.id) {
+                messages::End::Broken(reason) if link.resume.is_zero() => {
+                    link.come_down(&links, incarnation, reason);
+                }
+                messages::End::Broken(_) => link.event_lost(&links, incarnation, connection),
+                messages::End::Nonsense(reason) => link.come_down(&links, incarnation, reason),
+            }
         });
     }
 
@@ -410,8 +682,17 @@ impl Up {
 }
 
 impl Place {
+    /// How much this end has received over the lane's earlier connections.
+    pub(crate) fn position(&self) -> u64 {
+        self.resumed.map_or(0, |resumed| resumed.position)
+    }
+
     /// Hands over the connection, which is ready. The last connection of an attempt brings the link up.
-    pub(crate) fn take(self, links: &Arc<Links>, line: Line) {
+    pub(crate) fn take(self, links: &Arc<Links>, line: Line, received: u64) {
+        if let Some(resumed) = self.resumed {
+            self.link.resume(links, resumed, line, received);
+            return;
+        }
         let complete = {
             let mut state = self.link.state.lock();
             if state.incoming.attempt != self.attempt {
@@ -431,7 +712,8 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut state = self.link.state.lock();
-        if state.incoming.attempt == self.attempt
+        if self.resumed.is_none()
+            && state.incoming.attempt == self.attempt
             && let Some(seat @ Seat::Promised) = state.incoming.seat(self.lane)
         {
             *seat = Seat::Free;

@@ -76,6 +76,8 @@ pub(crate) struct Links {
     table: Mutex<Table>,
     added: Condvar,
     diallers: Diallers,
+    /// How long a link waits for the next connection of a broken lane.
+    resume: Duration,
 }
 
 #[derive(Default)]
@@ -101,6 +103,7 @@ impl Links {
         outbox: &Arc<Outbox>,
         scope: Scope,
         mirrors: Weak<dyn Mirrors>,
+        resume: Duration,
     ) -> Arc<Links> {
         Arc::new(Links {
             own,
@@ -111,6 +114,7 @@ impl Links {
             table: Mutex::default(),
             added: Condvar::new(),
             diallers: Diallers::default(),
+            resume,
         })
     }
 
@@ -152,6 +156,14 @@ impl Links {
     pub(crate) fn lane_broke(self: &Arc<Self>, link: LinkId, incarnation: u64, reason: String) {
         if let Some(link) = self.present(link) {
             link.come_down(self, incarnation, reason);
+        }
+    }
+
+    /// Handles that the connection of a lane is broken, which can be replaced. The caller may hold the lane's writing
+    /// lock.
+    pub(crate) fn lane_lost(self: &Arc<Self>, link: LinkId, incarnation: u64, lane: u8) {
+        if let Some(link) = self.present(link) {
+            link.lane_lost(self, incarnation, lane);
         }
     }
 
@@ -212,7 +224,15 @@ pub(crate) fn add(links: &Arc<Links>, add: AddLink) -> Result<(), Violation> {
         ));
     }
     let id = LinkId(add.link);
-    let link = Link::new(id, links.own, peer, secret, fingerprint, add.addresses);
+    let link = Link::new(
+        id,
+        links.own,
+        peer,
+        secret,
+        fingerprint,
+        add.addresses,
+        links.resume,
+    );
     let link = Arc::new(link);
     links.add(Arc::clone(&link))?;
     if add.dial {
