@@ -318,7 +318,8 @@ pub fn fresh_nonce() -> [u8; NONCE] {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientWord {
     /// How much the client has received before, over earlier connections of this purpose and lane: the number of
-    /// the last event batch for commands, bytes for bulk data. 0 for the first connection.
+    /// the last event batch for commands, bytes for bulk data. 0 for the first connection. Between workers, one more
+    /// than that: a link may be made anew before a byte has crossed it.
     pub position: u64,
     /// The client's own address and port of this connection; `None` if it is no TCP connection. If the node
     /// sees another address, something forwards the connection.

@@ -24,7 +24,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// All purposes, in the order of [`Purpose::number`].
+    /// All purposes, in the order of their numbers in a preamble.
     pub const ALL: [Purpose; 5] = [
         Purpose::Control,
         Purpose::Commands,

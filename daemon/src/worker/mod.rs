@@ -7,7 +7,7 @@
 //!
 //! Each of the four may use those before it, and none after it. [`connection`] defines what passes between
 //! the last two. [`socket`] has the socket settings and timed reads that both need. [`threads`] starts
-//! threads, and aborts.
+//! threads, and aborts. [`takeovers`] limits how often connections replace each other.
 //!
 //! Other processes serve no session: [`probe`] asks the drivers for the inventory, [`measure`] finds out what a process
 //! takes of a card by itself, and [`cards`] reads the use of cards.
@@ -22,4 +22,5 @@ pub mod probe;
 pub mod service;
 pub mod session;
 mod socket;
+mod takeovers;
 mod threads;

@@ -292,7 +292,7 @@ impl Core {
             if !super::socket::send_now(&line, unsent)? {
                 return Ok(());
             }
-            let Some(number) = window.to_acknowledge() else {
+            let Some(number) = window.next_acknowledgement() else {
                 return Ok(());
             };
             super::socket::seal(&line, &number.to_le_bytes(), unsent)?;

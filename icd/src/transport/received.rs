@@ -44,7 +44,7 @@ impl Received {
     }
 
     /// The number to acknowledge, if it is a new one. It then counts as acknowledged.
-    pub(super) fn to_acknowledge(&mut self) -> Option<u64> {
+    pub(super) fn next_acknowledgement(&mut self) -> Option<u64> {
         self.bytes = 0;
         let is_new = self.handled > self.acknowledged;
         self.acknowledged = self.handled;
@@ -74,12 +74,12 @@ mod tests {
     #[test]
     fn the_worker_is_told_after_many_bytes_or_many_batches_and_once() {
         let mut received = Received::default();
-        assert_eq!(received.to_acknowledge(), None);
+        assert_eq!(received.next_acknowledgement(), None);
         received.is_next(1).unwrap();
         assert!(!received.note(BYTES - 1));
         assert!(received.note(1));
-        assert_eq!(received.to_acknowledge(), Some(1));
-        assert_eq!(received.to_acknowledge(), None);
+        assert_eq!(received.next_acknowledgement(), Some(1));
+        assert_eq!(received.next_acknowledgement(), None);
         for number in 2..=BATCHES {
             received.is_next(number).unwrap();
             assert!(!received.note(1));

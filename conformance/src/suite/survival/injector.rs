@@ -106,18 +106,15 @@ impl Injector {
     }
 
     fn inject(&mut self, world: &mut World<'_>, fault: Fault) {
-        let names = super::schedule::KINDS.iter();
-        let name = names.filter(|row| row.0 == fault.kind).map(|row| row.1);
-        *self
-            .counts
-            .entry(name.last().unwrap_or_default())
-            .or_default() += 1;
+        let mut kinds = super::schedule::KINDS.iter();
+        let name = kinds.find(|row| row.0 == fault.kind).map(|row| row.1);
+        *self.counts.entry(name.unwrap_or_default()).or_default() += 1;
         let node = (fault.choice % world.forwarders.len().max(1) as u64) as usize;
         let Some(forwarder) = world.forwarders.get(node).cloned() else {
             return;
         };
         let choice = fault.choice / 64;
-        let how = if choice % 3 == 0 {
+        let how = if choice.is_multiple_of(3) {
             Cut::Close
         } else {
             Cut::Reset

@@ -58,8 +58,8 @@ pub(crate) struct Engine {
     // Weak, because the session owns the engine.
     session: Weak<dyn Reports>,
     pub(super) scope: Scope,
-    /// Whether the client's lanes outlive their connections.
-    pub(super) resumes: bool,
+    /// How long lanes and links wait for their next connection; zero: they end with their connections.
+    pub(super) resume: Duration,
     /// Where the session counts its usage.
     pub(super) account: Slot,
     /// Queue to the client.
@@ -78,19 +78,19 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Makes the engine of a session, which counts in `account`. With `resumes`, the client's lanes outlive their
+    /// Makes the engine of a session, which counts in `account`. Unless `resume` is zero, the client's lanes outlive their
     /// connections.
     pub(crate) fn new(
         session: Weak<dyn Reports>,
         account: Slot,
         scope: Scope,
-        resumes: bool,
+        resume: Duration,
     ) -> Engine {
         Engine {
             session,
             eager: EagerWrites::new(scope.clone()),
             scope,
-            resumes,
+            resume,
             account,
             outgoing: Outgoing::default(),
             incoming: Mutex::default(),
@@ -163,7 +163,8 @@ impl Engine {
         };
         let limit = match cause {
             RouteWait::Making => MAKING,
-            RouteWait::Broken => REPLACING,
+            // A client that is away cannot give another route before it is back.
+            RouteWait::Broken => REPLACING + self.resume,
         };
         let path = Arc::clone(path);
         self.at(Instant::now() + limit, move |engine| {
@@ -237,7 +238,7 @@ mod tests {
             Weak::<Nobody>::new(),
             Slot::alone(),
             Scope::default(),
-            false,
+            Duration::ZERO,
         ));
         let far = Far {
             transfer: EventId(1),

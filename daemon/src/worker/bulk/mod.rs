@@ -197,7 +197,7 @@ impl Engine {
             return;
         }
         tracing::debug!(lane, is_shared, "a bulk connection");
-        let stream = if self.resumes && !is_shared {
+        let stream = if !self.resume.is_zero() && !is_shared {
             let broke = move || tracing::info!(lane, "a bulk connection broke");
             Stream::Resumed(Box::new(Resumed::new(stream, broke)))
         } else {
@@ -237,7 +237,7 @@ impl Engine {
         stream: Stream,
     ) {
         let path = self.open_path(link);
-        let stream = if self.resumes && link != OWN {
+        let stream = if !self.resume.is_zero() && link != OWN {
             let engine = Arc::downgrade(self);
             let broke = move || {
                 if let Some(engine) = engine.upgrade() {

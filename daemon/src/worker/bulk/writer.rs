@@ -313,8 +313,7 @@ impl LaneWriter {
                 Ok(false)
             }
             Ok(sent) => {
-                // The reservation lasts until the rest is sent.
-                drop(reserved);
+                // The reservation lasts until the rest is sent: `in_turn` then adopts it.
                 *rest = Some(Rest { message, sent });
                 self.has_rest.store(true, Ordering::Release);
                 Ok(true)

@@ -26,7 +26,6 @@ mod sockets;
 mod stage;
 mod window;
 
-pub(crate) use self::presence::Takeovers;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;

@@ -20,11 +20,12 @@ use parking_lot::{Condvar, Mutex};
 use self::places::{Claimed, Place, Taken, how, is_direct, place};
 use super::carrier::{Arrived, Carrier, Losses};
 use super::ending::{Ending, Endings};
-use super::presence::{Change, Granted, Presence, Takeovers};
+use super::presence::{Change, Granted, Presence};
 use super::window::BadNumber;
 use crate::accounting::Slot;
 use crate::handover::{self, Assignment, Line, ToSupervisor};
 use crate::worker::session::Session;
+use crate::worker::takeovers::Takeovers;
 use crate::worker::threads::Scope;
 
 /// Limit on connections that have not proved the secret yet. A new connection replaces the oldest of

@@ -168,7 +168,7 @@ impl Session {
                 shared.clone(),
                 start.account.clone(),
                 scope.clone(),
-                !start.resume.is_zero(),
+                start.resume,
             );
             let bulk = Arc::new(bulk);
             Shared {
