@@ -127,7 +127,6 @@ impl Session {
                 isolated,
                 resume_ms,
                 keep_ms: resume_ms,
-                ..Default::default()
             };
             node.open_session(request).await
         })?
