@@ -55,8 +55,8 @@ impl Blocks {
         Some(self.block(found, length, length))
     }
 
-    /// Returns the total size of blocks from `take_within` that have not been returned, in bytes.
-    pub fn bounded(&self) -> usize {
+    #[cfg(test)]
+    fn bounded(&self) -> usize {
         self.0.lock().bounded
     }
 

@@ -15,8 +15,11 @@ pub(super) const MOST: usize = 64 << 20;
 const SHARED: usize = 64 << 10;
 /// The pool keeps no buffer larger than this.
 const KEEP_CAPACITY: usize = 2 << 20;
-/// The pool keeps at most this many buffers.
-const POOLED: usize = 16;
+/// The pool keeps at most this many buffers. A flood of writes inside of commands fills one for each 64 KiB, and the
+/// worker reports what it has applied after each MiB.
+const POOLED: usize = 64;
+/// Capacity of a new buffer: a batch that is written as soon as it is large enough, so that no buffer has to grow.
+const CAPACITY: usize = 128 << 10;
 
 /// A written batch: room for the frame's prefix, then encoded commands, without the batch's number.
 #[derive(Debug)]
@@ -65,7 +68,11 @@ impl Kept {
             bytes.truncate(PREFIX);
             return;
         }
-        let empty = self.pool.pop().unwrap_or_else(|| vec![0; PREFIX]);
+        let empty = self.pool.pop().unwrap_or_else(|| {
+            let mut empty = Vec::with_capacity(CAPACITY);
+            empty.resize(PREFIX, 0);
+            empty
+        });
         let bytes = std::mem::replace(bytes, empty);
         self.batches.push_back(Batch { first, last, bytes });
     }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -67,6 +68,8 @@ pub(crate) struct Engine {
     incoming: Mutex<HashMap<EventId, Arc<dyn Incoming>, ById>>,
     pub(super) eager: EagerWrites,
     pub(super) blocks: Blocks,
+    /// Number of short reads that have begun and whose bytes were not handed on.
+    pub(super) short_reads: AtomicUsize,
     pub(super) peers: Peers,
     pub(super) paths: Mutex<HashMap<LinkId, Arc<Path>, ById>>,
     pub(super) turns: Turns,
@@ -95,6 +98,7 @@ impl Engine {
             outgoing: Outgoing::default(),
             incoming: Mutex::default(),
             blocks: Blocks::default(),
+            short_reads: AtomicUsize::new(0),
             peers: Peers::default(),
             paths: Mutex::default(),
             turns: Turns::default(),

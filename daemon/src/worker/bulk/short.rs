@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::region::Region;
@@ -54,6 +55,7 @@ pub(super) fn read(transfer: Transfer, room: Block, waits: &WaitList<'_>) -> Res
     let memory = transfer.memory.native()?;
     let event = queue.read(memory, &transfer.region, target, 0, waits)?;
     transfer.command.enqueued(event);
+    transfer.engine.short_reads.fetch_add(1, Ordering::Relaxed);
     watch(&Arc::new(ShortRead(transfer)));
     Ok(())
 }
@@ -78,6 +80,7 @@ impl Listener for ShortRead {
             let header = data(transfer.name(), 0, bytes.len() as u32);
             leave(&transfer.engine, Message { header, bytes });
         }
+        transfer.engine.short_reads.fetch_sub(1, Ordering::Relaxed);
         // The command ends only now, after its bytes were sent or queued: see the module's invariant.
         transfer.command.finish(status, String::new());
     }
@@ -87,7 +90,9 @@ impl Listener for ShortRead {
 /// short read is in progress. Otherwise the lanes' threads send while the driver fills the next.
 fn leave(engine: &Engine, message: Message) {
     let length = message.bytes.len();
-    let sent = if length <= AT_ONCE && engine.blocks.bounded() <= length {
+    // Blocks whose bytes were sent may be kept until they are acknowledged, so their number says nothing.
+    let is_alone = engine.short_reads.load(Ordering::Relaxed) <= 1;
+    let sent = if length <= AT_ONCE && is_alone {
         engine.send_at_once(message)
     } else {
         Err(message)
