@@ -54,6 +54,8 @@ pub(super) struct Core {
 struct Resume {
     /// Number of the connections before this one.
     generation: AtomicU64,
+    /// Identifies the socket of the heartbeat connection.
+    socket: Mutex<Option<u64>>,
     /// The break, while there is no connection.
     away: Mutex<Option<Break>>,
     is_away: AtomicBool,
@@ -105,7 +107,10 @@ impl Core {
             events,
             reader: connections.reader,
             carrier: connections.carrier,
-            resume: connections.resumes.then(Resume::default),
+            resume: connections.resumes.then(|| Resume {
+                socket: Mutex::new(super::socket::inode(&connections.heartbeat)),
+                ..Resume::default()
+            }),
             heartbeat: Mutex::new(connections.heartbeat),
             failure: OnceLock::new(),
             failed: AtomicBool::new(false),
@@ -351,6 +356,14 @@ impl Core {
             self.fail(reason);
             return false;
         };
+        // A program may close every descriptor it finds, and their numbers may be those of its own files by now. Sockets
+        // that are replaced would be closed once more.
+        if *resume.socket.lock() != super::socket::inode(&self.heartbeat.lock()) {
+            self.fail(format!(
+                "{reason}; the program has closed the library's descriptors"
+            ));
+            return false;
+        }
         let mut away = resume.away.lock();
         if self.is_failed() {
             return false;
@@ -401,7 +414,9 @@ impl Core {
         {
             // Together: the rest of an old acknowledgement must not go over the new connection.
             let mut acknowledging = resume.acknowledging.lock();
-            *self.heartbeat.lock() = heartbeat;
+            let (mut socket, mut line) = (resume.socket.lock(), self.heartbeat.lock());
+            *socket = super::socket::inode(&heartbeat);
+            *line = heartbeat;
             acknowledging.restart();
         }
         // From here to the end, nobody else writes: newer commands must not leave before the kept ones.

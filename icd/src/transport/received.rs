@@ -24,7 +24,7 @@ impl Received {
     /// # Errors
     /// A batch before it is missing.
     pub(super) fn is_next(&mut self, number: u64) -> Result<bool, String> {
-        if number <= self.handled {
+        if number != 0 && number <= self.handled {
             return Ok(false);
         }
         if number != self.handled + 1 {
@@ -64,6 +64,7 @@ mod tests {
     #[test]
     fn every_batch_is_handled_once_and_a_gap_is_an_error() {
         let mut received = Received::default();
+        assert!(received.is_next(0).is_err());
         assert_eq!(received.is_next(1), Ok(true));
         assert_eq!(received.is_next(1), Ok(false));
         assert_eq!(received.is_next(2), Ok(true));

@@ -44,6 +44,8 @@ enum Failed {
     ForNow(String),
     /// The session cannot be resumed any more.
     ForGood(String),
+    /// The node has ended the session, for this reason.
+    Ended(String),
 }
 
 impl Redialer {
@@ -73,6 +75,10 @@ impl Redialer {
                 Err(Failed::ForGood(why)) => {
                     let away = since.elapsed().as_secs_f64();
                     core.fail(format!("{reason}; after {away:.1} s: {why}"));
+                    return None;
+                }
+                Err(Failed::Ended(reason)) => {
+                    core.told(reason);
                     return None;
                 }
                 Err(Failed::ForNow(why)) => why,
@@ -129,9 +135,10 @@ impl Redialer {
             let opened = self.dialer.open_once(peer, purpose, 0, position, deadline);
             opened.map_err(|not_opened| match not_opened.fault {
                 Fault::Other => Failed::ForNow(not_opened.error.to_string()),
-                Fault::UnknownSession => {
-                    Failed::ForGood(self.end().unwrap_or_else(|| not_opened.error.to_string()))
-                }
+                Fault::UnknownSession => match self.end() {
+                    Some(reason) => Failed::Ended(reason),
+                    None => Failed::ForGood(not_opened.error.to_string()),
+                },
                 Fault::NoDaemon => Failed::ForGood(not_opened.error.to_string()),
             })
         };

@@ -353,6 +353,13 @@ impl Dialer {
     }
 }
 
+/// What identifies the line's socket among all files; `None` if its descriptor is closed.
+pub(super) fn inode(line: &Line) -> Option<u64> {
+    rustix::fs::fstat(line.socket())
+        .ok()
+        .map(|stat| stat.st_ino)
+}
+
 /// Encrypts `bytes` behind `into` as they are sent on this line.
 ///
 /// # Errors

@@ -33,10 +33,12 @@ fn numbered(number: u64, event: u64) -> EventBatch {
 fn receive(worker: &mut FakeWorker, mut next: u64, last: u64) {
     while next <= last {
         let batch = worker.receive();
-        assert_eq!(batch.first, next);
+        assert!(batch.first <= next, "{} after {next}", batch.first);
+        // Batches are sent again as a whole, and a worker skips what it has.
         for command in &batch.commands {
-            assert_eq!(number(command), next);
-            next += 1;
+            let number = number(command);
+            assert!(number <= next);
+            next = next.max(number + 1);
         }
     }
 }
@@ -97,8 +99,7 @@ fn a_conversation_cut_at_any_byte_goes_on() {
         fake.set_position(1);
         worker.die();
         let mut worker = fake.worker();
-        let handled = fake.positions()[1];
-        assert_eq!(handled == 1, cut == bytes.len() && handled == 1);
+        assert!(cut == bytes.len() || fake.positions()[1] == 0);
         worker.send(numbered(1, 100));
         worker.send(numbered(2, 101));
         session.wait_until(&|| upper.has_completed(101)).unwrap();
@@ -175,11 +176,8 @@ fn after_the_granted_time_the_session_is_lost() {
     fake.set_verdict(Verdict::TooMany);
     worker.die();
     let error = upper.loss().to_string();
-    assert!(
-        error.contains("could not connect again within 0.3 s"),
-        "{error}"
-    );
-    assert!(error.contains("the connection broke"), "{error}");
+    assert!(error.contains("was not resumed within 0."), "{error}");
+    assert!(error.contains("the node closed the connection"), "{error}");
     assert!(session.has_failed() && !node.is_available());
 }
 

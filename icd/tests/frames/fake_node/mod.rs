@@ -203,11 +203,14 @@ impl FakeNode {
     /// Returns the worker's end of the newly opened session.
     pub fn worker(&self) -> FakeWorker {
         let (preamble, stream) = self.next();
-        FakeWorker(match preamble.purpose {
-            Purpose::Commands => Link::Direct(stream),
-            Purpose::CommandsGrpc => self.serve_grpc(stream),
-            other => panic!("{other:?} before the commands"),
-        })
+        FakeWorker(
+            match preamble.purpose {
+                Purpose::Commands => Link::Direct(stream),
+                Purpose::CommandsGrpc => self.serve_grpc(stream),
+                other => panic!("{other:?} before the commands"),
+            },
+            0,
+        )
     }
 
     /// Returns the next proved connection, except heartbeats.

@@ -15,7 +15,8 @@ use tonic::{Request, Response, Status};
 use super::PATIENCE;
 
 /// The worker's end of a command connection.
-pub struct FakeWorker(pub(super) Link);
+/// The second value is the number of the last event batch.
+pub struct FakeWorker(pub(super) Link, pub(super) u64);
 
 pub(super) enum Link {
     Direct(TcpStream),
@@ -45,7 +46,12 @@ impl FakeWorker {
         self.try_receive().expect("a batch")
     }
 
-    pub fn send(&mut self, batch: EventBatch) {
+    /// Sends a batch. One without a number gets the next.
+    pub fn send(&mut self, mut batch: EventBatch) {
+        if batch.number == 0 {
+            batch.number = self.1 + 1;
+        }
+        self.1 = batch.number;
         match &mut self.0 {
             Link::Direct(stream) => {
                 let bytes = batch.encode_to_vec();
