@@ -135,21 +135,6 @@ pub(super) fn suspended(stage: &Stage) -> Result<Verdict, Wrong> {
     in_time(saw, took, GOES_ON_WITHIN)
 }
 
-/// As [`suspended`], but the node has not kept the session for so long.
-pub(super) fn suspended_for_too_long(stage: &Stage) -> Result<Verdict, Wrong> {
-    let mut woken = match suspend(stage, "3s")? {
-        Ok(woken) => woken,
-        Err(reason) => return Ok(Verdict::Skipped(reason)),
-    };
-    let begin = Instant::now();
-    woken.program.go_on()?;
-    let end = woken.program.end(PATIENCE)?;
-    let took = begin.elapsed();
-    let saw = end.lost()?;
-    until_gone(&[woken.worker], HOST_ENDS_WITHIN)?;
-    in_time(saw, took, Duration::from_secs(15))
-}
-
 /// A program that was suspended and has woken. The network is last, because it must end last.
 struct Woken {
     program: Running,
