@@ -51,6 +51,9 @@ pub struct Location {
 /// Time for the node to learn that the session ends.
 const FAREWELL_LIMIT: Duration = Duration::from_millis(100);
 
+/// The pause before a new session's connections are opened again.
+const OPEN_AGAIN_AFTER: Duration = Duration::from_millis(250);
+
 /// A live (or lost) session. Dropping the last reference ends it.
 pub struct Session {
     core: Arc<Core>,
@@ -97,12 +100,12 @@ impl Session {
             Carrier::Direct => Purpose::Commands,
             Carrier::Grpc => Purpose::CommandsGrpc,
         };
-        let commands = dialer.open(purpose, 0, deadline)?;
-        let heartbeat = Arc::new(dialer.open(Purpose::Heartbeat, 0, deadline)?);
+        let resumes = !resume.is_zero();
+        let (commands, heartbeat) = first_connections(&dialer, purpose, resumes, deadline)?;
+        let heartbeat = Arc::new(heartbeat);
         let bulk = Bulk::new(dialer.clone(), bulk, Arc::clone(&gauge));
         let (address, id) = (dialer.address.clone(), dialer.session);
         let secret = dialer.secret.clone();
-        let resumes = !resume.is_zero();
         let redialer = resumes.then_some(Redialer {
             dialer,
             server,
@@ -467,6 +470,31 @@ impl Drop for Session {
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Session").field(&self.core).finish()
+    }
+}
+
+/// Opens the connections for commands and heartbeats.
+///
+/// A session that outlives its connections may lose them here already. They are then opened again, until the deadline.
+fn first_connections(
+    dialer: &Dialer,
+    purpose: Purpose,
+    resumes: bool,
+    deadline: Instant,
+) -> Result<(Line, Line), WireError> {
+    let open = || {
+        let commands = dialer.open(purpose, 0, deadline)?;
+        Ok((commands, dialer.open(Purpose::Heartbeat, 0, deadline)?))
+    };
+    loop {
+        match open() {
+            Err(WireError::Closed { .. } | WireError::Unreachable { .. })
+                if resumes && Instant::now() + OPEN_AGAIN_AFTER < deadline =>
+            {
+                std::thread::sleep(OPEN_AGAIN_AFTER);
+            }
+            done => return done,
+        }
     }
 }
 

@@ -85,6 +85,22 @@ fn what_the_node_lacks_is_sent_again_and_waits_go_on() {
 }
 
 #[test]
+fn a_session_whose_connections_break_while_it_is_opened_is_opened() {
+    let faults = Faults {
+        closed_heartbeats: 8,
+        ..lasting()
+    };
+    let fake = FakeNode::start(faults);
+    let upper = Upper::new();
+    let (_node, session, _first) = fake.open(Carrier::Direct, &upper);
+    // The second attempt opened the commands again.
+    let mut worker = fake.worker();
+    session.send_now(&command(1)).unwrap();
+    receive(&mut worker, 1, 1);
+    assert_eq!(fake.sessions_opened(), 1);
+}
+
+#[test]
 fn a_conversation_cut_at_any_byte_goes_on() {
     // One command and one event cross, cut after each number of bytes of the event's frame.
     let frame = numbered(1, 100).encode_to_vec();

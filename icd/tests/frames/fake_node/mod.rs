@@ -64,6 +64,8 @@ pub struct Faults {
     pub bulk_connections: u32,
     /// Number of bulk connections that the node closes without an answer, beginning with the first.
     pub closed_lanes: usize,
+    /// Number of heartbeat connections that the node closes without an answer, beginning with the first.
+    pub closed_heartbeats: usize,
     /// The node accepts shared memory over a Unix socket. Such lanes come first.
     pub shares_memory: bool,
     /// The time for which the node keeps a session without connections.
@@ -84,6 +86,7 @@ impl Default for Faults {
             silent: false,
             bulk_connections: 8,
             closed_lanes: 0,
+            closed_heartbeats: 0,
             shares_memory: false,
             resume_ms: 0,
         }
@@ -108,6 +111,7 @@ struct Shared {
     /// Whether the client asked for a worker of its own in the latest request for a session.
     isolated: AtomicBool,
     lanes_asked: AtomicUsize,
+    heartbeats_asked: AtomicUsize,
     /// Number of the last command that the worker has, for the next connection.
     position: AtomicU64,
     /// The verdict on new connections.
@@ -134,6 +138,7 @@ impl FakeNode {
             sessions: AtomicUsize::new(0),
             isolated: AtomicBool::new(false),
             lanes_asked: AtomicUsize::new(0),
+            heartbeats_asked: AtomicUsize::new(0),
             position: AtomicU64::new(0),
             verdict: Mutex::new(Verdict::Welcome),
             end: Mutex::new(None),
@@ -373,6 +378,12 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
     if preamble.purpose == Purpose::Bulk {
         let before = shared.lanes_asked.fetch_add(1, Ordering::SeqCst);
         if before < shared.faults.closed_lanes {
+            return;
+        }
+    }
+    if preamble.purpose == Purpose::Heartbeat {
+        let before = shared.heartbeats_asked.fetch_add(1, Ordering::SeqCst);
+        if before < shared.faults.closed_heartbeats {
             return;
         }
     }
