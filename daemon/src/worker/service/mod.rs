@@ -293,7 +293,7 @@ fn run_session(
     };
     threads.service.name_thread();
     let start = SessionStart {
-        resume: assignment.resume,
+        resume: assignment.away.resume,
         id: assignment.id,
         limits: assignment.limits,
         leased: assignment.leased.clone(),
