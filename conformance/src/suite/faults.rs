@@ -76,6 +76,10 @@ const FAULTS: &[(&str, Fault)] = &[
     ),
     ("network-cut-and-mended-grpc", network::cut_and_mended_grpc),
     ("client-suspended", network::suspended),
+    (
+        "client-suspended-for-too-long",
+        network::suspended_for_too_long,
+    ),
     ("gated-flood", programs::flood),
     ("no-server", reach::no_server),
     ("silent-server", reach::silent_server),

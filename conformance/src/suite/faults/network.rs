@@ -60,6 +60,9 @@ fn cut(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verdict, W
 /// How long a network is cut in cases in which the program goes on: well beyond the heartbeat limit.
 const CUT_FOR: Duration = Duration::from_secs(8);
 
+/// Time from the waking of a suspended program until its session's end reaches it.
+const TOLD_AFTER_WAKING: Duration = Duration::from_secs(10);
+
 /// Time from the mending of a network until the program goes on, on a busy machine.
 const GOES_ON_WITHIN: Duration = Duration::from_secs(10);
 
@@ -133,6 +136,23 @@ pub(super) fn suspended(stage: &Stage) -> Result<Verdict, Wrong> {
     let slept = stop_time().as_secs();
     let saw = format!("nothing: suspended for {slept} s, went on");
     in_time(saw, took, GOES_ON_WITHIN)
+}
+
+/// As [`suspended`], but the node has not kept the session for so long.
+pub(super) fn suspended_for_too_long(stage: &Stage) -> Result<Verdict, Wrong> {
+    let mut woken = match suspend(stage, "3s")? {
+        Ok(woken) => woken,
+        Err(reason) => return Ok(Verdict::Skipped(reason)),
+    };
+    let begin = Instant::now();
+    woken.program.go_on()?;
+    let end = woken.program.end(PATIENCE)?;
+    let took = begin.elapsed();
+    let saw = end.lost()?;
+    end.assert_told("did not come back in time")?;
+    end.assert_warned("did not come back in time")?;
+    until_gone(&[woken.worker], HOST_ENDS_WITHIN)?;
+    in_time(saw, took, TOLD_AFTER_WAKING)
 }
 
 /// A program that was suspended and has woken. The network is last, because it must end last.

@@ -108,7 +108,7 @@ impl Presence {
                 How::Closed,
             ) => KILLED.min(self.granted.resume),
             (_, How::Closed) => self.granted.resume,
-            (_, How::Silent) => self.granted.keep.max(self.granted.resume),
+            (_, How::Silent) => self.granted.keep,
         };
         let until = now + limit;
         let since = self.away.map_or(now, |away| away.since);
@@ -184,6 +184,18 @@ mod tests {
                 assert_eq!(presence.deadline(), Some(now + expected));
             }
         }
+    }
+
+    #[test]
+    fn a_client_that_asks_to_be_forgotten_soon_is_not_kept_for_longer() {
+        let now = Instant::now();
+        let keep = Duration::from_secs(3);
+        let mut presence = Presence::new(AwayTimes { keep, ..GRANTED }, SILENCE);
+        for line in LINES {
+            let _ = presence.came(line, false, now);
+        }
+        let _ = presence.ended(Line::Heartbeat, How::Silent, now);
+        assert_eq!(presence.deadline(), Some(now + keep));
     }
 
     #[test]
