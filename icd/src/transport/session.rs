@@ -28,6 +28,7 @@ use super::gauge::Gauge;
 use super::heartbeat::{self, Rhythm};
 use super::reader::{self, CommandReader};
 use super::reconnect::Redialer;
+use super::report::Tool;
 use super::socket::Dialer;
 use super::wait::Change;
 use super::{SessionEvents, exit, flusher, fork};
@@ -108,6 +109,7 @@ impl Session {
             server,
             commands: purpose,
             limit: resume,
+            tool: Tool::of_process(),
         });
         let started = match carrier {
             Carrier::Direct => start_direct(commands, heartbeat, resumes, &address, bulk, events),
@@ -422,10 +424,16 @@ impl Session {
         }
     }
 
-    /// Whether the session has no connection at the moment, and how often it was resumed.
+    /// Whether the session has no connection at the moment.
     #[must_use]
-    pub fn breaks(&self) -> (bool, u64) {
-        (self.core.is_away(), self.core.resumed())
+    pub fn is_away(&self) -> bool {
+        self.core.is_away()
+    }
+
+    /// How often the session was resumed.
+    #[must_use]
+    pub fn resumed(&self) -> u64 {
+        self.core.resumed()
     }
 
     /// Reports why the session was lost when that becomes known later, unless the node itself has given a

@@ -5,6 +5,7 @@
 #[path = "../frames/mod.rs"]
 mod frames;
 
+mod breaks;
 mod clocks;
 mod poor;
 mod secured_nodes;

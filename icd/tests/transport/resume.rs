@@ -158,8 +158,28 @@ fn a_node_that_forgot_the_session_says_why() {
     fake.forget_session("the administrator ended it");
     worker.die();
     let error = upper.loss();
+    let WireError::Ended { reason, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert!(reason.starts_with("the administrator ended it; its connection had broken 0."));
+    assert!(reason.contains(" s before: "), "{reason}");
+}
+
+#[test]
+fn a_node_is_asked_for_the_reason_when_no_time_is_left() {
+    let faults = Faults {
+        resume_ms: 300,
+        ..Faults::default()
+    };
+    let fake = FakeNode::start(faults);
+    let upper = Upper::new();
+    let (_node, _session, worker) = fake.open(Carrier::Direct, &upper);
+    fake.forget_session("the administrator ended it");
+    fake.set_verdict(Verdict::TooMany);
+    worker.die();
+    let error = upper.loss();
     assert!(
-        matches!(&error, WireError::Ended { reason, .. } if reason == "the administrator ended it"),
+        matches!(&error, WireError::Ended { reason, .. } if reason.starts_with("the administrator")),
         "{error:?}"
     );
 }
