@@ -2,11 +2,15 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::io::{self, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::ptr::null;
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
 
 use causeway::transport::manager::this_process;
+use causeway::transport::report::{self, Reported, SessionReport};
 use causeway_cutter::{Forwarder, Target};
 use causeway_proto::control::EndAwayRequest;
 use causeway_proto::control::node_client::NodeClient;
@@ -71,6 +75,29 @@ fn until_breaks(server: cl_server_WWU, expected: (u64, u64)) {
     });
 }
 
+/// A socket of a tool that runs this process.
+struct Tool(UnixDatagram);
+
+impl Tool {
+    /// Must precede every call of the library.
+    fn new(folder: &Path) -> Tool {
+        let path = folder.join("reports");
+        // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
+        unsafe { std::env::set_var(report::VARIABLE, &path) };
+        let socket = UnixDatagram::bind(path).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Tool(socket)
+    }
+
+    fn next(&self, server: &str) -> Reported {
+        let mut bytes = [0; 4096];
+        let count = self.0.recv(&mut bytes).expect("a report");
+        let report = SessionReport::decode(&bytes[..count]).expect("a report");
+        assert_eq!((report.pid, &*report.server), (std::process::id(), server));
+        report.reported
+    }
+}
+
 /// Ends the sessions of this process on a node, as its next process would after its end.
 fn end_away(daemon: &Daemon) {
     let request = EndAwayRequest {
@@ -99,6 +126,8 @@ fn a_program_is_told_of_breaks_and_why_they_were_the_end() {
         .with_writer(|| IntoLog)
         .init();
     let (first, second) = (Daemon::start(ONE), Daemon::start(ONE));
+    let folder = tempfile::tempdir().unwrap();
+    let tool = Tool::new(folder.path());
     let way = Forwarder::start(Some(Target::Tcp(first.address))).unwrap();
     configure(&format!("{},{}", way.address(), second.address));
     let servers = [devices()[0], devices()[1]].map(server_of);
@@ -108,9 +137,15 @@ fn a_program_is_told_of_breaks_and_why_they_were_the_end() {
     // ---- a break that ends
     way.close();
     until_breaks(servers[0], (1, 0));
+    let named = way.address().to_string();
+    assert!(matches!(tool.next(&named), Reported::Away(_)));
     assert_eq!(number(&server_info(servers[0], CL_SERVER_AVAILABLE_WWU)), 1);
     way.open();
     until_breaks(servers[0], (0, 1));
+    let Reported::Resumed { times: 1, away } = tool.next(&named) else {
+        panic!("another report")
+    };
+    assert!(away >= Duration::from_secs(1), "{away:?}");
     assert_eq!(breaks(servers[1]), (0, 0));
 
     // ---- the node ends the session during the break
