@@ -8,6 +8,7 @@ mod frames;
 mod breaks;
 mod clocks;
 mod poor;
+mod secured_breaks;
 mod secured_nodes;
 mod secured_refusals;
 mod secured_session;
