@@ -592,7 +592,6 @@ impl Owner for Core {
     }
 
     fn uploaded(&self, event: EventId) {
-        self.events.uploaded(event);
         self.progress.advance(Change::Event(event));
     }
 

@@ -226,7 +226,7 @@ impl Session {
     }
 
     /// Flushes, then waits until `condition` holds, which the end of `event` makes true. The condition is
-    /// checked again when `event` completes (or its upload is sent). The caller must hold no lock that
+    /// checked again when `event` completes (or the `keep` of its upload is dropped). The caller must hold no lock that
     /// [`SessionEvents`] needs: this thread may be the one that calls it.
     pub fn wait_for(&self, event: EventId, condition: &dyn Fn() -> bool) -> Result<(), WireError> {
         self.wait(Change::Event(event), condition)
