@@ -2,6 +2,9 @@
 //!
 //! The process's allocator counts the allocations of the calling thread.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use causeway::config::Carrier;
 
 use causeway_proto::command::EventBatch;
@@ -26,22 +29,21 @@ fn steady_sending_allocates_nothing(resume_ms: u32) {
         ..Faults::default()
     });
     let (node, session, mut worker) = fake.open(Carrier::Direct, &Upper::new());
+    let received = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&received);
     let reader = std::thread::spawn(move || {
-        let mut commands = 0;
         while let Some(batch) = worker.try_receive() {
-            if batch.closes {
-                break;
-            }
-            commands += batch.commands.len();
+            let commands = batch.commands.len() as u64;
+            let applied = counted.load(Ordering::SeqCst) + commands;
             // What is kept until then goes back to the pool.
-            if resume_ms > 0 {
+            if resume_ms > 0 && commands > 0 {
                 worker.send(EventBatch {
-                    applied: commands as u64,
+                    applied,
                     ..EventBatch::default()
                 });
             }
+            counted.store(applied, Ordering::SeqCst);
         }
-        commands
     });
     let flood = |count: u64| {
         for i in 0..count {
@@ -62,6 +64,10 @@ fn steady_sending_allocates_nothing(resume_ms: u32) {
         }
         assert!(floods < 20, "every flood allocates");
     }
+    while received.load(Ordering::SeqCst) < floods * 100_000 {
+        std::thread::yield_now();
+    }
     drop((node, session));
-    assert_eq!(reader.join().unwrap(), floods * 100_000);
+    reader.join().unwrap();
+    assert_eq!(received.load(Ordering::SeqCst), floods * 100_000);
 }
