@@ -193,7 +193,9 @@ struct Running {
 fn reports(vendors: &Vendors, command: &mut Command) -> Result<SessionReports, Failure> {
     let listening = SessionReports::listen(vendors.path());
     let (reports, path) = listening.map_err(|error| {
-        Failure::new(format!("the socket for the library's reports cannot be made: {error}"))
+        Failure::new(format!(
+            "the socket for the library's reports cannot be made: {error}"
+        ))
     })?;
     command.env(causeway::transport::report::VARIABLE, path);
     Ok(reports)
