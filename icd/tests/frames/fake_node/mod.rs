@@ -111,12 +111,12 @@ struct Shared {
     /// Whether the client asked for a worker of its own in the latest request for a session.
     isolated: AtomicBool,
     lanes_asked: AtomicUsize,
-    /// Number of connections that got another verdict than a welcome.
-    refused: AtomicUsize,
     /// Number of the last command that the worker has, for the next connection.
     position: AtomicU64,
     /// The verdict on new connections.
     verdict: Mutex<Verdict>,
+    /// Number of connections that got another verdict than a welcome.
+    refused: AtomicUsize,
     /// The processes that the client has named as ended.
     ended: Mutex<Vec<Client>>,
     /// Why the session has ended.
@@ -141,9 +141,9 @@ impl FakeNode {
             sessions: AtomicUsize::new(0),
             isolated: AtomicBool::new(false),
             lanes_asked: AtomicUsize::new(0),
-            refused: AtomicUsize::new(0),
             position: AtomicU64::new(0),
             verdict: Mutex::new(Verdict::Welcome),
+            refused: AtomicUsize::new(0),
             ended: Mutex::default(),
             end: Mutex::new(None),
             acknowledged: AtomicU64::new(0),
