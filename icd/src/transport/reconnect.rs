@@ -15,6 +15,7 @@ use super::core::{Break, Core};
 use super::local::Peer;
 use super::outbox::NotResumed;
 use super::patience::Patience;
+use super::report::{Reported, Tool};
 use super::socket::{Dialer, Fault};
 use crate::config::ServerSettings;
 use crate::thread::Stack;
@@ -36,6 +37,8 @@ pub(super) struct Redialer {
     pub(super) commands: Purpose,
     /// How long the program waits.
     pub(super) limit: Duration,
+    /// The tool that learns of breaks.
+    pub(super) tool: Tool,
 }
 
 /// Why an attempt did not resume the session.
@@ -44,60 +47,37 @@ enum Failed {
     ForNow(String),
     /// The session cannot be resumed any more.
     ForGood(String),
-    /// The node has ended the session, for this reason.
-    Ended(String),
 }
 
 impl Redialer {
     /// Resumes a session that is away. Returns the new heartbeat connection; `None` if the session has failed.
     pub(super) fn resume(&self, core: &Core) -> Option<Arc<Line>> {
         let mut patience = Patience::new(self.limit);
-        let mut reported = false;
+        let mut is_reported = false;
         loop {
-            let Break { reason, since } = core.the_break()?;
+            let broken = core.the_break()?;
             if core.is_failed() {
                 return None;
             }
             let (planned, begun) = (patience.attempt(), Instant::now());
             let last = match self.attempt(core, begun + planned) {
                 Ok((line, again)) => {
-                    if reported {
-                        let away_ms = since.elapsed().as_millis() as u64;
-                        tracing::warn!(
-                            address = self.dialer.address,
-                            away_ms,
-                            bytes_again = again,
-                            "the session is resumed"
-                        );
-                    }
+                    self.report_back(core, &broken, again, is_reported);
                     return Some(line);
                 }
                 Err(Failed::ForGood(why)) => {
-                    let away = since.elapsed().as_secs_f64();
-                    core.fail(format!("{reason}; after {away:.1} s: {why}"));
-                    return None;
-                }
-                Err(Failed::Ended(reason)) => {
-                    core.told(reason);
+                    self.give_up(core, &broken, &why);
                     return None;
                 }
                 Err(Failed::ForNow(why)) => why,
             };
             patience.count(planned, begun.elapsed());
-            if !reported && since.elapsed() >= REPORTED {
-                reported = true;
-                tracing::warn!(
-                    address = self.dialer.address,
-                    reason,
-                    last,
-                    "the session has no connection; the program waits until the node answers"
-                );
+            if !is_reported && broken.since.elapsed() >= REPORTED {
+                is_reported = true;
+                self.report_away(&broken, &last);
             }
             let Some(pause) = patience.pause() else {
-                let away = since.elapsed().as_secs_f64();
-                core.fail(format!(
-                    "{reason}; the session was not resumed within {away:.1} s: {last}"
-                ));
+                self.give_up(core, &broken, &last);
                 return None;
             };
             let begun = Instant::now();
@@ -108,6 +88,47 @@ impl Redialer {
                 std::thread::sleep(LOOKS_UP_EVERY.min(pause));
             }
             patience.count(pause, begun.elapsed());
+        }
+    }
+
+    fn report_away(&self, broken: &Break, last: &str) {
+        let (address, reason) = (&self.dialer.address, &broken.reason);
+        self.tool.report(address, Reported::Away(reason.clone()));
+        tracing::warn!(
+            address,
+            reason,
+            last,
+            "the session has no connection; the program waits until the node answers"
+        );
+    }
+
+    // `again`: number of bytes that were written once more. The log has a line only if the break had one.
+    fn report_back(&self, core: &Core, broken: &Break, again: usize, is_reported: bool) {
+        let (address, away) = (&self.dialer.address, broken.since.elapsed());
+        let times = core.resumed();
+        self.tool.report(address, Reported::Resumed { times, away });
+        if is_reported {
+            tracing::warn!(
+                address,
+                away_ms = away.as_millis() as u64,
+                bytes_again = again,
+                "the session is resumed"
+            );
+        }
+    }
+
+    // Ends a session that is not resumed. If the node knows why it has ended the session, that says more than `last`,
+    // the error of the last attempt.
+    fn give_up(&self, core: &Core, broken: &Break, last: &str) {
+        let Break { reason, since } = broken;
+        let away = since.elapsed().as_secs_f64();
+        match self.end() {
+            Some(end) => core.told(format!(
+                "{end}; its connection had broken {away:.1} s before: {reason}"
+            )),
+            None => core.fail(format!(
+                "{reason}; the session was not resumed within {away:.1} s: {last}"
+            )),
         }
     }
 
@@ -135,11 +156,9 @@ impl Redialer {
             let opened = self.dialer.open_once(peer, purpose, 0, position, deadline);
             opened.map_err(|not_opened| match not_opened.fault {
                 Fault::Other => Failed::ForNow(not_opened.error.to_string()),
-                Fault::UnknownSession => match self.end() {
-                    Some(reason) => Failed::Ended(reason),
-                    None => Failed::ForGood(not_opened.error.to_string()),
-                },
-                Fault::NoDaemon => Failed::ForGood(not_opened.error.to_string()),
+                Fault::UnknownSession | Fault::NoDaemon => {
+                    Failed::ForGood(not_opened.error.to_string())
+                }
             })
         };
         let (heartbeat, _) = open(Purpose::Heartbeat, 0)?;

@@ -28,6 +28,7 @@ use super::gauge::Gauge;
 use super::heartbeat::{self, Rhythm};
 use super::reader::{self, CommandReader};
 use super::reconnect::Redialer;
+use super::report::Tool;
 use super::socket::Dialer;
 use super::wait::Change;
 use super::{SessionEvents, exit, flusher, fork};
@@ -111,6 +112,7 @@ impl Session {
             server,
             commands: purpose,
             limit: resume,
+            tool: Tool::of_process(),
         });
         let started = match carrier {
             Carrier::Direct => start_direct(commands, heartbeat, resumes, &address, bulk, events),
@@ -227,7 +229,7 @@ impl Session {
     }
 
     /// Flushes, then waits until `condition` holds, which the end of `event` makes true. The condition is
-    /// checked again when `event` completes (or its upload is sent). The caller must hold no lock that
+    /// checked again when `event` completes (or the `keep` of its upload is dropped). The caller must hold no lock that
     /// [`SessionEvents`] needs: this thread may be the one that calls it.
     pub fn wait_for(&self, event: EventId, condition: &dyn Fn() -> bool) -> Result<(), WireError> {
         self.wait(Change::Event(event), condition)
@@ -425,10 +427,16 @@ impl Session {
         }
     }
 
-    /// Whether the session has no connection at the moment, and how often it was resumed.
+    /// Whether the session has no connection at the moment.
     #[must_use]
-    pub fn breaks(&self) -> (bool, u64) {
-        (self.core.is_away(), self.core.resumed())
+    pub fn is_away(&self) -> bool {
+        self.core.is_away()
+    }
+
+    /// How often the session was resumed.
+    #[must_use]
+    pub fn resumed(&self) -> u64 {
+        self.core.resumed()
     }
 
     /// Reports why the session was lost when that becomes known later, unless the node itself has given a

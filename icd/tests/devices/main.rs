@@ -5,8 +5,10 @@
 #[path = "../frames/mod.rs"]
 mod frames;
 
+mod breaks;
 mod clocks;
 mod poor;
+mod secured_breaks;
 mod secured_nodes;
 mod secured_refusals;
 mod secured_session;
