@@ -563,6 +563,41 @@ fn a_context_in_which_nothing_works_any_more_is_given_to_no_further_session() {
 }
 
 #[test]
+fn a_host_whose_driver_makes_no_context_any_more_gets_no_further_session() {
+    // The first context of each process is refused, also when the host asks again.
+    let refused: String = (1..=6)
+        .map(|at| format!("[[call]]\nname = \"clCreateContext\"\nat = {at}\nfail = -9999\n"))
+        .collect();
+    let daemon = fake(&format!("devices = 1\n{refused}"));
+    let mut first = daemon.session();
+    let host = first.worker();
+    first.context();
+    first.ping();
+    eventually("another host serves the next session", || {
+        let workers = daemon.session().workers();
+        workers.iter().any(|worker| *worker != host).then_some(())
+    });
+}
+
+#[test]
+fn a_failure_in_a_session_that_ends_at_once_is_found_by_its_neighbours() {
+    let settings = "devices = 1\n[kernel.bad]\nfail = -5\n[[call]]\nname = \"clEnqueueMarkerWithWaitList\"\nfail = -36";
+    let daemon = fake(settings);
+    let mut neighbour = daemon.session();
+    let host = neighbour.worker();
+    neighbour.context();
+    neighbour.ping();
+    let mut bad = daemon.session();
+    let event = begin(&mut bad, "bad", "");
+    assert_eq!(bad.wait(event).status, -5);
+    drop(bad);
+    eventually("another host serves the next session", || {
+        let workers = daemon.session().workers();
+        workers.iter().any(|worker| *worker != host).then_some(())
+    });
+}
+
+#[test]
 fn a_host_without_sessions_ends_after_a_while() {
     let settings = tempfile::NamedTempFile::new().unwrap();
     let text = "[sharing]\ntogether = \"user\"\nhost_idle = \"1s\"\n";

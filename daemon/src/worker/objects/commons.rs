@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub(crate) struct Commons {
     pub(crate) progresses: Progresses,
     /// Which sessions have which devices.
     pub(crate) devices: Devices,
+    /// Whether a command of a session that has ended has failed as in a context of no further use.
+    pub(crate) suspicion: AtomicBool,
 }
 
 /// The native contexts of a host. Each lives as long as a session uses it; those that were made before any

@@ -81,8 +81,8 @@ impl Progress {
 }
 
 /// Whether commands end with this status in a context in which a kernel has failed. NVIDIA gives these to all
-/// later commands of such a context.
-fn may_spoil(status: Status) -> bool {
+/// later commands of such a context, and to later contexts of the process.
+pub(crate) fn may_spoil(status: Status) -> bool {
     const INVALID_COMMAND_QUEUE: Status = Status(-36);
     // NVIDIA's own code for an illegal address.
     const ILLEGAL_ACCESS: Status = Status(-9999);

@@ -364,7 +364,9 @@ fn native_context(
         Some(commons) if !enqueues => {
             let works =
                 |native: &NativeContext| found.iter().all(|(_, of)| warm::works(native, of.device));
-            let (native, listening) = commons.contexts.get(kind, listener, works, make)?;
+            let found = commons.contexts.get(kind, listener, works, make);
+            let (native, listening) =
+                found.inspect_err(|status| super::neighbours::note_no_context(shared, *status))?;
             (native, Some(listening))
         }
         _ => match shared.warm.take(&kind) {

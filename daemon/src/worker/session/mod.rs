@@ -420,6 +420,7 @@ fn start_threads(shared: &Arc<Shared>) {
                 shared.clean_up();
                 neighbours::look_for_spoiled_contexts(&shared);
             }
+            neighbours::leave_suspicion(&shared);
         }
     });
 }

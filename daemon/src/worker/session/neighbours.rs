@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ use crate::runtime::stdout;
 use crate::worker::objects::commons::Contexts;
 use crate::worker::objects::console::Console;
 use crate::worker::objects::pace::Devices;
-use crate::worker::objects::progress::Progresses;
+use crate::worker::objects::progress::{Progresses, may_spoil};
 use crate::worker::objects::warm::Warm;
 use crate::worker::threads::Over;
 
@@ -35,7 +36,8 @@ pub(super) fn look_for_spoiled_contexts(shared: &Shared) {
     let Some(commons) = &shared.commons else {
         return;
     };
-    if !shared.outbox.progress().take_suspicion() {
+    let is_suspect = shared.outbox.progress().take_suspicion();
+    if !is_suspect && !commons.suspicion.swap(false, Ordering::Relaxed) {
         return;
     }
     let contexts: Vec<_> = shared
@@ -59,10 +61,35 @@ pub(super) fn look_for_spoiled_contexts(shared: &Shared) {
                 "no command succeeds any more in a context of a host, so the host takes no further \
                                      session"
             );
-            if let Some(builds) = &shared.builds {
-                builds.note_spoiled();
-            }
+            retire(shared);
         }
+    }
+}
+
+/// Leaves it to the other sessions to look, because this one ends before it has looked itself.
+pub(super) fn leave_suspicion(shared: &Shared) {
+    if let Some(commons) = &shared.commons
+        && shared.outbox.progress().take_suspicion()
+    {
+        commons.suspicion.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Handles that the driver has made no context for a session of a host. A kernel may have broken the driver for the
+/// whole process. The next session then gets a process in which it works.
+pub(super) fn note_no_context(shared: &Shared, status: Status) {
+    if may_spoil(status) {
+        tracing::warn!(
+            ?status,
+            "the driver makes no context in a host, so the host takes no further session"
+        );
+        retire(shared);
+    }
+}
+
+fn retire(shared: &Shared) {
+    if let Some(builds) = &shared.builds {
+        builds.note_spoiled();
     }
 }
 
@@ -108,6 +135,7 @@ pub(crate) fn commons(clears: bool, warm: &Arc<Warm>) -> io::Result<Arc<Commons>
         console,
         clears,
         progresses: Progresses::default(),
+        suspicion: AtomicBool::new(false),
         devices: Devices::default(),
     }))
 }
