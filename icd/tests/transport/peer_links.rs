@@ -81,14 +81,31 @@ impl End {
     }
 
     fn tell(&mut self, link: LinkId, up: bool) {
+        self.tell_state(link, up, false);
+    }
+
+    // Tells that the worker makes broken connections of the link again.
+    fn tell_mending(&mut self, link: LinkId) {
+        self.tell_state(link, false, true);
+    }
+
+    fn tell_state(&mut self, link: LinkId, up: bool, mending: bool) {
         self.worker.send(EventBatch {
             links: vec![LinkState {
                 link: link.0,
                 up,
                 reason: "a reason".to_owned(),
+                mending,
             }],
             ..EventBatch::default()
         });
+    }
+
+    // Waits until the client takes this route.
+    fn until_route(&self, other: &End, route: Route) {
+        while peer::route(&self.session, &other.session) != route {
+            std::thread::yield_now();
+        }
     }
 
     fn lane(&mut self) -> &mut TcpStream {
@@ -171,7 +188,7 @@ fn transfers_that_were_begun_are_carried_when_the_path_is_given_up() {
     let (mut one, mut other) = (End::open(31), End::open(32));
     let link = linked(&mut one, &mut other);
     let transfer = EventId(7);
-    peer::begin_transfer(transfer, &one.session, &other.session, 100);
+    peer::begin_transfer(transfer, link, &one.session, &other.session, 100);
     no_path(&mut one, &mut other, link);
     // The path is open: the sender's message arrives at the receiver.
     let offer = Header {
@@ -187,11 +204,56 @@ fn transfers_that_were_begun_are_carried_when_the_path_is_given_up() {
 }
 
 #[test]
+fn what_begins_while_a_link_is_interrupted_goes_through_the_client() {
+    let (mut one, mut other) = (End::open(35), End::open(36));
+    let link = linked(&mut one, &mut other);
+    one.tell(link, true);
+    other.tell(link, true);
+    let early = EventId(17);
+    peer::begin_transfer(early, link, &one.session, &other.session, 100);
+    let mut detours = Vec::new();
+    for name in [18, 19] {
+        other.tell_mending(link);
+        one.until_route(&other, Route::ViaClient);
+        let detour = peer::link(&one.session, &other.session).unwrap();
+        assert_ne!(detour, link);
+        detours.push(detour);
+        let transfer = EventId(name);
+        peer::begin_transfer(transfer, detour, &one.session, &other.session, 100);
+        let offer = Header {
+            kind: Bulk::Offer,
+            transfer,
+            offset: 100,
+            length: 0,
+        };
+        one.lane().write_all(&offer.encode()).unwrap();
+        assert_eq!(other.word(), offer);
+        peer::end_transfer(transfer);
+        other.tell(link, true);
+        one.until_route(&other, Route::Direct);
+        assert_eq!(peer::link(&one.session, &other.session), Ok(link));
+    }
+    // One detour serves all interruptions of a link.
+    assert_eq!(detours[0], detours[1]);
+    for end in [&mut one, &mut other] {
+        let add = end.added();
+        assert_eq!((add.link, add.dial), (detours[0].0, false));
+        assert!(matches!(end.next(), Kind::RouteViaClient(route) if route.link == add.link));
+    }
+    // A link that was not mended is made anew.
+    one.tell_mending(link);
+    one.tell(link, false);
+    assert!(matches!(one.next(), Kind::DialLink(dial) if dial.link == link.0));
+    assert_eq!(peer::route(&one.session, &other.session), Route::Direct);
+    peer::end_transfer(early);
+}
+
+#[test]
 fn a_lost_session_ends_its_transfers_for_the_other_end() {
     let (mut one, mut other) = (End::open(41), End::open(42));
     let link = linked(&mut one, &mut other);
     let transfer = EventId(8);
-    peer::begin_transfer(transfer, &one.session, &other.session, 100);
+    peer::begin_transfer(transfer, link, &one.session, &other.session, 100);
     one.worker.die();
     assert_eq!(other.word(), Header::cancel(transfer, -2));
     // And forgets the link, which may be named once more.
@@ -199,7 +261,7 @@ fn a_lost_session_ends_its_transfers_for_the_other_end() {
     assert!(peer::link(&one.session, &other.session).is_err());
     // This transfer begins too late to be told of the loss.
     let late = EventId(9);
-    peer::begin_transfer(late, &other.session, &one.session, 100);
+    peer::begin_transfer(late, link, &other.session, &one.session, 100);
     peer::end_transfer(late);
 }
 

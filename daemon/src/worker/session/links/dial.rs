@@ -373,6 +373,7 @@ fn connect(
             // 0 is the position of a first connection.
             position: received.map_or(0, |received| received + 1),
             origin: None,
+            generation: 0,
         },
     );
     write_within(&line, &ours, deadline)?;

@@ -648,6 +648,7 @@ impl Link {
             link: self.id.0,
             up,
             reason,
+            mending: false,
         }
     }
 }
