@@ -1,7 +1,9 @@
 //! Tests of links whose connections are cut, in sessions that outlive their connections.
 
+use std::io::Write;
 use std::time::Instant;
 
+use causeway_proto::bulk::HEADER;
 use causeway_proto::command::{AddLink, command::Kind};
 use causeway_proto::id::SessionSecret;
 use causeway_proto::limits::LINK_LANES;
@@ -312,6 +314,26 @@ fn a_position_that_cannot_be_ends_the_link_and_nothing_else() {
         let _late = dialler.connect(lane, 1 + 1000).unwrap();
         let reason = session.hears_of_link(link, false).reason;
         assert!(reason.contains("1000"), "{reason}");
+        session.ping();
+    }
+}
+
+#[test]
+fn nonsense_ends_a_link_although_it_outlives_its_connections() {
+    let daemon = Daemon::fake("instant = true");
+    for lane in [EVENT_LANE, 0] {
+        let (mut session, dialler, link) = dialled_by_test(&daemon);
+        let sockets = dialler.connect_all();
+        session.hears_of_link(link, true);
+        let mut socket = &sockets[if lane == EVENT_LANE { 0 } else { 1 }];
+        socket.write_all(&[0x55; HEADER]).unwrap();
+        let reason = session.hears_of_link(link, false).reason;
+        assert!(reason.contains("magic"), "{reason}");
+        assert_eq!(
+            dialler.connect(lane, 1).unwrap_err(),
+            Verdict::UnknownLink,
+            "the lane is over"
+        );
         session.ping();
     }
 }

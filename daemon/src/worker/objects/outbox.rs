@@ -256,6 +256,11 @@ impl Outbox {
         self.put(|state| reason.clone_into(&mut state.batch.close_reason));
     }
 
+    /// Ends the session, because the client violated the protocol outside of its commands.
+    pub(crate) fn violated(&self, what: String) {
+        self.sink.violated(what);
+    }
+
     /// Counts the bytes of commands that are about to be applied.
     pub(crate) fn received(&self, bytes: usize) {
         self.received.fetch_add(bytes, Ordering::Relaxed);
@@ -379,6 +384,8 @@ mod tests {
             self.0.wait();
             self.1.lock().push(batch);
         }
+
+        fn violated(&self, _: String) {}
     }
 
     #[test]

@@ -394,6 +394,10 @@ impl Reports for Shared {
         self.links.lane_lost(link, incarnation, lane);
     }
 
+    fn violated(self: Arc<Self>, what: String) {
+        self.outbox.violated(what);
+    }
+
     fn lane_broke(self: Arc<Self>, link: LinkId, incarnation: u64, reason: String) {
         self.links.lane_broke(link, incarnation, reason);
     }
