@@ -61,6 +61,25 @@ impl Cut {
         self.cutter.cut_after(i64::MAX);
     }
 
+    /// Has the first end dial whenever an end has given the link up, as a client would.
+    fn until_both_are_up(&mut self) {
+        let downs = |site: &Site| {
+            let states = site.session.heard.links.iter();
+            states.filter(|state| !state.up && !state.mending).count()
+        };
+        let is_up = |site: &Site| site.session.heard.links.last().unwrap().up;
+        let mut known = 0;
+        eventually("both ends are up", || {
+            self.a.session.ping();
+            self.b.session.ping();
+            let now = downs(&self.a) + downs(&self.b);
+            if now > std::mem::replace(&mut known, now) {
+                self.a.session.dial(self.link);
+            }
+            (is_up(&self.a) && is_up(&self.b)).then_some(())
+        });
+    }
+
     /// Compares samples of a buffer at the receiver.
     fn has_arrived(&mut self, to: u64, bytes: &[u8]) {
         let queue = self.b.queue;
@@ -211,6 +230,34 @@ fn a_broken_link_is_dialled_at_every_address() {
             .iter()
             .all(|state| state.up || state.mending)
     );
+}
+
+#[test]
+fn an_end_may_give_up_while_the_other_dials() {
+    const SIZE: usize = 1 << 20;
+    // The third try comes after some 750 ms.
+    for resume_ms in (744..774).step_by(3) {
+        let mut cut = Cut::with(&[], STAGED, resume_ms);
+        let bytes = pattern(SIZE + resume_ms as usize);
+        let (from, put) = cut.a.filled(&bytes);
+        cut.a.ended(put);
+        let to = cut.b.buffer(bytes.len());
+        let ends = transfer((&mut cut.a, from, &[]), (&mut cut.b, to), SIZE, cut.link);
+        cut.cutter.close();
+        while cut.a.session.heard.links.last().unwrap().up {
+            assert!(cut.a.session.hear());
+        }
+        cut.cutter.open();
+        cut.until_both_are_up();
+        cut.a.ended(ends.0);
+        let status = cut.b.session.wait(ends.1).status;
+        assert!([0, -2].contains(&status), "{status}");
+        let size = bytes.len();
+        let ends = transfer((&mut cut.a, from, &[]), (&mut cut.b, to), size, cut.link);
+        cut.a.ended(ends.0);
+        cut.b.ended(ends.1);
+        cut.has_arrived(to, &bytes);
+    }
 }
 
 /// The dialing end of a link, under the test's control.

@@ -205,6 +205,14 @@ impl Path {
         !route.lanes.is_empty() && route.incarnation == incarnation
     }
 
+    /// Queues an acknowledgement of a lane of `incarnation`. Drops it if these are not the present lanes any more: it
+    /// would name bytes of another lane. Returns false if the queue is full.
+    pub(super) fn acknowledge(&self, incarnation: u64, header: Header) -> bool {
+        let route = self.route.lock();
+        let is_present = !route.lanes.is_empty() && route.incarnation == incarnation;
+        !is_present || self.own.push(header)
+    }
+
     /// Breaks the connections of the link's own lanes that outlive them.
     pub(super) fn break_lanes(&self) {
         let lanes = self.route.lock().lanes.clone();
