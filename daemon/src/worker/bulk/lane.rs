@@ -235,6 +235,8 @@ fn take(
         Kind::Ack => {
             let number = u8::try_from(header.transfer.0).ok();
             let writers = match &lane.path {
+                // These bytes were sent over a lane of the same number, which has ended.
+                Some((path, incarnation)) if !path.is_present(*incarnation) => return Ok(()),
                 Some((path, _)) => path.writers(),
                 None => &engine.writers,
             };
