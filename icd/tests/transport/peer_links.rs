@@ -29,8 +29,14 @@ struct End {
 
 impl End {
     fn open(uuid: u8) -> End {
+        End::open_for(uuid, 0)
+    }
+
+    // Opens a session that outlives its connections for this time.
+    fn open_for(uuid: u8, resume_ms: u32) -> End {
         let fake = FakeNode::start(Faults {
             uuid: [uuid; 16],
+            resume_ms,
             // With one lane, the test knows where a message arrives.
             bulk_connections: 1,
             ..Faults::default()
@@ -156,6 +162,18 @@ fn both_ends_are_told_once_and_one_dials() {
     one.tell(link, false);
     assert!(matches!(one.next(), Kind::DialLink(dial) if dial.link == link.0));
     assert_eq!(peer::route(&one.session, &other.session), Route::Direct);
+}
+
+#[test]
+fn both_ends_are_told_the_shorter_of_the_times_that_their_nodes_grant() {
+    let times = [(13, 20_000), (14, 30_000), (15, 0)];
+    let mut ends = times.map(|(uuid, resume_ms)| End::open_for(uuid, resume_ms));
+    for (one, other, resume_ms) in [(0, 1, 20_000), (1, 2, 0)] {
+        peer::link(&ends[one].session, &ends[other].session).unwrap();
+        for end in [one, other] {
+            assert_eq!(ends[end].added().resume_ms, resume_ms);
+        }
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@
 mod again;
 mod mending;
 
+use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -286,57 +287,34 @@ impl Link {
     /// already or no longer wanted.
     fn come_up(self: &Arc<Self>, links: &Arc<Links>, connections: Connections) {
         let _turning = self.turning.lock();
-        let (messages, heard, kept, incarnation, counted) = {
+        let (messages, heard, kept, incarnation, counted, lanes) = {
             let mut state = self.state.lock();
             if state.is_settled() {
                 return;
             }
-            let handles = match connections.handles() {
-                Ok(handles) => handles,
+            let (up, heard, lanes) = match Up::over(connections, self.resume) {
+                Ok(up) => up,
                 Err(error) => {
                     // The other end sees the connections close.
                     tracing::warn!(link = ?self.id, %error, "cannot use the connections of a new link");
                     return;
                 }
             };
-            let (messages, heard) = match Messages::new(connections.events) {
-                Ok(halves) => halves,
-                Err(error) => {
-                    tracing::warn!(link = ?self.id, %error, "cannot use the connections of a new link");
-                    return;
-                }
-            };
-            if !self.resume.is_zero() {
-                messages.keep();
-            }
-            let messages = Arc::new(messages);
-            let handled = Arc::new(Handled::default());
-            let (_, connection) = handled.next_connection();
-            let counted = (Arc::clone(&handled), connection);
-            let up = Up {
-                messages: Arc::clone(&messages),
-                handles,
-                handled,
-                connection,
-                generation: connections.generation,
-                at: connections.at,
-                mending: Mending::new(self.resume, connections.at.is_some()),
-                is_mending: false,
-                takeovers: Takeovers::default(),
-            };
+            let messages = Arc::clone(&up.messages);
+            let counted = (Arc::clone(&up.handled), up.connection);
             state.incarnation += 1;
             state.incoming.begin();
             let kept = match std::mem::replace(&mut state.path, LinkPath::Up(up)) {
                 LinkPath::Open(kept) => kept,
                 _ => Vec::new(),
             };
-            (messages, heard, kept, state.incarnation, counted)
+            (messages, heard, kept, state.incarnation, counted, lanes)
         };
         self.changed.notify_all();
         for message in kept {
             let _ = messages.put(message);
         }
-        for (lane, line) in (0..LINK_LANES).zip(connections.lanes) {
+        for (lane, line) in (0..LINK_LANES).zip(lanes) {
             links
                 .bulk
                 .attach_peer(self.id, incarnation, lane, line.into());
@@ -464,6 +442,33 @@ impl LinkConnections {
 }
 
 impl Up {
+    /// Makes the state of a link over its first connections. Returns also the receiving half for event messages, and
+    /// the lanes.
+    ///
+    /// # Errors
+    /// Returns the system's error if it has no more descriptors.
+    fn over(connections: Connections, resume: Duration) -> io::Result<(Up, Heard, Vec<Line>)> {
+        let handles = connections.handles()?;
+        let (messages, heard) = Messages::new(connections.events)?;
+        if !resume.is_zero() {
+            messages.keep();
+        }
+        let handled = Arc::new(Handled::default());
+        let (_, connection) = handled.next_connection();
+        let up = Up {
+            messages: Arc::new(messages),
+            handles,
+            handled,
+            connection,
+            generation: connections.generation,
+            at: connections.at,
+            mending: Mending::new(resume, connections.at.is_some()),
+            is_mending: false,
+            takeovers: Takeovers::default(),
+        };
+        Ok((up, heard, connections.lanes))
+    }
+
     fn close(&self) {
         for handle in &self.handles {
             let _ = handle.shutdown(Shutdown::Both);
