@@ -244,3 +244,41 @@ impl Route {
         self.timed = false;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    fn lane() -> Arc<Stream> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Arc::new(
+            TcpStream::connect(listener.local_addr().unwrap())
+                .unwrap()
+                .into(),
+        )
+    }
+
+    #[test]
+    fn an_acknowledgement_of_ended_lanes_goes_nowhere() {
+        let (path, client) = (Path::new(LinkId(1)), Outgoing::default());
+        let ack = Header::ack(0, 1 << 20);
+        let is_sent = |incarnation| {
+            assert!(path.acknowledge(incarnation, ack));
+            let was_empty = path.own().is_empty();
+            path.own().break_off().discard();
+            !was_empty
+        };
+        assert!(!is_sent(1));
+        path.attached(1, lane());
+        assert!(is_sent(1));
+        path.broken().unwrap().discard();
+        assert!(!is_sent(1));
+        path.attached(2, lane());
+        assert!(!is_sent(1));
+        assert!(is_sent(2));
+        path.broken().unwrap().discard();
+        path.via_client(&client);
+        assert!(!is_sent(2) && client.is_empty());
+    }
+}
