@@ -69,14 +69,6 @@ struct Link {
     open: FxHashMap<EventId, Open>,
 }
 
-/// A text for the log.
-enum News {
-    /// The nodes have no path to each other.
-    NoPath(String),
-    /// A link is interrupted, or back.
-    Interruption(String),
-}
-
 /// A transfer that has begun and not ended.
 #[derive(Clone, Copy)]
 struct Open {
@@ -150,10 +142,8 @@ pub fn end_transfer(transfer: EventId) {
 pub(in crate::stub) fn link_state(end: &SessionLink, state: &LinkState) {
     let news = PEERS.lock().handle_state(end, state);
     CHANGES.fetch_add(1, Ordering::AcqRel);
-    match news {
-        Some(News::NoPath(news)) => tracing::warn!("{news}"),
-        Some(News::Interruption(news)) => tracing::info!("{news}"),
-        None => {}
+    if let Some(news) = news {
+        tracing::warn!("{news}");
     }
 }
 
@@ -281,7 +271,7 @@ impl Peers {
     }
 
     // Returns a text to log, if the user should know about the change.
-    fn handle_state(&mut self, end: &SessionLink, state: &LinkState) -> Option<News> {
+    fn handle_state(&mut self, end: &SessionLink, state: &LinkState) -> Option<String> {
         // `None` for a link of a session that was lost meanwhile, and for a node that reports a link of
         // others.
         let link = self.links.get_mut(&LinkId(state.link))?;
@@ -302,7 +292,7 @@ impl Peers {
                 link.path.handle_mending(end);
             }
             let is_interrupted = link.path.is_interrupted();
-            return (is_interrupted != was_interrupted).then(|| link.interruption(&state.reason));
+            return (is_interrupted != was_interrupted).then(|| link.interruption());
         }
         link.said[end] = state.reason.chars().take(MOST_SAID).collect();
         match link.path.handle_down(end) {
@@ -324,7 +314,7 @@ impl Peers {
                     let nodes = link.nodes();
                     let news = link.why_no_path();
                     let known = nodes.0.is_empty() || self.no_path.insert(nodes);
-                    return known.then_some(News::NoPath(news));
+                    return known.then_some(news);
                 }
             }
         }
@@ -423,17 +413,14 @@ impl Link {
         }
     }
 
-    fn interruption(&self, reason: &str) -> News {
+    fn interruption(&self) -> String {
         let [one, other] = [0, 1].map(|end| &self.location(end).name);
-        News::Interruption(if self.path.is_interrupted() {
-            let reason: String = reason.chars().take(MOST_SAID).collect();
-            format!(
-                "the link between nodes {one} and {other} is interrupted ({reason}); new transfers between them go \
-                 through this client until it is back"
-            )
+        let link = format!("the link between nodes {one} and {other} is");
+        if self.path.is_interrupted() {
+            format!("{link} interrupted; new transfers go through this client until it is back")
         } else {
-            format!("the link between nodes {one} and {other} is back")
-        })
+            format!("{link} back; new transfers use it")
+        }
     }
 
     fn why_no_path(&self) -> String {
