@@ -161,7 +161,10 @@ fn both_ends_are_told_once_and_one_dials() {
     // The worker that reports a break must dial again.
     one.tell(link, false);
     assert!(matches!(one.next(), Kind::DialLink(dial) if dial.link == link.0));
-    assert_eq!(peer::route(&one.session, &other.session), Route::Direct);
+    // What begins meanwhile does not wait for that.
+    assert_eq!(peer::route(&one.session, &other.session), Route::ViaClient);
+    one.tell(link, true);
+    one.until_route(&other, Route::Direct);
 }
 
 #[test]
@@ -262,7 +265,9 @@ fn what_begins_while_a_link_is_interrupted_goes_through_the_client() {
     one.tell_mending(link);
     one.tell(link, false);
     assert!(matches!(one.next(), Kind::DialLink(dial) if dial.link == link.0));
-    assert_eq!(peer::route(&one.session, &other.session), Route::Direct);
+    assert_eq!(peer::link(&one.session, &other.session), Ok(detours[0]));
+    other.tell(link, true);
+    one.until_route(&other, Route::Direct);
     peer::end_transfer(early);
 }
 

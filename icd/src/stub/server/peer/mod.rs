@@ -284,18 +284,17 @@ impl Peers {
             state.reason,
             "a worker reported the state of a link"
         );
-        if state.up || state.mending {
-            let was_interrupted = link.path.is_interrupted();
-            if state.up {
-                link.path.handle_up(end);
-            } else {
-                link.path.handle_mending(end);
-            }
-            let is_interrupted = link.path.is_interrupted();
-            return (is_interrupted != was_interrupted).then(|| link.interruption());
+        let was_interrupted = link.path.is_interrupted();
+        let mut step = Step::None;
+        if state.up {
+            link.path.handle_up(end);
+        } else if state.mending {
+            link.path.handle_mending(end);
+        } else {
+            link.said[end] = state.reason.chars().take(MOST_SAID).collect();
+            step = link.path.handle_down(end);
         }
-        link.said[end] = state.reason.chars().take(MOST_SAID).collect();
-        match link.path.handle_down(end) {
+        match step {
             Step::None => {}
             Step::Dial(end) => {
                 let dial = DialLink { link: link.id.0 };
@@ -310,15 +309,17 @@ impl Peers {
                 link.route_via_client();
                 // If a session is about to be lost, the failure says nothing about the path between the
                 // nodes.
-                if !link.ends.iter().any(|end| end.session().has_failed()) {
+                if !link.has_lost_end() {
                     let nodes = link.nodes();
                     let news = link.why_no_path();
                     let known = nodes.0.is_empty() || self.no_path.insert(nodes);
                     return known.then_some(news);
                 }
+                return None;
             }
         }
-        None
+        let is_news = link.path.is_interrupted() != was_interrupted && !link.has_lost_end();
+        is_news.then(|| link.interruption())
     }
 
     // The caller drops the result without holding the lock.
@@ -411,6 +412,10 @@ impl Link {
                 end.cancel_transfer(transfer);
             }
         }
+    }
+
+    fn has_lost_end(&self) -> bool {
+        self.ends.iter().any(|end| end.session().has_failed())
     }
 
     fn interruption(&self) -> String {

@@ -4,7 +4,8 @@
 //! After a break, the end that reported it dials again, and so on.
 //!
 //! Before that, the ends make broken connections again by themselves, if the sessions outlive their connections. An end
-//! that has tried for a while reports it, and the path is *interrupted* until that end reports that it is up or down.
+//! that has tried for a while reports it. The path is *interrupted* until that end reports that it is up, or, after a
+//! break, until it is made anew or given up.
 //!
 //! The reports of one end arrive in its own order: that the link is up, and later once that it is down. So
 //! an end that has reported "up" must report "down" before it can report a failed dial, and the two are not
@@ -82,9 +83,13 @@ impl Path {
         self.state == PathState::ViaClient
     }
 
-    /// Whether an end makes broken connections again, so that the link cannot be used now.
+    /// Whether the link was up and cannot be used now, although it may come back.
     pub(super) fn is_interrupted(&self) -> bool {
-        self.state == PathState::Up && self.mending.contains(&true)
+        match self.state {
+            PathState::Up => self.mending.contains(&true),
+            PathState::Making { .. } => self.breaks > 0,
+            PathState::ViaClient => false,
+        }
     }
 
     /// Applies an end's report that it makes broken connections again.
@@ -225,6 +230,13 @@ mod tests {
         assert!(!path.is_interrupted());
         path.handle_mending(1);
         assert_eq!(path.handle_down(1), Step::Dial(1));
+        assert_eq!(path.handle_down(0), Step::None);
+        assert!(path.is_interrupted(), "it is made anew");
+        path.handle_up(1);
+        assert!(!path.is_interrupted());
+        assert_eq!(path.handle_down(1), Step::Dial(1));
+        assert_eq!(path.handle_down(1), Step::Dial(0));
+        assert_eq!(path.handle_down(0), Step::GiveUp);
         assert!(!path.is_interrupted());
     }
 
