@@ -4,7 +4,7 @@
 //! client → supervisor   preamble, 32 bytes: magic, version, purpose, lane, route, link
 //!          supervisor ⇒ worker: the socket itself
 //! worker → client       greeting, 40 bytes: verdict, version, worker's nonce
-//! client → worker       90 bytes: client's nonce, HMAC-SHA256(secret, "client" ‖ preamble ‖ nonces ‖ word), word
+//! client → worker       98 bytes: client's nonce, HMAC-SHA256(secret, "client" ‖ preamble ‖ nonces ‖ word), word
 //! worker → client       40 bytes: HMAC-SHA256(secret, "worker" ‖ preamble ‖ nonces ‖ position), position
 //! ```
 //! The words say how much each side has received over earlier connections of the same purpose and lane. With
@@ -41,8 +41,8 @@ pub const MAGIC: [u8; 4] = *b"CSWY";
 pub const PREAMBLE: usize = 32;
 /// Size of a greeting in bytes.
 pub const GREETING: usize = 40;
-/// Size of the client's proof in bytes: nonce, MAC, position and origin.
-pub const CLIENT_PROOF: usize = 90;
+/// Size of the client's proof in bytes: nonce, MAC, position, origin and generation.
+pub const CLIENT_PROOF: usize = 98;
 /// Size of the worker's proof in bytes: MAC and position. A refusal has the same size.
 pub const WORKER_PROOF: usize = 40;
 /// Size of a nonce in bytes.
@@ -324,6 +324,9 @@ pub struct ClientWord {
     /// The client's own address and port of this connection; `None` if it is no TCP connection. If the node
     /// sees another address, something forwards the connection.
     pub origin: Option<SocketAddr>,
+    /// Between workers: a random number that the dialing end gives to all connections that make a link, and to those
+    /// that replace them. Positions of another generation mean nothing.
+    pub generation: u64,
 }
 
 // Positions of the parts in a client's proof.
@@ -346,8 +349,9 @@ impl ClientWord {
                 IpAddr::V6(ip) => ip,
             };
             out[8..24].copy_from_slice(&ip.octets());
-            out[24..].copy_from_slice(&origin.port().to_le_bytes());
+            out[24..26].copy_from_slice(&origin.port().to_le_bytes());
         }
+        out[26..].copy_from_slice(&self.generation.to_le_bytes());
         out
     }
 
@@ -359,6 +363,7 @@ impl ClientWord {
             position,
             // No connection has port 0.
             origin: (port != 0).then(|| SocketAddr::new(ip.to_canonical(), port)),
+            generation: u64::from_le_bytes(std::array::from_fn(|i| bytes[26 + i])),
         }
     }
 }
@@ -469,6 +474,7 @@ mod tests {
         let word = ClientWord {
             position: 7,
             origin: Some("10.0.0.5:7079".parse().unwrap()),
+            generation: 1 << 60,
         };
         let client = client_proof(&secret, &bytes, &nonce, &word);
         assert_eq!(
@@ -498,7 +504,7 @@ mod tests {
         fn a_changed_byte_spoils_a_proof(position: u64, place in 0..CLIENT_PROOF, change in 1u8..) {
             let secret = SessionSecret([1; 32]);
             let (bytes, nonce) = (preamble().encode(), [3; NONCE]);
-            let word = ClientWord { position, origin: None };
+            let word = ClientWord { position, ..ClientWord::default() };
             let mut client = client_proof(&secret, &bytes, &nonce, &word);
             let mut worker = worker_proof(&secret, &bytes, &nonce, &client, position);
             worker[place % WORKER_PROOF] ^= change;

@@ -61,7 +61,7 @@ pub struct SessionStart {
     pub(crate) warm: Arc<Warm>,
 }
 
-/// Where a session puts batches for its client. The carrier implements it.
+/// Where a session puts batches for its client, and reports its violations. The carrier implements it.
 pub trait EventSink: Send + Sync + 'static {
     /// Sends a batch. Batches reach the client in the order of the calls.
     ///
@@ -70,6 +70,6 @@ pub trait EventSink: Send + Sync + 'static {
     /// the connection is lost, batches are dropped: the process is about to end.
     fn send(&self, batch: EventBatch);
 
-    /// Ends the session, because its client violated the protocol on another connection. Does not wait.
+    /// Ends the session, because the client violated the protocol outside of its commands. Does not wait.
     fn violated(&self, what: String);
 }

@@ -25,21 +25,42 @@ impl Session {
 
     /// Adds a link between both workers, in which `self` dials `address` of the other one's daemon.
     pub fn link(&mut self, other: &mut Session, address: &str) -> u64 {
+        self.link_at(other, &[address])
+    }
+
+    /// As [`Session::link`], with several addresses of the other one's daemon.
+    pub fn link_at(&mut self, other: &mut Session, addresses: &[&str]) -> u64 {
         let link = self.new_id();
-        let tell = |session: &mut Session, peer: SessionId, address: &str, dial| {
+        // The real client does the same.
+        let resume_ms = self.resume_ms.min(other.resume_ms);
+        let tell = |session: &mut Session, peer: SessionId, addresses: &[&str], dial| {
             session.send(vec![Kind::AddLink(AddLink {
                 link,
                 session: Bytes::copy_from_slice(&peer.0),
                 secret: Bytes::from_static(&[7; 32]),
-                addresses: vec![address.to_owned()],
+                addresses: addresses.iter().map(|at| (*at).to_owned()).collect(),
                 dial,
+                resume_ms,
                 ..AddLink::default()
             })]);
         };
         let (own, peer) = (self.id, other.id);
-        tell(other, own, "", false);
-        tell(self, peer, address, true);
+        tell(other, own, &[], false);
+        tell(self, peer, addresses, true);
         link
+    }
+
+    /// Waits until the worker has reported that it makes connections of the link again.
+    pub fn hears_of_mending(&mut self, link: u64) {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let last = self.heard.links.iter().rfind(|state| state.link == link);
+            if last.is_some_and(|state| state.mending) {
+                return;
+            }
+            assert!(Instant::now() < until, "no report about link {link}");
+            assert!(self.hear(), "the session ended");
+        }
     }
 
     /// Waits until the worker has reported that the link is up, or down.
@@ -47,7 +68,7 @@ impl Session {
         let until = Instant::now() + LIMIT;
         loop {
             let last = self.heard.links.iter().rfind(|state| state.link == link);
-            if let Some(state) = last.filter(|state| state.up == up) {
+            if let Some(state) = last.filter(|state| state.up == up && !state.mending) {
                 return state.clone();
             }
             assert!(Instant::now() < until, "link {link} stays as it is");

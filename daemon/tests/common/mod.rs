@@ -76,6 +76,8 @@ pub struct Session {
     place: Option<Place>,
     commands: TcpStream,
     next: u64,
+    /// For how long the node keeps the session without connections.
+    resume_ms: u32,
     pub heard: Heard,
 }
 
@@ -142,6 +144,7 @@ impl Session {
             place: Place::told(&reply.shared_memory),
             commands,
             next: 1,
+            resume_ms: reply.resume_ms,
             heard: Heard::default(),
         })
     }

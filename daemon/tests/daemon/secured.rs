@@ -247,7 +247,7 @@ pub(crate) fn connect_after(
     assert_eq!(greeting.verdict, Verdict::Welcome);
     let word = ClientWord {
         position,
-        origin: None,
+        ..ClientWord::default()
     };
     let ours = client_proof(&secret, &preamble, &greeting.nonce, &word);
     (&stream).write_all(&ours).unwrap();

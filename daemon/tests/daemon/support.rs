@@ -372,7 +372,7 @@ impl Session {
         }
         let word = preamble::ClientWord {
             position,
-            origin: None,
+            ..preamble::ClientWord::default()
         };
         let proof = preamble::client_proof(&self.secret, &preamble, &greeting.nonce, &word);
         socket.write_all(&proof).unwrap();

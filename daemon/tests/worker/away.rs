@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
+use causeway_proto::bulk::{HEADER, Header};
 use causeway_proto::command::{CreateBuffer, CreateContext, command::Kind};
 use causeway_proto::id::SessionSecret;
 use causeway_proto::preamble::{Purpose, Verdict};
@@ -11,7 +12,7 @@ use prost::bytes::Bytes;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::resuming::{Resuming, end_away, process};
-use crate::common::{Daemon, eventually};
+use crate::common::{Daemon, connect, eventually};
 
 const FAKE: &str = "devices = 1";
 const WATCHED: [&str; 2] = ["--metrics", "127.0.0.1:0"];
@@ -161,6 +162,45 @@ fn acknowledgements_are_checked() {
         assert!(reason.contains("violated the protocol"), "{reason}");
     }
     until_sessions(&daemon, 0);
+}
+
+/// Sends nonsense on bulk connections, beside another session.
+fn nonsense_ends_its_session_with_a_reason(arguments: &[&str]) {
+    let daemon = Daemon::fake_with(FAKE, arguments, &[]);
+    let mut neighbour = Resuming::open(&daemon, LONG);
+    neighbour.send(vec![Resuming::ping(1)]);
+    neighbour.answer(1);
+    let garbage = [
+        ([0x55; HEADER], "magic"),
+        (Header::ack(0, 1 << 40).encode(), "only 0 were sent"),
+    ];
+    let lane_of = |session: &Resuming| {
+        let (at, id, secret) = (&session.address, session.id, &session.secret);
+        connect(at, id, secret, Purpose::Bulk, 0)
+    };
+    for (bytes, fault) in garbage {
+        let mut session = Resuming::open(&daemon, LONG);
+        session.send(vec![Resuming::ping(1)]);
+        session.answer(1);
+        lane_of(&session).write_all(&bytes).unwrap();
+        let reason = session.end_reason();
+        assert!(reason.contains("violated the protocol"), "{reason}");
+        assert!(reason.contains(fault), "{reason}");
+    }
+    neighbour.send(vec![Resuming::ping(2)]);
+    neighbour.answer(2);
+    neighbour.say_farewell();
+    until_sessions(&daemon, 0);
+}
+
+#[test]
+fn nonsense_on_a_bulk_connection_ends_its_session_with_a_reason() {
+    nonsense_ends_its_session_with_a_reason(&WATCHED);
+}
+
+#[test]
+fn nonsense_on_a_bulk_connection_ends_no_neighbour() {
+    nonsense_ends_its_session_with_a_reason(&TOGETHER);
 }
 
 #[test]

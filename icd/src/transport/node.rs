@@ -181,6 +181,7 @@ impl Node {
             gauge: Arc::clone(&self.gauge),
             location: Location {
                 certificate: fingerprint,
+                resume,
                 ..location
             },
             server: self.settings.clone(),
@@ -206,6 +207,7 @@ impl Node {
             name: self.name().to_owned(),
             addresses: told.map_or_else(Vec::new, |told| told.peer_addresses.clone()),
             certificate: None,
+            resume: Duration::ZERO,
         }
     }
 

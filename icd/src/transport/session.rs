@@ -47,6 +47,8 @@ pub struct Location {
     pub addresses: Vec<String>,
     /// Fingerprint of the session's certificate, if its connections use TLS.
     pub certificate: Option<Fingerprint>,
+    /// For how long the node has granted that the session outlives its connections.
+    pub resume: Duration,
 }
 
 /// Time for the node to learn that the session ends.

@@ -130,6 +130,7 @@ impl Dialer {
         let word = ClientWord {
             position,
             origin: stream.local_addr().ok(),
+            generation: 0,
         };
         let mut line = Line::Clear(stream);
         let preamble = self.introduce(&line, purpose, lane, deadline)?;

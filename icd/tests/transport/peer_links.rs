@@ -29,8 +29,14 @@ struct End {
 
 impl End {
     fn open(uuid: u8) -> End {
+        End::open_for(uuid, 0)
+    }
+
+    // Opens a session that outlives its connections for this time.
+    fn open_for(uuid: u8, resume_ms: u32) -> End {
         let fake = FakeNode::start(Faults {
             uuid: [uuid; 16],
+            resume_ms,
             // With one lane, the test knows where a message arrives.
             bulk_connections: 1,
             ..Faults::default()
@@ -81,14 +87,31 @@ impl End {
     }
 
     fn tell(&mut self, link: LinkId, up: bool) {
+        self.tell_state(link, up, false);
+    }
+
+    // Tells that the worker makes broken connections of the link again.
+    fn tell_mending(&mut self, link: LinkId) {
+        self.tell_state(link, false, true);
+    }
+
+    fn tell_state(&mut self, link: LinkId, up: bool, mending: bool) {
         self.worker.send(EventBatch {
             links: vec![LinkState {
                 link: link.0,
                 up,
                 reason: "a reason".to_owned(),
+                mending,
             }],
             ..EventBatch::default()
         });
+    }
+
+    // Waits until the client takes this route.
+    fn until_route(&self, other: &End, route: Route) {
+        while peer::route(&self.session, &other.session) != route {
+            std::thread::yield_now();
+        }
     }
 
     fn lane(&mut self) -> &mut TcpStream {
@@ -138,7 +161,22 @@ fn both_ends_are_told_once_and_one_dials() {
     // The worker that reports a break must dial again.
     one.tell(link, false);
     assert!(matches!(one.next(), Kind::DialLink(dial) if dial.link == link.0));
-    assert_eq!(peer::route(&one.session, &other.session), Route::Direct);
+    // What begins meanwhile does not wait for that.
+    assert_eq!(peer::route(&one.session, &other.session), Route::ViaClient);
+    one.tell(link, true);
+    one.until_route(&other, Route::Direct);
+}
+
+#[test]
+fn both_ends_are_told_the_shorter_of_the_times_that_their_nodes_grant() {
+    let times = [(13, 20_000), (14, 30_000), (15, 0)];
+    let mut ends = times.map(|(uuid, resume_ms)| End::open_for(uuid, resume_ms));
+    for (one, other, resume_ms) in [(0, 1, 20_000), (1, 2, 0)] {
+        peer::link(&ends[one].session, &ends[other].session).unwrap();
+        for end in [one, other] {
+            assert_eq!(ends[end].added().resume_ms, resume_ms);
+        }
+    }
 }
 
 #[test]
@@ -171,7 +209,7 @@ fn transfers_that_were_begun_are_carried_when_the_path_is_given_up() {
     let (mut one, mut other) = (End::open(31), End::open(32));
     let link = linked(&mut one, &mut other);
     let transfer = EventId(7);
-    peer::begin_transfer(transfer, &one.session, &other.session, 100);
+    peer::begin_transfer(transfer, link, &one.session, &other.session, 100);
     no_path(&mut one, &mut other, link);
     // The path is open: the sender's message arrives at the receiver.
     let offer = Header {
@@ -187,11 +225,58 @@ fn transfers_that_were_begun_are_carried_when_the_path_is_given_up() {
 }
 
 #[test]
+fn what_begins_while_a_link_is_interrupted_goes_through_the_client() {
+    let (mut one, mut other) = (End::open(35), End::open(36));
+    let link = linked(&mut one, &mut other);
+    one.tell(link, true);
+    other.tell(link, true);
+    let early = EventId(17);
+    peer::begin_transfer(early, link, &one.session, &other.session, 100);
+    let mut detours = Vec::new();
+    for name in [18, 19] {
+        other.tell_mending(link);
+        one.until_route(&other, Route::ViaClient);
+        let detour = peer::link(&one.session, &other.session).unwrap();
+        assert_ne!(detour, link);
+        detours.push(detour);
+        let transfer = EventId(name);
+        peer::begin_transfer(transfer, detour, &one.session, &other.session, 100);
+        let offer = Header {
+            kind: Bulk::Offer,
+            transfer,
+            offset: 100,
+            length: 0,
+        };
+        one.lane().write_all(&offer.encode()).unwrap();
+        assert_eq!(other.word(), offer);
+        peer::end_transfer(transfer);
+        other.tell(link, true);
+        one.until_route(&other, Route::Direct);
+        assert_eq!(peer::link(&one.session, &other.session), Ok(link));
+    }
+    // One detour serves all interruptions of a link.
+    assert_eq!(detours[0], detours[1]);
+    for end in [&mut one, &mut other] {
+        let add = end.added();
+        assert_eq!((add.link, add.dial), (detours[0].0, false));
+        assert!(matches!(end.next(), Kind::RouteViaClient(route) if route.link == add.link));
+    }
+    // A link that was not mended is made anew.
+    one.tell_mending(link);
+    one.tell(link, false);
+    assert!(matches!(one.next(), Kind::DialLink(dial) if dial.link == link.0));
+    assert_eq!(peer::link(&one.session, &other.session), Ok(detours[0]));
+    other.tell(link, true);
+    one.until_route(&other, Route::Direct);
+    peer::end_transfer(early);
+}
+
+#[test]
 fn a_lost_session_ends_its_transfers_for_the_other_end() {
     let (mut one, mut other) = (End::open(41), End::open(42));
     let link = linked(&mut one, &mut other);
     let transfer = EventId(8);
-    peer::begin_transfer(transfer, &one.session, &other.session, 100);
+    peer::begin_transfer(transfer, link, &one.session, &other.session, 100);
     one.worker.die();
     assert_eq!(other.word(), Header::cancel(transfer, -2));
     // And forgets the link, which may be named once more.
@@ -199,7 +284,7 @@ fn a_lost_session_ends_its_transfers_for_the_other_end() {
     assert!(peer::link(&one.session, &other.session).is_err());
     // This transfer begins too late to be told of the loss.
     let late = EventId(9);
-    peer::begin_transfer(late, &other.session, &one.session, 100);
+    peer::begin_transfer(late, link, &other.session, &one.session, 100);
     peer::end_transfer(late);
 }
 

@@ -512,6 +512,9 @@ pub struct AddLink {
     /// digest of the other end's certificate, if its connections use TLS
     #[prost(bytes = "bytes", tag = "6")]
     pub certificate_sha256: ::prost::bytes::Bytes,
+    /// how long broken connections may be made again; 0: the link ends with its connections
+    #[prost(uint32, tag = "7")]
+    pub resume_ms: u32,
 }
 /// Makes this end dial as well, because the other end could not connect.
 #[allow(clippy::all)]
@@ -1136,6 +1139,9 @@ pub struct LinkState {
     /// why it is unusable
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
+    /// not up: its connections are broken, and are being made again
+    #[prost(bool, tag = "4")]
+    pub mending: bool,
 }
 /// A failure that belongs to no event: an object could not be created, or a context was notified.
 #[allow(clippy::all)]

@@ -85,6 +85,7 @@ fn client_proof() -> Target {
         let word = ClientWord {
             position: 1 << 40,
             origin,
+            generation: 7,
         };
         preamble::client_proof(&SECRET, &PREAMBLE_BYTES, &[0; NONCE], &word).to_vec()
     });

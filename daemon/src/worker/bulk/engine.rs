@@ -50,11 +50,11 @@ pub(crate) trait Reports: Send + Sync {
     /// the lane's writing lock.
     fn lane_lost(self: Arc<Self>, link: LinkId, incarnation: u64, lane: u8);
 
+    /// The client violated the protocol on a bulk connection that it could open again.
+    fn violated(self: Arc<Self>, what: String);
+
     /// A lane of this incarnation of a link has ended.
     fn lane_broke(self: Arc<Self>, link: LinkId, incarnation: u64, reason: String);
-
-    /// The client violated the protocol on a lane that would otherwise be resumed.
-    fn violated(self: Arc<Self>, what: String);
 }
 
 /// The bulk transfers of a session.
@@ -236,8 +236,8 @@ mod tests {
         fn passed(self: Arc<Self>, _: &Arc<Queue>, _: &Command) {}
         fn failed(self: Arc<Self>, _: &Command) {}
         fn lane_lost(self: Arc<Self>, _: LinkId, _: u64, _: u8) {}
-        fn lane_broke(self: Arc<Self>, _: LinkId, _: u64, _: String) {}
         fn violated(self: Arc<Self>, _: String) {}
+        fn lane_broke(self: Arc<Self>, _: LinkId, _: u64, _: String) {}
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub(super) enum LaneError {
     Pace,
     #[error("another worker sent a compressed chunk")]
     Packed,
+    #[error("the other worker reads no messages from the link")]
+    Unread,
     #[error(transparent)]
     Impossible(#[from] Impossible),
 }

@@ -178,7 +178,11 @@ fn read(engine: &Arc<Engine>, lane: &Lane, writer: &LaneWriter) -> Result<(), La
         if let Some(bytes) = stream.resumed().and_then(|resumed| resumed.due(at_once)) {
             let ack = Header::ack(lane.number, bytes);
             match &lane.path {
-                Some((path, _)) => engine.tell_peer(path, ack),
+                Some((path, incarnation)) => {
+                    if !path.acknowledge(*incarnation, ack) {
+                        return Err(LaneError::Unread);
+                    }
+                }
                 None => engine.tell_client(ack),
             }
         }
@@ -231,6 +235,8 @@ fn take(
         Kind::Ack => {
             let number = u8::try_from(header.transfer.0).ok();
             let writers = match &lane.path {
+                // These bytes were sent over a lane of the same number, which has ended.
+                Some((path, incarnation)) if !path.is_present(*incarnation) => return Ok(()),
                 Some((path, _)) => path.writers(),
                 None => &engine.writers,
             };

@@ -269,10 +269,18 @@ impl Engine {
         }
     }
 
-    /// Breaks the connection of a link's lane that can be resumed. Returns the number of bytes received over the lane
-    /// in all. `None` if there is no such lane, or a thread still reads after a time limit.
-    pub(crate) fn peer_lane_position(&self, link: LinkId, lane: u8) -> Option<u64> {
+    /// Breaks the connection of a lane of this incarnation of a link, if it can be resumed. Returns the number of bytes
+    /// received over the lane in all. `None` if there is no such lane, or a thread still reads after a time limit.
+    pub(crate) fn peer_lane_position(
+        &self,
+        link: LinkId,
+        incarnation: u64,
+        lane: u8,
+    ) -> Option<u64> {
         let path = self.paths.lock().get(&link).map(Arc::clone)?;
+        if !path.is_present(incarnation) {
+            return None;
+        }
         let writer = path.writers().resumed(lane)?;
         writer.stream().resumed()?.stop_receiving(STAND_STILL)
     }

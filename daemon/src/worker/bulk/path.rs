@@ -205,6 +205,14 @@ impl Path {
         !route.lanes.is_empty() && route.incarnation == incarnation
     }
 
+    /// Queues an acknowledgement of a lane of `incarnation`. Drops it if these are not the present lanes any more: it
+    /// would name bytes of another lane. Returns false if the queue is full.
+    pub(super) fn acknowledge(&self, incarnation: u64, header: Header) -> bool {
+        let route = self.route.lock();
+        let is_present = !route.lanes.is_empty() && route.incarnation == incarnation;
+        !is_present || self.own.push(header)
+    }
+
     /// Breaks the connections of the link's own lanes that outlive them.
     pub(super) fn break_lanes(&self) {
         let lanes = self.route.lock().lanes.clone();
@@ -234,5 +242,43 @@ impl Route {
         self.way = way;
         self.turn += 1;
         self.timed = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    fn lane() -> Arc<Stream> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Arc::new(
+            TcpStream::connect(listener.local_addr().unwrap())
+                .unwrap()
+                .into(),
+        )
+    }
+
+    #[test]
+    fn an_acknowledgement_of_ended_lanes_goes_nowhere() {
+        let (path, client) = (Path::new(LinkId(1)), Outgoing::default());
+        let ack = Header::ack(0, 1 << 20);
+        let is_sent = |incarnation| {
+            assert!(path.acknowledge(incarnation, ack));
+            let was_empty = path.own().is_empty();
+            path.own().break_off().discard();
+            !was_empty
+        };
+        assert!(!is_sent(1));
+        path.attached(1, lane());
+        assert!(is_sent(1));
+        path.broken().unwrap().discard();
+        assert!(!is_sent(1));
+        path.attached(2, lane());
+        assert!(!is_sent(1));
+        assert!(is_sent(2));
+        path.broken().unwrap().discard();
+        path.via_client(&client);
+        assert!(!is_sent(2) && client.is_empty());
     }
 }

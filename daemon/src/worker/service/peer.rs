@@ -62,10 +62,10 @@ pub(super) fn prove(
     let claim = |word: &ClientWord| {
         // 0 is the position of a first connection.
         let place = match word.position.checked_sub(1) {
-            None => link.claim(preamble.lane)?,
+            None => link.claim(preamble.lane, word.generation)?,
             Some(position) => {
                 received = position;
-                link.claim_again(session.links(), preamble.lane)?
+                link.claim_again(session.links(), preamble.lane, word.generation)?
             }
         };
         let position = place.position();

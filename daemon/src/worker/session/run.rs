@@ -394,12 +394,12 @@ impl Reports for Shared {
         self.links.lane_lost(link, incarnation, lane);
     }
 
-    fn lane_broke(self: Arc<Self>, link: LinkId, incarnation: u64, reason: String) {
-        self.links.lane_broke(link, incarnation, reason);
-    }
-
     fn violated(self: Arc<Self>, what: String) {
         self.outbox.violated(what);
+    }
+
+    fn lane_broke(self: Arc<Self>, link: LinkId, incarnation: u64, reason: String) {
+        self.links.lane_broke(link, incarnation, reason);
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use causeway_proto::command::{
     CreateMirror, CreateQueue, ObjectKind, SetUserEventStatus, command::Kind,
 };
-use causeway_proto::id::{EventId, MemoryId, QueueId};
+use causeway_proto::id::{EventId, LinkId, MemoryId, QueueId};
 use causeway_proto::limits::MAX_LIST;
 use cl_headers::types::{
     CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PROPERTIES,
@@ -124,16 +124,17 @@ impl Sequence {
         }
     }
 
-    /// Records a transfer between two sites that is about to be sent. `received` is the event at the
+    /// Records a transfer over `link` between two sites that is about to be sent. `received` is the event at the
     /// destination.
     pub(super) fn begin_transfer(
         &mut self,
         received: &Arc<Event>,
+        link: LinkId,
         from: &Arc<Site>,
         to: &Arc<Site>,
         bytes: u64,
     ) {
-        peer::begin_transfer(received.id(), from.link(), to.link(), bytes);
+        peer::begin_transfer(received.id(), link, from.link(), to.link(), bytes);
         self.between.insert(received.id());
     }
 

@@ -125,24 +125,24 @@ impl Sequence {
         (to, received): (&Arc<Site>, &Arc<Event>),
     ) -> ClResult {
         let buffer = self.buffer(transfer.buffer)?;
-        let link = peer::link(from.link(), to.link())?.0;
+        let link = peer::link(from.link(), to.link())?;
         let bytes = transfer.region.packed_length();
         let region = Some(transfer.region.to_wire());
         let wait = self.list([], &transfer.destination_waits, to)?;
         let receive = Operation::ReceiveRegion(ReceiveRegion {
             buffer: buffer.id_on(to)?.0,
             region,
-            link,
+            link: link.0,
         });
         let queue = self.own_queue(to, QueuePurpose::In)?;
-        self.begin_transfer(received, from, to, bytes);
+        self.begin_transfer(received, link, from, to, bytes);
         self.enqueue(to, queue, received, wait, &Encoded::of(&receive))?;
         let wait = self.list([], &transfer.source_waits, from)?;
         let send = Operation::SendRegion(SendRegion {
             buffer: buffer.id_on(from)?.0,
             region,
             transfer: received.id().0,
-            link,
+            link: link.0,
         });
         let queue = self.own_queue(from, QueuePurpose::Out)?;
         self.enqueue(from, queue, sent, wait, &Encoded::of(&send))

@@ -166,13 +166,6 @@ pub fn configure(servers: &str) {
     }
 }
 
-/// Has sessions, and links between their nodes, end with their connections. Must precede every other call of the
-/// library.
-pub fn without_resume() {
-    // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
-    unsafe { std::env::set_var("CAUSEWAY_RESUME", "0s") };
-}
-
 pub fn platform() -> cl_platform_id {
     let mut platform = null_mut();
     ok!(clGetPlatformIDs(1, &raw mut platform, null_mut()));

@@ -59,6 +59,8 @@ enum NotConnected {
     NotSecured(#[from] NotSecured),
     #[error("another server answered: this one does not know the link's secret")]
     Impostor,
+    #[error("another address leads to the other node, too")]
+    Beaten,
 }
 
 impl NotConnected {
@@ -70,6 +72,12 @@ impl NotConnected {
             NotConnected::Verdict(Verdict::UnknownSession) => Some(REACH / 2),
             _ => None,
         }
+    }
+
+    /// Whether the other end has given up the lane that was to be continued. An unknown session is no sign of that: an
+    /// address may lead to another node.
+    fn gives_up(&self) -> bool {
+        matches!(self, NotConnected::Verdict(Verdict::UnknownLink))
     }
 }
 
@@ -127,39 +135,108 @@ impl Diallers {
     }
 }
 
-/// The result for one address.
-enum News {
-    Connected(SocketAddr, Line),
-    /// A worker answered, but is not ready.
-    NotReady,
-    Failed(String),
+/// What a connection is for.
+#[derive(Clone, Copy)]
+struct Wanted {
+    lane: u8,
+    word: ClientWord,
+    /// Whether the connection continues a lane. Then one address at most gets the proof, because a second proof would
+    /// take the lane from the first.
+    continues: bool,
 }
 
-/// Set on drop, when no thread waits for an answer any more.
-struct Over(Arc<AtomicBool>);
+/// The result for one address.
+enum News {
+    Connected(Reached),
+    /// A worker answered, but is not ready.
+    NotReady,
+    Failed(NoWay),
+}
+
+/// A connection, and how much the other end has received over earlier ones of its lane.
+struct Reached {
+    at: SocketAddr,
+    line: Line,
+    position: u64,
+}
+
+/// Why a connection was made at no address.
+struct NoWay {
+    reason: String,
+    /// Whether the other end has given up a lane that was to be continued.
+    is_final: bool,
+}
+
+/// What the tries at all addresses share.
+#[derive(Default)]
+struct Race {
+    /// Set when no thread waits for an answer any more.
+    is_over: AtomicBool,
+    /// Set by the first try that a worker has welcomed.
+    is_won: AtomicBool,
+}
+
+/// Ends the race on drop.
+struct Over(Arc<Race>);
 
 impl Drop for Over {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
+        self.0.is_over.store(true, Ordering::Release);
     }
 }
 
 /// Makes all connections, or returns why there are none.
 fn dial(link: &Arc<Link>, running: &Running) -> Result<Connections, String> {
+    let word = ClientWord {
+        generation: rand::random(),
+        ..ClientWord::default()
+    };
+    let wanted = Wanted {
+        lane: EVENT_LANE,
+        word,
+        continues: false,
+    };
+    // The other end may have dialed meanwhile, or the client may have dropped the link.
+    let goes_on = || !link.is_settled();
+    let reached = reach(
+        link,
+        running,
+        wanted,
+        link.addresses.iter().cloned(),
+        goes_on,
+    );
+    let Reached { at, line, .. } = reached.map_err(|no_way| no_way.reason)?;
+    let lanes = lanes(link, at, word).map_err(|error| format!("{at}: {error}"))?;
+    Ok(Connections {
+        events: line,
+        lanes,
+        at: Some(at),
+        generation: word.generation,
+    })
+}
+
+/// Tries all addresses until one leads to the other end.
+fn reach(
+    link: &Arc<Link>,
+    running: &Running,
+    wanted: Wanted,
+    mut addresses: impl Iterator<Item = String>,
+    goes_on: impl Fn() -> bool,
+) -> Result<Reached, NoWay> {
     let begun = Instant::now();
     let mut until = begun + REACH;
     let (sender, news) = mpsc::channel();
     let over = Over(Arc::default());
-    let mut addresses = link.addresses.iter();
     let (mut asked, mut reasons) = (0_usize, Vec::new());
     loop {
         match addresses.next() {
             Some(address) => {
                 let asking = Asking {
                     link: Arc::clone(link),
-                    address: address.clone(),
+                    address,
+                    wanted,
                     news: sender.clone(),
-                    over: Arc::clone(&over.0),
+                    race: Arc::clone(&over.0),
                     begun,
                     _running: running.clone(),
                 };
@@ -173,25 +250,18 @@ fn dial(link: &Arc<Link>, running: &Running) -> Result<Connections, String> {
             None => {}
         }
         match news.recv_timeout(STAGGER) {
-            Ok(News::Connected(at, events)) => {
-                return lanes(link, at)
-                    .map(|lanes| Connections {
-                        events,
-                        lanes,
-                        at: Some(at),
-                    })
-                    .map_err(|error| format!("{at}: {error}"));
-            }
+            Ok(News::Connected(reached)) => return Ok(reached),
             Ok(News::NotReady) => until = begun + LATE,
-            Ok(News::Failed(reason)) => {
+            Ok(News::Failed(no_way)) if no_way.is_final => return Err(no_way),
+            Ok(News::Failed(no_way)) => {
                 asked -= 1;
-                reasons.push(reason);
+                reasons.push(no_way.reason);
             }
             Err(_) => {}
         }
-        // The other end may have dialed meanwhile, or the client may have dropped the link.
-        if link.is_settled() {
-            return Err("the link is up by another connection".to_owned());
+        if !goes_on() {
+            reasons = vec!["the connection is not needed any more".to_owned()];
+            return Err(because(&reasons));
         }
         if Instant::now() >= until {
             reasons.push("the other node did not answer before the timeout".to_owned());
@@ -200,31 +270,95 @@ fn dial(link: &Arc<Link>, running: &Running) -> Result<Connections, String> {
     }
 }
 
-fn because(reasons: &[String]) -> String {
-    if reasons.is_empty() {
+fn because(reasons: &[String]) -> NoWay {
+    let reason = if reasons.is_empty() {
         "the other node has no known address".to_owned()
     } else {
         reasons.join("; ")
+    };
+    NoWay {
+        reason,
+        is_final: false,
     }
 }
 
-fn lanes(link: &Link, at: SocketAddr) -> Result<Vec<Line>, NotConnected> {
+fn lanes(link: &Link, at: SocketAddr, word: ClientWord) -> Result<Vec<Line>, NotConnected> {
     let lane = |lane| {
         // The session may have ended, and a host waits for this thread.
         if link.is_settled() {
             return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
         }
-        connect(link, at, lane, None).map(|(line, _)| line)
+        let wanted = Wanted {
+            lane,
+            word,
+            continues: false,
+        };
+        connect(link, at, wanted, || true).map(|(line, _)| line)
     };
     (0..LINK_LANES).map(lane).collect()
+}
+
+/// Dials broken lanes again: where the other end was reached last, and at all its addresses. Returns whether all have
+/// a connection now, or why the link cannot go on.
+pub(super) fn again(
+    link: &Arc<Link>,
+    links: &Arc<Links>,
+    incarnation: u64,
+    last: SocketAddr,
+    lanes: &[u8],
+) -> Result<bool, String> {
+    let Some(running) = links.diallers.enter() else {
+        return Ok(false);
+    };
+    let mut reached = None;
+    for lane in lanes {
+        // `None` also if the link has come down, which the caller finds out.
+        let Some(mut of) = link.stop_lane(links, incarnation, *lane) else {
+            return Ok(false);
+        };
+        let wanted = Wanted {
+            lane: *lane,
+            // 0 is the position of a first connection.
+            word: ClientWord {
+                position: of.position + 1,
+                generation: of.generation,
+                origin: None,
+            },
+            continues: true,
+        };
+        let addresses = match reached {
+            Some(at) => vec![SocketAddr::to_string(&at)],
+            None => {
+                let known = link.addresses.iter().cloned();
+                let last = last.to_string();
+                let others = known.filter(|address| *address != last);
+                std::iter::once(last.clone()).chain(others).collect()
+            }
+        };
+        let goes_on = || link.is_mending(incarnation);
+        match reach(link, &running, wanted, addresses.into_iter(), goes_on) {
+            Ok(Reached { at, line, position }) => {
+                reached = Some(at);
+                of.at = reached;
+                link.resume(links, of, line, position);
+            }
+            Err(NoWay { reason, is_final }) if is_final => return Err(reason),
+            Err(NoWay { reason, .. }) => {
+                tracing::debug!(link = ?link.id, reason, "cannot replace a connection of a link yet");
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// One address, tried on its own thread, because a name may take long to resolve.
 struct Asking {
     link: Arc<Link>,
     address: String,
+    wanted: Wanted,
     news: mpsc::Sender<News>,
-    over: Arc<AtomicBool>,
+    race: Arc<Race>,
     begun: Instant,
     _running: Running,
 }
@@ -246,32 +380,39 @@ impl Asking {
 
     fn answer(&self) -> News {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", self.address);
+        let mut is_final = false;
         let reason = match self.address.to_socket_addrs() {
             Ok(found) => {
                 let mut reason = failed(&"the name has no address");
                 for at in found.take(OF_ONE_NAME) {
                     match self.ask_at(at) {
-                        Ok(line) => return News::Connected(at, line),
-                        Err(error) => reason = failed(&error),
+                        Ok(reached) => return News::Connected(reached),
+                        Err(error) => {
+                            is_final |= self.wanted.continues && error.gives_up();
+                            reason = failed(&error);
+                        }
                     }
                 }
                 reason
             }
             Err(error) => failed(&error),
         };
-        News::Failed(reason.chars().take(MAX_REASON).collect())
+        let reason = reason.chars().take(MAX_REASON).collect();
+        News::Failed(NoWay { reason, is_final })
     }
 
-    fn ask_at(&self, at: SocketAddr) -> Result<Line, NotConnected> {
+    fn ask_at(&self, at: SocketAddr) -> Result<Reached, NotConnected> {
         loop {
-            let error = match connect(&self.link, at, EVENT_LANE, None) {
-                Ok((line, _)) => return Ok(line),
+            let wins = || !self.wanted.continues || !self.race.is_won.swap(true, Ordering::AcqRel);
+            let error = match connect(&self.link, at, self.wanted, wins) {
+                Ok((line, position)) => return Ok(Reached { at, line, position }),
                 Err(error) => error,
             };
             let passes = error
                 .passes_within()
                 .is_some_and(|limit| self.begun.elapsed() < limit);
-            if !passes || self.over.load(Ordering::Acquire) {
+            let is_over = self.race.is_over.load(Ordering::Acquire);
+            if self.wanted.continues || !passes || is_over {
                 return Err(error);
             }
             if !matches!(error, NotConnected::Verdict(Verdict::UnknownSession)) {
@@ -313,40 +454,14 @@ fn secure(
     }
 }
 
-/// Dials broken lanes again. Returns whether all have a connection now, or why the link cannot go on.
-pub(super) fn again(
-    link: &Arc<Link>,
-    links: &Arc<Links>,
-    at: SocketAddr,
-    incarnation: u64,
-    lanes: &[u8],
-) -> Result<bool, String> {
-    for lane in lanes {
-        // `None` also if the link has come down, which the caller finds out.
-        let Some(of) = link.stop_lane(links, incarnation, *lane) else {
-            return Ok(false);
-        };
-        match connect(link, at, *lane, Some(of.position)) {
-            Ok((line, position)) => link.resume(links, of, line, position),
-            Err(NotConnected::Io(error)) => {
-                tracing::debug!(link = ?link.id, %error, "cannot replace a connection of a link yet");
-                return Ok(false);
-            }
-            Err(NotConnected::Verdict(Verdict::TooMany)) => return Ok(false),
-            Err(error) => return Err(error.to_string()),
-        }
-    }
-    Ok(true)
-}
-
 /// Makes one connection, with the secret proved in both directions. The connection must not
-/// be used before that. `received`: how much this end has received over earlier connections of the lane; `None` for
-/// the first one. Returns the same of the other end.
+/// be used before that. `wins` is asked before the proof. Returns also how much the other end has received over earlier
+/// connections of the lane.
 fn connect(
     link: &Link,
     at: SocketAddr,
-    lane: u8,
-    received: Option<u64>,
+    Wanted { lane, word, .. }: Wanted,
+    wins: impl FnOnce() -> bool,
 ) -> Result<(Line, u64), NotConnected> {
     let socket = TcpStream::connect_timeout(&at, CONNECT)?;
     super::set_options(&socket, lane)?;
@@ -365,16 +480,10 @@ fn connect(
     if greeting.verdict != Verdict::Welcome {
         return Err(greeting.verdict.into());
     }
-    let ours = client_proof(
-        &link.secret,
-        &preamble,
-        &greeting.nonce,
-        &ClientWord {
-            // 0 is the position of a first connection.
-            position: received.map_or(0, |received| received + 1),
-            origin: None,
-        },
-    );
+    if !wins() {
+        return Err(NotConnected::Beaten);
+    }
+    let ours = client_proof(&link.secret, &preamble, &greeting.nonce, &word);
     write_within(&line, &ours, deadline)?;
     let mut theirs = [0; WORKER_PROOF];
     read_within(&line, &mut theirs, deadline)?;

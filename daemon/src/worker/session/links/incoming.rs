@@ -16,6 +16,8 @@ use rustix::net::RecvFlags;
 #[derive(Default)]
 pub(super) struct Incoming {
     pub(super) attempt: u64,
+    /// The other end's name of the attempt.
+    generation: u64,
     events: Seat,
     lanes: [Seat; LINK_LANES as usize],
 }
@@ -35,6 +37,8 @@ pub(super) struct Connections {
     pub(super) lanes: Vec<Line>,
     /// The other end's address, if this end has dialled.
     pub(super) at: Option<SocketAddr>,
+    /// Names these connections, at both ends.
+    pub(super) generation: u64,
 }
 
 impl Connections {
@@ -55,14 +59,15 @@ impl Incoming {
     }
 
     /// Reserves a seat. Returns the number of the attempt that the seat belongs to.
-    pub(super) fn claim(&mut self, lane: u8) -> Result<u64, Verdict> {
+    pub(super) fn claim(&mut self, lane: u8, generation: u64) -> Result<u64, Verdict> {
         if lane == EVENT_LANE {
             if self.is_alive() {
                 return Err(Verdict::TooMany);
             }
             self.begin();
-        } else if matches!(self.events, Seat::Free) {
-            // The lanes come after the connection for events.
+            self.generation = generation;
+        } else if matches!(self.events, Seat::Free) || self.generation != generation {
+            // The lanes come after the connection for events, and from the same attempt.
             return Err(Verdict::TooMany);
         }
         match self.seat(lane) {
@@ -90,6 +95,11 @@ impl Incoming {
         }
     }
 
+    /// Whether the attempt of this name is in progress.
+    pub(super) fn is_alive_as(&self, generation: u64) -> bool {
+        self.generation == generation && self.is_alive()
+    }
+
     /// Returns the connections once all have arrived.
     pub(super) fn complete(&mut self) -> Option<Connections> {
         let seats = std::iter::once(&self.events).chain(&self.lanes);
@@ -103,6 +113,7 @@ impl Incoming {
             lanes: lanes.collect(),
             events: attempt.events.line()?,
             at: None,
+            generation: attempt.generation,
         })
     }
 }

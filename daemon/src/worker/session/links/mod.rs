@@ -76,7 +76,7 @@ pub(crate) struct Links {
     table: Mutex<Table>,
     added: Condvar,
     diallers: Diallers,
-    /// How long a link waits for the next connection of a broken lane.
+    /// How long a link may wait for the next connection of a broken lane.
     resume: Duration,
 }
 
@@ -224,6 +224,7 @@ pub(crate) fn add(links: &Arc<Links>, add: AddLink) -> Result<(), Violation> {
         ));
     }
     let id = LinkId(add.link);
+    let granted = Duration::from_millis(add.resume_ms.into());
     let link = Link::new(
         id,
         links.own,
@@ -231,7 +232,7 @@ pub(crate) fn add(links: &Arc<Links>, add: AddLink) -> Result<(), Violation> {
         secret,
         fingerprint,
         add.addresses,
-        links.resume,
+        granted.min(links.resume),
     );
     let link = Arc::new(link);
     links.add(Arc::clone(&link))?;

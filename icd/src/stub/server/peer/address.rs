@@ -62,6 +62,7 @@ mod tests {
             uuid: Bytes::new(),
             name: String::new(),
             certificate: None,
+            resume: std::time::Duration::ZERO,
             addresses: addresses.iter().map(|&a| a.to_owned()).collect(),
         }
     }

@@ -4,6 +4,9 @@
 //! addresses, and one dials. Only the workers find out which of them can reach the other (`path`). If
 //! neither can, the client forwards the bytes, and this pair of nodes is not tried again.
 //!
+//! While the ends make a broken link again, what has begun waits for it. What begins meanwhile takes a *detour*: a
+//! second link between the same ends, through the client.
+//!
 //! Not here: moving bytes (the transport's relay). Nothing waits. Invariants: a link is announced to both
 //! workers before any caller gets its id, so every command that names it comes later. Every transfer that
 //! has begun and not ended is recorded, so that the other end is told when a session is lost. Workers drop
@@ -61,6 +64,8 @@ struct Link {
     path: Path,
     // The latest failure text of each end.
     said: [String; 2],
+    // The link for what begins while this one is interrupted.
+    detour: Option<LinkId>,
     open: FxHashMap<EventId, Open>,
 }
 
@@ -71,8 +76,9 @@ struct Open {
     bytes: u64,
 }
 
-/// Returns the link between the workers of two sessions, and makes it if necessary. 0 stands for a worker's
-/// link to itself. Does not wait. Commands that name the link must be sent after this returns.
+/// Returns the link between the workers of two sessions, and makes it if necessary. While it is interrupted, returns
+/// the detour. 0 stands for a worker's link to itself. Does not wait. Commands that name the link must be sent after
+/// this returns.
 ///
 /// # Errors
 /// `CL_DEVICE_NOT_AVAILABLE` when one of the sessions is lost.
@@ -85,7 +91,7 @@ pub fn link(one: &Arc<SessionLink>, other: &Arc<SessionLink>) -> ClResult<LinkId
 }
 
 /// Returns the route between the workers of two sessions, as far as known: direct until both ends have
-/// failed to connect.
+/// failed to connect, or while the link is interrupted.
 #[must_use]
 pub fn route(one: &Arc<SessionLink>, other: &Arc<SessionLink>) -> Route {
     if Arc::ptr_eq(one, other) || transport::check_not_forked().is_err() {
@@ -93,7 +99,7 @@ pub fn route(one: &Arc<SessionLink>, other: &Arc<SessionLink>) -> Route {
     }
     let peers = PEERS.lock();
     let via_client = match peers.find(one, other) {
-        Some(link) => link.path.is_via_client(),
+        Some(link) => link.path.is_via_client() || link.path.is_interrupted(),
         None => peers.is_hopeless(one.session().location(), other.session().location()),
     };
     if via_client {
@@ -109,19 +115,20 @@ pub fn changes() -> u64 {
     CHANGES.load(Ordering::Acquire)
 }
 
-/// Records a transfer that is about to be sent to both ends. `transfer` is the event of its
+/// Records a transfer over a link that is about to be sent to both ends. `transfer` is the event of its
 /// `ReceiveRegion`. Call this after [`link`] and *before* appending the two commands; [`end_transfer`] must
 /// follow.
 pub fn begin_transfer(
     transfer: EventId,
+    link: LinkId,
     from: &Arc<SessionLink>,
     to: &Arc<SessionLink>,
     bytes: u64,
 ) {
-    if Arc::ptr_eq(from, to) || transport::check_not_forked().is_err() {
+    if link == OWN || transport::check_not_forked().is_err() {
         return;
     }
-    PEERS.lock().begin(transfer, from, to, bytes);
+    PEERS.lock().begin(transfer, link, [from, to], bytes);
 }
 
 /// Records that a transfer's `ReceiveRegion` has ended or was not sent. Ignores unknown transfers.
@@ -155,32 +162,48 @@ impl Peers {
     fn link(&mut self, one: &Arc<SessionLink>, other: &Arc<SessionLink>) -> ClResult<LinkId> {
         let key = key(one, other);
         if let Some(id) = self.by_ends.get(&key) {
-            return Ok(*id);
+            return self.usable(*id);
         }
         // If the loss is reported after this check, `handle_loss` finds the link.
         if is_lost(one) || is_lost(other) {
             return Err(Status::DEVICE_NOT_AVAILABLE);
         }
-        let link = self.make([one.clone(), other.clone()])?;
-        let id = link.id;
+        let [from, to] = [one, other].map(|end| end.session().location());
+        let via_client = self.is_hopeless(from, to);
+        let id = self.make([one.clone(), other.clone()], via_client)?;
         self.by_ends.insert(key, id);
-        self.links.insert(id, link);
         Ok(id)
     }
 
+    // Returns this link, or its detour while it is interrupted.
+    fn usable(&mut self, id: LinkId) -> ClResult<LinkId> {
+        let link = self.links.get(&id);
+        let Some(link) = link.filter(|link| link.path.is_interrupted()) else {
+            return Ok(id);
+        };
+        if let Some(detour) = link.detour {
+            return Ok(detour);
+        }
+        let detour = self.make(link.ends.clone(), true)?;
+        if let Some(link) = self.links.get_mut(&id) {
+            link.detour = Some(detour);
+        }
+        Ok(detour)
+    }
+
     // Makes a link and announces it to both ends.
-    fn make(&self, ends: [Arc<SessionLink>; 2]) -> ClResult<Link> {
+    fn make(&mut self, ends: [Arc<SessionLink>; 2], via_client: bool) -> ClResult<LinkId> {
         let [one, other] = [0, 1].map(|end| ends[end].session().location());
-        let hopeless = self.is_hopeless(one, other);
         let dialler = address::dialler(one.peer, other.peer);
         let link = Link {
             id: LinkId(next_id()),
-            path: if hopeless {
+            path: if via_client {
                 Path::via_client()
             } else {
                 Path::new(dialler)
             },
             said: Default::default(),
+            detour: None,
             open: FxHashMap::default(),
             ends,
         };
@@ -189,17 +212,19 @@ impl Peers {
             .try_fill_bytes(&mut secret)
             .map_err(|_| Status::OUT_OF_RESOURCES)?;
         for end in [0, 1] {
-            if let Err(status) = link.add(end, &secret, !hopeless && end == dialler) {
+            if let Err(status) = link.add(end, &secret, !via_client && end == dialler) {
                 for told in 0..end {
                     link.drop_at(told);
                 }
                 return Err(status);
             }
         }
-        if hopeless {
+        if via_client {
             link.route_via_client();
         }
-        Ok(link)
+        let id = link.id;
+        self.links.insert(id, link);
+        Ok(id)
     }
 
     fn is_hopeless(&self, one: &Location, other: &Location) -> bool {
@@ -209,12 +234,11 @@ impl Peers {
     fn begin(
         &mut self,
         transfer: EventId,
-        from: &Arc<SessionLink>,
-        to: &Arc<SessionLink>,
+        link: LinkId,
+        [from, to]: [&Arc<SessionLink>; 2],
         bytes: u64,
     ) {
-        let link = self.by_ends.get(&key(from, to));
-        let Some(link) = link.and_then(|id| self.links.get_mut(id)) else {
+        let Some(link) = self.links.get_mut(&link) else {
             // A session was lost since the link was requested. Its loss has been handled already, so
             // nothing else would cancel this.
             for end in [from, to] {
@@ -256,15 +280,21 @@ impl Peers {
             link = state.link,
             end,
             state.up,
+            state.mending,
             state.reason,
             "a worker reported the state of a link"
         );
+        let was_interrupted = link.path.is_interrupted();
+        let mut step = Step::None;
         if state.up {
             link.path.handle_up(end);
-            return None;
+        } else if state.mending {
+            link.path.handle_mending(end);
+        } else {
+            link.said[end] = state.reason.chars().take(MOST_SAID).collect();
+            step = link.path.handle_down(end);
         }
-        link.said[end] = state.reason.chars().take(MOST_SAID).collect();
-        match link.path.handle_down(end) {
+        match step {
             Step::None => {}
             Step::Dial(end) => {
                 let dial = DialLink { link: link.id.0 };
@@ -279,15 +309,17 @@ impl Peers {
                 link.route_via_client();
                 // If a session is about to be lost, the failure says nothing about the path between the
                 // nodes.
-                if !link.ends.iter().any(|end| end.session().has_failed()) {
+                if !link.has_lost_end() {
                     let nodes = link.nodes();
                     let news = link.why_no_path();
                     let known = nodes.0.is_empty() || self.no_path.insert(nodes);
                     return known.then_some(news);
                 }
+                return None;
             }
         }
-        None
+        let is_news = link.path.is_interrupted() != was_interrupted && !link.has_lost_end();
+        is_news.then(|| link.interruption())
     }
 
     // The caller drops the result without holding the lock.
@@ -347,8 +379,15 @@ impl Link {
                     .location(far)
                     .certificate
                     .map_or_else(Bytes::new, |of| Bytes::copy_from_slice(&of.0)),
+                resume_ms: self.resume_ms(),
             }),
         )
+    }
+
+    // For how long both nodes have granted that broken connections are made again.
+    fn resume_ms(&self) -> u32 {
+        let of = |end| self.location(end).resume.as_millis();
+        of(0).min(of(1)).try_into().unwrap_or(u32::MAX)
     }
 
     fn route_via_client(&self) {
@@ -372,6 +411,20 @@ impl Link {
             for end in [from, to] {
                 end.cancel_transfer(transfer);
             }
+        }
+    }
+
+    fn has_lost_end(&self) -> bool {
+        self.ends.iter().any(|end| end.session().has_failed())
+    }
+
+    fn interruption(&self) -> String {
+        let [one, other] = [0, 1].map(|end| &self.location(end).name);
+        let link = format!("the link between nodes {one} and {other} is");
+        if self.path.is_interrupted() {
+            format!("{link} interrupted; new transfers go through this client until it is back")
+        } else {
+            format!("{link} back; new transfers use it")
         }
     }
 

@@ -3,6 +3,10 @@
 //! One end dials. If it fails, the other end dials. If both fail, the client forwards the link's bytes.
 //! After a break, the end that reported it dials again, and so on.
 //!
+//! Before that, the ends make broken connections again by themselves, if the sessions outlive their connections. An end
+//! that has tried for a while reports it. The path is *interrupted* until that end reports that it is up, or, after a
+//! break, until it is made anew or given up.
+//!
 //! The reports of one end arrive in its own order: that the link is up, and later once that it is down. So
 //! an end that has reported "up" must report "down" before it can report a failed dial, and the two are not
 //! confused. The reports of the two ends may arrive in any order.
@@ -23,6 +27,8 @@ pub(super) struct Path {
     state: PathState,
     // The latest report of each end.
     told_up: [bool; 2],
+    // The ends that make broken connections again.
+    mending: [bool; 2],
     breaks: u32,
 }
 
@@ -67,6 +73,7 @@ impl Path {
         Path {
             state,
             told_up: [false; 2],
+            mending: [false; 2],
             breaks: 0,
         }
     }
@@ -76,9 +83,24 @@ impl Path {
         self.state == PathState::ViaClient
     }
 
+    /// Whether the link was up and cannot be used now, although it may come back.
+    pub(super) fn is_interrupted(&self) -> bool {
+        match self.state {
+            PathState::Up => self.mending.contains(&true),
+            PathState::Making { .. } => self.breaks > 0,
+            PathState::ViaClient => false,
+        }
+    }
+
+    /// Applies an end's report that it makes broken connections again.
+    pub(super) fn handle_mending(&mut self, end: End) {
+        self.mending[end] = self.told_up[end];
+    }
+
     /// Applies an end's report that the link is up.
     pub(super) fn handle_up(&mut self, end: End) {
         self.told_up[end] = true;
+        self.mending[end] = false;
         if self.state != PathState::ViaClient {
             self.state = PathState::Up;
         }
@@ -87,6 +109,7 @@ impl Path {
     /// Applies an end's report that the link is down, or that a dial failed.
     pub(super) fn handle_down(&mut self, end: End) -> Step {
         let was_up = std::mem::take(&mut self.told_up[end]);
+        self.mending[end] = false;
         match self.state {
             PathState::ViaClient => Step::None,
             // The end failed to dial, but the other end's success was reported first.
@@ -190,6 +213,31 @@ mod tests {
         }
         path.handle_up(0);
         assert_eq!(path.handle_down(0), Step::GiveUp);
+    }
+
+    #[test]
+    fn a_path_is_interrupted_until_both_ends_have_mended_it() {
+        let mut path = Path::new(0);
+        path.handle_mending(0);
+        assert!(!path.is_interrupted(), "nothing was up");
+        path.handle_up(0);
+        path.handle_up(1);
+        path.handle_mending(0);
+        path.handle_mending(1);
+        path.handle_up(1);
+        assert!(path.is_interrupted());
+        path.handle_up(0);
+        assert!(!path.is_interrupted());
+        path.handle_mending(1);
+        assert_eq!(path.handle_down(1), Step::Dial(1));
+        assert_eq!(path.handle_down(0), Step::None);
+        assert!(path.is_interrupted(), "it is made anew");
+        path.handle_up(1);
+        assert!(!path.is_interrupted());
+        assert_eq!(path.handle_down(1), Step::Dial(1));
+        assert_eq!(path.handle_down(1), Step::Dial(0));
+        assert_eq!(path.handle_down(0), Step::GiveUp);
+        assert!(!path.is_interrupted());
     }
 
     // Simulates two workers and the client's view of their reports, which arrive late. Each worker has its

@@ -5,12 +5,18 @@
 //! the smaller session id wins. That end accepts no connection while it dials. It dials only
 //! when no attempt of the other end is in progress.
 //!
+//! If both nodes have granted it, a link outlives its connections: [`again`] replaces those of broken lanes, when
+//! [`mending`] says so.
+//!
 //! Invariant: at most one thread dials. An end that was asked to dial always reports whether the link is
 //! up. At most one set of connections is up. The client and the bulk engine get reports about the link in
 //! the order in which things happened.
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
+mod again;
+mod mending;
+
+use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,11 +25,13 @@ use causeway_proto::bulk::Header;
 use causeway_proto::command::LinkState;
 use causeway_proto::id::{EventId, LinkId, SessionId, SessionSecret};
 use causeway_proto::limits::LINK_LANES;
-use causeway_proto::preamble::{EVENT_LANE, Verdict};
+use causeway_proto::preamble::Verdict;
 use causeway_proto::status::Status;
 use causeway_security::{Fingerprint, Line};
 use parking_lot::{Condvar, Mutex};
 
+pub(super) use self::again::Resumption;
+use self::mending::Mending;
 use super::Links;
 use super::incoming::{Connections, Incoming, Seat};
 use super::messages::{self, Handled, Heard, Messages};
@@ -35,8 +43,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Limit on messages kept until the link is up. More may be dropped, because the client
 /// informs the other end as well.
 const MAX_KEPT: usize = 1 << 16;
-/// Shortest and longest time between two tries to make a broken connection again.
-const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 
 /// A link to another worker. See the module.
 pub(crate) struct Link {
@@ -90,14 +96,13 @@ struct Up {
     handled: Arc<Handled>,
     /// Number of the event connection in `handled`.
     connection: u64,
-    /// Where this end dials broken lanes again; `None` if the other end dials.
+    /// Names the connections of this incarnation, at both ends.
+    generation: u64,
+    /// Where this end has reached the other one; `None` if the other end dials.
     at: Option<SocketAddr>,
-    /// The lanes without a connection, since when.
-    broken: BTreeMap<u8, Instant>,
-    /// Whether a thread makes, or waits for, the connections of broken lanes.
+    mending: Mending,
+    /// Whether the thread that mends exists.
     is_mending: bool,
-    /// Whether the other end has given up the connections.
-    is_given_up: bool,
     takeovers: Takeovers,
 }
 
@@ -114,17 +119,6 @@ pub(crate) struct Place {
     attempt: u64,
     lane: u8,
     resumed: Option<Resumption>,
-}
-
-/// The next connection of a lane.
-#[derive(Clone, Copy)]
-pub(super) struct Resumption {
-    pub(super) incarnation: u64,
-    pub(super) lane: u8,
-    /// How much this end has received over the lane: bytes, or event messages.
-    pub(super) position: u64,
-    /// Number of the event connection.
-    connection: u64,
 }
 
 impl Link {
@@ -166,13 +160,13 @@ impl Link {
     /// # Errors
     /// [`Verdict::TooMany`] while another attempt is in progress or the link is up; the peer may retry.
     /// [`Verdict::UnknownLink`] when the link is no longer wanted.
-    pub(crate) fn claim(self: &Arc<Self>, lane: u8) -> Result<Place, Verdict> {
+    pub(crate) fn claim(self: &Arc<Self>, lane: u8, generation: u64) -> Result<Place, Verdict> {
         let mut state = self.state.lock();
         match state.path {
             LinkPath::Open(_) | LinkPath::Down => {}
             LinkPath::Up(ref mut up) => {
                 // The other end makes a new link, so it has given up this one.
-                up.is_given_up = true;
+                up.mending.other_end_gave_up();
                 self.changed.notify_all();
                 return Err(Verdict::TooMany);
             }
@@ -182,215 +176,13 @@ impl Link {
         if state.dialler == Dialler::Dials && self.leads {
             return Err(Verdict::TooMany);
         }
-        let attempt = state.incoming.claim(lane)?;
+        let attempt = state.incoming.claim(lane, generation)?;
         Ok(Place {
             link: Arc::clone(self),
             attempt,
             lane,
             resumed: None,
         })
-    }
-
-    /// Claims a broken lane, or one whose break this end has not noticed, for its next connection.
-    ///
-    /// # Errors
-    /// [`Verdict::TooMany`] if the other end may retry; [`Verdict::UnknownLink`] when this end has given up the lane.
-    pub(crate) fn claim_again(self: &Arc<Self>, links: &Links, lane: u8) -> Result<Place, Verdict> {
-        let (attempt, incarnation) = {
-            let mut state = self.state.lock();
-            let state = &mut *state;
-            let up = match &mut state.path {
-                LinkPath::Up(up) if !self.resume.is_zero() && up.at.is_none() => up,
-                // The last connection of the attempt is about to be handed over.
-                LinkPath::Open(_) if state.incoming.is_alive() => return Err(Verdict::TooMany),
-                _ => return Err(Verdict::UnknownLink),
-            };
-            if !up.broken.contains_key(&lane) && !up.takeovers.may_take(Instant::now()) {
-                return Err(Verdict::TooMany);
-            }
-            (state.incoming.attempt, state.incarnation)
-        };
-        let resumed = self.stop_lane(links, incarnation, lane);
-        Ok(Place {
-            link: Arc::clone(self),
-            attempt,
-            lane,
-            resumed: Some(resumed.ok_or(Verdict::TooMany)?),
-        })
-    }
-
-    /// Ends the receiving over the present connection of a lane. `None` if the lane is gone or cannot stop now.
-    pub(super) fn stop_lane(
-        &self,
-        links: &Links,
-        incarnation: u64,
-        lane: u8,
-    ) -> Option<Resumption> {
-        let (position, connection) = if lane == EVENT_LANE {
-            let state = self.state.lock();
-            match &state.path {
-                LinkPath::Up(up) if state.incarnation == incarnation => {
-                    up.handled.next_connection()
-                }
-                _ => return None,
-            }
-        } else {
-            (links.bulk.peer_lane_position(self.id, lane)?, 0)
-        };
-        Some(Resumption {
-            incarnation,
-            lane,
-            position,
-            connection,
-        })
-    }
-
-    /// Continues a lane over its next connection. The other end has received `position` over the lane.
-    pub(super) fn resume(
-        self: &Arc<Self>,
-        links: &Arc<Links>,
-        of: Resumption,
-        line: Line,
-        position: u64,
-    ) {
-        let _turning = self.turning.lock();
-        let halves = {
-            let mut state = self.state.lock();
-            let incarnation = state.incarnation;
-            let LinkPath::Up(up) = &mut state.path else {
-                return;
-            };
-            if incarnation != of.incarnation {
-                return;
-            }
-            if of.lane == EVENT_LANE {
-                match up.messages.succeed(line, position) {
-                    Ok((messages, heard)) => {
-                        let messages = Arc::new(messages);
-                        up.messages = Arc::clone(&messages);
-                        up.connection = of.connection;
-                        up.broken.remove(&of.lane);
-                        Ok((messages, heard, Arc::clone(&up.handled)))
-                    }
-                    Err(error) => {
-                        tracing::warn!(link = ?self.id, %error, "cannot resume a link");
-                        up.is_given_up = true;
-                        drop(state);
-                        self.changed.notify_all();
-                        return;
-                    }
-                }
-            } else {
-                // Before the connection is installed, which may break at once.
-                up.broken.remove(&of.lane);
-                Err(line)
-            }
-        };
-        self.changed.notify_all();
-        tracing::info!(link = ?self.id, lane = of.lane, "a connection of a link was replaced");
-        match halves {
-            Ok((messages, heard, handled)) => {
-                self.serve(
-                    links,
-                    messages,
-                    heard,
-                    of.incarnation,
-                    (handled, of.connection),
-                );
-            }
-            Err(line) => {
-                let bulk = &links.bulk;
-                bulk.resume_peer_lane(self.id, of.lane, line.into(), position);
-            }
-        }
-    }
-
-    /// Handles that a lane has no connection any more. The caller may hold the lane's writing lock.
-    pub(super) fn lane_lost(self: &Arc<Self>, links: &Arc<Links>, incarnation: u64, lane: u8) {
-        {
-            let mut state = self.state.lock();
-            if state.incarnation != incarnation {
-                return;
-            }
-            let LinkPath::Up(up) = &mut state.path else {
-                return;
-            };
-            up.broken.entry(lane).or_insert_with(Instant::now);
-            if std::mem::replace(&mut up.is_mending, true) {
-                drop(state);
-                self.changed.notify_all();
-                return;
-            }
-        }
-        let (link, of) = (Arc::clone(self), Arc::clone(links));
-        let mend = move || link.mend(&of, incarnation);
-        if let Err(error) = links.scope.try_spawn("link-mend", mend) {
-            let what = format!("cannot start a thread for a broken link: {error}");
-            links.scope.fail(&what);
-        }
-    }
-
-    fn event_lost(self: &Arc<Self>, links: &Arc<Links>, incarnation: u64, connection: u64) {
-        {
-            let state = self.state.lock();
-            match &state.path {
-                LinkPath::Up(up)
-                    if state.incarnation == incarnation && up.connection == connection =>
-                {
-                    up.messages.close();
-                }
-                _ => return,
-            }
-        }
-        self.lane_lost(links, incarnation, EVENT_LANE);
-        // Only the event connection notices silence early. Most likely the others are dead too.
-        links.bulk.break_peer_lanes(self.id);
-    }
-
-    /// The body of the `link-mend` thread: has broken lanes dialled again, or waits for the other end's connections.
-    fn mend(self: &Arc<Self>, links: &Arc<Links>, incarnation: u64) {
-        let (mut next, mut pause) = (Instant::now(), RETRY.0);
-        let reason = loop {
-            let (lanes, at) = {
-                let mut state = self.state.lock();
-                if state.incarnation != incarnation {
-                    return;
-                }
-                let LinkPath::Up(up) = &mut state.path else {
-                    return;
-                };
-                let Some(since) = up.broken.values().min() else {
-                    up.is_mending = false;
-                    return;
-                };
-                let (now, until) = (Instant::now(), *since + self.resume);
-                if up.is_given_up {
-                    break "the other end has given up the connections".to_owned();
-                }
-                if now >= until {
-                    break format!(
-                        "a connection broke and was not replaced in {:?}",
-                        self.resume
-                    );
-                }
-                match up.at {
-                    Some(at) if now >= next => (up.broken.keys().copied().collect::<Vec<_>>(), at),
-                    at => {
-                        let wake = at.map_or(until, |_| until.min(next));
-                        self.changed.wait_until(&mut state, wake);
-                        continue;
-                    }
-                }
-            };
-            match super::dial::again(self, links, at, incarnation, &lanes) {
-                Ok(true) => pause = RETRY.0,
-                Ok(false) => {}
-                Err(reason) => break reason,
-            }
-            next = Instant::now() + pause;
-            pause = (pause * 2).min(RETRY.1);
-        };
-        self.come_down(links, incarnation, reason);
     }
 
     /// Sends an event message to the other end, now or when the link is up. Never blocks.
@@ -419,11 +211,9 @@ impl Link {
     /// report, or if no link is needed. After true, [`Link::begin_dial`] or [`Link::not_made`] must follow.
     pub(super) fn engage(&self) -> bool {
         let mut state = self.state.lock();
-        if let LinkPath::Up(up) = &mut state.path
-            && !up.broken.is_empty()
-        {
+        if let LinkPath::Up(up) = &mut state.path {
             // The client knows from the other end that the link is down.
-            up.is_given_up = true;
+            up.mending.other_end_gave_up();
             self.changed.notify_all();
         }
         if state.dialler != Dialler::Nobody || state.is_settled() {
@@ -497,57 +287,34 @@ impl Link {
     /// already or no longer wanted.
     fn come_up(self: &Arc<Self>, links: &Arc<Links>, connections: Connections) {
         let _turning = self.turning.lock();
-        let (messages, heard, kept, incarnation, counted) = {
+        let (messages, heard, kept, incarnation, counted, lanes) = {
             let mut state = self.state.lock();
             if state.is_settled() {
                 return;
             }
-            let handles = match connections.handles() {
-                Ok(handles) => handles,
+            let (up, heard, lanes) = match Up::over(connections, self.resume) {
+                Ok(up) => up,
                 Err(error) => {
                     // The other end sees the connections close.
                     tracing::warn!(link = ?self.id, %error, "cannot use the connections of a new link");
                     return;
                 }
             };
-            let (messages, heard) = match Messages::new(connections.events) {
-                Ok(halves) => halves,
-                Err(error) => {
-                    tracing::warn!(link = ?self.id, %error, "cannot use the connections of a new link");
-                    return;
-                }
-            };
-            if !self.resume.is_zero() {
-                messages.keep();
-            }
-            let messages = Arc::new(messages);
-            let handled = Arc::new(Handled::default());
-            let (_, connection) = handled.next_connection();
-            let counted = (Arc::clone(&handled), connection);
-            let up = Up {
-                messages: Arc::clone(&messages),
-                handles,
-                handled,
-                connection,
-                at: connections.at,
-                broken: BTreeMap::new(),
-                is_mending: false,
-                is_given_up: false,
-                takeovers: Takeovers::default(),
-            };
+            let messages = Arc::clone(&up.messages);
+            let counted = (Arc::clone(&up.handled), up.connection);
             state.incarnation += 1;
             state.incoming.begin();
             let kept = match std::mem::replace(&mut state.path, LinkPath::Up(up)) {
                 LinkPath::Open(kept) => kept,
                 _ => Vec::new(),
             };
-            (messages, heard, kept, state.incarnation, counted)
+            (messages, heard, kept, state.incarnation, counted, lanes)
         };
         self.changed.notify_all();
         for message in kept {
             let _ = messages.put(message);
         }
-        for (lane, line) in (0..LINK_LANES).zip(connections.lanes) {
+        for (lane, line) in (0..LINK_LANES).zip(lanes) {
             links
                 .bulk
                 .attach_peer(self.id, incarnation, lane, line.into());
@@ -595,6 +362,7 @@ impl Link {
                 None => return,
             }
         };
+        self.changed.notify_all();
         up.close();
         tracing::info!(link = ?self.id, peer = ?self.peer, reason, "a link has ended");
         links.bulk.link_failed(self.id, &reason);
@@ -648,6 +416,7 @@ impl Link {
             link: self.id.0,
             up,
             reason,
+            mending: false,
         }
     }
 }
@@ -673,6 +442,33 @@ impl LinkConnections {
 }
 
 impl Up {
+    /// Makes the state of a link over its first connections. Returns also the receiving half for event messages, and
+    /// the lanes.
+    ///
+    /// # Errors
+    /// Returns the system's error if it has no more descriptors.
+    fn over(connections: Connections, resume: Duration) -> io::Result<(Up, Heard, Vec<Line>)> {
+        let handles = connections.handles()?;
+        let (messages, heard) = Messages::new(connections.events)?;
+        if !resume.is_zero() {
+            messages.keep();
+        }
+        let handled = Arc::new(Handled::default());
+        let (_, connection) = handled.next_connection();
+        let up = Up {
+            messages: Arc::new(messages),
+            handles,
+            handled,
+            connection,
+            generation: connections.generation,
+            at: connections.at,
+            mending: Mending::new(resume, connections.at.is_some()),
+            is_mending: false,
+            takeovers: Takeovers::default(),
+        };
+        Ok((up, heard, connections.lanes))
+    }
+
     fn close(&self) {
         for handle in &self.handles {
             let _ = handle.shutdown(Shutdown::Both);
