@@ -156,11 +156,12 @@ async fn first_of(uuid: Bytes, targets: Vec<Target>, limit: Duration) -> Option<
 }
 
 async fn ask_one(target: &Target, connect_limit: Duration, limit: Duration) -> Reply {
-    let round_trip = Mutex::new(None);
+    let round_trip_seen = Mutex::new(None);
     let address = &target.server.address;
     let connect_within = connect_limit.saturating_sub(RESERVE);
-    let converse = || async {
-        let mut supervisor = Supervisor::reach(&target.server, connect_within).await?;
+    let round_trip = &round_trip_seen;
+    let converse = |attempt| async move {
+        let mut supervisor = Supervisor::reach(&target.server, connect_within, attempt).await?;
         *round_trip.lock() = Some(supervisor.round_trip);
         let inventory = supervisor.inventory(target.credential.clone()).await;
         inventory.map(Arc::new)
@@ -169,7 +170,7 @@ async fn ask_one(target: &Target, connect_limit: Duration, limit: Duration) -> R
     let inventory = control::within(limit, address, retry::persistently(converse)).await;
     Reply {
         inventory,
-        round_trip: round_trip.into_inner(),
+        round_trip: round_trip_seen.into_inner(),
     }
 }
 

@@ -12,12 +12,17 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use causeway_lane::{PathState, PathWatch, path_of};
 use causeway_proto::id::SessionSecret;
 use causeway_security::{Line, MAX_REASON, MAX_SEALED_REASON, open_reason};
 
+use super::bulk::{Owner, PATH_DEAD};
 use super::core::Core;
 use super::reconnect::Redialer;
 use crate::thread::Stack;
+
+/// How often the paths of the connections are looked at, if the server has several addresses.
+const LOOK_EVERY: Duration = Duration::from_millis(125);
 
 /// Starts to listen for heartbeats. The thread ends with the session. If there is a `redialer`, the thread also
 /// resumes the session when its connections break.
@@ -30,6 +35,10 @@ pub(super) fn start(
     let core = Arc::clone(core);
     super::thread::spawn("cw-heartbeat", Stack::Small, move || {
         let _guard = core.guard();
+        let rhythm = Rhythm {
+            is_watched: redialer.is_some() && core.bulk.rails().are_several(),
+            ..rhythm
+        };
         let mut line = core.heartbeat();
         loop {
             let generation = core.generation();
@@ -53,12 +62,13 @@ pub(super) fn start(
 }
 
 // Listens until the connection ends.
-fn listen_on(core: &Core, line: &Line, secret: &SessionSecret, rhythm: Rhythm) -> Ended {
+fn listen_on(core: &Arc<Core>, line: &Line, secret: &SessionSecret, rhythm: Rhythm) -> Ended {
     let mut source = Source::new(line);
     let ended = listen(
         Noting {
             source: &mut source,
             core,
+            watch: rhythm.is_watched.then(PathWatch::default),
         },
         rhythm,
     );
@@ -68,12 +78,37 @@ fn listen_on(core: &Core, line: &Line, secret: &SessionSecret, rhythm: Rhythm) -
 /// The heartbeat connection, on which each heartbeat is a time to acknowledge.
 struct Noting<'a, 'b> {
     source: &'a mut Source<'b>,
-    core: &'a Core,
+    core: &'a Arc<Core>,
+    /// Present if the session could move to another address of its server.
+    watch: Option<PathWatch>,
+}
+
+impl Noting<'_, '_> {
+    // Looks whether the paths of the connections are dead.
+    fn look(&mut self) -> io::Result<()> {
+        let Some(watch) = &mut self.watch else {
+            return Ok(());
+        };
+        let (now, rails) = (Instant::now(), self.core.bulk.rails());
+        let reading = path_of(self.source.line.socket());
+        match reading.map(|reading| watch.look(now, reading)) {
+            Some(PathState::Dead) if rails.note_dead(rails.current(), PATH_DEAD) => {
+                return Err(io::Error::other(PATH_DEAD));
+            }
+            Some(PathState::Quiet) => self.core.acknowledge_again(),
+            _ => {}
+        }
+        let owner: Arc<dyn Owner> = Arc::<Core>::clone(self.core);
+        self.core.bulk.look_at_rails(&owner, now);
+        Ok(())
+    }
 }
 
 impl Read for Noting<'_, '_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let count = self.source.read(into)?;
+        let read = self.source.read(into);
+        self.look()?;
+        let count = read?;
         self.core.acknowledge();
         Ok(count)
     }
@@ -86,6 +121,8 @@ pub(super) struct Rhythm {
     pub(super) interval: Duration,
     /// Silence after which the peer counts as lost.
     pub(super) limit: Duration,
+    /// Whether the paths of the connections are looked at between heartbeats.
+    pub(super) is_watched: bool,
 }
 
 impl Rhythm {
@@ -96,11 +133,16 @@ impl Rhythm {
         Rhythm {
             interval,
             limit: limit.max(2 * interval),
+            is_watched: false,
         }
     }
 
     fn slice(self) -> Duration {
-        self.interval.min(self.limit / 4)
+        let slice = self.interval.min(self.limit / 4);
+        match self.is_watched {
+            true => slice.min(LOOK_EVERY),
+            false => slice,
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use super::events::SessionEvents;
 use super::fork;
 use super::gauge::Gauge;
 use super::heartbeat::Rhythm;
-use super::local::Peer;
+use super::rails::{Rail, Rails};
 use super::retry;
 use super::session::{Location, Opening, Session};
 use super::socket::Dialer;
@@ -80,7 +80,7 @@ enum Asked {
 }
 
 struct Credentials {
-    peer: Peer,
+    rail: Rail,
     session: SessionId,
     secret: SessionSecret,
     /// Fingerprint of the session's certificate, with TLS.
@@ -144,18 +144,18 @@ impl Node {
     fn open(&self, events: Arc<dyn SessionEvents>) -> Result<Session, WireError> {
         let deadline = Instant::now() + self.open_limit();
         let Credentials {
-            peer,
+            rail,
             session,
             secret,
             fingerprint,
             reply,
         } = self.credentials()?;
         let rhythm = Rhythm::from_wire(reply.heartbeat_interval_ms, reply.heartbeat_limit_ms);
-        let location = self.location(peer.address());
+        let location = self.location(rail.peer.address());
         let here = Place::told(&reply.shared_memory);
         let resume = Duration::from_millis(reply.resume_ms.into()).min(self.settings.resume());
         let dialer = Dialer {
-            peer: Arc::new(Mutex::new(peer)),
+            rails: Arc::new(Rails::new(&self.settings, rail)),
             here,
             address: self.address().to_owned(),
             session,
@@ -173,6 +173,7 @@ impl Node {
                 connections: self
                     .settings
                     .bulk_connections
+                    .max(self.settings.addresses().count() as u32)
                     .min(reply.bulk_connections.max(1)),
                 pacing: self.settings.pacing,
                 compression: self.settings.compression,
@@ -236,11 +237,12 @@ impl Node {
         let gauge = Arc::clone(&self.gauge);
         let limit = self.open_limit();
         let asked = control::converse(move || async move {
-            let converse = || async {
-                let mut supervisor = Supervisor::reach(&server, OPEN_LIMIT).await?;
+            let (server, credential, gauge) = (&server, &credential, &gauge);
+            let converse = |attempt| async move {
+                let mut supervisor = Supervisor::reach(server, OPEN_LIMIT, attempt).await?;
                 gauge.note_round_trip(supervisor.round_trip);
                 match supervisor
-                    .open_session(generation, credential.clone(), &server)
+                    .open_session(generation, credential.clone(), server)
                     .await
                 {
                     Ok(reply) => credentials(&supervisor, reply).map(Asked::Opened),
@@ -448,7 +450,11 @@ impl Node {
 pub fn node_status(server: &ServerSettings, limit: Duration) -> Result<NodeStatus, WireError> {
     let asked = server.clone();
     control::converse(move || async move {
-        let converse = || async { Supervisor::reach(&asked, limit).await?.status().await };
+        let asked = &asked;
+        let converse = |attempt| async move {
+            let mut supervisor = Supervisor::reach(asked, limit, attempt).await?;
+            supervisor.status().await
+        };
         control::within(limit, &asked.address, retry::persistently(converse)).await
     })
     .unwrap_or_else(|error| {
@@ -480,7 +486,7 @@ fn credentials(supervisor: &Supervisor, reply: OpenSessionReply) -> Result<Crede
     match (session, secret) {
         (Ok(session), Ok(secret)) => Ok(Credentials {
             fingerprint,
-            peer: supervisor.peer.clone(),
+            rail: supervisor.rail.clone(),
             session: SessionId(session),
             secret: SessionSecret(secret),
             reply,

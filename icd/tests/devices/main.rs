@@ -7,6 +7,7 @@ mod frames;
 
 mod clocks;
 mod poor;
+mod rails;
 mod secured_nodes;
 mod secured_refusals;
 mod secured_session;
