@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
+use causeway_proto::bulk::{HEADER, Header};
 use causeway_proto::command::{CreateBuffer, CreateContext, command::Kind};
 use causeway_proto::id::SessionSecret;
 use causeway_proto::preamble::{Purpose, Verdict};
@@ -161,6 +162,20 @@ fn acknowledgements_are_checked() {
         assert!(reason.contains("violated the protocol"), "{reason}");
     }
     until_sessions(&daemon, 0);
+}
+
+#[test]
+fn a_ping_on_a_lane_is_acknowledged_at_once() {
+    let daemon = daemon();
+    let session = Resuming::open(&daemon, LONG);
+    let (mut lane, _) = session.connect(Purpose::Bulk, 0).unwrap();
+    for pings in 1..=3 {
+        lane.write_all(&Header::ping().encode()).unwrap();
+        let mut answer = [0; HEADER];
+        lane.read_exact(&mut answer).unwrap();
+        let ack = Header::ack(0, pings * HEADER as u64);
+        assert_eq!(Header::decode(&answer), Ok(ack));
+    }
 }
 
 #[test]

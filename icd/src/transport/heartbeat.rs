@@ -44,11 +44,11 @@ pub(super) fn start(
             let generation = core.generation();
             let ended = match line.socket().set_read_timeout(Some(rhythm.slice())) {
                 Ok(()) => listen_on(&core, &line, &secret, rhythm),
-                Err(error) => Ended::Silent(super::socket::plain(&error)),
+                Err(error) => Ended::Broken(super::socket::plain(&error)),
             };
             match ended {
                 Ended::Told(reason) => return core.told(reason),
-                Ended::Silent(reason) => {
+                Ended::Silent(reason) | Ended::Broken(reason) => {
                     let is_away = core.break_off(generation, reason);
                     let resumed = redialer.as_ref().filter(|_| is_away);
                     match resumed.and_then(|redialer| redialer.resume(&core)) {
@@ -72,6 +72,10 @@ fn listen_on(core: &Arc<Core>, line: &Line, secret: &SessionSecret, rhythm: Rhyt
         },
         rhythm,
     );
+    if let Ended::Silent(reason) = &ended {
+        let rails = core.bulk.rails();
+        rails.note_dead(rails.current(), reason);
+    }
     source.reason(secret).map_or(ended, Ended::Told)
 }
 
@@ -91,7 +95,7 @@ impl Noting<'_, '_> {
         };
         let (now, rails) = (Instant::now(), self.core.bulk.rails());
         let reading = path_of(self.source.line.socket());
-        match reading.map(|reading| watch.look(now, reading)) {
+        match reading.map(|reading| watch.look(now, reading, false)) {
             Some(PathState::Dead) if rails.note_dead(rails.current(), PATH_DEAD) => {
                 return Err(io::Error::other(PATH_DEAD));
             }
@@ -211,7 +215,9 @@ impl Read for Source<'_> {
 /// Why the peer counts as lost.
 #[derive(Debug, PartialEq, Eq)]
 enum Ended {
-    /// The connection broke, or no heartbeat came in time.
+    /// The connection broke.
+    Broken(String),
+    /// No heartbeat came in time.
     Silent(String),
     /// The node has given this reason.
     Told(String),
@@ -219,21 +225,24 @@ enum Ended {
 
 fn listen(source: impl Read, rhythm: Rhythm) -> Ended {
     let mut told = Vec::new();
-    let silent = listen_for(source, rhythm, &mut told);
+    let ended = listen_for(source, rhythm, &mut told);
     match told.is_empty() {
-        true => Ended::Silent(silent),
+        true => ended,
         false => Ended::Told(String::from_utf8_lossy(&told).into_owned()),
     }
 }
 
 // Puts the bytes of a reason into `told`. Returns why the peer counts as lost otherwise.
-fn listen_for(mut source: impl Read, rhythm: Rhythm, told: &mut Vec<u8>) -> String {
+fn listen_for(mut source: impl Read, rhythm: Rhythm, told: &mut Vec<u8>) -> Ended {
     let allowed = rhythm.limit.as_micros() / rhythm.slice().as_micros().max(1);
     let mut silent = 0;
     let mut bytes = [0; 64];
     loop {
         match source.read(&mut bytes) {
-            Ok(0) => return "the node's heartbeat connection was closed".to_owned(),
+            Ok(0) => {
+                let closed = "the node's heartbeat connection was closed";
+                return Ended::Broken(closed.to_owned());
+            }
             Ok(count) => {
                 silent = 0;
                 let text = bytes[..count].iter().filter(|byte| **byte != 0);
@@ -249,13 +258,11 @@ fn listen_for(mut source: impl Read, rhythm: Rhythm, told: &mut Vec<u8>) -> Stri
                 // The read timed out, so one more slice has passed without a heartbeat.
                 silent += 1;
                 if silent >= allowed {
-                    return format!(
-                        "the node sent no heartbeat for {} ms",
-                        rhythm.limit.as_millis()
-                    );
+                    let limit = rhythm.limit.as_millis();
+                    return Ended::Silent(format!("the node sent no heartbeat for {limit} ms"));
                 }
             }
-            Err(error) => return super::socket::plain(&error),
+            Err(error) => return Ended::Broken(super::socket::plain(&error)),
         }
     }
 }
@@ -298,7 +305,7 @@ mod tests {
 
     fn silence(source: Script, rhythm: Rhythm) -> String {
         match listen(source, rhythm) {
-            Ended::Silent(reason) => reason,
+            Ended::Silent(reason) | Ended::Broken(reason) => reason,
             Ended::Told(reason) => panic!("{reason}"),
         }
     }

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use causeway_cutter::{Forwarder, Purpose, Target};
+use causeway_cutter::{Forwarder, Hold, Purpose, Target};
 
 use crate::frames::servers::*;
 
 const SIZE: usize = 96 << 20;
-/// A rail is closed when so many bytes have crossed it since the transfer began.
-const CLOSED_AFTER: u64 = 8 << 20;
+/// A rail breaks when so many bytes have crossed it since the transfer began.
+const BROKEN_AFTER: u64 = 8 << 20;
 
 /// A daemon behind a forwarder on each of two addresses.
 struct Rails {
@@ -51,17 +51,17 @@ impl Rails {
         [0, 1].map(|rail| self.forwarders[rail].connected(Purpose::Lane))
     }
 
-    /// Closes a rail once bytes of the next transfer have crossed it.
-    fn close_in_a_transfer(&self, rail: usize) -> std::thread::JoinHandle<()> {
+    /// Breaks a rail by `how` once bytes of the next transfer have crossed it.
+    fn break_in_a_transfer(&self, rail: usize, how: fn(&Forwarder)) -> std::thread::JoinHandle<()> {
         let forwarder = Arc::clone(&self.forwarders[rail]);
         let crossed = move || forwarder.counts().up + forwarder.counts().down;
-        let until = crossed() + CLOSED_AFTER;
+        let until = crossed() + BROKEN_AFTER;
         let forwarder = Arc::clone(&self.forwarders[rail]);
         std::thread::spawn(move || {
             while crossed() < until {
                 std::thread::yield_now();
             }
-            forwarder.close();
+            how(&forwarder);
         })
     }
 }
@@ -87,9 +87,9 @@ fn a_rail_that_breaks_in_a_transfer_costs_no_byte_and_comes_back() {
     // The second rail has a lane only; the first has commands and heartbeats, too.
     for (round, rail) in [(2, 1), (3, 0)] {
         let bytes = pattern(round, SIZE);
-        let closing = rails.close_in_a_transfer(rail);
+        let breaking = rails.break_in_a_transfer(rail, Forwarder::close);
         cl.write(buffer, 0, &bytes);
-        closing.join().unwrap();
+        breaking.join().unwrap();
         assert!(cl.read(buffer, 0, SIZE) == bytes);
         eventually("the other rail has all lanes", || {
             (rails.lanes()[1 - rail] == 2).then_some(())
@@ -101,5 +101,12 @@ fn a_rail_that_breaks_in_a_transfer_costs_no_byte_and_comes_back() {
         });
         assert!(cl.read(buffer, 0, SIZE) == bytes);
     }
+    // As a tunnel that is stuck: it takes bytes, acknowledges them, and passes none. Commands are on the other rail now.
+    assert_eq!(rails.forwarders[0].connected(Purpose::Commands), 0);
+    let bytes = pattern(4, SIZE);
+    let breaking = rails.break_in_a_transfer(0, |rail| rail.hold(Hold::ALL));
+    cl.write(buffer, 0, &bytes);
+    breaking.join().unwrap();
+    assert!(cl.read(buffer, 0, SIZE) == bytes);
     ok!(clReleaseMemObject(buffer));
 }

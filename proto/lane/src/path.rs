@@ -1,7 +1,9 @@
-//! Whether the network path of a connection is dead: the other end's kernel acknowledges nothing.
+//! Whether the network path of a connection is dead: the other end's kernel acknowledges nothing. Behind a tunnel, which
+//! acknowledges in its place, the other end itself does not answer.
 //!
-//! Pure: the caller reads the kernel's counts and passes the time. A process that is stopped is no dead path, because
-//! its kernel acknowledges what it gets. Invariant: a connection without unacknowledged bytes is never dead.
+//! Pure: the caller reads the kernel's counts and passes the time. A process that is stopped for a moment is no dead
+//! path, because its kernel acknowledges what it gets. Invariant: a connection is never dead on which nothing is
+//! unacknowledged and no answer is expected.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -10,6 +12,8 @@ use std::time::{Duration, Instant};
 const DEAD_AFTER: Duration = Duration::from_millis(400);
 /// Round trips beyond [`DEAD_AFTER`], for distant nodes.
 const ROUND_TRIPS: u32 = 4;
+/// A path is dead if no expected answer comes for so long.
+const UNANSWERED: Duration = Duration::from_secs(10);
 /// After a longer time without a look, this process was stopped, and the counts say nothing.
 const STOPPED: Duration = Duration::from_secs(1);
 
@@ -20,7 +24,7 @@ pub struct PathReading {
     pub has_unacknowledged: bool,
     /// Number of bytes that the other end has acknowledged so far.
     pub acknowledged: u64,
-    /// Number of bytes received so far.
+    /// Number of bytes received so far. The caller may count other answers, too.
     pub received: u64,
     /// The smoothed round trip time.
     pub round_trip: Duration,
@@ -33,7 +37,7 @@ pub enum PathState {
     Works,
     /// Nothing has crossed since the last look. The caller may send something, whose acknowledgement will tell.
     Quiet,
-    /// The other end has not acknowledged anything for too long.
+    /// The other end has not acknowledged or answered anything for too long.
     Dead,
 }
 
@@ -46,36 +50,50 @@ pub struct PathWatch {
 #[derive(Clone, Copy, Debug)]
 struct Look {
     at: Instant,
-    /// The numbers of acknowledged and received bytes.
-    crossed: (u64, u64),
+    reading: PathReading,
     /// Since when something is unacknowledged, or was sent by the caller.
     waiting_since: Option<Instant>,
+    /// Since when an answer is expected and does not come.
+    unanswered_since: Instant,
 }
 
 impl PathWatch {
-    /// Looks at the connection.
-    pub fn look(&mut self, now: Instant, reading: PathReading) -> PathState {
-        let crossed = (reading.acknowledged, reading.received);
-        let before = self.last.filter(|last| {
-            last.crossed == crossed && now.saturating_duration_since(last.at) < STOPPED
-        });
-        let (state, waiting_since) = match before {
-            None => (PathState::Works, reading.has_unacknowledged.then_some(now)),
-            Some(_) if !reading.has_unacknowledged => (PathState::Quiet, Some(now)),
-            Some(last) => {
-                let since = last.waiting_since.unwrap_or(now);
-                let limit = DEAD_AFTER + ROUND_TRIPS * reading.round_trip;
-                let is_dead = now.saturating_duration_since(since) >= limit;
-                let state = [PathState::Works, PathState::Dead][usize::from(is_dead)];
-                (state, Some(since))
-            }
-        };
+    /// Looks at the connection. `expects_answer` says that the caller sends something on a quiet path that the other
+    /// end answers.
+    pub fn look(&mut self, now: Instant, reading: PathReading, expects_answer: bool) -> PathState {
+        let was_stopped = |last: &Look| now.saturating_duration_since(last.at) >= STOPPED;
+        let last = self.last.filter(|last| !was_stopped(last));
+        let unanswered =
+            last.filter(|last| expects_answer && last.reading.received == reading.received);
+        let unanswered_since = unanswered.map_or(now, |last| last.unanswered_since);
+        let (state, waiting_since) = judge(now, reading, last);
         self.last = Some(Look {
             at: now,
-            crossed,
+            reading,
             waiting_since,
+            unanswered_since,
         });
-        state
+        match now.saturating_duration_since(unanswered_since) >= UNANSWERED {
+            true => PathState::Dead,
+            false => state,
+        }
+    }
+}
+
+// The state by acknowledgements, and since when something is unacknowledged.
+fn judge(now: Instant, reading: PathReading, last: Option<Look>) -> (PathState, Option<Instant>) {
+    let crossed = |of: &PathReading| (of.acknowledged, of.received);
+    match last.filter(|last| crossed(&last.reading) == crossed(&reading)) {
+        None => (PathState::Works, reading.has_unacknowledged.then_some(now)),
+        Some(_) if !reading.has_unacknowledged => (PathState::Quiet, Some(now)),
+        Some(last) => {
+            let since = last.waiting_since.unwrap_or(now);
+            let limit = DEAD_AFTER + ROUND_TRIPS * reading.round_trip;
+            match now.saturating_duration_since(since) >= limit {
+                true => (PathState::Dead, Some(since)),
+                false => (PathState::Works, Some(since)),
+            }
+        }
     }
 }
 
@@ -99,7 +117,7 @@ mod tests {
         let (mut watch, begun) = (PathWatch::default(), Instant::now());
         let looks = (0u32..).zip(readings);
         looks
-            .map(|(step, reading)| watch.look(begun + step * STEP, *reading))
+            .map(|(step, reading)| watch.look(begun + step * STEP, *reading, false))
             .collect()
     }
 
@@ -152,8 +170,36 @@ mod tests {
     #[test]
     fn a_process_that_was_stopped_starts_anew() {
         let (mut watch, now) = (PathWatch::default(), Instant::now());
-        watch.look(now, reading(true, 7));
+        watch.look(now, reading(true, 7), false);
         let later = now + Duration::from_secs(60);
-        assert_eq!(watch.look(later, reading(true, 7)), PathState::Works);
+        assert_eq!(watch.look(later, reading(true, 7), false), PathState::Works);
+    }
+
+    #[test]
+    fn a_tunnel_that_acknowledges_in_place_of_the_other_end_is_dead_without_answers() {
+        let (mut watch, begun) = (PathWatch::default(), Instant::now());
+        let mut look = |step: u32, answers: u64, expects_answer: bool| {
+            let reading = PathReading {
+                received: answers,
+                // The tunnel takes each message.
+                ..reading(false, u64::from(step / 2))
+            };
+            watch.look(begun + step * STEP, reading, expects_answer)
+        };
+        let mut step = 0;
+        // With answers, and without any that are expected, the path works.
+        for answers in 0..150 {
+            step += 1;
+            assert_ne!(look(step, answers / 20, true), PathState::Dead);
+        }
+        for _ in 0..150 {
+            step += 1;
+            assert_ne!(look(step, 9, false), PathState::Dead);
+        }
+        for _ in 0..99 {
+            step += 1;
+            assert_ne!(look(step, 9, true), PathState::Dead);
+        }
+        assert_eq!(look(step + 1, 9, true), PathState::Dead);
     }
 }

@@ -145,12 +145,6 @@ impl Resumed {
         self.state.lock().received.due(at_once)
     }
 
-    /// The number of bytes received so far.
-    #[must_use]
-    pub fn received(&self) -> u64 {
-        self.state.lock().received.bytes()
-    }
-
     /// Calls `some` to read at least one byte, with the present connection or the next one. Returns 0 if the stream
     /// is closed.
     pub(crate) fn receive(

@@ -4,7 +4,7 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
@@ -45,6 +45,8 @@ pub(super) struct Lane {
     rail: AtomicUsize,
     // Used only if the server has several rails.
     watch: Mutex<PathWatch>,
+    // Number of acknowledgements of this lane.
+    answers: AtomicU64,
     stream: Stream,
     writing: Mutex<Writing>,
     // Used only if the stream outlives its connections.
@@ -110,13 +112,14 @@ impl Lane {
     /// it. Does not wait.
     pub(super) fn is_path_dead(&self, now: Instant, is_moving: bool) -> bool {
         let reading = self.stream.with_socket(path_of).flatten();
-        let (Some(reading), Some(resumed)) = (reading, self.stream.resumed()) else {
+        let (Some(mut reading), Some(resumed)) = (reading, self.stream.resumed()) else {
             return false;
         };
-        let state = self.watch.lock().look(now, reading);
+        // The answer to a ping may come over another lane.
+        reading.received += self.answers.load(Ordering::Relaxed);
+        let state = self.watch.lock().look(now, reading, is_moving);
         if state == PathState::Quiet && is_moving {
-            // Any message would do. The node already knows this one.
-            self.try_to_send(resumed, Header::ack(self.number, resumed.received()));
+            self.try_to_send(resumed, Header::ping());
         }
         state == PathState::Dead
     }
@@ -277,6 +280,7 @@ impl Crew {
             number,
             rail: AtomicUsize::new(rail),
             watch: Mutex::default(),
+            answers: AtomicU64::new(0),
             stream,
             writing,
             kept: Kept::default(),
@@ -409,10 +413,12 @@ fn handle(
             owner.bulk().send_header(owner, relay::gone(transfer));
             Ok(())
         }
-        Kind::Ack | Kind::Event | Kind::Eager | Kind::Pace | Kind::Compress => Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "the node sent a message that only nodes may get",
-        )),
+        Kind::Ack | Kind::Event | Kind::Eager | Kind::Pace | Kind::Compress | Kind::Ping => {
+            Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the node sent a message that only nodes may get",
+            ))
+        }
     }
 }
 
@@ -568,6 +574,7 @@ impl Lane {
     }
 
     fn acknowledged(&self, position: u64) -> io::Result<()> {
+        self.answers.fetch_add(1, Ordering::Relaxed);
         if self.stream.resumed().is_none() {
             return Ok(());
         }
