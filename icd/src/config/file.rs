@@ -4,7 +4,7 @@
 //! const_pointers_are_reads = true  # for contexts of several nodes
 //!
 //! [[server]]
-//! address = "gpu1.example:7079"  # required; the port may be left out; or a list of its addresses
+//! address = "gpu1.example:7079"  # required; the port may be left out; or a list of up to 8 addresses
 //! name = "the big one"           # for people
 //! carrier = "direct"             # or "grpc"
 //! bulk_connections = 2           # 1 to 8
