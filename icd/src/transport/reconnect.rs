@@ -99,13 +99,7 @@ impl Redialer {
             let last = match self.attempt(core, &mut round, begun + planned) {
                 Ok((line, again)) => {
                     if reported {
-                        let away_ms = since.elapsed().as_millis() as u64;
-                        tracing::warn!(
-                            address = self.dialer.address,
-                            away_ms,
-                            bytes_again = again,
-                            "the session is resumed"
-                        );
+                        self.report_resumed(since, again);
                     }
                     return Some(line);
                 }
@@ -149,6 +143,16 @@ impl Redialer {
             }
             patience.count(pause, begun.elapsed());
         }
+    }
+
+    fn report_resumed(&self, since: Instant, again: usize) {
+        let away_ms = since.elapsed().as_millis() as u64;
+        tracing::warn!(
+            address = self.dialer.address,
+            away_ms,
+            bytes_again = again,
+            "the session is resumed"
+        );
     }
 
     // Tries the first address that answers, of those that were not tried in this round.
