@@ -92,7 +92,7 @@ pub(super) struct Caller {
 
 impl Reached {
     /// Connects to the first of the server's addresses that answers. The peer has not sent anything yet when this
-    /// succeeds. Each `attempt` of one conversation begins with another address.
+    /// succeeds. An `attempt` begins with the address of this number, and goes round all.
     ///
     /// If no host has the addresses, this takes `connect_within` at most.
     pub(super) async fn at(

@@ -2,7 +2,7 @@
 //!
 //! Invariant: at most one session per node is open at a time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -66,6 +66,8 @@ pub struct Node {
     // become known later.
     past: Mutex<Weak<Session>>,
     gauge: Arc<Gauge>,
+    // The number of the address that answered last.
+    rail: AtomicUsize,
     changed: OnceLock<ChangeListener>,
     loss: OnceLock<LossListener>,
     // The signed lease on the node's devices. A renewed lease replaces it.
@@ -100,6 +102,7 @@ impl Node {
             session: Mutex::new(None),
             past: Mutex::default(),
             gauge: Arc::default(),
+            rail: AtomicUsize::new(0),
             changed: OnceLock::new(),
             loss: OnceLock::new(),
             credential: Mutex::default(),
@@ -235,11 +238,11 @@ impl Node {
         let server = self.settings.clone();
         let credential = self.credential.lock().clone();
         let gauge = Arc::clone(&self.gauge);
-        let limit = self.open_limit();
+        let (limit, rail) = (self.open_limit(), self.rail.load(Ordering::Relaxed));
         let asked = control::converse(move || async move {
             let (server, credential, gauge) = (&server, &credential, &gauge);
             let converse = |attempt| async move {
-                let mut supervisor = Supervisor::reach(server, OPEN_LIMIT, attempt).await?;
+                let mut supervisor = Supervisor::reach(server, OPEN_LIMIT, rail + attempt).await?;
                 gauge.note_round_trip(supervisor.round_trip);
                 match supervisor
                     .open_session(generation, credential.clone(), server)
@@ -387,8 +390,9 @@ impl Node {
         &self.gauge
     }
 
-    /// Records the duration of a handshake with the node, if there was one.
-    pub fn note_round_trip(&self, round_trip: Option<Duration>) {
+    /// Records which of the server's addresses answered, and the duration of the handshake, if there was one.
+    pub fn note_answer(&self, rail: usize, round_trip: Option<Duration>) {
+        self.rail.store(rail, Ordering::Relaxed);
         if let Some(round_trip) = round_trip {
             self.gauge.note_round_trip(round_trip);
         }

@@ -19,7 +19,7 @@ use crate::config::Address;
 use crate::thread::Stack;
 
 /// Head start of each address over the next.
-const STAGGER: Duration = Duration::from_millis(100);
+pub(super) const STAGGER: Duration = Duration::from_millis(100);
 /// Maximum number of addresses that are tried for one name.
 const MOST: usize = 8;
 

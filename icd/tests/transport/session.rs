@@ -230,6 +230,14 @@ fn a_server_is_reached_by_the_first_of_its_addresses_that_answers() {
     std::thread::spawn(move || closes.incoming().for_each(drop));
     let found = discover(&[of(address, &[fake.address])]).pop().unwrap();
     assert!(found.inventory.is_ok(), "{:?}", found.inventory);
+    // Nor does an address that accepts connections and stays silent. The session is opened where the node answered.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let found = discover(&[of(address, &[fake.address])]).pop().unwrap();
+    assert!(found.inventory.is_ok(), "{:?}", found.inventory);
+    let session = found.node.session(Upper::new()).unwrap();
+    let _worker = fake.worker();
+    assert_eq!(session.location().peer, fake.address);
     // Without an answer, the message has the reason of each.
     let other = SocketAddr::from(([127, 0, 0, 2], closed.port()));
     let found = discover(&[of(closed, &[other])]).pop().unwrap();

@@ -184,7 +184,7 @@ impl Platform {
                 }
             },
         };
-        server.node().note_round_trip(reply.round_trip);
+        server.node().note_answer(reply.rail, reply.round_trip);
         server.take(&inventory);
         drop(asking);
         Ok(server)
@@ -312,7 +312,7 @@ impl Platform {
     }
 
     fn on_reply(&self, server: &Arc<Server>, reply: Reply, asked: Instant) {
-        server.node().note_round_trip(reply.round_trip);
+        server.node().note_answer(reply.rail, reply.round_trip);
         let inventory = match reply.inventory {
             Ok(inventory) => inventory,
             Err(error) => {
