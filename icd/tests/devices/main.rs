@@ -8,6 +8,7 @@ mod frames;
 mod clocks;
 mod poor;
 mod rails;
+mod rails_cut;
 mod secured_nodes;
 mod secured_refusals;
 mod secured_session;
