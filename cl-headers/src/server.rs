@@ -65,6 +65,10 @@ constants! {
     CL_SERVER_ROUND_TRIP_TIME_WWU: cl_server_info = 0x5757_5509;
     /// `cl_ulong`: bytes per second; 0 when not measured.
     CL_SERVER_BANDWIDTH_WWU: cl_server_info = 0x5757_550A;
+    /// `cl_bool`: whether the session on it has no connection, and is being resumed.
+    CL_SERVER_AWAY_WWU: cl_server_info = 0x5757_550B;
+    /// `cl_ulong`: how often the session on it was resumed; 0 without a session.
+    CL_SERVER_RESUMED_WWU: cl_server_info = 0x5757_550C;
     /// `cl_server_WWU`.
     CL_DEVICE_SERVER_WWU: cl_device_info = 0x5757_5520;
     /// `cl_ulong`: ns; 0 when not measured.

@@ -1,5 +1,5 @@
 /*
- * cl_wwu_server: servers that come and go while a program runs. Version 1.0.0.
+ * cl_wwu_server: servers that come and go while a program runs. Version 1.1.0.
  *
  * The platform "Causeway" offers the OpenCL devices of other machines as its own. Usually its configuration
  * names those machines. With this extension a program adds and removes machines itself. It also queries
@@ -82,6 +82,16 @@ typedef cl_uint cl_server_info;
 #define CL_SERVER_ROUND_TRIP_TIME_WWU            0x57575509
 /* cl_ulong: as CL_DEVICE_BANDWIDTH_WWU. */
 #define CL_SERVER_BANDWIDTH_WWU                  0x5757550A
+/*
+ * cl_bool: whether the connections to the server are broken and its session waits for new ones. Commands then
+ * wait, and none fails. CL_SERVER_AVAILABLE_WWU stays CL_TRUE. Since version 1.1.0.
+ */
+#define CL_SERVER_AWAY_WWU                       0x5757550B
+/*
+ * cl_ulong: how often the process's session on the server was resumed after a break. 0 without a session; a
+ * session that replaces a lost one counts anew. Since version 1.1.0.
+ */
+#define CL_SERVER_RESUMED_WWU                    0x5757550C
 
 /* ---- cl_device_info --------------------------------------------------------------------------- */
 

@@ -1,8 +1,9 @@
 //! One forwarded connection.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use causeway_proto::preamble::MAGIC;
 
@@ -58,6 +59,8 @@ pub(crate) struct Connection {
     pub(crate) purpose: Purpose,
     left: AtomicI64,
     is_cut: AtomicBool,
+    /// The connection is silent, and is cut at this time.
+    silent_until: OnceLock<Instant>,
 }
 
 impl Connection {
@@ -68,6 +71,7 @@ impl Connection {
             purpose,
             left: AtomicI64::new(left),
             is_cut: AtomicBool::new(false),
+            silent_until: OnceLock::new(),
         })
     }
 
@@ -86,6 +90,20 @@ impl Connection {
         socket::cut(&self.near, how);
         socket::cut(&self.far, how);
         true
+    }
+
+    /// Lets no byte pass any more. The connection is cut at `end`.
+    pub(crate) fn silence(&self, end: Instant) {
+        let _ = self.silent_until.set(end);
+    }
+
+    /// Whether no byte may pass. Cuts the connection if its silence is over.
+    pub(crate) fn is_silent(&self, now: Instant) -> bool {
+        let end = self.silent_until.get();
+        if end.is_some_and(|end| *end <= now) {
+            self.cut(Cut::Reset);
+        }
+        end.is_some()
     }
 
     pub(crate) fn is_cut(&self) -> bool {

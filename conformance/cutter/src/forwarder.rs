@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Bytes that are forwarded at once.
 const CHUNK: usize = 256 << 10;
 
-/// One of this number of planned cuts is a silence of the whole node.
+/// One of this number of planned cuts is a silence.
 const SILENT_OF: u64 = 8;
 
 /// The cuts that a forwarder makes by itself.
@@ -36,7 +36,8 @@ pub enum Plan {
         mean: u64,
         /// The seed of the numbers.
         seed: u64,
-        /// If not zero, some cuts are replaced by a silence of this length of all connections.
+        /// If not zero, some cuts are silences: the sessions' connections of that time pass nothing for this long, and
+        /// are then reset. New connections pass, as after a router that has forgotten the old ones.
         silence: Duration,
     },
     /// All connections are cut at regular intervals.
@@ -83,8 +84,6 @@ struct State {
     target: Option<Target>,
     plan: Plan,
     hold: Hold,
-    /// The end of a silence that the plan made.
-    silent_until: Option<Instant>,
     accepts: bool,
     /// The listener exists as `listen` and `accepts` say.
     is_settled: bool,
@@ -95,11 +94,8 @@ struct State {
 }
 
 impl State {
-    fn holds(&mut self, direction: Direction, purpose: Option<Purpose>) -> bool {
-        if self.silent_until.is_some_and(|end| end <= Instant::now()) {
-            self.silent_until = None;
-        }
-        self.silent_until.is_some() || self.hold.holds(direction, purpose)
+    fn holds(&self, direction: Direction, purpose: Option<Purpose>) -> bool {
+        self.hold.holds(direction, purpose)
     }
 
     fn cut(&mut self, how: Cut, which: impl Fn(&Connection) -> bool) -> usize {
@@ -131,7 +127,6 @@ impl Forwarder {
                 target,
                 plan: Plan::Whole,
                 hold: Hold::default(),
-                silent_until: None,
                 accepts: true,
                 is_settled: true,
                 ends: false,
@@ -213,18 +208,14 @@ impl Forwarder {
         self.cut_all(Cut::Reset);
     }
 
-    /// Opens the port again, at this address of the machine. Returns when programs can connect.
-    pub fn open_at(&self, address: IpAddr) {
-        self.settle(|state| {
-            state.accepts = true;
-            state.listen.set_ip(address);
-        });
+    /// Sets the address of the machine at which the port is opened from now on.
+    pub fn set_address(&self, address: IpAddr) {
+        self.shared.state.lock().listen.set_ip(address);
     }
 
     /// Opens the port again. Returns when programs can connect.
     pub fn open(&self) {
-        let address = self.address().ip();
-        self.open_at(address);
+        self.settle(|state| state.accepts = true);
     }
 
     /// The counts since the start.
@@ -440,6 +431,10 @@ fn pass(
         if !until_free(shared, direction, purpose, || connection.is_cut()) {
             return;
         }
+        if connection.is_silent(Instant::now()) {
+            thread::sleep(LOOK);
+            continue;
+        }
         if count == 0 {
             if !socket::readable(from, LOOK) || shared.state.lock().holds(direction, purpose) {
                 continue;
@@ -468,7 +463,7 @@ fn pass(
     }
 }
 
-/// Cuts a connection whose bytes are used up: by a reset, a close, or both after a silence of the whole node.
+/// Ends a connection whose bytes are used up: by a reset, a close, or a silence.
 fn planned_cut(shared: &Shared, connection: &Connection) {
     let mut state = shared.state.lock();
     let (seed, silence) = match state.plan {
@@ -480,11 +475,15 @@ fn planned_cut(shared: &Shared, connection: &Connection) {
         0 => Cut::Reset,
         _ => Cut::Close,
     };
-    if !silence.is_zero() && random.below(SILENT_OF) == 0 {
-        state.silent_until = Some(Instant::now() + silence);
+    let is_silence = !silence.is_zero() && random.below(SILENT_OF) == 0;
+    if is_silence {
+        let end = Instant::now() + silence;
+        let of_sessions = state.connections.values();
+        let of_sessions = of_sessions.filter(|it| it.purpose != Purpose::Control);
+        of_sessions.for_each(|it| it.silence(end));
         state.counts.silences += 1;
     }
-    if connection.cut(how) {
+    if is_silence || connection.cut(how) {
         state.counts.cuts += 1;
     }
 }
@@ -595,7 +594,8 @@ mod tests {
             refused.unwrap_err().kind(),
             io::ErrorKind::ConnectionRefused
         );
-        forwarder.open_at(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
+        forwarder.set_address(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
+        forwarder.open();
         let _again = call(&forwarder, 1);
     }
 }

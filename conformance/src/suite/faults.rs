@@ -75,7 +75,12 @@ const FAULTS: &[(&str, Fault)] = &[
         network::cut_and_mended_in_a_transfer,
     ),
     ("network-cut-and-mended-grpc", network::cut_and_mended_grpc),
+    ("network-cut-for-too-long", network::cut_for_too_long),
     ("client-suspended", network::suspended),
+    (
+        "client-suspended-for-too-long",
+        network::suspended_for_too_long,
+    ),
     ("gated-flood", programs::flood),
     ("no-server", reach::no_server),
     ("silent-server", reach::silent_server),

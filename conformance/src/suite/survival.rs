@@ -29,7 +29,12 @@ use schedule::{Kind, Schedule};
 /// Time limit of a run. A fault may last 20 s, and several may follow each other.
 const RUN_WITHIN: Duration = Duration::from_secs(240);
 
-/// Time limit for workers to end, and for descriptors to close, after a run.
+/// How long sessions survive. If the network fails when a program ends, the node keeps its session for this time.
+const RESUME: Duration = Duration::from_secs(60);
+/// The same, if faults last a tenth.
+const SHORT_RESUME: Duration = Duration::from_secs(20);
+
+/// Time limit for workers to end, and for descriptors to close, after a run, beyond [`RESUME`] if there were faults.
 const CLEAN_WITHIN: Duration = Duration::from_secs(15);
 
 /// The name of the node whose address changes.
@@ -218,8 +223,10 @@ fn survive(
         program,
         path,
         injector: Injector::new(schedule, share),
+        resume: if settings.tenth { SHORT_RESUME } else { RESUME },
         native: None,
         base: None,
+        longest: Duration::ZERO,
     };
     if renames {
         trial.injector.hosts = Some(directory.join("hosts"));
@@ -245,9 +252,10 @@ fn survive(
         .map(|(name, count)| format!("{count} {name}"))
         .collect();
     Ok(Verdict::Noted(format!(
-        "{} faults in {runs} runs and {:.0} s: {}{}",
+        "{} faults in {runs} runs and {:.0} s, the longest run {:.1} s: {}{}",
         trial.injector.count(),
         begin.elapsed().as_secs_f64(),
+        trial.longest.as_secs_f64(),
         counts.join(", "),
         if renames || program.fakes.is_some() {
             ""
@@ -282,10 +290,14 @@ struct Trial<'s> {
     program: &'s Program,
     path: &'s Path,
     injector: Injector,
+    /// How long sessions survive.
+    resume: Duration,
     /// What the native run showed, if it is the same for all runs.
     native: Option<Shown>,
     /// Descriptors of the daemons and temporary files after the run without faults.
     base: Option<(usize, usize)>,
+    /// The longest run through Causeway.
+    longest: Duration,
 }
 
 /// The text and the file of a run.
@@ -300,10 +312,12 @@ impl Trial<'_> {
                 Err(why) => return Ok(Err(format!("native: {why}"))),
             },
         };
+        let begin = Instant::now();
         let here = match self.once(Side::Causeway, seed, faults)? {
             Ok(here) => here,
             Err(why) => return Ok(Err(why)),
         };
+        self.longest = self.longest.max(begin.elapsed());
         if let Some(difference) = first_difference(&native.0, &here.0) {
             return Ok(Err(difference));
         }
@@ -313,7 +327,7 @@ impl Trial<'_> {
         if !self.program.seeded {
             self.native = Some(native);
         }
-        Ok(self.until_clean())
+        Ok(self.until_clean(faults))
     }
 
     fn once(
@@ -348,6 +362,7 @@ impl Trial<'_> {
             .args(arguments)
             .directory(&directory)
             .env("FAKE_OPENCL_CONFIG", format!("devices = {devices}; {FAKE}"))
+            .env("CAUSEWAY_RESUME", format!("{}s", self.resume.as_secs()))
             .limit(RUN_WITHIN);
         let sides = self.sides;
         let injector = &mut self.injector;
@@ -396,8 +411,12 @@ impl Trial<'_> {
     }
 
     /// Waits until workers have ended, descriptors are closed and files are gone.
-    fn until_clean(&mut self) -> Result<(), String> {
-        let end = Instant::now() + CLEAN_WITHIN;
+    fn until_clean(&mut self, faults: bool) -> Result<(), String> {
+        let limit = match faults {
+            true => CLEAN_WITHIN + self.resume,
+            false => CLEAN_WITHIN,
+        };
+        let end = Instant::now() + limit;
         loop {
             let daemons = self.sides.daemons().iter().filter_map(|of| of.pid());
             let daemons: Vec<Pid> = daemons.collect();
@@ -421,7 +440,7 @@ impl Trial<'_> {
                 return Err(format!(
                     "{workers} workers, {descriptors} descriptors and {files} files are left after {} s; \
                      {most_descriptors} descriptors and {most_files} files are usual",
-                    CLEAN_WITHIN.as_secs()
+                    limit.as_secs()
                 ));
             }
             thread::sleep(Duration::from_millis(20));

@@ -18,13 +18,13 @@ pub struct Index {
     share: u64,
     total: u64,
     last: u64,
-    entries: HashMap<Name, Kept>,
+    entries: HashMap<Name, SizeAndUse>,
     by_use: BTreeMap<u64, Name>,
     owned: HashMap<Owner, Owned>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct SizeAndUse {
     size: u64,
     used: u64,
 }
@@ -75,7 +75,7 @@ impl Index {
 
     /// Marks an entry as the most recently used one.
     pub fn touch(&mut self, name: &Name) {
-        if let Some(Kept { size, .. }) = self.remove(name) {
+        if let Some(SizeAndUse { size, .. }) = self.remove(name) {
             self.add(*name, size);
         }
     }
@@ -119,14 +119,14 @@ impl Index {
         self.last += 1;
         let used = self.last;
         self.total += size;
-        self.entries.insert(name, Kept { size, used });
+        self.entries.insert(name, SizeAndUse { size, used });
         self.by_use.insert(used, name);
         let owned = self.owned.entry(name.owner).or_default();
         owned.total += size;
         owned.by_use.insert(used, name.key);
     }
 
-    fn remove(&mut self, name: &Name) -> Option<Kept> {
+    fn remove(&mut self, name: &Name) -> Option<SizeAndUse> {
         let kept = self.entries.remove(name)?;
         self.by_use.remove(&kept.used);
         self.total -= kept.size;

@@ -50,10 +50,8 @@ pub struct Assignment {
     pub heartbeat_interval: Duration,
     /// Silence after which the client counts as lost.
     pub heartbeat_limit: Duration,
-    /// Time for the client to come back after its connections were closed. 0: the session ends with its connections.
-    pub resume: Duration,
-    /// Time for the client to come back after silence.
-    pub keep: Duration,
+    /// How long the session waits for a client that is away.
+    pub away: AwayTimes,
     /// Whether the daemon has a build cache.
     pub build_cache: bool,
     /// Certificate for the session's connections; `None`: no TLS.
@@ -64,6 +62,35 @@ pub struct Assignment {
     pub slot: u32,
     /// Lease and user of the session, for the log.
     pub owner: Owner,
+}
+
+/// How long a session waits for a client that is away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AwayTimes {
+    /// Time for the client to come back after its connections were closed. 0: the session ends with its connections.
+    pub resume: Duration,
+    /// Time for the client to come back after silence.
+    pub keep: Duration,
+}
+
+impl AwayTimes {
+    /// Grants the requested times up to `limit`. A session that does not wait after a close waits after nothing.
+    #[must_use]
+    pub fn granted(resume: Duration, keep: Duration, limit: Duration) -> AwayTimes {
+        match resume.min(limit) {
+            Duration::ZERO => AwayTimes::default(),
+            resume => AwayTimes {
+                resume,
+                keep: keep.min(limit),
+            },
+        }
+    }
+
+    /// Returns the longest time that the session waits.
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        self.resume.max(self.keep)
+    }
 }
 
 /// Lease and user of a session, as far as they are known.
@@ -140,8 +167,8 @@ impl From<&Assignment> for Encoded {
             connect_limit_ms: milliseconds(from.connect_limit),
             heartbeat_interval_ms: milliseconds(from.heartbeat_interval),
             heartbeat_limit_ms: milliseconds(from.heartbeat_limit),
-            resume_ms: milliseconds(from.resume),
-            keep_ms: milliseconds(from.keep),
+            resume_ms: milliseconds(from.away.resume),
+            keep_ms: milliseconds(from.away.keep),
             build_cache: from.build_cache,
             certificate: from
                 .certificate
@@ -184,8 +211,10 @@ impl Encoded {
             connect_limit: Duration::from_millis(self.connect_limit_ms),
             heartbeat_interval: Duration::from_millis(self.heartbeat_interval_ms),
             heartbeat_limit: Duration::from_millis(self.heartbeat_limit_ms),
-            resume: Duration::from_millis(self.resume_ms),
-            keep: Duration::from_millis(self.keep_ms),
+            away: AwayTimes {
+                resume: Duration::from_millis(self.resume_ms),
+                keep: Duration::from_millis(self.keep_ms),
+            },
             build_cache: self.build_cache,
             certificate: (!self.certificate.is_empty()).then(|| SessionCertificate {
                 certificate: self.certificate.clone(),

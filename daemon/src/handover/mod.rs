@@ -26,7 +26,7 @@ use rustix::net::{
 use crate::build_cache::Key;
 
 use self::assignment::Encoded;
-pub use self::assignment::{Assignment, Leased, MAX_LEASED, MAX_USER, Owner};
+pub use self::assignment::{Assignment, AwayTimes, Leased, MAX_LEASED, MAX_USER, Owner};
 pub use self::cards::{CARD_BYTES, CardFigures, CardUuid, MOST_CARDS, question};
 
 /// Maximum length of a message, in bytes.
@@ -468,8 +468,10 @@ mod tests {
             load_limit: Duration::from_secs(60),
             heartbeat_interval: Duration::from_millis(500),
             heartbeat_limit: Duration::from_secs(4),
-            resume: Duration::from_secs(60),
-            keep: Duration::from_secs(600),
+            away: AwayTimes {
+                resume: Duration::from_secs(60),
+                keep: Duration::from_secs(600),
+            },
             build_cache: true,
             certificate: Some(SessionCertificate {
                 certificate: vec![7; 400],

@@ -29,9 +29,9 @@ use super::exclusive::Claim;
 use super::holders::Holder;
 use super::managed::{DeviceAt, Managed, NoLease, Place};
 use super::readiness::Readiness;
-use super::workers::{ClientProcess, Granted, NotOpened, Workers};
+use super::workers::{ClientProcess, NotOpened, Workers};
 use crate::config::Settings;
-use crate::handover::{Leased, Owner};
+use crate::handover::{AwayTimes, Leased, Owner};
 
 /// Sender for accepted connections that speak HTTP/2.
 pub(super) type ControlConnections = mpsc::Sender<io::Result<Connection>>;
@@ -260,7 +260,7 @@ impl NodeService {
         let asked = |milliseconds| Duration::from_millis(u64::from(milliseconds));
         let of_lease = lease.as_ref().and_then(|(place, _)| place.resume());
         let limit = self.settings.sessions.resume_limit;
-        let granted = Granted::of(
+        let granted = AwayTimes::granted(
             asked(request.resume_ms),
             asked(request.keep_ms),
             of_lease.map_or(limit, |of_lease| of_lease.min(limit)),

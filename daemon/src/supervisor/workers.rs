@@ -39,9 +39,9 @@ use super::worker::Worker;
 use crate::accounting::{Entry, Figures, Ledger};
 use crate::build_cache;
 use crate::config::{Heartbeat, SessionSettings};
-use crate::handover::{Assignment, Leased, Owner, ToWorker};
+use crate::handover::{Assignment, AwayTimes, Leased, Owner, ToWorker};
+pub(super) use away::ClientProcess;
 use away::describe_end;
-pub(super) use away::{ClientProcess, Granted};
 
 /// Pause before a spare worker that ended by itself is replaced. The driver would probably make the next
 /// one end, too.
@@ -450,7 +450,7 @@ impl Workers {
         &self,
         holder: &Holder,
         owner: &Owner,
-        (client, granted): (ClientProcess, Granted),
+        (client, away): (ClientProcess, AwayTimes),
         lease: Option<(Place, Vec<Leased>)>,
         domain: Option<Domain>,
         claim: Option<Claim>,
@@ -468,8 +468,7 @@ impl Workers {
             let mut assignment = self.assignment(certificate);
             assignment.leased = leased;
             assignment.owner = owner.clone();
-            assignment.resume = granted.resume;
-            assignment.keep = granted.keep;
+            assignment.away = away;
             let ledger = match &place {
                 Some(place) => Arc::clone(place.ledger()),
                 None => Ledger::new(1)?,
@@ -494,8 +493,12 @@ impl Workers {
             };
             let user = build_cache::Owner::of(owner.user.as_deref());
             let host = domain.as_ref().and_then(|of| state.host_of(&worker, of));
-            let waits = granted.longest();
-            worker.serve(assignment.id, user, assignment.connect_limit, waits);
+            worker.serve(
+                assignment.id,
+                user,
+                assignment.connect_limit,
+                away.longest(),
+            );
             state.opened += 1;
             tracing::info!(session = ?assignment.id, lease = owner.lease, user = owner.user,
                 worker = worker.serial, domain = domain.map(|domain| domain.name()), "session opened");
@@ -685,8 +688,7 @@ impl Workers {
             load_limit: self.0.load_limit,
             heartbeat_interval: heartbeat.interval,
             heartbeat_limit: heartbeat.limit,
-            resume: Duration::ZERO,
-            keep: Duration::ZERO,
+            away: AwayTimes::default(),
             build_cache: self.0.builds.is_some(),
             certificate,
             leased: None,

@@ -69,4 +69,7 @@ pub trait EventSink: Send + Sync + 'static {
     /// not take at once wait in memory. While many bytes wait, the carrier stops reading commands. After
     /// the connection is lost, batches are dropped: the process is about to end.
     fn send(&self, batch: EventBatch);
+
+    /// Ends the session, because its client violated the protocol on another connection. Does not wait.
+    fn violated(&self, what: String);
 }

@@ -106,30 +106,40 @@ pub fn prove(
 
 /// As [`prove`], with the client's word. Returns the worker's position, too.
 pub fn prove_with(
-    mut socket: TcpStream,
+    socket: TcpStream,
     preamble: &Preamble,
     secret: &SessionSecret,
     word: &ClientWord,
 ) -> Result<(TcpStream, u64), Verdict> {
-    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    try_to_prove(socket, preamble, secret, word).expect("the node answers")
+}
+
+/// As [`prove_with`]. The node may close the connection without an answer.
+pub fn try_to_prove(
+    mut socket: TcpStream,
+    preamble: &Preamble,
+    secret: &SessionSecret,
+    word: &ClientWord,
+) -> std::io::Result<Result<(TcpStream, u64), Verdict>> {
+    socket.set_read_timeout(Some(LIMIT))?;
     let preamble = preamble.encode();
-    socket.write_all(&preamble).unwrap();
+    socket.write_all(&preamble)?;
     let mut greeting = [0; GREETING];
-    socket.read_exact(&mut greeting).unwrap();
+    socket.read_exact(&mut greeting)?;
     let greeting = Greeting::decode(&greeting).unwrap();
     if greeting.verdict != Verdict::Welcome {
-        return Err(greeting.verdict);
+        return Ok(Err(greeting.verdict));
     }
     let ours = client_proof(secret, &preamble, &greeting.nonce, word);
-    socket.write_all(&ours).unwrap();
+    socket.write_all(&ours)?;
     let mut proof = [0; GREETING];
-    socket.read_exact(&mut proof[..WORKER_PROOF]).unwrap();
+    socket.read_exact(&mut proof[..WORKER_PROOF])?;
     let theirs = std::array::from_fn(|i| proof[i]);
     let position = check_worker_proof(secret, &preamble, &greeting.nonce, &ours, &theirs);
-    if let Some(position) = position {
-        return Ok((socket, position));
-    }
-    Err(Greeting::decode(&proof).unwrap().verdict)
+    Ok(match position {
+        Some(position) => Ok((socket, position)),
+        None => Err(Greeting::decode(&proof).unwrap().verdict),
+    })
 }
 
 /// Reads one bulk header.

@@ -6,6 +6,7 @@ mod common;
 
 mod accounting;
 mod away;
+mod away_strangers;
 mod build_cache;
 mod build_cache_compilers;
 mod builds;

@@ -18,7 +18,7 @@ use crate::stub::{Device, Platform, Server};
 use crate::transport::Node;
 
 /// The version of the extension, packed as `CL_MAKE_VERSION` does.
-pub(super) const VERSION: cl_version = super::platform::version(1, 0, 0);
+pub(super) const VERSION: cl_version = super::platform::version(1, 1, 0);
 
 /// A function of the extension by name.
 pub(super) fn function(name: &CStr) -> Option<*const ()> {
@@ -91,6 +91,13 @@ fn answer(server: &Arc<Server>, name: cl_server_info, info: Info) -> ClResult<An
         }
         CL_SERVER_REFERENCE_COUNT_WWU => info.give(server.references()),
         CL_SERVER_ROUND_TRIP_TIME_WWU => info.give(round_trip_ns(node)),
+        CL_SERVER_AWAY_WWU => {
+            info.give_bool(node.live_session().is_some_and(|session| session.is_away()))
+        }
+        CL_SERVER_RESUMED_WWU => {
+            let session = node.live_session();
+            info.give::<cl_ulong>(session.map_or(0, |session| session.resumed()))
+        }
         CL_SERVER_BANDWIDTH_WWU => info.give(node.gauge().bandwidth()),
         // clGetServerInfoWWU: CL_INVALID_VALUE when param_name is not a known query.
         _ => fail(CL_INVALID_VALUE),

@@ -117,7 +117,7 @@ pub struct ServerSettings {
     /// `None` for [`ServerSettings::DEFAULT_RESUME`].
     pub resume: Option<Duration>,
     /// How long the server is asked to keep a session while it hears nothing of the program. `None` for
-    /// [`ServerSettings::DEFAULT_KEEP`].
+    /// [`ServerSettings::DEFAULT_KEEP`], or for `resume` if that is longer.
     pub keep: Option<Duration>,
     /// TLS settings: how the client verifies the server and authenticates itself.
     pub tls: TlsSettings,
@@ -248,7 +248,8 @@ impl ServerSettings {
     /// How long the server is asked to keep a session while it hears nothing of the program.
     #[must_use]
     pub fn keep(&self) -> Duration {
-        self.keep.unwrap_or(ServerSettings::DEFAULT_KEEP)
+        self.keep
+            .unwrap_or_else(|| ServerSettings::DEFAULT_KEEP.max(self.resume()))
     }
 
     /// All addresses of the server, in the user's order.

@@ -245,3 +245,27 @@ fn what_is_no_file_is_not_read() {
             .contains("not a regular file")
     );
 }
+
+#[test]
+fn a_session_is_kept_for_as_long_as_the_program_waits_unless_the_file_says_otherwise() {
+    let seconds = Duration::from_secs;
+    for (text, variable, resume, keep) in [
+        ("", None, 60, 600),
+        ("resume = \"20min\"\n", None, 1200, 1200),
+        ("resume = \"20min\"\n", Some("0s"), 0, 600),
+        ("keep = \"3s\"\n", Some("20min"), 1200, 3),
+    ] {
+        let mut places = Places::new();
+        let server = "[[server]]\naddress = \"a\"\n";
+        places.write("user/servers.toml", &format!("{text}{server}"));
+        places.environment.resume = variable.map(Into::into);
+        let settings = places.environment.load();
+        let server = &settings.servers[0];
+        let times = (server.resume(), server.keep());
+        assert_eq!(
+            times,
+            (seconds(resume), seconds(keep)),
+            "{text}{variable:?}"
+        );
+    }
+}

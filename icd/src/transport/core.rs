@@ -420,37 +420,12 @@ impl Core {
             return Ok(0);
         };
         let generation = resume.generation.load(Ordering::Acquire) + 1;
-        {
-            // Together: the rest of an old acknowledgement must not go over the new connection.
-            let mut acknowledging = resume.acknowledging.lock();
-            let (mut socket, mut line) = (resume.socket.lock(), self.heartbeat.lock());
-            *socket = super::socket::inode(&heartbeat);
-            *line = heartbeat;
-            acknowledging.restart();
-        }
+        self.replace_heartbeat(resume, heartbeat);
         // From here to the end, nobody else writes: newer commands must not leave before the kept ones.
         let writer = self.outbox.writer();
-        resume.generation.store(generation, Ordering::Release);
-        let readable = self.carrier.replace(commands)?;
-        if let (Some(reader), Some(readable)) = (&self.reader, readable) {
-            reader.replace(readable, generation)?;
-        }
+        self.replace_commands(resume, commands, generation)?;
         // Events are read from here on, so the worker never waits for this side while commands are written again.
-        {
-            let mut away = resume.away.lock();
-            if resume.broken.load(Ordering::Acquire) == generation {
-                drop(away);
-                self.carrier.shut_down();
-                self.heartbeat.lock().shut_down();
-                return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
-            }
-            *away = None;
-            resume.is_away.store(false, Ordering::Release);
-        }
-        self.bulk.alive();
-        if self.is_away() {
-            self.bulk.away();
-        }
+        self.end_break(resume, generation)?;
         if self.is_failed() {
             self.shut_down();
             return Ok(0);
@@ -464,6 +439,43 @@ impl Core {
         resume.resumed.fetch_add(1, Ordering::Relaxed);
         self.flusher.wake();
         Ok(again)
+    }
+
+    fn replace_heartbeat(&self, resume: &Resume, heartbeat: Arc<Line>) {
+        // Together: the rest of an old acknowledgement must not go over the new connection.
+        let mut acknowledging = resume.acknowledging.lock();
+        let (mut socket, mut line) = (resume.socket.lock(), self.heartbeat.lock());
+        *socket = super::socket::inode(&heartbeat);
+        *line = heartbeat;
+        acknowledging.restart();
+    }
+
+    fn replace_commands(&self, resume: &Resume, commands: Line, generation: u64) -> io::Result<()> {
+        resume.generation.store(generation, Ordering::Release);
+        let readable = self.carrier.replace(commands)?;
+        if let (Some(reader), Some(readable)) = (&self.reader, readable) {
+            reader.replace(readable, generation)?;
+        }
+        Ok(())
+    }
+
+    // Ends the break, unless a connection of this generation has broken meanwhile.
+    fn end_break(&self, resume: &Resume, generation: u64) -> io::Result<()> {
+        let mut away = resume.away.lock();
+        if resume.broken.load(Ordering::Acquire) == generation {
+            drop(away);
+            self.carrier.shut_down();
+            self.heartbeat.lock().shut_down();
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        *away = None;
+        resume.is_away.store(false, Ordering::Release);
+        drop(away);
+        self.bulk.alive();
+        if self.is_away() {
+            self.bulk.away();
+        }
+        Ok(())
     }
 
     // ---- end -----------------------------------------------------------------
@@ -601,7 +613,6 @@ impl Owner for Core {
     }
 
     fn uploaded(&self, event: EventId) {
-        self.events.uploaded(event);
         self.progress.advance(Change::Event(event));
     }
 

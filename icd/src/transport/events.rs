@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 use causeway_proto::command::{Completion, LinkState, Notice};
-use causeway_proto::id::EventId;
 use causeway_proto::status::WireError;
 
 /// Callbacks of a session.
@@ -22,11 +21,6 @@ pub trait SessionEvents: Send + Sync {
     fn notice(&self, notice: Notice);
     /// Output of a kernel's `printf`.
     fn printed(&self, text: Bytes);
-    /// All bytes of an upload have been passed to the network, and its `keep` is dropped. Not called when
-    /// the completion came first.
-    fn uploaded(&self, event: EventId) {
-        let _ = event;
-    }
     /// A link to another session's worker became usable or unusable.
     fn link_state(&self, state: LinkState) {
         let _ = state;

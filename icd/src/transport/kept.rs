@@ -41,7 +41,7 @@ pub(super) struct Impossible {
 
 /// The kept batches; see the module.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct KeptBatches {
     batches: VecDeque<Batch>,
     bytes: usize,
     applied: u64,
@@ -49,7 +49,7 @@ pub(super) struct Kept {
     pool: Vec<Vec<u8>>,
 }
 
-impl Kept {
+impl KeptBatches {
     /// Keeps a written batch and takes its buffer. Leaves an empty one in its place.
     pub(super) fn keep(&mut self, first: u64, last: u64, bytes: &mut Vec<u8>) {
         self.written = last;
@@ -100,7 +100,7 @@ impl Kept {
     }
 
     /// Takes the batches that a worker has not received which has applied `position` commands. They must be
-    /// [put back](Kept::put_back) in their order.
+    /// [put back](KeptBatches::put_back) in their order.
     ///
     /// # Errors
     /// [`Impossible`] if so many commands were never written.
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_batch_that_was_applied_before_it_is_kept_is_forgotten() {
-        let mut kept = Kept::default();
+        let mut kept = KeptBatches::default();
         kept.applied(3);
         kept.keep(1, 3, &mut batch(10));
         assert_eq!(kept.bytes(), 0);
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn positions_that_cannot_be_are_refused() {
-        let mut kept = Kept::default();
+        let mut kept = KeptBatches::default();
         kept.keep(1, 3, &mut batch(10));
         kept.applied(2);
         assert!(kept.take_after(4).is_err());
@@ -162,7 +162,7 @@ mod tests {
         // in order, and nothing is kept that it has reported.
         #[test]
         fn a_worker_gets_every_command_once(steps in prop::collection::vec((0usize..3, 1u64..40, 1usize..50_000), 1..200)) {
-            let mut kept = Kept::default();
+            let mut kept = KeptBatches::default();
             let (mut written, mut arrived, mut reported) = (0u64, 0u64, 0u64);
             for (kind, count, size) in steps {
                 match kind {

@@ -47,6 +47,7 @@ mod reader;
 mod reader_role;
 mod received;
 mod reconnect;
+pub mod report;
 mod requests;
 mod resolve;
 mod retry;

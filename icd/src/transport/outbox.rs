@@ -26,7 +26,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 use super::encode::EncodeCommand;
-use super::kept::{self, Batch, Impossible, Kept};
+use super::kept::{self, Batch, Impossible, KeptBatches};
 
 /// Once this many bytes are queued, the appending thread also writes them. That is one packet of the
 /// loopback interface, and each packet costs the sender several microseconds. Smaller amounts leave with
@@ -53,7 +53,7 @@ pub(super) struct Outbox {
 
 #[derive(Debug, Default)]
 struct Keeping {
-    state: Mutex<Kept>,
+    state: Mutex<KeptBatches>,
     // Signals that the worker has applied commands, or that the outbox was opened or closed.
     changed: Condvar,
 }

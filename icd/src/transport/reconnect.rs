@@ -18,6 +18,7 @@ use super::local::Peer;
 use super::outbox::NotResumed;
 use super::patience::Patience;
 use super::rails::Rail;
+use super::report::{Reported, Tool};
 use super::socket::{Dialer, Fault, NotOpened};
 use crate::config::ServerSettings;
 
@@ -36,6 +37,8 @@ pub(super) struct Redialer {
     pub(super) commands: Purpose,
     /// How long the program waits.
     pub(super) limit: Duration,
+    /// The tool that learns of breaks.
+    pub(super) tool: Tool,
 }
 
 /// Why an attempt did not resume the session.
@@ -45,14 +48,12 @@ enum Failed {
     ForNow(String),
     /// The session cannot be resumed any more.
     ForGood(String),
-    /// The node has ended the session, for this reason.
-    Ended(String),
 }
 
 impl Failed {
     fn why(&self) -> &str {
         match self {
-            Failed::ForNow(why) | Failed::ForGood(why) | Failed::Ended(why) => why,
+            Failed::ForNow(why) | Failed::ForGood(why) => why,
         }
     }
 }
@@ -89,49 +90,34 @@ impl Redialer {
     /// Resumes a session that is away. Returns the new heartbeat connection; `None` if the session has failed.
     pub(super) fn resume(&self, core: &Core) -> Option<Arc<Line>> {
         let (mut patience, mut round) = (Patience::new(self.limit), Round::default());
-        let mut reported = false;
+        let mut is_reported = false;
         loop {
-            let Break { reason, since } = core.the_break()?;
+            let broken = core.the_break()?;
             if core.is_failed() {
                 return None;
             }
             let (planned, begun) = (patience.attempt(), Instant::now());
             let last = match self.attempt(core, &mut round, begun + planned) {
                 Ok((line, again)) => {
-                    if reported {
-                        self.report_resumed(since, again);
-                    }
+                    self.report_back(core, &broken, again, is_reported);
                     return Some(line);
                 }
                 Err(Failed::ForGood(why)) => {
-                    let away = since.elapsed().as_secs_f64();
-                    core.fail(format!("{reason}; after {away:.1} s: {why}"));
-                    return None;
-                }
-                Err(Failed::Ended(reason)) => {
-                    core.told(reason);
+                    self.give_up(core, &broken, &why);
                     return None;
                 }
                 Err(Failed::ForNow(why)) => why,
             };
             patience.count(planned, begun.elapsed());
-            if !reported && since.elapsed() >= REPORTED {
-                reported = true;
-                tracing::warn!(
-                    address = self.dialer.address,
-                    reason,
-                    last,
-                    "the session has no connection; the program waits until the node answers"
-                );
+            if !is_reported && broken.since.elapsed() >= REPORTED {
+                is_reported = true;
+                self.report_away(&broken, &last);
             }
             if round.goes_on() && patience.has_time() {
                 continue;
             }
             let Some(pause) = patience.pause() else {
-                let away = since.elapsed().as_secs_f64();
-                core.fail(format!(
-                    "{reason}; the session was not resumed within {away:.1} s: {last}"
-                ));
+                self.give_up(core, &broken, &last);
                 return None;
             };
             let begun = Instant::now();
@@ -145,14 +131,45 @@ impl Redialer {
         }
     }
 
-    fn report_resumed(&self, since: Instant, again: usize) {
-        let away_ms = since.elapsed().as_millis() as u64;
+    fn report_away(&self, broken: &Break, last: &str) {
+        let (address, reason) = (&self.dialer.address, &broken.reason);
+        self.tool.report(address, Reported::Away(reason.clone()));
         tracing::warn!(
-            address = self.dialer.address,
-            away_ms,
-            bytes_again = again,
-            "the session is resumed"
+            address,
+            reason,
+            last,
+            "the session has no connection; the program waits until the node answers"
         );
+    }
+
+    // `again`: number of bytes that were written once more. The log has a line only if the break had one.
+    fn report_back(&self, core: &Core, broken: &Break, again: usize, is_reported: bool) {
+        let (address, away) = (&self.dialer.address, broken.since.elapsed());
+        let times = core.resumed();
+        self.tool.report(address, Reported::Resumed { times, away });
+        if is_reported {
+            tracing::warn!(
+                address,
+                away_ms = away.as_millis() as u64,
+                bytes_again = again,
+                "the session is resumed"
+            );
+        }
+    }
+
+    // Ends a session that is not resumed. If the node knows why it has ended the session, that says more than `last`,
+    // the error of the last attempt.
+    fn give_up(&self, core: &Core, broken: &Break, last: &str) {
+        let Break { reason, since } = broken;
+        let away = since.elapsed().as_secs_f64();
+        match self.end() {
+            Some(end) => core.told(format!(
+                "{end}; its connection had broken {away:.1} s before: {reason}"
+            )),
+            None => core.fail(format!(
+                "{reason}; the session was not resumed within {away:.1} s: {last}"
+            )),
+        }
     }
 
     // Tries the first address that answers, of those that were not tried in this round.
@@ -172,7 +189,7 @@ impl Redialer {
             Err(errors) => {
                 let failures = errors.into_iter().map(|not_opened| {
                     let is_final = not_opened.peer.is_some() && not_opened.peer == left;
-                    self.failed(not_opened, is_final)
+                    failed(not_opened, is_final)
                 });
                 return Err(round.end(failures.collect()));
             }
@@ -183,7 +200,6 @@ impl Redialer {
                 rails.set_current(rail);
                 Ok(done)
             }
-            Err(ended @ Failed::Ended(_)) => Err(ended),
             Err(failed) => {
                 let why = failed.why().to_owned();
                 round.failures.push(failed);
@@ -202,11 +218,11 @@ impl Redialer {
         let dialer = self.dialer.on_rail(rail.number);
         let open = |stream, purpose, position| {
             let opened = dialer.open_over(stream, purpose, 0, position, deadline);
-            opened.map_err(|not_opened| self.failed(not_opened, true))
+            opened.map_err(|not_opened| failed(not_opened, true))
         };
         let (heartbeat, _) = open(stream, Purpose::Heartbeat, 0)?;
         let stream = dialer.connect_to(&rail.peer, deadline);
-        let stream = stream.map_err(|not_opened| self.failed(not_opened, true))?;
+        let stream = stream.map_err(|not_opened| failed(not_opened, true))?;
         let (commands, position) = open(stream, self.commands, core.handled())?;
         let heartbeat = Arc::new(heartbeat);
         match core.go_on(commands, Arc::clone(&heartbeat), position) {
@@ -217,19 +233,6 @@ impl Redialer {
                 Err(Failed::ForNow(reason))
             }
             Err(error @ NotResumed::Impossible(_)) => Err(Failed::ForGood(error.to_string())),
-        }
-    }
-
-    // What an error means. Whether the lack of a daemon `is_final` depends on the address.
-    fn failed(&self, not_opened: NotOpened, is_final: bool) -> Failed {
-        let why = not_opened.error.to_string();
-        match not_opened.fault {
-            Fault::UnknownSession => match self.end() {
-                Some(reason) => Failed::Ended(reason),
-                None => Failed::ForGood(why),
-            },
-            Fault::NoDaemon if is_final => Failed::ForGood(why),
-            Fault::NoDaemon | Fault::Other => Failed::ForNow(why),
         }
     }
 
@@ -246,6 +249,16 @@ impl Redialer {
         })
         .ok()?
         .ok()?
+    }
+}
+
+// What an error means. Whether the lack of a daemon `is_final` depends on the address.
+fn failed(not_opened: NotOpened, is_final: bool) -> Failed {
+    let why = not_opened.error.to_string();
+    match not_opened.fault {
+        Fault::UnknownSession => Failed::ForGood(why),
+        Fault::NoDaemon if is_final => Failed::ForGood(why),
+        Fault::NoDaemon | Fault::Other => Failed::ForNow(why),
     }
 }
 

@@ -28,6 +28,7 @@ use super::gauge::Gauge;
 use super::heartbeat::{self, Rhythm};
 use super::reader::{self, CommandReader};
 use super::reconnect::Redialer;
+use super::report::Tool;
 use super::socket::Dialer;
 use super::wait::Change;
 use super::{SessionEvents, exit, flusher, fork};
@@ -50,6 +51,9 @@ pub struct Location {
 
 /// Time for the node to learn that the session ends.
 const FAREWELL_LIMIT: Duration = Duration::from_millis(100);
+
+/// The pause before a new session's connections are opened again.
+const OPEN_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
 /// A live (or lost) session. Dropping the last reference ends it.
 pub struct Session {
@@ -97,17 +101,18 @@ impl Session {
             Carrier::Direct => Purpose::Commands,
             Carrier::Grpc => Purpose::CommandsGrpc,
         };
-        let commands = dialer.open(purpose, 0, deadline)?;
-        let heartbeat = Arc::new(dialer.open(Purpose::Heartbeat, 0, deadline)?);
+        let resumes = !resume.is_zero();
+        let (commands, heartbeat) = first_connections(&dialer, purpose, resumes, deadline)?;
+        let heartbeat = Arc::new(heartbeat);
         let bulk = Bulk::new(dialer.clone(), bulk, Arc::clone(&gauge));
         let (address, id) = (dialer.address.clone(), dialer.session);
         let secret = dialer.secret.clone();
-        let resumes = !resume.is_zero();
         let redialer = resumes.then_some(Redialer {
             dialer,
             server,
             commands: purpose,
             limit: resume,
+            tool: Tool::of_process(),
         });
         let started = match carrier {
             Carrier::Direct => start_direct(commands, heartbeat, resumes, &address, bulk, events),
@@ -224,7 +229,7 @@ impl Session {
     }
 
     /// Flushes, then waits until `condition` holds, which the end of `event` makes true. The condition is
-    /// checked again when `event` completes (or its upload is sent). The caller must hold no lock that
+    /// checked again when `event` completes (or the `keep` of its upload is dropped). The caller must hold no lock that
     /// [`SessionEvents`] needs: this thread may be the one that calls it.
     pub fn wait_for(&self, event: EventId, condition: &dyn Fn() -> bool) -> Result<(), WireError> {
         self.wait(Change::Event(event), condition)
@@ -422,10 +427,16 @@ impl Session {
         }
     }
 
-    /// Whether the session has no connection at the moment, and how often it was resumed.
+    /// Whether the session has no connection at the moment.
     #[must_use]
-    pub fn breaks(&self) -> (bool, u64) {
-        (self.core.is_away(), self.core.resumed())
+    pub fn is_away(&self) -> bool {
+        self.core.is_away()
+    }
+
+    /// How often the session was resumed.
+    #[must_use]
+    pub fn resumed(&self) -> u64 {
+        self.core.resumed()
     }
 
     /// Reports why the session was lost when that becomes known later, unless the node itself has given a
@@ -467,6 +478,31 @@ impl Drop for Session {
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Session").field(&self.core).finish()
+    }
+}
+
+/// Opens the connections for commands and heartbeats.
+///
+/// A session that outlives its connections may lose them here already. They are then opened again, until the deadline.
+fn first_connections(
+    dialer: &Dialer,
+    purpose: Purpose,
+    resumes: bool,
+    deadline: Instant,
+) -> Result<(Line, Line), WireError> {
+    let open = || {
+        let commands = dialer.open(purpose, 0, deadline)?;
+        Ok((commands, dialer.open(Purpose::Heartbeat, 0, deadline)?))
+    };
+    loop {
+        match open() {
+            Err(WireError::Closed { .. } | WireError::Unreachable { .. })
+                if resumes && Instant::now() + OPEN_AGAIN_AFTER < deadline =>
+            {
+                std::thread::sleep(OPEN_AGAIN_AFTER);
+            }
+            done => return done,
+        }
     }
 }
 

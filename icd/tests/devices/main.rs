@@ -5,10 +5,12 @@
 #[path = "../frames/mod.rs"]
 mod frames;
 
+mod breaks;
 mod clocks;
 mod poor;
 mod rails;
 mod rails_cut;
+mod secured_breaks;
 mod secured_nodes;
 mod secured_refusals;
 mod secured_session;

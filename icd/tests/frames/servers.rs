@@ -90,6 +90,11 @@ impl Daemon {
         (self.child, self.address) = run(self.folder.path(), &listen, &[], &texts(flags));
     }
 
+    /// Returns the daemon's log.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).expect("the log")
+    }
+
     /// Returns another address of the same daemon.
     pub fn other_address(&self) -> String {
         format!("localhost:{}", self.address.port())

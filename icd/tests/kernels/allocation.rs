@@ -1,5 +1,5 @@
 //! Tests that enqueues without an event allocate nothing on the calling thread once all buffers have grown. With an
-//! event, they allocate only the event itself.
+//! event, they allocate only the event itself. The session can be resumed, as by default, so what is written is kept.
 
 use std::ptr::{null, null_mut};
 

@@ -13,6 +13,7 @@ use causeway_proto::id::EventId;
 use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::region::Region;
 
+use crate::frames::fake_node::bulk::wait_for;
 use crate::frames::fake_node::upper::{Upper, completed};
 use crate::frames::fake_node::{FakeNode, Faults};
 
@@ -75,9 +76,9 @@ fn a_quarter_gibibyte_each_way_stays_in_its_buffer() {
 
     // SAFETY: as above.
     let source = unsafe { HostRegion::new(memory.as_mut_ptr(), region) };
-    session
-        .upload(EventId(2), source, Arc::new(()), None)
-        .unwrap();
+    let keep = Arc::new(());
+    let kept = Arc::downgrade(&keep);
+    session.upload(EventId(2), source, keep, None).unwrap();
     let credit = Header {
         kind: Kind::Credit,
         transfer: EventId(2),
@@ -86,7 +87,7 @@ fn a_quarter_gibibyte_each_way_stays_in_its_buffer() {
     };
     lanes[0].write_all(&credit.encode()).unwrap();
     let readers = lanes.map(|lane| std::thread::spawn(move || swallow(lane)));
-    upper.wait(|heard| !heard.uploaded.is_empty());
+    wait_for(|| kept.strong_count() == 0);
     let grown = peak() - before;
     assert!(grown < ALLOWED, "{} MiB more", grown >> 20);
     drop((node, session));

@@ -1,5 +1,7 @@
 //! Decoders of fixed lengths: preamble, greeting, bulk header, frame. Also compressed chunks after a header.
 
+use causeway_daemon::worker::service::acknowledgements::Acknowledgements;
+use causeway_daemon::worker::service::window::{BadNumber, Window};
 use causeway_lane::{Buffer, Packer, Stream, Unpacker};
 use causeway_proto::bulk::{self, Header};
 use causeway_proto::frame;
@@ -22,6 +24,7 @@ pub(super) fn targets() -> Vec<Target> {
         greeting(),
         client_proof(),
         worker_proof(),
+        acknowledgements(),
         header(),
         frame_prefix(),
         chunk(),
@@ -115,6 +118,52 @@ fn worker_proof() -> Target {
         };
         assert_eq!(proof(position), bytes);
         true
+    })
+}
+
+/// Number of event batches that the worker of the acknowledgements has sent.
+const SENT: u64 = 1000;
+
+/// Acknowledgements of a client, of which the first two bytes say how the connection cuts the others and what the client
+/// names when it resumes afterwards.
+fn acknowledgements() -> Target {
+    let numbers = |numbers: &[u64]| -> Vec<u8> {
+        let numbers = numbers.iter().flat_map(|number| number.to_le_bytes());
+        [3, 200].into_iter().chain(numbers).collect()
+    };
+    let valid = vec![
+        numbers(&[1, 2, 3]),
+        numbers(&[0, 0, SENT]),
+        numbers(&[SENT / 2; 4]),
+    ];
+    Target::new("acknowledgements", Form::Bytes, valid, |bytes| {
+        let [cut, part] = first(bytes);
+        let bytes = bytes.get(2..).unwrap_or_default();
+        let mut window = Window::default();
+        let frame = [&4u32.to_le_bytes()[..], b"four"].concat();
+        window.keep(&frame.repeat(SENT as usize));
+        let mut acknowledgements = Acknowledgements::default();
+        let mut read = Vec::new();
+        let result = bytes.chunks(1 + usize::from(cut)).try_for_each(|piece| {
+            acknowledgements.read(piece, |number| {
+                window.acknowledge(number)?;
+                read.push(number);
+                Ok(())
+            })
+        });
+        assert!(read.is_sorted() && read.iter().all(|number| *number <= SENT));
+        let last = read.last().copied().unwrap_or(0);
+        match &result {
+            Ok(()) => assert_eq!(read.len(), bytes.len() / 8),
+            Err(BadNumber::Unsent { got, .. }) => assert!(*got > SENT),
+            Err(BadNumber::Decreased { got, before }) => {
+                assert!(got < before && *before == last);
+            }
+        }
+        let named = u64::from(part) * 8;
+        let resumed = window.resume(named);
+        assert_eq!(resumed.ok(), (named <= SENT).then(|| last.max(named) + 1));
+        result.is_ok()
     })
 }
 

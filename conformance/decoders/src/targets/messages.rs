@@ -1,5 +1,8 @@
 //! All messages: those that a service receives or sends, and nested ones that are processed further.
 
+use std::time::Duration;
+
+use causeway_daemon::handover::AwayTimes;
 use causeway_daemon::worker::service::batch;
 use causeway_proto::command::{self, EventBatch};
 use causeway_proto::region::Region;
@@ -46,7 +49,8 @@ pub(super) fn targets(random: &mut StdRng) -> Vec<Target> {
         20: manager::FromNode manager::ToNode manager::RequestDevices manager::Progress manager::Considered
             manager::Granted manager::Claim manager::SignedLease manager::Snapshot
             control::Inventory control::OpenSessionRequest control::OpenSessionReply control::NodeStatus;
-        4: control::GetInventoryRequest control::CloseSessionRequest control::CloseSessionReply
+        4: control::GetInventoryRequest control::EndAwayRequest control::EndAwayReply control::GetSessionEndRequest
+            control::SessionEnd control::CloseSessionRequest control::CloseSessionReply
             control::GetStatusRequest manager::ConfirmReservation manager::RenewLease manager::ReleaseLease
             manager::ReleaseLeaseReply manager::ListLeasesRequest manager::LeaseList manager::ListQueueRequest
             manager::QueueList manager::GetManagerRequest manager::ManagerInfo manager::ListNodesRequest
@@ -61,7 +65,28 @@ pub(super) fn targets(random: &mut StdRng) -> Vec<Target> {
     targets.push(command_batch(random));
     targets.push(message::<EventBatch>("EventBatch", random).weighing(60));
     targets.push(region(random));
+    targets.push(away_times(random));
     targets
+}
+
+/// The longest time for which the daemon keeps a session that is away.
+const LIMIT: Duration = Duration::from_secs(600);
+
+// What a client asks for in case that its connections break.
+fn away_times(random: &mut StdRng) -> Target {
+    let samples = samples::<control::OpenSessionRequest>(random);
+    Target::new("away times", Form::Message, samples, |bytes| {
+        let Ok(request) = control::OpenSessionRequest::decode(bytes) else {
+            return false;
+        };
+        let asked = [request.resume_ms, request.keep_ms].map(u64::from);
+        let [resume, keep] = asked.map(Duration::from_millis);
+        let granted = AwayTimes::granted(resume, keep, LIMIT);
+        assert!(granted.resume <= resume && granted.keep <= keep && granted.longest() <= LIMIT);
+        assert_eq!(granted.longest().is_zero(), resume.is_zero());
+        true
+    })
+    .weighing(4)
 }
 
 // Decodes as a worker does, into memory that was used before.

@@ -1,6 +1,7 @@
-//! Text outside of files: requests for devices, addresses, options and sources of programs.
+//! Text outside of files: requests for devices, addresses, options and sources of programs, reports to the tool.
 
 use causeway::config::{Address, duration};
+use causeway::transport::report::SessionReport;
 use causeway_daemon::config::{ManagerAddress, parse_advertised};
 use causeway_proto::control::InfoAnswer;
 use causeway_proto::request::{DeviceRequest, MAX_ASKED, property};
@@ -27,7 +28,22 @@ const SOURCES: [&str; 2] = [
 ];
 
 pub(super) fn targets() -> Vec<Target> {
-    vec![request(), addresses(), source()]
+    vec![request(), addresses(), source(), session_report()]
+}
+
+const REPORTS: [&str; 2] = ["7\tnode:7079\taway\tno\theartbeat", "7\tnode:7079\t3\t1234"];
+
+// What a program tells the tool that runs it.
+fn session_report() -> Target {
+    Target::new("session report", Form::Bytes, seeds(&REPORTS), |bytes| {
+        let Some(report) = SessionReport::decode(bytes) else {
+            return false;
+        };
+        let again = report.encode();
+        assert_eq!(SessionReport::decode(again.as_bytes()), Some(report));
+        true
+    })
+    .weighing(4)
 }
 
 fn seeds(texts: &[&str]) -> Vec<Vec<u8>> {

@@ -60,6 +60,9 @@ fn cut(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verdict, W
 /// How long a network is cut in cases in which the program goes on: well beyond the heartbeat limit.
 const CUT_FOR: Duration = Duration::from_secs(8);
 
+/// Time from the waking of a suspended program until its session's end reaches it.
+const TOLD_AFTER_WAKING: Duration = Duration::from_secs(10);
+
 /// Time from the mending of a network until the program goes on, on a busy machine.
 const GOES_ON_WITHIN: Duration = Duration::from_secs(10);
 
@@ -116,6 +119,36 @@ fn mended(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verdict
     )
 }
 
+/// How long the program and the node wait in [`cut_for_too_long`], for people and as a time.
+const RESUME: (&str, Duration) = ("3s", Duration::from_secs(3));
+/// Time in which the library asks the node why the session has ended, on a busy machine.
+const ASKED_WITHIN: Duration = Duration::from_secs(4);
+
+/// A network is cut for longer than the program waits. The context's callback hears of the break, and when it was.
+pub(super) fn cut_for_too_long(stage: &Stage) -> Result<Verdict, Wrong> {
+    let network = match Network::builder().hosts(2).build() {
+        Err(error) if error.is_unavailable() => return Ok(Verdict::Skipped(error.to_string())),
+        network => network?,
+    };
+    let (text, resume) = RESUME;
+    let endless = Driver::Fake("kernel.forever.hang = true");
+    let node = Node::start_on(stage, endless, Some(network.host(1)))?;
+    let way = Way::to(node.address()).from(network.host(0));
+    let way = way.resuming_for(text).keeping(text);
+    let mut program = Running::program(stage, "kernel", &way)?;
+    program.until("in kernel")?;
+    let worker = node.worker_beside(&[])?;
+    let begin = Instant::now();
+    network.link(0, 1).cut()?;
+    let end = program.end(PATIENCE)?;
+    let took = begin.elapsed();
+    let saw = end.lost()?;
+    end.assert_told("no heartbeat for 4000 ms; the session was not resumed within ")?;
+    end.assert_warned("the session has no connection")?;
+    until_gone(&[worker], HOST_ENDS_WITHIN)?;
+    in_time(saw, took, SILENCE + resume + ASKED_WITHIN)
+}
+
 /// A client is suspended: it is stopped, and its network is cut. It wakes while the node keeps its session.
 pub(super) fn suspended(stage: &Stage) -> Result<Verdict, Wrong> {
     let mut woken = match suspend(stage, "5m")? {
@@ -133,6 +166,23 @@ pub(super) fn suspended(stage: &Stage) -> Result<Verdict, Wrong> {
     let slept = stop_time().as_secs();
     let saw = format!("nothing: suspended for {slept} s, went on");
     in_time(saw, took, GOES_ON_WITHIN)
+}
+
+/// As [`suspended`], but the node has not kept the session for so long.
+pub(super) fn suspended_for_too_long(stage: &Stage) -> Result<Verdict, Wrong> {
+    let mut woken = match suspend(stage, "3s")? {
+        Ok(woken) => woken,
+        Err(reason) => return Ok(Verdict::Skipped(reason)),
+    };
+    let begin = Instant::now();
+    woken.program.go_on()?;
+    let end = woken.program.end(PATIENCE)?;
+    let took = begin.elapsed();
+    let saw = end.lost()?;
+    end.assert_told("did not come back in time")?;
+    end.assert_warned("did not come back in time")?;
+    until_gone(&[woken.worker], HOST_ENDS_WITHIN)?;
+    in_time(saw, took, TOLD_AFTER_WAKING)
 }
 
 /// A program that was suspended and has woken. The network is last, because it must end last.

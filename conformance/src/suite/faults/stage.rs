@@ -192,6 +192,12 @@ impl<'n> Way<'n> {
         self
     }
 
+    /// Lets the program wait for this time for nodes that are away.
+    pub(super) fn resuming_for(mut self, resume: &'static str) -> Self {
+        self.resume = Some(resume);
+        self
+    }
+
     /// Asks the node to keep a silent session for this time.
     pub(super) fn keeping(mut self, keep: &'static str) -> Self {
         self.keep = Some(keep);

@@ -156,8 +156,9 @@ impl Injector {
         forwarder.close();
         // The file is mounted, so it stays the same file.
         let _ = fs::write(hosts, super::hosts_file(address));
+        forwarder.set_address(address);
         if !world.is_closed(0, None) {
-            forwarder.open_at(address);
+            forwarder.open();
         }
     }
 

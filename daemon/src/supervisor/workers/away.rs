@@ -21,32 +21,6 @@ const END_WITHIN: Duration = Duration::from_secs(10);
 /// Longest text of a client that is kept, in characters.
 const LONGEST: usize = 64;
 
-/// How long a session waits for a client that is away. See the fields of [`Assignment`](crate::handover::Assignment).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in super::super) struct Granted {
-    pub(in super::super) resume: Duration,
-    pub(in super::super) keep: Duration,
-}
-
-impl Granted {
-    /// Grants the requested times up to `limit`. A session that does not wait after a close waits after nothing.
-    pub(in super::super) fn of(resume: Duration, keep: Duration, limit: Duration) -> Granted {
-        let resume = resume.min(limit);
-        match resume.is_zero() {
-            true => Granted::default(),
-            false => Granted {
-                resume,
-                keep: keep.min(limit),
-            },
-        }
-    }
-
-    /// Returns the longest time that the session waits.
-    pub(super) fn longest(&self) -> Duration {
-        self.resume.max(self.keep)
-    }
-}
-
 /// Describes the end of a session of which nobody has said a reason.
 pub(super) fn describe_end(label: &str, status: &io::Result<ExitStatus>) -> String {
     let cause = status.as_ref().map(|status| process::describe(*status));

@@ -52,6 +52,9 @@ pub(crate) trait Reports: Send + Sync {
 
     /// A lane of this incarnation of a link has ended.
     fn lane_broke(self: Arc<Self>, link: LinkId, incarnation: u64, reason: String);
+
+    /// The client violated the protocol on a lane that would otherwise be resumed.
+    fn violated(self: Arc<Self>, what: String);
 }
 
 /// The bulk transfers of a session.
@@ -234,6 +237,7 @@ mod tests {
         fn failed(self: Arc<Self>, _: &Command) {}
         fn lane_lost(self: Arc<Self>, _: LinkId, _: u64, _: u8) {}
         fn lane_broke(self: Arc<Self>, _: LinkId, _: u64, _: String) {}
+        fn violated(self: Arc<Self>, _: String) {}
     }
 
     #[test]

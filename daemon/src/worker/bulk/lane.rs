@@ -136,18 +136,15 @@ fn end(engine: &Arc<Engine>, lane: &Lane, writer: &LaneWriter, ended: Result<(),
     match ended {
         Ok(()) => tracing::debug!(lane, "a bulk connection was closed"),
         Err(LaneError::Io(error)) => tracing::info!(lane, %error, "a bulk connection broke"),
-        Err(error) => {
-            tracing::warn!(
-                lane,
-                %error,
-                "the worker closes a bulk connection, because the client violated the protocol"
-            );
-            if writer.stream().resumed().is_some() {
-                // The client would open the connection again and again.
-                let what = "the client violated the protocol on a bulk connection";
-                engine.scope.fail(what);
-            }
+        // The client would open the connection again and again.
+        Err(error) if writer.stream().resumed().is_some() => {
+            engine.report(|session| session.violated(format!("bulk connection {lane}: {error}")));
         }
+        Err(error) => tracing::warn!(
+            lane,
+            %error,
+            "the worker closes a bulk connection, because the client violated the protocol"
+        ),
     }
 }
 

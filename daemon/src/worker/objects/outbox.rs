@@ -113,6 +113,11 @@ impl Outbox {
         }
     }
 
+    /// Ends the session, because its client violated the protocol on a bulk connection.
+    pub(crate) fn violated(&self, what: String) {
+        self.sink.violated(what);
+    }
+
     /// Ends the session's waiting threads here. Later messages go nowhere, because the connection is lost.
     pub(crate) fn stop(&self) {
         self.state.lock().is_over = true;
@@ -379,6 +384,8 @@ mod tests {
             self.0.wait();
             self.1.lock().push(batch);
         }
+
+        fn violated(&self, _: String) {}
     }
 
     #[test]

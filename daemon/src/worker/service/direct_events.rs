@@ -393,6 +393,10 @@ impl EventSink for DirectEvents {
             self.stuck.notify_one();
         }
     }
+
+    fn violated(&self, what: String) {
+        self.losses.end(Ending::Violation(what));
+    }
 }
 
 impl Carrier for DirectEvents {

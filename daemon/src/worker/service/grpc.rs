@@ -406,6 +406,10 @@ impl EventSink for GrpcEvents {
             let _ = events.send(Bytes::from(encoded).slice(PREFIX..));
         }
     }
+
+    fn violated(&self, what: String) {
+        self.losses.end(Ending::Violation(what));
+    }
 }
 
 /// The carrier as the stage has it, which needs to share the events with new threads.

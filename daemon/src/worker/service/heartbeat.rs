@@ -10,13 +10,11 @@ use causeway_security::{Line, Opener, Records};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendFlags};
 
+use super::acknowledgements::Acknowledgements;
 use super::ending::Ending;
 use super::window::BadNumber;
 
 const CONNECTION: &str = "heartbeat";
-
-/// Length of an acknowledgement in bytes.
-const ACKNOWLEDGEMENT: usize = 8;
 
 /// Sends one zero byte per interval until the connection ends. Returns why it ended. The client sends nothing, or if
 /// the session outlives its connections, the numbers of event batches for `acknowledge`.
@@ -39,6 +37,7 @@ pub(super) fn beat(
         opener,
         ..Heard::default()
     };
+    let mut acknowledgements = Acknowledgements::default();
     let lost = |error: io::Error| Ending::ClientLost {
         connection: CONNECTION,
         error,
@@ -60,11 +59,9 @@ pub(super) fn beat(
                         "the client sent unexpected bytes on the heartbeat connection".to_owned(),
                     );
                 };
-                // Only the last of several numbers says something new, but all are checked.
-                for number in heard.numbers() {
-                    if let Err(wrong) = acknowledge(number) {
-                        return Ending::Violation(wrong.to_string());
-                    }
+                let bytes = std::mem::take(&mut heard.bytes);
+                if let Err(wrong) = acknowledgements.read(&bytes, acknowledge) {
+                    return Ending::Violation(wrong.to_string());
                 }
             }
             Err(error) => return lost(error),
@@ -160,14 +157,6 @@ impl Heard {
             self.bytes.extend_from_slice(&bytes[..count]);
         }
         Ok(first)
-    }
-
-    /// Takes the numbers that have arrived whole.
-    fn numbers(&mut self) -> Vec<u64> {
-        let (numbers, rest) = self.bytes.as_chunks::<ACKNOWLEDGEMENT>();
-        let numbers = numbers.iter().map(|of| u64::from_le_bytes(*of)).collect();
-        self.bytes = rest.to_vec();
-        numbers
     }
 }
 

@@ -10,6 +10,7 @@
 //! has proved the session's secret, or the link's for another worker's connection.
 #![forbid(unsafe_code)]
 
+pub mod acknowledgements;
 pub mod batch;
 mod carrier;
 mod direct;
@@ -24,7 +25,7 @@ mod presence;
 mod proof;
 mod sockets;
 mod stage;
-mod window;
+pub mod window;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -293,7 +294,7 @@ fn run_session(
     };
     threads.service.name_thread();
     let start = SessionStart {
-        resume: assignment.resume,
+        resume: assignment.away.resume,
         id: assignment.id,
         limits: assignment.limits,
         leased: assignment.leased.clone(),

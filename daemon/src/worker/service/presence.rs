@@ -7,19 +7,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::handover::Line;
+use crate::handover::{AwayTimes, Line};
 
 /// How long a session waits for a program that was probably killed. Its memory is then free within five seconds.
 const KILLED: Duration = Duration::from_secs(3);
-
-/// What the node has granted to a session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Granted {
-    /// Time for the client to come back after its connections were closed. 0: the session ends with its connections.
-    pub(super) resume: Duration,
-    /// Time for the client to come back after silence.
-    pub(super) keep: Duration,
-}
 
 /// How a connection of the client ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +24,7 @@ pub(super) enum How {
 /// The state of the client's connections.
 #[derive(Debug, Default)]
 pub(super) struct Presence {
-    granted: Granted,
+    granted: AwayTimes,
     /// Time without a sign of life after which a connection is silent.
     silence: Duration,
     commands: Connected,
@@ -73,7 +64,7 @@ pub(super) enum Change {
 }
 
 impl Presence {
-    pub(super) fn new(granted: Granted, silence: Duration) -> Presence {
+    pub(super) fn new(granted: AwayTimes, silence: Duration) -> Presence {
         Presence {
             granted,
             silence,
@@ -117,7 +108,7 @@ impl Presence {
                 How::Closed,
             ) => KILLED.min(self.granted.resume),
             (_, How::Closed) => self.granted.resume,
-            (_, How::Silent) => self.granted.keep.max(self.granted.resume),
+            (_, How::Silent) => self.granted.keep,
         };
         let until = now + limit;
         let since = self.away.map_or(now, |away| away.since);
@@ -160,7 +151,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const GRANTED: Granted = Granted {
+    const GRANTED: AwayTimes = AwayTimes {
         resume: Duration::from_secs(60),
         keep: Duration::from_secs(600),
     };
@@ -193,6 +184,18 @@ mod tests {
                 assert_eq!(presence.deadline(), Some(now + expected));
             }
         }
+    }
+
+    #[test]
+    fn a_client_that_asks_to_be_forgotten_soon_is_not_kept_for_longer() {
+        let now = Instant::now();
+        let keep = Duration::from_secs(3);
+        let mut presence = Presence::new(AwayTimes { keep, ..GRANTED }, SILENCE);
+        for line in LINES {
+            let _ = presence.came(line, false, now);
+        }
+        let _ = presence.ended(Line::Heartbeat, How::Silent, now);
+        assert_eq!(presence.deadline(), Some(now + keep));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use parking_lot::{Condvar, Mutex};
 use self::places::{Claimed, Place, Taken, how, is_direct, place};
 use super::carrier::{Arrived, Carrier, Losses};
 use super::ending::{Ending, Endings};
-use super::presence::{Change, Granted, Presence};
+use super::presence::{Change, Presence};
 use super::window::BadNumber;
 use crate::accounting::Slot;
 use crate::handover::{self, Assignment, Line, ToSupervisor};
@@ -378,13 +378,7 @@ impl Stage {
         let tls = certificate.map(SessionCertificate::server).transpose()?;
         let mut state = self.state.lock();
         state.tls = tls;
-        state.presence = Presence::new(
-            Granted {
-                resume: assignment.resume,
-                keep: assignment.keep,
-            },
-            assignment.heartbeat_limit,
-        );
+        state.presence = Presence::new(assignment.away, assignment.heartbeat_limit);
         state.assignment = Some(Arc::new(assignment));
         Ok(())
     }
@@ -607,8 +601,7 @@ mod tests {
             load_limit: Duration::from_secs(60),
             heartbeat_interval: Duration::from_millis(500),
             heartbeat_limit: Duration::from_secs(4),
-            resume: Duration::ZERO,
-            keep: Duration::ZERO,
+            away: handover::AwayTimes::default(),
             build_cache: false,
             certificate: None,
             leased: None,

@@ -16,7 +16,7 @@ const SPARE: usize = 8;
 
 /// The kept frames.
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub struct Window {
     segments: VecDeque<Segment>,
     spare: Vec<Vec<u8>>,
     bytes: usize,
@@ -38,16 +38,28 @@ struct Segment {
 
 /// The client names a batch that it cannot have, or takes back an acknowledgement.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(super) enum BadNumber {
+pub enum BadNumber {
+    /// A batch that was not sent.
     #[error("the client has event batch {got}, but {last} is the last one that was sent")]
-    Unsent { got: u64, last: u64 },
+    Unsent {
+        /// The number that the client named.
+        got: u64,
+        /// The number of the last batch.
+        last: u64,
+    },
+    /// A batch before the one that was acknowledged last.
     #[error("the client acknowledged event batch {got} after {before}")]
-    Decreased { got: u64, before: u64 },
+    Decreased {
+        /// The number that the client named.
+        got: u64,
+        /// The number that the client had named before.
+        before: u64,
+    },
 }
 
 impl Window {
     /// Keeps whole frames, which follow the last kept one.
-    pub(super) fn keep(&mut self, frames: &[u8]) {
+    pub fn keep(&mut self, frames: &[u8]) {
         let count = Frames(frames).count() as u64;
         if count == 0 {
             return;
@@ -74,12 +86,12 @@ impl Window {
     }
 
     /// Returns the number of the last frame.
-    pub(super) fn last(&self) -> u64 {
+    pub fn last(&self) -> u64 {
         self.last
     }
 
     /// Returns the number of kept bytes. Frames that share a buffer are forgotten together.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -87,7 +99,7 @@ impl Window {
     ///
     /// # Errors
     /// [`BadNumber`]; nothing is forgotten then.
-    pub(super) fn acknowledge(&mut self, number: u64) -> Result<(), BadNumber> {
+    pub fn acknowledge(&mut self, number: u64) -> Result<(), BadNumber> {
         let before = self.acknowledged;
         if number < before {
             return Err(BadNumber::Decreased {
@@ -106,7 +118,7 @@ impl Window {
     ///
     /// # Errors
     /// [`BadNumber`]; nothing is forgotten then.
-    pub(super) fn resume(&mut self, number: u64) -> Result<u64, BadNumber> {
+    pub fn resume(&mut self, number: u64) -> Result<u64, BadNumber> {
         if number > self.last {
             return Err(BadNumber::Unsent {
                 got: number,

@@ -397,6 +397,10 @@ impl Reports for Shared {
     fn lane_broke(self: Arc<Self>, link: LinkId, incarnation: u64, reason: String) {
         self.links.lane_broke(link, incarnation, reason);
     }
+
+    fn violated(self: Arc<Self>, what: String) {
+        self.outbox.violated(what);
+    }
 }
 
 impl Drop for Runner<'_> {

@@ -173,10 +173,27 @@ pub(crate) enum Step {
         /// The devices that the request lacks, regardless of other requests.
         lack: Option<String>,
     },
-    /// The connection to the manager was lost and is retried. The request keeps its place for a while.
+    /// A connection was lost and is retried: to the manager, where the request keeps its place for a while, or of one of
+    /// the program's sessions, for a second by now.
     Away {
+        /// The session's node. `null`: the manager.
+        server: Option<String>,
+        /// The process that has the session.
+        pid: Option<u32>,
         /// What happened.
         reason: String,
+    },
+    /// A session of the program was resumed after its connections broke. Breaks of less than a second are reported only
+    /// here.
+    Resumed {
+        /// The session's node.
+        server: String,
+        /// The process that has the session.
+        pid: u32,
+        /// How often the session was resumed so far.
+        times: u64,
+        /// Time without a connection.
+        away_ms: u64,
     },
     /// The lease is granted; the program starts.
     Granted {

@@ -113,6 +113,8 @@ impl<'a> LeaseGuard<'a> {
                 }
                 RequestResult::Broken(failure) => {
                     progress.say(Step::Away {
+                        server: None,
+                        pid: None,
                         reason: failure.to_string(),
                     });
                     tokio::time::sleep(pause).await;

@@ -14,6 +14,7 @@ mod new_file;
 mod progress;
 mod request_options;
 mod say;
+mod session_reports;
 mod signals;
 mod text;
 mod validity;

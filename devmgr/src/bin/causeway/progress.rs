@@ -49,7 +49,12 @@ impl Progress {
                     "waiting for devices (request '{request}'): place {position} of {waiting}{lack}"
                 ));
             }
-            Step::Away { reason } => self.wait(format!("{}; trying again", printable(&reason))),
+            // The library logs the breaks of its sessions itself.
+            Step::Away {
+                server: Some(_), ..
+            }
+            | Step::Resumed { .. } => {}
+            Step::Away { reason, .. } => self.wait(format!("{}; trying again", printable(&reason))),
             Step::Granted { lease, nodes, .. } => {
                 if self.has_waited {
                     self.end_line();

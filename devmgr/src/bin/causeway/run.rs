@@ -27,6 +27,7 @@ use crate::lease_guard::LeaseGuard;
 use crate::progress::Progress;
 use crate::request_options::{self, RequestOptions, Terms};
 use crate::say::say;
+use crate::session_reports::SessionReports;
 use crate::signals::{self, Came, end_as, end_by};
 
 /// Arguments of `run`.
@@ -124,9 +125,15 @@ fn start(arguments: &Arguments, context: &Context) -> Result<End, Failure> {
     // Before devices are requested, so that no signal can end the tool with a lease.
     let signals = signals::listen().map_err(|error| failed(&error))?;
     block_on(async {
+        // The library logs what it would report, so only machines need the reports.
+        let reports = match context.json() {
+            true => reports(&vendors, &mut command)?,
+            false => SessionReports::none(),
+        };
+        let running = Running { signals, reports };
         match options {
-            None => attend(command, None, signals, Progress::new(context.json())).await,
-            Some(options) => lease(arguments, context, &settings, &options, command, signals).await,
+            None => attend(command, None, running, Progress::new(context.json())).await,
+            Some(options) => lease(arguments, context, &settings, &options, command, running).await,
         }
     })
     .map_err(|failure| failure.or_code(FAILED))
@@ -177,6 +184,23 @@ fn options(arguments: &Arguments, settings: &Settings) -> Result<Option<RequestO
     Ok(options)
 }
 
+/// What reaches the tool while the program runs.
+struct Running {
+    signals: mpsc::UnboundedReceiver<Came>,
+    reports: SessionReports,
+}
+
+fn reports(vendors: &Vendors, command: &mut Command) -> Result<SessionReports, Failure> {
+    let listening = SessionReports::listen(vendors.path());
+    let (reports, path) = listening.map_err(|error| {
+        Failure::new(format!(
+            "the socket for the library's reports cannot be made: {error}"
+        ))
+    })?;
+    command.env(causeway::transport::report::VARIABLE, path);
+    Ok(reports)
+}
+
 /// Leases devices, runs the program with them, and releases them.
 async fn lease(
     arguments: &Arguments,
@@ -184,7 +208,7 @@ async fn lease(
     settings: &Settings,
     options: &RequestOptions,
     mut command: Command,
-    mut signals: mpsc::UnboundedReceiver<Came>,
+    mut running: Running,
 ) -> Result<End, Failure> {
     let program = Path::new(&arguments.command[0]).file_name();
     let program = program.unwrap_or(&arguments.command[0]).to_string_lossy();
@@ -194,10 +218,10 @@ async fn lease(
     let mut held = LeaseGuard::new(context);
     let signal = tokio::select! {
         acquired = held.acquire(request, &mut progress) => acquired.map(|()| None)?,
-        Some(came) = signals.recv() => Some(came),
+        Some(came) = running.signals.recv() => Some(came),
     };
     if let Some(came) = signal {
-        give_back(&mut held, &mut progress, &mut signals).await;
+        give_back(&mut held, &mut progress, &mut running.signals).await;
         return Ok(End::Signal(came.number));
     }
     command.env("CAUSEWAY_LEASE", held.id());
@@ -205,28 +229,28 @@ async fn lease(
     if let Some(manager) = &settings.manager {
         command.env("CAUSEWAY_MANAGER", manager.address.to_string());
     }
-    attend(command, Some(held), signals, progress).await
+    attend(command, Some(held), running, progress).await
 }
 
 /// Runs the program to its end, passes signals on, keeps the lease, and releases it.
 async fn attend(
     mut command: Command,
     mut held: Option<LeaseGuard<'_>>,
-    mut signals: mpsc::UnboundedReceiver<Came>,
+    mut running: Running,
     mut progress: Progress,
 ) -> Result<End, Failure> {
     // A signal that came before the program was started has reached no other process.
-    let end = match signals.try_recv() {
+    let end = match running.signals.try_recv() {
         Ok(came) => Ok(End::Signal(came.number)),
         Err(_) => match spawn(&mut command) {
-            Ok(child) => watch(child, held.as_mut(), &mut signals, &mut progress)
+            Ok(child) => watch(child, held.as_mut(), &mut running, &mut progress)
                 .await
                 .map(End::Program),
             Err(failure) => Err(failure),
         },
     };
     if let Some(held) = &mut held {
-        give_back(held, &mut progress, &mut signals).await;
+        give_back(held, &mut progress, &mut running.signals).await;
     }
     end
 }
@@ -245,7 +269,7 @@ fn spawn(command: &mut Command) -> Result<Child, Failure> {
 async fn watch(
     mut child: Child,
     mut held: Option<&mut LeaseGuard<'_>>,
-    signals: &mut mpsc::UnboundedReceiver<Came>,
+    Running { signals, reports }: &mut Running,
     progress: &mut Progress,
 ) -> Result<ExitStatus, Failure> {
     let program = Pid::from_child(&child);
@@ -265,6 +289,7 @@ async fn watch(
                     let _ = kill_process(program, signal);
                 }
             }
+            report = reports.next() => progress.say(report),
             change = change => {
                 if let Step::Over { .. } = change {
                     held = None;
@@ -272,6 +297,9 @@ async fn watch(
                 progress.say(change);
             },
         }
+    }
+    while let Some(report) = reports.poll_next() {
+        progress.say(report);
     }
     let status = child.wait();
     status.map_err(|error| Failure::new(format!("the program cannot be waited for: {error}")))

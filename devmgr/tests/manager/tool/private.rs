@@ -133,3 +133,32 @@ fn a_machine_without_devices_starts_no_program_and_says_why() {
     let error: serde_json::Value = serde_json::from_str(line).unwrap();
     assert!(error["error"].as_str().unwrap().contains("has no device"));
 }
+
+/// A program whose library tells the tool of a break.
+const REPORTING: &str = "import os, socket\n\
+    tool = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n\
+    for text in ['7\\tnode:7079\\taway\\tno heartbeat', 'nonsense', '7\\tnode:7079\\t3\\t1234']:\n    \
+    tool.sendto(text.encode(), os.environ['CAUSEWAY_REPORTS'])\n";
+
+#[test]
+fn breaks_of_the_programs_sessions_are_lines_of_json() {
+    let tool = machine(1);
+    let mut command = tool.command("--json run -- python3 -c");
+    command.arg(REPORTING);
+    let ended = said(command);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let lines = ended.err.lines().filter(|line| line.starts_with('{'));
+    let events: Vec<serde_json::Value> = lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let away = serde_json::json!({
+        "event": "away", "server": "node:7079", "pid": 7, "reason": "no heartbeat",
+    });
+    let resumed = serde_json::json!({
+        "event": "resumed", "server": "node:7079", "pid": 7, "times": 3, "away_ms": 1234,
+    });
+    assert_eq!(events, [away, resumed]);
+    // People read the library's log.
+    let ended = tool.run("run -- printenv CAUSEWAY_REPORTS");
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+}

@@ -56,7 +56,7 @@ pub(super) trait Owner: Send + Sync {
     /// Fails the session; the first reason counts. Does not wait and calls no callback.
     fn fail(&self, reason: String);
 
-    /// Reports that all bytes of an upload have been read. The caller holds no lock.
+    /// Wakes the threads that wait for an upload, because its `keep` was dropped. The caller holds no lock.
     fn uploaded(&self, event: EventId);
 
     /// Reports a completion whose bytes are in place. The caller holds no lock.

@@ -64,10 +64,14 @@ pub struct Faults {
     pub bulk_connections: u32,
     /// Number of bulk connections that the node closes without an answer, beginning with the first.
     pub closed_lanes: usize,
+    /// Number of heartbeat connections that the node closes without an answer, beginning with the first.
+    pub closed_heartbeats: usize,
     /// The node accepts shared memory over a Unix socket. Such lanes come first.
     pub shares_memory: bool,
     /// The time for which the node keeps a session without connections.
     pub resume_ms: u32,
+    /// The processes whose sessions are away.
+    pub away: Vec<Client>,
 }
 
 impl Default for Faults {
@@ -84,8 +88,10 @@ impl Default for Faults {
             silent: false,
             bulk_connections: 8,
             closed_lanes: 0,
+            closed_heartbeats: 0,
             shares_memory: false,
             resume_ms: 0,
+            away: Vec::new(),
         }
     }
 }
@@ -108,10 +114,15 @@ struct Shared {
     /// Whether the client asked for a worker of its own in the latest request for a session.
     isolated: AtomicBool,
     lanes_asked: AtomicUsize,
+    heartbeats_asked: AtomicUsize,
     /// Number of the last command that the worker has, for the next connection.
     position: AtomicU64,
     /// The verdict on new connections.
     verdict: Mutex<Verdict>,
+    /// Number of connections that got another verdict than a welcome.
+    refused: AtomicUsize,
+    /// The processes that the client has named as ended.
+    ended: Mutex<Vec<Client>>,
     /// Why the session has ended.
     end: Mutex<Option<String>>,
     acknowledged: AtomicU64,
@@ -134,8 +145,11 @@ impl FakeNode {
             sessions: AtomicUsize::new(0),
             isolated: AtomicBool::new(false),
             lanes_asked: AtomicUsize::new(0),
+            heartbeats_asked: AtomicUsize::new(0),
             position: AtomicU64::new(0),
             verdict: Mutex::new(Verdict::Welcome),
+            refused: AtomicUsize::new(0),
+            ended: Mutex::default(),
             end: Mutex::new(None),
             acknowledged: AtomicU64::new(0),
             handled: Mutex::default(),
@@ -258,6 +272,11 @@ impl FakeNode {
         *self.shared.verdict.lock().unwrap() = verdict;
     }
 
+    /// The processes that the client has named as ended.
+    pub fn ended(&self) -> Vec<Client> {
+        self.shared.ended.lock().unwrap().clone()
+    }
+
     /// The last event batch that the client has acknowledged.
     pub fn acknowledged(&self) -> u64 {
         self.shared.acknowledged.load(Ordering::SeqCst)
@@ -276,6 +295,11 @@ impl FakeNode {
     /// Stops the heartbeats.
     pub fn stop_pulses(&self) {
         self.shared.heartbeats.store(false, Ordering::SeqCst);
+    }
+
+    /// Number of connections that got another verdict than a welcome.
+    pub fn refused(&self) -> usize {
+        self.shared.refused.load(Ordering::SeqCst)
     }
 
     /// Number of bulk connections so far.
@@ -366,6 +390,7 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
     }
     let verdict = *shared.verdict.lock().unwrap();
     if verdict != Verdict::Welcome {
+        shared.refused.fetch_add(1, Ordering::SeqCst);
         let refusal = Greeting::refusal(verdict);
         stream.write_all(&refusal.encode()).unwrap();
         return;
@@ -373,6 +398,12 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
     if preamble.purpose == Purpose::Bulk {
         let before = shared.lanes_asked.fetch_add(1, Ordering::SeqCst);
         if before < shared.faults.closed_lanes {
+            return;
+        }
+    }
+    if preamble.purpose == Purpose::Heartbeat {
+        let before = shared.heartbeats_asked.fetch_add(1, Ordering::SeqCst);
+        if before < shared.faults.closed_heartbeats {
             return;
         }
     }
@@ -509,6 +540,7 @@ impl NodeService for Supervisor {
             heartbeat_limit_ms: self.0.faults.heartbeat_limit_ms,
             bulk_connections: self.0.faults.bulk_connections,
             resume_ms: self.0.faults.resume_ms.min(request.get_ref().resume_ms),
+            away: self.0.faults.away.clone(),
             // Mostly nobody listens at this path, and lanes then use TCP.
             shared_memory: self
                 .0
@@ -526,7 +558,12 @@ impl NodeService for Supervisor {
         Ok(Response::new(CloseSessionReply {}))
     }
 
-    async fn end_away(&self, _: Request<EndAwayRequest>) -> Result<Response<EndAwayReply>, Status> {
+    async fn end_away(
+        &self,
+        request: Request<EndAwayRequest>,
+    ) -> Result<Response<EndAwayReply>, Status> {
+        let ended = request.into_inner().ended;
+        self.0.ended.lock().unwrap().extend(ended);
         Ok(Response::new(EndAwayReply::default()))
     }
 

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use causeway::transport::{SessionEvents, WireError};
 use causeway_proto::command::command::Kind;
 use causeway_proto::command::{Completion, CreateUserEvent, EventBatch, Notice};
-use causeway_proto::id::EventId;
 
 use super::PATIENCE;
 
@@ -22,7 +21,6 @@ pub struct Heard {
     pub completions: Vec<Completion>,
     pub notices: Vec<Notice>,
     pub printed: Vec<Bytes>,
-    pub uploaded: Vec<EventId>,
     pub lost: Vec<WireError>,
 }
 
@@ -82,9 +80,6 @@ impl SessionEvents for Upper {
     }
     fn printed(&self, text: Bytes) {
         self.note(|heard| heard.printed.push(text));
-    }
-    fn uploaded(&self, event: EventId) {
-        self.note(|heard| heard.uploaded.push(event));
     }
     fn lost(&self, error: &WireError) {
         self.note(|heard| heard.lost.push(error.clone()));

@@ -1,0 +1,77 @@
+//! What the library in the program's process tells about its sessions: when one has no connection, and when it has been
+//! resumed.
+
+use std::path::Path;
+
+use causeway::transport::report::{Reported, SessionReport};
+use tokio::net::UnixDatagram;
+
+use crate::json::Step;
+
+/// The name of the socket in the run's folder.
+const SOCKET: &str = "reports";
+/// Largest report in bytes. Longer ones are cut off.
+const LARGEST: usize = 4096;
+
+/// The socket of the reports. Without one, there are none.
+pub(crate) struct SessionReports(Option<UnixDatagram>);
+
+impl SessionReports {
+    /// Receives no reports.
+    pub(crate) fn none() -> SessionReports {
+        SessionReports(None)
+    }
+
+    /// Receives reports through a socket in this folder. Returns its path too.
+    pub(crate) fn listen(folder: &Path) -> std::io::Result<(SessionReports, std::path::PathBuf)> {
+        let path = folder.join(SOCKET);
+        let socket = UnixDatagram::bind(&path)?;
+        Ok((SessionReports(Some(socket)), path))
+    }
+
+    /// Waits for the next report. Cancel safe.
+    pub(crate) async fn next(&self) -> Step {
+        let Some(socket) = &self.0 else {
+            return std::future::pending().await;
+        };
+        let mut bytes = [0; LARGEST];
+        loop {
+            let received = socket.recv(&mut bytes).await;
+            if let Some(step) = received.ok().and_then(|count| step(&bytes[..count])) {
+                return step;
+            }
+        }
+    }
+
+    /// Returns the next report, if it has come.
+    pub(crate) fn poll_next(&self) -> Option<Step> {
+        let mut bytes = [0; LARGEST];
+        loop {
+            let count = self.0.as_ref()?.try_recv(&mut bytes).ok()?;
+            if let Some(step) = step(&bytes[..count]) {
+                return Some(step);
+            }
+        }
+    }
+}
+
+fn step(datagram: &[u8]) -> Option<Step> {
+    let SessionReport {
+        pid,
+        server,
+        reported,
+    } = SessionReport::decode(datagram)?;
+    Some(match reported {
+        Reported::Away(reason) => Step::Away {
+            server: Some(server),
+            pid: Some(pid),
+            reason,
+        },
+        Reported::Resumed { times, away } => Step::Resumed {
+            server,
+            pid,
+            times,
+            away_ms: u64::try_from(away.as_millis()).unwrap_or(u64::MAX),
+        },
+    })
+}
