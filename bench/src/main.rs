@@ -17,6 +17,7 @@
 //! - [`mandelbrot`]: one picture on 1 to 16 nodes, and by MPI.
 //! - [`osem`]: the reconstruction of a PET image on 1 to 4 nodes.
 //! - [`transfer`]: 1 to 1024 MiB over a link of a given rate, beside iperf3.
+//! - [`rails`]: a server with two addresses, one of which is cut.
 //! - [`sharing`]: applications that want a device each, with and without the device manager; [`slices`]: devices
 //!   of one processor that do not disturb each other.
 //! - [`tenants`]: programs that share a device, natively, with a worker each, and with one worker for all.
@@ -50,6 +51,7 @@ mod plot;
 mod png;
 mod probe;
 mod process;
+mod rails;
 mod report;
 mod rows;
 mod runner;
@@ -118,6 +120,11 @@ enum Verb {
     /// The transfers themselves; started by the experiment
     #[command(hide = true)]
     TransferProgram(transfer::program::Arguments),
+    /// A server with two addresses: transfers over one link, over two, and with one cut; needs root
+    Rails(rails::Options),
+    /// The transfers themselves; started by the experiment
+    #[command(hide = true)]
+    RailsProgram(rails::program::Arguments),
     /// The Mandelbrot itself; started by the experiment
     #[command(hide = true)]
     MandelbrotProgram(mandelbrot::program::Arguments),
@@ -187,6 +194,8 @@ fn main() -> ExitCode {
         Verb::OsemProgram(arguments) => done(osem::program::run(&arguments)),
         Verb::Transfer(options) => done(transfer::run(&options)),
         Verb::TransferProgram(arguments) => done(transfer::program::run(&arguments)),
+        Verb::Rails(options) => rails::run(&options),
+        Verb::RailsProgram(arguments) => done(rails::program::run(&arguments)),
         Verb::Manager(options) => done(sharing::run(&options)),
         Verb::Sharing(options) => done(tenants::run(&options)),
         Verb::Tenant(arguments) => done(tenants::program::run(&arguments)),

@@ -160,6 +160,7 @@ fn node(found: Discovered) -> NodeReport {
     let reply = Reply {
         inventory: found.inventory,
         round_trip: found.round_trip,
+        rail: 0,
     };
     let mut report = node_report(name, address, reply);
     report.also_at = found.also_at;

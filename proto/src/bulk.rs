@@ -54,6 +54,9 @@ pub enum Kind {
     /// The sender of this message has received `offset` bytes in all over lane `transfer`, headers included. The
     /// other end forgets what it keeps of these bytes. The offset never decreases.
     Ack,
+    /// From a client: the worker acknowledges at once what it has received on this connection. `transfer` and `offset`
+    /// are 0.
+    Ping,
 }
 
 impl Kind {
@@ -132,6 +135,17 @@ impl Header {
         }
     }
 
+    /// Asks the worker for an acknowledgement.
+    #[must_use]
+    pub fn ping() -> Header {
+        Header {
+            kind: Kind::Ping,
+            transfer: EventId(0),
+            offset: 0,
+            length: 0,
+        }
+    }
+
     /// Reports that `bytes` bytes have been received in all over this lane.
     #[must_use]
     pub fn ack(lane: u8, bytes: u64) -> Header {
@@ -173,6 +187,7 @@ impl Header {
             Kind::Pace => 7,
             Kind::Compress => 8,
             Kind::Ack => 9,
+            Kind::Ping => 10,
         };
         out[4..8].copy_from_slice(&self.length.to_le_bytes());
         out[8..16].copy_from_slice(&self.transfer.0.to_le_bytes());
@@ -232,6 +247,7 @@ impl Header {
             7 => Kind::Pace,
             8 => Kind::Compress,
             9 => Kind::Ack,
+            10 => Kind::Ping,
             other => return Err(BadHeader::Kind(other)),
         };
         let length = u32::from_le_bytes(std::array::from_fn(|i| bytes[4 + i]));
@@ -264,7 +280,7 @@ mod tests {
     proptest! {
         #[test]
         fn headers_round_trip(transfer: u64, offset in 0..u64::MAX / 2, length in 1..=BULK_CHUNK as u32) {
-            for kind in [Kind::Data, Kind::Credit, Kind::Cancel, Kind::Event, Kind::Offer, Kind::Eager, Kind::Pace, Kind::Compress, Kind::Ack] {
+            for kind in [Kind::Data, Kind::Credit, Kind::Cancel, Kind::Event, Kind::Offer, Kind::Eager, Kind::Pace, Kind::Compress, Kind::Ack, Kind::Ping] {
                 let length = if kind.has_bytes() { length } else { 0 };
                 let header = Header { kind, transfer: EventId(transfer), offset, length };
                 prop_assert_eq!(Header::decode(&header.encode()), Ok(header));

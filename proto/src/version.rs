@@ -45,7 +45,7 @@ pub enum WireVersion {
     /// 2026-11: connections do not show the id of their session.
     V18 = 18,
     /// 2026-11: sessions outlive their connections. Proofs carry positions, event batches have numbers, receivers
-    /// acknowledge.
+    /// acknowledge, and workers answer pings on lanes.
     V19 = 19,
 }
 

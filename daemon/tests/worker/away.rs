@@ -204,6 +204,20 @@ fn nonsense_on_a_bulk_connection_ends_no_neighbour() {
 }
 
 #[test]
+fn a_ping_on_a_lane_is_acknowledged_at_once() {
+    let daemon = daemon();
+    let session = Resuming::open(&daemon, LONG);
+    let (mut lane, _) = session.connect(Purpose::Bulk, 0).unwrap();
+    for pings in 1..=3 {
+        lane.write_all(&Header::ping().encode()).unwrap();
+        let mut answer = [0; HEADER];
+        lane.read_exact(&mut answer).unwrap();
+        let ack = Header::ack(0, pings * HEADER as u64);
+        assert_eq!(Header::decode(&answer), Ok(ack));
+    }
+}
+
+#[test]
 fn a_client_comes_back_while_the_driver_works() {
     let folder = tempfile::tempdir().unwrap();
     // The call waits for a second file in the folder.

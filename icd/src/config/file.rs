@@ -4,7 +4,7 @@
 //! const_pointers_are_reads = true  # for contexts of several nodes
 //!
 //! [[server]]
-//! address = "gpu1.example:7079"  # required; the port may be left out
+//! address = "gpu1.example:7079"  # required; the port may be left out; or a list of up to 8 addresses
 //! name = "the big one"           # for people
 //! carrier = "direct"             # or "grpc"
 //! bulk_connections = 2           # 1 to 8
@@ -28,7 +28,7 @@ use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
 
 use super::tables::{ServerTable, Time, TlsTable};
-use super::{Problem, ServerSettings, Settings, TlsSettings};
+use super::{Address, BadAddress, MOST_ADDRESSES, Problem, ServerSettings, Settings, TlsSettings};
 
 /// The file that is being read.
 pub(super) struct File<'a> {
@@ -121,14 +121,16 @@ impl File<'_> {
         let (name, effect) = ("[[server]]", "this server is ignored");
         let mut table: ServerTable = self.entry(value, name, effect)?;
         let place = table.address.span();
-        let address = table.address.get_ref().parse();
-        let address = address.map_err(|error| {
-            let message = format!("{name}: {error} in `address`; {effect}");
-            self.wrong(place.clone(), &message)
+        let written = std::mem::take(&mut table.address.get_mut().0);
+        let (address, further) = addresses(&written).map_err(|(at, error)| {
+            // An address that is no list has the position of the whole value.
+            let at = at.filter(|at| !at.is_empty()).unwrap_or(place.clone());
+            self.wrong(at, &format!("{name}: {error}; {effect}"))
         })?;
         let name = table.name.take();
         let settings = ServerSettings {
             name,
+            further,
             ..table.settings(address, self.folder)
         };
         Ok((place, settings))
@@ -180,6 +182,35 @@ impl File<'_> {
     }
 }
 
+type Misread = (Option<Range<usize>>, String);
+
+/// Reads the first and the further addresses of a server. An error may have a position.
+fn addresses(written: &[Spanned<String>]) -> Result<(Address, Vec<Address>), Misread> {
+    let count = written.len();
+    if count > MOST_ADDRESSES {
+        let most = format!("`address` lists {count} addresses; list at most {MOST_ADDRESSES}");
+        return Err((None, most));
+    }
+    let mut addresses: Vec<Address> = Vec::with_capacity(count);
+    for text in written {
+        let wrong = |error: String| (Some(text.span()), error);
+        let address: Address = (text.get_ref().parse())
+            .map_err(|error: BadAddress| wrong(format!("{error} in `address`")))?;
+        if addresses.contains(&address) {
+            let twice = format!("`address` lists {address} twice; list each address once");
+            return Err(wrong(twice));
+        }
+        addresses.push(address);
+    }
+    match addresses.split_first() {
+        Some((first, further)) => Ok((first.clone(), further.to_vec())),
+        None => Err((
+            None,
+            "`address` is an empty list; list at least one address".to_owned(),
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,10 +235,11 @@ mod tests {
     #[test]
     fn all_keys_are_read() {
         let mut settings = Settings::default();
-        let text = "[[server]]\naddress = \"a\"\nname = \"x\"\ncarrier = \"grpc\"\nbulk_connections = 4\nshared_memory = false\nisolated = true\npacing = \"8 Mbit/s\"\ncompression = \"lz4\"\nanswer_limit = \"30s\"\nresume = \"2min\"\nkeep = \"1h\"\nca = \"ca.pem\"\ntoken_file = \"/token\"\ntls_name = \"n\"\n";
+        let text = "[[server]]\naddress = [\"a\", \"b:80\"]\nname = \"x\"\ncarrier = \"grpc\"\nbulk_connections = 4\nshared_memory = false\nisolated = true\npacing = \"8 Mbit/s\"\ncompression = \"lz4\"\nanswer_limit = \"30s\"\nresume = \"2min\"\nkeep = \"1h\"\nca = \"ca.pem\"\ntoken_file = \"/token\"\ntls_name = \"n\"\n";
         read(text, "s.toml", Path::new("/conf"), &mut settings);
         let expected = ServerSettings {
             address: "a:7079".parse().unwrap(),
+            further: vec!["b:80".parse().unwrap()],
             name: Some("x".to_owned()),
             carrier: Carrier::Grpc,
             bulk_connections: 4,
@@ -242,7 +274,31 @@ mod tests {
             ),
             (
                 "address = 7",
+                "s.toml:5: [[server]]: invalid type: integer `7`, expected an address or a list of addresses in `address`; this server is ignored",
+            ),
+            (
+                "address = [\"b\", 7]",
                 "s.toml:5: [[server]]: invalid type: integer `7`, expected a string in `address`; this server is ignored",
+            ),
+            (
+                "address = []",
+                "s.toml:5: [[server]]: `address` is an empty list; list at least one address; this server is ignored",
+            ),
+            (
+                "address = [\n\"b\",\n\"d:0\"]",
+                "s.toml:7: [[server]]: invalid port `0`; expected a number from 1 to 65535 in `address`; this server is ignored",
+            ),
+            (
+                "address = [\"b\", \"d\", \"b:7079\"]",
+                "s.toml:5: [[server]]: `address` lists b:7079 twice; list each address once; this server is ignored",
+            ),
+            (
+                "address = [\"b\", \"a\"]",
+                "s.toml:5: server a:7079 is configured twice; the second entry is ignored",
+            ),
+            (
+                "address = [\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"]",
+                "s.toml:5: [[server]]: `address` lists 9 addresses; list at most 8; this server is ignored",
             ),
             (
                 "address = \"b\"\ncarier = \"grpc\"",

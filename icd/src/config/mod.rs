@@ -42,6 +42,9 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as UnknownName;
 
+/// Maximum number of addresses of one server.
+pub const MOST_ADDRESSES: usize = 8;
+
 /// The validated configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -89,8 +92,10 @@ impl Default for Settings {
 /// One server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerSettings {
-    /// The address on which the server listens.
+    /// The address on which the server listens; the first one, if there are several.
     pub address: Address,
+    /// Further addresses of the same server, which are ways to it over other networks.
+    pub further: Vec<Address>,
     /// A display name.
     pub name: Option<String>,
     /// The connection type for commands.
@@ -189,7 +194,7 @@ impl Settings {
     /// this address, else those of the manager's nodes.
     #[must_use]
     pub fn server_at(&self, address: Address, name: &str) -> ServerSettings {
-        let known = |server: &&ServerSettings| server.address == address;
+        let known = |server: &&ServerSettings| server.is_at(&address);
         if let Some(known) = self.servers.iter().find(known) {
             return known.clone();
         }
@@ -203,23 +208,20 @@ impl Settings {
                 ..self.tls.clone()
             },
             address: address.clone(),
+            further: Vec::new(),
             ..self.manager.clone().unwrap_or_else(of_all)
         }
     }
 
-    // Adds a server, unless one with the same address exists: that is a problem.
+    // Adds a server, unless one with one of its addresses exists: that is a problem.
     fn add(&mut self, server: ServerSettings, problem_at: impl FnOnce(String) -> Problem) {
-        if self
-            .servers
-            .iter()
-            .any(|earlier| earlier.address == server.address)
-        {
-            self.problems.push(problem_at(format!(
-                "server {} is configured twice; the second entry is ignored",
-                server.address
-            )));
-        } else {
-            self.servers.push(server);
+        let is_known = |address: &&Address| self.servers.iter().any(|of| of.is_at(address));
+        let known = server.addresses().find(is_known).cloned();
+        match known {
+            Some(address) => self.problems.push(problem_at(format!(
+                "server {address} is configured twice; the second entry is ignored"
+            ))),
+            None => self.servers.push(server),
         }
     }
 }
@@ -250,11 +252,23 @@ impl ServerSettings {
             .unwrap_or_else(|| ServerSettings::DEFAULT_KEEP.max(self.resume()))
     }
 
+    /// All addresses of the server, in the user's order.
+    pub fn addresses(&self) -> impl Iterator<Item = &Address> {
+        std::iter::once(&self.address).chain(&self.further)
+    }
+
+    /// Whether this is one of the server's addresses.
+    #[must_use]
+    pub fn is_at(&self, address: &Address) -> bool {
+        self.addresses().any(|of| of == address)
+    }
+
     /// Default settings for a server at this address.
     #[must_use]
     pub fn at(address: Address) -> ServerSettings {
         ServerSettings {
             address,
+            further: Vec::new(),
             name: None,
             carrier: Carrier::default(),
             bulk_connections: ServerSettings::DEFAULT_BULK_CONNECTIONS,

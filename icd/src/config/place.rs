@@ -349,13 +349,12 @@ fn overridden(servers: &str, files: Settings) -> Settings {
         ..Settings::default()
     };
     list::read_variable(servers, &mut settings);
-    for server in &mut settings.servers {
-        if let Some(known) = files
-            .servers
-            .iter()
-            .find(|known| known.address == server.address)
-        {
-            *server = known.clone();
+    for server in std::mem::take(&mut settings.servers) {
+        let known = |known: &&ServerSettings| known.is_at(&server.address);
+        let server = files.servers.iter().find(known).cloned().unwrap_or(server);
+        // The variable may name several addresses of one server.
+        if !settings.servers.iter().any(|of| of.is_at(&server.address)) {
+            settings.servers.push(server);
         }
     }
     settings.origins = vec![list::VARIABLE.to_owned()];

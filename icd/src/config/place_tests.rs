@@ -60,7 +60,7 @@ fn the_sample_is_understood() {
     places.write("system/servers.toml", &sample.replace("#: ", ""));
     let settings = places.environment.load();
     assert_eq!(settings.problems, []);
-    assert_eq!(settings.servers.len(), 2);
+    assert_eq!(settings.servers.len(), 3);
     assert!(settings.tls.ca.is_some() && settings.lease.is_some());
 }
 
@@ -216,6 +216,23 @@ fn the_variable_overrides_and_keeps_what_the_file_says() {
     assert_eq!(places.addresses(), ["c:7079", "a:7079"]);
     assert_eq!(settings.servers[1].carrier, Carrier::Grpc);
     assert_eq!(settings.origins, ["CAUSEWAY_SERVERS"]);
+}
+
+#[test]
+fn a_server_with_several_addresses_is_found_by_each_of_them() {
+    let mut places = Places::new();
+    let text = "[[server]]\naddress = [\"a\", \"b:80\"]\nname = \"x\"\n";
+    places.write("user/servers.toml", text);
+    let server = places.environment.load().servers.remove(0);
+    assert_eq!(server.further, ["b:80".parse().unwrap()]);
+    let settings = places.environment.load();
+    assert_eq!(settings.server_at("b:80".parse().unwrap(), "n"), server);
+    // The variable may name the server more than once.
+    places.environment.servers = Some("b:80,c,a".into());
+    let settings = places.environment.load();
+    assert_eq!(places.addresses(), ["a:7079", "c:7079"]);
+    assert_eq!(settings.servers[0], server);
+    assert_eq!(settings.problems, []);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use causeway_proto::manager::Priority;
 use causeway_proto::request::Placement;
 use causeway_proto::settings::Within;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _};
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use toml::Spanned;
 
 use super::leasing::read_priority;
@@ -86,7 +86,7 @@ connection_table! {
     /// A `[[server]]`.
     #[serde(expecting = "a table; write `[[server]]`")]
     ServerTable {
-        address: Spanned<String>,
+        address: Spanned<Addresses>,
         name: Option<String>,
     }
 }
@@ -128,6 +128,40 @@ impl TlsTable {
             name: self.name,
             is_broken: false,
         }
+    }
+}
+
+/// The addresses of a server: one, or a list.
+#[derive(Debug)]
+pub(super) struct Addresses(pub(super) Vec<Spanned<String>>);
+
+impl<'de> Deserialize<'de> for Addresses {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Addresses, D::Error> {
+        // Serde's untagged enums lose the positions in the file.
+        deserializer.deserialize_any(AddressesVisitor)
+    }
+}
+
+struct AddressesVisitor;
+
+impl<'de> Visitor<'de> for AddressesVisitor {
+    type Value = Addresses;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an address or a list of addresses")
+    }
+
+    fn visit_str<E>(self, address: &str) -> Result<Addresses, E> {
+        // The position is that of the whole value.
+        Ok(Addresses(vec![Spanned::new(0..0, address.to_owned())]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Addresses, A::Error> {
+        let mut addresses = Vec::new();
+        while let Some(address) = list.next_element()? {
+            addresses.push(address);
+        }
+        Ok(Addresses(addresses))
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -22,14 +22,14 @@ use causeway_proto::version::{self, WireVersion};
 use causeway_security::{NotSecured, secure};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tonic::Code;
 use tonic::transport::Channel;
 
 use super::ended::{Ended, is_end};
-use super::local::{self, Peer};
+use super::local::Peer;
 use super::process;
-use super::resolve;
+use super::rails::Rail;
+use super::resolve::{self, Candidate, Connected, NotConnected};
 use super::security::Credentials;
 use super::socket::plain;
 use super::standard;
@@ -47,7 +47,7 @@ pub(super) struct Supervisor {
     credentials: Credentials,
     pub(super) caller: Caller,
     /// The address that was reached, for the session's other connections.
-    pub(super) peer: Peer,
+    pub(super) rail: Rail,
     /// Duration of the TCP handshake: one round trip.
     pub(super) round_trip: Duration,
 }
@@ -76,7 +76,7 @@ where
 pub(super) struct Reached {
     pub(super) channel: Channel,
     pub(super) credentials: Credentials,
-    pub(super) peer: Peer,
+    pub(super) rail: Rail,
     pub(super) caller: Caller,
     pub(super) round_trip: Duration,
 }
@@ -91,24 +91,24 @@ pub(super) struct Caller {
 }
 
 impl Reached {
-    /// Connects. The peer has not sent anything yet when this succeeds.
+    /// Connects to the first of the server's addresses that answers. The peer has not sent anything yet when this
+    /// succeeds. An `attempt` begins with the address of this number, and goes round all.
     ///
-    /// If no host has the address, this takes `connect_within` at most.
+    /// If no host has the addresses, this takes `connect_within` at most.
     pub(super) async fn at(
         server: &ServerSettings,
         connect_within: Duration,
+        attempt: usize,
     ) -> Result<Reached, WireError> {
-        let address = &server.address;
         let credentials = Credentials::load(server)?;
-        let handshake = credentials.handshake(server)?;
-        let unreachable = |error: io::Error| WireError::Unreachable {
-            address: address.to_string(),
-            reason: plain(&error),
-        };
-        let (stream, peer, round_trip) = within(connect_within, address, async {
-            connect(address).await.map_err(unreachable)
-        })
-        .await?;
+        let Connected {
+            stream,
+            rail,
+            round_trip,
+        } = within(connect_within, &server.address, connect(server, attempt)).await?;
+        let address = server.addresses().nth(rail.number);
+        let address = address.unwrap_or(&server.address);
+        let handshake = credentials.handshake(server, address)?;
         let is_secured = handshake.is_some();
         let ended = Ended::default();
         let channel = match handshake {
@@ -128,41 +128,68 @@ impl Reached {
         Ok(Reached {
             channel,
             credentials,
-            peer,
+            rail,
             caller,
             round_trip,
         })
     }
 }
 
-/// Connects, and returns the stream, its peer and the duration of the handshake.
-async fn connect(address: &Address) -> io::Result<(TcpStream, Peer, Duration)> {
-    if let Some(path) = address.path() {
-        let _kept_free = standard::kept_free();
-        let (stream, round_trip) = local::reach(path).await?;
-        return Ok((stream, Peer::Unix(Arc::clone(path)), round_trip));
-    }
-    let resolved = resolve::resolve(address).await?;
+async fn connect(server: &ServerSettings, attempt: usize) -> Result<Connected, WireError> {
+    let of_rail = |(rail, address): (usize, &Address)| Candidate {
+        rail,
+        address: address.clone(),
+        known: None,
+    };
+    let mut candidates: Vec<Candidate> = server.addresses().enumerate().map(of_rail).collect();
+    let first = attempt % candidates.len();
+    candidates.rotate_left(first);
     let _kept_free = standard::kept_free();
-    let (stream, round_trip) = resolve::connect(&resolved).await?;
-    stream.set_nodelay(true)?;
-    let peer = Peer::Tcp(stream.peer_addr()?);
-    Ok((stream, peer, round_trip))
+    let connected = resolve::connect(candidates, &[], Duration::MAX).await;
+    let connected = connected.map_err(|errors| WireError::Unreachable {
+        address: server.address.to_string(),
+        reason: unreached(server, &errors),
+    })?;
+    if matches!(connected.rail.peer, Peer::Tcp(_)) {
+        let set = connected.stream.set_nodelay(true);
+        set.map_err(|error| WireError::Unreachable {
+            address: server.address.to_string(),
+            reason: plain(&error),
+        })?;
+    }
+    Ok(connected)
+}
+
+/// Why no address answered: the reason of the first, or that of each.
+pub(super) fn unreached(server: &ServerSettings, errors: &[NotConnected]) -> String {
+    let of = |rail: usize| errors.iter().find(|error| error.rail == Some(rail));
+    let reasons = server
+        .addresses()
+        .enumerate()
+        .filter_map(|(rail, address)| {
+            let reason = plain(&of(rail)?.error);
+            Some(match server.further.is_empty() {
+                true => reason,
+                false => format!("{address}: {reason}"),
+            })
+        });
+    reasons.collect::<Vec<_>>().join("; ")
 }
 
 impl Supervisor {
-    /// Connects. The peer has not sent anything yet when this succeeds.
+    /// Connects; as [`Reached::at`].
     pub(super) async fn reach(
         server: &ServerSettings,
         connect_within: Duration,
+        attempt: usize,
     ) -> Result<Supervisor, WireError> {
-        let reached = Reached::at(server, connect_within).await?;
+        let reached = Reached::at(server, connect_within, attempt).await?;
         let client = NodeClient::new(reached.channel).max_decoding_message_size(INVENTORY_LIMIT);
         Ok(Supervisor {
             client,
             credentials: reached.credentials,
             caller: reached.caller,
-            peer: reached.peer,
+            rail: reached.rail,
             round_trip: reached.round_trip,
         })
     }

@@ -289,6 +289,15 @@ impl Core {
 
     /// Tells the worker which event batches were handled, if there are new ones. Does not wait.
     pub(super) fn acknowledge(&self) {
+        self.send_acknowledgement(Received::next_acknowledgement);
+    }
+
+    /// Tells the worker again which event batches were handled, so that something crosses the connection. Does not wait.
+    pub(super) fn acknowledge_again(&self) {
+        self.send_acknowledgement(|window| Some(window.repeated_acknowledgement()));
+    }
+
+    fn send_acknowledgement(&self, number: impl FnOnce(&mut Received) -> Option<u64>) {
         let Some(resume) = &self.resume else { return };
         let mut acknowledging = resume.acknowledging.lock();
         let Acknowledging { window, unsent } = &mut *acknowledging;
@@ -297,7 +306,7 @@ impl Core {
             if !super::socket::send_now(&line, unsent)? {
                 return Ok(());
             }
-            let Some(number) = window.next_acknowledgement() else {
+            let Some(number) = number(window) else {
                 return Ok(());
             };
             super::socket::seal(&line, &number.to_le_bytes(), unsent)?;

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use super::control::{self, Supervisor};
 use super::node::{Node, Target};
+use super::resolve::STAGGER;
 use super::retry;
 use crate::config::ServerSettings;
 
@@ -43,6 +44,8 @@ pub struct Reply {
     pub inventory: Result<Arc<Inventory>, WireError>,
     /// One network round trip (the TCP handshake), when the node was reached.
     pub round_trip: Option<Duration>,
+    /// The number of the server's address that answered.
+    pub rail: usize,
 }
 
 /// Asks all servers for their inventories, in parallel. Nodes that do not accept a connection get one
@@ -155,12 +158,77 @@ async fn first_of(uuid: Bytes, targets: Vec<Target>, limit: Duration) -> Option<
     worst.map(|(_, target, reply)| (target, reply))
 }
 
+// Asks a node at all addresses of its server, each a little after the one before. The first answer counts, so an address
+// that only accepts connections keeps no other away.
 async fn ask_one(target: &Target, connect_limit: Duration, limit: Duration) -> Reply {
-    let round_trip = Mutex::new(None);
+    if target.server.further.is_empty() {
+        return ask_at(target, connect_limit, limit).await;
+    }
+    let mut asking = JoinSet::new();
+    let mut delay = Duration::ZERO;
+    for (rail, address) in target.server.addresses().cloned().enumerate() {
+        let at_address = Target {
+            server: ServerSettings {
+                address,
+                further: Vec::new(),
+                ..target.server.clone()
+            },
+            credential: target.credential.clone(),
+        };
+        let limits = [connect_limit, limit].map(|limit| limit.saturating_sub(delay));
+        asking.spawn(async move {
+            tokio::time::sleep(delay).await;
+            let reply = ask_at(&at_address, limits[0], limits[1]).await;
+            Reply { rail, ..reply }
+        });
+        delay += STAGGER;
+    }
+    let mut failures = Vec::new();
+    while let Some(asked) = asking.join_next().await {
+        // A query that panicked has no answer.
+        let Ok(reply) = asked else { continue };
+        match &reply.inventory {
+            // Dropping `asking` cancels the other queries. A refusal is an answer, too.
+            Ok(_) | Err(WireError::Refused { .. } | WireError::Unauthenticated { .. }) => {
+                return reply;
+            }
+            Err(error) => failures.push((reply.rail, error.clone())),
+        }
+    }
+    failures.sort_by_key(|(rail, _)| *rail);
+    none_answered(
+        target,
+        failures.into_iter().map(|(_, error)| error).collect(),
+    )
+}
+
+// The error of a server none of whose addresses has answered: the first that says more than that, else all of them.
+fn none_answered(target: &Target, failures: Vec<WireError>) -> Reply {
+    let mut reasons = Vec::new();
+    for failure in failures {
+        match failure {
+            WireError::Unreachable { address, reason } => {
+                reasons.push(format!("{address}: {reason}"));
+            }
+            error => {
+                return Reply {
+                    inventory: Err(error),
+                    round_trip: None,
+                    rail: 0,
+                };
+            }
+        }
+    }
+    unreached(target, reasons.join("; "))
+}
+
+async fn ask_at(target: &Target, connect_limit: Duration, limit: Duration) -> Reply {
+    let round_trip_seen = Mutex::new(None);
     let address = &target.server.address;
     let connect_within = connect_limit.saturating_sub(RESERVE);
-    let converse = || async {
-        let mut supervisor = Supervisor::reach(&target.server, connect_within).await?;
+    let round_trip = &round_trip_seen;
+    let converse = |attempt| async move {
+        let mut supervisor = Supervisor::reach(&target.server, connect_within, attempt).await?;
         *round_trip.lock() = Some(supervisor.round_trip);
         let inventory = supervisor.inventory(target.credential.clone()).await;
         inventory.map(Arc::new)
@@ -169,7 +237,8 @@ async fn ask_one(target: &Target, connect_limit: Duration, limit: Duration) -> R
     let inventory = control::within(limit, address, retry::persistently(converse)).await;
     Reply {
         inventory,
-        round_trip: round_trip.into_inner(),
+        round_trip: round_trip_seen.into_inner(),
+        rail: 0,
     }
 }
 
@@ -180,6 +249,7 @@ fn unreached(target: &Target, reason: String) -> Reply {
             reason,
         }),
         round_trip: None,
+        rail: 0,
     }
 }
 
@@ -195,7 +265,7 @@ fn join_duplicates(servers: &[ServerSettings], replies: Vec<Reply>) -> Vec<Disco
             known.insert(inventory.node_uuid.clone(), found.len());
         }
         let node = Arc::new(Node::new(server.clone()));
-        node.note_round_trip(reply.round_trip);
+        node.note_answer(reply.rail, reply.round_trip);
         if let Ok(inventory) = &reply.inventory {
             node.set_inventory(Arc::clone(inventory));
         }

@@ -12,12 +12,17 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use causeway_lane::{PathState, PathWatch, path_of};
 use causeway_proto::id::SessionSecret;
 use causeway_security::{Line, MAX_REASON, MAX_SEALED_REASON, open_reason};
 
+use super::bulk::{Owner, PATH_DEAD};
 use super::core::Core;
 use super::reconnect::Redialer;
 use crate::thread::Stack;
+
+/// How often the paths of the connections are looked at, if the server has several addresses.
+const LOOK_EVERY: Duration = Duration::from_millis(125);
 
 /// Starts to listen for heartbeats. The thread ends with the session. If there is a `redialer`, the thread also
 /// resumes the session when its connections break.
@@ -30,16 +35,20 @@ pub(super) fn start(
     let core = Arc::clone(core);
     super::thread::spawn("cw-heartbeat", Stack::Small, move || {
         let _guard = core.guard();
+        let rhythm = Rhythm {
+            is_watched: redialer.is_some() && core.bulk.rails().are_several(),
+            ..rhythm
+        };
         let mut line = core.heartbeat();
         loop {
             let generation = core.generation();
             let ended = match line.socket().set_read_timeout(Some(rhythm.slice())) {
                 Ok(()) => listen_on(&core, &line, &secret, rhythm),
-                Err(error) => Ended::Silent(super::socket::plain(&error)),
+                Err(error) => Ended::Broken(super::socket::plain(&error)),
             };
             match ended {
                 Ended::Told(reason) => return core.told(reason),
-                Ended::Silent(reason) => {
+                Ended::Silent(reason) | Ended::Broken(reason) => {
                     let is_away = core.break_off(generation, reason);
                     let resumed = redialer.as_ref().filter(|_| is_away);
                     match resumed.and_then(|redialer| redialer.resume(&core)) {
@@ -53,27 +62,57 @@ pub(super) fn start(
 }
 
 // Listens until the connection ends.
-fn listen_on(core: &Core, line: &Line, secret: &SessionSecret, rhythm: Rhythm) -> Ended {
+fn listen_on(core: &Arc<Core>, line: &Line, secret: &SessionSecret, rhythm: Rhythm) -> Ended {
     let mut source = Source::new(line);
     let ended = listen(
         Noting {
             source: &mut source,
             core,
+            watch: rhythm.is_watched.then(PathWatch::default),
         },
         rhythm,
     );
+    if let Ended::Silent(reason) = &ended {
+        let rails = core.bulk.rails();
+        rails.note_dead(rails.current(), reason);
+    }
     source.reason(secret).map_or(ended, Ended::Told)
 }
 
 /// The heartbeat connection, on which each heartbeat is a time to acknowledge.
 struct Noting<'a, 'b> {
     source: &'a mut Source<'b>,
-    core: &'a Core,
+    core: &'a Arc<Core>,
+    /// Present if the session could move to another address of its server.
+    watch: Option<PathWatch>,
+}
+
+impl Noting<'_, '_> {
+    // Looks whether the paths of the connections are dead.
+    fn look(&mut self) -> io::Result<()> {
+        let Some(watch) = &mut self.watch else {
+            return Ok(());
+        };
+        let (now, rails) = (Instant::now(), self.core.bulk.rails());
+        let reading = path_of(self.source.line.socket());
+        match reading.map(|reading| watch.look(now, reading, false)) {
+            Some(PathState::Dead) if rails.note_dead(rails.current(), PATH_DEAD) => {
+                return Err(io::Error::other(PATH_DEAD));
+            }
+            Some(PathState::Quiet) => self.core.acknowledge_again(),
+            _ => {}
+        }
+        let owner: Arc<dyn Owner> = Arc::<Core>::clone(self.core);
+        self.core.bulk.look_at_rails(&owner, now);
+        Ok(())
+    }
 }
 
 impl Read for Noting<'_, '_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let count = self.source.read(into)?;
+        let read = self.source.read(into);
+        self.look()?;
+        let count = read?;
         self.core.acknowledge();
         Ok(count)
     }
@@ -86,6 +125,8 @@ pub(super) struct Rhythm {
     pub(super) interval: Duration,
     /// Silence after which the peer counts as lost.
     pub(super) limit: Duration,
+    /// Whether the paths of the connections are looked at between heartbeats.
+    pub(super) is_watched: bool,
 }
 
 impl Rhythm {
@@ -96,11 +137,16 @@ impl Rhythm {
         Rhythm {
             interval,
             limit: limit.max(2 * interval),
+            is_watched: false,
         }
     }
 
     fn slice(self) -> Duration {
-        self.interval.min(self.limit / 4)
+        let slice = self.interval.min(self.limit / 4);
+        match self.is_watched {
+            true => slice.min(LOOK_EVERY),
+            false => slice,
+        }
     }
 }
 
@@ -169,7 +215,9 @@ impl Read for Source<'_> {
 /// Why the peer counts as lost.
 #[derive(Debug, PartialEq, Eq)]
 enum Ended {
-    /// The connection broke, or no heartbeat came in time.
+    /// The connection broke.
+    Broken(String),
+    /// No heartbeat came in time.
     Silent(String),
     /// The node has given this reason.
     Told(String),
@@ -177,21 +225,24 @@ enum Ended {
 
 fn listen(source: impl Read, rhythm: Rhythm) -> Ended {
     let mut told = Vec::new();
-    let silent = listen_for(source, rhythm, &mut told);
+    let ended = listen_for(source, rhythm, &mut told);
     match told.is_empty() {
-        true => Ended::Silent(silent),
+        true => ended,
         false => Ended::Told(String::from_utf8_lossy(&told).into_owned()),
     }
 }
 
 // Puts the bytes of a reason into `told`. Returns why the peer counts as lost otherwise.
-fn listen_for(mut source: impl Read, rhythm: Rhythm, told: &mut Vec<u8>) -> String {
+fn listen_for(mut source: impl Read, rhythm: Rhythm, told: &mut Vec<u8>) -> Ended {
     let allowed = rhythm.limit.as_micros() / rhythm.slice().as_micros().max(1);
     let mut silent = 0;
     let mut bytes = [0; 64];
     loop {
         match source.read(&mut bytes) {
-            Ok(0) => return "the node's heartbeat connection was closed".to_owned(),
+            Ok(0) => {
+                let closed = "the node's heartbeat connection was closed";
+                return Ended::Broken(closed.to_owned());
+            }
             Ok(count) => {
                 silent = 0;
                 let text = bytes[..count].iter().filter(|byte| **byte != 0);
@@ -207,13 +258,11 @@ fn listen_for(mut source: impl Read, rhythm: Rhythm, told: &mut Vec<u8>) -> Stri
                 // The read timed out, so one more slice has passed without a heartbeat.
                 silent += 1;
                 if silent >= allowed {
-                    return format!(
-                        "the node sent no heartbeat for {} ms",
-                        rhythm.limit.as_millis()
-                    );
+                    let limit = rhythm.limit.as_millis();
+                    return Ended::Silent(format!("the node sent no heartbeat for {limit} ms"));
                 }
             }
-            Err(error) => return super::socket::plain(&error),
+            Err(error) => return Ended::Broken(super::socket::plain(&error)),
         }
     }
 }
@@ -256,7 +305,7 @@ mod tests {
 
     fn silence(source: Script, rhythm: Rhythm) -> String {
         match listen(source, rhythm) {
-            Ended::Silent(reason) => reason,
+            Ended::Silent(reason) | Ended::Broken(reason) => reason,
             Ended::Told(reason) => panic!("{reason}"),
         }
     }

@@ -10,13 +10,13 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// The address of a reached daemon; see the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     Tcp(SocketAddr),
     Unix(Arc<Path>),
@@ -48,12 +48,18 @@ impl Peer {
         set_socket_timeout(&socket, Timeout::Send, None)?;
         Ok(socket.into())
     }
-}
 
-/// Connects to a daemon's Unix socket. Returns the stream and the time it took.
-pub(super) async fn reach(path: &Path) -> io::Result<(tokio::net::TcpStream, Duration)> {
-    let begun = Instant::now();
-    let socket = tokio::net::UnixStream::connect(path).await?.into_std()?;
-    let stream = tokio::net::TcpStream::from_std(OwnedFd::from(socket).into())?;
-    Ok((stream, begun.elapsed()))
+    /// Opens a connection for a conversation.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub(super) async fn reach(&self) -> io::Result<tokio::net::TcpStream> {
+        match self {
+            Peer::Tcp(address) => tokio::net::TcpStream::connect(address).await,
+            Peer::Unix(path) => {
+                let socket = tokio::net::UnixStream::connect(path).await?.into_std()?;
+                tokio::net::TcpStream::from_std(OwnedFd::from(socket).into())
+            }
+        }
+    }
 }

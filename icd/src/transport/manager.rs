@@ -82,7 +82,7 @@ pub fn ask(
     let server = manager.clone();
     let asked = control::converse(move || async move {
         // A refusal by the manager is the inner result. Only outer errors may be retried.
-        let converse = || async {
+        let converse = |_| async {
             let mut manager = Manager::reach(&server, limit).await?;
             manager.ask(question.clone()).await
         };
@@ -104,7 +104,7 @@ pub fn ask(
 pub fn release(manager: &ServerSettings, lease: LeaseId, limit: Duration) -> Result<(), NoLease> {
     let server = manager.clone();
     let asked = control::converse(move || async move {
-        let converse = || async { Manager::reach(&server, limit).await?.release(lease).await };
+        let converse = |_| async { Manager::reach(&server, limit).await?.release(lease).await };
         control::within(limit, &server.address, retry::persistently(converse)).await
     });
     match asked {
@@ -133,14 +133,14 @@ impl Conversation {
     /// # Errors
     /// [`WireError`] if the manager is not there, or is not the one that the settings demand.
     pub async fn with(manager: &ServerSettings) -> Result<Conversation, WireError> {
-        retry::persistently(|| Conversation::once(manager, CONNECT_WITHIN)).await
+        retry::persistently(|_| Conversation::once(manager, CONNECT_WITHIN)).await
     }
 
     async fn once(
         manager: &ServerSettings,
         connect_within: Duration,
     ) -> Result<Conversation, WireError> {
-        let reached = Reached::at(manager, connect_within).await?;
+        let reached = Reached::at(manager, connect_within, 0).await?;
         Ok(Conversation {
             channel: reached.channel,
             credentials: reached.credentials,

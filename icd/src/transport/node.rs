@@ -2,7 +2,7 @@
 //!
 //! Invariant: at most one session per node is open at a time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use super::events::SessionEvents;
 use super::fork;
 use super::gauge::Gauge;
 use super::heartbeat::Rhythm;
-use super::local::Peer;
+use super::rails::{Rail, Rails};
 use super::retry;
 use super::session::{Location, Opening, Session};
 use super::socket::Dialer;
@@ -66,6 +66,8 @@ pub struct Node {
     // become known later.
     past: Mutex<Weak<Session>>,
     gauge: Arc<Gauge>,
+    // The number of the address that answered last.
+    rail: AtomicUsize,
     changed: OnceLock<ChangeListener>,
     loss: OnceLock<LossListener>,
     // The signed lease on the node's devices. A renewed lease replaces it.
@@ -80,7 +82,7 @@ enum Asked {
 }
 
 struct Credentials {
-    peer: Peer,
+    rail: Rail,
     session: SessionId,
     secret: SessionSecret,
     /// Fingerprint of the session's certificate, with TLS.
@@ -100,6 +102,7 @@ impl Node {
             session: Mutex::new(None),
             past: Mutex::default(),
             gauge: Arc::default(),
+            rail: AtomicUsize::new(0),
             changed: OnceLock::new(),
             loss: OnceLock::new(),
             credential: Mutex::default(),
@@ -144,18 +147,18 @@ impl Node {
     fn open(&self, events: Arc<dyn SessionEvents>) -> Result<Session, WireError> {
         let deadline = Instant::now() + self.open_limit();
         let Credentials {
-            peer,
+            rail,
             session,
             secret,
             fingerprint,
             reply,
         } = self.credentials()?;
         let rhythm = Rhythm::from_wire(reply.heartbeat_interval_ms, reply.heartbeat_limit_ms);
-        let location = self.location(peer.address());
+        let location = self.location(rail.peer.address());
         let here = Place::told(&reply.shared_memory);
         let resume = Duration::from_millis(reply.resume_ms.into()).min(self.settings.resume());
         let dialer = Dialer {
-            peer: Arc::new(Mutex::new(peer)),
+            rails: Arc::new(Rails::new(&self.settings, rail)),
             here,
             address: self.address().to_owned(),
             session,
@@ -173,6 +176,7 @@ impl Node {
                 connections: self
                     .settings
                     .bulk_connections
+                    .max(self.settings.addresses().count() as u32)
                     .min(reply.bulk_connections.max(1)),
                 pacing: self.settings.pacing,
                 compression: self.settings.compression,
@@ -236,13 +240,14 @@ impl Node {
         let server = self.settings.clone();
         let credential = self.credential.lock().clone();
         let gauge = Arc::clone(&self.gauge);
-        let limit = self.open_limit();
+        let (limit, rail) = (self.open_limit(), self.rail.load(Ordering::Relaxed));
         let asked = control::converse(move || async move {
-            let converse = || async {
-                let mut supervisor = Supervisor::reach(&server, OPEN_LIMIT).await?;
+            let (server, credential, gauge) = (&server, &credential, &gauge);
+            let converse = |attempt| async move {
+                let mut supervisor = Supervisor::reach(server, OPEN_LIMIT, rail + attempt).await?;
                 gauge.note_round_trip(supervisor.round_trip);
                 match supervisor
-                    .open_session(generation, credential.clone(), &server)
+                    .open_session(generation, credential.clone(), server)
                     .await
                 {
                     Ok(reply) => credentials(&supervisor, reply).map(Asked::Opened),
@@ -387,8 +392,9 @@ impl Node {
         &self.gauge
     }
 
-    /// Records the duration of a handshake with the node, if there was one.
-    pub fn note_round_trip(&self, round_trip: Option<Duration>) {
+    /// Records which of the server's addresses answered, and the duration of the handshake, if there was one.
+    pub fn note_answer(&self, rail: usize, round_trip: Option<Duration>) {
+        self.rail.store(rail, Ordering::Relaxed);
         if let Some(round_trip) = round_trip {
             self.gauge.note_round_trip(round_trip);
         }
@@ -450,7 +456,11 @@ impl Node {
 pub fn node_status(server: &ServerSettings, limit: Duration) -> Result<NodeStatus, WireError> {
     let asked = server.clone();
     control::converse(move || async move {
-        let converse = || async { Supervisor::reach(&asked, limit).await?.status().await };
+        let asked = &asked;
+        let converse = |attempt| async move {
+            let mut supervisor = Supervisor::reach(asked, limit, attempt).await?;
+            supervisor.status().await
+        };
         control::within(limit, &asked.address, retry::persistently(converse)).await
     })
     .unwrap_or_else(|error| {
@@ -482,7 +492,7 @@ fn credentials(supervisor: &Supervisor, reply: OpenSessionReply) -> Result<Crede
     match (session, secret) {
         (Ok(session), Ok(secret)) => Ok(Credentials {
             fingerprint,
-            peer: supervisor.peer.clone(),
+            rail: supervisor.rail.clone(),
             session: SessionId(session),
             secret: SessionSecret(secret),
             reply,

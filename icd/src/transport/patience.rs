@@ -37,7 +37,12 @@ impl Patience {
         (!pause.is_zero()).then_some(pause)
     }
 
-    /// The longest time that the next attempt may take.
+    /// Whether any time is left.
+    pub(super) fn has_time(&self) -> bool {
+        !self.left.is_zero()
+    }
+
+    /// The longest time that the next attempt, at one address, may take.
     pub(super) fn attempt(&self) -> Duration {
         self.left.clamp(PAUSES.0, PAUSES.1)
     }

@@ -51,6 +51,11 @@ impl Received {
         is_new.then_some(self.handled)
     }
 
+    /// The number to acknowledge, even if it is not a new one.
+    pub(super) fn repeated_acknowledgement(&mut self) -> u64 {
+        self.next_acknowledgement().unwrap_or(self.handled)
+    }
+
     /// The number of the last handled batch.
     pub(super) fn handled(&self) -> u64 {
         self.handled

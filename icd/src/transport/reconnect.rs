@@ -1,10 +1,12 @@
 //! Resumes a session whose connections broke: dials the node again, and goes on where both sides are.
 //!
 //! Runs on the session's heartbeat thread. What is written again, and what the other side already has, is decided by
-//! [`Core::go_on`]. Invariant: an attempt either replaces both connections or changes nothing.
+//! [`Core::go_on`]. An attempt has one address, the first that answers. A round tries all addresses without a pause, and
+//! each attempt has a time limit, so an address that accepts connections and is silent does not keep the others away.
+//! Invariant: an attempt either replaces both connections or changes nothing.
 
-use std::net::ToSocketAddrs;
-use std::sync::{Arc, mpsc};
+use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_proto::preamble::Purpose;
@@ -15,15 +17,13 @@ use super::core::{Break, Core};
 use super::local::Peer;
 use super::outbox::NotResumed;
 use super::patience::Patience;
+use super::rails::Rail;
 use super::report::{Reported, Tool};
-use super::socket::{Dialer, Fault};
+use super::socket::{Dialer, Fault, NotOpened};
 use crate::config::ServerSettings;
-use crate::thread::Stack;
 
 /// A session that is away for longer is reported in the log.
 const REPORTED: Duration = Duration::from_secs(1);
-/// Time limit for the system's resolver.
-const RESOLVE_LIMIT: Duration = Duration::from_secs(2);
 /// Time limit for asking the node why the session has ended.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
 /// How often a pause looks whether the session has failed meanwhile.
@@ -42,6 +42,7 @@ pub(super) struct Redialer {
 }
 
 /// Why an attempt did not resume the session.
+#[derive(Debug, PartialEq, Eq)]
 enum Failed {
     /// Another attempt may help.
     ForNow(String),
@@ -49,10 +50,46 @@ enum Failed {
     ForGood(String),
 }
 
+impl Failed {
+    fn why(&self) -> &str {
+        match self {
+            Failed::ForNow(why) | Failed::ForGood(why) => why,
+        }
+    }
+}
+
+/// Tries of all addresses, each once.
+#[derive(Default)]
+struct Round {
+    tried: Vec<Peer>,
+    failures: Vec<Failed>,
+}
+
+impl Round {
+    /// Ends the round, because no further address answers. Returns what its failures and `more` mean together: the
+    /// first that is final, else the first.
+    fn end(&mut self, more: Vec<Failed>) -> Failed {
+        self.tried.clear();
+        let mut failures = std::mem::take(&mut self.failures);
+        failures.extend(more);
+        let is_final = |failed: &Failed| !matches!(failed, Failed::ForNow(_));
+        let most = failures.iter().position(is_final).unwrap_or(0);
+        match most < failures.len() {
+            true => failures.swap_remove(most),
+            false => Failed::ForNow("no address answered".to_owned()),
+        }
+    }
+
+    /// Whether addresses may be left to try.
+    fn goes_on(&self) -> bool {
+        !self.tried.is_empty()
+    }
+}
+
 impl Redialer {
     /// Resumes a session that is away. Returns the new heartbeat connection; `None` if the session has failed.
     pub(super) fn resume(&self, core: &Core) -> Option<Arc<Line>> {
-        let mut patience = Patience::new(self.limit);
+        let (mut patience, mut round) = (Patience::new(self.limit), Round::default());
         let mut is_reported = false;
         loop {
             let broken = core.the_break()?;
@@ -60,7 +97,7 @@ impl Redialer {
                 return None;
             }
             let (planned, begun) = (patience.attempt(), Instant::now());
-            let last = match self.attempt(core, begun + planned) {
+            let last = match self.attempt(core, &mut round, begun + planned) {
                 Ok((line, again)) => {
                     self.report_back(core, &broken, again, is_reported);
                     return Some(line);
@@ -75,6 +112,9 @@ impl Redialer {
             if !is_reported && broken.since.elapsed() >= REPORTED {
                 is_reported = true;
                 self.report_away(&broken, &last);
+            }
+            if round.goes_on() && patience.has_time() {
+                continue;
             }
             let Some(pause) = patience.pause() else {
                 self.give_up(core, &broken, &last);
@@ -132,37 +172,58 @@ impl Redialer {
         }
     }
 
-    fn attempt(&self, core: &Core, deadline: Instant) -> Result<(Arc<Line>, usize), Failed> {
-        let mut failed = Failed::ForNow("the name has no address".to_owned());
-        for peer in self.peers() {
-            failed = match self.attempt_at(core, &peer, deadline) {
-                Ok(done) => {
-                    *self.dialer.peer.lock() = peer;
-                    return Ok(done);
-                }
-                Err(failed) => failed,
-            };
-        }
-        Err(failed)
-    }
-
-    fn attempt_at(
+    // Tries the first address that answers, of those that were not tried in this round.
+    fn attempt(
         &self,
         core: &Core,
-        peer: &Peer,
+        round: &mut Round,
         deadline: Instant,
     ) -> Result<(Arc<Line>, usize), Failed> {
-        let open = |purpose, position| {
-            let opened = self.dialer.open_once(peer, purpose, 0, position, deadline);
-            opened.map_err(|not_opened| match not_opened.fault {
-                Fault::Other => Failed::ForNow(not_opened.error.to_string()),
-                Fault::UnknownSession | Fault::NoDaemon => {
-                    Failed::ForGood(not_opened.error.to_string())
-                }
-            })
+        let rails = &self.dialer.rails;
+        let limit = deadline.saturating_duration_since(Instant::now());
+        // A refusal where the session had its connections is final. Elsewhere no daemon may ever have listened.
+        let left = rails.peer(rails.current());
+        let candidates = rails.candidates();
+        let (stream, rail) = match self.dialer.connect_first(candidates, &round.tried, limit) {
+            Ok(connected) => connected,
+            Err(errors) => {
+                let failures = errors.into_iter().map(|not_opened| {
+                    let is_final = not_opened.peer.is_some() && not_opened.peer == left;
+                    failed(not_opened, is_final)
+                });
+                return Err(round.end(failures.collect()));
+            }
         };
-        let (heartbeat, _) = open(Purpose::Heartbeat, 0)?;
-        let (commands, position) = open(self.commands, core.handled())?;
+        round.tried.push(rail.peer.clone());
+        match self.attempt_over(core, stream, &rail, deadline) {
+            Ok(done) => {
+                rails.set_current(rail);
+                Ok(done)
+            }
+            Err(failed) => {
+                let why = failed.why().to_owned();
+                round.failures.push(failed);
+                Err(Failed::ForNow(why))
+            }
+        }
+    }
+
+    fn attempt_over(
+        &self,
+        core: &Core,
+        stream: TcpStream,
+        rail: &Rail,
+        deadline: Instant,
+    ) -> Result<(Arc<Line>, usize), Failed> {
+        let dialer = self.dialer.on_rail(rail.number);
+        let open = |stream, purpose, position| {
+            let opened = dialer.open_over(stream, purpose, 0, position, deadline);
+            opened.map_err(|not_opened| failed(not_opened, true))
+        };
+        let (heartbeat, _) = open(stream, Purpose::Heartbeat, 0)?;
+        let stream = dialer.connect_to(&rail.peer, deadline);
+        let stream = stream.map_err(|not_opened| failed(not_opened, true))?;
+        let (commands, position) = open(stream, self.commands, core.handled())?;
         let heartbeat = Arc::new(heartbeat);
         match core.go_on(commands, Arc::clone(&heartbeat), position) {
             Ok(again) => Ok((heartbeat, again)),
@@ -175,45 +236,51 @@ impl Redialer {
         }
     }
 
-    // The addresses of the node: what its name has now, and the one that was reached last.
-    fn peers(&self) -> Vec<Peer> {
-        let last = self.dialer.peer.lock().clone();
-        let Peer::Tcp(known) = last else {
-            return vec![last];
-        };
-        let (sender, found) = mpsc::channel();
-        let name = (
-            self.server.address.host().to_owned(),
-            self.server.address.port(),
-        );
-        // On a thread of its own, because the system's resolver blocks.
-        let started = super::thread::spawn("cw-resolve", Stack::Runtime, move || {
-            let found = name.to_socket_addrs().map(|found| found.take(8).collect());
-            // A failed send means that the time limit has passed.
-            let _ = sender.send(found.unwrap_or_else(|_| Vec::new()));
-        });
-        let mut addresses = match started {
-            Ok(()) => found.recv_timeout(RESOLVE_LIMIT).unwrap_or_default(),
-            Err(_) => Vec::new(),
-        };
-        if !addresses.contains(&known) {
-            addresses.push(known);
-        }
-        addresses.into_iter().map(Peer::Tcp).collect()
-    }
-
     // Asks the node why the session has ended.
     fn end(&self) -> Option<String> {
         let (server, session) = (self.server.clone(), self.dialer.session);
         let secret = self.dialer.secret.clone();
         control::converse(move || async move {
             let ask = async {
-                let mut supervisor = control::Supervisor::reach(&server, ASK_LIMIT).await?;
+                let mut supervisor = control::Supervisor::reach(&server, ASK_LIMIT, 0).await?;
                 supervisor.session_end(session, secret).await
             };
             control::within(ASK_LIMIT, &server.address, ask).await
         })
         .ok()?
         .ok()?
+    }
+}
+
+// What an error means. Whether the lack of a daemon `is_final` depends on the address.
+fn failed(not_opened: NotOpened, is_final: bool) -> Failed {
+    let why = not_opened.error.to_string();
+    match not_opened.fault {
+        Fault::UnknownSession => Failed::ForGood(why),
+        Fault::NoDaemon if is_final => Failed::ForGood(why),
+        Fault::NoDaemon | Fault::Other => Failed::ForNow(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn for_now(why: &str) -> Failed {
+        Failed::ForNow(why.to_owned())
+    }
+
+    #[test]
+    fn a_final_failure_of_a_round_counts_more_than_the_others() {
+        let mut round = Round::default();
+        assert!(!round.goes_on());
+        round.tried.push(Peer::Tcp(([127, 0, 0, 1], 1).into()));
+        round.failures.push(for_now("a"));
+        assert!(round.goes_on());
+        let gone = || Failed::ForGood("b".to_owned());
+        assert_eq!(round.end(vec![for_now("c"), gone()]), gone());
+        assert!(!round.goes_on());
+        assert_eq!(round.end(vec![for_now("c"), for_now("d")]), for_now("c"));
+        assert_eq!(round.end(Vec::new()), for_now("no address answered"));
     }
 }

@@ -1,4 +1,4 @@
-//! Resolves a configured address and connects to it.
+//! Resolves configured addresses and connects to the first that answers.
 //!
 //! Names are resolved on a separate thread, because the system's resolver blocks and must not delay the
 //! caller beyond its time limit. Of several addresses the first to answer wins. Later addresses are tried
@@ -6,22 +6,25 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use super::local::Peer;
+use super::rails::Rail;
 use crate::config::Address;
 use crate::thread::Stack;
 
 /// Head start of each address over the next.
-const STAGGER: Duration = Duration::from_millis(100);
+pub(super) const STAGGER: Duration = Duration::from_millis(100);
 /// Maximum number of addresses that are tried for one name.
 const MOST: usize = 8;
 
 /// Resolves a configured address.
-pub(super) async fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
+async fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
     if let Ok(literal) = address.host().parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(literal, address.port())]);
     }
@@ -43,26 +46,149 @@ pub(super) async fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// Connects to the first address that answers. Also returns how long its handshake took.
-pub(super) async fn connect(addresses: &[SocketAddr]) -> io::Result<(TcpStream, Duration)> {
+/// An address to connect to.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    /// The number of the address among those of its server.
+    pub(super) rail: usize,
+    pub(super) address: Address,
+    /// Where the address led before. This is tried beside what its name means now.
+    pub(super) known: Option<Peer>,
+}
+
+/// A connection to the address that answered first.
+pub(super) struct Connected {
+    pub(super) stream: TcpStream,
+    pub(super) rail: Rail,
+    /// How long the handshake took.
+    pub(super) round_trip: Duration,
+}
+
+/// Why an address did not answer.
+#[derive(Debug)]
+pub(super) struct NotConnected {
+    /// `None` for all that were silent until the time was over.
+    pub(super) rail: Option<usize>,
+    /// `None` if the name was not resolved.
+    pub(super) peer: Option<Peer>,
+    pub(super) error: io::Error,
+}
+
+/// Connects to the first candidate that answers within `limit`, except the peers that were `tried` before. Without an
+/// answer, returns the errors of all in their order; none if all were tried before.
+pub(super) async fn connect(
+    candidates: Vec<Candidate>,
+    tried: &[Peer],
+    limit: Duration,
+) -> Result<Connected, Vec<NotConnected>> {
+    let deadline = Instant::now().checked_add(limit);
     let mut attempts = JoinSet::new();
-    for (position, address) in (0u32..).zip(addresses.iter().copied()) {
+    for (position, candidate) in (0u32..).zip(candidates) {
+        let known = candidate.known.clone();
+        if let Some(peer) = known.clone().filter(|peer| !tried.contains(peer)) {
+            let rail = candidate.rail;
+            attempts.spawn(async move {
+                tokio::time::sleep(STAGGER * position).await;
+                (position, connect_to(rail, vec![peer]).await)
+            });
+        }
+        let not_again: Vec<Peer> = tried.iter().cloned().chain(known).collect();
+        attempts.spawn(async move {
+            tokio::time::sleep(STAGGER * position).await;
+            (position, connect_anew(candidate, &not_again).await)
+        });
+    }
+    let mut failures = Vec::new();
+    loop {
+        let attempt = match deadline {
+            None => attempts.join_next().await,
+            Some(deadline) => {
+                match tokio::time::timeout_at(deadline.into(), attempts.join_next()).await {
+                    Ok(attempt) => attempt,
+                    Err(_) => {
+                        failures.push((
+                            u32::MAX,
+                            vec![NotConnected {
+                                rail: None,
+                                peer: None,
+                                error: io::ErrorKind::TimedOut.into(),
+                            }],
+                        ));
+                        None
+                    }
+                }
+            }
+        };
+        let Some(attempt) = attempt else { break };
+        match attempt {
+            // Dropping `attempts` cancels the others.
+            Ok((_, Ok(connected))) => return Ok(connected),
+            Ok((position, Err(errors))) => failures.push((position, errors)),
+            // An attempt that panicked has no answer.
+            Err(_) => {}
+        }
+    }
+    failures.sort_by_key(|(position, _)| *position);
+    Err(failures
+        .into_iter()
+        .flat_map(|(_, errors)| errors)
+        .collect())
+}
+
+// Connects to what the address means now.
+async fn connect_anew(
+    candidate: Candidate,
+    not_again: &[Peer],
+) -> Result<Connected, Vec<NotConnected>> {
+    let rail = candidate.rail;
+    let peers = match candidate.address.path() {
+        Some(path) => vec![Peer::Unix(Arc::clone(path))],
+        None => {
+            let resolved = resolve(&candidate.address).await;
+            let unresolved = |error| {
+                vec![NotConnected {
+                    rail: Some(rail),
+                    peer: None,
+                    error,
+                }]
+            };
+            let found = resolved.map_err(unresolved)?;
+            found.into_iter().map(Peer::Tcp).collect()
+        }
+    };
+    let new = peers.into_iter().filter(|peer| !not_again.contains(peer));
+    connect_to(rail, new.collect()).await
+}
+
+// Connects to the first peer that answers.
+async fn connect_to(rail: usize, peers: Vec<Peer>) -> Result<Connected, Vec<NotConnected>> {
+    let mut attempts = JoinSet::new();
+    for (position, peer) in (0u32..).zip(peers) {
         attempts.spawn(async move {
             tokio::time::sleep(STAGGER * position).await;
             let begun = Instant::now();
-            let stream = TcpStream::connect(address).await?;
-            Ok::<_, io::Error>((stream, begun.elapsed()))
+            let stream = peer.reach().await;
+            (peer, stream, begun.elapsed())
         });
     }
-    let mut first_error = None;
+    let mut errors = Vec::new();
     while let Some(attempt) = attempts.join_next().await {
-        match attempt {
-            // Dropping `attempts` cancels the others.
-            Ok(Ok(connected)) => return Ok(connected),
-            Ok(Err(error)) => first_error = first_error.or(Some(error)),
-            Err(error) => first_error = first_error.or(Some(io::Error::other(error))),
-        }
+        let (peer, error) = match attempt {
+            Ok((peer, Ok(stream), round_trip)) => {
+                return Ok(Connected {
+                    stream,
+                    rail: Rail { number: rail, peer },
+                    round_trip,
+                });
+            }
+            Ok((peer, Err(error), _)) => (Some(peer), error),
+            Err(error) => (None, io::Error::other(error)),
+        };
+        errors.push(NotConnected {
+            rail: Some(rail),
+            peer,
+            error,
+        });
     }
-    Err(first_error
-        .unwrap_or_else(|| io::Error::other("the host name has no address to connect to")))
+    Err(errors)
 }

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::status::WireError;
 
+use super::socket::NotOpened;
+
 const ATTEMPTS: i32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -18,32 +20,38 @@ fn pauses() -> impl Iterator<Item = Duration> {
     (0..ATTEMPTS - 1).map(pause)
 }
 
-/// Runs a conversation, and retries it. The caller limits the time.
-pub(super) async fn persistently<T, F>(converse: impl Fn() -> F) -> Result<T, WireError>
+/// Runs a conversation, and retries it. The conversation gets the number of the attempt, from 0, and may begin with
+/// another address of its server. The caller limits the time.
+pub(super) async fn persistently<T, F>(converse: impl Fn(usize) -> F) -> Result<T, WireError>
 where
     F: Future<Output = Result<T, WireError>>,
 {
+    let mut attempt = 0;
     for pause in pauses() {
-        match converse().await {
+        match converse(attempt).await {
             Err(WireError::Closed { address, reason }) => {
                 tracing::debug!(address, reason, "the peer closed the connection; retrying");
                 tokio::time::sleep(pause).await;
+                attempt += 1;
             }
             done => return done,
         }
     }
-    converse().await
+    converse(attempt).await
 }
 
-/// Like [`persistently`], for blocking conversations, each of which ends before `deadline`.
+/// Like [`persistently`], for the connections of a session. Each attempt ends before `deadline`.
 pub(super) fn persistently_by<T>(
     deadline: Instant,
-    converse: impl Fn() -> Result<T, WireError>,
-) -> Result<T, WireError> {
+    converse: impl Fn() -> Result<T, NotOpened>,
+) -> Result<T, NotOpened> {
     for pause in pauses() {
         match converse() {
             // As much time as the pause is left for the next attempt.
-            Err(WireError::Closed { .. }) if Instant::now() + 2 * pause < deadline => {
+            Err(NotOpened {
+                error: WireError::Closed { .. },
+                ..
+            }) if Instant::now() + 2 * pause < deadline => {
                 std::thread::sleep(pause);
             }
             done => return done,

@@ -13,7 +13,7 @@ use tonic::Request;
 use tonic::metadata::MetadataValue;
 
 use super::socket::plain;
-use crate::config::ServerSettings;
+use crate::config::{Address, ServerSettings};
 
 /// TLS settings and token; see the module. Their `Debug` output contains no secrets.
 #[derive(Debug)]
@@ -49,21 +49,22 @@ impl Credentials {
         })
     }
 
-    /// Prepares TLS with the server, if it is configured.
+    /// Prepares TLS with the server at this address of it, if it is configured.
     ///
     /// # Errors
     /// [`WireError::Unreachable`] if the server's name is invalid.
     pub(super) fn handshake(
         &self,
         server: &ServerSettings,
+        address: &Address,
     ) -> Result<Option<Handshake>, WireError> {
         let Some(tls) = &self.tls else {
             return Ok(None);
         };
         let own = server.tls.name.as_deref();
-        let name = own.unwrap_or_else(|| server.address.host());
+        let name = own.unwrap_or_else(|| address.host());
         let handshake = tls.handshake(name).map_err(|error| WireError::Unreachable {
-            address: server.address.to_string(),
+            address: address.to_string(),
             reason: plain(&error),
         });
         handshake.map(Some)

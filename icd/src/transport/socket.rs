@@ -19,23 +19,27 @@ use causeway_proto::preamble::{
 use causeway_proto::status::WireError;
 use causeway_proto::version;
 use causeway_security::{Fingerprint, Line, NotSecured, TlsStream, complete, pinned};
-use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
 
 use super::ended::is_end;
 use super::local::Peer;
+use super::rails::{Rail, Rails};
+use super::resolve::{self, Candidate, Connected, NotConnected};
 use super::retry::persistently_by;
-use super::standard;
+use super::{control, standard};
 
 /// SO_PRIORITY for commands and heartbeats, which overtake bulk data in the sender's own queues.
 const PRIORITY: i32 = 6;
 
+/// Time limit for a connection on one rail while another one works.
+pub(super) const RAIL_LIMIT: Duration = Duration::from_secs(2);
+
 /// Everything that is needed to open further connections of a session.
 #[derive(Debug, Clone)]
 pub(super) struct Dialer {
-    /// The daemon's address, as last resolved. Shared by all that open connections of the session.
-    pub(super) peer: Arc<Mutex<Peer>>,
+    /// The addresses of the server. Shared by all that open connections of the session.
+    pub(super) rails: Arc<Rails>,
     /// The daemon's place, if the daemon is on this host.
     pub(super) here: Option<Place>,
     /// The configured address, for messages.
@@ -56,6 +60,8 @@ pub(super) struct Dialer {
 #[derive(Debug)]
 pub(super) struct NotOpened {
     pub(super) error: WireError,
+    /// The peer that did not answer, if it is known.
+    pub(super) peer: Option<Peer>,
     pub(super) fault: Fault,
 }
 
@@ -74,74 +80,209 @@ impl From<WireError> for NotOpened {
     fn from(error: WireError) -> NotOpened {
         NotOpened {
             error,
+            peer: None,
             fault: Fault::Other,
         }
     }
 }
 
 impl Dialer {
-    /// Opens a connection; both sides prove that they know the session's secret.
+    /// Opens a connection where the session was opened; both sides prove that they know the session's secret.
     pub(super) fn open(
         &self,
         purpose: Purpose,
         lane: u8,
         deadline: Instant,
     ) -> Result<Line, WireError> {
-        let (line, _) = self.open_at(purpose, lane, 0, deadline)?;
-        Ok(line)
+        let _kept_free = standard::kept_free();
+        let opened = self.open_on(self.rails.current(), purpose, lane, 0, deadline);
+        Ok(opened.map_err(|not_opened| not_opened.error)?.0)
     }
 
-    /// As [`Dialer::open`], after a break: this side has received `position`. Returns the other side's position too.
-    pub(super) fn open_at(
+    /// Opens a lane on its rail, or on another one that works. This side has received `position`. Returns the lane's
+    /// rail and the other side's position too.
+    pub(super) fn open_lane(
         &self,
-        purpose: Purpose,
         lane: u8,
         position: u64,
         deadline: Instant,
-    ) -> Result<(Line, u64), WireError> {
+    ) -> Result<(Line, usize, u64), WireError> {
         let _kept_free = standard::kept_free();
-        let peer = self.peer.lock().clone();
-        // A node with too many new connections may have closed this one before reading from it.
-        persistently_by(deadline, || {
-            let opened = self.open_once(&peer, purpose, lane, position, deadline);
-            opened.map_err(|not_opened| not_opened.error)
-        })
+        loop {
+            let rail = self.rails.of_lane(lane);
+            let limit = match self.rails.have_other(rail) {
+                true => deadline.min(Instant::now() + RAIL_LIMIT),
+                false => deadline,
+            };
+            let dialer = self.on_rail(rail);
+            let not_opened = match dialer.open_on(rail, Purpose::Bulk, lane, position, limit) {
+                Ok((line, theirs)) => return Ok((line, rail, theirs)),
+                Err(not_opened) => not_opened,
+            };
+            let NotOpened { error, fault, .. } = not_opened;
+            // A worker that refuses a lane does so on every rail.
+            let is_refused = matches!(error, WireError::Refused { .. }) && fault == Fault::Other;
+            if is_refused || !self.rails.note_dead(rail, &error.to_string()) {
+                return Err(error);
+            }
+        }
     }
 
-    /// As [`Dialer::open_at`], at this address and once.
-    pub(super) fn open_once(
+    /// The dialer with the address of this rail in its messages.
+    pub(super) fn on_rail(&self, rail: usize) -> Dialer {
+        Dialer {
+            address: self.rails.address(rail).to_string(),
+            ..self.clone()
+        }
+    }
+
+    // Opens a connection on this rail.
+    fn open_on(
         &self,
-        peer: &Peer,
+        rail: usize,
         purpose: Purpose,
         lane: u8,
         position: u64,
         deadline: Instant,
     ) -> Result<(Line, u64), NotOpened> {
-        let unreachable = |error: io::Error| WireError::Unreachable {
-            address: self.address.clone(),
-            reason: plain(&error),
-        };
-        let limit = time_left(deadline).map_err(unreachable)?;
-        let stream = peer.connect(limit).map_err(|error| NotOpened {
-            fault: self.fault_of(peer, &error),
-            error: unreachable(error),
+        // A node with too many new connections may have closed this one before reading from it.
+        persistently_by(deadline, || {
+            let stream = self.connect_on(rail, deadline)?;
+            self.open_over(stream, purpose, lane, position, deadline)
+        })
+    }
+
+    // Connects on this rail.
+    fn connect_on(&self, rail: usize, deadline: Instant) -> Result<TcpStream, NotOpened> {
+        let limit = time_left(deadline).map_err(|error| self.unreachable(&error))?;
+        match self.rails.peer(rail) {
+            Some(peer) => self.connect_to(&peer, deadline),
+            None => self.connect_anew(rail, limit),
+        }
+    }
+
+    /// Connects to this peer.
+    pub(super) fn connect_to(
+        &self,
+        peer: &Peer,
+        deadline: Instant,
+    ) -> Result<TcpStream, NotOpened> {
+        let limit = time_left(deadline).map_err(|error| self.unreachable(&error))?;
+        let connected = peer.connect(limit);
+        connected.map_err(|error| self.not_connected(Some(peer.clone()), &error))
+    }
+
+    fn not_connected(&self, peer: Option<Peer>, error: &io::Error) -> NotOpened {
+        let fault = peer.as_ref().map(|peer| self.fault_of(peer, error));
+        NotOpened {
+            error: self.unreachable(error),
+            fault: fault.unwrap_or(Fault::Other),
+            peer,
+        }
+    }
+
+    // Connects to what the rail's address means now.
+    fn connect_anew(&self, rail: usize, limit: Duration) -> Result<TcpStream, NotOpened> {
+        let connected = self.connect_first(vec![self.rails.candidate(rail)], &[], limit);
+        let (stream, rail) = connected.map_err(|errors| {
+            let error = errors.into_iter().next();
+            error.unwrap_or_else(|| self.unreachable(&io::ErrorKind::TimedOut.into()).into())
         })?;
-        self.set_options(&stream, purpose).map_err(unreachable)?;
+        self.rails.note_peer(rail);
+        Ok(stream)
+    }
+
+    /// Connects to the first of the candidates that answers, except the peers that were `tried` before.
+    ///
+    /// # Errors
+    /// Why none answered; nothing if all were tried before.
+    pub(super) fn connect_first(
+        &self,
+        candidates: Vec<Candidate>,
+        tried: &[Peer],
+        limit: Duration,
+    ) -> Result<(TcpStream, Rail), Vec<NotOpened>> {
+        let tried = tried.to_vec();
+        let connected = control::converse(move || async move {
+            let _kept_free = standard::kept_free();
+            let connected = resolve::connect(candidates, &tried, limit).await;
+            connected.map(|Connected { stream, rail, .. }| (stream.into_std(), rail))
+        });
+        let failed = |error: io::Error| vec![self.unreachable(&error).into()];
+        let not_connected =
+            |NotConnected { peer, error, .. }: NotConnected| self.not_connected(peer, &error);
+        let (stream, rail) = (connected.map_err(failed)?)
+            .map_err(|errors| errors.into_iter().map(not_connected).collect::<Vec<_>>())?;
+        let blocking = |stream: TcpStream| stream.set_nonblocking(false).map(|()| stream);
+        let stream = stream.and_then(blocking).map_err(failed)?;
+        Ok((stream, rail))
+    }
+
+    /// Makes a connection one of the session. Returns the other side's position too.
+    pub(super) fn open_over(
+        &self,
+        stream: TcpStream,
+        purpose: Purpose,
+        lane: u8,
+        position: u64,
+        deadline: Instant,
+    ) -> Result<(Line, u64), NotOpened> {
+        let unreachable = |error: io::Error| self.unreachable(&error);
         let word = ClientWord {
             position,
             origin: stream.local_addr().ok(),
             generation: 0,
         };
-        let mut line = Line::Clear(stream);
-        let preamble = self.introduce(&line, purpose, lane, deadline)?;
-        if let Some(fingerprint) = self.fingerprint {
-            line = self.secure(line, fingerprint, deadline)?;
-        }
+        let (line, preamble) = self.introduced(stream, purpose, lane, deadline)?;
         let theirs = self.prove(&line, &preamble, &word, deadline)?;
         let socket = line.socket();
         socket.set_read_timeout(None).map_err(unreachable)?;
         socket.set_write_timeout(None).map_err(unreachable)?;
         Ok((line, theirs))
+    }
+
+    /// Whether a rail leads to the session's worker. Takes no place from a connection.
+    pub(super) fn leads_to_worker(&self, rail: usize, lane: u8, deadline: Instant) -> bool {
+        let _kept_free = standard::kept_free();
+        let answered = || {
+            let limit = time_left(deadline).map_err(|error| self.unreachable(&error))?;
+            let stream = self.connect_anew(rail, limit)?;
+            let (line, _) = self.introduced(stream, Purpose::Bulk, lane, deadline)?;
+            self.greeting(&line, deadline)
+        };
+        match answered() {
+            Ok(_) => true,
+            Err(NotOpened { error, .. }) => {
+                tracing::debug!(rail, %error, "an address of the server still does not work");
+                false
+            }
+        }
+    }
+
+    // Sends the preamble, and begins TLS if the session has it.
+    fn introduced(
+        &self,
+        stream: TcpStream,
+        purpose: Purpose,
+        lane: u8,
+        deadline: Instant,
+    ) -> Result<(Line, [u8; PREAMBLE]), NotOpened> {
+        self.set_options(&stream, purpose)
+            .map_err(|error| self.unreachable(&error))?;
+        let line = Line::Clear(stream);
+        let preamble = self.introduce(&line, purpose, lane, deadline)?;
+        let line = match self.fingerprint {
+            Some(fingerprint) => self.secure(line, fingerprint, deadline)?,
+            None => line,
+        };
+        Ok((line, preamble))
+    }
+
+    fn unreachable(&self, error: &io::Error) -> WireError {
+        WireError::Unreachable {
+            address: self.address.clone(),
+            reason: plain(error),
+        }
     }
 
     // Whether nobody but the daemon's own host can have refused the connection.
@@ -324,6 +465,7 @@ impl Dialer {
                 address: self.address.clone(),
                 reason: verdict.to_string(),
             },
+            peer: None,
             fault: match verdict {
                 Verdict::UnknownSession => Fault::UnknownSession,
                 Verdict::Version => Fault::NoDaemon,
@@ -435,13 +577,20 @@ pub(super) fn plain(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ServerSettings;
     use std::net::TcpListener;
 
     #[test]
     fn a_peer_that_drips_does_not_stretch_the_deadline() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let settings = ServerSettings::at(address.to_string().parse().unwrap());
+        let rail = Rail {
+            number: 0,
+            peer: Peer::Tcp(address),
+        };
         let dialer = Dialer {
-            peer: Arc::new(Mutex::new(Peer::Tcp(listener.local_addr().unwrap()))),
+            rails: Arc::new(Rails::new(&settings, rail)),
             here: None,
             address: "dripper".to_owned(),
             session: SessionId([1; 16]),

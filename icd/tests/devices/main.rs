@@ -8,6 +8,8 @@ mod frames;
 mod breaks;
 mod clocks;
 mod poor;
+mod rails;
+mod rails_cut;
 mod secured_breaks;
 mod secured_nodes;
 mod secured_refusals;

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use causeway::config::{Carrier, ServerSettings, TlsSettings};
 use causeway::transport::{Node, WireError, discover};
+use causeway_cutter::{Forwarder, Target};
 use causeway_proto::preamble::PREAMBLE;
+use causeway_proto::status::TlsFault;
 use causeway_security::{Authority, SessionCertificate, Token, complete};
 
 use crate::frames::fake_node::upper::Upper;
@@ -131,6 +133,39 @@ fn who_may_not_is_told_why() {
         assert!(text.contains(said), "{said:?} is not in {text:?}");
         assert!(!text.contains("causeway_"), "a token is shown: {text}");
     }
+}
+
+#[test]
+fn each_address_of_a_server_is_verified_by_its_own_name() {
+    own_process!();
+    let node = daemon();
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let dead = closed.local_addr().expect("an address").to_string();
+    drop(closed);
+    let target = Target::Tcp(node.parse().expect("an address"));
+    let listen = SocketAddr::from(([127, 0, 0, 2], 0));
+    let elsewhere = Forwarder::start_on(listen, Some(target)).expect("a port");
+    let both = |further: &str| ServerSettings {
+        further: vec![further.parse().expect("an address")],
+        ..known(&dead)
+    };
+    let found = discover(&[both(node)]).pop().expect("one answer");
+    assert!(found.inventory.is_ok(), "{:?}", found.inventory);
+    // The node's certificate does not have this address.
+    let error = discover(&[both(&elsewhere.address().to_string())])
+        .pop()
+        .expect("one answer");
+    let error = error.inventory.expect_err("a refusal");
+    assert!(
+        matches!(
+            &error,
+            WireError::Tls {
+                fault: TlsFault::OtherName,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
 }
 
 /// Forwards connections to the supervisor unchanged, and answers connections of sessions itself.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use causeway::config::Carrier;
+use causeway::config::{Carrier, ServerSettings};
 use causeway::transport::manager::this_process;
-use causeway::transport::{Session, WireError};
+use causeway::transport::{Session, WireError, discover};
+use causeway_cutter::{Forwarder, Hold, Purpose, Target};
 use causeway_proto::command::command::Kind;
 use causeway_proto::command::{BuildProgram, EventBatch};
 use causeway_proto::frame;
@@ -146,6 +147,36 @@ fn silence_is_a_pause() {
     receive(&mut worker2, 1, 1);
     assert_eq!(session.is_lost(), None);
     assert!(fake.positions().len() >= 2);
+}
+
+#[test]
+fn an_address_that_accepts_and_is_silent_keeps_no_other_away() {
+    let fake = FakeNode::start(Faults {
+        heartbeat_interval_ms: 20,
+        heartbeat_limit_ms: 200,
+        ..lasting()
+    });
+    let [first, second] = ["127.0.0.1:0", "127.0.0.2:0"].map(|listen| {
+        let target = Some(Target::Tcp(fake.address));
+        Forwarder::start_on(listen.parse().unwrap(), target).unwrap()
+    });
+    let address = |forwarder: &Forwarder| forwarder.address().to_string().parse().unwrap();
+    let settings = ServerSettings {
+        further: vec![address(&second)],
+        ..ServerSettings::at(address(&first))
+    };
+    let node = discover(&[settings]).pop().unwrap().node;
+    let session = node.session(Upper::new()).unwrap();
+    let mut worker = fake.worker();
+    session.send_now(&command(1)).unwrap();
+    receive(&mut worker, 1, 1);
+    first.hold(Hold::ALL);
+    fake.set_position(1);
+    let mut worker = fake.worker();
+    session.send_now(&command(2)).unwrap();
+    receive(&mut worker, 2, 2);
+    assert_eq!(session.is_lost(), None);
+    assert_eq!(second.connected(Purpose::Commands), 1);
 }
 
 #[test]

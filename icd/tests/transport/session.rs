@@ -1,5 +1,6 @@
 //! Tests that commands go out in order and by themselves, and that answers and events come back, over both carriers.
 
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::mpsc;
 
@@ -204,4 +205,43 @@ fn a_session_asks_for_a_worker_of_its_own_if_its_server_is_isolated() {
         let _session = found.node.session(Upper::new()).unwrap();
         assert_eq!(fake.isolation_asked(), isolated);
     }
+}
+
+#[test]
+fn a_server_is_reached_by_the_first_of_its_addresses_that_answers() {
+    let fake = FakeNode::start(Faults::default());
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let of = |first: SocketAddr, further: &[SocketAddr]| ServerSettings {
+        further: further
+            .iter()
+            .map(|address| address.to_string().parse().unwrap())
+            .collect(),
+        ..ServerSettings::at(first.to_string().parse().unwrap())
+    };
+    let found = discover(&[of(closed, &[fake.address])]).pop().unwrap();
+    assert!(found.inventory.is_ok(), "{:?}", found.inventory);
+    assert_eq!(found.node.address(), closed.to_string());
+    // An address that closes its connections does not answer.
+    let closes = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = closes.local_addr().unwrap();
+    std::thread::spawn(move || closes.incoming().for_each(drop));
+    let found = discover(&[of(address, &[fake.address])]).pop().unwrap();
+    assert!(found.inventory.is_ok(), "{:?}", found.inventory);
+    // Nor does an address that accepts connections and stays silent. The session is opened where the node answered.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let found = discover(&[of(address, &[fake.address])]).pop().unwrap();
+    assert!(found.inventory.is_ok(), "{:?}", found.inventory);
+    let session = found.node.session(Upper::new()).unwrap();
+    let _worker = fake.worker();
+    assert_eq!(session.location().peer, fake.address);
+    // Without an answer, the message has the reason of each.
+    let other = SocketAddr::from(([127, 0, 0, 2], closed.port()));
+    let found = discover(&[of(closed, &[other])]).pop().unwrap();
+    let error = found.inventory.unwrap_err().to_string();
+    let reasons = format!("{closed}: connection refused; {other}: connection refused");
+    assert!(error.ends_with(&reasons), "{error}");
 }

@@ -15,6 +15,7 @@
 //!   the session's secret was proved;
 //! - [`Place`]: whether two processes can share memory;
 //! - [`Pace`]: how fast a lane sends, so that small commands do not wait in the network's queue;
+//! - [`PathWatch`]: whether a connection's network path is dead, pure;
 //! - [`Packer`], [`Unpacker`]: compression of chunks;
 //! - `ring`: arithmetic of positions, pure; `memory`: the mapping.
 //!
@@ -28,6 +29,7 @@ mod notifier;
 mod pace;
 mod pacer;
 mod packing;
+mod path;
 mod pieces;
 mod place;
 mod resumed;
@@ -39,9 +41,10 @@ mod window;
 
 pub use buffer::Buffer;
 pub use handing::{NotShared, accept, offer};
-pub use pace::Pace;
+pub use pace::{Pace, path_of};
 pub use pacer::Beside;
 pub use packing::{Packed, Packer, Unpacker};
+pub use path::{PathReading, PathState, PathWatch};
 pub use pieces::piece;
 pub use place::Place;
 pub use resumed::{Condition, Kept, Reservation, Resumed};

@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use crate::pacer::{Beside, Crossing, Pacer, Reading};
+use crate::path::PathReading;
 use crate::stream::Stream;
 
 /// The pacing state of one lane.
@@ -92,7 +93,33 @@ struct TcpInfo {
     busy_time: u64,
 }
 
+/// Place of the number of unacknowledged segments among the counts.
+const UNACKNOWLEDGED: usize = 4;
+
 fn read(socket: &TcpStream) -> Option<Reading> {
+    // A minimum of all ones means that no round trip has been measured.
+    let info = info(socket).filter(|info| info.rtt > 0 && info.min_rtt < u32::MAX)?;
+    Some(Reading {
+        round_trip: Duration::from_micros(info.rtt.into()),
+        least: Duration::from_micros(info.min_rtt.into()),
+        acknowledged: info.bytes_acked,
+        busy: Duration::from_micros(info.busy_time),
+    })
+}
+
+/// What the kernel knows about the path of a connection. `None` for other sockets than TCP, and on old kernels.
+#[must_use]
+pub fn path_of(socket: &TcpStream) -> Option<PathReading> {
+    let info = info(socket)?;
+    Some(PathReading {
+        has_unacknowledged: info.counts[UNACKNOWLEDGED] > 0,
+        acknowledged: info.bytes_acked,
+        received: info.bytes_received,
+        round_trip: Duration::from_micros(info.rtt.into()),
+    })
+}
+
+fn info(socket: &TcpStream) -> Option<TcpInfo> {
     let mut info = TcpInfo::default();
     let wanted = size_of::<TcpInfo>() as libc::socklen_t;
     let mut length = wanted;
@@ -107,15 +134,8 @@ fn read(socket: &TcpStream) -> Option<Reading> {
             &raw mut length,
         )
     };
-    // Kernels before 4.10 return fewer fields. A minimum of all ones means that no round trip has been
-    // measured.
-    let known = result == 0 && length >= wanted && info.rtt > 0 && info.min_rtt < u32::MAX;
-    known.then(|| Reading {
-        round_trip: Duration::from_micros(info.rtt.into()),
-        least: Duration::from_micros(info.min_rtt.into()),
-        acknowledged: info.bytes_acked,
-        busy: Duration::from_micros(info.busy_time),
-    })
+    // Kernels before 4.10 return fewer fields.
+    (result == 0 && length >= wanted).then_some(info)
 }
 
 /// Sets `SO_MAX_PACING_RATE` in bytes per second; `None` is no limit.

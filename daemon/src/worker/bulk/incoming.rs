@@ -41,7 +41,7 @@ pub(super) enum LaneError {
     Foreign(#[from] Foreign),
     #[error("the other end sent an event message on a data connection")]
     Event,
-    #[error("the other worker sent a setting that only clients may send")]
+    #[error("the other worker sent a message that only clients may send")]
     Pace,
     #[error("another worker sent a compressed chunk")]
     Packed,

@@ -174,7 +174,8 @@ fn read(engine: &Arc<Engine>, lane: &Lane, writer: &LaneWriter) -> Result<(), La
             }
         }
         // The other worker releases the memory of a chunk when it has the acknowledgement.
-        let at_once = lane.path.is_some() && decoded.0.kind == Kind::Data;
+        let ends_a_chunk = lane.path.is_some() && decoded.0.kind == Kind::Data;
+        let at_once = ends_a_chunk || decoded.0.kind == Kind::Ping;
         if let Some(bytes) = stream.resumed().and_then(|resumed| resumed.due(at_once)) {
             let ack = Header::ack(lane.number, bytes);
             match &lane.path {
@@ -230,7 +231,8 @@ fn take(
         Kind::Compress if from == Origin::Client => {
             lane.compress.store(true, Ordering::Relaxed);
         }
-        Kind::Pace | Kind::Compress => return Err(LaneError::Pace),
+        Kind::Ping if from == Origin::Client => {}
+        Kind::Pace | Kind::Compress | Kind::Ping => return Err(LaneError::Pace),
         // Here `transfer` is the number of a lane. Nothing is kept for lanes that cannot be resumed.
         Kind::Ack => {
             let number = u8::try_from(header.transfer.0).ok();

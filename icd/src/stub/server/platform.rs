@@ -140,7 +140,7 @@ impl Platform {
             return fail(CL_INVALID_VALUE);
         };
         let asking = self.ask();
-        let at_address = self.find(|server| server.node().settings().address == address);
+        let at_address = self.find(|server| server.node().settings().is_at(&address));
         if let Some(server) = &at_address
             && server.node().is_available()
         {
@@ -184,7 +184,7 @@ impl Platform {
                 }
             },
         };
-        server.node().note_round_trip(reply.round_trip);
+        server.node().note_answer(reply.rail, reply.round_trip);
         server.take(&inventory);
         drop(asking);
         Ok(server)
@@ -286,7 +286,7 @@ impl Platform {
             let address = target.server.address.clone();
             let is_it = |server: &Server| {
                 let known = server.uuid();
-                known == uuid || (known.is_empty() && server.node().settings().address == address)
+                known == uuid || (known.is_empty() && server.node().settings().is_at(&address))
             };
             let server = self.find(is_it).unwrap_or_else(|| {
                 let server = Server::new(target.server);
@@ -312,7 +312,7 @@ impl Platform {
     }
 
     fn on_reply(&self, server: &Arc<Server>, reply: Reply, asked: Instant) {
-        server.node().note_round_trip(reply.round_trip);
+        server.node().note_answer(reply.rail, reply.round_trip);
         let inventory = match reply.inventory {
             Ok(inventory) => inventory,
             Err(error) => {

@@ -4,13 +4,15 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
-use causeway_lane::{Condition, Kept, Pace, Packer, Resumed, Stream, Unpacker};
+use causeway_lane::{
+    Condition, Kept, Pace, Packer, PathState, PathWatch, Resumed, Stream, Unpacker, path_of,
+};
 use causeway_proto::bulk::{HEADER, Header, Kind};
 use causeway_proto::limits::BULK_CHUNK;
-use causeway_proto::preamble::Purpose;
 use causeway_proto::socket::stays_inside;
 use causeway_proto::status::WireError;
 use parking_lot::Mutex;
@@ -39,6 +41,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// A bulk connection.
 pub(super) struct Lane {
     number: u8,
+    // The rail of the present connection.
+    rail: AtomicUsize,
+    // Used only if the server has several rails.
+    watch: Mutex<PathWatch>,
+    // Number of acknowledgements of this lane.
+    answers: AtomicU64,
     stream: Stream,
     writing: Mutex<Writing>,
     // Used only if the stream outlives its connections.
@@ -93,6 +101,27 @@ impl Lane {
         if let Some(resumed) = self.stream.resumed() {
             resumed.break_off();
         }
+    }
+
+    /// The rail of the present connection.
+    pub(super) fn rail(&self) -> usize {
+        self.rail.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether the path of the present connection is dead. Sends something on a quiet path if bytes should cross
+    /// it. Does not wait.
+    pub(super) fn is_path_dead(&self, now: Instant, is_moving: bool) -> bool {
+        let reading = self.stream.with_socket(path_of).flatten();
+        let (Some(mut reading), Some(resumed)) = (reading, self.stream.resumed()) else {
+            return false;
+        };
+        // The answer to a ping may come over another lane.
+        reading.received += self.answers.load(Ordering::Relaxed);
+        let state = self.watch.lock().look(now, reading, is_moving);
+        if state == PathState::Quiet && is_moving {
+            self.try_to_send(resumed, Header::ping());
+        }
+        state == PathState::Dead
     }
 
     /// Sends a chunk on a thread that is not the lane's. An error fails the session. The results are
@@ -180,7 +209,7 @@ fn open_shared(owner: &Arc<dyn Owner>) -> bool {
             Ok((crew, shared))
         });
         match opened {
-            Ok((crew, shared)) => crew.take(owner, lane as u8, Stream::Shared(shared)),
+            Ok((crew, shared)) => crew.take(owner, lane as u8, 0, Stream::Shared(shared)),
             Err(error) => {
                 tracing::debug!(lane, %error, "cannot open a bulk lane through shared memory");
                 return lane > 0;
@@ -194,8 +223,8 @@ fn open_shared(owner: &Arc<dyn Owner>) -> bool {
 fn open(owner: &Arc<dyn Owner>, lane: u8) -> Result<(), WireError> {
     let crew = Crew::start(owner)?;
     let deadline = Instant::now() + OPEN_LIMIT;
-    let line = owner.bulk().dialer.open(Purpose::Bulk, lane, deadline)?;
-    crew.take(owner, lane, line.into());
+    let (line, rail, _) = owner.bulk().dialer.open_lane(lane, 0, deadline)?;
+    crew.take(owner, lane, rail, line.into());
     Ok(())
 }
 
@@ -228,7 +257,7 @@ impl Crew {
     }
 
     // Gives the opened lane to the threads.
-    fn take(self, owner: &Arc<dyn Owner>, number: u8, stream: Stream) {
+    fn take(self, owner: &Arc<dyn Owner>, number: u8, rail: usize, stream: Stream) {
         let writing = Mutex::new(Writing {
             scratch: Scratch::default(),
             pace: owner.bulk().pace(&stream),
@@ -249,6 +278,9 @@ impl Crew {
         };
         let lane = Arc::new(Lane {
             number,
+            rail: AtomicUsize::new(rail),
+            watch: Mutex::default(),
+            answers: AtomicU64::new(0),
             stream,
             writing,
             kept: Kept::default(),
@@ -381,10 +413,12 @@ fn handle(
             owner.bulk().send_header(owner, relay::gone(transfer));
             Ok(())
         }
-        Kind::Ack | Kind::Event | Kind::Eager | Kind::Pace | Kind::Compress => Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "the node sent a message that only nodes may get",
-        )),
+        Kind::Ack | Kind::Event | Kind::Eager | Kind::Pace | Kind::Compress | Kind::Ping => {
+            Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the node sent a message that only nodes may get",
+            ))
+        }
     }
 }
 
@@ -512,23 +546,35 @@ impl Lane {
     // Sends an acknowledgement on the reading thread, which must not wait. Leaves it to the queue if another thread
     // is writing or the socket has no room.
     fn acknowledge(&self, owner: &Arc<dyn Owner>, resumed: &Resumed, ack: Header) {
-        if let Some(_writing) = self.writing.try_lock() {
-            let bytes = ack.encode();
-            let reserved = self.kept.reserve(HEADER as u64);
-            match resumed.send(|stream| stream.write_some(&bytes)) {
-                Ok(0) | Err(_) => reserved.release(),
-                Ok(HEADER) => return reserved.keep(Sent::Header(bytes)),
-                Ok(_) => {
-                    // Part of a header is never left, because this thread cannot wait. The new connection gets all.
-                    reserved.keep(Sent::Header(bytes));
-                    return resumed.break_off();
-                }
+        if !self.try_to_send(resumed, ack) {
+            owner.bulk().send_header(owner, ack);
+        }
+    }
+
+    // Sends a message without waiting. Returns false if another thread is writing or the socket has no room.
+    fn try_to_send(&self, resumed: &Resumed, message: Header) -> bool {
+        let Some(_writing) = self.writing.try_lock() else {
+            return false;
+        };
+        let bytes = message.encode();
+        let reserved = self.kept.reserve(HEADER as u64);
+        match resumed.send(|stream| stream.write_some(&bytes)) {
+            Ok(0) | Err(_) => {
+                reserved.release();
+                return false;
+            }
+            Ok(HEADER) => reserved.keep(Sent::Header(bytes)),
+            Ok(_) => {
+                // Part of a header is never left, because this thread cannot wait. The new connection gets all.
+                reserved.keep(Sent::Header(bytes));
+                resumed.break_off();
             }
         }
-        owner.bulk().send_header(owner, ack);
+        true
     }
 
     fn acknowledged(&self, position: u64) -> io::Result<()> {
+        self.answers.fetch_add(1, Ordering::Relaxed);
         if self.stream.resumed().is_none() {
             return Ok(());
         }
@@ -552,9 +598,11 @@ impl Lane {
                     };
                 };
                 let deadline = Instant::now() + OPEN_LIMIT;
-                let opened = (bulk.dialer).open_at(Purpose::Bulk, self.number, position, deadline);
-                match opened {
-                    Ok((line, theirs)) => drop(resumed.install(line.into(), theirs)),
+                match bulk.dialer.open_lane(self.number, position, deadline) {
+                    Ok((line, rail, theirs)) => {
+                        self.rail.store(rail, Ordering::Relaxed);
+                        resumed.install(line.into(), theirs);
+                    }
                     Err(error) => {
                         tracing::debug!(lane = self.number, %error, "cannot open a bulk connection again");
                         pause = (2 * pause).clamp(FIRST_PAUSE, LONGEST_PAUSE);

@@ -35,12 +35,18 @@ use self::memory::HostRegion;
 use self::relay::{Piece, Relay, Relays, Side};
 use self::table::{Chunk, Keep, Table};
 use super::gauge::Gauge;
-use super::socket::Dialer;
+use super::rails::Rails;
+use super::socket::{Dialer, RAIL_LIMIT};
+use super::thread;
 use crate::config::Compression;
+use crate::thread::Stack;
 
 /// Time limit for a lane to leave the application's memory once its socket is shut. The lane only has to
 /// return from a system call, which the shutdown ends.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
+
+/// Why a rail does not work: its network.
+pub(super) const PATH_DEAD: &str = "nothing arrives on this path any more";
 
 /// The session that bulk connections belong to, as they see it.
 pub(super) trait Owner: Send + Sync {
@@ -414,6 +420,48 @@ impl Bulk {
             }
         }
         false
+    }
+
+    /// The rails of the session.
+    pub(super) fn rails(&self) -> &Rails {
+        &self.dialer.rails
+    }
+
+    /// Looks whether the rails of the lanes work, and moves the lanes off a dead rail. Does not wait. Does nothing if
+    /// the server has one rail.
+    pub(super) fn look_at_rails(&self, owner: &Arc<dyn Owner>, now: Instant) {
+        if !self.rails().are_several() {
+            return;
+        }
+        let (lanes, is_moving) = {
+            let state = self.state.lock();
+            (state.lanes.clone(), state.table.has_transfers())
+        };
+        for lane in lanes {
+            if lane.is_path_dead(now, is_moving) && self.rails().note_dead(lane.rail(), PATH_DEAD) {
+                lane.break_off();
+            }
+        }
+        if let Some(rail) = self.rails().due(now) {
+            let owner = Arc::clone(owner);
+            let try_it = move || owner.bulk().try_rail(rail);
+            if let Err(error) = thread::spawn("cw-rail", Stack::Small, try_it) {
+                tracing::debug!(%error, "cannot start a thread to try an address again");
+            }
+        }
+    }
+
+    // Tries a dead rail. If it works, the lanes are dealt anew.
+    fn try_rail(&self, rail: usize) {
+        if !(self.dialer).leads_to_worker(rail, 0, Instant::now() + RAIL_LIMIT) {
+            return;
+        }
+        self.rails().note_works(rail);
+        let lanes = self.state.lock().lanes.clone();
+        let moves = |lane: &&Arc<Lane>| self.rails().of_lane(lane.number()) != lane.rail();
+        for lane in lanes.iter().filter(moves) {
+            lane.break_off();
+        }
     }
 
     fn lane(&self, number: u8) -> Option<Arc<Lane>> {

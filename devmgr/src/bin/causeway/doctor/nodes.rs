@@ -10,13 +10,13 @@ use crate::validity;
 
 /// A finding for a node that is reached over a network without TLS.
 fn clear(server: &ServerSettings) -> Option<Finding> {
-    let is_clear = server.tls.ca.is_none() && !is_loopback(&server.address);
-    is_clear.then(|| {
+    let mut far = server.addresses().filter(|address| !is_loopback(address));
+    let clear = far.next().filter(|_| server.tls.ca.is_none());
+    clear.map(|address| {
         Finding::note(
             "node's TLS",
             format!(
-                "the connection to {} does not use TLS: anyone on the network path can read and change the traffic",
-                server.address
+                "the connection to {address} does not use TLS: anyone on the network path can read and change the traffic"
             ),
             "set up TLS there ([tls] in daemon.toml; `causeway certs`) and name its CA (ca, CAUSEWAY_CA), or tunnel",
         )
