@@ -486,6 +486,8 @@ impl Sides {
                 let addresses = addresses?;
                 command.env("OCL_ICD_VENDORS", with_slash(vendors));
                 if self.is_cut() {
+                    // A program that is killed leaves its session, and its lease, behind for this time.
+                    command.env("CAUSEWAY_RESUME", "20s");
                     command.env("CAUSEWAY_SHARED_MEMORY", "0");
                 }
                 match cluster {

@@ -111,6 +111,19 @@ fn commands_are_applied_once_wherever_a_connection_breaks() {
 }
 
 #[test]
+fn a_daemon_that_ends_does_not_wait_long_for_clients_that_are_away() {
+    let daemon = Daemon::fake_with(
+        FAKE,
+        &[&WATCHED[..], &["--drain-limit", "3600"]].concat(),
+        &[],
+    );
+    let mut session = Resuming::open(&daemon, LONG);
+    session.leave();
+    until_away(&daemon, 1);
+    assert!(daemon.terminate());
+}
+
+#[test]
 fn commands_are_applied_once_in_a_host() {
     commands_are_applied_once(&TOGETHER);
 }

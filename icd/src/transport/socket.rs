@@ -481,9 +481,12 @@ impl Dialer {
                 "the handshake of a session's connection failed: {}",
                 plain(&error)
             );
-            match is_end(&error) {
-                true => WireError::Closed { address, reason },
-                false => WireError::Protocol { address, reason },
+            match error.kind() {
+                _ if is_end(&error) => WireError::Closed { address, reason },
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                    WireError::Unreachable { address, reason }
+                }
+                _ => WireError::Protocol { address, reason },
             }
         })
     }
@@ -615,7 +618,7 @@ mod tests {
             begun.elapsed()
         );
         assert!(
-            matches!(&error, WireError::Protocol { reason, .. } if reason.contains("the peer did not answer in time")),
+            matches!(&error, WireError::Unreachable { reason, .. } if reason.contains("the peer did not answer in time")),
             "{error:?}"
         );
         dripper.join().unwrap();

@@ -63,7 +63,8 @@ fn cure(error: &WireError) -> String {
         WireError::Unreachable { address, .. } | WireError::Closed { address, .. } => {
             return format!(
                 "start causewayd there, check the address, and let the firewall pass {address}; \
-                 a daemon listens on loopback only, unless --listen or an SSH tunnel leads further"
+                 a daemon listens on loopback only, unless --listen or an SSH tunnel leads further; \
+                 if this is the port of a tunnel, start the tunnel again, and causewayd at its far end"
             );
         }
         _ => "look at the daemon's log there",
