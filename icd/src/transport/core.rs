@@ -452,7 +452,7 @@ impl Core {
 
     fn replace_commands(&self, resume: &Resume, commands: Line, generation: u64) -> io::Result<()> {
         resume.generation.store(generation, Ordering::Release);
-        let readable = self.carrier.replace(commands)?;
+        let readable = self.carrier.replace(commands, generation)?;
         if let (Some(reader), Some(readable)) = (&self.reader, readable) {
             reader.replace(readable, generation)?;
         }
