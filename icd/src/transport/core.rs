@@ -56,7 +56,7 @@ struct Resume {
     generation: AtomicU64,
     /// Identifies the socket of the heartbeat connection.
     socket: Mutex<Option<u64>>,
-    /// The break, while there is no connection.
+    /// The break, while there is no connection. Locked before the locks of outbox, carrier and lanes.
     away: Mutex<Option<Break>>,
     is_away: AtomicBool,
     /// The latest generation of which a connection broke. Generation 0 is not looked at.
@@ -391,7 +391,7 @@ impl Core {
             since: Instant::now(),
         });
         resume.is_away.store(true, Ordering::Release);
-        drop(away);
+        // Still under the lock: the break must not end before everything below is shut.
         self.outbox.close();
         self.carrier.shut_down();
         self.heartbeat.lock().shut_down();
@@ -452,7 +452,7 @@ impl Core {
 
     fn replace_commands(&self, resume: &Resume, commands: Line, generation: u64) -> io::Result<()> {
         resume.generation.store(generation, Ordering::Release);
-        let readable = self.carrier.replace(commands)?;
+        let readable = self.carrier.replace(commands, generation)?;
         if let (Some(reader), Some(readable)) = (&self.reader, readable) {
             reader.replace(readable, generation)?;
         }
@@ -470,11 +470,8 @@ impl Core {
         }
         *away = None;
         resume.is_away.store(false, Ordering::Release);
-        drop(away);
+        // Under the lock, so that the next break shuts the lanes after this.
         self.bulk.alive();
-        if self.is_away() {
-            self.bulk.away();
-        }
         Ok(())
     }
 

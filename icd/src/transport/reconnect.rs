@@ -98,6 +98,8 @@ impl Redialer {
             }
             let (planned, begun) = (patience.attempt(), Instant::now());
             let last = match self.attempt(core, &mut round, begun + planned) {
+                // The session may also have failed during the attempt.
+                _ if core.is_failed() => return None,
                 Ok((line, again)) => {
                     self.report_back(core, &broken, again, is_reported);
                     return Some(line);

@@ -88,7 +88,7 @@ impl Carrier for Direct {
         connection.write(batch)
     }
 
-    fn replace(&self, line: Line) -> io::Result<Option<Readable>> {
+    fn replace(&self, line: Line, _generation: u64) -> io::Result<Option<Readable>> {
         let (connection, readable) = Connection::new(line);
         *self.connection.lock() = Arc::new(connection);
         Ok(Some(readable))

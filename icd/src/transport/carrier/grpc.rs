@@ -61,6 +61,8 @@ pub(in crate::transport) struct Incoming {
     batches: mpsc::Receiver<Bytes>,
     socket: TcpStream,
     tls: Option<(Arc<Records>, Opener)>,
+    /// Number of the session's connections before this one.
+    generation: u64,
 }
 
 /// The connections that the carrier's thread serves, one after the other.
@@ -76,7 +78,7 @@ impl Grpc {
     /// # Errors
     /// Errors of the system.
     pub(in crate::transport) fn new(line: Line) -> io::Result<(Grpc, Connections)> {
-        let (connection, first) = Connection::new(line)?;
+        let (connection, first) = Connection::new(line, 0)?;
         let (sender, further) = std::sync::mpsc::channel();
         let carrier = Grpc {
             connection: Mutex::new(Arc::new(connection)),
@@ -91,7 +93,7 @@ impl Grpc {
 }
 
 impl Connection {
-    fn new(line: Line) -> io::Result<(Connection, Incoming)> {
+    fn new(line: Line, generation: u64) -> io::Result<(Connection, Incoming)> {
         let (socket, tls) = line.into_parts();
         let (sender, receiver) = mpsc::channel(QUEUED_BATCHES);
         let duplicate = socket.try_clone()?;
@@ -104,6 +106,7 @@ impl Connection {
             batches: receiver,
             socket: duplicate,
             tls,
+            generation,
         };
         Ok((connection, incoming))
     }
@@ -138,8 +141,8 @@ impl Carrier for Grpc {
         Ok(())
     }
 
-    fn replace(&self, line: Line) -> io::Result<Option<Readable>> {
-        let (connection, incoming) = Connection::new(line)?;
+    fn replace(&self, line: Line, generation: u64) -> io::Result<Option<Readable>> {
+        let (connection, incoming) = Connection::new(line, generation)?;
         *self.connection.lock() = Arc::new(connection);
         self.further
             .send(incoming)
@@ -180,7 +183,7 @@ fn serve_all(core: &Arc<Core>, runtime: &tokio::runtime::Runtime, connections: C
             next = further.recv_timeout(LOOKS_UP_EVERY).ok();
             continue;
         };
-        let generation = core.generation();
+        let generation = incoming.generation;
         match runtime.block_on(serve(core, incoming)) {
             Broken::Nonsense(reason) => core.fail(reason),
             Broken::Connection(reason) => drop(core.break_off(generation, reason)),

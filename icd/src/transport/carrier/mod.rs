@@ -28,12 +28,12 @@ pub(super) trait Carrier: Send + Sync {
     /// When the connection is gone or accepts nothing.
     fn write_last(&self, batch: &mut [u8], limit: Duration) -> io::Result<()>;
 
-    /// Sends over another connection from now on. Nothing may be written meanwhile. Returns the reading half, if the
-    /// carrier's own thread does not read.
+    /// Sends over another connection from now on, which has this generation. Nothing may be written meanwhile. Returns
+    /// the reading half, if the carrier's own thread does not read.
     ///
     /// # Errors
     /// Errors of the system.
-    fn replace(&self, line: Line) -> io::Result<Option<Readable>>;
+    fn replace(&self, line: Line, generation: u64) -> io::Result<Option<Readable>>;
 
     /// Shuts the connection down in both directions, which wakes threads that are blocked in it. May be
     /// called again.
