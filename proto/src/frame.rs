@@ -8,6 +8,10 @@ use crate::limits::MAX_BATCH;
 /// Size of the length prefix in bytes.
 pub const PREFIX: usize = 4;
 
+/// An acknowledgement of this number, in place of the number of an event batch, is the client's word that it closes its
+/// connections because one of them broke, and that it comes back.
+pub const COMES_BACK: u64 = u64::MAX;
+
 /// The peer announced a frame that is larger than any valid one.
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
 #[error("a frame of {0} bytes exceeds the limit of {MAX_BATCH} bytes")]

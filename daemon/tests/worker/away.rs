@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::bulk::{HEADER, Header};
 use causeway_proto::command::{CreateBuffer, CreateContext, command::Kind};
+use causeway_proto::frame::COMES_BACK;
 use causeway_proto::id::SessionSecret;
 use causeway_proto::preamble::{Purpose, Verdict};
 use prost::bytes::Bytes;
@@ -326,6 +327,21 @@ fn a_killed_program_is_not_waited_for() {
     let time = begun.elapsed();
     assert!(time >= Duration::from_secs(2), "{time:?}");
     assert!(time < Duration::from_secs(30), "{time:?}");
+}
+
+#[test]
+fn a_program_that_closes_a_broken_connection_is_waited_for() {
+    let daemon = daemon();
+    let open = |pid| Resuming::open_by(&daemon, process(pid), LONG, true).unwrap();
+    let (mut session, killed) = (open(1), open(2));
+    session.acknowledge(COMES_BACK);
+    session.leave();
+    until_away(&daemon, 1);
+    killed.leave();
+    until_sessions(&daemon, 1);
+    session.resume().unwrap();
+    session.send(vec![Resuming::ping(1)]);
+    session.answer(1);
 }
 
 #[test]

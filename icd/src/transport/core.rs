@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use causeway_proto::command::{Completion, EventBatch};
+use causeway_proto::frame::COMES_BACK;
 use causeway_proto::id::{EventId, RequestId};
 use causeway_proto::status::WireError;
 use causeway_security::Line;
@@ -297,6 +298,11 @@ impl Core {
         self.send_acknowledgement(|window| Some(window.repeated_acknowledgement()));
     }
 
+    // Tells the worker that the connections end because one has broken, and not because the program was killed.
+    fn say_comes_back(&self) {
+        self.send_acknowledgement(|_| Some(COMES_BACK));
+    }
+
     fn send_acknowledgement(&self, number: impl FnOnce(&mut Received) -> Option<u64>) {
         let Some(resume) = &self.resume else { return };
         let mut acknowledging = resume.acknowledging.lock();
@@ -392,6 +398,7 @@ impl Core {
         });
         resume.is_away.store(true, Ordering::Release);
         // Still under the lock: the break must not end before everything below is shut.
+        self.say_comes_back();
         self.outbox.close();
         self.carrier.shut_down();
         self.heartbeat.lock().shut_down();
@@ -464,6 +471,7 @@ impl Core {
         let mut away = resume.away.lock();
         if resume.broken.load(Ordering::Acquire) == generation {
             drop(away);
+            self.say_comes_back();
             self.carrier.shut_down();
             self.heartbeat.lock().shut_down();
             return Err(io::ErrorKind::BrokenPipe.into());

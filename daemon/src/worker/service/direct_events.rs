@@ -305,7 +305,10 @@ impl ChannelState {
             && self.again <= window.last()
         {
             self.again = window.copy(self.again, AGAIN, out);
-            return true;
+            // The client may have got the rest over the connection before.
+            if !out.is_empty() {
+                return true;
+            }
         }
         if self.waiting.is_empty() {
             return false;
@@ -625,6 +628,24 @@ mod tests {
         events.acknowledge(last).unwrap();
         assert!(events.acknowledge(last - 1).is_err());
         assert!(events.acknowledge(1 << 40).is_err());
+    }
+
+    #[test]
+    fn an_acknowledgement_may_overtake_what_is_sent_again() {
+        let (tell, _lost) = std::sync::mpsc::channel();
+        let events = DirectEvents::start(Lost(tell), true, &Scope::default()).unwrap();
+        // More than the socket takes.
+        const EACH: usize = 8 << 20;
+        let (mut before, worker) = pair();
+        events.switch(arrived(worker, 1, 0));
+        (0..3).for_each(|event| events.send(completion(event, EACH)));
+        (0..3).for_each(|_| drop(next(&mut before)));
+        let (mut client, worker) = pair();
+        events.switch(arrived(worker, 2, 0));
+        // The client had handled nothing when it said so, and reads the rest from the connection before.
+        events.acknowledge(3).unwrap();
+        events.send(completion(3, 1));
+        while next(&mut client).number != 4 {}
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(super) struct Presence {
     commands: Connected,
     heartbeat: Connected,
     away: Option<Away>,
+    /// Whether the client has said that it closes its connections and comes back.
+    comes_back: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +86,7 @@ impl Presence {
             since: now,
         };
         let Some(away) = &mut self.away else {
+            self.comes_back = false;
             return Change::Nothing;
         };
         if self.commands == Connected::Gone || self.heartbeat == Connected::Gone {
@@ -92,8 +95,16 @@ impl Presence {
             return Change::Nothing;
         }
         let since = away.since;
-        self.away = None;
+        (self.away, self.comes_back) = (None, false);
         Change::Returns(now.saturating_duration_since(since))
+    }
+
+    /// Handles that the client closes its connections because one of them broke, as it says on one of them.
+    pub(super) fn comes_back(&mut self, now: Instant) {
+        self.comes_back = true;
+        if let Some(away) = &mut self.away {
+            away.until = away.until.max(now + self.granted.resume);
+        }
     }
 
     /// Handles the end of the newest connection.
@@ -106,7 +117,7 @@ impl Presence {
                     is_direct: true, ..
                 },
                 How::Closed,
-            ) => KILLED.min(self.granted.resume),
+            ) if !self.comes_back => KILLED.min(self.granted.resume),
             (_, How::Closed) => self.granted.resume,
             (_, How::Silent) => self.granted.keep,
         };
@@ -213,6 +224,39 @@ mod tests {
         let back = presence.came(Line::Heartbeat, true, later);
         assert_eq!(back, Change::Returns(Duration::from_secs(2)));
         assert_eq!((presence.deadline(), presence.away_since()), (None, None));
+    }
+
+    #[test]
+    fn a_client_that_closes_a_broken_connection_is_not_a_killed_one() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(1);
+        for first in LINES {
+            for is_said_before in [true, false] {
+                let mut presence = connected(true, now);
+                if is_said_before {
+                    presence.comes_back(now);
+                }
+                let _ = presence.ended(first, How::Closed, now);
+                if !is_said_before {
+                    assert_eq!(presence.deadline(), Some(now + KILLED));
+                    presence.comes_back(now);
+                }
+                assert_eq!(presence.deadline(), Some(now + GRANTED.resume));
+                for line in LINES {
+                    let _ = presence.ended(line, How::Closed, later);
+                }
+                assert_eq!(presence.deadline(), Some(later + GRANTED.resume));
+                // The way back may fail, too.
+                let _ = presence.came(first, true, later);
+                let _ = presence.ended(first, How::Closed, later);
+                assert_eq!(presence.deadline(), Some(later + GRANTED.resume));
+                for line in LINES {
+                    let _ = presence.came(line, true, later);
+                }
+                let _ = presence.ended(first, How::Closed, later);
+                assert_eq!(presence.deadline(), Some(later + KILLED));
+            }
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
+use causeway_proto::frame::COMES_BACK;
 use causeway_proto::id::SessionId;
 use causeway_proto::preamble::{ClientWord, Introduction, Purpose, Verdict};
 use causeway_security::{ServerTls, SessionCertificate};
@@ -242,11 +243,15 @@ impl Stage {
     }
 
     /// Handles that the client has handled all event batches up to `number`, as it says on the heartbeat connection
-    /// with the number `from` in its place.
+    /// with the number `from` in its place. [`COMES_BACK`] says that the client comes back.
     pub(super) fn acknowledge(&self, from: u64, number: u64) -> Result<(), BadNumber> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         if state.heartbeat.number != from {
             // A later connection has said more.
+            return Ok(());
+        }
+        if number == COMES_BACK {
+            state.presence.comes_back(Instant::now());
             return Ok(());
         }
         match &state.carrier {

@@ -137,10 +137,10 @@ impl Window {
         Ok(self.handled + 1)
     }
 
-    /// Appends frames from `number` on to `into`, with at most `most` bytes or one frame. Returns the number of the
-    /// frame that follows them.
+    /// Appends frames from `number` on that the client has not handled to `into`, with at most `most` bytes or one
+    /// frame. Returns the number of the frame that follows them.
     pub(super) fn copy(&self, number: u64, most: usize, into: &mut Vec<u8>) -> u64 {
-        let (begin, mut next) = (into.len(), number);
+        let (begin, mut next) = (into.len(), number.max(self.handled + 1));
         for segment in self.segments.iter().filter(|of| of.last >= number) {
             let earlier = next.saturating_sub(segment.first);
             for frame in
@@ -202,8 +202,9 @@ mod tests {
         Send(Vec<usize>),
         /// The client handles a part of what it has not handled, and acknowledges it.
         Acknowledge(f64),
-        /// The connection breaks. The client has handled a part of what it has not.
-        Resume(f64),
+        /// The connection breaks. The client has handled a part of what it has not, and acknowledges another part
+        /// of the rest each time that it gets frames again.
+        Resume(f64, f64),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -211,7 +212,7 @@ mod tests {
         prop_oneof![
             4 => prop::collection::vec(length, 1..6).prop_map(Step::Send),
             2 => (0.0..1.0).prop_map(Step::Acknowledge),
-            1 => (0.0..1.0).prop_map(Step::Resume),
+            1 => (0.0..1.0, 0.0..=1.0).prop_map(|(of, late)| Step::Resume(of, late)),
         ]
     }
 
@@ -223,7 +224,7 @@ mod tests {
             let mut window = Window::default();
             let (mut sent, mut handled) = (0, 0);
             for step in steps {
-                let part = |part: f64| handled + ((sent - handled) as f64 * part) as u64;
+                let reach = |handled: u64, part: f64| handled + ((sent - handled) as f64 * part) as u64;
                 match step {
                     Step::Send(lengths) => {
                         let frames = lengths.iter().zip(sent + 1..).map(|(&length, n)| frame(n, length));
@@ -231,20 +232,25 @@ mod tests {
                         sent += lengths.len() as u64;
                     }
                     Step::Acknowledge(of) => {
-                        handled = part(of);
+                        handled = reach(handled, of);
                         prop_assert_eq!(window.acknowledge(handled), Ok(()));
                     }
-                    Step::Resume(of) => {
-                        handled = part(of);
+                    Step::Resume(of, late) => {
+                        handled = reach(handled, of);
                         let mut next = window.resume(handled).unwrap();
                         prop_assert_eq!(next, handled + 1);
                         while next <= sent {
                             let mut frames = Vec::new();
                             let after = window.copy(next, most, &mut frames);
                             let numbers: Vec<_> = Frames(&frames).map(number).collect();
-                            prop_assert_eq!(numbers, (next..after).collect::<Vec<_>>());
-                            prop_assert!(after == next + 1 || frames.len() <= most);
+                            let first = next.max(handled + 1);
+                            prop_assert_eq!(numbers, (first..after).collect::<Vec<_>>());
+                            prop_assert!(after <= first + 1 || frames.len() <= most);
+                            prop_assert!(after > next);
                             next = after;
+                            // The client also has frames of the connection before, and says so late.
+                            handled = reach(handled, late);
+                            prop_assert_eq!(window.acknowledge(handled), Ok(()));
                         }
                     }
                 }

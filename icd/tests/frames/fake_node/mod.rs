@@ -23,6 +23,7 @@ use causeway_lane::Place;
 use causeway_proto::command::worker_server::WorkerServer;
 use causeway_proto::control::node_server::{Node as NodeService, NodeServer};
 use causeway_proto::control::*;
+use causeway_proto::frame::COMES_BACK;
 use causeway_proto::id::SessionSecret;
 use causeway_proto::preamble::{
     CLIENT_PROOF, Greeting, Introduction, PREAMBLE, Preamble, Purpose, Verdict, WORKER_PROOF,
@@ -126,6 +127,8 @@ struct Shared {
     /// Why the session has ended.
     end: Mutex<Option<String>>,
     acknowledged: AtomicU64,
+    /// How often the client has said that it closes its connections and comes back.
+    returns: AtomicUsize,
     /// The client's positions on its command connections.
     handled: Mutex<Vec<u64>>,
     /// Per lane, the bytes that the node and the client have received, as their latest proofs say.
@@ -152,6 +155,7 @@ impl FakeNode {
             ended: Mutex::default(),
             end: Mutex::new(None),
             acknowledged: AtomicU64::new(0),
+            returns: AtomicUsize::new(0),
             handled: Mutex::default(),
             positions: Default::default(),
         });
@@ -280,6 +284,11 @@ impl FakeNode {
     /// The last event batch that the client has acknowledged.
     pub fn acknowledged(&self) -> u64 {
         self.shared.acknowledged.load(Ordering::SeqCst)
+    }
+
+    /// How often the client has said that it closes its connections and comes back.
+    pub fn returns(&self) -> usize {
+        self.shared.returns.load(Ordering::SeqCst)
     }
 
     /// The client's positions on its command connections so far.
@@ -473,8 +482,10 @@ fn beat(mut stream: TcpStream, shared: &Shared) {
                 shared.faults.resume_ms > 0,
                 "an acknowledgement without resume"
             );
-            let number = u64::from_le_bytes(*number);
-            assert!(shared.acknowledged.swap(number, Ordering::SeqCst) <= number);
+            match u64::from_le_bytes(*number) {
+                COMES_BACK => _ = shared.returns.fetch_add(1, Ordering::SeqCst),
+                number => assert!(shared.acknowledged.swap(number, Ordering::SeqCst) <= number),
+            }
             unread = rest.to_vec();
         }
     }
