@@ -47,7 +47,7 @@ pub use packing::{Packed, Packer, Unpacker};
 pub use path::{PathReading, PathState, PathWatch};
 pub use pieces::piece;
 pub use place::Place;
-pub use resumed::{Condition, Kept, Reservation, Resumed};
+pub use resumed::{Condition, Kept, Reservation, Resumed, Stopped};
 pub use shared::{Caching, Shared, carried_bytes};
 pub use stream::Stream;
 pub use window::Impossible;

@@ -5,8 +5,9 @@
 //! writes the missing items again ([`Resumed::write_again`]) before anything else is sent. A break is no error to
 //! them, because a kept item is written again.
 //!
-//! Invariant: nothing is sent on a new connection before the missing items. No byte is counted as received from a
-//! connection after [`Resumed::stop_receiving`] has returned the count.
+//! Invariant: nothing is sent on a new connection before the missing items. After [`Resumed::stop_receiving`] has
+//! returned a position, no byte is counted before the connection is installed that follows this stop. If another stop
+//! comes first, no connection can follow this one.
 
 use std::io;
 use std::sync::Arc;
@@ -21,17 +22,30 @@ use crate::window::{Impossible, Received, Reserved, Window};
 pub struct Resumed {
     state: Mutex<ResumedState>,
     changed: Condvar,
-    broke: Box<dyn Fn() + Send + Sync>,
+    broke: Box<dyn Fn(u64) + Send + Sync>,
 }
 
 struct ResumedState {
     connection: Option<Arc<Stream>>,
+    // Number of the newest connection that was installed.
+    number: u64,
+    // How often the receiving was stopped.
+    stops: u64,
     // The other end's position on a new connection, on which nothing may be sent before the missing items.
     again_from: Option<u64>,
     received: Received,
     // A thread is in a read.
     is_reading: bool,
     is_closed: bool,
+}
+
+/// A stop of the receiving, which one connection may follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// How much was received over all connections, in bytes.
+    pub position: u64,
+    /// The number of the connection that may follow.
+    pub next: u64,
 }
 
 /// What a sender can do with the stream.
@@ -54,13 +68,16 @@ impl std::fmt::Debug for Resumed {
 }
 
 impl Resumed {
-    /// Makes the stream of a first connection. `broke` is called after each break. The caller of a read or a send
-    /// calls it, so it may hold the lane's writing lock.
+    /// Makes the stream of a first connection, which has number 0. `broke` is called after each break with the number
+    /// of the connection. At that time the next one may be installed already. The caller of a read or a send calls
+    /// `broke`, so it may hold the lane's writing lock.
     #[must_use]
-    pub fn new(first: Stream, broke: impl Fn() + Send + Sync + 'static) -> Resumed {
+    pub fn new(first: Stream, broke: impl Fn(u64) + Send + Sync + 'static) -> Resumed {
         Resumed {
             state: Mutex::new(ResumedState {
                 connection: Some(Arc::new(first)),
+                number: 0,
+                stops: 0,
                 again_from: None,
                 received: Received::default(),
                 is_reading: false,
@@ -108,10 +125,16 @@ impl Resumed {
         }
     }
 
-    /// Breaks the connection and waits until no thread reads from it. Returns the number of bytes received in all.
-    /// `None` if the stream is closed, or the thread still reads after `limit`.
+    /// Breaks the connection and waits until no thread reads from it. `None` if the stream is closed, or the thread
+    /// still reads after `limit`. No connection can follow an earlier stop any more.
     #[must_use]
-    pub fn stop_receiving(&self, limit: Duration) -> Option<u64> {
+    pub fn stop_receiving(&self, limit: Duration) -> Option<Stopped> {
+        // Counted first. Otherwise the connection of an earlier stop could come while this one waits.
+        let next = {
+            let mut state = self.state.lock();
+            state.stops += 1;
+            state.stops
+        };
         self.break_off();
         let deadline = Instant::now() + limit;
         let mut state = self.state.lock();
@@ -120,19 +143,21 @@ impl Resumed {
                 return None;
             }
         }
-        (!state.is_closed).then(|| state.received.bytes())
+        let position = state.received.bytes();
+        (!state.is_closed).then_some(Stopped { position, next })
     }
 
-    /// Installs a new connection, whose other end has received `position` bytes. [`Resumed::stop_receiving`] comes
-    /// before. Returns false, and shuts the connection down, if the stream is closed or has a connection.
-    pub fn install(&self, connection: Stream, position: u64) -> bool {
+    /// Installs the connection that follows a stop. Its other end has received `position` bytes. Returns false, and
+    /// shuts the connection down, if the stream is closed, or was stopped again.
+    pub fn install(&self, after: Stopped, connection: Stream, position: u64) -> bool {
         let mut state = self.state.lock();
-        if state.is_closed || state.is_reading || state.connection.is_some() {
+        if state.is_closed || after.next != state.stops || after.next == state.number {
             drop(state);
             connection.shut_down();
             return false;
         }
         state.connection = Some(Arc::new(connection));
+        state.number = after.next;
         state.again_from = Some(position);
         drop(state);
         self.changed.notify_all();
@@ -253,11 +278,12 @@ impl Resumed {
         }
         state.connection = None;
         state.again_from = None;
+        let number = state.number;
         drop(state);
         // Ends the read or write of another thread.
         connection.shut_down();
         self.changed.notify_all();
-        (self.broke)();
+        (self.broke)(number);
     }
 }
 
@@ -358,7 +384,7 @@ mod tests {
         let message = bytes(100);
         for cut in 0..=message.len() {
             let (near, mut far) = pair();
-            let stream = Arc::new(Stream::Resumed(Box::new(Resumed::new(near.into(), || {}))));
+            let stream = Arc::new(Stream::Resumed(Box::new(Resumed::new(near.into(), |_| {}))));
             let resumed = stream.resumed().unwrap();
             let reader = std::thread::spawn({
                 let stream = Arc::clone(&stream);
@@ -376,9 +402,10 @@ mod tests {
                 std::thread::yield_now();
             }
             if cut < message.len() {
-                assert_eq!(resumed.stop_receiving(LIMIT), Some(cut as u64));
+                let stopped = resumed.stop_receiving(LIMIT).unwrap();
+                assert_eq!(stopped.position, cut as u64);
                 let (near, mut far) = pair();
-                assert!(resumed.install(near.into(), 0));
+                assert!(resumed.install(stopped, near.into(), 0));
                 far.write_all(&message[cut..]).unwrap();
                 assert_eq!(reader.join().unwrap(), message);
             } else {
@@ -392,7 +419,7 @@ mod tests {
         let message = bytes(64);
         for have in 0..=message.len() {
             let (near, far) = pair();
-            let resumed = Resumed::new(near.into(), || {});
+            let resumed = Resumed::new(near.into(), |_| {});
             let kept = Kept::default();
             let put = |stream: &Stream, part: &[u8]| {
                 let mut stream = stream;
@@ -404,12 +431,12 @@ mod tests {
                 reserved.keep(part.to_vec());
             }
             drop(far);
-            resumed.stop_receiving(LIMIT).unwrap();
+            let stopped = resumed.stop_receiving(LIMIT).unwrap();
             assert_eq!(resumed.condition(), Condition::Broken);
             let error = resumed.send(|stream| put(stream, b"x")).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::NotConnected);
             let (near, mut far) = pair();
-            assert!(resumed.install(near.into(), have as u64));
+            assert!(resumed.install(stopped, near.into(), have as u64));
             assert_eq!(resumed.condition(), Condition::Behind);
             assert!(resumed.send(|stream| put(stream, b"x")).is_err());
             let again =
@@ -426,9 +453,28 @@ mod tests {
     }
 
     #[test]
+    fn only_the_newest_stop_lets_a_connection_follow() {
+        let broken = Arc::new(Mutex::new(Vec::new()));
+        let resumed = Resumed::new(pair().0.into(), {
+            let broken = Arc::clone(&broken);
+            move |number| broken.lock().push(number)
+        });
+        let first = resumed.stop_receiving(LIMIT).unwrap();
+        let second = resumed.stop_receiving(LIMIT).unwrap();
+        let (near, _far) = pair();
+        // Otherwise its bytes would make the position of the second stop untrue.
+        assert!(!resumed.install(first, near.into(), 0));
+        assert!(resumed.install(second, pair().0.into(), 0));
+        // Each stop has one connection, also if that one breaks.
+        resumed.break_off();
+        assert!(!resumed.install(second, pair().0.into(), 0));
+        assert_eq!(*broken.lock(), [0, 2]);
+    }
+
+    #[test]
     fn a_closed_stream_lets_its_threads_go() {
         let (near, _far) = pair();
-        let stream = Arc::new(Stream::Resumed(Box::new(Resumed::new(near.into(), || {}))));
+        let stream = Arc::new(Stream::Resumed(Box::new(Resumed::new(near.into(), |_| {}))));
         let reader = std::thread::spawn({
             let stream = Arc::clone(&stream);
             move || (&*stream).read(&mut [0; 4]).unwrap()
@@ -436,7 +482,11 @@ mod tests {
         stream.shut_down();
         assert_eq!(reader.join().unwrap(), 0);
         let resumed = stream.resumed().unwrap();
-        assert!(!resumed.install(pair().0.into(), 0));
+        let stopped = Stopped {
+            position: 0,
+            next: 0,
+        };
+        assert!(!resumed.install(stopped, pair().0.into(), 0));
         assert_eq!(resumed.stop_receiving(LIMIT), None);
     }
 }

@@ -48,7 +48,7 @@ pub(crate) trait Reports: Send + Sync {
 
     /// The connection of a lane of this incarnation of a link is broken, and can be replaced. The caller may hold
     /// the lane's writing lock.
-    fn lane_lost(self: Arc<Self>, link: LinkId, incarnation: u64, lane: u8);
+    fn lane_lost(self: Arc<Self>, link: LinkId, incarnation: u64, lane: u8, connection: u64);
 
     /// The client violated the protocol on a bulk connection that it could open again.
     fn violated(self: Arc<Self>, what: String);
@@ -235,7 +235,7 @@ mod tests {
     impl Reports for Nobody {
         fn passed(self: Arc<Self>, _: &Arc<Queue>, _: &Command) {}
         fn failed(self: Arc<Self>, _: &Command) {}
-        fn lane_lost(self: Arc<Self>, _: LinkId, _: u64, _: u8) {}
+        fn lane_lost(self: Arc<Self>, _: LinkId, _: u64, _: u8, _: u64) {}
         fn violated(self: Arc<Self>, _: String) {}
         fn lane_broke(self: Arc<Self>, _: LinkId, _: u64, _: String) {}
     }

@@ -50,7 +50,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use causeway_lane::{Resumed, Stream};
+use causeway_lane::{Resumed, Stopped, Stream};
 use causeway_proto::bulk::Header;
 use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::region::Region;
@@ -183,22 +183,24 @@ impl Engine {
         self.beside.note_batch();
     }
 
-    /// Takes over a bulk connection of the client: a new lane, or the next connection of a lane after
-    /// [`Engine::lane_position`]. The client has received `position` bytes over the lane.
-    pub(crate) fn attach(self: &Arc<Self>, lane: u8, stream: Stream, position: u64) {
-        let is_shared = stream.is_shared();
-        if !is_shared && let Some(writer) = self.writers.resumed(lane) {
+    /// Takes over the connection of a client's lane that follows [`Engine::stop_lane`]. The client has received
+    /// `position` bytes over the lane.
+    pub(crate) fn resume_lane(&self, lane: u8, after: Stopped, stream: Stream, position: u64) {
+        let writer = self.writers.resumed(lane);
+        let resumed = writer.as_ref().and_then(|of| of.stream().resumed());
+        if resumed.is_some_and(|resumed| resumed.install(after, stream, position)) {
             tracing::debug!(lane, position, "a bulk connection is resumed");
-            let resumed = writer.stream().resumed();
-            if resumed.is_some_and(|resumed| resumed.install(stream, position)) {
-                // The lane's thread sends what is missing.
-                self.outgoing.look();
-            }
-            return;
+            // The lane's thread sends what is missing.
+            self.outgoing.look();
         }
+    }
+
+    /// Takes over the first connection of a client's lane.
+    pub(crate) fn attach(self: &Arc<Self>, lane: u8, stream: Stream) {
+        let is_shared = stream.is_shared();
         tracing::debug!(lane, is_shared, "a bulk connection");
         let stream = if !self.resume.is_zero() && !is_shared {
-            let broke = move || tracing::info!(lane, "a bulk connection broke");
+            let broke = move |_| tracing::info!(lane, "a bulk connection broke");
             Stream::Resumed(Box::new(Resumed::new(stream, broke)))
         } else {
             stream
@@ -214,9 +216,9 @@ impl Engine {
         lane::start(self, lane, writer);
     }
 
-    /// Breaks the connection of a client's lane that can be resumed. Returns the number of bytes received over the
-    /// lane in all. `None` if there is no such lane, or a thread still reads after a time limit.
-    pub(crate) fn lane_position(&self, lane: u8) -> Option<u64> {
+    /// Breaks the connection of a client's lane that can be resumed. `None` if there is no such lane, or a thread still
+    /// reads after a time limit.
+    pub(crate) fn stop_lane(&self, lane: u8) -> Option<Stopped> {
         let writer = self.writers.resumed(lane)?;
         writer.stream().resumed()?.stop_receiving(STAND_STILL)
     }
@@ -239,9 +241,9 @@ impl Engine {
         let path = self.open_path(link);
         let stream = if !self.resume.is_zero() && link != OWN {
             let engine = Arc::downgrade(self);
-            let broke = move || {
+            let broke = move |connection| {
                 if let Some(engine) = engine.upgrade() {
-                    engine.report(|session| session.lane_lost(link, incarnation, lane));
+                    engine.report(|session| session.lane_lost(link, incarnation, lane, connection));
                 }
             };
             Stream::Resumed(Box::new(Resumed::new(stream, broke)))
@@ -269,14 +271,14 @@ impl Engine {
         }
     }
 
-    /// Breaks the connection of a lane of this incarnation of a link, if it can be resumed. Returns the number of bytes
-    /// received over the lane in all. `None` if there is no such lane, or a thread still reads after a time limit.
-    pub(crate) fn peer_lane_position(
+    /// Breaks the connection of a lane of this incarnation of a link, if it can be resumed. `None` if there is no such
+    /// lane, or a thread still reads after a time limit.
+    pub(crate) fn stop_peer_lane(
         &self,
         link: LinkId,
         incarnation: u64,
         lane: u8,
-    ) -> Option<u64> {
+    ) -> Option<Stopped> {
         let path = self.paths.lock().get(&link).map(Arc::clone)?;
         if !path.is_present(incarnation) {
             return None;
@@ -292,22 +294,31 @@ impl Engine {
         }
     }
 
-    /// Takes over the next connection of a link's lane, after [`Engine::peer_lane_position`]. The other end has
-    /// received `position` bytes over the lane.
-    pub(crate) fn resume_peer_lane(&self, link: LinkId, lane: u8, stream: Stream, position: u64) {
+    /// Takes over the connection of a link's lane that follows [`Engine::stop_peer_lane`]. The other end has received
+    /// `position` bytes over the lane. Returns false if the lane was stopped again, or has ended.
+    pub(crate) fn resume_peer_lane(
+        &self,
+        link: LinkId,
+        lane: u8,
+        after: Stopped,
+        stream: Stream,
+        position: u64,
+    ) -> bool {
         let path = self.paths.lock().get(&link).map(Arc::clone);
         let Some((path, writer)) = path.and_then(|path| {
             let writer = path.writers().resumed(lane)?;
             Some((path, writer))
         }) else {
             stream.shut_down();
-            return;
+            return false;
         };
         let resumed = writer.stream().resumed();
-        if resumed.is_some_and(|resumed| resumed.install(stream, position)) {
+        let is_installed = resumed.is_some_and(|of| of.install(after, stream, position));
+        if is_installed {
             // The lane's thread sends what is missing.
             path.own().look();
         }
+        is_installed
     }
 
     /// Handles the break of a link that was up. Transfers in progress on it end; the others

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use causeway_lane::Stopped;
 use causeway_proto::preamble::{ClientWord, Introduction, PREAMBLE, Preamble, Purpose, Verdict};
 use causeway_security::Line as SecuredLine;
 use causeway_serving::logging::Name;
@@ -223,10 +224,12 @@ fn prove(
     };
     let place = proof::prove(&line, &assignment.secret, bytes, deadline, claim)?;
     let connection = proof::connection(line, preamble, assignment.heartbeat_limit)?;
+    let (number, stopped) = place.keep();
     Ok(Proved {
         connection,
         word,
-        number: place.keep(),
+        number,
+        stopped,
     })
 }
 
@@ -236,6 +239,8 @@ struct Proved {
     word: ClientWord,
     /// Number of the connection in its place.
     number: u64,
+    /// Of a lane that goes on over the connection.
+    stopped: Option<Stopped>,
 }
 
 /// Returns the assignment if it is of the session that the connection names.
@@ -256,6 +261,7 @@ fn attach(stage: &Arc<Stage>, proved: Proved) {
         connection,
         word,
         number,
+        stopped,
     } = proved;
     let carry = |line: SecuredLine, is_grpc| {
         if stage.show_client(Line::Commands, number, line.socket(), &word) {
@@ -272,7 +278,10 @@ fn attach(stage: &Arc<Stage>, proved: Proved) {
         Connection::CommandsGrpc(line) => carry(line, true),
         Connection::Bulk { lane, stream } => {
             if let Some(session) = stage.session() {
-                session.attach_bulk(lane, stream, word.position);
+                match stopped {
+                    None => session.attach_bulk(lane, stream),
+                    Some(after) => session.resume_lane(lane, after, stream, word.position),
+                }
             }
         }
         Connection::Heartbeat(line) => {

@@ -514,20 +514,23 @@ impl Stage {
             (place, number, was_taken, state.session.clone())
         };
         let session = session.as_deref();
-        let claimed = Claimed {
+        let mut claimed = Claimed {
             stage: Arc::clone(self),
             place,
             number,
             was_taken,
+            stopped: None,
             is_kept: false,
         };
         let position = match place {
             Place::Commands => session.map_or(0, Session::applied),
             // May wait a little. If another connection of the lane is faster, or the lane's thread is busy, the
             // client tries again.
-            Place::Lane(_) if was_taken => session
-                .and_then(|of| of.lane_position(preamble.lane))
-                .ok_or(Verdict::TooMany)?,
+            Place::Lane(_) if was_taken => {
+                let stopped = session.and_then(|of| of.stop_lane(preamble.lane));
+                claimed.stopped = stopped;
+                stopped.ok_or(Verdict::TooMany)?.position
+            }
             _ => 0,
         };
         Ok((claimed, position))

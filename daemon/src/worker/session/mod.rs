@@ -54,7 +54,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use causeway_lane::Stream;
+use causeway_lane::{Stopped, Stream};
 use causeway_proto::command::CommandBatch;
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_security::Line;
@@ -270,11 +270,15 @@ impl Session {
         self.shared.outbox.last_applied()
     }
 
-    /// Takes a further bulk connection: of a new lane, or the next one of a lane after [`Session::lane_position`]. The
-    /// session reads and writes it on its own threads. `received`: the bytes that the client has received over
-    /// earlier connections of this lane.
-    pub fn attach_bulk(&self, lane: u8, stream: Stream, received: u64) {
-        self.shared.bulk.attach(lane, stream, received);
+    /// Takes the first bulk connection of a lane. The session reads and writes it on its own threads.
+    pub fn attach_bulk(&self, lane: u8, stream: Stream) {
+        self.shared.bulk.attach(lane, stream);
+    }
+
+    /// Takes the connection of a lane that follows [`Session::stop_lane`]. `received`: the bytes that the client has
+    /// received over earlier connections of this lane.
+    pub fn resume_lane(&self, lane: u8, after: Stopped, stream: Stream, received: u64) {
+        self.shared.bulk.resume_lane(lane, after, stream, received);
     }
 
     /// Returns whether a new connection may replace the one of this lane.
@@ -287,10 +291,10 @@ impl Session {
         self.shared.bulk.is_lane_up(lane).unwrap_or(true)
     }
 
-    /// Breaks the connection of a lane and returns the number of bytes that were received over all connections of
-    /// it. `None` if there is no such lane, or its bytes cannot be counted now. Waits for the thread that reads it.
-    pub fn lane_position(&self, lane: u8) -> Option<u64> {
-        self.shared.bulk.lane_position(lane)
+    /// Breaks the connection of a lane. `None` if there is no such lane, or its bytes cannot be counted now. Waits for
+    /// the thread that reads it.
+    pub fn stop_lane(&self, lane: u8) -> Option<Stopped> {
+        self.shared.bulk.stop_lane(lane)
     }
 
     /// The links to other workers, for accepting their connections.

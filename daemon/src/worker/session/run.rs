@@ -390,8 +390,8 @@ impl Reports for Shared {
         Runner::new(&self).failed(command);
     }
 
-    fn lane_lost(self: Arc<Self>, link: LinkId, incarnation: u64, lane: u8) {
-        self.links.lane_lost(link, incarnation, lane);
+    fn lane_lost(self: Arc<Self>, link: LinkId, incarnation: u64, lane: u8, connection: u64) {
+        self.links.lane_lost(link, incarnation, lane, connection);
     }
 
     fn violated(self: Arc<Self>, what: String) {

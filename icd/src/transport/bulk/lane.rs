@@ -265,7 +265,7 @@ impl Crew {
         });
         let stream = if owner.bulk().resumes && !stream.is_shared() {
             let of = Arc::downgrade(owner);
-            let broke = move || {
+            let broke = move |_| {
                 if let Some(owner) = of.upgrade() {
                     // Taking the lock ensures that a thread between its check and its wait does not miss this.
                     drop(owner.bulk().state.lock());
@@ -591,17 +591,18 @@ impl Lane {
         let mut pause = Duration::ZERO;
         while bulk.wait_to_open(pause) {
             if resumed.condition() != Condition::Behind {
-                let Some(position) = resumed.stop_receiving(LEAVE_LIMIT) else {
+                let Some(stopped) = resumed.stop_receiving(LEAVE_LIMIT) else {
                     return match resumed.condition() {
                         Condition::Closed => Ok(()),
                         _ => Err(io::ErrorKind::TimedOut.into()),
                     };
                 };
                 let deadline = Instant::now() + OPEN_LIMIT;
-                match bulk.dialer.open_lane(self.number, position, deadline) {
+                let opened = (bulk.dialer).open_lane(self.number, stopped.position, deadline);
+                match opened {
                     Ok((line, rail, theirs)) => {
                         self.rail.store(rail, Ordering::Relaxed);
-                        resumed.install(line.into(), theirs);
+                        resumed.install(stopped, line.into(), theirs);
                     }
                     Err(error) => {
                         tracing::debug!(lane = self.number, %error, "cannot open a bulk connection again");

@@ -6,6 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
+use causeway_lane::Stopped;
 use causeway_proto::preamble::{ClientWord, Introduction, Purpose, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -105,14 +106,17 @@ pub(in super::super) struct Claimed {
     pub(super) place: Place,
     pub(super) number: u64,
     pub(super) was_taken: bool,
+    /// Of a lane that goes on over the connection.
+    pub(super) stopped: Option<Stopped>,
     pub(super) is_kept: bool,
 }
 
 impl Claimed {
-    /// Keeps the place claimed, because the connection is in use. Returns the connection's number in its place.
-    pub(in super::super) fn keep(mut self) -> u64 {
+    /// Keeps the place claimed, because the connection is in use. Returns the connection's number in its place, and
+    /// where its lane was stopped.
+    pub(in super::super) fn keep(mut self) -> (u64, Option<Stopped>) {
         self.is_kept = true;
-        self.number
+        (self.number, self.stopped)
     }
 }
 

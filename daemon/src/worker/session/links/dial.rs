@@ -320,7 +320,7 @@ pub(super) fn again(
             lane: *lane,
             // 0 is the position of a first connection.
             word: ClientWord {
-                position: of.position + 1,
+                position: of.after.position + 1,
                 generation: of.generation,
                 origin: None,
             },

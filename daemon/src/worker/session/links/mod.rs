@@ -159,11 +159,17 @@ impl Links {
         }
     }
 
-    /// Handles that the connection of a lane is broken, which can be replaced. The caller may hold the lane's writing
-    /// lock.
-    pub(crate) fn lane_lost(self: &Arc<Self>, link: LinkId, incarnation: u64, lane: u8) {
+    /// Handles that a connection of a lane is broken, which can be replaced, or is replaced already. The caller may hold
+    /// the lane's writing lock.
+    pub(crate) fn lane_lost(
+        self: &Arc<Self>,
+        link: LinkId,
+        incarnation: u64,
+        lane: u8,
+        connection: u64,
+    ) {
         if let Some(link) = self.present(link) {
-            link.lane_lost(self, incarnation, lane);
+            link.lane_lost(self, incarnation, lane, connection);
         }
     }
 

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use causeway_lane::Stopped;
 use causeway_proto::command::LinkState;
 use causeway_proto::preamble::{EVENT_LANE, Verdict};
 use causeway_security::Line;
@@ -25,10 +26,8 @@ pub(in super::super) struct Resumption {
     pub(in super::super) incarnation: u64,
     pub(in super::super) generation: u64,
     pub(in super::super) lane: u8,
-    /// How much this end has received over the lane: bytes, or event messages.
-    pub(in super::super) position: u64,
-    /// Number of the event connection.
-    connection: u64,
+    /// Where this end has stopped. Positions of the event lane are numbers of event messages.
+    pub(in super::super) after: Stopped,
     /// Where this end has reached the other one, if this end dials.
     pub(in super::super) at: Option<SocketAddr>,
 }
@@ -85,18 +84,17 @@ impl Link {
                 _ => return None,
             }
         };
-        let (position, connection) = if lane == EVENT_LANE {
-            handled.next_connection()
+        let after = if lane == EVENT_LANE {
+            let (position, next) = handled.next_connection();
+            Stopped { position, next }
         } else {
-            let position = links.bulk.peer_lane_position(self.id, incarnation, lane);
-            (position?, 0)
+            links.bulk.stop_peer_lane(self.id, incarnation, lane)?
         };
         Some(Resumption {
             incarnation,
             generation,
             lane,
-            position,
-            connection,
+            after,
             at: None,
         })
     }
@@ -130,50 +128,60 @@ impl Link {
         if incarnation != of.incarnation {
             return Ok(());
         }
+        let (lane, connection) = (of.lane, of.after.next);
+        // Before the connection is installed, which may break at once.
+        if !up.mending.lane_mended(lane, connection) {
+            return Ok(());
+        }
         up.at = of.at.or(up.at);
-        if of.lane != EVENT_LANE {
-            // Before the connection is installed, which may break at once.
-            up.mending.lane_mended(of.lane);
+        if lane != EVENT_LANE {
             drop(state);
-            let (id, lane) = (self.id, of.lane);
             let bulk = &links.bulk;
-            bulk.resume_peer_lane(id, lane, line.into(), position);
+            if !bulk.resume_peer_lane(self.id, lane, of.after, line.into(), position) {
+                self.lane_lost(links, incarnation, lane, connection);
+                return Ok(());
+            }
         } else {
             let next = up.messages.succeed(line, position);
             let (messages, heard) = next.map_err(|error| error.to_string())?;
             let messages = Arc::new(messages);
             up.messages = Arc::clone(&messages);
-            up.connection = of.connection;
-            up.mending.lane_mended(of.lane);
-            let counted = (Arc::clone(&up.handled), of.connection);
+            let counted = (Arc::clone(&up.handled), connection);
             drop(state);
             self.serve(links, messages, heard, of.incarnation, counted);
         }
         self.changed.notify_all();
-        tracing::info!(link = ?self.id, lane = of.lane, "a connection of a link was replaced");
+        tracing::info!(link = ?self.id, lane, "a connection of a link was replaced");
         Ok(())
     }
 
-    /// Handles that a lane has no connection any more. The caller may hold the lane's writing lock.
+    /// Handles that a connection of a lane is broken. Returns false if a later connection has replaced it, or the link
+    /// has come down. The caller may hold the lane's writing lock.
     pub(in super::super) fn lane_lost(
         self: &Arc<Self>,
         links: &Arc<Links>,
         incarnation: u64,
         lane: u8,
-    ) {
+        connection: u64,
+    ) -> bool {
         {
             let mut state = self.state.lock();
             if state.incarnation != incarnation {
-                return;
+                return false;
             }
             let LinkPath::Up(up) = &mut state.path else {
-                return;
+                return false;
             };
-            up.mending.lane_broke(lane, Instant::now());
+            if !up.mending.lane_broke(lane, connection, Instant::now()) {
+                return false;
+            }
+            if lane == EVENT_LANE {
+                up.messages.close();
+            }
             if std::mem::replace(&mut up.is_mending, true) {
                 drop(state);
                 self.changed.notify_all();
-                return;
+                return true;
             }
         }
         let (link, of) = (Arc::clone(self), Arc::clone(links));
@@ -182,6 +190,7 @@ impl Link {
             let what = format!("cannot start a thread for a broken link: {error}");
             links.scope.fail(&what);
         }
+        true
     }
 
     pub(super) fn event_lost(
@@ -190,20 +199,10 @@ impl Link {
         incarnation: u64,
         connection: u64,
     ) {
-        {
-            let state = self.state.lock();
-            match &state.path {
-                LinkPath::Up(up)
-                    if state.incarnation == incarnation && up.connection == connection =>
-                {
-                    up.messages.close();
-                }
-                _ => return,
-            }
+        if self.lane_lost(links, incarnation, EVENT_LANE, connection) {
+            // Only the event connection notices silence early. Most likely the others are dead too.
+            links.bulk.break_peer_lanes(self.id);
         }
-        self.lane_lost(links, incarnation, EVENT_LANE);
-        // Only the event connection notices silence early. Most likely the others are dead too.
-        links.bulk.break_peer_lanes(self.id);
     }
 
     /// Whether lanes of this incarnation are still to be dialled.

@@ -1,6 +1,7 @@
 //! What a link does about its broken lanes, and when. Pure.
 //!
-//! Each lane has a connection, or is broken since some time. The end that has made the link dials broken lanes again:
+//! Each lane has a connection, or is broken since some time. The connections of a lane have ascending numbers, because a
+//! break may be reported when the next connection is there already. The end that has made the link dials broken lanes again:
 //! at once, and then with growing pauses. Both ends give the link up when its time is over, or when the other end has
 //! given it up.
 //!
@@ -23,6 +24,8 @@ pub(super) struct Mending {
     resume: Duration,
     dials: bool,
     broken: BTreeMap<u8, Instant>,
+    /// Number of each lane's newest connection.
+    newest: BTreeMap<u8, u64>,
     is_given_up: bool,
     is_told: bool,
     next_try: Option<Instant>,
@@ -52,6 +55,7 @@ impl Mending {
             resume,
             dials,
             broken: BTreeMap::new(),
+            newest: BTreeMap::new(),
             is_given_up: false,
             is_told: false,
             next_try: None,
@@ -59,16 +63,28 @@ impl Mending {
         }
     }
 
-    /// Notes that a lane has no connection any more. Returns whether it is the first broken lane.
-    pub(super) fn lane_broke(&mut self, lane: u8, now: Instant) -> bool {
-        let is_first = self.broken.is_empty();
-        self.broken.entry(lane).or_insert(now);
-        is_first
+    /// Notes that a connection of a lane is broken. Returns false if a later one has replaced it.
+    pub(super) fn lane_broke(&mut self, lane: u8, connection: u64, now: Instant) -> bool {
+        let is_newest = !self.is_replaced(lane, connection);
+        if is_newest {
+            self.broken.entry(lane).or_insert(now);
+        }
+        is_newest
     }
 
-    /// Notes that a lane has its next connection.
-    pub(super) fn lane_mended(&mut self, lane: u8) {
-        self.broken.remove(&lane);
+    /// Notes that a lane has a new connection. Returns false if a later one has replaced it.
+    pub(super) fn lane_mended(&mut self, lane: u8, connection: u64) -> bool {
+        let is_newest = !self.is_replaced(lane, connection);
+        if is_newest {
+            self.newest.insert(lane, connection);
+            self.broken.remove(&lane);
+        }
+        is_newest
+    }
+
+    fn is_replaced(&self, lane: u8, connection: u64) -> bool {
+        let newest = self.newest.get(&lane);
+        newest.is_some_and(|newest| connection < *newest)
     }
 
     /// Whether a lane is broken.
@@ -146,24 +162,37 @@ mod tests {
     fn a_break_is_mended_at_once_without_a_word() {
         let start = Instant::now();
         let mut mending = Mending::new(RESUME, true);
-        assert!(mending.lane_broke(1, start));
-        assert!(!mending.lane_broke(0, start));
+        assert!(mending.lane_broke(1, 0, start));
+        assert!(mending.lane_broke(0, 0, start));
         assert_eq!(mending.next(start), Task::Dial(vec![0, 1]));
-        mending.lane_mended(0);
-        mending.lane_mended(1);
+        assert!(mending.lane_mended(0, 1));
+        assert!(mending.lane_mended(1, 1));
         mending.dialled(true, start);
         assert_eq!(mending.next(start), Task::Finish { is_told: false });
         // The next break comes too soon after the try.
-        assert!(mending.lane_broke(1, at(start, 1)));
+        assert!(mending.lane_broke(1, 1, at(start, 1)));
         assert_eq!(mending.next(at(start, 1)), Task::Wait(at(start, 25)));
         assert_eq!(mending.next(at(start, 25)), Task::Dial(vec![1]));
+    }
+
+    #[test]
+    fn a_late_report_of_a_break_does_not_count() {
+        let start = Instant::now();
+        let mut mending = Mending::new(RESUME, false);
+        assert!(mending.lane_mended(0, 2));
+        assert!(!mending.lane_broke(0, 1, start));
+        assert_eq!(mending.next(start), Task::Finish { is_told: false });
+        assert!(mending.lane_broke(0, 2, start));
+        // A late connection does not replace the one that broke.
+        assert!(!mending.lane_mended(0, 1));
+        assert!(mending.is_broken(0));
     }
 
     #[test]
     fn pauses_grow_and_the_client_is_told_once() {
         let start = Instant::now();
         let mut mending = Mending::new(RESUME, true);
-        mending.lane_broke(0, start);
+        assert!(mending.lane_broke(0, 0, start));
         let (mut tries, mut told) = (Vec::new(), Vec::new());
         let mut now = start;
         loop {
@@ -184,7 +213,7 @@ mod tests {
         assert_eq!(now, start + RESUME);
         assert_eq!(tries[..5], [0, 250, 750, 1750, 3750]);
         assert_eq!(told, [500]);
-        mending.lane_mended(0);
+        assert!(mending.lane_mended(0, 1));
         assert_eq!(mending.next(now), Task::Finish { is_told: true });
         assert_eq!(mending.next(now), Task::Finish { is_told: false });
     }
@@ -194,7 +223,7 @@ mod tests {
         let start = Instant::now();
         let mut mending = Mending::new(RESUME, false);
         mending.other_end_gave_up();
-        mending.lane_broke(0, start);
+        assert!(mending.lane_broke(0, 0, start));
         assert_eq!(mending.next(start), Task::Wait(at(start, 500)));
         assert_eq!(mending.next(at(start, 500)), Task::Tell);
         assert_eq!(mending.next(at(start, 500)), Task::Wait(start + RESUME));

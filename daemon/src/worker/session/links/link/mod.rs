@@ -94,8 +94,6 @@ struct Up {
     messages: Arc<Messages>,
     handles: Vec<TcpStream>,
     handled: Arc<Handled>,
-    /// Number of the event connection in `handled`.
-    connection: u64,
     /// Names the connections of this incarnation, at both ends.
     generation: u64,
     /// Where this end has reached the other one; `None` if the other end dials.
@@ -292,7 +290,7 @@ impl Link {
             if state.is_settled() {
                 return;
             }
-            let (up, heard, lanes) = match Up::over(connections, self.resume) {
+            let (up, connection, heard, lanes) = match Up::over(connections, self.resume) {
                 Ok(up) => up,
                 Err(error) => {
                     // The other end sees the connections close.
@@ -301,7 +299,7 @@ impl Link {
                 }
             };
             let messages = Arc::clone(&up.messages);
-            let counted = (Arc::clone(&up.handled), up.connection);
+            let counted = (Arc::clone(&up.handled), connection);
             state.incarnation += 1;
             state.incoming.begin();
             let kept = match std::mem::replace(&mut state.path, LinkPath::Up(up)) {
@@ -447,7 +445,7 @@ impl Up {
     ///
     /// # Errors
     /// Returns the system's error if it has no more descriptors.
-    fn over(connections: Connections, resume: Duration) -> io::Result<(Up, Heard, Vec<Line>)> {
+    fn over(connections: Connections, resume: Duration) -> io::Result<(Up, u64, Heard, Vec<Line>)> {
         let handles = connections.handles()?;
         let (messages, heard) = Messages::new(connections.events)?;
         if !resume.is_zero() {
@@ -459,14 +457,13 @@ impl Up {
             messages: Arc::new(messages),
             handles,
             handled,
-            connection,
             generation: connections.generation,
             at: connections.at,
             mending: Mending::new(resume, connections.at.is_some()),
             is_mending: false,
             takeovers: Takeovers::default(),
         };
-        Ok((up, heard, connections.lanes))
+        Ok((up, connection, heard, connections.lanes))
     }
 
     fn close(&self) {
@@ -480,7 +477,7 @@ impl Up {
 impl Place {
     /// How much this end has received over the lane's earlier connections.
     pub(crate) fn position(&self) -> u64 {
-        self.resumed.map_or(0, |resumed| resumed.position)
+        self.resumed.map_or(0, |resumed| resumed.after.position)
     }
 
     /// Hands over the connection, which is ready. The last connection of an attempt brings the link up.
