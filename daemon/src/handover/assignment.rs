@@ -74,6 +74,9 @@ pub struct AwayTimes {
 }
 
 impl AwayTimes {
+    /// How long a session waits for a program that was probably killed. Its memory is then free within five seconds.
+    pub const KILLED: Duration = Duration::from_secs(3);
+
     /// Grants the requested times up to `limit`. A session that does not wait after a close waits after nothing.
     #[must_use]
     pub fn granted(resume: Duration, keep: Duration, limit: Duration) -> AwayTimes {

@@ -52,6 +52,7 @@ const WARMED: u8 = 15;
 const WAITING: u8 = 16;
 const SPOILED: u8 = 17;
 const LEAVING: u8 = 18;
+const AWAY: u8 = 19;
 
 /// Messages from the supervisor.
 #[derive(Debug)]
@@ -125,6 +126,8 @@ pub enum ToSupervisor {
         /// A duplicate of the connection's socket; `None` if one of the processes has no free descriptor.
         socket: Option<WorkerFile>,
     },
+    /// The session waits for its client for longer than for a program that was killed ([`AwayTimes::KILLED`]).
+    Away,
     /// A session that outlives its connections begins to end.
     Leaving {
         /// Reason for people; at most [`MAX_REASON`] bytes.
@@ -250,6 +253,7 @@ pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<
         ToSupervisor::Building => send(end, &[BUILDING], None),
         ToSupervisor::Waiting => send(end, &[WAITING], None),
         ToSupervisor::Spoiled => send(end, &[SPOILED], None),
+        ToSupervisor::Away => send(end, &[AWAY], None),
         ToSupervisor::Client { line, socket } => {
             let socket = socket.as_ref().map(AsFd::as_fd);
             send(end, &[CLIENT, *line as u8], socket)
@@ -346,6 +350,7 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
         (BUILDING, None) if rest.is_empty() => ToSupervisor::Building,
         (WAITING, None) if rest.is_empty() => ToSupervisor::Waiting,
         (SPOILED, None) if rest.is_empty() => ToSupervisor::Spoiled,
+        (AWAY, None) if rest.is_empty() => ToSupervisor::Away,
         (CLIENT, socket) => {
             let line = match rest {
                 [0] => Line::Commands,
@@ -543,6 +548,7 @@ mod tests {
             ToSupervisor::LookUp { ticket, key },
             ToSupervisor::Store { key, entry },
             ToSupervisor::Refused { key },
+            ToSupervisor::Away,
         ] {
             send_to_supervisor(&worker, &said).unwrap();
             let heard = receive_in_supervisor(&supervisor).unwrap().unwrap();

@@ -55,11 +55,12 @@ impl Leaving {
         self.given = self.given.max(time);
     }
 
-    /// Begins the time for the end anew, because a session of a host has to wait for the commands of a neighbour.
-    pub(super) fn waits(&mut self, now: Instant) {
+    /// Lets the time for the end begin at `at`, because a session of a host has to wait for the commands of a neighbour, or
+    /// a session waits for its client.
+    pub(super) fn waits(&mut self, at: Instant) {
         if let Some(told_at) = &mut self.told_at {
             // A session that is away may still stay for longer.
-            *told_at = (*told_at).max(now);
+            *told_at = (*told_at).max(at);
         }
     }
 

@@ -22,7 +22,7 @@ use super::leaving::{BUILD_WITHIN, LEAVE_WITHIN, Leaving, Step};
 use super::process::{Process, Processes, Role};
 use super::warm::WarmDevice;
 use crate::build_cache::{Name, Owner};
-use crate::handover::{self, Line, ToSupervisor, ToWorker, WorkerFile};
+use crate::handover::{self, AwayTimes, Line, ToSupervisor, ToWorker, WorkerFile};
 
 /// Number of messages of one worker that are processed in a row, before other tasks get their turn.
 const MESSAGES_A_TURN: u32 = 16;
@@ -76,6 +76,8 @@ pub(super) struct Worker {
     waits: OnceLock<Duration>,
     /// Since when the client is away.
     away: Mutex<Option<Instant>>,
+    /// Set while the worker says that it waits for longer than for a killed program.
+    is_patient: AtomicBool,
     /// How often the client has come back.
     resumed: AtomicU32,
     /// The cookies of the latest connections that were passed to the worker, by which the kernel tells sockets apart.
@@ -158,6 +160,7 @@ impl Worker {
             is_ending: AtomicBool::new(false),
             waits: OnceLock::new(),
             away: Mutex::default(),
+            is_patient: AtomicBool::new(false),
             resumed: AtomicU32::new(0),
             passed: Mutex::default(),
             said: OnceLock::new(),
@@ -359,6 +362,7 @@ impl Worker {
                         }
                     }
                     Ok(Some(ToSupervisor::Spoiled)) => body.retire(),
+                    Ok(Some(ToSupervisor::Away)) => self.is_waiting_for_client(&mut leaving),
                     Ok(Some(message)) => self.hear(message),
                     // Nothing of a session exists before its client has come. The host could not serve it.
                     end if body.is_hosted() && !client.has_come() && is_end(&end) => {
@@ -396,9 +400,9 @@ impl Worker {
                         is_gone = true;
                         self.is_ending.store(true, Ordering::Relaxed);
                     }
-                    // A worker that still runs sees the same end. It leaves by itself, or waits for the client until
-                    // then. The time counts from the first connection that ended, unless the client comes back.
-                    leaving.is_due(now + self.waits());
+                    // A worker that still runs sees the same end, and leaves by itself or says that it waits. The time
+                    // counts from the first connection that ended, unless the client comes back.
+                    leaving.is_due(now + self.waits_now());
                 }
                 () = until(leaving.next()) => self.step(&body, &mut leaving),
             }
@@ -486,6 +490,7 @@ impl Worker {
         if !client.is_whole() || self.is_ending() {
             return;
         }
+        self.is_patient.store(false, Ordering::Relaxed);
         let was_away = self.away.lock().take().is_some();
         if was_away {
             self.resumed.fetch_add(1, Ordering::Relaxed);
@@ -516,6 +521,25 @@ impl Worker {
     /// Returns the longest time that the session waits for a client that is away.
     fn waits(&self) -> Duration {
         self.waits.get().copied().unwrap_or_default()
+    }
+
+    /// Returns how long a client that leaves now is waited for.
+    fn waits_now(&self) -> Duration {
+        match self.is_patient.load(Ordering::Relaxed) {
+            true => self.waits(),
+            false => self.waits().min(AwayTimes::KILLED),
+        }
+    }
+
+    /// Notes that the worker waits for its client for longer than for a killed program. A kernel may say so in its
+    /// place, but cannot exceed the granted time.
+    fn is_waiting_for_client(&self, leaving: &mut Leaving) {
+        self.is_patient.store(true, Ordering::Relaxed);
+        if let Some(since) = self.away_since()
+            && !self.is_ending()
+        {
+            leaving.waits(since + self.waits());
+        }
     }
 
     /// Returns whether the session outlives its connections.
@@ -637,7 +661,8 @@ impl Worker {
             | ToSupervisor::Released
             | ToSupervisor::Building
             | ToSupervisor::Waiting
-            | ToSupervisor::Spoiled => {}
+            | ToSupervisor::Spoiled
+            | ToSupervisor::Away => {}
         }
     }
 

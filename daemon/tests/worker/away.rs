@@ -331,14 +331,20 @@ fn a_killed_program_is_not_waited_for() {
 
 #[test]
 fn a_program_that_closes_a_broken_connection_is_waited_for() {
-    let daemon = daemon();
+    let arguments = [&WATCHED[..], &["--spare-workers", "0"]].concat();
+    let daemon = Daemon::fake_with(FAKE, &arguments, &[]);
     let open = |pid| Resuming::open_by(&daemon, process(pid), LONG, true).unwrap();
-    let (mut session, killed) = (open(1), open(2));
+    // This one is killed, and so its worker is not waited for, either.
+    let killed = open(1);
+    let worker = Pid::from_raw(daemon.workers()[0] as i32).unwrap();
+    kill_process(worker, Signal::STOP).unwrap();
+    let mut session = open(2);
     session.acknowledge(COMES_BACK);
     session.leave();
     until_away(&daemon, 1);
     killed.leave();
     until_sessions(&daemon, 1);
+    assert!(killed.end_reason().contains("was killed"));
     session.resume().unwrap();
     session.send(vec![Resuming::ping(1)]);
     session.answer(1);

@@ -324,6 +324,12 @@ impl<K> Kept<K> {
         Ok(())
     }
 
+    /// Number of bytes that the other end has not acknowledged.
+    #[must_use]
+    pub fn unacknowledged(&self) -> u64 {
+        self.0.lock().unacknowledged()
+    }
+
     /// Drops all items, because the lane has ended.
     pub fn clear(&self) {
         let items = self.0.lock().clear();

@@ -123,6 +123,11 @@ impl<K> Window<K> {
         Ok(())
     }
 
+    /// Number of bytes that are not acknowledged.
+    pub(crate) fn unacknowledged(&self) -> u64 {
+        self.sent - self.acknowledged
+    }
+
     /// Removes an item that the other end has. The caller drops it without a lock.
     pub(crate) fn pop_acknowledged(&mut self) -> Option<K> {
         let first = self.entries.front()?;

@@ -243,7 +243,10 @@ fn take(
                 None => &engine.writers,
             };
             if let Some(writer) = number.and_then(|number| writers.resumed(number)) {
-                writer.acknowledged(header.offset)?;
+                let has_room = writer.acknowledged(header.offset)?;
+                if has_room {
+                    lane.outgoing(engine).look();
+                }
             }
         }
         Kind::Event => return Err(LaneError::Event),

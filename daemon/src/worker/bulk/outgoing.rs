@@ -79,6 +79,9 @@ pub(super) enum Look {
     Own,
     /// The lane has no connection, and waits for the next one.
     Broken,
+    /// The other end acknowledges too little. The lane takes no data, but control messages, so that the two ends never
+    /// wait for each other's acknowledgements.
+    Full,
     /// The lane can take the next item.
     Free,
 }
@@ -88,7 +91,7 @@ pub(super) enum Look {
 pub(super) struct Outgoing {
     state: Mutex<OutgoingState>,
     wake: Condvar,
-    // Wakes the lanes without a connection, which must not take wake-ups from the others.
+    // Wakes the lanes without a connection and the full ones, which must not take wake-ups from the others.
     reopened: Condvar,
 }
 
@@ -96,6 +99,8 @@ pub(super) struct Outgoing {
 struct OutgoingState {
     headers: VecDeque<Header>,
     data: VecDeque<Data>,
+    /// Number of full lanes that wait.
+    full: usize,
     stopping: bool,
 }
 
@@ -115,8 +120,12 @@ impl Outgoing {
             return false;
         }
         state.headers.push_back(header);
+        let are_full = state.full > 0;
         drop(state);
         self.wake.notify_one();
+        if are_full {
+            self.reopened.notify_all();
+        }
         true
     }
 
@@ -219,6 +228,14 @@ impl Outgoing {
             if let Some(header) = state.headers.pop_front() {
                 return Some(Item::Header(header));
             }
+            if look == Look::Full {
+                // As above.
+                self.wake.notify_one();
+                state.full += 1;
+                self.reopened.wait(&mut state);
+                state.full -= 1;
+                continue;
+            }
             match state.data.pop_front() {
                 Some(Data::Read(read)) => {
                     let (chunk, more) = Arc::clone(&read).take_chunk();
@@ -271,7 +288,9 @@ pub(super) fn data(transfer: EventId, offset: u64, length: u32) -> Header {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use causeway_proto::id::EventId;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn messages_that_nobody_takes_are_bounded() {
@@ -286,6 +305,37 @@ mod tests {
             Some(Item::Header(_))
         ));
         assert!(outgoing.push(header));
+    }
+
+    #[test]
+    fn a_full_lane_takes_messages_and_then_waits() {
+        let outgoing = Outgoing::default();
+        let header = Header::cancel(EventId(1), 0);
+        let bytes = Bytes::new();
+        let chunk = Box::new(Message { header, bytes });
+        outgoing.chunk(chunk).discard();
+        let is_full = AtomicBool::new(true);
+        let look = &|| match is_full.load(Ordering::SeqCst) {
+            true => Look::Full,
+            false => Look::Free,
+        };
+        std::thread::scope(|scope| {
+            let (tell, taken) = std::sync::mpsc::channel();
+            let outgoing = &outgoing;
+            scope.spawn(move || {
+                for item in std::iter::from_fn(|| outgoing.next(look)) {
+                    tell.send(matches!(item, Item::Header(_))).unwrap();
+                }
+            });
+            for _ in 0..10 {
+                outgoing.push(header);
+                assert!(taken.recv().unwrap());
+            }
+            is_full.store(false, Ordering::SeqCst);
+            outgoing.look();
+            assert!(!taken.recv().unwrap());
+            outgoing.stop();
+        });
     }
 
     #[test]

@@ -24,6 +24,10 @@ use super::memory::{send_bytes, send_some};
 use super::outgoing::{Chunk, Look, Outgoing};
 use crate::runtime::block::Blocks;
 
+/// With more bytes than this that the other end has not acknowledged, a lane sends no further data. A receiver
+/// acknowledges each MiB, so this is far more than a connection has under way.
+const UNACKNOWLEDGED: u64 = 32 << 20;
+
 /// The sending side of a lane. See the module.
 pub(super) struct LaneWriter {
     number: u8,
@@ -37,6 +41,8 @@ pub(super) struct LaneWriter {
     by_thread: AtomicBool,
     // Used only if the stream outlives its connections.
     kept: Kept<Sent>,
+    // Whether the lane's thread waits, or is about to, until more is acknowledged.
+    is_full: AtomicBool,
 }
 
 /// What was sent and may have to be sent again.
@@ -124,6 +130,7 @@ impl LaneWriter {
             gone: AtomicBool::new(false),
             by_thread: AtomicBool::new(false),
             kept: Kept::default(),
+            is_full: AtomicBool::new(false),
         }
     }
 
@@ -152,14 +159,29 @@ impl LaneWriter {
         self.kept.clear();
     }
 
-    /// Processes an acknowledgement of the other end.
+    /// Processes an acknowledgement of the other end. Returns whether the lane's thread has to look again, because it
+    /// waits for acknowledgements.
     ///
     /// # Errors
     /// [`Impossible`] if so many bytes were not sent.
-    pub(super) fn acknowledged(&self, position: u64) -> Result<(), Impossible> {
-        match self.stream.resumed() {
-            Some(_) => self.kept.acknowledge(position),
-            None => Ok(()),
+    pub(super) fn acknowledged(&self, position: u64) -> Result<bool, Impossible> {
+        if self.stream.resumed().is_none() {
+            return Ok(false);
+        }
+        self.kept.acknowledge(position)?;
+        Ok(!self.has_much_unacknowledged() && self.is_full.swap(false, Ordering::SeqCst))
+    }
+
+    fn has_much_unacknowledged(&self) -> bool {
+        self.kept.unacknowledged() > UNACKNOWLEDGED
+    }
+
+    // Whether the lane's thread must wait for acknowledgements. The flag is set before the look, so the
+    // acknowledgement that changes the answer also sees the flag.
+    fn looks_full(&self) -> bool {
+        self.has_much_unacknowledged() && {
+            self.is_full.store(true, Ordering::SeqCst);
+            self.has_much_unacknowledged()
         }
     }
 
@@ -173,6 +195,7 @@ impl LaneWriter {
             Some(Condition::Broken) => Look::Broken,
             Some(Condition::Behind) => Look::Own,
             _ if self.has_rest.load(Ordering::Acquire) => Look::Own,
+            _ if self.looks_full() => Look::Full,
             _ => Look::Free,
         }
     }
@@ -297,7 +320,7 @@ impl LaneWriter {
         let Some(mut rest) = self.rest.try_lock() else {
             return Err(message);
         };
-        if rest.is_some() || self.gone.load(Ordering::Acquire) {
+        if rest.is_some() || self.gone.load(Ordering::Acquire) || self.has_much_unacknowledged() {
             return Err(message);
         }
         let reserved = (self.stream.resumed()).map(|_| self.kept.reserve(message.length()));
@@ -505,6 +528,31 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (listener.accept().unwrap().0, far)
+    }
+
+    #[test]
+    fn a_lane_whose_bytes_are_not_acknowledged_sends_no_more() {
+        const LENGTH: usize = 1 << 20;
+        let (writer, far) = resumed();
+        let reading = std::thread::spawn(move || std::io::copy(&mut &far, &mut std::io::sink()));
+        let (mut scratch, mut sent) = (Vec::new(), 0);
+        while writer.look() == Look::Free {
+            let chunk = Box::new(read(1, LENGTH));
+            writer.send_chunk(chunk, None, false, &mut scratch).unwrap();
+            sent += (HEADER + LENGTH) as u64;
+        }
+        assert_eq!(writer.look(), Look::Full);
+        assert!(sent > UNACKNOWLEDGED && sent < UNACKNOWLEDGED + 2 * LENGTH as u64);
+        assert!(writer.send_at_once(read(2, 100)).is_err());
+        writer.send_header(Header::cancel(EventId(9), 0)).unwrap();
+        assert!(!writer.acknowledged(100).unwrap());
+        assert_eq!(writer.look(), Look::Full);
+        assert!(writer.acknowledged(sent / 2).unwrap());
+        assert!(!writer.acknowledged(sent).unwrap());
+        assert_eq!(writer.look(), Look::Free);
+        assert!(matches!(writer.send_at_once(read(2, 100)), Ok(false)));
+        writer.stream().shut_down();
+        reading.join().unwrap().unwrap();
     }
 
     #[test]

@@ -9,9 +9,6 @@ use std::time::{Duration, Instant};
 
 use crate::handover::{AwayTimes, Line};
 
-/// How long a session waits for a program that was probably killed. Its memory is then free within five seconds.
-const KILLED: Duration = Duration::from_secs(3);
-
 /// How a connection of the client ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
@@ -117,7 +114,7 @@ impl Presence {
                     is_direct: true, ..
                 },
                 How::Closed,
-            ) if !self.comes_back => KILLED.min(self.granted.resume),
+            ) if !self.comes_back => AwayTimes::KILLED.min(self.granted.resume),
             (_, How::Closed) => self.granted.resume,
             (_, How::Silent) => self.granted.keep,
         };
@@ -144,6 +141,12 @@ impl Presence {
         self.away.map(|away| away.since)
     }
 
+    /// Returns whether the session is away, and waits for longer than for a killed program.
+    pub(super) fn is_patient(&self, now: Instant) -> bool {
+        self.deadline()
+            .is_some_and(|until| until > now + AwayTimes::KILLED)
+    }
+
     /// Returns when a session that is away ends.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.away.map(|away| away.until)
@@ -166,6 +169,7 @@ mod tests {
         resume: Duration::from_secs(60),
         keep: Duration::from_secs(600),
     };
+    const KILLED: Duration = AwayTimes::KILLED;
     const SILENCE: Duration = Duration::from_secs(4);
     const LINES: [Line; 2] = [Line::Commands, Line::Heartbeat];
 

@@ -16,7 +16,7 @@ use causeway_proto::frame::COMES_BACK;
 use causeway_proto::id::SessionId;
 use causeway_proto::preamble::{ClientWord, Introduction, Purpose, Verdict};
 use causeway_security::{ServerTls, SessionCertificate};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::places::{Claimed, Place, Taken, how, is_direct, place};
 use super::carrier::{Arrived, Carrier, Losses};
@@ -157,6 +157,7 @@ impl Stage {
             // The supervisor is gone, which another thread notices.
             tracing::debug!(%error, "cannot report the client's connection to the supervisor");
         }
+        self.tell_away(self.state.lock());
         true
     }
 
@@ -252,6 +253,7 @@ impl Stage {
         }
         if number == COMES_BACK {
             state.presence.comes_back(Instant::now());
+            self.tell_away(state);
             return Ok(());
         }
         match &state.carrier {
@@ -291,7 +293,7 @@ impl Stage {
         }
         state.loss = Some(ending);
         let waits = std::mem::replace(&mut state.is_waiting, true);
-        drop(state);
+        self.tell_away(state);
         self.changed.notify_all();
         if waits {
             return;
@@ -303,6 +305,16 @@ impl Stage {
         {
             let what = format!("cannot start a thread that waits for the client: {error}");
             self.endings.end(Ending::Broken(what));
+        }
+    }
+
+    /// Tells the supervisor if the session waits for longer than for a killed program.
+    fn tell_away(&self, state: MutexGuard<'_, StageState>) {
+        let is_patient = state.presence.is_patient(Instant::now());
+        drop(state);
+        if is_patient {
+            // If the supervisor is gone, another thread notices.
+            let _ = handover::send_to_supervisor(&self.to_supervisor, &ToSupervisor::Away);
         }
     }
 
