@@ -29,7 +29,7 @@ use super::exclusive::Claim;
 use super::holders::Holder;
 use super::managed::{DeviceAt, Managed, NoLease, Place};
 use super::readiness::Readiness;
-use super::workers::{ClientProcess, NotOpened, Workers};
+use super::workers::{ClientProcess, Neighbor, NotOpened, Workers};
 use crate::config::Settings;
 use crate::handover::{AwayTimes, Leased, Owner};
 
@@ -160,6 +160,7 @@ impl Node for NodeService {
         let user = caller(&request)?;
         self.check_version(request.get_ref().wire_version)?;
         self.let_in(&request, &request.get_ref().credential, &user)?;
+        let address = holder(&user, &request).address;
         let request = request.into_inner();
         let owner = {
             let lease = self.lease(&request.credential, &user)?;
@@ -167,11 +168,14 @@ impl Node for NodeService {
         };
         let client = ClientProcess::of(&request.client.unwrap_or_default());
         let ended: Vec<_> = request.ended.iter().map(ClientProcess::of).collect();
-        let ended = self
-            .workers
-            .end_away(&client, &ended, owner.user.as_deref());
+        let caller = Neighbor {
+            process: &client,
+            user: owner.user.as_deref(),
+            address,
+        };
+        let ended = self.workers.end_away(&caller, &ended).await;
         Ok(Response::new(EndAwayReply {
-            ended: u32::try_from(ended.await).unwrap_or(u32::MAX),
+            ended: u32::try_from(ended).unwrap_or(u32::MAX),
         }))
     }
 
@@ -265,7 +269,11 @@ impl NodeService {
             asked(request.keep_ms),
             of_lease.map_or(limit, |of_lease| of_lease.min(limit)),
         );
-        let away = self.workers.away_beside(&client, owner.user.as_deref());
+        let away = self.workers.away_beside(&Neighbor {
+            process: &client,
+            user: owner.user.as_deref(),
+            address: holder.address,
+        });
         let opened = self
             .workers
             .open(&holder, &owner, (client, granted), lease, domain, claim)

@@ -40,8 +40,8 @@ use crate::accounting::{Entry, Figures, Ledger};
 use crate::build_cache;
 use crate::config::{Heartbeat, SessionSettings};
 use crate::handover::{Assignment, AwayTimes, Leased, Owner, ToWorker};
-pub(super) use away::ClientProcess;
 use away::describe_end;
+pub(super) use away::{ClientProcess, Neighbor};
 
 /// Pause before a spare worker that ended by itself is replaced. The driver would probably make the next
 /// one end, too.

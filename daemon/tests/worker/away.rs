@@ -431,9 +431,12 @@ fn sessions_end_whose_programs_have_ended() {
     let mut away: Vec<_> = session.reply.away.iter().map(|of| of.pid).collect();
     away.sort_unstable();
     assert_eq!(away, [1, 2]);
-    // Sessions stay of processes that are not named, are not away, or are of another host.
+    // Sessions stay of processes that are not named, are not away, or are of another host or user.
     let mut stranger = process(4);
     stranger.boot_id = "another".into();
+    let mut other_user = process(4);
+    other_user.user = "another".into();
+    assert_eq!(end_away(&daemon, other_user, vec![process(1)], &[]), 0);
     let mut later = process(2);
     later.start_time += 1;
     assert_eq!(end_away(&daemon, stranger, vec![process(1)], &[]), 0);

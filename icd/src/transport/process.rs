@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use causeway_proto::control::Client;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 /// The id of the kernel's current boot; empty if unknown.
 pub(super) fn boot_id() -> String {
@@ -18,7 +20,7 @@ pub(super) fn pid_namespace() -> u64 {
 }
 
 /// When a process of this PID namespace was started, in clock ticks since the boot. `None` if there is no such
-/// process.
+/// process, or `/proc` hides it.
 pub(super) fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The program's name is in parentheses, and may contain some. The time is the 20th field behind it.
@@ -29,15 +31,30 @@ pub(super) fn start_time(pid: u32) -> Option<u64> {
 /// Those of these processes that were in this PID namespace and have ended.
 pub(super) fn ended(processes: &[Client]) -> Vec<Client> {
     let (boot, namespace) = (boot_id(), pid_namespace());
-    let has_ended = |process: &&Client| {
+    let is_ours_and_ended = |process: &&Client| {
         !boot.is_empty()
             && process.boot_id == boot
             && namespace != 0
             && process.pid_namespace == namespace
             && process.start_time != 0
-            && start_time(process.pid) != Some(process.start_time)
+            && has_ended(process, is_present(process.pid), start_time(process.pid))
     };
-    processes.iter().filter(has_ended).cloned().collect()
+    processes
+        .iter()
+        .filter(is_ours_and_ended)
+        .cloned()
+        .collect()
+}
+
+/// Whether a process has this id now. Unlike `/proc`, the system call hides no process of another user.
+fn is_present(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_none_or(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+}
+
+/// Whether a process has ended, if its id `is_present` and belongs to one that was started at `seen`.
+fn has_ended(process: &Client, is_present: bool, seen: Option<u64>) -> bool {
+    !is_present || seen.is_some_and(|seen| seen != process.start_time)
 }
 
 #[cfg(test)]
@@ -52,6 +69,17 @@ mod tests {
             start_time: start_time(std::process::id()).unwrap(),
             ..Client::default()
         }
+    }
+
+    #[test]
+    fn a_process_that_proc_hides_has_not_ended() {
+        let hidden = this();
+        assert!(!has_ended(&hidden, true, None));
+        assert!(has_ended(&hidden, false, None));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        assert!(is_present(child.id()));
+        child.wait().unwrap();
+        assert!(!is_present(child.id()));
     }
 
     #[test]

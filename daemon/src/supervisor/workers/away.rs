@@ -1,6 +1,7 @@
 //! Sessions whose clients are away: who has them, and which end for other sessions of their users.
 
 use std::io;
+use std::net::IpAddr;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,6 +45,37 @@ pub(in super::super) struct ClientProcess {
     start_time: u64,
     boot_id: String,
     pid_namespace: u64,
+    /// The user on the client's host.
+    user: String,
+}
+
+/// A client, as far as it decides which sessions another client may see and end.
+pub(in super::super) struct Neighbor<'a> {
+    pub(in super::super) process: &'a ClientProcess,
+    /// The owner's user; `None` if nobody knows.
+    pub(in super::super) user: Option<&'a str>,
+    pub(in super::super) address: Option<IpAddr>,
+}
+
+impl Neighbor<'_> {
+    /// Whether both are of one user and host. Without authentication the client says which user that is, so its address
+    /// must be the same, too.
+    fn is_beside(&self, other: &Neighbor<'_>) -> bool {
+        let is_same = || self.address == other.address && self.process.user == other.process.user;
+        self.user == other.user
+            && self.process.is_beside(other.process)
+            && (self.user.is_some() || is_same())
+    }
+}
+
+impl Served {
+    fn neighbor(&self) -> Neighbor<'_> {
+        Neighbor {
+            process: &self.client,
+            user: self.owner.user.as_deref(),
+            address: self.holder.address,
+        }
+    }
 }
 
 impl ClientProcess {
@@ -55,6 +87,7 @@ impl ClientProcess {
             start_time: client.start_time,
             boot_id: short(&client.boot_id),
             pid_namespace: client.pid_namespace,
+            user: short(&client.user),
         }
     }
 
@@ -82,10 +115,10 @@ impl ClientProcess {
 }
 
 impl WorkersState {
-    /// Returns the sessions of a user that are away.
-    fn away_of(&self, user: Option<&str>) -> impl Iterator<Item = &Served> {
+    /// Returns the sessions of the caller's user and host that are away.
+    fn away_beside(&self, caller: &Neighbor<'_>) -> impl Iterator<Item = &Served> {
         let all = self.sessions.values();
-        all.filter(move |of| of.owner.user.as_deref() == user && of.worker.away_since().is_some())
+        all.filter(|of| of.worker.away_since().is_some() && caller.is_beside(&of.neighbor()))
     }
 
     /// Selects the session that ends if the holder may have no more: the one that is away longest, and long enough.
@@ -134,35 +167,24 @@ impl Workers {
         of_lease.count()
     }
 
-    /// Returns the processes on the host of `client` that have a session which is away, of the same user.
-    pub(in super::super) fn away_beside(
-        &self,
-        client: &ClientProcess,
-        user: Option<&str>,
-    ) -> Vec<Client> {
+    /// Returns the processes of the caller's user and host that have a session which is away.
+    pub(in super::super) fn away_beside(&self, caller: &Neighbor<'_>) -> Vec<Client> {
         let state = self.0.state.lock();
-        let beside = state
-            .away_of(user)
-            .filter(|of| client.is_beside(&of.client));
+        let beside = state.away_beside(caller);
         beside.map(|of| of.client.to_wire()).collect()
     }
 
-    /// Ends the sessions of `user` that are away and whose processes, which ran on the host of `client`, have ended.
-    /// Waits until they have ended, at most [`END_WITHIN`]. Returns how many have.
+    /// Ends the sessions of the caller's user and host that are away and whose processes have ended. Waits until they
+    /// have ended, at most [`END_WITHIN`]. Returns how many have.
     pub(in super::super) async fn end_away(
         &self,
-        client: &ClientProcess,
+        caller: &Neighbor<'_>,
         ended: &[ClientProcess],
-        user: Option<&str>,
     ) -> usize {
         let ending: Vec<u64> = {
             let state = self.0.state.lock();
-            let beside = state
-                .away_of(user)
-                .filter(|of| client.is_beside(&of.client));
             let has_ended = |of: &&Served| ended.iter().any(|process| process.is(&of.client));
-            beside
-                .filter(has_ended)
+            (state.away_beside(caller).filter(has_ended))
                 .map(|of| {
                     of.worker
                         .end_because("the program that opened the session has ended");
@@ -226,5 +248,37 @@ impl Workers {
         }
         let mut state = self.0.state.lock();
         state.ended.reason(id, secret, Instant::now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_authentication_only_a_user_at_the_same_address_is_beside() {
+        let process = |user: &str| {
+            ClientProcess::of(&Client {
+                user: user.to_owned(),
+                boot_id: "a boot".to_owned(),
+                pid_namespace: 7,
+                ..Client::default()
+            })
+        };
+        let (own, of_another) = (process("one"), process("another"));
+        let client = |process, user, last| Neighbor {
+            process,
+            user,
+            address: Some(IpAddr::from([10, 0, 0, last])),
+        };
+        let caller = client(&own, None, 1);
+        assert!(caller.is_beside(&client(&own, None, 1)));
+        assert!(!caller.is_beside(&client(&own, None, 2)));
+        assert!(!caller.is_beside(&client(&of_another, None, 1)));
+        assert!(!caller.is_beside(&client(&own, Some("u"), 1)));
+        // A user that the node knows may come from elsewhere.
+        let known = client(&own, Some("u"), 1);
+        assert!(known.is_beside(&client(&of_another, Some("u"), 2)));
+        assert!(!known.is_beside(&client(&own, Some("v"), 1)));
     }
 }
