@@ -13,9 +13,8 @@ use causeway_proto::preamble::Purpose;
 use causeway_security::Line;
 
 use super::control;
-use super::core::{Break, Core};
+use super::core::{Break, Core, NotResumed};
 use super::local::Peer;
-use super::outbox::NotResumed;
 use super::patience::Patience;
 use super::rails::Rail;
 use super::report::{Reported, Tool};
@@ -144,7 +143,7 @@ impl Redialer {
         );
     }
 
-    // `again`: number of bytes that were written once more. The log has a line only if the break had one.
+    // `again`: number of bytes that are written once more. The log has a line only if the break had one.
     fn report_back(&self, core: &Core, broken: &Break, again: usize, is_reported: bool) {
         let (address, away) = (&self.dialer.address, broken.since.elapsed());
         let times = core.resumed();
