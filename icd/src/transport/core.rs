@@ -24,6 +24,7 @@ use super::events::SessionEvents;
 use super::flusher::Flusher;
 use super::kept::Impossible;
 use super::outbox::{Appended, Outbox};
+use super::patience::Positions;
 use super::reader::CommandReader;
 use super::received::Received;
 use super::requests::Requests;
@@ -413,6 +414,11 @@ impl Core {
     pub(super) fn handled(&self) -> u64 {
         let resume = self.resume.as_ref();
         resume.map_or(0, |resume| resume.acknowledging.lock().window.handled())
+    }
+
+    /// How far the session has come, as far as this side knows.
+    pub(super) fn positions(&self) -> Positions {
+        (self.outbox.known_applied(), self.handled())
     }
 
     /// Goes on over new connections, with a worker that has applied `position` commands. Returns the number of bytes

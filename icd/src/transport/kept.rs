@@ -89,6 +89,11 @@ impl KeptBatches {
         }
     }
 
+    /// Number of the commands that the worker is known to have applied.
+    pub(super) fn known_applied(&self) -> u64 {
+        self.applied
+    }
+
     /// Whether the next batch must wait.
     pub(super) fn is_full(&self) -> bool {
         self.bytes > MOST

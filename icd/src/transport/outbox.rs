@@ -254,6 +254,12 @@ impl Outbox {
         }
     }
 
+    /// Number of the commands that the worker is known to have applied.
+    pub(super) fn known_applied(&self) -> u64 {
+        let kept = self.kept.as_ref();
+        kept.map_or(0, |kept| kept.state.lock().known_applied())
+    }
+
     /// Handles that the connection is gone, until [`Outbox::reopen`] or for good. Threads that wait for room go on.
     pub(super) fn close(&self) {
         if let Some(kept) = &self.kept {
