@@ -62,6 +62,11 @@ impl Patience {
         (!pause.is_zero()).then_some(pause)
     }
 
+    /// How much time is used up.
+    pub(super) fn spent(&self) -> Duration {
+        self.limit.saturating_sub(self.left)
+    }
+
     /// Whether any time is left.
     pub(super) fn has_time(&self) -> bool {
         !self.left.is_zero()
