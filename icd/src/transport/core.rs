@@ -23,7 +23,9 @@ use super::carrier::Carrier;
 use super::encode::EncodeCommand;
 use super::events::SessionEvents;
 use super::flusher::Flusher;
-use super::outbox::{Appended, NotResumed, Outbox};
+use super::kept::Impossible;
+use super::outbox::{Appended, Outbox};
+use super::patience::Positions;
 use super::reader::CommandReader;
 use super::received::Received;
 use super::requests::Requests;
@@ -79,6 +81,15 @@ struct Acknowledging {
     window: Received,
     // Bytes of acknowledgements that the heartbeat connection has not taken.
     unsent: Vec<u8>,
+}
+
+/// Why a session does not go on over new connections.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotResumed {
+    #[error(transparent)]
+    Impossible(#[from] Impossible),
+    #[error(transparent)]
+    Io(#[from] io::Error),
 }
 
 /// The connections of a new session.
@@ -412,8 +423,13 @@ impl Core {
         resume.map_or(0, |resume| resume.acknowledging.lock().window.handled())
     }
 
+    /// How far the session has come, as far as this side knows.
+    pub(super) fn positions(&self) -> Positions {
+        (self.outbox.known_applied(), self.handled())
+    }
+
     /// Goes on over new connections, with a worker that has applied `position` commands. Returns the number of bytes
-    /// that were written again.
+    /// that are written again. The next writer does that, not this thread, which must hear the heartbeats.
     ///
     /// # Errors
     /// [`NotResumed`]. The session stays away.
@@ -428,21 +444,27 @@ impl Core {
         };
         let generation = resume.generation.load(Ordering::Acquire) + 1;
         self.replace_heartbeat(resume, heartbeat);
-        // From here to the end, nobody else writes: newer commands must not leave before the kept ones.
+        // The outbox is closed, so after the last writer nobody writes before it is opened again.
         let writer = self.outbox.writer();
         self.replace_commands(resume, commands, generation)?;
-        // Events are read from here on, so the worker never waits for this side while commands are written again.
-        self.end_break(resume, generation)?;
+        let mut away = resume.away.lock();
+        // A connection of this generation may have broken already.
+        if resume.broken.load(Ordering::Acquire) == generation {
+            drop(away);
+            self.say_comes_back();
+            self.carrier.shut_down();
+            self.heartbeat.lock().shut_down();
+            return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
+        }
+        let again = self.outbox.reopen(writer, position)?;
+        *away = None;
+        resume.is_away.store(false, Ordering::Release);
+        // Under the lock, so that the next break shuts the lanes after this.
+        self.bulk.alive();
+        drop(away);
         if self.is_failed() {
             self.shut_down();
-            return Ok(0);
         }
-        let again = self.outbox.resume(
-            writer,
-            position,
-            || !self.is_away() && !self.is_failed(),
-            |batch| self.carrier.write(batch),
-        )?;
         resume.resumed.fetch_add(1, Ordering::Relaxed);
         self.flusher.wake();
         Ok(again)
@@ -463,23 +485,6 @@ impl Core {
         if let (Some(reader), Some(readable)) = (&self.reader, readable) {
             reader.replace(readable, generation)?;
         }
-        Ok(())
-    }
-
-    // Ends the break, unless a connection of this generation has broken meanwhile.
-    fn end_break(&self, resume: &Resume, generation: u64) -> io::Result<()> {
-        let mut away = resume.away.lock();
-        if resume.broken.load(Ordering::Acquire) == generation {
-            drop(away);
-            self.say_comes_back();
-            self.carrier.shut_down();
-            self.heartbeat.lock().shut_down();
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
-        *away = None;
-        resume.is_away.store(false, Ordering::Release);
-        // Under the lock, so that the next break shuts the lanes after this.
-        self.bulk.alive();
         Ok(())
     }
 

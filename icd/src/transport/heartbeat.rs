@@ -30,7 +30,7 @@ pub(super) fn start(
     core: &Arc<Core>,
     secret: SessionSecret,
     rhythm: Rhythm,
-    redialer: Option<Redialer>,
+    mut redialer: Option<Redialer>,
 ) -> io::Result<()> {
     let core = Arc::clone(core);
     super::thread::spawn("cw-heartbeat", Stack::Small, move || {
@@ -50,7 +50,7 @@ pub(super) fn start(
                 Ended::Told(reason) => return core.told(reason),
                 Ended::Silent(reason) | Ended::Broken(reason) => {
                     let is_away = core.break_off(generation, reason);
-                    let resumed = redialer.as_ref().filter(|_| is_away);
+                    let resumed = redialer.as_mut().filter(|_| is_away);
                     match resumed.and_then(|redialer| redialer.resume(&core)) {
                         Some(next) => line = next,
                         None => return,

@@ -89,6 +89,11 @@ impl KeptBatches {
         }
     }
 
+    /// Number of the commands that the worker is known to have applied.
+    pub(super) fn known_applied(&self) -> u64 {
+        self.applied
+    }
+
     /// Whether the next batch must wait.
     pub(super) fn is_full(&self) -> bool {
         self.bytes > MOST
@@ -99,12 +104,11 @@ impl KeptBatches {
         self.bytes
     }
 
-    /// Takes the batches that a worker has not received which has applied `position` commands. They must be
-    /// [put back](KeptBatches::put_back) in their order.
+    /// Forgets what a worker has received that has applied `position` commands.
     ///
     /// # Errors
     /// [`Impossible`] if so many commands were never written.
-    pub(super) fn take_after(&mut self, position: u64) -> Result<VecDeque<Batch>, Impossible> {
+    pub(super) fn skip_to(&mut self, position: u64) -> Result<(), Impossible> {
         if position > self.written {
             return Err(Impossible {
                 claimed: position,
@@ -113,7 +117,12 @@ impl KeptBatches {
         }
         // The position may be older than a report that came over the connection before.
         self.applied(position);
-        Ok(std::mem::take(&mut self.batches))
+        Ok(())
+    }
+
+    /// Takes all batches, to write them again. They must be [put back](KeptBatches::put_back) in their order.
+    pub(super) fn take(&mut self) -> VecDeque<Batch> {
+        std::mem::take(&mut self.batches)
     }
 
     /// Puts a batch back behind those that were put back before. The batches that were taken count all the time.
@@ -145,7 +154,8 @@ mod tests {
         kept.applied(3);
         kept.keep(1, 3, &mut batch(10));
         assert_eq!(kept.bytes(), 0);
-        assert!(kept.take_after(3).unwrap().is_empty());
+        kept.skip_to(3).unwrap();
+        assert!(kept.take().is_empty());
     }
 
     #[test]
@@ -153,8 +163,9 @@ mod tests {
         let mut kept = KeptBatches::default();
         kept.keep(1, 3, &mut batch(10));
         kept.applied(2);
-        assert!(kept.take_after(4).is_err());
-        assert_eq!(kept.take_after(2).unwrap().len(), 1);
+        assert!(kept.skip_to(4).is_err());
+        kept.skip_to(2).unwrap();
+        assert_eq!(kept.take().len(), 1);
     }
 
     proptest! {
@@ -180,7 +191,8 @@ mod tests {
                     _ => {
                         // A break: the worker may have received more than it has reported.
                         arrived = (arrived + count / 4).min(written);
-                        let again = kept.take_after(arrived).unwrap();
+                        kept.skip_to(arrived).unwrap();
+                        let again = kept.take();
                         let mut next = arrived + 1;
                         for batch in again {
                             prop_assert!(batch.first <= next && batch.last >= next);

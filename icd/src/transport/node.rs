@@ -172,7 +172,7 @@ impl Node {
             carrier: self.settings.carrier,
             rhythm,
             bulk: BulkSettings {
-                resumes: !resume.is_zero(),
+                resume,
                 connections: self
                     .settings
                     .bulk_connections

@@ -12,7 +12,8 @@
 //! only releases and states of user events, whose number the live objects bound.
 //!
 //! If the session can be resumed, written batches are [kept](super::kept) until the worker has applied them. While
-//! the session has no connection, the outbox is closed: appenders queue up to [`kept::MOST`], then wait.
+//! the session has no connection, the outbox is closed: appenders queue up to [`kept::MOST`], then wait. The first
+//! writer on a new connection writes the kept batches again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -54,6 +55,8 @@ pub(super) struct Outbox {
 #[derive(Debug, Default)]
 struct Keeping {
     state: Mutex<KeptBatches>,
+    // Whether the kept batches must be written again before anything else. Accessed under `writing` only.
+    is_behind: AtomicBool,
     // Signals that the worker has applied commands, or that the outbox was opened or closed.
     changed: Condvar,
 }
@@ -82,15 +85,6 @@ pub(super) enum Appended {
     Write,
     /// Write the queue, then append again: this batch has no room.
     Full,
-}
-
-/// Why kept batches were not written again.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum NotResumed {
-    #[error(transparent)]
-    Impossible(#[from] Impossible),
-    #[error(transparent)]
-    Io(#[from] io::Error),
 }
 
 impl Outbox {
@@ -193,6 +187,7 @@ impl Outbox {
         deadline: Option<Instant>,
         mut write: impl FnMut(&mut [u8]) -> io::Result<()>,
     ) -> io::Result<bool> {
+        self.write_again(deadline, &mut write)?;
         // `filling` is unlocked while a batch is written, so appenders may close more batches meanwhile.
         // The loop ends with the batch that was being filled.
         loop {
@@ -259,7 +254,13 @@ impl Outbox {
         }
     }
 
-    /// Handles that the connection is gone, until [`Outbox::resume`] or for good. Threads that wait for room go on.
+    /// Number of the commands that the worker is known to have applied.
+    pub(super) fn known_applied(&self) -> u64 {
+        let kept = self.kept.as_ref();
+        kept.map_or(0, |kept| kept.state.lock().known_applied())
+    }
+
+    /// Handles that the connection is gone, until [`Outbox::reopen`] or for good. Threads that wait for room go on.
     pub(super) fn close(&self) {
         if let Some(kept) = &self.kept {
             // Under the lock, so that no thread is between its look and its wait.
@@ -278,44 +279,57 @@ impl Outbox {
         }
     }
 
-    /// Keeps other writers away until the result is dropped, for [`Outbox::resume`].
+    /// Waits until no thread writes. Other writers wait until the result is dropped.
     pub(super) fn writer(&self) -> MutexGuard<'_, Vec<u8>> {
         self.writing.lock()
     }
 
-    /// Writes the batches again that a worker has not received which has applied `position` commands, and opens
-    /// the outbox if `may_open` holds then. Returns the number of bytes written. `_writer` comes from
-    /// [`Outbox::writer`].
+    /// Opens the outbox for a new connection to a worker that has applied `position` commands. The next writer first
+    /// writes the kept batches again, so the caller does not wait for the connection. Returns the number of their bytes.
+    /// `_writer` comes from [`Outbox::writer`].
     ///
     /// # Errors
-    /// [`NotResumed`]. The outbox stays closed.
-    pub(super) fn resume(
+    /// [`Impossible`]. The outbox stays closed.
+    pub(super) fn reopen(
         &self,
         _writer: MutexGuard<'_, Vec<u8>>,
         position: u64,
-        may_open: impl Fn() -> bool,
-        mut write: impl FnMut(&mut [u8]) -> io::Result<()>,
-    ) -> Result<usize, NotResumed> {
+    ) -> Result<usize, Impossible> {
         let Some(kept) = &self.kept else { return Ok(0) };
-        let again = kept.state.lock().take_after(position)?;
-        let (mut bytes, mut result) = (0, Ok(()));
+        let mut state = kept.state.lock();
+        state.skip_to(position)?;
+        kept.is_behind.store(true, Ordering::Relaxed);
+        self.is_open.store(true, Ordering::Release);
+        kept.changed.notify_all();
+        Ok(state.bytes())
+    }
+
+    // Writes the kept batches again if a new connection needs them. The caller has locked `writing`.
+    fn write_again(
+        &self,
+        deadline: Option<Instant>,
+        write: &mut impl FnMut(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Some(kept) = &self.kept else {
+            return Ok(());
+        };
+        if !kept.is_behind.load(Ordering::Relaxed) || !self.is_open() {
+            return Ok(());
+        }
+        let again = kept.state.lock().take();
+        let mut result = Ok(());
         for mut batch in again {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                result = Err(io::ErrorKind::TimedOut.into());
+            }
             if result.is_ok() {
-                bytes += batch.bytes.len() - PREFIX;
                 // The lock is free meanwhile: the worker may first have to report what it has applied.
-                result = write_sealed(batch.first, &mut batch.bytes, &mut write);
+                result = write_sealed(batch.first, &mut batch.bytes, write);
             }
             kept.state.lock().put_back(batch);
         }
-        result?;
-        let _state = kept.state.lock();
-        // A break or a failure closes the outbox after it is noted, so it is seen here or closes the outbox later.
-        if !may_open() {
-            return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
-        }
-        self.is_open.store(true, Ordering::Release);
-        kept.changed.notify_all();
-        Ok(bytes)
+        kept.is_behind.store(result.is_err(), Ordering::Relaxed);
+        result
     }
 
     /// At the end of the session: tells the worker that nothing follows, after everything queued. Gives up after

@@ -2,7 +2,8 @@
 //!
 //! Pure: the caller says how long each pause was to take, and how long it took. Time in which the process was stopped
 //! (Ctrl-Z, a suspended machine) does not count. Invariant: after the process was stopped, attempts go on for
-//! [`AFTER_WAKING`] at least.
+//! [`AFTER_WAKING`] at least. A session whose connections break again and again without progress is waited for no longer
+//! than one without connections.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -14,20 +15,44 @@ const AFTER_WAKING: Duration = Duration::from_secs(10);
 /// A pause or attempt that takes this much longer than planned means that the process was stopped.
 const STOPPED: Duration = Duration::from_secs(1);
 
+/// A connection that lasts for less than this is of use only if the session makes progress.
+const USEFUL: Duration = Duration::from_secs(1);
+
+/// How many commands the worker has reported as applied, and how many event batches were handled.
+pub(super) type Positions = (u64, u64);
+
 /// The time that is left for a session; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Patience {
+    limit: Duration,
     left: Duration,
     pause: Duration,
+    // At the last break.
+    positions: Option<Positions>,
 }
 
 impl Patience {
     /// Waits for `limit` in all.
     pub(super) fn new(limit: Duration) -> Patience {
         Patience {
+            limit,
             left: limit,
             pause: PAUSES.0,
+            positions: None,
         }
+    }
+
+    /// Handles another break, of a connection that lasted for `lasted`. Starts anew if the connection was of use.
+    /// Returns whether a pause must come before the first attempt, because it was not.
+    pub(super) fn begin(&mut self, lasted: Duration, positions: Positions) -> bool {
+        let is_stuck = lasted < USEFUL && self.positions == Some(positions);
+        if is_stuck {
+            self.left = self.left.saturating_sub(lasted);
+        } else {
+            *self = Patience::new(self.limit);
+            self.positions = Some(positions);
+        }
+        is_stuck
     }
 
     /// The pause before the next attempt; `None` if no time is left.
@@ -35,6 +60,11 @@ impl Patience {
         let pause = self.pause.min(self.left);
         self.pause = (self.pause * 3 / 2).min(PAUSES.1);
         (!pause.is_zero()).then_some(pause)
+    }
+
+    /// How much time is used up.
+    pub(super) fn spent(&self) -> Duration {
+        self.limit.saturating_sub(self.left)
     }
 
     /// Whether any time is left.
@@ -70,6 +100,37 @@ mod tests {
         patience.count(pause, Duration::from_secs(3600));
         assert_eq!(patience.left, AFTER_WAKING);
         assert_eq!(patience.pause(), Some(PAUSES.0));
+    }
+
+    #[test]
+    fn connections_that_break_at_once_without_progress_use_up_the_time() {
+        let limit = Duration::from_secs(10);
+        let mut patience = Patience::new(limit);
+        let lasted = Duration::from_millis(300);
+        assert!(!patience.begin(lasted, (5, 7)));
+        let mut spent = Duration::ZERO;
+        loop {
+            assert!(patience.begin(lasted, (5, 7)));
+            spent += lasted;
+            let Some(pause) = patience.pause() else { break };
+            patience.count(pause, pause);
+            spent += pause;
+        }
+        assert!(spent >= limit && spent <= limit + lasted, "{spent:?}");
+    }
+
+    #[test]
+    fn progress_and_long_connections_give_all_the_time_again() {
+        let fresh = |patience: Patience| patience.left == patience.limit;
+        let mut patience = Patience::new(Duration::from_secs(10));
+        let short = Duration::from_millis(1);
+        patience.begin(short, (0, 0));
+        for positions in [(1, 0), (1, 1)] {
+            patience.count(USEFUL, USEFUL);
+            assert!(!patience.begin(short, positions) && fresh(patience));
+        }
+        assert!(patience.begin(short, (1, 1)) && !fresh(patience));
+        assert!(!patience.begin(USEFUL, (1, 1)) && fresh(patience));
     }
 
     proptest! {

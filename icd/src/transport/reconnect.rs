@@ -13,9 +13,8 @@ use causeway_proto::preamble::Purpose;
 use causeway_security::Line;
 
 use super::control;
-use super::core::{Break, Core};
+use super::core::{Break, Core, NotResumed};
 use super::local::Peer;
-use super::outbox::NotResumed;
 use super::patience::Patience;
 use super::rails::Rail;
 use super::report::{Reported, Tool};
@@ -36,7 +35,9 @@ pub(super) struct Redialer {
     /// The purpose of the session's command connection.
     pub(super) commands: Purpose,
     /// How long the program waits.
-    pub(super) limit: Duration,
+    pub(super) patience: Patience,
+    /// When the connections were opened.
+    pub(super) opened: Instant,
     /// The tool that learns of breaks.
     pub(super) tool: Tool,
 }
@@ -88,9 +89,13 @@ impl Round {
 
 impl Redialer {
     /// Resumes a session that is away. Returns the new heartbeat connection; `None` if the session has failed.
-    pub(super) fn resume(&self, core: &Core) -> Option<Arc<Line>> {
-        let (mut patience, mut round) = (Patience::new(self.limit), Round::default());
+    pub(super) fn resume(&mut self, core: &Core) -> Option<Arc<Line>> {
+        let must_pause = (self.patience).begin(self.opened.elapsed(), core.positions());
+        let (mut patience, mut round) = (self.patience, Round::default());
         let mut is_reported = false;
+        if must_pause && !self.pause(core, &mut patience, "its connections break again and again") {
+            return None;
+        }
         loop {
             let broken = core.the_break()?;
             if core.is_failed() {
@@ -101,6 +106,7 @@ impl Redialer {
                 // The session may also have failed during the attempt.
                 _ if core.is_failed() => return None,
                 Ok((line, again)) => {
+                    (self.patience, self.opened) = (patience, Instant::now());
                     self.report_back(core, &broken, again, is_reported);
                     return Some(line);
                 }
@@ -118,19 +124,29 @@ impl Redialer {
             if round.goes_on() && patience.has_time() {
                 continue;
             }
-            let Some(pause) = patience.pause() else {
-                self.give_up(core, &broken, &last);
+            if !self.pause(core, &mut patience, &last) {
                 return None;
-            };
-            let begun = Instant::now();
-            while begun.elapsed() < pause {
-                if core.is_failed() {
-                    return None;
-                }
-                std::thread::sleep(LOOKS_UP_EVERY.min(pause));
             }
-            patience.count(pause, begun.elapsed());
         }
+    }
+
+    // Waits before the next attempt. Returns false if the session has failed, also because no time is left.
+    fn pause(&self, core: &Core, patience: &mut Patience, last: &str) -> bool {
+        let Some(pause) = patience.pause() else {
+            if let Some(broken) = core.the_break() {
+                self.give_up(core, &broken, last);
+            }
+            return false;
+        };
+        let begun = Instant::now();
+        while begun.elapsed() < pause {
+            if core.is_failed() {
+                return false;
+            }
+            std::thread::sleep(LOOKS_UP_EVERY.min(pause));
+        }
+        patience.count(pause, begun.elapsed());
+        true
     }
 
     fn report_away(&self, broken: &Break, last: &str) {
@@ -144,7 +160,7 @@ impl Redialer {
         );
     }
 
-    // `again`: number of bytes that were written once more. The log has a line only if the break had one.
+    // `again`: number of bytes that are written once more. The log has a line only if the break had one.
     fn report_back(&self, core: &Core, broken: &Break, again: usize, is_reported: bool) {
         let (address, away) = (&self.dialer.address, broken.since.elapsed());
         let times = core.resumed();

@@ -26,6 +26,7 @@ use super::core::{Connections, Core};
 use super::encode::EncodeCommand;
 use super::gauge::Gauge;
 use super::heartbeat::{self, Rhythm};
+use super::patience::Patience;
 use super::reader::{self, CommandReader};
 use super::reconnect::Redialer;
 use super::report::Tool;
@@ -113,7 +114,8 @@ impl Session {
             dialer,
             server,
             commands: purpose,
-            limit: resume,
+            patience: Patience::new(resume),
+            opened: Instant::now(),
             tool: Tool::of_process(),
         });
         let started = match carrier {

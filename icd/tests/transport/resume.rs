@@ -401,6 +401,36 @@ fn a_break_while_commands_are_sent_again_is_another_pause() {
 }
 
 #[test]
+fn silence_is_noticed_while_commands_are_sent_again() {
+    // More than the sockets' buffers take.
+    const COUNT: u64 = 40;
+    for carrier in CARRIERS {
+        let faults = Faults {
+            heartbeat_interval_ms: 20,
+            heartbeat_limit_ms: 1000,
+            ..lasting()
+        };
+        let fake = FakeNode::start(faults);
+        let (_node, session, mut worker) = fake.open(carrier, &Upper::new());
+        let (sender, _) = send_large(&session, COUNT);
+        let mut received = 0;
+        while received < COUNT {
+            received += worker.receive().commands.len() as u64;
+        }
+        sender.join().unwrap();
+        fake.stop_pulses();
+        worker.die();
+        // Nobody reads from this connection, and no heartbeat comes.
+        let silent = fake.worker();
+        let mut worker = fake.worker();
+        fake.start_pulses();
+        receive_large(&mut worker, 0, COUNT);
+        drop(silent);
+        assert_eq!(session.is_lost(), None);
+    }
+}
+
+#[test]
 fn sessions_of_this_hosts_ended_processes_are_ended() {
     let ended = |pid| causeway_proto::control::Client {
         pid,

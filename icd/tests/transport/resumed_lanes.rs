@@ -7,6 +7,7 @@ use std::sync::Arc;
 use causeway_proto::bulk::{HEADER, Header, Kind};
 use causeway_proto::id::EventId;
 use causeway_proto::limits::BULK_CHUNK;
+use causeway_proto::preamble::Verdict;
 use causeway_proto::region::Region;
 
 use crate::frames::fake_node::Faults;
@@ -73,6 +74,28 @@ fn a_download_goes_on_from_the_byte_where_its_connection_broke() {
     bulk.worker.send(completed(EVENT.0, 0));
     assert_eq!(bulk.upper.completion(EVENT.0).status, 0);
     assert!(memory == bytes);
+}
+
+#[test]
+fn a_lane_that_cannot_be_opened_ends_the_session_after_the_granted_time() {
+    for is_first in [true, false] {
+        let faults = Faults {
+            bulk_connections: 1,
+            resume_ms: 300,
+            closed_lanes: if is_first { usize::MAX } else { 0 },
+            ..Faults::default()
+        };
+        let bulk = Bulk::new(faults);
+        let mut memory = vec![0; 10];
+        bulk.download(&mut memory, all(10));
+        if !is_first {
+            let lane = bulk.fake.lane();
+            bulk.fake.set_verdict(Verdict::TooMany);
+            lane.shutdown(Shutdown::Both).unwrap();
+        }
+        let error = bulk.upper.loss().to_string();
+        assert!(error.contains("cannot open a bulk connection"), "{error}");
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ use causeway_proto::socket::stays_inside;
 use causeway_proto::status::WireError;
 use parking_lot::Mutex;
 
+use super::attempts::Attempts;
 use super::memory::{HostRegion, Scratch};
 use super::relay::Piece;
 use super::table::{Chunk, Destination, Outcome};
@@ -28,15 +29,12 @@ use crate::transport::socket::plain;
 use crate::transport::thread;
 
 /// Time limit for each lane's connection and handshake.
-const OPEN_LIMIT: Duration = Duration::from_secs(5);
+pub(super) const OPEN_LIMIT: Duration = Duration::from_secs(5);
 /// Buffer size for discarding unwanted bytes.
 const THROW_AWAY: usize = 64 << 10;
 
 /// Time limit for a reading thread to leave a connection that was shut.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
-/// Pauses between attempts to open a connection again.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// A bulk connection.
 pub(super) struct Lane {
@@ -165,10 +163,15 @@ pub(super) fn open_all(owner: &Arc<dyn Owner>, ahead: bool) {
 }
 
 fn open_tcp(owner: &Arc<dyn Owner>, mut ahead: bool) {
-    let (mut lane, mut pause) = (0, FIRST_PAUSE);
+    let mut lane = 0;
+    let mut attempts = Attempts::new(owner.bulk(), 0);
     while lane < owner.bulk().lane_count {
+        let begun = Instant::now();
         match open(owner, lane as u8) {
-            Ok(()) => lane += 1,
+            Ok(()) => {
+                lane += 1;
+                attempts = Attempts::new(owner.bulk(), lane as u8);
+            }
             Err(WireError::Refused { reason, .. }) if lane > 0 => {
                 tracing::debug!(lane, reason, "bulk lane refused");
                 return;
@@ -180,18 +183,17 @@ fn open_tcp(owner: &Arc<dyn Owner>, mut ahead: bool) {
                 }
                 // A transfer has started meanwhile, so the loop tries again.
             }
-            Err(error) if owner.bulk().resumes => {
-                tracing::debug!(lane, %error, "cannot open a bulk connection yet");
-                if !owner.bulk().wait_to_open(pause) {
-                    return;
-                }
-                pause = (2 * pause).min(LONGEST_PAUSE);
-            }
-            Err(error) => {
-                return owner.fail(format!("the client cannot open a bulk connection: {error}"));
-            }
+            Err(error)
+                if owner.bulk().resumes() && attempts.goes_on(owner.bulk(), begun, &error) => {}
+            // The session does without this lane and the following ones.
+            Err(_) if owner.bulk().resumes() && lane > 0 => return,
+            Err(error) => return cannot_open(&**owner, &error),
         }
     }
+}
+
+fn cannot_open(owner: &dyn Owner, error: &WireError) {
+    owner.fail(format!("the client cannot open a bulk connection: {error}"));
 }
 
 // Opens lanes through shared memory, at most one for every two processors, since both ends need one to
@@ -263,7 +265,7 @@ impl Crew {
             pace: owner.bulk().pace(&stream),
             packer: owner.bulk().compresses(&stream).then(Packer::default),
         });
-        let stream = if owner.bulk().resumes && !stream.is_shared() {
+        let stream = if owner.bulk().resumes() && !stream.is_shared() {
             let of = Arc::downgrade(owner);
             let broke = move |_| {
                 if let Some(owner) = of.upgrade() {
@@ -588,8 +590,8 @@ impl Lane {
         let (bulk, Some(resumed)) = (owner.bulk(), self.stream.resumed()) else {
             return Ok(());
         };
-        let mut pause = Duration::ZERO;
-        while bulk.wait_to_open(pause) {
+        let mut attempts = Attempts::new(bulk, self.number);
+        while bulk.wait_to_open(Duration::ZERO) {
             if resumed.condition() != Condition::Behind {
                 let Some(stopped) = resumed.stop_receiving(LEAVE_LIMIT) else {
                     return match resumed.condition() {
@@ -597,17 +599,18 @@ impl Lane {
                         _ => Err(io::ErrorKind::TimedOut.into()),
                     };
                 };
-                let deadline = Instant::now() + OPEN_LIMIT;
-                let opened = (bulk.dialer).open_lane(self.number, stopped.position, deadline);
-                match opened {
+                let begun = Instant::now();
+                match (bulk.dialer).open_lane(self.number, stopped.position, begun + OPEN_LIMIT) {
                     Ok((line, rail, theirs)) => {
                         self.rail.store(rail, Ordering::Relaxed);
                         resumed.install(stopped, line.into(), theirs);
                     }
                     Err(error) => {
-                        tracing::debug!(lane = self.number, %error, "cannot open a bulk connection again");
-                        pause = (2 * pause).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-                        continue;
+                        if attempts.goes_on(bulk, begun, &error) {
+                            continue;
+                        }
+                        cannot_open(owner, &error);
+                        return Ok(());
                     }
                 }
             }

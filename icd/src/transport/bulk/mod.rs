@@ -11,6 +11,7 @@
 //! for it, or by a lane when the command leaves. The lanes also carry bytes of other sessions, where two
 //! workers have no path to each other (`relay`).
 
+mod attempts;
 mod eager;
 mod lane;
 pub mod memory;
@@ -87,8 +88,8 @@ pub(super) struct Bulk {
     // Limit in bytes per second, over all lanes.
     most: Option<u64>,
     compression: Compression,
-    // Lanes outlive their connections.
-    resumes: bool,
+    // How long a lane may lack a connection while the session has one. Zero if lanes do not outlive their connections.
+    resume: Duration,
     standing: StandingCredit,
     // Some bytes could be sent, and no lane has been woken for them.
     unsent: AtomicBool,
@@ -124,8 +125,8 @@ pub(super) struct BulkSettings {
     pub(super) pacing: Option<u64>,
     /// Whether chunks are compressed, in each direction.
     pub(super) compression: Compression,
-    /// Whether the node has granted that the session outlives its connections.
-    pub(super) resumes: bool,
+    /// For how long the session may have no connections; zero: not at all.
+    pub(super) resume: Duration,
 }
 
 /// Bytes of an upload, for the thread that claimed them, with the lane to send them on.
@@ -148,7 +149,7 @@ impl Bulk {
     pub(super) fn new(dialer: Dialer, settings: BulkSettings, gauge: Arc<Gauge>) -> Bulk {
         let lane_count = settings.connections;
         let mut state = BulkState::default();
-        if settings.resumes {
+        if !settings.resume.is_zero() {
             state.table.send_again();
         }
         Bulk {
@@ -157,7 +158,7 @@ impl Bulk {
             beside: Beside::default(),
             most: settings.pacing,
             compression: settings.compression,
-            resumes: settings.resumes,
+            resume: settings.resume,
             lane_count: lane_count.clamp(1, causeway_proto::limits::MAX_BULK_CONNECTIONS),
             standing: StandingCredit::default(),
             unsent: AtomicBool::new(false),
@@ -398,6 +399,11 @@ impl Bulk {
         for lane in lanes {
             lane.break_off();
         }
+    }
+
+    /// Whether lanes outlive their connections.
+    fn resumes(&self) -> bool {
+        !self.resume.is_zero()
     }
 
     /// Lets the lanes open again.
