@@ -1,10 +1,10 @@
 //! Tests of bulk writes and reads over the real protocol: credit, chunks on several lanes, rectangles, order in the
 //! queue, cancellation, and the worker's memory. Each runs mapped, and staged in chunks.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use causeway_proto::bulk::Kind as Bulk;
+use causeway_proto::bulk::{HEADER, Header, Kind as Bulk};
 use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::region::Region;
 
@@ -301,4 +301,41 @@ fn short_reads_that_nobody_takes_pile_up_in_no_memory() {
         let grown = peak_memory(&session) - before;
         assert!(grown < 64, "grew by {grown} MiB");
     });
+}
+
+#[test]
+fn a_client_that_acknowledges_nothing_gets_little() {
+    let daemon = Daemon::with(&[]);
+    let mut session = Session::open_resuming(&daemon, 60_000);
+    let mut lanes = vec![session.lane(0)];
+    let context = session.context();
+    let queue = session.queue(context, 2);
+    const LENGTH: usize = 128 << 20;
+    let buffer = session.buffer(context, LENGTH as u64, &[]);
+    let get = session.enqueue(queue, &[], read(buffer, linear(0, LENGTH as u64), true));
+    let (mut got, mut received, mut bytes) = (0, 0, vec![0; BULK_CHUNK]);
+    let mut most: Option<usize> = None;
+    while got < LENGTH {
+        let header = next_word(&mut lanes);
+        received += HEADER;
+        if header.kind == Bulk::Ack {
+            // Everything that the worker sends without acknowledgements came before this answer.
+            most.get_or_insert(got);
+        } else {
+            assert_eq!((header.kind, header.transfer.0), (Bulk::Data, get));
+            let length = header.length as usize;
+            lanes[0].read_exact(&mut bytes[..length]).unwrap();
+            got += length;
+            received += length;
+        }
+        if got >= 32 << 20 && most.is_none() {
+            lanes[0].write_all(&Header::ping().encode()).unwrap();
+        }
+        if most.is_some() {
+            let ack = Header::ack(0, received as u64);
+            lanes[0].write_all(&ack.encode()).unwrap();
+        }
+    }
+    assert!(most.is_some_and(|most| most <= (32 << 20) + BULK_CHUNK));
+    assert_eq!(session.wait(get).status, 0);
 }
