@@ -13,11 +13,9 @@ use causeway_proto::frame::PREFIX;
 pub(super) const MOST: usize = 64 << 20;
 /// Batches share a buffer up to this size.
 const SHARED: usize = 64 << 10;
-/// The pool keeps no buffer larger than this.
-const KEEP_CAPACITY: usize = 2 << 20;
-/// The pool keeps at most this many buffers. A flood of writes inside of commands fills one for each 64 KiB, and the
-/// worker reports what it has applied after each MiB.
-const POOLED: usize = 64;
+/// The pool keeps buffers up to this sum of their capacities. A flood of writes inside of commands fills one for each
+/// 64 KiB, and the worker reports what it has applied after each MiB.
+const POOLED: usize = 4 << 20;
 /// Capacity of a new buffer: a batch that is written as soon as it is large enough, so that no buffer has to grow.
 const CAPACITY: usize = 128 << 10;
 
@@ -47,34 +45,39 @@ pub(super) struct KeptBatches {
     applied: u64,
     written: u64,
     pool: Vec<Vec<u8>>,
+    // Sum of the capacities in the pool.
+    pooled: usize,
 }
 
 impl KeptBatches {
-    /// Keeps a written batch and takes its buffer. Leaves an empty one in its place.
-    pub(super) fn keep(&mut self, first: u64, last: u64, bytes: &mut Vec<u8>) {
-        self.written = last;
+    /// Keeps a written batch.
+    pub(super) fn keep(&mut self, batch: Batch) {
+        self.written = batch.last;
         // The report that the batch is applied may have come before its writer got here.
-        if last <= self.applied {
-            bytes.truncate(PREFIX);
-            return;
+        if batch.last <= self.applied {
+            return self.reuse(batch.bytes);
         }
-        let commands = bytes.len() - PREFIX;
+        let commands = batch.bytes.len() - PREFIX;
         self.bytes += commands;
         if let Some(newest) = self.batches.back_mut()
             && newest.bytes.len() + commands <= SHARED
         {
-            newest.bytes.extend_from_slice(&bytes[PREFIX..]);
-            newest.last = last;
-            bytes.truncate(PREFIX);
-            return;
+            newest.bytes.extend_from_slice(&batch.bytes[PREFIX..]);
+            newest.last = batch.last;
+            return self.reuse(batch.bytes);
         }
-        let empty = self.pool.pop().unwrap_or_else(|| {
-            let mut empty = Vec::with_capacity(CAPACITY);
-            empty.resize(PREFIX, 0);
-            empty
-        });
-        let bytes = std::mem::replace(bytes, empty);
-        self.batches.push_back(Batch { first, last, bytes });
+        self.batches.push_back(batch);
+    }
+
+    /// An empty buffer for the next batch.
+    pub(super) fn buffer(&mut self) -> Vec<u8> {
+        if let Some(buffer) = self.pool.pop() {
+            self.pooled -= buffer.capacity();
+            return buffer;
+        }
+        let mut empty = Vec::with_capacity(CAPACITY);
+        empty.resize(PREFIX, 0);
+        empty
     }
 
     /// Forgets what the worker has applied.
@@ -132,8 +135,9 @@ impl KeptBatches {
     }
 
     fn reuse(&mut self, mut buffer: Vec<u8>) {
-        if buffer.capacity() <= KEEP_CAPACITY && self.pool.len() < POOLED {
+        if self.pooled + buffer.capacity() <= POOLED {
             buffer.truncate(PREFIX);
+            self.pooled += buffer.capacity();
             self.pool.push(buffer);
         }
     }
@@ -144,15 +148,32 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn batch(size: usize) -> Vec<u8> {
-        vec![7; PREFIX + size]
+    fn batch(first: u64, last: u64, size: usize) -> Batch {
+        let bytes = vec![7; PREFIX + size];
+        Batch { first, last, bytes }
+    }
+
+    #[test]
+    fn the_pool_retains_little_after_a_flood_and_is_used() {
+        let mut kept = KeptBatches::default();
+        for number in 1..=64 {
+            kept.keep(batch(number, number, 1 << 20));
+        }
+        kept.applied(64);
+        let retained: usize = kept.pool.iter().map(Vec::capacity).sum();
+        assert!(retained > POOLED / 2 && retained <= POOLED, "{retained}");
+        assert_eq!(kept.pooled, retained);
+        while !kept.pool.is_empty() {
+            assert_eq!(kept.buffer().len(), PREFIX);
+        }
+        assert_eq!(kept.pooled, 0);
     }
 
     #[test]
     fn a_batch_that_was_applied_before_it_is_kept_is_forgotten() {
         let mut kept = KeptBatches::default();
         kept.applied(3);
-        kept.keep(1, 3, &mut batch(10));
+        kept.keep(batch(1, 3, 10));
         assert_eq!(kept.bytes(), 0);
         kept.skip_to(3).unwrap();
         assert!(kept.take().is_empty());
@@ -161,7 +182,7 @@ mod tests {
     #[test]
     fn positions_that_cannot_be_are_refused() {
         let mut kept = KeptBatches::default();
-        kept.keep(1, 3, &mut batch(10));
+        kept.keep(batch(1, 3, 10));
         kept.applied(2);
         assert!(kept.skip_to(4).is_err());
         kept.skip_to(2).unwrap();
@@ -178,9 +199,7 @@ mod tests {
             for (kind, count, size) in steps {
                 match kind {
                     0 => {
-                        let mut bytes = batch(size);
-                        kept.keep(written + 1, written + count, &mut bytes);
-                        prop_assert_eq!(bytes.len(), PREFIX);
+                        kept.keep(batch(written + 1, written + count, size));
                         written += count;
                     }
                     1 => {

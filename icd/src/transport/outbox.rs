@@ -198,31 +198,26 @@ impl Outbox {
             match oldest {
                 Oldest::None => return Ok(false),
                 Oldest::Filling(first, last) => {
-                    let result = self.write_batch(first, last, writing, &mut write);
+                    // A batch is kept also if writing fails.
+                    let result = write_sealed(first, writing, &mut write);
+                    if let Some(kept) = &self.kept {
+                        let (mut state, bytes) = (kept.state.lock(), std::mem::take(writing));
+                        state.keep(Batch { first, last, bytes });
+                        *writing = state.buffer();
+                    }
                     writing.truncate(PREFIX);
                     writing.shrink_to(KEEP_CAPACITY);
                     return result.map(|()| true);
                 }
                 Oldest::Full(mut batch) => {
-                    self.write_batch(batch.first, batch.last, &mut batch.bytes, &mut write)?;
+                    let result = write_sealed(batch.first, &mut batch.bytes, &mut write);
+                    if let Some(kept) = &self.kept {
+                        kept.state.lock().keep(batch);
+                    }
+                    result?;
                 }
             }
         }
-    }
-
-    // Writes a batch, and keeps it if the session can be resumed, also if writing fails.
-    fn write_batch(
-        &self,
-        first: u64,
-        last: u64,
-        bytes: &mut Vec<u8>,
-        write: &mut impl FnMut(&mut [u8]) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let result = write_sealed(first, bytes, write);
-        if let Some(kept) = &self.kept {
-            kept.state.lock().keep(first, last, bytes);
-        }
-        result
     }
 
     // Waits while too much is kept. Returns whether a batch may be written: there is a connection, and there was room
