@@ -118,7 +118,7 @@ fn a_daemon_that_ends_does_not_wait_long_for_clients_that_are_away() {
         &[&WATCHED[..], &["--drain-limit", "3600"]].concat(),
         &[],
     );
-    let mut session = Resuming::open(&daemon, LONG);
+    let session = Resuming::open(&daemon, LONG);
     session.leave();
     until_away(&daemon, 1);
     assert!(daemon.terminate());
