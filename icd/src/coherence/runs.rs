@@ -31,6 +31,8 @@ trait Shape: Copy {
     fn start(&self) -> u64;
     fn bytes(&self) -> u64;
     fn is_like(&self, other: &Self) -> bool;
+    /// Whether a driver takes this shape repeated at this distance.
+    fn repeats_at(&self, distance: u64) -> bool;
 }
 
 impl Runs {
@@ -88,6 +90,10 @@ impl Shape for Span {
     fn is_like(&self, other: &Span) -> bool {
         self.length() == other.length()
     }
+
+    fn repeats_at(&self, _: u64) -> bool {
+        true
+    }
 }
 
 impl<T: Shape> Shape for Repeated<T> {
@@ -101,6 +107,12 @@ impl<T: Shape> Shape for Repeated<T> {
 
     fn is_like(&self, other: &Repeated<T>) -> bool {
         self.first.is_like(&other.first) && (self.count, self.pitch) == (other.count, other.pitch)
+    }
+
+    // OpenCL specification, clEnqueueReadBufferRect: CL_INVALID_VALUE if the slice pitch is not a multiple of the row
+    // pitch. Slices of one row each are rows.
+    fn repeats_at(&self, distance: u64) -> bool {
+        self.count == 1 || distance.is_multiple_of(self.pitch)
     }
 }
 
@@ -128,6 +140,7 @@ impl<T: Shape> Repeated<T> {
         };
         let fits = self.first.is_like(&next)
             && distance == pitch * self.count
+            && self.first.repeats_at(pitch)
             && self.bytes() + next.bytes() <= limit;
         if fits {
             (self.count, self.pitch) = (self.count + 1, pitch);
@@ -178,6 +191,12 @@ mod tests {
             [Region::rect(0, [4, 3, 1], 10, 30).unwrap()]
         );
         assert_eq!(joined([(0, 4), (10, 14), (20, 25)], 100).len(), 2);
+        // Slices at 40 whose rows are at 30: no driver takes these pitches.
+        let apart = joined([(278, 280), (308, 310), (318, 320), (348, 350)], 100);
+        assert_eq!(
+            apart,
+            [278, 318].map(|start| Region::rect(start, [2, 2, 1], 30, 60).unwrap())
+        );
         assert_eq!(
             joined(
                 [(0, 4), (10, 14), (30, 34), (40, 44), (60, 64), (70, 74)],
