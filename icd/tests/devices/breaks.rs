@@ -1,11 +1,9 @@
 //! Tests what a program sees of broken connections: the server's info, the context's callback and the log.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::ptr::null;
-use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
@@ -16,22 +14,10 @@ use causeway_proto::control::EndAwayRequest;
 use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::version::WireVersion;
 
+use crate::frames::log::{self, IntoLog};
 use crate::frames::servers::*;
 
 const ONE: &str = "devices = 1";
-
-static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-
-struct IntoLog;
-
-impl Write for IntoLog {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        LOG.lock().unwrap().write(bytes)
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 unsafe extern "C" fn notified(text: *const c_char, _: *const c_void, _: usize, heard: *mut c_void) {
     // SAFETY: a C string, and the sender that `told` leaked for this callback.
@@ -58,7 +44,7 @@ fn told(server: cl_server_WWU) -> Receiver<String> {
 /// Waits for the text of a loss. The log has it too.
 fn loss(heard: &Receiver<String>) -> String {
     let text = heard.recv_timeout(PATIENCE).expect("the callback");
-    let log = String::from_utf8(LOG.lock().unwrap().clone()).expect("text");
+    let log = log::logged();
     assert!(log.contains(&text), "{text}\n{log}");
     text
 }

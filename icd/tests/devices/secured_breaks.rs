@@ -1,6 +1,5 @@
 //! Tests that sessions with TLS outlive their connections, over both carriers: results are those of a whole network.
 
-use std::ptr::{null, null_mut};
 use std::time::Duration;
 
 use causeway_cutter::{Cut, Forwarder, Plan, Target};
@@ -43,18 +42,7 @@ fn round_trip(fixture: &Fixture, round: usize) {
     let bytes = pattern(round, length);
     let buffer = fixture.buffer(0, length);
     fixture.write(buffer, 0, &bytes);
-    let mut got = vec![0u8; length];
-    ok!(clEnqueueReadBuffer(
-        fixture.queue,
-        buffer,
-        CL_TRUE,
-        0,
-        length,
-        got.as_mut_ptr().cast(),
-        0,
-        null(),
-        null_mut()
-    ));
+    let got = fixture.read(buffer, 0, length);
     assert!(got == bytes, "round {round}");
     ok!(clReleaseMemObject(buffer));
 }

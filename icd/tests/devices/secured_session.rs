@@ -1,36 +1,13 @@
 //! Tests a program on a node with TLS and a token: the results are those of a plain node, over either carrier
 //! (`CAUSEWAY_TEST_CARRIER=grpc`), for small commands and large transfers.
 
-use std::ptr::{null, null_mut};
-
 use crate::frames::opencl::*;
 
 fn round_trip(cl: &Fixture, length: usize) {
     let bytes = pattern(7, length);
     let buffer = cl.buffer_of(&vec![0; length]);
-    ok!(clEnqueueWriteBuffer(
-        cl.queue,
-        buffer,
-        CL_TRUE,
-        0,
-        length,
-        bytes.as_ptr().cast(),
-        0,
-        null(),
-        null_mut()
-    ));
-    let mut got = vec![0u8; length];
-    ok!(clEnqueueReadBuffer(
-        cl.queue,
-        buffer,
-        CL_TRUE,
-        0,
-        length,
-        got.as_mut_ptr().cast(),
-        0,
-        null(),
-        null_mut()
-    ));
+    cl.write(buffer, 0, &bytes);
+    let got = cl.read(buffer, 0, length);
     assert!(got == bytes, "{length} bytes");
     ok!(clReleaseMemObject(buffer));
 }

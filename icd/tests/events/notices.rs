@@ -1,36 +1,22 @@
 //! Tests a driver that repeats a notice: the log contains it once with a count, and the application gets every one.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::io::{self, Write};
 use std::ptr::null;
-use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use causeway_proto::command::command::Kind;
 use causeway_proto::command::{EventBatch, Notice};
 
 use crate::frames::fake_node::{FakeNode, FakeWorker, Faults, PATIENCE};
+use crate::frames::log::{self, IntoLog};
 use crate::frames::opencl::*;
 
 const FLUSH: &str = "Unknown error executing clFlush";
 const FAULT: &str = "CL_OUT_OF_RESOURCES error executing a kernel";
 
-static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-
-struct IntoLog;
-
-impl Write for IntoLog {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        LOG.lock().unwrap().write(bytes)
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Counts the lines of the log with this end.
 fn logged(end: &str) -> usize {
-    let log = String::from_utf8(LOG.lock().unwrap().clone()).expect("text");
+    let log = log::logged();
     log.lines().filter(|line| line.ends_with(end)).count()
 }
 

@@ -16,6 +16,7 @@ pub mod counting;
 pub mod fake_driver;
 pub mod fake_node;
 pub mod growth;
+pub mod log;
 pub mod nodes;
 pub mod opencl;
 pub mod pictures;

@@ -142,6 +142,18 @@ fn no_path(one: &mut End, other: &mut End, link: LinkId) {
     }
 }
 
+/// Sends an offer of the sender, which must arrive at the receiver.
+fn assert_path_is_open(sender: &mut End, receiver: &mut End, transfer: EventId) {
+    let offer = Header {
+        kind: Bulk::Offer,
+        transfer,
+        offset: 100,
+        length: 0,
+    };
+    sender.lane().write_all(&offer.encode()).unwrap();
+    assert_eq!(receiver.word(), offer);
+}
+
 #[test]
 fn both_ends_are_told_once_and_one_dials() {
     let (mut one, mut other) = (End::open(11), End::open(12));
@@ -211,15 +223,7 @@ fn transfers_that_were_begun_are_carried_when_the_path_is_given_up() {
     let transfer = EventId(7);
     peer::begin_transfer(transfer, link, &one.session, &other.session, 100);
     no_path(&mut one, &mut other, link);
-    // The path is open: the sender's message arrives at the receiver.
-    let offer = Header {
-        kind: Bulk::Offer,
-        transfer,
-        offset: 100,
-        length: 0,
-    };
-    one.lane().write_all(&offer.encode()).unwrap();
-    assert_eq!(other.word(), offer);
+    assert_path_is_open(&mut one, &mut other, transfer);
     peer::end_transfer(transfer);
     peer::end_transfer(transfer);
 }
@@ -241,14 +245,7 @@ fn what_begins_while_a_link_is_interrupted_goes_through_the_client() {
         detours.push(detour);
         let transfer = EventId(name);
         peer::begin_transfer(transfer, detour, &one.session, &other.session, 100);
-        let offer = Header {
-            kind: Bulk::Offer,
-            transfer,
-            offset: 100,
-            length: 0,
-        };
-        one.lane().write_all(&offer.encode()).unwrap();
-        assert_eq!(other.word(), offer);
+        assert_path_is_open(&mut one, &mut other, transfer);
         peer::end_transfer(transfer);
         other.tell(link, true);
         one.until_route(&other, Route::Direct);

@@ -150,12 +150,14 @@ impl Workers {
         )
     }
 
-    /// Whether the clients of all sessions have been away for this long.
+    /// Whether there are sessions, and the clients of all have been away for this long.
     pub(in super::super) fn are_all_away(&self, time: Duration) -> bool {
         let (state, now) = (self.0.state.lock(), Instant::now());
         let mut sessions = state.sessions.values().map(|of| of.worker.away_since());
-        sessions
-            .all(|since| since.is_some_and(|since| now.saturating_duration_since(since) >= time))
+        !state.sessions.is_empty()
+            && sessions.all(|since| {
+                since.is_some_and(|since| now.saturating_duration_since(since) >= time)
+            })
     }
 
     /// Returns the number of sessions of this lease whose clients are away.
