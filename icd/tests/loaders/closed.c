@@ -20,20 +20,22 @@ static int still_closed(const char *streams)
     return 1;
 }
 
+/* Returns 0, the error without its sign, or 99 if the bytes differ. */
 static int moves(cl_context context, cl_command_queue queue)
 {
     unsigned char *sent = malloc(SIZE), *got = calloc(SIZE, 1);
     cl_int code;
     cl_mem buffer = clCreateBuffer(context, CL_MEM_READ_WRITE, SIZE, NULL, &code);
     if (sent == NULL || got == NULL || code != CL_SUCCESS)
-        return 0;
+        return -code;
     for (unsigned i = 0; i < SIZE; i++)
         sent[i] = (unsigned char)(i * 7 + (i >> 12));
-    if (clEnqueueWriteBuffer(queue, buffer, CL_FALSE, 0, SIZE, sent, 0, NULL, NULL) != CL_SUCCESS)
-        return 0;
-    if (clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, SIZE, got, 0, NULL, NULL) != CL_SUCCESS)
-        return 0;
-    return memcmp(sent, got, SIZE) == 0;
+    code = clEnqueueWriteBuffer(queue, buffer, CL_FALSE, 0, SIZE, sent, 0, NULL, NULL);
+    if (code == CL_SUCCESS)
+        code = clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, SIZE, got, 0, NULL, NULL);
+    if (code != CL_SUCCESS)
+        return -code;
+    return memcmp(sent, got, SIZE) == 0 ? 0 : 99;
 }
 
 static void prints(void)
@@ -70,10 +72,12 @@ int main(int count, char **arguments)
     if (code != CL_SUCCESS)
         return 3;
     prints();
-    if (!moves(context, queue))
-        return 4;
+    int failure = moves(context, queue);
+    if (failure != 0)
+        return 100 + failure;
     prints();
-    if (!moves(context, queue))
-        return 5;
+    failure = moves(context, queue);
+    if (failure != 0)
+        return failure == 99 ? 98 : 200 + failure;
     return still_closed(streams) ? 0 : 6;
 }
