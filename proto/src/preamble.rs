@@ -48,6 +48,10 @@ pub const WORKER_PROOF: usize = 40;
 /// Size of a nonce in bytes.
 pub const NONCE: usize = 32;
 
+/// Added to the position of a worker that takes the place of one that has parked the session. The client must first send
+/// its record.
+pub const WANTS_RECORD: u64 = 1 << 63;
+
 /// Lane number of a link's connection for events. The other lanes count from 0.
 pub const EVENT_LANE: u8 = 255;
 

@@ -68,6 +68,9 @@ pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Setti
             "keep" => file
                 .entry(value, "keep", "the key is ignored")
                 .map(|Time(time)| settings.keep = Some(time)),
+            "restart" => file
+                .entry(value, "restart", "the key is ignored")
+                .map(|Time(time)| settings.restart = Some(time)),
             "tls" => {
                 let read = file.tls(value);
                 settings.tls = read.as_ref().cloned().unwrap_or(TlsSettings {
@@ -235,7 +238,7 @@ mod tests {
     #[test]
     fn all_keys_are_read() {
         let mut settings = Settings::default();
-        let text = "[[server]]\naddress = [\"a\", \"b:80\"]\nname = \"x\"\ncarrier = \"grpc\"\nbulk_connections = 4\nshared_memory = false\nisolated = true\npacing = \"8 Mbit/s\"\ncompression = \"lz4\"\nanswer_limit = \"30s\"\nresume = \"2min\"\nkeep = \"1h\"\nca = \"ca.pem\"\ntoken_file = \"/token\"\ntls_name = \"n\"\n";
+        let text = "[[server]]\naddress = [\"a\", \"b:80\"]\nname = \"x\"\ncarrier = \"grpc\"\nbulk_connections = 4\nshared_memory = false\nisolated = true\npacing = \"8 Mbit/s\"\ncompression = \"lz4\"\nanswer_limit = \"30s\"\nresume = \"2min\"\nkeep = \"1h\"\nrestart = \"2h\"\nca = \"ca.pem\"\ntoken_file = \"/token\"\ntls_name = \"n\"\n";
         read(text, "s.toml", Path::new("/conf"), &mut settings);
         let expected = ServerSettings {
             address: "a:7079".parse().unwrap(),
@@ -250,6 +253,7 @@ mod tests {
             answer_limit: Duration::from_secs(30),
             resume: Some(Duration::from_secs(120)),
             keep: Some(Duration::from_secs(3600)),
+            restart: Some(Duration::from_secs(7200)),
             tls: TlsSettings {
                 ca: Some("/conf/ca.pem".into()),
                 token_file: Some("/token".into()),
@@ -338,7 +342,7 @@ mod tests {
                 "\n[[server]]\naddress = \"a\"\n[[server]]\n{entry}\n[[server]]\naddress = \"c\"\n"
             );
             let keys = "`address`, `name`, `carrier`, `bulk_connections`, `shared_memory`, `isolated`, `pacing`, `compression`, \
-                        `answer_limit`, `resume`, `keep`, `ca`, `certificate`, `key`, `token_file`, `tls_name`";
+                        `answer_limit`, `resume`, `keep`, `restart`, `ca`, `certificate`, `key`, `token_file`, `tls_name`";
             assert_eq!(
                 load(&text),
                 (

@@ -11,7 +11,7 @@
 //! (`a:7079,b`) overrides the set of servers; settings of `servers.toml` for one of them still apply. For
 //! all servers, `CAUSEWAY_SHARED_MEMORY` (`0` or `1`) overrides `shared_memory`, `CAUSEWAY_ISOLATED` (`0` or
 //! `1`) overrides `isolated`, `CAUSEWAY_COMPRESSION` (`lz4` or `off`) overrides `compression`, and
-//! `CAUSEWAY_ANSWER_LIMIT` (`30s`) overrides `answer_limit`, and `CAUSEWAY_RESUME` (`0s`) `resume`. `CAUSEWAY_CA` and related variables ([`TlsSettings`]) override `[tls]`. A device manager and the request
+//! `CAUSEWAY_ANSWER_LIMIT` (`30s`) overrides `answer_limit`, `CAUSEWAY_RESUME` (`0s`) `resume`, and `CAUSEWAY_RESTART` (`10min`) `restart`. `CAUSEWAY_CA` and related variables ([`TlsSettings`]) override `[tls]`. A device manager and the request
 //! to it ([`LeaseSettings`]) come from the same places. A program with more rights than its user (setuid)
 //! reads place 4 only. Inside a daemon ([`causeway_proto::RECURSION_GUARD`]) there are no servers.
 //!
@@ -56,6 +56,8 @@ pub struct Settings {
     pub resume: Option<Duration>,
     /// `keep` of all servers without their own.
     pub keep: Option<Duration>,
+    /// `restart` of all servers without their own.
+    pub restart: Option<Duration>,
     /// Whether a kernel is assumed not to write through a pointer to `const`: `const_pointers_are_reads`.
     /// In a context of several nodes, copies of the buffer on other nodes then stay valid. A kernel that
     /// casts `const` away and writes needs `false`.
@@ -79,6 +81,7 @@ impl Default for Settings {
             origins: Vec::new(),
             resume: None,
             keep: None,
+            restart: None,
             const_is_read: true,
             tls: TlsSettings::default(),
             manager: None,
@@ -119,6 +122,9 @@ pub struct ServerSettings {
     /// How long the server is asked to keep a session while it hears nothing of the program. `None` for
     /// [`ServerSettings::DEFAULT_KEEP`], or for `resume` if that is longer.
     pub keep: Option<Duration>,
+    /// How long the program waits for a server whose daemon is started anew. Zero: not at all. `None` for
+    /// [`ServerSettings::DEFAULT_RESTART`].
+    pub restart: Option<Duration>,
     /// TLS settings: how the client verifies the server and authenticates itself.
     pub tls: TlsSettings,
 }
@@ -239,6 +245,15 @@ impl ServerSettings {
     /// The default of [`ServerSettings::keep`].
     pub const DEFAULT_KEEP: Duration = Duration::from_secs(600);
 
+    /// The default of [`ServerSettings::restart`].
+    pub const DEFAULT_RESTART: Duration = Duration::from_secs(300);
+
+    /// How long the program waits for a server whose daemon is started anew.
+    #[must_use]
+    pub fn restart(&self) -> Duration {
+        self.restart.unwrap_or(ServerSettings::DEFAULT_RESTART)
+    }
+
     /// How long the program waits when connections to the server break.
     #[must_use]
     pub fn resume(&self) -> Duration {
@@ -279,6 +294,7 @@ impl ServerSettings {
             answer_limit: ServerSettings::DEFAULT_ANSWER_LIMIT,
             resume: None,
             keep: None,
+            restart: None,
             tls: TlsSettings::default(),
         }
     }

@@ -21,6 +21,7 @@ const ISOLATED: &str = "CAUSEWAY_ISOLATED";
 const COMPRESSION: &str = "CAUSEWAY_COMPRESSION";
 const ANSWER_LIMIT: &str = "CAUSEWAY_ANSWER_LIMIT";
 const RESUME: &str = "CAUSEWAY_RESUME";
+const RESTART: &str = "CAUSEWAY_RESTART";
 const TOML: &str = "servers.toml";
 const LIST: &str = "servers.list";
 const SYSTEM: &str = "/etc/causeway";
@@ -37,6 +38,7 @@ pub(super) struct Environment {
     pub(super) compression: Option<OsString>,
     pub(super) answer_limit: Option<OsString>,
     pub(super) resume: Option<OsString>,
+    pub(super) restart: Option<OsString>,
     /// TLS settings that override those of the files, for all servers.
     pub(super) tls: TlsSettings,
     /// The manager and the request to it.
@@ -84,6 +86,7 @@ impl Environment {
             compression: set(COMPRESSION),
             answer_limit: set(ANSWER_LIMIT),
             resume: set(RESUME),
+            restart: set(RESTART),
             tls: TlsSettings::of(set),
             leasing: Variables::of(set),
             working_directory: Some(PathBuf::from(".")),
@@ -108,10 +111,11 @@ impl Environment {
             server.tls.or(&tls);
         }
         settings.tls = tls;
-        let (resume, keep) = (settings.resume, settings.keep);
+        let (resume, keep, restart) = (settings.resume, settings.keep, settings.restart);
         for server in all(&mut settings) {
             server.resume = server.resume.or(resume);
             server.keep = server.keep.or(keep);
+            server.restart = server.restart.or(restart);
         }
         self.leasing
             .resolve(&mut settings, |path| match self.text_of(path, false) {
@@ -124,6 +128,7 @@ impl Environment {
         self.override_compression(&mut settings);
         self.override_answer_limit(&mut settings);
         self.override_resume(&mut settings);
+        self.override_restart(&mut settings);
         settings
     }
 
@@ -185,6 +190,13 @@ impl Environment {
             Environment::time(settings, RESUME, self.resume.as_ref(), duration_or_zero)
         {
             all(settings).for_each(|server| server.resume = Some(limit));
+        }
+    }
+
+    fn override_restart(&self, settings: &mut Settings) {
+        let set = self.restart.as_ref();
+        if let Some(limit) = Environment::time(settings, RESTART, set, duration_or_zero) {
+            all(settings).for_each(|server| server.restart = Some(limit));
         }
     }
 

@@ -44,6 +44,7 @@ macro_rules! connection_table {
             answer_limit: Option<Duration>,
             resume: Option<Time>,
             keep: Option<Time>,
+            restart: Option<Time>,
             ca: Option<PathBuf>,
             certificate: Option<PathBuf>,
             key: Option<PathBuf>,
@@ -74,6 +75,7 @@ macro_rules! connection_table {
                     answer_limit: self.answer_limit.unwrap_or(default.answer_limit),
                     resume: self.resume.map(|Time(time)| time),
                     keep: self.keep.map(|Time(time)| time),
+                    restart: self.restart.map(|Time(time)| time),
                     tls: tls.settings(folder),
                     ..default
                 }

@@ -240,6 +240,7 @@ impl Supervisor {
             isolated: server.isolated,
             resume_ms: milliseconds(server.resume()),
             keep_ms: milliseconds(server.keep()),
+            restart_ms: milliseconds(server.restart()),
         };
         let request = self.credentials.request(request);
         let reply = self.client.open_session(request).await;

@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use causeway_proto::command::{Completion, EventBatch};
+use causeway_proto::command::{Completion, EventBatch, Parking};
 use causeway_proto::frame::COMES_BACK;
 use causeway_proto::id::{EventId, RequestId};
+use causeway_proto::preamble::WANTS_RECORD;
 use causeway_proto::status::WireError;
 use causeway_security::Line;
 use parking_lot::Mutex;
@@ -30,6 +31,9 @@ use super::reader::CommandReader;
 use super::received::Received;
 use super::requests::Requests;
 use super::wait::{Change, Progress};
+
+/// Why a parked session has no connection.
+const PARKED: &str = "the node's daemon ends and has parked the session";
 
 /// The shared state of a session.
 pub(super) struct Core {
@@ -65,6 +69,8 @@ struct Resume {
     /// The latest generation of which a connection broke. Generation 0 is not looked at.
     broken: AtomicU64,
     resumed: AtomicU64,
+    /// Whether the worker has parked the session, and this end has not left it yet.
+    is_parked: AtomicBool,
     acknowledging: Mutex<Acknowledging>,
 }
 
@@ -88,6 +94,10 @@ struct Acknowledging {
 pub(super) enum NotResumed {
     #[error(transparent)]
     Impossible(#[from] Impossible),
+    #[error(
+        "the node's daemon was started anew before all bytes of finished transfers had arrived"
+    )]
+    Incomplete,
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -269,6 +279,7 @@ impl Core {
         }
         self.outbox.applied(batch.applied);
         (batch.applied, batch.number) = (0, 0);
+        self.handle_parking(std::mem::take(&mut batch.parking))?;
         match std::mem::take(&mut batch.close_reason) {
             none if none.is_empty() => Ok(()),
             close_reason => {
@@ -279,6 +290,45 @@ impl Core {
                 Err(close_reason)
             }
         }
+    }
+
+    // Handles how far the worker is with parking the session.
+    fn handle_parking(&self, parking: i32) -> Result<(), String> {
+        match Parking::try_from(parking) {
+            Ok(Parking::No) => return Ok(()),
+            Ok(Parking::Stand) if self.outbox.stand() => self.bulk.expect_end(true),
+            Ok(Parking::GoOn) => {
+                self.bulk.expect_end(false);
+                self.outbox.go_on();
+            }
+            Ok(Parking::Done) if self.outbox.stands() => {
+                if let Some(resume) = &self.resume {
+                    resume.is_parked.store(true, Ordering::Release);
+                }
+                self.leave_if_parked();
+            }
+            Ok(Parking::Stand | Parking::Done) | Err(_) => {
+                return Err("the node parks a session that cannot be parked".to_owned());
+            }
+        }
+        // The worker waits until this end has heard everything.
+        self.acknowledge();
+        self.flusher.wake();
+        Ok(())
+    }
+
+    /// Leaves the worker if it has parked the session and all bytes of finished transfers are there.
+    pub(super) fn leave_if_parked(&self) {
+        let parked = self.resume.as_ref().map(|resume| &resume.is_parked);
+        if parked.is_some_and(|parked| parked.load(Ordering::Acquire)) && !self.bulk.awaits_bytes()
+        {
+            self.break_off(self.generation(), PARKED.to_owned());
+        }
+    }
+
+    /// Whether the daemon ends and may be started anew.
+    pub(super) fn may_restart(&self) -> bool {
+        self.outbox.stands()
     }
 
     // Whether the batch with this number was not handled before. Events that both sides have are sent again after
@@ -444,6 +494,11 @@ impl Core {
         };
         let generation = resume.generation.load(Ordering::Acquire) + 1;
         self.replace_heartbeat(resume, heartbeat);
+        let is_anew = position & WANTS_RECORD != 0;
+        if is_anew && self.bulk.begin_anew() {
+            return Err(NotResumed::Incomplete);
+        }
+        resume.is_parked.store(false, Ordering::Release);
         // The outbox is closed, so after the last writer nobody writes before it is opened again.
         let writer = self.outbox.writer();
         self.replace_commands(resume, commands, generation)?;

@@ -12,6 +12,10 @@ pub trait EncodeCommand {
     fn encoded_len(&self) -> usize;
     /// Appends the encoded command.
     fn encode(&self, out: &mut Vec<u8>);
+    /// The command, if it may belong into the session's [record](super::record). An enqueue never does.
+    fn for_record(&self) -> Option<&Kind> {
+        None
+    }
 }
 
 impl EncodeCommand for Kind {
@@ -22,6 +26,10 @@ impl EncodeCommand for Kind {
     fn encode(&self, out: &mut Vec<u8>) {
         Kind::encode(self, out);
     }
+
+    fn for_record(&self) -> Option<&Kind> {
+        Some(self)
+    }
 }
 
 impl EncodeCommand for Command {
@@ -31,5 +39,9 @@ impl EncodeCommand for Command {
 
     fn encode(&self, out: &mut Vec<u8>) {
         Message::encode_raw(self, out);
+    }
+
+    fn for_record(&self) -> Option<&Kind> {
+        self.kind.as_ref()
     }
 }

@@ -31,10 +31,13 @@ pub(super) struct Batch {
 
 /// The worker claims a position that is not possible.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the node claims to have applied {claimed} commands, but only {written} were written")]
-pub(super) struct Impossible {
-    claimed: u64,
-    written: u64,
+pub(super) enum Impossible {
+    #[error("the node claims to have applied {claimed} commands, but only {written} were written")]
+    Unwritten { claimed: u64, written: u64 },
+    #[error(
+        "the node has put another worker into the place of one that had not parked the whole session"
+    )]
+    NotRestored,
 }
 
 /// The kept batches; see the module.
@@ -113,7 +116,7 @@ impl KeptBatches {
     /// [`Impossible`] if so many commands were never written.
     pub(super) fn skip_to(&mut self, position: u64) -> Result<(), Impossible> {
         if position > self.written {
-            return Err(Impossible {
+            return Err(Impossible::Unwritten {
                 claimed: position,
                 written: self.written,
             });

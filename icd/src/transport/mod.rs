@@ -47,6 +47,7 @@ mod reader;
 mod reader_role;
 mod received;
 mod reconnect;
+mod record;
 pub mod report;
 mod requests;
 mod resolve;

@@ -157,6 +157,7 @@ impl Node {
         let location = self.location(rail.peer.address());
         let here = Place::told(&reply.shared_memory);
         let resume = Duration::from_millis(reply.resume_ms.into()).min(self.settings.resume());
+        let restart = Duration::from_millis(reply.restart_ms.into()).min(self.settings.restart());
         let dialer = Dialer {
             rails: Arc::new(Rails::new(&self.settings, rail)),
             here,
@@ -190,6 +191,11 @@ impl Node {
             },
             server: self.settings.clone(),
             resume,
+            restart: if resume.is_zero() {
+                Duration::ZERO
+            } else {
+                restart
+            },
         };
         let opened = Session::open(opening, events);
         let ok = opened.is_ok();

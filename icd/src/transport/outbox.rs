@@ -14,6 +14,10 @@
 //! If the session can be resumed, written batches are [kept](super::kept) until the worker has applied them. While
 //! the session has no connection, the outbox is closed: appenders queue up to [`kept::MOST`], then wait. The first
 //! writer on a new connection writes the kept batches again.
+//!
+//! If the node may park the session, the outbox keeps the session's [record](super::record). While the outbox *stands*
+//! ([`Outbox::stand`]), no batch leaves, and appenders queue as without a connection. A worker that takes the place of
+//! the one before gets the record first.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,12 +26,14 @@ use std::time::Instant;
 
 use causeway_proto::frame::PREFIX;
 use causeway_proto::limits::{BATCH_TARGET, MAX_BATCH};
+use causeway_proto::preamble::WANTS_RECORD;
 use causeway_proto::status::WireError;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 use super::encode::EncodeCommand;
 use super::kept::{self, Batch, Impossible, KeptBatches};
+use super::record::Record;
 
 /// Once this many bytes are queued, the appending thread also writes them. That is one packet of the
 /// loopback interface, and each packet costs the sender several microseconds. Smaller amounts leave with
@@ -40,6 +46,7 @@ const KEEP_CAPACITY: usize = 2 * BATCH_TARGET;
 const COMMANDS_TAG: u32 = 1;
 const FIRST_TAG: u32 = 2;
 const CLOSES_TAG: u32 = 3;
+const STANDS_TAG: u32 = 4;
 
 /// Buffers for a session's outgoing commands.
 #[derive(Debug)]
@@ -57,8 +64,14 @@ struct Keeping {
     state: Mutex<KeptBatches>,
     // Whether the kept batches must be written again before anything else. Accessed under `writing` only.
     is_behind: AtomicBool,
-    // Signals that the worker has applied commands, or that the outbox was opened or closed.
+    // Signals that the worker has applied commands, or that the outbox was opened or closed, or stands or goes on.
     changed: Condvar,
+    // Whether no batch leaves. Changed under `state`.
+    stands: AtomicBool,
+    // Whether the worker must be told so.
+    must_say: AtomicBool,
+    // Batches of the record, which leave before anything else. Accessed under `writing` only.
+    record: Mutex<Vec<Vec<u8>>>,
 }
 
 #[derive(Debug)]
@@ -72,6 +85,8 @@ struct Filling {
     first: u64,
     next: u64,
     flusher_sleeps: bool,
+    // Present if the node may park the session.
+    record: Option<Record>,
 }
 
 /// Next step for the caller of [`Outbox::append`].
@@ -100,9 +115,15 @@ impl Outbox {
                 first: 1,
                 next: 1,
                 flusher_sleeps: false,
+                record: None,
             }),
             writing: Mutex::new(vec![0; PREFIX]),
         }
+    }
+
+    /// Keeps the session's record from now on.
+    pub(super) fn records(&self) {
+        self.filling.lock().record = Some(Record::default());
     }
 
     /// Appends a command. With `may_refuse`, a batch never grows beyond its target, and the result is
@@ -140,6 +161,7 @@ impl Outbox {
         let begin = bytes.len();
         command.encode(bytes);
         debug_assert_eq!(bytes.len() - begin, length, "encoded_len must be exact");
+        filling.note(command);
         filling.next += 1;
         if filling.bytes.len() - PREFIX >= WRITE_AT {
             Ok(Appended::Write)
@@ -150,9 +172,14 @@ impl Outbox {
         }
     }
 
-    // Whether a closed outbox has room for another batch.
+    // Whether batches leave.
+    fn moves(&self) -> bool {
+        self.is_open() && !self.stands()
+    }
+
+    // Whether an outbox from which no batch leaves has room for another one.
     fn takes_more(&self, filling: &Filling) -> bool {
-        let is_open = self.is_open.load(Ordering::Acquire);
+        let is_open = self.moves();
         let queued = filling.in_full + filling.bytes.len();
         let room = |kept: &Keeping| kept.state.lock().bytes() + queued < kept::MOST;
         !is_open && self.kept.as_ref().is_some_and(room)
@@ -191,6 +218,9 @@ impl Outbox {
         // `filling` is unlocked while a batch is written, so appenders may close more batches meanwhile.
         // The loop ends with the batch that was being filled.
         loop {
+            if self.stands() {
+                return self.say_that_it_stands(&mut write);
+            }
             if !self.wait_for_room(deadline) {
                 return Ok(false);
             }
@@ -269,8 +299,63 @@ impl Outbox {
     pub(super) fn wait_until_open(&self, may_open: impl Fn() -> bool) {
         let Some(kept) = &self.kept else { return };
         let mut state = kept.state.lock();
-        while !self.is_open.load(Ordering::Acquire) && may_open() {
+        while !self.moves() && may_open() {
             kept.changed.wait(&mut state);
+        }
+    }
+
+    /// Whether no batch leaves, because the node parks the session.
+    pub(super) fn stands(&self) -> bool {
+        let kept = self.kept.as_ref();
+        kept.is_some_and(|kept| kept.stands.load(Ordering::Acquire))
+    }
+
+    /// Lets no further batch leave. The next writer tells the worker so. Returns false if the session has no record, so
+    /// that it cannot be parked.
+    pub(super) fn stand(&self) -> bool {
+        if self.filling.lock().record.is_none() {
+            return false;
+        }
+        self.set_standing(true)
+    }
+
+    /// Lets batches leave again.
+    pub(super) fn go_on(&self) {
+        self.set_standing(false);
+    }
+
+    fn set_standing(&self, stands: bool) -> bool {
+        let Some(kept) = &self.kept else { return false };
+        let _state = kept.state.lock();
+        kept.must_say.store(stands, Ordering::Relaxed);
+        kept.stands.store(stands, Ordering::Release);
+        kept.changed.notify_all();
+        true
+    }
+
+    // Tells the worker, once on each connection, that nothing follows.
+    fn say_that_it_stands(
+        &self,
+        write: &mut impl FnMut(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        let Some(kept) = self.kept.as_ref().filter(|_| self.is_open()) else {
+            return Ok(false);
+        };
+        if !kept.must_say.swap(false, Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let mut batch = vec![0; PREFIX];
+        encode_key(STANDS_TAG, WireType::Varint, &mut batch);
+        encode_varint(1, &mut batch);
+        write(&mut batch).map(|()| true)
+    }
+
+    // The record for a worker in the place of one that has applied `cut` commands.
+    fn encoded_record(&self, cut: u64) -> Result<Vec<Vec<u8>>, Impossible> {
+        let filling = self.filling.lock();
+        match &filling.record {
+            Some(record) if self.stands() => Ok(super::record::batches(&record.commands(cut))),
+            _ => Err(Impossible::NotRestored),
         }
     }
 
@@ -291,8 +376,24 @@ impl Outbox {
         position: u64,
     ) -> Result<usize, Impossible> {
         let Some(kept) = &self.kept else { return Ok(0) };
+        let wants_record = position & WANTS_RECORD != 0;
+        let position = position & !WANTS_RECORD;
+        let record = match wants_record {
+            true => self.encoded_record(position)?,
+            false => Vec::new(),
+        };
         let mut state = kept.state.lock();
         state.skip_to(position)?;
+        if wants_record && state.bytes() > 0 {
+            // The worker before has applied what the other one does not have.
+            return Err(Impossible::NotRestored);
+        }
+        // The word may have been lost with the connection.
+        kept.must_say.store(!wants_record, Ordering::Relaxed);
+        if wants_record {
+            kept.stands.store(false, Ordering::Release);
+        }
+        *kept.record.lock() = record;
         kept.is_behind.store(true, Ordering::Relaxed);
         self.is_open.store(true, Ordering::Release);
         kept.changed.notify_all();
@@ -311,6 +412,10 @@ impl Outbox {
         if !kept.is_behind.load(Ordering::Relaxed) || !self.is_open() {
             return Ok(());
         }
+        for batch in &mut *kept.record.lock() {
+            write(batch)?;
+        }
+        kept.record.lock().clear();
         let again = kept.state.lock().take();
         let mut result = Ok(());
         for mut batch in again {
@@ -383,6 +488,14 @@ enum Oldest {
 }
 
 impl Filling {
+    // Notes a command that gets the next number.
+    fn note(&mut self, command: &impl EncodeCommand) {
+        if let (Some(record), Some(kind)) = (&mut self.record, command.for_record()) {
+            let oldest = self.full.front().map_or(self.first, |oldest| oldest.first);
+            record.note(self.next, kind, oldest - 1);
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.full.is_empty() && self.bytes.len() == PREFIX
     }

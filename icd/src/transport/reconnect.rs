@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use causeway_proto::preamble::Purpose;
 use causeway_security::Line;
 
+use super::bulk::Owner;
 use super::control;
 use super::core::{Break, Core, NotResumed};
 use super::local::Peer;
@@ -36,6 +37,8 @@ pub(super) struct Redialer {
     pub(super) commands: Purpose,
     /// How long the program waits.
     pub(super) patience: Patience,
+    /// How long the program waits for a daemon that is started anew.
+    pub(super) restart: Duration,
     /// When the connections were opened.
     pub(super) opened: Instant,
     /// The tool that learns of breaks.
@@ -89,9 +92,13 @@ impl Round {
 
 impl Redialer {
     /// Resumes a session that is away. Returns the new heartbeat connection; `None` if the session has failed.
-    pub(super) fn resume(&mut self, core: &Core) -> Option<Arc<Line>> {
+    pub(super) fn resume(&mut self, core: &Arc<Core>) -> Option<Arc<Line>> {
         let must_pause = (self.patience).begin(self.opened.elapsed(), core.positions());
         let (mut patience, mut round) = (self.patience, Round::default());
+        let may_restart = core.may_restart();
+        if may_restart {
+            patience = Patience::new(self.restart);
+        }
         let mut is_reported = false;
         if must_pause && !self.pause(core, &mut patience, "its connections break again and again") {
             return None;
@@ -106,7 +113,11 @@ impl Redialer {
                 // The session may also have failed during the attempt.
                 _ if core.is_failed() => return None,
                 Ok((line, again)) => {
-                    (self.patience, self.opened) = (patience, Instant::now());
+                    // Another daemon's session begins with all of its time.
+                    if !may_restart {
+                        self.patience = patience;
+                    }
+                    self.opened = Instant::now();
                     self.report_back(core, &broken, again, is_reported);
                     return Some(line);
                 }
@@ -193,7 +204,7 @@ impl Redialer {
     // Tries the first address that answers, of those that were not tried in this round.
     fn attempt(
         &self,
-        core: &Core,
+        core: &Arc<Core>,
         round: &mut Round,
         deadline: Instant,
     ) -> Result<(Arc<Line>, usize), Failed> {
@@ -207,7 +218,7 @@ impl Redialer {
             Err(errors) => {
                 let failures = errors.into_iter().map(|not_opened| {
                     let is_final = not_opened.peer.is_some() && not_opened.peer == left;
-                    failed(not_opened, is_final)
+                    failed(not_opened, is_final && !core.may_restart())
                 });
                 return Err(round.end(failures.collect()));
             }
@@ -228,7 +239,7 @@ impl Redialer {
 
     fn attempt_over(
         &self,
-        core: &Core,
+        core: &Arc<Core>,
         stream: TcpStream,
         rail: &Rail,
         deadline: Instant,
@@ -236,21 +247,27 @@ impl Redialer {
         let dialer = self.dialer.on_rail(rail.number);
         let open = |stream, purpose, position| {
             let opened = dialer.open_over(stream, purpose, 0, position, deadline);
-            opened.map_err(|not_opened| failed(not_opened, true))
+            opened.map_err(|not_opened| failed(not_opened, !core.may_restart()))
         };
         let (heartbeat, _) = open(stream, Purpose::Heartbeat, 0)?;
         let stream = dialer.connect_to(&rail.peer, deadline);
-        let stream = stream.map_err(|not_opened| failed(not_opened, true))?;
+        let stream = stream.map_err(|not_opened| failed(not_opened, !core.may_restart()))?;
         let (commands, position) = open(stream, self.commands, core.handled())?;
         let heartbeat = Arc::new(heartbeat);
         match core.go_on(commands, Arc::clone(&heartbeat), position) {
-            Ok(again) => Ok((heartbeat, again)),
+            Ok(again) => {
+                let owner: Arc<dyn Owner> = Arc::<Core>::clone(core);
+                owner.bulk().open_if_needed(&owner);
+                Ok((heartbeat, again))
+            }
             Err(NotResumed::Io(error)) => {
                 let reason = super::socket::plain(&error);
                 core.break_off(core.generation(), reason.clone());
                 Err(Failed::ForNow(reason))
             }
-            Err(error @ NotResumed::Impossible(_)) => Err(Failed::ForGood(error.to_string())),
+            Err(error @ (NotResumed::Impossible(_) | NotResumed::Incomplete)) => {
+                Err(Failed::ForGood(error.to_string()))
+            }
         }
     }
 

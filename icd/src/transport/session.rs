@@ -81,6 +81,8 @@ pub(super) struct Opening {
     pub(super) server: ServerSettings,
     /// How long the program waits when connections break; zero: not at all.
     pub(super) resume: Duration,
+    /// How long the program waits for a daemon that is started anew; zero: the session is never parked.
+    pub(super) restart: Duration,
 }
 
 impl Session {
@@ -99,6 +101,7 @@ impl Session {
             location,
             server,
             resume,
+            restart,
         } = opening;
         let purpose = match carrier {
             Carrier::Direct => Purpose::Commands,
@@ -115,6 +118,7 @@ impl Session {
             server,
             commands: purpose,
             patience: Patience::new(resume),
+            restart,
             opened: Instant::now(),
             tool: Tool::of_process(),
         });
@@ -134,6 +138,9 @@ impl Session {
             clock: Arc::default(),
             gauge,
         };
+        if !restart.is_zero() {
+            session.core.outbox.records();
+        }
         heartbeat::start(&session.core, secret, rhythm, redialer).map_err(no_thread)?;
         flusher::start(&session.core).map_err(no_thread)?;
         exit::register(&session.core);

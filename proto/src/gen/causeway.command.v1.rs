@@ -10,6 +10,11 @@ pub struct CommandBatch {
     /// the client ends the session: nothing follows this batch
     #[prost(bool, tag = "3")]
     pub closes: bool,
+    /// answer to PARKING_STAND: nothing follows until the worker goes on, or another one is in its place
+    #[prost(bool, tag = "4")]
+    pub stands: bool,
+    #[prost(enumeration = "Recorded", tag = "5")]
+    pub recorded: i32,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -944,6 +949,8 @@ pub struct EventBatch {
     /// a session's batches have consecutive numbers from 1
     #[prost(uint64, tag = "8")]
     pub number: u64,
+    #[prost(enumeration = "Parking", tag = "9")]
+    pub parking: i32,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1159,6 +1166,39 @@ pub struct Notice {
     #[prost(uint64, tag = "5")]
     pub context: u64,
 }
+/// Whether the commands of a batch come from the client's record, for a worker that takes the place of one that has
+/// parked the session. `first` then counts in the record, from 1, and no command is answered.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Recorded {
+    No = 0,
+    Part = 1,
+    /// the record ends with this batch
+    Last = 2,
+}
+impl Recorded {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::No => "RECORDED_NO",
+            Self::Part => "RECORDED_PART",
+            Self::Last => "RECORDED_LAST",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "RECORDED_NO" => Some(Self::No),
+            "RECORDED_PART" => Some(Self::Part),
+            "RECORDED_LAST" => Some(Self::Last),
+            _ => None,
+        }
+    }
+}
 #[allow(clippy::all)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -1206,6 +1246,43 @@ impl ObjectKind {
             "OBJECT_KIND_SAMPLER" => Some(Self::Sampler),
             "OBJECT_KIND_COMMAND_BUFFER" => Some(Self::CommandBuffer),
             "OBJECT_KIND_DEVICE_QUEUE" => Some(Self::DeviceQueue),
+            _ => None,
+        }
+    }
+}
+/// How far a worker is with parking its session, because its daemon ends.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Parking {
+    No = 0,
+    /// the client must stop sending commands, and say so
+    Stand = 1,
+    /// the client may send commands again
+    GoOn = 2,
+    /// the last batch: the session is parked
+    Done = 3,
+}
+impl Parking {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::No => "PARKING_NO",
+            Self::Stand => "PARKING_STAND",
+            Self::GoOn => "PARKING_GO_ON",
+            Self::Done => "PARKING_DONE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PARKING_NO" => Some(Self::No),
+            "PARKING_STAND" => Some(Self::Stand),
+            "PARKING_GO_ON" => Some(Self::GoOn),
+            "PARKING_DONE" => Some(Self::Done),
             _ => None,
         }
     }

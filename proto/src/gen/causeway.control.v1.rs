@@ -144,6 +144,9 @@ pub struct OpenSessionRequest {
     /// how long the node is asked to keep the session while it hears nothing of the client
     #[prost(uint32, tag = "7")]
     pub keep_ms: u32,
+    /// how long the client's program waits for a daemon that is started anew
+    #[prost(uint32, tag = "8")]
+    pub restart_ms: u32,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -198,6 +201,9 @@ pub struct OpenSessionReply {
     /// processes of the client's host and user that have a session which is away
     #[prost(message, repeated, tag = "10")]
     pub away: ::prost::alloc::vec::Vec<Client>,
+    /// What the node grants of the requested time: if its daemon ends, it may park the session for so long. 0: never.
+    #[prost(uint32, tag = "11")]
+    pub restart_ms: u32,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

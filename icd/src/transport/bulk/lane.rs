@@ -4,7 +4,7 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,8 @@ pub(super) struct Lane {
     writing: Mutex<Writing>,
     // Used only if the stream outlives its connections.
     kept: Kept<Sent>,
+    // Set when another worker has taken the place of the lane's.
+    is_retired: AtomicBool,
 }
 
 /// What was sent and may have to be sent again.
@@ -101,6 +103,17 @@ impl Lane {
         }
     }
 
+    /// Ends the lane, whose worker has ended.
+    pub(super) fn retire(&self) {
+        self.is_retired.store(true, Ordering::Release);
+        self.stream.shut_down();
+    }
+
+    // Whether the end of the lane is no error.
+    fn may_end(&self, owner: &dyn Owner) -> bool {
+        self.is_retired.load(Ordering::Acquire) || owner.bulk().ends.load(Ordering::Acquire)
+    }
+
     /// The rail of the present connection.
     pub(super) fn rail(&self) -> usize {
         self.rail.load(Ordering::Relaxed)
@@ -132,6 +145,7 @@ impl Lane {
         // The lane is unlocked here, because callbacks must not run under a transport lock.
         match sent {
             Ok((event, outcome)) => thread::as_ours(|| conclude(owner, event, outcome)),
+            Err(_) if self.may_end(owner) => {}
             Err(error) => thread::as_ours(|| owner.fail(plain(&error))),
         }
     }
@@ -245,10 +259,14 @@ impl Crew {
         };
         let reader = hire(owner, "cw-bulk-in", |owner, lane| {
             let reason = read(owner, lane);
-            owner.fail(reason);
+            if !lane.may_end(&**owner) {
+                owner.fail(reason);
+            }
         });
         let writer = hire(owner, "cw-bulk-out", |owner, lane| {
-            if let Err(error) = write(&**owner, lane) {
+            if let Err(error) = write(&**owner, lane)
+                && !lane.may_end(&**owner)
+            {
                 owner.fail(plain(&error));
             }
         });
@@ -286,6 +304,7 @@ impl Crew {
             stream,
             writing,
             kept: Kept::default(),
+            is_retired: AtomicBool::new(false),
         });
         {
             let mut state = owner.bulk().state.lock();
@@ -803,7 +822,7 @@ impl Bulk {
     fn wait_for_item(&self, lane: &Lane) -> Next {
         let mut state = self.state.lock();
         loop {
-            if state.table.is_closed() {
+            if state.table.is_closed() || lane.is_retired.load(Ordering::Acquire) {
                 return Next::Over;
             }
             if !lane.is_connected() {

@@ -100,6 +100,8 @@ pub(super) struct Bulk {
     quiet: Condvar,
     // Transfers are likely to come.
     expected: AtomicBool,
+    // The worker may end at any time, which is no error.
+    ends: AtomicBool,
 }
 
 #[derive(Default)]
@@ -167,6 +169,7 @@ impl Bulk {
             reopening: Condvar::new(),
             quiet: Condvar::new(),
             expected: AtomicBool::new(false),
+            ends: AtomicBool::new(false),
         }
     }
 
@@ -398,6 +401,45 @@ impl Bulk {
         };
         for lane in lanes {
             lane.break_off();
+        }
+    }
+
+    /// Sets whether the worker may end at any time, because its daemon ends. A lane that ends is then no error.
+    pub(super) fn expect_end(&self, ends: bool) {
+        self.ends.store(ends, Ordering::Release);
+    }
+
+    /// Whether bytes of transfers are missing whose commands have ended.
+    pub(super) fn awaits_bytes(&self) -> bool {
+        self.state.lock().table.awaits_bytes()
+    }
+
+    /// Ends all lanes, because another worker has taken the place of the one before. Lanes open again with
+    /// [`Bulk::open_if_needed`] or the next transfer. Returns whether bytes are missing that nobody has any more.
+    pub(super) fn begin_anew(&self) -> bool {
+        let mut state = self.state.lock();
+        for lane in state.lanes.drain(..) {
+            lane.retire();
+        }
+        self.work.notify_all();
+        self.reopening.notify_all();
+        // The lanes have left the connection, so they leave the memory too.
+        self.wait_while_touched(&mut state);
+        self.expect_end(false);
+        state.opened = false;
+        state.table.begin_anew();
+        self.unsent
+            .store(state.table.ready() > 0, Ordering::Release);
+        state.table.awaits_bytes()
+    }
+
+    /// After [`Bulk::begin_anew`]: opens the lanes if transfers wait for them.
+    pub(super) fn open_if_needed(&self, owner: &Arc<dyn Owner>) {
+        let mut state = self.state.lock();
+        let opens = state.table.has_transfers() && !std::mem::replace(&mut state.opened, true);
+        drop(state);
+        if opens {
+            lane::open_all(owner, false);
         }
     }
 

@@ -225,6 +225,28 @@ impl Table {
         outcome
     }
 
+    /// Whether a transfer whose command has ended still needs a lane.
+    pub(super) fn awaits_bytes(&self) -> bool {
+        let mut uploads = self.uploads.values();
+        let mut downloads = self.downloads.values();
+        uploads.any(|upload| upload.completion.is_some())
+            || downloads.any(|download| download.completion.is_some())
+    }
+
+    /// Handles that another worker has taken the place of one that got no command of the open transfers: nothing of
+    /// them was sent. No lane may access their memory.
+    pub(super) fn begin_anew(&mut self) {
+        self.ready.clear();
+        for (event, upload) in &mut self.uploads {
+            upload.next = 0;
+            upload.credit = 0;
+            if upload.eager.is_some() {
+                upload.credit = upload.source.length();
+                self.ready.push_back(*event);
+            }
+        }
+    }
+
     /// Bytes may have to be sent again from now on.
     pub(super) fn send_again(&mut self) {
         self.sends_again = true;
