@@ -71,6 +71,9 @@ pub struct Table {
     /// `[build_cache]`.
     #[serde(default)]
     pub build_cache: BuildCache,
+    /// `[survival]`.
+    #[serde(default)]
+    pub survival: Survival,
     /// `[tls]`.
     #[serde(default)]
     pub tls: TlsTable,
@@ -247,6 +250,14 @@ pub struct Sandbox {
     pub connect_ports: Option<Vec<u16>>,
     /// Further environment variables of the daemon that the processes inherit.
     pub environment: Option<Vec<String>>,
+}
+
+/// The `[survival]` table: what survives the end of the daemon.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Survival {
+    /// Directory for the sessions that a daemon which ends parks for the next one.
+    pub directory: Option<PathBuf>,
 }
 
 /// The `[build_cache]` table.

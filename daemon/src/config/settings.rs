@@ -51,6 +51,8 @@ pub struct Settings {
     pub heartbeat: Heartbeat,
     /// How the node's devices are listed.
     pub inventory: InventorySettings,
+    /// Directory for parked sessions; `None`: sessions end with the daemon.
+    pub parked: Option<PathBuf>,
     /// The build cache.
     pub build_cache: BuildCacheSettings,
     /// Which sessions may have one host process.
@@ -189,6 +191,7 @@ impl Settings {
                     table.inventory.probe_time_limit.map_or(60, Within::get),
                 )),
             },
+            parked: table.survival.directory.clone(),
             build_cache: build_cache::build_cache(flags, file),
             sharing: sharing::sharing(flags, file)?,
             sandbox: sandbox::sandbox(flags, file)?,

@@ -62,6 +62,19 @@ pub struct Assignment {
     pub slot: u32,
     /// Lease and user of the session, for the log.
     pub owner: Owner,
+    /// Of a session that was parked: how far its worker before has come.
+    pub restores: Option<Restores>,
+}
+
+/// How far the worker has come that has parked a session.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Restores {
+    /// Number of the last applied command.
+    #[prost(uint64, tag = "1")]
+    pub applied: u64,
+    /// Number of the last event batch. The client has handled all but perhaps this one.
+    #[prost(uint64, tag = "2")]
+    pub events: u64,
 }
 
 /// How long a session waits for a client that is away.
@@ -152,6 +165,21 @@ pub(super) struct Encoded {
     resume_ms: u64,
     #[prost(uint64, tag = "21")]
     keep_ms: u64,
+    #[prost(message, optional, tag = "22")]
+    restores: Option<Restores>,
+}
+
+impl Assignment {
+    /// Encodes the assignment. The bytes contain the session's secret.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        Encoded::from(self).encode_to_vec()
+    }
+
+    /// Decodes an encoded assignment; `None` if it is invalid.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Assignment> {
+        Encoded::decode(bytes).ok()?.assignment()
+    }
 }
 
 impl From<&Assignment> for Encoded {
@@ -188,6 +216,7 @@ impl From<&Assignment> for Encoded {
                 lease: from.owner.lease.clone(),
                 user: short(from.owner.user.as_deref()),
             },
+            restores: from.restores,
         }
     }
 }
@@ -227,6 +256,7 @@ impl Encoded {
             leased: self.is_leased.then(|| self.leased.clone()),
             slot: self.slot,
             owner: self.owner.clone(),
+            restores: self.restores,
         })
     }
 }

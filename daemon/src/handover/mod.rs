@@ -25,8 +25,9 @@ use rustix::net::{
 
 use crate::build_cache::Key;
 
-use self::assignment::Encoded;
-pub use self::assignment::{Assignment, AwayTimes, Leased, MAX_LEASED, MAX_USER, Owner};
+pub use self::assignment::{
+    Assignment, AwayTimes, Leased, MAX_LEASED, MAX_USER, Owner, Restores,
+};
 pub use self::cards::{CARD_BYTES, CardFigures, CardUuid, MOST_CARDS, question};
 
 /// Maximum length of a message, in bytes.
@@ -53,6 +54,10 @@ const WAITING: u8 = 16;
 const SPOILED: u8 = 17;
 const LEAVING: u8 = 18;
 const AWAY: u8 = 19;
+const RESTORE: u8 = 20;
+const PARK: u8 = 21;
+const PARKED: u8 = 22;
+const NOT_PARKED: u8 = 23;
 
 /// Messages from the supervisor.
 #[derive(Debug)]
@@ -90,6 +95,16 @@ pub enum ToWorker {
         /// The connection; its further bytes are unread.
         socket: OwnedFd,
     },
+    /// The contents of a session that was parked. This follows [`ToWorker::Assign`] at once.
+    Restore {
+        /// The file that the worker before has written.
+        contents: OwnedFd,
+    },
+    /// Asks the worker to park the session, because the daemon ends.
+    Park {
+        /// An empty file for the contents.
+        contents: OwnedFd,
+    },
     /// Asks the worker to end the session and to report the reason to its client. The supervisor closes the
     /// channel after this message. Closing it without this message ends the session without a reason.
     End {
@@ -125,6 +140,13 @@ pub enum ToSupervisor {
         line: Line,
         /// A duplicate of the connection's socket; `None` if one of the processes has no free descriptor.
         socket: Option<WorkerFile>,
+    },
+    /// The session is parked: its contents are written, and its client has stopped.
+    Parked(Restores),
+    /// The session cannot be parked, and goes on.
+    NotParked {
+        /// Reason for people; at most [`MAX_REASON`] bytes.
+        reason: String,
     },
     /// The session waits for its client for longer than for a program that was killed ([`AwayTimes::KILLED`]).
     Away,
@@ -199,7 +221,7 @@ pub fn send_to_worker(end: impl AsFd, message: &ToWorker) -> io::Result<()> {
     match message {
         ToWorker::Assign { assignment, page } => {
             let mut bytes = vec![ASSIGN];
-            bytes.extend_from_slice(&Encoded::from(&**assignment).encode_to_vec());
+            bytes.extend_from_slice(&assignment.to_bytes());
             send(end, &bytes, Some(page.as_fd()))
         }
         ToWorker::Connection { preamble, socket } => {
@@ -217,6 +239,8 @@ pub fn send_to_worker(end: impl AsFd, message: &ToWorker) -> io::Result<()> {
             send(end, &bytes, None)
         }
         ToWorker::Session { channel } => send(end, &[SESSION], channel.as_ref().map(AsFd::as_fd)),
+        ToWorker::Restore { contents } => send(end, &[RESTORE], Some(contents.as_fd())),
+        ToWorker::Park { contents } => send(end, &[PARK], Some(contents.as_fd())),
         ToWorker::End { reason } => send(end, &with_reason(END, reason), None),
         ToWorker::Cached { ticket, entry } => {
             let mut bytes = vec![CACHED];
@@ -254,6 +278,12 @@ pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<
         ToSupervisor::Waiting => send(end, &[WAITING], None),
         ToSupervisor::Spoiled => send(end, &[SPOILED], None),
         ToSupervisor::Away => send(end, &[AWAY], None),
+        ToSupervisor::Parked(restores) => {
+            let mut bytes = vec![PARKED];
+            bytes.extend_from_slice(&restores.encode_to_vec());
+            send(end, &bytes, None)
+        }
+        ToSupervisor::NotParked { reason } => send(end, &with_reason(NOT_PARKED, reason), None),
         ToSupervisor::Client { line, socket } => {
             let socket = socket.as_ref().map(AsFd::as_fd);
             send(end, &[CLIENT, *line as u8], socket)
@@ -277,9 +307,9 @@ pub fn receive_in_worker(end: impl AsFd) -> io::Result<Option<ToWorker>> {
         return Ok(None);
     };
     match (bytes.split_first(), descriptor) {
-        (Some((&ASSIGN, rest)), Some(page)) => Encoded::decode(rest)
-            .ok()
-            .and_then(|encoded| encoded.assignment())
+        (Some((&RESTORE, [])), Some(contents)) => Ok(Some(ToWorker::Restore { contents })),
+        (Some((&PARK, [])), Some(contents)) => Ok(Some(ToWorker::Park { contents })),
+        (Some((&ASSIGN, rest)), Some(page)) => Assignment::from_bytes(rest)
             .map(|assignment| {
                 Some(ToWorker::Assign {
                     assignment: Box::new(assignment),
@@ -351,6 +381,10 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
         (WAITING, None) if rest.is_empty() => ToSupervisor::Waiting,
         (SPOILED, None) if rest.is_empty() => ToSupervisor::Spoiled,
         (AWAY, None) if rest.is_empty() => ToSupervisor::Away,
+        (PARKED, None) => ToSupervisor::Parked(Restores::decode(rest).map_err(|_| nonsense())?),
+        (NOT_PARKED, None) => ToSupervisor::NotParked {
+            reason: String::from_utf8(rest.to_vec()).map_err(|_| nonsense())?,
+        },
         (CLIENT, socket) => {
             let line = match rest {
                 [0] => Line::Commands,

@@ -31,7 +31,17 @@ pub fn host_ns() -> u64 {
     });
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let (seconds, rest) = (now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs());
-    seconds * 1_000_000_000 + rest + shift
+    seconds * 1_000_000_000 + rest + shift + LATER.load(Ordering::Relaxed)
+}
+
+/// Nanoseconds that are added to the host clock, because it was later before this machine was booted.
+static LATER: AtomicU64 = AtomicU64::new(0);
+
+/// Has the host clock show a time that is not before `then`. Called before a session that was parked goes on, so that
+/// its times never run backwards.
+pub fn not_before(then: u64) {
+    let missing = then.saturating_sub(host_ns());
+    LATER.fetch_add(missing, Ordering::Relaxed);
 }
 
 /// The clock of a device, relative to the host clock.

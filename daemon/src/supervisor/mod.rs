@@ -31,6 +31,7 @@ mod listen;
 mod managed;
 mod node_service;
 mod opening;
+mod parked;
 mod peers;
 mod process;
 mod readiness;
@@ -46,6 +47,7 @@ mod workers;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -68,6 +70,7 @@ use domains::{BadGroup, Domains};
 use inventory::InventoryCache;
 use managed::{Managed, SharesExceed};
 use node_service::NodeService;
+use parked::ParkedSessions;
 use process::Processes;
 use readiness::Readiness;
 use watched::Watch;
@@ -108,6 +111,14 @@ pub enum CannotStart {
     /// `[[shares]]` gives more memory of a card than it has.
     #[error(transparent)]
     SharesExceed(#[from] SharesExceed),
+    /// The directory of `[survival]` cannot be used.
+    #[error("cannot use the directory {} of [survival]: {error}", directory.display())]
+    Parked {
+        /// The directory.
+        directory: PathBuf,
+        /// The system's error.
+        error: std::io::Error,
+    },
     /// The descriptions of the gRPC services for reflection are invalid.
     #[error(transparent)]
     Services(#[from] NotReflected),
@@ -161,6 +172,13 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         settings.security.tls.is_some(),
         settings.sharing.host_idle,
     );
+    if let Some(directory) = &settings.parked {
+        let opened = ParkedSessions::open(directory);
+        workers.find_parked(opened.map_err(|error| CannotStart::Parked {
+            directory: directory.clone(),
+            error,
+        })?);
+    }
     let node = Node::new(settings, addresses, uuid, domains, workers, processes);
     let listening = Listening {
         listeners,
@@ -341,6 +359,7 @@ async fn announce(
     watched_at: Option<SocketAddr>,
 ) -> Result<(), CannotStart> {
     let known = readiness.current_inventory().await;
+    workers.take_back_parked(known.inventory.generation);
     let settings = &description.settings;
     // Without a device manager, the shares have no effect.
     if managed.is_some()

@@ -269,6 +269,11 @@ impl NodeService {
             asked(request.keep_ms),
             of_lease.map_or(limit, |of_lease| of_lease.min(limit)),
         );
+        let is_alone = lease.is_none() && domain.is_none() && claim.is_none();
+        let restart = match is_alone && !granted.resume.is_zero() {
+            true => self.workers.grants_restart(asked(request.restart_ms)),
+            false => Duration::ZERO,
+        };
         let away = self.workers.away_beside(&Neighbor {
             process: &client,
             user: owner.user.as_deref(),
@@ -276,7 +281,7 @@ impl NodeService {
         });
         let opened = self
             .workers
-            .open(&holder, &owner, (client, granted), lease, domain, claim)
+            .open(&holder, &owner, (client, granted, restart), lease, domain, claim)
             .map_err(|error| match error {
                 NotOpened::Draining => Status::unavailable(error.to_string()),
                 NotOpened::Full(_)
@@ -307,6 +312,7 @@ impl NodeService {
             resume_ms: milliseconds(granted.resume),
             keep_ms: milliseconds(granted.keep),
             away,
+            restart_ms: milliseconds(restart),
         })
     }
 

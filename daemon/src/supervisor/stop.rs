@@ -67,6 +67,9 @@ impl Signals {
         readiness.look_at_health();
         let sessions = workers.counts().sessions;
         tracing::info!(signal = name, sessions, "shutting down");
+        if name != ORPHANED {
+            workers.park_all();
+        }
         // The only client of a private daemon has ended, so no session is worth waiting for.
         if name == ORPHANED {
             workers.kill_all();

@@ -22,7 +22,7 @@ use super::leaving::{BUILD_WITHIN, LEAVE_WITHIN, Leaving, Step};
 use super::process::{Process, Processes, Role};
 use super::warm::WarmDevice;
 use crate::build_cache::{Name, Owner};
-use crate::handover::{self, AwayTimes, Line, ToSupervisor, ToWorker, WorkerFile};
+use crate::handover::{self, AwayTimes, Line, Restores, ToSupervisor, ToWorker, WorkerFile};
 
 /// Number of messages of one worker that are processed in a row, before other tasks get their turn.
 const MESSAGES_A_TURN: u32 = 16;
@@ -86,8 +86,13 @@ pub(super) struct Worker {
     said: OnceLock<String>,
     /// Why the session ended with its host.
     loss: OnceLock<String>,
+    /// How far the session was when the worker had parked it.
+    parked: OnceLock<Restores>,
     warmth: Mutex<Warmth>,
 }
+
+/// Time for a worker that has parked its session to end.
+const PARKED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Number of connections of which a worker may report one later.
 const PASSED: usize = 256;
@@ -165,6 +170,7 @@ impl Worker {
             passed: Mutex::default(),
             said: OnceLock::new(),
             loss: OnceLock::new(),
+            parked: OnceLock::new(),
             warmth: Mutex::default(),
         }
     }
@@ -353,6 +359,11 @@ impl Worker {
                         if client.has_come() && !is_gone && !std::mem::replace(&mut has_come, true) {
                             leaving.may_stay();
                         }
+                    }
+                    Ok(Some(ToSupervisor::Parked(restores))) => {
+                        let _ = self.parked.set(restores);
+                        self.is_ending.store(true, Ordering::Relaxed);
+                        leaving.is_due(Instant::now() + PARKED_WITHIN);
                     }
                     Ok(Some(ToSupervisor::Released)) if body.is_hosted() => return Ok(ExitStatus::default()),
                     Ok(Some(ToSupervisor::Building)) if body.is_hosted() => leaving.may_take(BUILD_WITHIN),
@@ -552,6 +563,11 @@ impl Worker {
         *self.away.lock()
     }
 
+    /// Returns how far the session was when the worker had parked it; `None` if it has not.
+    pub(super) fn parked(&self) -> Option<Restores> {
+        self.parked.get().copied()
+    }
+
     /// Returns how often the client has come back.
     pub(super) fn resumed(&self) -> u64 {
         self.resumed.load(Ordering::Relaxed).into()
@@ -626,6 +642,15 @@ impl Worker {
         if let ToSupervisor::Leaving { reason } = &message {
             let _ = self.said.set(reason.clone());
         }
+        if let ToSupervisor::NotParked { reason } = &message {
+            let session = self.serves.get().map(|(session, _)| *session);
+            tracing::warn!(
+                ?session,
+                worker = self.serial,
+                reason,
+                "a session cannot be parked; it ends when the drain limit is reached"
+            );
+        }
         if let ToSupervisor::Ready = message {
             self.ready.store(true, Ordering::Relaxed);
             // The time for the contexts does not contain the time for loading OpenCL.
@@ -653,7 +678,7 @@ impl Worker {
             ToSupervisor::LookUp { ticket, key } => builds.look_up(self, ticket, named(key)),
             ToSupervisor::Store { key, entry } => builds.store(named(key), entry),
             ToSupervisor::Refused { key } => builds.remove(named(key)),
-            // `Client`, and what hosts say, is handled in `watch`.
+            // `Client`, `Parked`, and what hosts say, is handled in `watch`.
             ToSupervisor::Ready
             | ToSupervisor::Warmed { .. }
             | ToSupervisor::Client { .. }
@@ -662,6 +687,8 @@ impl Worker {
             | ToSupervisor::Building
             | ToSupervisor::Waiting
             | ToSupervisor::Spoiled
+            | ToSupervisor::Parked(_)
+            | ToSupervisor::NotParked { .. }
             | ToSupervisor::Away => {}
         }
     }

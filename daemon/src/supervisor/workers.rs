@@ -7,6 +7,7 @@
 
 mod away;
 mod hosting;
+mod parking;
 mod uses;
 
 use std::cmp::Reverse;
@@ -41,6 +42,7 @@ use crate::build_cache;
 use crate::config::{Heartbeat, SessionSettings};
 use crate::handover::{Assignment, AwayTimes, Leased, Owner, ToWorker};
 use away::describe_end;
+use parking::Parked;
 pub(super) use away::{ClientProcess, Neighbor};
 
 /// Pause before a spare worker that ended by itself is replaced. The driver would probably make the next
@@ -102,6 +104,8 @@ struct WorkersState {
     resumed: u64,
     /// Why sessions that outlived their connections have ended.
     ended: EndedSessions,
+    /// The sessions that wait for their clients in files.
+    parked: Parked,
     /// Totals of sessions that have ended.
     past: Figures,
     usage: Usage,
@@ -127,6 +131,11 @@ struct Served {
     client: ClientProcess,
     /// The session's claim, if it may use exclusive devices only.
     claim: Option<Claim>,
+    /// How long the client waits for a daemon that is started anew. 0: the session is never parked.
+    restart: Duration,
+    /// The session's certificate, with TLS.
+    certificate: Option<SessionCertificate>,
+    away: AwayTimes,
     _holding: Holding,
 }
 
@@ -162,6 +171,9 @@ impl WorkersState {
         served.samples().for_each(|sample| self.usage.end(sample));
         self.past = self.past.plus(served.entry.figures());
         self.resumed += served.worker.resumed();
+        if self.parked.takes(id, &served) {
+            return Some((id, served));
+        }
         if worker.resumes() {
             let reason = worker.end_reason().map(str::to_owned);
             let label = || ending(worker, served.entry.ending(), status);
@@ -450,7 +462,7 @@ impl Workers {
         &self,
         holder: &Holder,
         owner: &Owner,
-        (client, away): (ClientProcess, AwayTimes),
+        (client, away, restart): (ClientProcess, AwayTimes, Duration),
         lease: Option<(Place, Vec<Leased>)>,
         domain: Option<Domain>,
         claim: Option<Claim>,
@@ -508,7 +520,12 @@ impl Workers {
             {
                 self.0.timed.notify_one();
             }
-            let Assignment { id, secret, .. } = assignment;
+            let Assignment {
+                id,
+                secret,
+                certificate,
+                ..
+            } = assignment;
             let served = Served {
                 worker,
                 host,
@@ -522,6 +539,9 @@ impl Workers {
                 owner: owner.clone(),
                 client,
                 claim,
+                restart,
+                certificate,
+                away,
                 _holding: holding,
             };
             // The lock is still held, so neither a connection of the client nor the worker's end finds the
@@ -562,9 +582,16 @@ impl Workers {
         bytes: [u8; PREAMBLE],
         socket: OwnedFd,
     ) -> Result<(), (OwnedFd, Verdict)> {
-        let worker = self.0.state.lock().worker_for(preamble);
-        let Some(worker) = worker else {
-            return Err((socket, Verdict::UnknownSession));
+        let worker = {
+            let mut state = self.0.state.lock();
+            match state.worker_for(preamble) {
+                Some(worker) => Ok(worker),
+                None => self.restore(&mut state, preamble),
+            }
+        };
+        let worker = match worker {
+            Ok(worker) => worker,
+            Err(verdict) => return Err((socket, verdict)),
         };
         if matches!(
             preamble.purpose,
@@ -694,6 +721,7 @@ impl Workers {
             leased: None,
             slot: 0,
             owner: Owner::default(),
+            restores: None,
         }
     }
 

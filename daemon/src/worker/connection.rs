@@ -5,6 +5,7 @@
 //! with `TCP_NODELAY` and keep-alive set.
 #![forbid(unsafe_code)]
 
+use std::fs::File;
 use std::sync::Arc;
 
 use causeway_lane::Stream;
@@ -15,7 +16,7 @@ use causeway_security::Line;
 use crate::accounting::Slot;
 use crate::build_cache::Client;
 pub use crate::config::SessionLimits;
-use crate::handover::Leased;
+use crate::handover::{Leased, Restores};
 use crate::worker::objects::commons::Commons;
 use crate::worker::objects::warm::Warm;
 use crate::worker::threads::Scope;
@@ -53,6 +54,8 @@ pub struct SessionStart {
     pub builds: Option<Arc<Client>>,
     /// For how long the session waits for broken connections. 0: it does not outlive them.
     pub resume: std::time::Duration,
+    /// Of a session that was parked: how far the worker before has come, and the contents of its memory.
+    pub restores: Option<(Restores, Arc<File>)>,
     /// The threads of the session.
     pub(crate) scope: Scope,
     /// What the session shares with its neighbours; `None` outside of a host.

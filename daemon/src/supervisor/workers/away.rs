@@ -102,6 +102,14 @@ impl ClientProcess {
         self.start_time != 0 && self.is_beside(other) && process(self) == process(other)
     }
 
+    /// Describes the process as [`ClientProcess::of`] reads it.
+    pub(super) fn whole(&self) -> Client {
+        Client {
+            user: self.user.clone(),
+            ..self.to_wire()
+        }
+    }
+
     fn to_wire(&self) -> Client {
         Client {
             program: self.program.clone(),

@@ -7,8 +7,11 @@
 //! alive; a launch keeps all buffers of its own arguments alive.
 #![forbid(unsafe_code)]
 
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use causeway_proto::command::{KernelArg, kernel_arg};
+use causeway_proto::id::{MemoryId, SamplerId};
 use causeway_proto::status::Status;
 
 use super::{Bound, DeviceQueue, Memory, Sampler};
@@ -34,6 +37,16 @@ struct Slot {
     version: u64,
     value: Value,
 }
+
+/// The ids of the objects that arguments may name.
+pub(crate) struct Names {
+    pub(crate) memory: HashMap<*const Memory, MemoryId>,
+    pub(crate) samplers: HashMap<*const Sampler, SamplerId>,
+}
+
+/// An argument is an object that has no id any more, or that nothing can name.
+#[derive(Debug)]
+pub(crate) struct Unnamed;
 
 /// The value of an argument.
 #[derive(Clone)]
@@ -68,6 +81,43 @@ impl Arguments {
     /// Sets the memory that the kernel reaches indirectly.
     pub(crate) fn set_reaches(&mut self, memory: Vec<Weak<Memory>>, version: u64) {
         self.reaches = Reaches { version, memory };
+    }
+
+    /// Returns the arguments that are set, as a launch would set them. `names` knows the ids of the objects. An argument
+    /// whose memory is gone is left out, because a launch with it fails as one without.
+    ///
+    /// # Errors
+    /// [`Unnamed`].
+    pub(crate) fn to_wire(&self, names: &Names) -> Result<Vec<KernelArg>, Unnamed> {
+        let mut args = Vec::new();
+        for (index, slot) in self.slots.iter().enumerate().filter(|(_, of)| of.version > 0) {
+            let value = match &slot.value {
+                Value::Small(length, bytes) => {
+                    let bytes = bytes[..usize::from(*length)].to_vec();
+                    kernel_arg::Value::Plain(bytes.into())
+                }
+                Value::Large(bytes) => kernel_arg::Value::Plain(bytes.to_vec().into()),
+                Value::Memory(memory) => match memory.upgrade() {
+                    None => continue,
+                    Some(memory) => match names.memory.get(&Arc::as_ptr(&memory)) {
+                        Some(id) => kernel_arg::Value::Memory(id.0),
+                        None => continue,
+                    },
+                },
+                Value::NullMemory => kernel_arg::Value::Memory(0),
+                Value::Local(size) => kernel_arg::Value::LocalSize(*size),
+                Value::Sampler(sampler) => {
+                    let id = names.samplers.get(&Arc::as_ptr(sampler));
+                    kernel_arg::Value::Sampler(id.ok_or(Unnamed)?.0)
+                }
+                Value::Svm(..) | Value::DeviceQueue(_) => return Err(Unnamed),
+            };
+            args.push(KernelArg {
+                index: index as u32,
+                value: Some(value),
+            });
+        }
+        Ok(args)
     }
 
     /// Returns the memory that a launch with these arguments must keep alive until it is enqueued.

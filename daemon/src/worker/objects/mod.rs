@@ -35,7 +35,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use causeway_proto::id::{ContextId, DeviceIndex, QueueId};
+use causeway_proto::id::{ContextId, DeviceIndex, MemoryId, QueueId};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
@@ -221,6 +221,8 @@ impl Queue {
 pub(crate) struct Memory {
     pub(crate) context: Arc<Context>,
     pub(crate) native: Result<Buffer, Status>,
+    /// The object whose bytes this one shares.
+    pub(crate) parent: Option<MemoryId>,
     /// The memory charge, which ends with the object.
     _charge: Option<Charge>,
 }
@@ -242,16 +244,22 @@ impl Memory {
         Memory {
             context,
             native,
+            parent: None,
             _charge,
         }
     }
 
     /// Makes an object that needs no charge: a sub-buffer, an image that shares another
     /// object's bytes, or a broken object.
-    pub(crate) fn part(context: Arc<Context>, native: Result<Buffer, Status>) -> Memory {
+    pub(crate) fn part(
+        context: Arc<Context>,
+        native: Result<Buffer, Status>,
+        parent: Option<MemoryId>,
+    ) -> Memory {
         Memory {
             context,
             native,
+            parent,
             _charge: None,
         }
     }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_proto::command::{Answer, Completion, EventBatch, LinkState, Notice};
+use causeway_proto::command::{Answer, Completion, EventBatch, LinkState, Notice, Parking};
 use causeway_proto::status::Status;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -261,6 +261,24 @@ impl Outbox {
         self.put(|state| reason.clone_into(&mut state.batch.close_reason));
     }
 
+    /// Tells the client how far the session is with being parked.
+    pub(crate) fn parking(&self, parking: Parking) {
+        self.put(|state| state.batch.parking = parking.into());
+    }
+
+    /// Whether everything is sent, as far as this knows, and no command is in progress.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let state = self.state.lock();
+        let is_empty = !state.sending && !has_something(&state.batch);
+        is_empty && self.unobserved() == 0 && !self.progress.is_busy()
+    }
+
+    /// Begins behind `number`, which the client knows to be applied.
+    pub(crate) fn begin_behind(&self, number: u64) {
+        self.applied.store(number, Ordering::Release);
+        self.state.lock().told = number;
+    }
+
     /// Counts the bytes of commands that are about to be applied.
     pub(crate) fn received(&self, bytes: usize) {
         self.received.fetch_add(bytes, Ordering::Relaxed);
@@ -365,6 +383,7 @@ fn has_something(batch: &EventBatch) -> bool {
         && batch.answers.is_empty()
         && batch.notices.is_empty()
         && batch.links.is_empty()
+        && batch.parking == 0
         && batch.close_reason.is_empty()
         && batch.printed.is_empty())
 }

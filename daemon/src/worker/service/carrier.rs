@@ -37,6 +37,21 @@ pub(super) trait Carrier: Send + Sync {
     /// Handles that the client has handled all event batches up to `number`.
     fn acknowledge(&self, number: u64) -> Result<(), BadNumber>;
 
+    /// Whether a session with this carrier can be parked.
+    fn can_park(&self) -> bool {
+        false
+    }
+
+    /// The number of the last event batch, if the client has handled it.
+    fn heard(&self) -> Option<u64> {
+        None
+    }
+
+    /// The number of the last event batch.
+    fn last(&self) -> u64 {
+        0
+    }
+
     /// Ends the waits of all threads, because the session ends and its host goes on.
     fn close(&self);
 }

@@ -24,7 +24,7 @@ use super::ending::Ending;
 use super::stage::{Commands, Stage};
 use crate::handover::Line;
 use crate::worker::connection::EventSink;
-use crate::worker::session::Session;
+use crate::worker::session::{Session, Violation};
 use crate::worker::threads::Scope;
 
 /// Size of the read buffer in bytes. Longer frames get memory of their own.
@@ -50,6 +50,13 @@ pub(super) fn carry(
         }
     };
     // Also when this thread unwinds. In a worker of its own, events still leave until the process exits.
+    if let Some(restores) = stage.restores() {
+        // Nothing was sent behind these, so the client has all of them. The last one may have been lost.
+        if restores.events.saturating_sub(first.position) > 1 || first.position > restores.events {
+            return Ending::Violation("the client has other events than its session".to_owned());
+        }
+        events.begin_behind(first.position);
+    }
     let _closing = scope.is_hosted().then(|| Closing(Arc::clone(&events)));
     events.switch(first);
     stage.carries(Arc::<DirectEvents>::clone(&events));
@@ -96,8 +103,17 @@ fn read(
         match frames.next() {
             Ok(Some(mut batch)) => {
                 session.received(frames.length);
-                if let Err(violation) = session.apply(&mut batch) {
-                    return Ending::Violation(violation.to_string());
+                match session.apply(&mut batch) {
+                    Ok(()) => {}
+                    Err(Violation::NotRestored(why)) => {
+                        return Ending::ToldToEnd(format!(
+                            "the session was parked and cannot go on: {why}"
+                        ));
+                    }
+                    Err(violation) => return Ending::Violation(violation.to_string()),
+                }
+                if batch.stands {
+                    session.client_stands();
                 }
                 if batch.closes {
                     return Ending::Farewell;

@@ -135,6 +135,15 @@ impl DirectEvents {
         Ok(events)
     }
 
+    /// Begins behind the event batches of the worker that has parked the session, which the client has handled up to
+    /// `number`.
+    pub(super) fn begin_behind(&self, number: u64) {
+        let mut state = self.state.lock();
+        state.window = Some(Window::behind(number));
+        state.last = number;
+        state.again = number + 1;
+    }
+
     /// Waits while too many bytes wait for the client. Returns at once otherwise.
     pub(super) fn wait_for_room(&self) {
         let mut state = self.state.lock();
@@ -457,6 +466,21 @@ impl Carrier for DirectEvents {
         self.stuck.notify_one();
         self.room.notify_all();
         self.arrived.notify_all();
+    }
+
+    fn can_park(&self) -> bool {
+        self.state.lock().window.is_some()
+    }
+
+    fn heard(&self) -> Option<u64> {
+        let state = self.state.lock();
+        let window = state.window.as_ref()?;
+        let is_all = state.waiting.is_empty() && window.last() == state.last && window.is_heard();
+        is_all.then_some(state.last)
+    }
+
+    fn last(&self) -> u64 {
+        self.state.lock().last
     }
 
     fn acknowledge(&self, number: u64) -> Result<(), BadNumber> {

@@ -15,6 +15,9 @@ pub(super) enum Ending {
     /// The client closed its command connection.
     #[error("the client closed its connections and did not come back in time")]
     ClientClosed,
+    /// The session is parked, and goes on when the daemon is started anew.
+    #[error("the session is parked")]
+    Parked,
     /// The client said that it ends the session.
     #[error("the client closed the session")]
     Farewell,
@@ -84,6 +87,7 @@ impl Ending {
                     "the client opened a session, but did not connect before the timeout"
                 );
             }
+            Ending::Parked => tracing::info!("the session is parked"),
             Ending::ToldToEnd(reason) => tracing::info!(reason, "the supervisor ended the session"),
             Ending::SupervisorGone => tracing::info!("the supervisor is gone, so the session ends"),
             Ending::Broken(what) => {
@@ -101,7 +105,7 @@ impl Ending {
             Ending::ClientLost { .. } => Cause::ClientLost,
             Ending::Violation(_) => Cause::Violation,
             Ending::NeverConnected => Cause::NeverConnected,
-            Ending::ToldToEnd(_) | Ending::SupervisorGone => Cause::ToldToEnd,
+            Ending::ToldToEnd(_) | Ending::SupervisorGone | Ending::Parked => Cause::ToldToEnd,
             Ending::Broken(_) | Ending::IsHost { .. } => Cause::Broken,
         }
     }

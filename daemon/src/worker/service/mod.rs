@@ -20,6 +20,7 @@ mod grpc;
 mod grpc_service;
 mod heartbeat;
 mod host;
+mod parking;
 mod peer;
 mod presence;
 mod proof;
@@ -255,7 +256,7 @@ impl Running {
             _ => Duration::ZERO,
         };
         ending.log(self.stage.id().is_some());
-        if self.stage.resumes() {
+        if self.stage.resumes() && !self.stage.is_parked() {
             self.stage.leaves(&ending.to_string());
         }
         if let Some(account) = self.stage.account() {
@@ -295,6 +296,7 @@ fn run_session(
     threads.service.name_thread();
     let start = SessionStart {
         resume: assignment.away.resume,
+        restores: assignment.restores.zip(stage.contents()),
         id: assignment.id,
         limits: assignment.limits,
         leased: assignment.leased.clone(),

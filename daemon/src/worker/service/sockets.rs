@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use super::carrier::Arrived;
 use super::ending::Ending;
 use super::stage::{Commands, Stage};
-use super::{Loading, Threads, heartbeat, peer, proof};
+use super::{Loading, Threads, heartbeat, parking, peer, proof};
 use crate::accounting::{Counter, Slot};
 use crate::build_cache::Client;
 use crate::handover::{self, Assignment, Line, ToWorker};
@@ -76,6 +76,8 @@ pub(super) fn receive(
                         .to_owned(),
                 );
             }
+            Ok(Some(ToWorker::Restore { contents })) => stage.set_contents(contents.into()),
+            Ok(Some(ToWorker::Park { contents })) => parking::start(stage, contents.into()),
             Ok(Some(ToWorker::Cached { ticket, entry })) => builds.answered(ticket, entry),
             Ok(Some(ToWorker::End { reason })) => break Ending::ToldToEnd(reason),
             Ok(None) => break Ending::SupervisorGone,
@@ -161,6 +163,11 @@ fn take(stage: &Arc<Stage>, bytes: [u8; PREAMBLE], socket: TcpStream) {
         proof::refuse(&socket.into(), Verdict::Malformed);
         return;
     };
+    if stage.is_parked() {
+        // The client tries again, until another worker has the session.
+        proof::refuse(&socket.into(), Verdict::TooMany);
+        return;
+    }
     let Some(proving) = stage.begin_proof(preamble.purpose, &socket) else {
         // A client that asks again and again learns that its session has ended.
         let verdict = match stage.is_closed() {

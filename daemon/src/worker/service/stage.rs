@@ -6,6 +6,7 @@
 mod places;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::frame::COMES_BACK;
 use causeway_proto::id::SessionId;
-use causeway_proto::preamble::{ClientWord, Introduction, Purpose, Verdict};
+use causeway_proto::preamble::{ClientWord, Introduction, Purpose, Verdict, WANTS_RECORD};
 use causeway_security::{ServerTls, SessionCertificate};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -24,7 +25,7 @@ use super::ending::{Ending, Endings};
 use super::presence::{Change, Presence};
 use super::window::BadNumber;
 use crate::accounting::Slot;
-use crate::handover::{self, Assignment, Line, ToSupervisor};
+use crate::handover::{self, Assignment, Line, Restores, ToSupervisor};
 use crate::worker::session::Session;
 use crate::worker::takeovers::Takeovers;
 use crate::worker::threads::Scope;
@@ -80,6 +81,9 @@ struct StageState {
     is_closed: bool,
     /// Whether the client was away for too long, so that the session ends.
     is_over: bool,
+    /// Of a session that was parked.
+    contents: Option<Arc<File>>,
+    is_parked: bool,
 }
 
 /// A command connection, and its carrier.
@@ -195,6 +199,46 @@ impl Stage {
         Ok(true)
     }
 
+    /// Of a session that was parked: how far its worker before has come.
+    pub(super) fn restores(&self) -> Option<Restores> {
+        self.assignment()?.restores
+    }
+
+    /// Sets the contents of a session that was parked.
+    pub(super) fn set_contents(&self, contents: File) {
+        self.state.lock().contents = Some(Arc::new(contents));
+    }
+
+    /// The contents of a session that was parked.
+    pub(super) fn contents(&self) -> Option<Arc<File>> {
+        self.state.lock().contents.clone()
+    }
+
+    /// The session's carrier, once there is one.
+    pub(super) fn carrier(&self) -> Option<Arc<dyn Carrier>> {
+        self.state.lock().carrier.clone()
+    }
+
+    /// Sends the supervisor a message. If the supervisor is gone, another thread notices.
+    pub(super) fn report(&self, message: &ToSupervisor) {
+        let _ = handover::send_to_supervisor(&self.to_supervisor, message);
+    }
+
+    /// Accepts no further connection, because the session is parked.
+    pub(super) fn note_parked(&self) {
+        self.state.lock().is_parked = true;
+    }
+
+    /// Whether the session is parked.
+    pub(super) fn is_parked(&self) -> bool {
+        self.state.lock().is_parked
+    }
+
+    /// Whether the client is away.
+    pub(super) fn is_away(&self) -> bool {
+        self.state.lock().presence.away_since().is_some()
+    }
+
     /// Tells the supervisor that the session begins to end, and why.
     pub(super) fn leaves(&self, reason: &str) {
         let reason = reason.to_owned();
@@ -256,10 +300,12 @@ impl Stage {
             self.tell_away(state);
             return Ok(());
         }
+        let restores = state.assignment.as_ref().and_then(|of| of.restores);
         match &state.carrier {
             // Under the lock, so that acknowledgements of two connections keep their order.
             Some(carrier) => carrier.acknowledge(number),
-            None if number == 0 => Ok(()),
+            // The client has handled what another worker has sent.
+            None if number <= restores.map_or(0, |restores| restores.events) => Ok(()),
             None => Err(BadNumber::Unsent {
                 got: number,
                 last: 0,
@@ -535,7 +581,11 @@ impl Stage {
             is_kept: false,
         };
         let position = match place {
-            Place::Commands => session.map_or(0, Session::applied),
+            Place::Commands => match session {
+                Some(session) if session.wants_record() => session.applied() | WANTS_RECORD,
+                Some(session) => session.applied(),
+                None => (self.restores()).map_or(0, |restores| restores.applied | WANTS_RECORD),
+            },
             // May wait a little. If another connection of the lane is faster, or the lane's thread is busy, the
             // client tries again.
             Place::Lane(_) if was_taken => {

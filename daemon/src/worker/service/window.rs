@@ -58,6 +58,20 @@ pub enum BadNumber {
 }
 
 impl Window {
+    /// A window behind this frame, which the client has handled.
+    pub fn behind(number: u64) -> Window {
+        Window {
+            last: number,
+            handled: number,
+            ..Window::default()
+        }
+    }
+
+    /// Whether the client has handled all frames.
+    pub fn is_heard(&self) -> bool {
+        self.handled == self.last
+    }
+
     /// Keeps whole frames, which follow the last kept one.
     pub fn keep(&mut self, frames: &[u8]) {
         let count = Frames(frames).count() as u64;

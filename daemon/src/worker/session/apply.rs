@@ -27,7 +27,7 @@ use super::shared::{Core, Shared};
 use super::sub_devices::Found as Named;
 use super::tables::{add, find};
 use super::violation::Violation;
-use super::{command_buffers, device_queues, memory, sub_devices};
+use super::{command_buffers, device_queues, memory, parking, sub_devices};
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::node::Platform;
 use crate::runtime::queue::Queue as NativeQueue;
@@ -48,6 +48,9 @@ pub(crate) fn apply(
     runner: &mut Runner<'_>,
 ) -> Result<(), Violation> {
     use command::Kind as Wire;
+    if let Some(why) = parking::prevents(command.kind.as_ref()) {
+        shared.parking.never(why);
+    }
     match command.kind {
         Some(Wire::Enqueue(enqueue)) => self::enqueue(shared, enqueue, followed, runner),
         Some(Wire::Release(release)) => self::release(shared, release),
@@ -101,6 +104,7 @@ fn enqueue(
 ) -> Result<(), Violation> {
     let id = EventId(enqueue.event);
     if let Some(link) = link_of(&enqueue) {
+        shared.parking.never(parking::SITES);
         super::links::open_path(&shared.links, link)?;
     }
     let mut core = shared.core.lock();

@@ -146,6 +146,19 @@ impl<E, C> Default for Graph<E, C> {
 }
 
 impl<E, C> Graph<E, C> {
+    /// Whether commands wait for an event that only the client, or another worker, can end.
+    pub(crate) fn waits_for_client(&self) -> bool {
+        let mut nodes = self.nodes.values();
+        nodes.any(|of| {
+            of.place.is_none() && of.state == CommandState::Open && !of.waiters.is_empty()
+        })
+    }
+
+    /// Returns the caller's data for all events.
+    pub(crate) fn each(&self) -> impl Iterator<Item = &E> {
+        self.nodes.values().map(|node| &node.kept)
+    }
+
     /// Number of known events.
     pub(crate) fn events(&self) -> usize {
         self.nodes.len()

@@ -58,7 +58,11 @@ pub(super) fn create_sub_buffer(
     let parent = find(&shared.core.lock().objects.memory, MemoryId(create.parent))?;
     let native = (shared.room()?.and(parent.native()))
         .and_then(|parent| parent.sub_buffer(create.flags, create.origin, create.size));
-    let memory = Memory::part(Arc::clone(&parent.context), native);
+    let memory = Memory::part(
+        Arc::clone(&parent.context),
+        native,
+        Some(MemoryId(create.parent)),
+    );
     shared.add_memory(id, memory)
 }
 
@@ -97,12 +101,14 @@ pub(super) fn create_image(shared: &Arc<Shared>, create: &CreateImage) -> Result
     };
     let room = shared.room()?;
     let memory = match parent {
-        _ if room.is_err() => Memory::part(context, room.and(Err(Status::OUT_OF_HOST_MEMORY))),
+        _ if room.is_err() => {
+            Memory::part(context, room.and(Err(Status::OUT_OF_HOST_MEMORY)), None)
+        }
         Some(parent) => {
             let native = parent.native().and_then(|parent| {
                 Buffer::image(context.native()?, create.flags, &spec, Some(parent), &[])
             });
-            Memory::part(context, native)
+            Memory::part(context, native, Some(MemoryId(create.parent)))
         }
         None => whole_image(context, create, &spec),
     };
@@ -112,7 +118,7 @@ pub(super) fn create_image(shared: &Arc<Shared>, create: &CreateImage) -> Result
 fn whole_image(context: Arc<Context>, create: &CreateImage, spec: &ImageSpec) -> Memory {
     let raster = match spec.raster() {
         Ok(raster) => raster,
-        Err(status) => return Memory::part(context, Err(status)),
+        Err(status) => return Memory::part(context, Err(status), None),
     };
     Memory::whole(context, raster.size(), |context| {
         let made = Buffer::image(

@@ -42,6 +42,7 @@ mod memory;
 mod mirrors;
 pub(crate) mod neighbours;
 mod numbering;
+pub(crate) mod parking;
 mod program;
 mod query;
 mod run;
@@ -50,6 +51,7 @@ mod sub_devices;
 mod tables;
 mod violation;
 
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -62,6 +64,7 @@ use parking_lot::Mutex;
 
 use self::freed::Freed;
 use self::links::{Links, Place};
+use self::parking::Parking;
 use self::program::builder::Builder;
 use self::run::Runner;
 use self::shared::{Paces, Shared};
@@ -198,16 +201,19 @@ impl Session {
                 warm: start.warm,
                 contexts: Mutex::default(),
                 paces: Paces::default(),
+                parking: Parking::new(start.restores.as_ref().map(|(_, contents)| contents)),
                 over: Over::default(),
                 core: Mutex::default(),
                 alive,
                 _ended: ended,
             }
         });
+        let applied = start.restores.map_or(0, |(restores, _)| restores.applied);
+        shared.outbox.begin_behind(applied);
         start_threads(&shared);
         Session {
             shared,
-            next: Mutex::new(1),
+            next: Mutex::new(applied + 1),
             skips: AtomicBool::new(false),
             gone: Gone { commands, contexts },
             _counted: counted,
@@ -220,6 +226,9 @@ impl Session {
     /// # Errors
     /// [`Violation`]: the service logs it and the process exits.
     pub fn apply(&self, batch: &mut CommandBatch) -> Result<(), Violation> {
+        if self.shared.parking.is_restoring() || batch.recorded != 0 {
+            return parking::restore(&self.shared, batch);
+        }
         let mut next = self.next.lock();
         if self.skips.load(Ordering::Relaxed) {
             numbering::skip_applied(batch, *next);
@@ -258,6 +267,21 @@ impl Session {
     /// Expects that the client, which has a new connection, sends commands again. Those that were applied are skipped.
     pub fn skip_applied(&self) {
         self.skips.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the client must send its record, because the session was parked.
+    pub fn wants_record(&self) -> bool {
+        self.shared.parking.is_restoring()
+    }
+
+    /// Handles that the client sends nothing until it is told to go on.
+    pub fn client_stands(&self) {
+        self.shared.parking.client_stands();
+    }
+
+    /// Parks the session; see [`parking`].
+    pub(crate) fn park(&self, contents: &File, way: &dyn parking::Way) -> parking::Outcome {
+        parking::park(&self.shared, contents, way)
     }
 
     /// Counts the bytes of a batch that is about to be applied.

@@ -15,6 +15,7 @@ use super::early::Early;
 use super::freed::Freed;
 use super::graph::{self, Graph, Role};
 use super::links::Links;
+use super::parking::Parking;
 use super::program::builder::Builder;
 use super::tables::Objects;
 use super::violation::{BROKEN, Violation};
@@ -66,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) contexts: Mutex<Vec<Weak<Context>>>,
     /// The session's paces on its devices, as far as it may have neighbours there.
     pub(crate) paces: Paces,
+    /// Whether and how far the session is parked or put together again.
+    pub(crate) parking: Parking,
     /// Set when the session has ended in its host.
     pub(crate) over: Over,
     pub(crate) core: Mutex<Core>,
@@ -133,6 +136,16 @@ impl Core {
         self.newest_event = self.newest_event.max(Some(event.id()));
         let id = event.id();
         self.graph.submit(id, event, queue, waits, role, submitted)
+    }
+
+    /// The largest event id so far.
+    pub(super) fn newest_event(&self) -> Option<EventId> {
+        self.newest_event
+    }
+
+    /// Takes the events up to `newest` for ended, unless they are added.
+    pub(super) fn begin_behind(&mut self, newest: Option<EventId>) {
+        self.newest_event = self.newest_event.max(newest);
     }
 
     /// Finds an event that the client or another worker names. Returns `None` if it has ended

@@ -30,6 +30,9 @@ pub enum Violation {
          release them, or raise `[sessions] objects` on the node"
     )]
     TooMany,
+    /// The node could not put the session together again. This is no fault of the client.
+    #[error("{0}")]
+    NotRestored(String),
     /// A message that no Causeway client sends.
     #[error("{0}")]
     Malformed(&'static str),

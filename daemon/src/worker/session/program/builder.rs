@@ -153,6 +153,20 @@ impl Builder {
         while pool.has_later() && !wake.wait_until(&mut pool, until).timed_out() {}
     }
 
+    /// Returns whether no job runs or waits, except those that can wait.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pool.0.lock().is_idle()
+    }
+
+    /// Waits until no job runs or waits, except those that can wait.
+    pub(crate) fn wait_until_idle(&self) {
+        let (lock, wake) = &*self.pool;
+        let mut pool = lock.lock();
+        while !pool.is_idle() {
+            wake.wait(&mut pool);
+        }
+    }
+
     /// Returns whether jobs run.
     pub(crate) fn is_busy(&self) -> bool {
         !self.pool.0.lock().running.is_empty()
@@ -250,6 +264,10 @@ impl Pool {
     /// Whether jobs that can wait are left, or run.
     fn has_later(&self) -> bool {
         !self.later.is_empty() || self.late > 0
+    }
+
+    fn is_idle(&self) -> bool {
+        self.is_over || self.waiting.is_empty() && self.running.len() == self.late
     }
 
     fn is_expecting(&self) -> bool {

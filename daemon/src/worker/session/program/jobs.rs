@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use causeway_proto::command::{Answer, BinariesAnswer, DeviceBinary, answer};
 use causeway_proto::id::{ProgramId, RequestId};
@@ -25,6 +26,11 @@ pub(super) fn submit(
         let answer = work(program);
         // Before the answer is sent, because the client may create kernels as soon as it has the answer.
         program.state.lock().jobs -= 1;
+        if let Ok((_, answer::Body::Program(body))) = &answer
+            && body.devices.iter().any(|of| of.global_variable_size > 0)
+        {
+            program.has_variables.store(true, Ordering::Relaxed);
+        }
         answer
     });
 }

@@ -55,6 +55,8 @@ pub(crate) struct Program {
     has_source: bool,
     // Whether kernels of the program may print.
     prints: AtomicBool,
+    // Whether the program has variables of its own, whose contents nobody can read.
+    has_variables: AtomicBool,
     // How long launches take, by the kernel's name. Programs may make a kernel for each launch.
     costs: Mutex<HashMap<Box<str>, Arc<Cost>>>,
     state: Mutex<ProgramState>,
@@ -95,6 +97,7 @@ impl Program {
             text: None,
             has_source: false,
             prints: AtomicBool::new(false),
+            has_variables: AtomicBool::new(false),
             costs: Mutex::default(),
             state: Mutex::new(ProgramState {
                 native: native.map(Arc::new),
@@ -104,6 +107,11 @@ impl Program {
                 jobs: 0,
             }),
         }
+    }
+
+    /// Whether the program has variables of its own.
+    pub(crate) fn has_variables(&self) -> bool {
+        self.has_variables.load(Ordering::Relaxed)
     }
 
     /// Whether kernels of the program may print.

@@ -1,0 +1,220 @@
+//! The directory of `[survival]`: sessions that a daemon which ended has parked for the next one.
+//!
+//! A session has two files. Its worker writes `ID.contents`, over a descriptor that the supervisor has opened. The
+//! supervisor writes `ID.session`, with the session's secret and key. Both are readable for the daemon's user only, and
+//! go away when the client comes back, or after [`KEPT`]. Nothing of them is logged.
+//!
+//! Invariant: a session without `ID.session` does not exist. That file is written last and removed first.
+#![forbid(unsafe_code)]
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use causeway_proto::control::Client;
+use causeway_proto::id::SessionId;
+use causeway_proto::version::WireVersion;
+use prost::Message;
+
+use super::holders::Holder;
+use crate::handover::Assignment;
+
+/// Time for which a parked session is kept.
+pub(super) const KEPT: Duration = Duration::from_secs(600);
+const SESSION: &str = "session";
+const CONTENTS: &str = "contents";
+
+/// The directory.
+#[derive(Clone, Debug)]
+pub(super) struct ParkedSessions {
+    directory: PathBuf,
+}
+
+/// A session as its file describes it.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Ticket {
+    #[prost(uint32, tag = "1")]
+    pub(super) wire_version: u32,
+    /// The inventory's generation, by which the next daemon knows that its devices are the same.
+    #[prost(uint64, tag = "2")]
+    pub(super) generation: u64,
+    /// An encoded [`Assignment`], which contains the secret.
+    #[prost(bytes = "vec", tag = "3")]
+    assignment: Vec<u8>,
+    #[prost(message, optional, tag = "4")]
+    pub(super) client: Option<Client>,
+    #[prost(string, tag = "5")]
+    address: String,
+    #[prost(string, optional, tag = "6")]
+    user: Option<String>,
+    #[prost(uint64, tag = "7")]
+    pub(super) restart_ms: u64,
+}
+
+impl Ticket {
+    pub(super) fn new(
+        assignment: &Assignment,
+        generation: u64,
+        client: Client,
+        holder: &Holder,
+        restart: Duration,
+    ) -> Ticket {
+        Ticket {
+            wire_version: WireVersion::CURRENT.number().into(),
+            generation,
+            assignment: assignment.to_bytes(),
+            client: Some(client),
+            address: holder.address.map(|of| of.to_string()).unwrap_or_default(),
+            user: holder.user.clone(),
+            restart_ms: u64::try_from(restart.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// The session's assignment; `None` if it is damaged.
+    pub(super) fn assignment(&self) -> Option<Assignment> {
+        Assignment::from_bytes(&self.assignment)
+    }
+
+    pub(super) fn holder(&self) -> Holder {
+        Holder {
+            address: self.address.parse::<IpAddr>().ok(),
+            user: self.user.clone(),
+        }
+    }
+}
+
+impl ParkedSessions {
+    /// Opens the directory, and makes it if there is none.
+    pub(super) fn open(directory: &Path) -> io::Result<ParkedSessions> {
+        match DirBuilder::new().mode(0o700).create(directory) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+        let found = fs::metadata(directory)?;
+        let own = rustix::process::geteuid().as_raw();
+        if !found.is_dir() || found.uid() != own || found.mode() & 0o077 != 0 {
+            return Err(io::Error::other(
+                "it must be a directory of the daemon's user with mode 0700",
+            ));
+        }
+        Ok(ParkedSessions {
+            directory: directory.to_owned(),
+        })
+    }
+
+    /// Makes the file for a session's contents.
+    pub(super) fn contents(&self, id: &SessionId) -> io::Result<File> {
+        create(&self.path(id, CONTENTS))
+    }
+
+    /// Writes a session, whose contents are written. Returns false if that fails.
+    pub(super) fn keep(&self, id: &SessionId, ticket: &Ticket) -> io::Result<()> {
+        let unfinished = self.path(id, "unfinished");
+        let file = create(&unfinished)?;
+        io::Write::write_all(&mut &file, &ticket.encode_to_vec())?;
+        fs::rename(unfinished, self.path(id, SESSION))
+    }
+
+    /// Opens the contents of a session and removes both files.
+    pub(super) fn take(&self, id: &SessionId) -> io::Result<File> {
+        let contents = File::open(self.path(id, CONTENTS));
+        self.discard(id);
+        contents
+    }
+
+    /// Removes the files of a session.
+    pub(super) fn discard(&self, id: &SessionId) {
+        for kind in [SESSION, CONTENTS] {
+            match fs::remove_file(self.path(id, kind)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(%error, session = ?id, "cannot remove a file of a parked session");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns all sessions, and for how long each is kept from now on. Removes every other file.
+    pub(super) fn all(&self) -> io::Result<Vec<(SessionId, Ticket, Duration)>> {
+        let mut all = Vec::new();
+        let mut others = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let path = entry?.path();
+            match read(&path) {
+                Some(found) => all.push(found),
+                None => others.push(path),
+            }
+        }
+        let is_of = |path: &Path| {
+            let contents = all.iter().map(|(id, ..)| self.path(id, CONTENTS));
+            contents.into_iter().any(|of| of == path)
+        };
+        for path in others.iter().filter(|path| !is_of(path)) {
+            let _ = fs::remove_file(path);
+        }
+        Ok(all)
+    }
+
+    fn path(&self, id: &SessionId, kind: &str) -> PathBuf {
+        let name = uuid::Uuid::from_bytes(id.0);
+        self.directory.join(format!("{name}.{kind}"))
+    }
+}
+
+// Reads the file of a session that is not too old.
+fn read(path: &Path) -> Option<(SessionId, Ticket, Duration)> {
+    if path.extension()? != SESSION {
+        return None;
+    }
+    let written = fs::metadata(path).ok()?.modified().ok()?;
+    let age = SystemTime::now().duration_since(written).unwrap_or_default();
+    let left = KEPT.checked_sub(age)?;
+    let ticket = Ticket::decode(&fs::read(path).ok()?[..]).ok()?;
+    Some((ticket.assignment()?.id, ticket, left))
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    match options.open(path) {
+        // An earlier attempt of this daemon.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_file(path)?;
+            options.open(path)
+        }
+        opened => opened,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_directory_that_others_may_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(ParkedSessions::open(folder.path()).is_err());
+        let own = folder.path().join("parked");
+        let parked = ParkedSessions::open(&own).unwrap();
+        assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o700);
+        let id = SessionId([7; 16]);
+        parked.contents(&id).unwrap();
+        let mode = fs::metadata(parked.path(&id, CONTENTS)).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn contents_without_a_session_and_damaged_sessions_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let parked = ParkedSessions::open(&folder.path().join("parked")).unwrap();
+        parked.contents(&SessionId([1; 16])).unwrap();
+        fs::write(parked.path(&SessionId([2; 16]), SESSION), b"nonsense").unwrap();
+        assert!(parked.all().unwrap().is_empty());
+        assert_eq!(fs::read_dir(&parked.directory).unwrap().count(), 0);
+    }
+}

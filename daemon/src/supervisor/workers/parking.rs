@@ -1,0 +1,249 @@
+//! Parks the sessions when the daemon ends, and takes back those that a daemon before has parked.
+//!
+//! Only a session with a process of its own is parked, whose client waits for the daemon, outside of a lease and not on
+//! a device in exclusive mode. Invariant: a session that is parked is in the table of parked ones from the end of its
+//! worker on, so its client is never told that nobody knows it.
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_proto::id::SessionId;
+use causeway_proto::preamble::{Hint, Introduction, Verdict};
+use causeway_proto::version::WireVersion;
+
+use super::super::parked::{KEPT, ParkedSessions, Ticket};
+use super::{ClientProcess, NotOpened, Served, Worker, Workers, WorkersState};
+use crate::accounting::Ledger;
+use crate::build_cache;
+use crate::handover::{Assignment, ToWorker};
+
+/// The sessions that wait for their clients in files.
+#[derive(Default)]
+pub(super) struct Parked {
+    /// `None` without a directory.
+    files: Option<ParkedSessions>,
+    /// The generation of the node's inventory, once that is known.
+    generation: Option<u64>,
+    sessions: HashMap<SessionId, Ticket>,
+    /// What sessions are assigned that this daemon parks.
+    template: Option<Assignment>,
+}
+
+impl Parked {
+    /// Takes a session whose worker has ended. Returns whether the worker has parked it.
+    pub(super) fn takes(&mut self, id: SessionId, served: &Served) -> bool {
+        let Some(files) = &self.files else {
+            return false;
+        };
+        let kept = served.worker.parked().and_then(|restores| {
+            let mut assignment = self.template.clone()?;
+            assignment.id = id;
+            assignment.secret = served.secret.clone();
+            assignment.certificate = served.certificate.clone();
+            assignment.owner = served.owner.clone();
+            assignment.away = served.away;
+            assignment.restores = Some(restores);
+            let client = served.client.whole();
+            let (generation, holder) = (self.generation?, &served.holder);
+            let ticket = Ticket::new(&assignment, generation, client, holder, served.restart);
+            match files.keep(&id, &ticket) {
+                Ok(()) => Some(ticket),
+                Err(error) => {
+                    tracing::error!(%error, session = ?id, "cannot write a parked session, which is lost");
+                    None
+                }
+            }
+        });
+        match kept {
+            Some(ticket) => {
+                self.sessions.insert(id, ticket);
+                true
+            }
+            None => {
+                if !served.restart.is_zero() {
+                    files.discard(&id);
+                }
+                false
+            }
+        }
+    }
+
+    /// Finds the session that a connection names.
+    fn find(&self, preamble: &Introduction) -> Option<SessionId> {
+        let mut ids = self.sessions.keys();
+        ids.find(|id| preamble.is_for(id)).copied()
+    }
+}
+
+impl Workers {
+    /// Returns for how long a client may wait for a daemon that is started anew, of the time that it asks for.
+    pub(in super::super) fn grants_restart(&self, asked: Duration) -> Duration {
+        match self.0.state.lock().parked.files {
+            Some(_) => asked.min(KEPT),
+            None => Duration::ZERO,
+        }
+    }
+
+    /// Finds the sessions that a daemon before has parked.
+    pub(in super::super) fn find_parked(&self, files: ParkedSessions) {
+        let found = files.all().unwrap_or_else(|error| {
+            tracing::error!(%error, "cannot read the parked sessions");
+            Vec::new()
+        });
+        let mut state = self.0.state.lock();
+        state.parked.files = Some(files);
+        for (id, ticket, left) in found {
+            tracing::info!(session = ?id, "a session was parked");
+            state.parked.sessions.insert(id, ticket);
+            let workers = self.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(left).await;
+                workers.forget_parked(id, "its program has not come back in time");
+            });
+        }
+    }
+
+    /// Lets the clients of parked sessions come back, because the node's devices are known.
+    pub(in super::super) fn take_back_parked(&self, generation: u64) {
+        self.0.state.lock().parked.generation = Some(generation);
+    }
+
+    /// Asks the workers of all sessions that can be parked to do that.
+    pub(in super::super) fn park_all(&self) {
+        let template = self.assignment(None);
+        let mut state = self.0.state.lock();
+        let Some(files) = state.parked.files.clone() else {
+            return;
+        };
+        state.parked.template = Some(template);
+        let parkable = state.sessions.iter().filter(|(_, of)| !of.restart.is_zero());
+        for (id, served) in parkable {
+            let asked = files.contents(id).and_then(|contents| {
+                let contents = OwnedFd::from(contents);
+                served.worker.send(&ToWorker::Park { contents })
+            });
+            if let Err(error) = asked {
+                tracing::warn!(%error, session = ?id, "a session cannot be parked");
+            }
+        }
+    }
+
+    fn forget_parked(&self, id: SessionId, reason: &str) {
+        let mut state = self.0.state.lock();
+        if let Some(ticket) = state.parked.sessions.remove(&id) {
+            state.refuse(id, &ticket, format!("the session was parked; {reason}"));
+        }
+    }
+
+    /// Opens the parked session that a connection names, under its old id. Returns its worker.
+    pub(super) fn restore(
+        &self,
+        state: &mut WorkersState,
+        preamble: &Introduction,
+    ) -> Result<Arc<Worker>, Verdict> {
+        let id = state.parked.find(preamble).ok_or(Verdict::UnknownSession)?;
+        // The client tries again: this daemon ends, or does not know its devices yet.
+        let (false, Some(generation)) = (state.draining, state.parked.generation) else {
+            return Err(Verdict::TooMany);
+        };
+        let Some(ticket) = state.parked.sessions.remove(&id) else {
+            return Err(Verdict::UnknownSession);
+        };
+        let version = u32::from(WireVersion::CURRENT.number());
+        let fault = if ticket.wire_version != version {
+            Some(format!(
+                "the daemon that parked the session has wire version {}, and this one {version}",
+                ticket.wire_version
+            ))
+        } else if ticket.generation != generation {
+            Some("the node's devices or drivers have changed since the session was parked".to_owned())
+        } else {
+            None
+        };
+        let opened = match fault {
+            None => self.open_parked(state, id, &ticket).map_err(|error| error.to_string()),
+            Some(fault) => Err(fault),
+        };
+        opened
+            .and_then(|()| state.worker_for(preamble).ok_or_else(|| "a replay".to_owned()))
+            .map_err(|reason| {
+                state.refuse(id, &ticket, reason);
+                Verdict::UnknownSession
+            })
+    }
+
+    fn open_parked(
+        &self,
+        state: &mut WorkersState,
+        id: SessionId,
+        ticket: &Ticket,
+    ) -> Result<(), NotOpened> {
+        let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
+        let parked = ticket.assignment().ok_or_else(missing)?;
+        let files = state.parked.files.clone().ok_or_else(missing)?;
+        let contents = files.take(&id)?;
+        state.may_open(self.0.sessions.limit)?;
+        let mut assignment = self.assignment(parked.certificate.clone());
+        assignment.id = id;
+        assignment.secret = parked.secret.clone();
+        assignment.owner = parked.owner.clone();
+        assignment.away = parked.away;
+        assignment.restores = parked.restores;
+        let ledger = Ledger::new(1)?;
+        let entry = ledger.enter().ok_or(NotOpened::Full(self.0.sessions.limit))?;
+        assignment.slot = entry.number();
+        let holder = ticket.holder();
+        let holding = self.0.holdings.take(&holder, assignment.limits.host_memory)?;
+        let message = ToWorker::Assign {
+            assignment: Box::new(assignment.clone()),
+            page: entry.page().try_clone_to_owned()?,
+        };
+        let worker = self.assign(state, &message)?;
+        worker.send(&ToWorker::Restore {
+            contents: contents.into(),
+        })?;
+        let user = build_cache::Owner::of(assignment.owner.user.as_deref());
+        let waits = assignment.away.longest();
+        worker.serve(id, user, assignment.connect_limit, waits);
+        state.opened += 1;
+        let (client, owner) = (ticket.client.clone().unwrap_or_default(), assignment.owner);
+        tracing::info!(session = ?id, user = owner.user, worker = worker.serial, "parked session opened");
+        let served = Served {
+            worker,
+            host: None,
+            hint: Hint::of(&id),
+            once: Default::default(),
+            holder,
+            opened: Instant::now(),
+            secret: assignment.secret,
+            place: None,
+            entry,
+            owner,
+            client: ClientProcess::of(&client),
+            claim: None,
+            restart: Duration::from_millis(ticket.restart_ms),
+            certificate: assignment.certificate,
+            away: assignment.away,
+            _holding: holding,
+        };
+        state.sessions.insert(id, served);
+        self.replenish_after(super::REPLACE_AFTER);
+        Ok(())
+    }
+}
+
+impl WorkersState {
+    /// Gives a parked session up. Its client is told why, if it asks.
+    fn refuse(&mut self, id: SessionId, ticket: &Ticket, reason: String) {
+        tracing::warn!(session = ?id, reason, "a parked session cannot go on");
+        if let Some(files) = &self.parked.files {
+            files.discard(&id);
+        }
+        if let Some(assignment) = ticket.assignment() {
+            self.ended.add(id, assignment.secret, reason, Instant::now());
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The file with the contents of a parked session.
+//!
+//! ```text
+//! length of the state, 8 bytes, little-endian
+//! the state
+//! the contents of each memory object, in the order in which the state names them
+//! SHA-256 of everything before, 32 bytes
+//! ```
+//!
+//! Invariant: a session goes on only if the digest is right.
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::sync::Arc;
+
+use causeway_proto::command::NdRange;
+use causeway_proto::id::MemoryId;
+use causeway_proto::region::Region;
+use causeway_proto::status::Status;
+use prost::Message;
+use sha2::{Digest, Sha256};
+
+use crate::runtime::event::WaitList;
+use crate::runtime::host::Host;
+use crate::runtime::queue::Queue as NativeQueue;
+use crate::worker::objects::Memory;
+use crate::worker::objects::arguments::Names;
+use crate::worker::session::tables::Objects;
+
+/// Bytes that are read or written at a time: whole elements of every image.
+const PIECE: u64 = 12 << 20;
+/// Longest state.
+const MOST_STATE: u64 = 1 << 30;
+const DIGEST: usize = 32;
+
+/// What a session consists of beside its record and the contents of its memory.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct State {
+    #[prost(uint64, tag = "1")]
+    pub(super) newest_event: u64,
+    /// User events that the client has not set.
+    #[prost(uint64, repeated, tag = "2")]
+    pub(super) open_events: Vec<u64>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) failed_events: Vec<FailedEvent>,
+    /// The arguments of each kernel.
+    #[prost(message, repeated, tag = "4")]
+    pub(super) kernels: Vec<NdRange>,
+    #[prost(message, repeated, tag = "5")]
+    pub(super) memory: Vec<Described>,
+    /// The node's host clock.
+    #[prost(uint64, tag = "6")]
+    pub(super) host_ns: u64,
+}
+
+/// A failed event that the client has not released.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct FailedEvent {
+    #[prost(uint64, tag = "1")]
+    pub(super) event: u64,
+    #[prost(sint32, tag = "2")]
+    pub(super) status: i32,
+}
+
+/// A memory object whose contents are in the file.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct Described {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(uint64, tag = "2")]
+    size: u64,
+}
+
+impl Described {
+    pub(super) fn id(&self) -> MemoryId {
+        MemoryId(self.id)
+    }
+}
+
+/// A memory object whose contents are written.
+pub(super) struct Part {
+    id: MemoryId,
+    memory: Arc<Memory>,
+    size: u64,
+}
+
+impl Part {
+    pub(super) fn described(&self) -> Described {
+        Described {
+            id: self.id.0,
+            size: self.size,
+        }
+    }
+}
+
+/// Why contents are not written to a file, or read from it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotMoved {
+    #[error("the file with its contents: {0}")]
+    Io(#[from] io::Error),
+    #[error("the file with its contents is damaged")]
+    Damaged,
+    #[error("its record does not fit its contents")]
+    Record,
+    #[error("the contents of memory object {0}: {1}")]
+    Memory(u64, Status),
+}
+
+/// Returns the memory whose contents belong to the session. What shares the bytes of another object is left out.
+pub(super) fn parts(objects: &Objects) -> Vec<Part> {
+    let is_whole = |memory: &Memory| {
+        let parent = memory.parent;
+        !parent.is_some_and(|parent| objects.memory.contains_key(&parent))
+    };
+    let whole = objects.memory.iter().filter(|(_, memory)| is_whole(memory));
+    let parts = whole.map(|(id, memory)| Part {
+        id: *id,
+        memory: Arc::clone(memory),
+        size: memory.native().map_or(0, |native| native.size()),
+    });
+    parts.collect()
+}
+
+/// Returns the ids of what may be an argument.
+pub(super) fn names(objects: &Objects) -> Names {
+    let memory = objects.memory.iter();
+    let samplers = objects.samplers.iter();
+    Names {
+        memory: memory.map(|(id, of)| (Arc::as_ptr(of), *id)).collect(),
+        samplers: samplers.map(|(id, of)| (Arc::as_ptr(of), *id)).collect(),
+    }
+}
+
+/// Writes the file. Calls the driver.
+pub(super) fn write(file: &File, state: &State, parts: &[Part]) -> Result<(), NotMoved> {
+    let mut out = Digesting::new(BufWriter::new(file));
+    let state = state.encode_to_vec();
+    out.write_all(&(state.len() as u64).to_le_bytes())?;
+    out.write_all(&state)?;
+    for part in parts {
+        let failed = |status| NotMoved::Memory(part.id.0, status);
+        let queue = queue_for(&part.memory).map_err(failed)?;
+        let native = part.memory.native().map_err(failed)?;
+        for (offset, length) in pieces(part.size) {
+            let region = Region::linear(offset, length).map_err(|_| NotMoved::Record)?;
+            let target = Host::target(length as usize);
+            let event = queue.read(native, &region, target, 0, &WaitList::new());
+            let event = event.map_err(failed)?;
+            event.wait().map_err(failed)?;
+            out.write_all(&event.take_contents())?;
+        }
+    }
+    let Digesting { mut inner, digest } = out;
+    inner.write_all(&digest.finalize())?;
+    inner.flush()?;
+    Ok(())
+}
+
+/// Reads the file.
+pub(super) struct Reader<'a> {
+    from: Digesting<BufReader<&'a File>>,
+    pub(super) state: State,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads the state.
+    pub(super) fn open(file: &'a File) -> Result<Reader<'a>, NotMoved> {
+        let mut from = Digesting::new(BufReader::new(file));
+        let mut length = [0; 8];
+        from.read_exact(&mut length)?;
+        let length = u64::from_le_bytes(length);
+        if length > MOST_STATE {
+            return Err(NotMoved::Damaged);
+        }
+        let mut state = Vec::new();
+        from.by_ref().take(length).read_to_end(&mut state)?;
+        let state = State::decode(&state[..]).map_err(|_| NotMoved::Damaged)?;
+        Ok(Reader { from, state })
+    }
+
+    /// Fills a memory object with the contents that come next. Calls the driver.
+    pub(super) fn fill(&mut self, memory: &Memory, described: &Described) -> Result<(), NotMoved> {
+        let failed = |status| NotMoved::Memory(described.id, status);
+        let native = memory.native().map_err(failed)?;
+        if native.size() != described.size {
+            return Err(NotMoved::Record);
+        }
+        let queue = queue_for(memory).map_err(failed)?;
+        for (offset, length) in pieces(described.size) {
+            let mut bytes = vec![0; length as usize];
+            self.from.read_exact(&mut bytes)?;
+            let region = Region::linear(offset, length).map_err(|_| NotMoved::Record)?;
+            let source = Host::Source(bytes.into());
+            let event = queue.write(native, &region, source, 0, &WaitList::new());
+            event.map_err(failed)?.wait().map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the state, once all contents were read.
+    pub(super) fn finish(self) -> Result<State, NotMoved> {
+        let Digesting { mut inner, digest } = self.from;
+        let mut written = [0; DIGEST];
+        inner.read_exact(&mut written)?;
+        let is_end = inner.read(&mut [0])? == 0;
+        match digest.finalize()[..] == written && is_end {
+            true => Ok(self.state),
+            false => Err(NotMoved::Damaged),
+        }
+    }
+}
+
+// The session's own queues may have an order of their own, so this one is apart.
+fn queue_for(memory: &Memory) -> Result<NativeQueue, Status> {
+    let (_, device) = memory.context.devices.first().ok_or(Status::INVALID_VALUE)?;
+    NativeQueue::new(memory.context.native()?, *device, &[])
+}
+
+fn pieces(size: u64) -> impl Iterator<Item = (u64, u64)> {
+    let starts = (0..size.div_ceil(PIECE)).map(|number| number * PIECE);
+    starts.map(move |start| (start, PIECE.min(size - start)))
+}
+
+/// Takes the digest of what passes.
+struct Digesting<T> {
+    inner: T,
+    digest: Sha256,
+}
+
+impl<T> Digesting<T> {
+    fn new(inner: T) -> Digesting<T> {
+        Digesting {
+            inner,
+            digest: Sha256::new(),
+        }
+    }
+}
+
+impl<T: Write> Write for Digesting<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.inner.write(bytes)?;
+        self.digest.update(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl<T: Read> Read for Digesting<T> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(into)?;
+        self.digest.update(&into[..count]);
+        Ok(count)
+    }
+}
