@@ -205,6 +205,15 @@ impl Daemon {
         Ok(public.unwrap_or(address))
     }
 
+    /// Ends the daemon as a service manager does, and starts it again.
+    pub(crate) fn restart(&self) -> Result<(), SetupError> {
+        if let Some(running) = &mut self.state.lock().running {
+            let _ = kill_process(Pid::from_child(&running.child), Signal::TERM);
+            stop(&mut running.child);
+        }
+        self.address().map(drop)
+    }
+
     /// Returns how the daemon died, if it has died since [`Self::address`]. Reports each death once.
     pub(crate) fn obituary(&self) -> Option<String> {
         let mut state = self.state.lock();

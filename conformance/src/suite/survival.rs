@@ -197,7 +197,13 @@ fn survive(
     let directory = sides.fresh_directory()?;
     let file = directory.join("daemon.toml");
     let (interval, limit) = (500 / faster, 4000 / faster);
-    let text = format!("[heartbeat]\ninterval_ms = {interval}\nlimit_ms = {limit}\n");
+    // Sessions with links are never parked, and two daemons cannot have one directory.
+    let restarts = program.fakes.is_none() && program.name != "command-buffers";
+    let parked = match restarts {
+        true => format!("[survival]\ndirectory = {:?}\n", directory.join("parked")),
+        false => String::new(),
+    };
+    let text = format!("{parked}[heartbeat]\ninterval_ms = {interval}\nlimit_ms = {limit}\n");
     fs::write(&file, text).map_err(io_error("cannot write daemon.toml"))?;
     let driver = fake_driver();
     let fake = program.fakes.map(|_| (driver.as_path(), FAKE));
@@ -211,6 +217,8 @@ fn survive(
         Kind::LinkReset | Kind::LinkSilence => nodes.nodes > 1,
         Kind::Address => renames,
         Kind::ManagerStopped => nodes.cluster().is_some(),
+        // A session of a lease is never parked.
+        Kind::Restart => restarts && nodes.cluster().is_none(),
         // PoCL writes a kernel's text by one call. If the process is stopped in that call, the rest of the text is lost,
         // also natively.
         Kind::WorkerStopped => program.name != "printf",

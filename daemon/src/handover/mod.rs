@@ -25,9 +25,7 @@ use rustix::net::{
 
 use crate::build_cache::Key;
 
-pub use self::assignment::{
-    Assignment, AwayTimes, Leased, MAX_LEASED, MAX_USER, Owner, Restores,
-};
+pub use self::assignment::{Assignment, AwayTimes, Leased, MAX_LEASED, MAX_USER, Owner, Restores};
 pub use self::cards::{CARD_BYTES, CardFigures, CardUuid, MOST_CARDS, question};
 
 /// Maximum length of a message, in bytes.

@@ -140,10 +140,20 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         .iter()
         .map(TcpListener::local_addr)
         .collect::<Result<Vec<_>, _>>()?;
+    let parked = settings.parked.as_deref().map(|directory| {
+        ParkedSessions::open(directory).map_err(|error| CannotStart::Parked {
+            directory: directory.to_owned(),
+            error,
+        })
+    });
+    let parked = parked.transpose()?;
     // `_identity` is the lock on the node's identity, held until the daemon ends.
     let (uuid, _identity) = match &settings.manager {
         Some(manager) => managed::node_uuid(manager.folder.as_deref()),
-        None => (uuid::Uuid::new_v4(), None),
+        None => {
+            let kept = parked.as_ref().map(ParkedSessions::node_uuid);
+            (kept.unwrap_or_else(uuid::Uuid::new_v4), None)
+        }
     };
     let watchers = listen::watchers(&settings)?;
     let (place, local) = listen::place(&uuid).unzip();
@@ -172,12 +182,8 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         settings.security.tls.is_some(),
         settings.sharing.host_idle,
     );
-    if let Some(directory) = &settings.parked {
-        let opened = ParkedSessions::open(directory);
-        workers.find_parked(opened.map_err(|error| CannotStart::Parked {
-            directory: directory.clone(),
-            error,
-        })?);
+    if let Some(parked) = parked {
+        workers.find_parked(parked);
     }
     let node = Node::new(settings, addresses, uuid, domains, workers, processes);
     let listening = Listening {

@@ -281,7 +281,14 @@ impl NodeService {
         });
         let opened = self
             .workers
-            .open(&holder, &owner, (client, granted, restart), lease, domain, claim)
+            .open(
+                &holder,
+                &owner,
+                (client, granted, restart),
+                lease,
+                domain,
+                claim,
+            )
             .map_err(|error| match error {
                 NotOpened::Draining => Status::unavailable(error.to_string()),
                 NotOpened::Full(_)

@@ -4,20 +4,27 @@
 //! supervisor writes `ID.session`, with the session's secret and key. Both are readable for the daemon's user only, and
 //! go away when the client comes back, or after [`KEPT`]. Nothing of them is logged.
 //!
+//! The directory also has the node's uuid. The next daemon takes it over, and with it the place where programs of this
+//! host find it. While a daemon runs, it locks that file, so no other daemon has the directory.
+//!
 //! Invariant: a session without `ID.session` does not exist. That file is written last and removed first.
 #![forbid(unsafe_code)]
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Read, Seek, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use causeway_proto::control::Client;
 use causeway_proto::id::SessionId;
 use causeway_proto::version::WireVersion;
 use prost::Message;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use uuid::Uuid;
 
 use super::holders::Holder;
 use crate::handover::Assignment;
@@ -26,11 +33,18 @@ use crate::handover::Assignment;
 pub(super) const KEPT: Duration = Duration::from_secs(600);
 const SESSION: &str = "session";
 const CONTENTS: &str = "contents";
+const UNFINISHED: &str = "unfinished";
+const KINDS: [&str; 3] = [SESSION, CONTENTS, UNFINISHED];
+/// The file with the node's uuid.
+const NODE: &str = "node";
 
 /// The directory.
 #[derive(Clone, Debug)]
 pub(super) struct ParkedSessions {
     directory: PathBuf,
+    /// The node's uuid. The file is locked until the daemon ends.
+    uuid: Uuid,
+    _lock: Arc<File>,
 }
 
 /// A session as its file describes it.
@@ -100,9 +114,17 @@ impl ParkedSessions {
                 "it must be a directory of the daemon's user with mode 0700",
             ));
         }
+        let (uuid, lock) = uuid(&directory.join(NODE))?;
         Ok(ParkedSessions {
             directory: directory.to_owned(),
+            uuid,
+            _lock: Arc::new(lock),
         })
+    }
+
+    /// The node's uuid, which the daemons of this directory have in common.
+    pub(super) fn node_uuid(&self) -> Uuid {
+        self.uuid
     }
 
     /// Makes the file for a session's contents.
@@ -110,11 +132,10 @@ impl ParkedSessions {
         create(&self.path(id, CONTENTS))
     }
 
-    /// Writes a session, whose contents are written. Returns false if that fails.
+    /// Writes a session, whose contents are written.
     pub(super) fn keep(&self, id: &SessionId, ticket: &Ticket) -> io::Result<()> {
-        let unfinished = self.path(id, "unfinished");
-        let file = create(&unfinished)?;
-        io::Write::write_all(&mut &file, &ticket.encode_to_vec())?;
+        let unfinished = self.path(id, UNFINISHED);
+        create(&unfinished)?.write_all(&ticket.encode_to_vec())?;
         fs::rename(unfinished, self.path(id, SESSION))
     }
 
@@ -137,7 +158,7 @@ impl ParkedSessions {
         }
     }
 
-    /// Returns all sessions, and for how long each is kept from now on. Removes every other file.
+    /// Returns all sessions, and for how long each is kept from now on. Removes the files of others.
     pub(super) fn all(&self) -> io::Result<Vec<(SessionId, Ticket, Duration)>> {
         let mut all = Vec::new();
         let mut others = Vec::new();
@@ -145,7 +166,13 @@ impl ParkedSessions {
             let path = entry?.path();
             match read(&path) {
                 Some(found) => all.push(found),
-                None => others.push(path),
+                None if KINDS
+                    .iter()
+                    .any(|kind| path.extension() == Some(kind.as_ref())) =>
+                {
+                    others.push(path);
+                }
+                None => {}
             }
         }
         let is_of = |path: &Path| {
@@ -159,7 +186,7 @@ impl ParkedSessions {
     }
 
     fn path(&self, id: &SessionId, kind: &str) -> PathBuf {
-        let name = uuid::Uuid::from_bytes(id.0);
+        let name = Uuid::from_bytes(id.0);
         self.directory.join(format!("{name}.{kind}"))
     }
 }
@@ -170,10 +197,38 @@ fn read(path: &Path) -> Option<(SessionId, Ticket, Duration)> {
         return None;
     }
     let written = fs::metadata(path).ok()?.modified().ok()?;
-    let age = SystemTime::now().duration_since(written).unwrap_or_default();
+    let age = SystemTime::now()
+        .duration_since(written)
+        .unwrap_or_default();
     let left = KEPT.checked_sub(age)?;
     let ticket = Ticket::decode(&fs::read(path).ok()?[..]).ok()?;
     Some((ticket.assignment()?.id, ticket, left))
+}
+
+// Locks the file with the node's uuid. Makes it if there is none.
+fn uuid(path: &Path) -> io::Result<(Uuid, File)> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600);
+    let mut file = options.open(path)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+        Errno::WOULDBLOCK => io::Error::other("another causewayd uses it; give each its own"),
+        error => error.into(),
+    })?;
+    let mut bytes = Vec::new();
+    (&file).take(17).read_to_end(&mut bytes)?;
+    if let Ok(known) = Uuid::from_slice(&bytes) {
+        return Ok((known, file));
+    }
+    let new = Uuid::new_v4();
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(new.as_bytes())?;
+    Ok((new, file))
 }
 
 fn create(path: &Path) -> io::Result<File> {
@@ -215,6 +270,17 @@ mod tests {
         parked.contents(&SessionId([1; 16])).unwrap();
         fs::write(parked.path(&SessionId([2; 16]), SESSION), b"nonsense").unwrap();
         assert!(parked.all().unwrap().is_empty());
-        assert_eq!(fs::read_dir(&parked.directory).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&parked.directory).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_next_daemon_has_the_same_uuid_and_two_at_once_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("parked");
+        let first = ParkedSessions::open(&directory).unwrap();
+        assert!(ParkedSessions::open(&directory).is_err());
+        let uuid = first.node_uuid();
+        drop(first);
+        assert_eq!(ParkedSessions::open(&directory).unwrap().node_uuid(), uuid);
     }
 }

@@ -42,8 +42,8 @@ use crate::build_cache;
 use crate::config::{Heartbeat, SessionSettings};
 use crate::handover::{Assignment, AwayTimes, Leased, Owner, ToWorker};
 use away::describe_end;
-use parking::Parked;
 pub(super) use away::{ClientProcess, Neighbor};
+use parking::Parked;
 
 /// Pause before a spare worker that ended by itself is replaced. The driver would probably make the next
 /// one end, too.

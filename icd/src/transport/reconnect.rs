@@ -128,7 +128,8 @@ impl Redialer {
                 Err(Failed::ForNow(why)) => why,
             };
             patience.count(planned, begun.elapsed());
-            if !is_reported && broken.since.elapsed() >= REPORTED {
+            // The end of a daemon is no hiccup of the network.
+            if !is_reported && (may_restart || broken.since.elapsed() >= REPORTED) {
                 is_reported = true;
                 self.report_away(&broken, &last);
             }

@@ -129,6 +129,13 @@ impl Injector {
             Kind::ClientStopped => stopped = Some(world.program),
             Kind::WorkerStopped => stopped = world.worker(node, choice),
             Kind::ManagerStopped => drop(world.sides.cluster().map(|of| of.stop(true))),
+            Kind::Restart => {
+                // The daemon parks its sessions only while their clients hear it.
+                world.undo(|_| true);
+                if let Some(Err(error)) = world.sides.daemons().get(node).map(|of| of.restart()) {
+                    eprintln!("conformance: {error}");
+                }
+            }
             Kind::Silence | Kind::OneWay | Kind::LinkSilence => {}
         }
         if let Some(stopped) = stopped {

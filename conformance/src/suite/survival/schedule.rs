@@ -29,10 +29,12 @@ pub(super) enum Kind {
     WorkerStopped,
     /// The device manager is stopped.
     ManagerStopped,
+    /// The daemon is told to end, and started again.
+    Restart,
 }
 
 /// Names, relative rates, and durations in milliseconds of all kinds.
-pub(super) const KINDS: [(Kind, &str, u64, (u64, u64)); 11] = [
+pub(super) const KINDS: [(Kind, &str, u64, (u64, u64)); 12] = [
     (Kind::ResetAll, "all reset", 5, (0, 0)),
     (Kind::ResetOne, "one reset", 5, (0, 0)),
     (Kind::Silence, "silence", 2, (5_000, 20_000)),
@@ -44,6 +46,7 @@ pub(super) const KINDS: [(Kind, &str, u64, (u64, u64)); 11] = [
     (Kind::ClientStopped, "client stopped", 2, (1_000, 10_000)),
     (Kind::WorkerStopped, "worker stopped", 1, (1_000, 10_000)),
     (Kind::ManagerStopped, "manager stopped", 1, (1_000, 10_000)),
+    (Kind::Restart, "daemon restarted", 2, (0, 0)),
 ];
 
 /// One fault.

@@ -119,7 +119,10 @@ impl Workers {
             return;
         };
         state.parked.template = Some(template);
-        let parkable = state.sessions.iter().filter(|(_, of)| !of.restart.is_zero());
+        let parkable = state
+            .sessions
+            .iter()
+            .filter(|(_, of)| !of.restart.is_zero());
         for (id, served) in parkable {
             let asked = files.contents(id).and_then(|contents| {
                 let contents = OwnedFd::from(contents);
@@ -159,16 +162,25 @@ impl Workers {
                 ticket.wire_version
             ))
         } else if ticket.generation != generation {
-            Some("the node's devices or drivers have changed since the session was parked".to_owned())
+            Some(
+                "the node's devices or drivers have changed since the session was parked"
+                    .to_owned(),
+            )
         } else {
             None
         };
         let opened = match fault {
-            None => self.open_parked(state, id, &ticket).map_err(|error| error.to_string()),
+            None => self
+                .open_parked(state, id, &ticket)
+                .map_err(|error| error.to_string()),
             Some(fault) => Err(fault),
         };
         opened
-            .and_then(|()| state.worker_for(preamble).ok_or_else(|| "a replay".to_owned()))
+            .and_then(|()| {
+                state
+                    .worker_for(preamble)
+                    .ok_or_else(|| "a replay".to_owned())
+            })
             .map_err(|reason| {
                 state.refuse(id, &ticket, reason);
                 Verdict::UnknownSession
@@ -193,10 +205,15 @@ impl Workers {
         assignment.away = parked.away;
         assignment.restores = parked.restores;
         let ledger = Ledger::new(1)?;
-        let entry = ledger.enter().ok_or(NotOpened::Full(self.0.sessions.limit))?;
+        let entry = ledger
+            .enter()
+            .ok_or(NotOpened::Full(self.0.sessions.limit))?;
         assignment.slot = entry.number();
         let holder = ticket.holder();
-        let holding = self.0.holdings.take(&holder, assignment.limits.host_memory)?;
+        let holding = self
+            .0
+            .holdings
+            .take(&holder, assignment.limits.host_memory)?;
         let message = ToWorker::Assign {
             assignment: Box::new(assignment.clone()),
             page: entry.page().try_clone_to_owned()?,
@@ -243,7 +260,8 @@ impl WorkersState {
             files.discard(&id);
         }
         if let Some(assignment) = ticket.assignment() {
-            self.ended.add(id, assignment.secret, reason, Instant::now());
+            self.ended
+                .add(id, assignment.secret, reason, Instant::now());
         }
     }
 }

@@ -90,7 +90,12 @@ impl Arguments {
     /// [`Unnamed`].
     pub(crate) fn to_wire(&self, names: &Names) -> Result<Vec<KernelArg>, Unnamed> {
         let mut args = Vec::new();
-        for (index, slot) in self.slots.iter().enumerate().filter(|(_, of)| of.version > 0) {
+        for (index, slot) in self
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, of)| of.version > 0)
+        {
             let value = match &slot.value {
                 Value::Small(length, bytes) => {
                     let bytes = bytes[..usize::from(*length)].to_vec();

@@ -18,7 +18,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Starts to park the session. `contents` is the file for what it consists of.
 pub(super) fn start(stage: &Arc<Stage>, contents: File) {
     let of_thread = Arc::clone(stage);
-    let started = stage.scope.try_spawn("park", move || park(&of_thread, &contents));
+    let started = stage
+        .scope
+        .try_spawn("park", move || park(&of_thread, &contents));
     if let Err(error) = started {
         stage.report(&ToSupervisor::NotParked {
             reason: format!("the worker cannot start a thread: {error}"),

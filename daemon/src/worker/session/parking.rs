@@ -66,10 +66,7 @@ pub(crate) trait Way {
 /// How the attempt to park a session ends.
 pub(crate) enum Outcome {
     /// The session is written. The client has handled all event batches up to this one, and has applied so many commands.
-    Parked {
-        applied: u64,
-        events: u64,
-    },
+    Parked { applied: u64, events: u64 },
     /// The session cannot be parked, and goes on.
     Never(String),
     /// The session ends otherwise.
@@ -125,7 +122,9 @@ impl Parking {
 /// it together again.
 pub(super) fn prevents(kind: Option<&Kind>) -> Option<&'static str> {
     match kind? {
-        Kind::CreateSvm(_) => Some("it has used shared virtual memory, whose addresses the driver chooses"),
+        Kind::CreateSvm(_) => {
+            Some("it has used shared virtual memory, whose addresses the driver chooses")
+        }
         Kind::CreatePipe(_) => Some("it has used a pipe, which nobody can read"),
         Kind::CreateDeviceQueue(_) => Some("it has used a device queue, which nobody can read"),
         Kind::CreateCommandBuffer(_) => Some("it has used a command buffer"),
@@ -180,7 +179,8 @@ fn wait_until_quiet(shared: &Shared, way: &dyn Way) -> Option<bool> {
                 return Some(false);
             }
             let mut events = core.graph.each();
-            let has_ended = |event: &Arc<Command>| event.is_user_event() || event.status().is_some();
+            let has_ended =
+                |event: &Arc<Command>| event.is_user_event() || event.status().is_some();
             if core.graph.held() == 0
                 && events.all(has_ended)
                 && shared.outbox.is_quiet()
@@ -218,7 +218,11 @@ fn why_never(shared: &Shared) -> Option<String> {
     }
     let core = shared.core.lock();
     let objects = &core.objects;
-    if objects.programs.values().any(|program| program.has_variables()) {
+    if objects
+        .programs
+        .values()
+        .any(|program| program.has_variables())
+    {
         let why = "a program has variables of its own, which nobody can read";
         return Some(why.to_owned());
     }
@@ -227,18 +231,37 @@ fn why_never(shared: &Shared) -> Option<String> {
 
 // Describes an object that could not be made.
 fn broken(objects: &Objects) -> Option<String> {
-    let contexts = objects.contexts.iter().map(|(id, of)| (id.0, "context", of.native().err()));
-    let queues = objects.queues.iter().map(|(id, of)| (id.0, "command queue", of.native().err()));
-    let memory = objects.memory.iter().map(|(id, of)| (id.0, "memory object", of.native().err()));
+    let contexts = objects
+        .contexts
+        .iter()
+        .map(|(id, of)| (id.0, "context", of.native().err()));
+    let queues = objects
+        .queues
+        .iter()
+        .map(|(id, of)| (id.0, "command queue", of.native().err()));
+    let memory = objects
+        .memory
+        .iter()
+        .map(|(id, of)| (id.0, "memory object", of.native().err()));
     let status = |native: Option<&Status>| native.copied();
     let kernels = objects.kernels.iter();
     let kernels = kernels.map(|(id, of)| (id.0, "kernel", status(of.native.as_ref().err())));
     let samplers = objects.samplers.iter();
     let samplers = samplers.map(|(id, of)| (id.0, "sampler", status(of.native.as_ref().err())));
     let sub_devices = objects.sub_devices.iter();
-    let sub_devices = sub_devices
-        .map(|((_, id), of)| (u64::from(id.0), "sub-device", status(of.native.as_ref().err())));
-    let mut all = contexts.chain(queues).chain(memory).chain(kernels).chain(samplers).chain(sub_devices);
+    let sub_devices = sub_devices.map(|((_, id), of)| {
+        (
+            u64::from(id.0),
+            "sub-device",
+            status(of.native.as_ref().err()),
+        )
+    });
+    let mut all = contexts
+        .chain(queues)
+        .chain(memory)
+        .chain(kernels)
+        .chain(samplers)
+        .chain(sub_devices);
     let (id, noun, status) = all.find_map(|(id, noun, status)| Some((id, noun, status?)))?;
     Some(format!("the node could not create {noun} {id}: {status}"))
 }
@@ -267,7 +290,8 @@ fn state_of(shared: &Shared) -> Result<(State, Vec<file::Part>), String> {
     let names = file::names(objects);
     for (id, kernel) in &objects.kernels {
         let args = kernel.arguments.lock().to_wire(&names);
-        let args = args.map_err(|_| "a kernel argument is an object that was released".to_owned())?;
+        let args =
+            args.map_err(|_| "a kernel argument is an object that was released".to_owned())?;
         state.kernels.push(command::NdRange {
             kernel: id.0,
             args,
@@ -290,7 +314,9 @@ pub(super) fn restore(shared: &Arc<Shared>, batch: &mut CommandBatch) -> Result<
     if batch.recorded == 0 {
         return match batch.commands.is_empty() {
             true => Ok(()),
-            false => Err(Violation::Malformed("the client sent commands before its record")),
+            false => Err(Violation::Malformed(
+                "the client sent commands before its record",
+            )),
         };
     }
     numbering::skip_applied(batch, under_way.next);
@@ -333,7 +359,9 @@ fn create(shared: &Arc<Shared>, command: command::Command) -> Result<(), Violati
         )
     );
     if !is_recorded {
-        return Err(Violation::Malformed("the client's record has a command that belongs into none"));
+        return Err(Violation::Malformed(
+            "the client's record has a command that belongs into none",
+        ));
     }
     apply::apply(shared, command, false, &mut Runner::new(shared))?;
     // What follows may need the build.
@@ -349,9 +377,17 @@ fn fill(shared: &Arc<Shared>, contents: &File) -> Result<(), Violation> {
     }
     let mut reader = file::Reader::open(contents).map_err(|error| lost(error.to_string()))?;
     for memory in &reader.state.memory.clone() {
-        let found = shared.core.lock().objects.memory.get(&memory.id()).map(Arc::clone);
+        let found = shared
+            .core
+            .lock()
+            .objects
+            .memory
+            .get(&memory.id())
+            .map(Arc::clone);
         let found = found.ok_or_else(|| lost(NotMoved::Record.to_string()))?;
-        reader.fill(&found, memory).map_err(|error| lost(error.to_string()))?;
+        reader
+            .fill(&found, memory)
+            .map_err(|error| lost(error.to_string()))?;
     }
     let state = reader.finish().map_err(|error| lost(error.to_string()))?;
     crate::runtime::clock::not_before(state.host_ns);
@@ -360,7 +396,10 @@ fn fill(shared: &Arc<Shared>, contents: &File) -> Result<(), Violation> {
     core.version += 1;
     let version = core.version;
     for launch in &state.kernels {
-        let kernel = core.objects.kernels.get(&causeway_proto::id::KernelId(launch.kernel));
+        let kernel = core
+            .objects
+            .kernels
+            .get(&causeway_proto::id::KernelId(launch.kernel));
         let kernel = kernel.ok_or_else(|| lost(NotMoved::Record.to_string()))?;
         let mut arguments = kernel.arguments.lock();
         let arguments = Arc::make_mut(&mut arguments);
@@ -373,7 +412,10 @@ fn fill(shared: &Arc<Shared>, contents: &File) -> Result<(), Violation> {
 fn add_events(shared: &Arc<Shared>, state: &State) -> Result<(), Violation> {
     let mut core = shared.core.lock();
     core.begin_behind((state.newest_event > 0).then_some(EventId(state.newest_event)));
-    let failed = state.failed_events.iter().map(|of| (of.event, Some(Status(of.status))));
+    let failed = state
+        .failed_events
+        .iter()
+        .map(|of| (of.event, Some(Status(of.status))));
     let open = state.open_events.iter().map(|event| (*event, None));
     for (event, status) in failed.chain(open) {
         let event = Command::new(EventId(event), EventKind::User, false, &shared.outbox);

@@ -213,7 +213,11 @@ impl<'a> Reader<'a> {
 
 // The session's own queues may have an order of their own, so this one is apart.
 fn queue_for(memory: &Memory) -> Result<NativeQueue, Status> {
-    let (_, device) = memory.context.devices.first().ok_or(Status::INVALID_VALUE)?;
+    let (_, device) = memory
+        .context
+        .devices
+        .first()
+        .ok_or(Status::INVALID_VALUE)?;
     NativeQueue::new(memory.context.native()?, *device, &[])
 }
 
