@@ -55,6 +55,11 @@ impl Daemon {
         Daemon::run_fake(LOOPBACK, settings, arguments, environment)
     }
 
+    /// Starts such a daemon at an address, with arguments.
+    pub fn fake_at(listen: &str, settings: &str, arguments: &[&str]) -> Daemon {
+        Daemon::run_fake(listen, settings, arguments, &[])
+    }
+
     fn run_fake(listen: &str, settings: &str, arguments: &[&str], more: &[(&str, &str)]) -> Daemon {
         Daemon::with_fake(settings, more, |environment| {
             Daemon::run(listen, arguments, environment)

@@ -129,6 +129,7 @@ impl Session {
                 isolated,
                 resume_ms,
                 keep_ms: resume_ms,
+                restart_ms: 0,
             };
             node.open_session(request).await
         })?

@@ -94,6 +94,7 @@ impl Resuming {
                 credential: Bytes::copy_from_slice(credential),
                 resume_ms,
                 keep_ms,
+                restart_ms: 300_000,
                 ..Default::default()
             };
             node.open_session(request).await
@@ -139,6 +140,11 @@ impl Resuming {
         let frame = frame(&batch);
         self.kept.push((self.next - 1, frame.clone()));
         frame
+    }
+
+    /// Sends a batch without numbers of its own.
+    pub fn send_raw(&mut self, batch: &CommandBatch) {
+        let _ = self.commands.write_all(&frame(batch));
     }
 
     /// Sends commands. They get lost if the connection has ended.

@@ -31,6 +31,7 @@ mod mirror_graphs;
 mod mirrors;
 mod no_callbacks;
 mod no_room;
+mod parked;
 mod peer_loss;
 mod peer_transfer;
 mod rate;

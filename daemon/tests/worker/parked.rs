@@ -1,0 +1,389 @@
+//! Tests of sessions that a daemon parks when it ends, and of the next daemon, which puts them together again.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use causeway_proto::command::{command::Kind, *};
+use causeway_proto::id::SessionSecret;
+use causeway_proto::preamble::{Purpose, Verdict, WANTS_RECORD};
+use prost::bytes::Bytes;
+
+use crate::common::resuming::Resuming;
+use crate::common::{Daemon, eventually};
+
+const FAKE: &str = "devices = 1";
+const LONG: (u32, u32) = (60_000, 600_000);
+const LOOPBACK: &str = "127.0.0.1:0";
+const CONTENTS: &[u8; 64] = &[7; 64];
+
+/// A directory for parked sessions, and daemons that use it one after the other.
+struct Node {
+    folder: tempfile::TempDir,
+}
+
+impl Node {
+    fn new() -> Node {
+        let folder = tempfile::tempdir().unwrap();
+        let parked = folder.path().join("parked");
+        let text = format!("[survival]\ndirectory = {parked:?}\n");
+        fs::write(folder.path().join("daemon.toml"), text).unwrap();
+        Node { folder }
+    }
+
+    fn daemon(&self, listen: &str, fake: &str, drain_limit: &str) -> Daemon {
+        let file = self.folder.path().join("daemon.toml");
+        let arguments = ["--config", file.to_str().unwrap(), "--drain-limit", drain_limit];
+        Daemon::fake_at(listen, fake, &arguments)
+    }
+
+    /// The files of sessions, by their kinds.
+    fn files(&self) -> Vec<(String, PathBuf)> {
+        let entries = fs::read_dir(self.folder.path().join("parked")).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        let kind = |path: &PathBuf| Some(path.extension()?.to_str()?.to_owned());
+        let mut files: Vec<_> = paths.filter_map(|path| Some((kind(&path)?, path))).collect();
+        files.sort();
+        files
+    }
+
+    /// A session with a context, a queue and a buffer, after its first commands.
+    fn session(&self, daemon: &Daemon) -> Resuming {
+        let mut session = Resuming::open(daemon, LONG);
+        assert_eq!(session.reply.restart_ms, 300_000);
+        session.send(record(CONTENTS));
+        session.send(vec![Resuming::ping(1)]);
+        session.answer(1);
+        session
+    }
+
+    /// Ends the daemon while the session is parked. Returns the next one, at the same address.
+    fn restarted(&self, daemon: Daemon, session: &mut Resuming, fake: &str) -> Daemon {
+        let address = daemon.address.clone();
+        let ended = std::thread::spawn(|| daemon.terminate());
+        park(session);
+        assert!(ended.join().unwrap());
+        self.daemon(&address, fake, "30")
+    }
+}
+
+/// The commands that create the objects. Without `contents`, as a record has them.
+fn record(contents: &'static [u8]) -> Vec<Kind> {
+    vec![
+        Kind::CreateContext(CreateContext {
+            context: 1,
+            platform: 0,
+            devices: vec![0],
+        }),
+        Kind::CreateQueue(CreateQueue {
+            queue: 2,
+            context: 1,
+            ..CreateQueue::default()
+        }),
+        Kind::CreateBuffer(CreateBuffer {
+            buffer: 3,
+            context: 1,
+            flags: 1,
+            size: 64,
+            contents: Bytes::from_static(contents),
+        }),
+    ]
+}
+
+fn read(event: u64, wait: Vec<u64>) -> Kind {
+    Kind::Enqueue(Enqueue {
+        event,
+        queue: 2,
+        wait,
+        operation: Some(enqueue::Operation::ReadBuffer(ReadBuffer {
+            buffer: 3,
+            region: Some(Region {
+                row_length: 64,
+                ..Region::default()
+            }),
+            bulk: false,
+        })),
+        ..Enqueue::default()
+    })
+}
+
+/// Waits for a word about parking.
+fn hear_parking(session: &mut Resuming, wanted: Parking) {
+    while session.hear().expect("the session goes on").parking() != wanted {}
+    session.acknowledge(session.handled);
+}
+
+/// Does what a client does whose session is parked.
+fn park(session: &mut Resuming) {
+    hear_parking(session, Parking::Stand);
+    session.send_raw(&CommandBatch {
+        stands: true,
+        ..CommandBatch::default()
+    });
+    while session.hear().expect("the session goes on").parking() != Parking::Done {
+        session.acknowledge(session.handled);
+    }
+    session.leave();
+}
+
+/// Comes back to the next daemon, and sends the record.
+fn come_back(session: &mut Resuming, record: Vec<Kind>) -> u64 {
+    let position = eventually("the node takes the session back", || {
+        match session.connect(Purpose::Commands, session.handled) {
+            Ok((commands, position)) => {
+                session.commands = commands;
+                Some(position)
+            }
+            Err(Verdict::TooMany) => None,
+            Err(other) => panic!("{other:?}"),
+        }
+    });
+    session.heartbeat = session.connect(Purpose::Heartbeat, 0).unwrap().0;
+    assert_ne!(position & WANTS_RECORD, 0, "the worker needs a record");
+    session.send_raw(&CommandBatch {
+        first: 1,
+        commands: record
+            .into_iter()
+            .map(|kind| Command { kind: Some(kind) })
+            .collect(),
+        recorded: Recorded::Last.into(),
+        ..CommandBatch::default()
+    });
+    position & !WANTS_RECORD
+}
+
+/// Waits for the completion of a read, and returns its bytes.
+fn contents(session: &mut Resuming, event: u64) -> Bytes {
+    loop {
+        let batch = session.hear().expect("the session goes on");
+        if let Some(found) = batch.completions.iter().find(|of| of.event == event) {
+            assert_eq!(found.status, 0);
+            return found.contents.clone();
+        }
+    }
+}
+
+/// Waits for the end of the session, and returns the reason.
+fn close_reason(session: &mut Resuming) -> String {
+    let mut reason = String::new();
+    while let Some(batch) = session.hear() {
+        reason += &batch.close_reason;
+    }
+    reason
+}
+
+#[test]
+fn a_session_goes_on_where_it_was_parked() {
+    let node = Node::new();
+    let daemon = node.daemon(LOOPBACK, FAKE, "30");
+    let mut session = node.session(&daemon);
+    session.send(vec![
+        Kind::CreateUserEvent(CreateUserEvent { event: 10 }),
+        Kind::CreateUserEvent(CreateUserEvent { event: 11 }),
+        Kind::SetUserEventStatus(SetUserEventStatus {
+            event: 11,
+            status: -5,
+        }),
+        read(12, vec![]),
+    ]);
+    contents(&mut session, 12);
+    let address = daemon.address.clone();
+    let ended = std::thread::spawn(|| daemon.terminate());
+    park(&mut session);
+    assert!(ended.join().unwrap());
+    let files = node.files();
+    let kinds: Vec<&str> = files.iter().map(|(kind, _)| &kind[..]).collect();
+    assert_eq!(kinds, ["contents", "session"]);
+    let modes = files.iter().map(|(_, path)| fs::metadata(path).unwrap().mode() & 0o777);
+    assert!(modes.into_iter().all(|mode| mode == 0o600));
+
+    let _daemon = node.daemon(&address, FAKE, "30");
+    // A stranger changes nothing.
+    let secret = std::mem::replace(&mut session.secret, SessionSecret([0; 32]));
+    let stranger = eventually("the node takes the session back", || {
+        let refused = session.connect(Purpose::Heartbeat, 0).err();
+        refused.filter(|verdict| *verdict != Verdict::TooMany)
+    });
+    assert_eq!(stranger, Verdict::Unproved);
+    session.secret = secret;
+    assert_eq!(come_back(&mut session, record(&[])), 8);
+    assert!(node.files().is_empty());
+    // An event that has ended, one that failed, and one that is still open.
+    session.send(vec![
+        read(13, vec![12, 10]),
+        read(14, vec![11]),
+        Kind::SetUserEventStatus(SetUserEventStatus {
+            event: 10,
+            status: 0,
+        }),
+    ]);
+    let mut ended = Vec::new();
+    while ended.len() < 2 {
+        let batch = session.hear().expect("the session goes on");
+        ended.extend(batch.completions);
+    }
+    ended.sort_by_key(|completion| completion.event);
+    assert_eq!(&ended[0].contents[..], CONTENTS);
+    assert_eq!((ended[1].event, ended[1].status), (14, -14));
+    session.say_farewell();
+}
+
+#[test]
+fn a_command_that_waits_for_the_client_is_waited_for() {
+    let node = Node::new();
+    let daemon = node.daemon(LOOPBACK, FAKE, "30");
+    let mut session = node.session(&daemon);
+    session.send(vec![
+        Kind::CreateUserEvent(CreateUserEvent { event: 10 }),
+        read(11, vec![10]),
+        Resuming::ping(2),
+    ]);
+    session.answer(2);
+    let address = daemon.address.clone();
+    let ended = std::thread::spawn(|| daemon.terminate());
+    // The client goes on to the next command that waits, and stands only then.
+    let set = |event| Kind::SetUserEventStatus(SetUserEventStatus { event, status: 0 });
+    session.send(vec![set(10)]);
+    assert_eq!(&contents(&mut session, 11)[..], CONTENTS);
+    hear_parking(&mut session, Parking::Stand);
+    session.send(vec![
+        Kind::CreateUserEvent(CreateUserEvent { event: 20 }),
+        read(21, vec![20]),
+    ]);
+    let stands = CommandBatch {
+        stands: true,
+        ..CommandBatch::default()
+    };
+    session.send_raw(&stands);
+    hear_parking(&mut session, Parking::GoOn);
+    session.send(vec![set(20)]);
+    assert_eq!(&contents(&mut session, 21)[..], CONTENTS);
+    park(&mut session);
+    assert!(ended.join().unwrap());
+    let _daemon = node.daemon(&address, FAKE, "30");
+    come_back(&mut session, record(&[]));
+    session.send(vec![read(30, vec![])]);
+    assert_eq!(&contents(&mut session, 30)[..], CONTENTS);
+}
+
+#[test]
+fn a_session_whose_state_nobody_can_read_ends_with_the_daemon() {
+    let node = Node::new();
+    let daemon = node.daemon(LOOPBACK, FAKE, "1");
+    let mut session = node.session(&daemon);
+    session.send(vec![Kind::CreateCommandBuffer(CreateCommandBuffer {
+        command_buffer: 9,
+        context: 1,
+    })]);
+    session.send(vec![Resuming::ping(2)]);
+    session.answer(2);
+    let ended = std::thread::spawn(|| daemon.terminate());
+    let reason = close_reason(&mut session);
+    assert!(reason.contains("the node's daemon was stopped"), "{reason}");
+    assert!(ended.join().unwrap());
+    assert!(node.files().is_empty());
+}
+
+#[test]
+fn without_a_directory_nothing_is_granted_and_nothing_is_parked() {
+    let daemon = Daemon::fake_at(LOOPBACK, FAKE, &["--drain-limit", "1"]);
+    let mut session = Resuming::open(&daemon, LONG);
+    assert_eq!(session.reply.restart_ms, 0);
+    let ended = std::thread::spawn(|| daemon.terminate());
+    let mut parkings = Vec::new();
+    while let Some(batch) = session.hear() {
+        parkings.push(batch.parking);
+    }
+    assert!(parkings.iter().all(|parking| *parking == 0), "{parkings:?}");
+    assert!(ended.join().unwrap());
+}
+
+#[test]
+fn damaged_contents_and_other_records_end_the_session() {
+    type Change = fn(&Node, &mut Vec<Kind>);
+    let damage: Change = |node, _| {
+        let (_, path) = &node.files()[0];
+        let mut bytes = fs::read(path).unwrap();
+        let at = bytes.len() - 40;
+        bytes[at] ^= 1;
+        fs::write(path, bytes).unwrap();
+    };
+    let shorten: Change = |node, _| {
+        let (_, path) = &node.files()[0];
+        let length = fs::metadata(path).unwrap().len();
+        let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.set_len(length - 50).unwrap();
+    };
+    let forget: Change = |_, record| drop(record.pop());
+    let shrink: Change = |_, record| {
+        if let Some(Kind::CreateBuffer(create)) = record.last_mut() {
+            create.size = 32;
+        }
+    };
+    let broken: Change = |_, record| {
+        if let Some(Kind::CreateBuffer(create)) = record.last_mut() {
+            create.size = 0;
+        }
+    };
+    for (change, expected) in [
+        (damage, "is damaged"),
+        (shorten, "the file with its contents"),
+        (forget, "does not fit"),
+        (shrink, "does not fit"),
+        (broken, "could not create memory object 3"),
+    ] {
+        let node = Node::new();
+        let daemon = node.daemon(LOOPBACK, FAKE, "30");
+        let mut session = node.session(&daemon);
+        let address = daemon.address.clone();
+        let ended = std::thread::spawn(|| daemon.terminate());
+        park(&mut session);
+        assert!(ended.join().unwrap());
+        let mut commands = record(&[]);
+        change(&node, &mut commands);
+        let _daemon = node.daemon(&address, FAKE, "30");
+        come_back(&mut session, commands);
+        let reason = close_reason(&mut session);
+        assert!(reason.contains(expected), "{reason}");
+    }
+}
+
+#[test]
+fn commands_before_the_record_and_what_belongs_into_none_end_the_session() {
+    let event = Kind::CreateUserEvent(CreateUserEvent { event: 9 });
+    for recorded in [Recorded::No, Recorded::Part] {
+        let node = Node::new();
+        let daemon = node.daemon(LOOPBACK, FAKE, "30");
+        let mut session = node.session(&daemon);
+        let _daemon = node.restarted(daemon, &mut session, FAKE);
+        let connected = || session.connect(Purpose::Commands, session.handled).ok();
+        let (commands, _) = eventually("the node takes the session back", connected);
+        session.commands = commands;
+        session.send_raw(&CommandBatch {
+            first: 1,
+            commands: vec![Command {
+                kind: Some(event.clone()),
+            }],
+            recorded: recorded.into(),
+            ..CommandBatch::default()
+        });
+        while session.hear().is_some() {}
+        assert!(session.end_reason().contains("record"));
+    }
+}
+
+#[test]
+fn other_devices_do_not_take_a_session_back() {
+    let node = Node::new();
+    let daemon = node.daemon(LOOPBACK, FAKE, "30");
+    let mut session = node.session(&daemon);
+    let _daemon = node.restarted(daemon, &mut session, "devices = 2");
+    let refused = eventually("the node refuses the session", || {
+        let refused = session.connect(Purpose::Commands, session.handled).err();
+        refused.filter(|verdict| *verdict != Verdict::TooMany)
+    });
+    assert_eq!(refused, Verdict::UnknownSession);
+    let reason = session.end_reason();
+    assert!(reason.contains("devices or drivers have changed"), "{reason}");
+    assert!(node.files().is_empty());
+}
