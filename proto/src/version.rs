@@ -45,7 +45,8 @@ pub enum WireVersion {
     /// 2026-11: connections do not show the id of their session.
     V18 = 18,
     /// 2026-11: sessions outlive their connections. Proofs carry positions, event batches have numbers, receivers
-    /// acknowledge, and workers answer pings on lanes.
+    /// acknowledge, and workers answer pings on lanes. A daemon that ends parks sessions, and the next one gets their
+    /// records.
     V19 = 19,
 }
 

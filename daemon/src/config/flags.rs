@@ -92,6 +92,10 @@ pub struct Flags {
     #[arg(long, value_name = "BYTES", env = "CAUSEWAYD_BUILD_CACHE_SIZE")]
     pub build_cache_size: Option<u64>,
 
+    /// Park sessions in DIR when the daemon ends, for the next one [default: sessions end with the daemon]
+    #[arg(long, value_name = "DIR", env = "CAUSEWAYD_SURVIVAL_DIR")]
+    pub survival_dir: Option<PathBuf>,
+
     /// Let sessions' processes also read and execute files in DIR (repeatable)
     #[arg(
         long,

@@ -191,7 +191,9 @@ impl Settings {
                     table.inventory.probe_time_limit.map_or(60, Within::get),
                 )),
             },
-            parked: table.survival.directory.clone(),
+            parked: (flags.survival_dir.as_ref())
+                .or(table.survival.directory.as_ref())
+                .cloned(),
             build_cache: build_cache::build_cache(flags, file),
             sharing: sharing::sharing(flags, file)?,
             sandbox: sandbox::sandbox(flags, file)?,

@@ -528,6 +528,10 @@ mod tests {
                 lease: Some("5a".repeat(16)),
                 user: Some("u".repeat(MAX_USER)),
             },
+            restores: Some(Restores {
+                applied: u64::MAX,
+                events: u64::MAX,
+            }),
         }
     }
 

@@ -33,7 +33,12 @@ impl Node {
 
     fn daemon(&self, listen: &str, fake: &str, drain_limit: &str) -> Daemon {
         let file = self.folder.path().join("daemon.toml");
-        let arguments = ["--config", file.to_str().unwrap(), "--drain-limit", drain_limit];
+        let arguments = [
+            "--config",
+            file.to_str().unwrap(),
+            "--drain-limit",
+            drain_limit,
+        ];
         Daemon::fake_at(listen, fake, &arguments)
     }
 
@@ -42,7 +47,9 @@ impl Node {
         let entries = fs::read_dir(self.folder.path().join("parked")).unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());
         let kind = |path: &PathBuf| Some(path.extension()?.to_str()?.to_owned());
-        let mut files: Vec<_> = paths.filter_map(|path| Some((kind(&path)?, path))).collect();
+        let mut files: Vec<_> = paths
+            .filter_map(|path| Some((kind(&path)?, path)))
+            .collect();
         files.sort();
         files
     }
@@ -194,7 +201,9 @@ fn a_session_goes_on_where_it_was_parked() {
     let files = node.files();
     let kinds: Vec<&str> = files.iter().map(|(kind, _)| &kind[..]).collect();
     assert_eq!(kinds, ["contents", "session"]);
-    let modes = files.iter().map(|(_, path)| fs::metadata(path).unwrap().mode() & 0o777);
+    let modes = files
+        .iter()
+        .map(|(_, path)| fs::metadata(path).unwrap().mode() & 0o777);
     assert!(modes.into_iter().all(|mode| mode == 0o600));
 
     let _daemon = node.daemon(&address, FAKE, "30");
@@ -384,6 +393,9 @@ fn other_devices_do_not_take_a_session_back() {
     });
     assert_eq!(refused, Verdict::UnknownSession);
     let reason = session.end_reason();
-    assert!(reason.contains("devices or drivers have changed"), "{reason}");
+    assert!(
+        reason.contains("devices or drivers have changed"),
+        "{reason}"
+    );
     assert!(node.files().is_empty());
 }

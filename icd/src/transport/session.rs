@@ -138,7 +138,7 @@ impl Session {
             clock: Arc::default(),
             gauge,
         };
-        if !restart.is_zero() {
+        if !restart.is_zero() && carrier == Carrier::Direct {
             session.core.outbox.records();
         }
         heartbeat::start(&session.core, secret, rhythm, redialer).map_err(no_thread)?;

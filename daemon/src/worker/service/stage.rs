@@ -677,6 +677,7 @@ mod tests {
             leased: None,
             slot: 0,
             owner: Owner::default(),
+            restores: None,
         });
         assigned.unwrap();
         Arc::new(stage)

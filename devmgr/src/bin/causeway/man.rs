@@ -179,6 +179,10 @@ const ENVIRONMENT: Section = Section {
             "how long a program waits for a connection that broke, 60s; 0s: not at all",
         ),
         (
+            "CAUSEWAY_RESTART",
+            "how long a program waits for a node whose daemon is started anew, 5min; 0s: not at all",
+        ),
+        (
             "CAUSEWAY_ANSWER_LIMIT",
             "how long a node that has accepted the connection may take to answer, such as 30s",
         ),

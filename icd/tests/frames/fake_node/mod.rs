@@ -71,6 +71,8 @@ pub struct Faults {
     pub shares_memory: bool,
     /// The time for which the node keeps a session without connections.
     pub resume_ms: u32,
+    /// The time for which the node parks a session.
+    pub restart_ms: u32,
     /// The processes whose sessions are away.
     pub away: Vec<Client>,
 }
@@ -92,6 +94,7 @@ impl Default for Faults {
             closed_heartbeats: 0,
             shares_memory: false,
             resume_ms: 0,
+            restart_ms: 0,
             away: Vec::new(),
         }
     }
@@ -551,6 +554,7 @@ impl NodeService for Supervisor {
             heartbeat_limit_ms: self.0.faults.heartbeat_limit_ms,
             bulk_connections: self.0.faults.bulk_connections,
             resume_ms: self.0.faults.resume_ms.min(request.get_ref().resume_ms),
+            restart_ms: self.0.faults.restart_ms.min(request.get_ref().restart_ms),
             away: self.0.faults.away.clone(),
             // Mostly nobody listens at this path, and lanes then use TCP.
             shared_memory: self

@@ -1,0 +1,159 @@
+//! Tests of a client whose session is parked: it stands, waits for the next daemon, and gives it the record.
+
+use std::sync::Arc;
+
+use causeway::config::Carrier;
+use causeway::transport::Session;
+use causeway_proto::command::command::Kind;
+use causeway_proto::command::{CreateBuffer, EventBatch, ObjectKind, Parking, Recorded, Release};
+use causeway_proto::preamble::{Verdict, WANTS_RECORD};
+
+use crate::frames::fake_node::upper::{Upper, command, completed, number};
+use crate::frames::fake_node::{FakeNode, FakeWorker, Faults};
+
+fn parks() -> Faults {
+    Faults {
+        resume_ms: 60_000,
+        restart_ms: 60_000,
+        ..Faults::default()
+    }
+}
+
+fn buffer(buffer: u64) -> Kind {
+    Kind::CreateBuffer(CreateBuffer {
+        buffer,
+        size: 8,
+        ..CreateBuffer::default()
+    })
+}
+
+fn release(id: u64) -> Kind {
+    let object = ObjectKind::Memory.into();
+    Kind::Release(Release { object, id })
+}
+
+fn says(parking: Parking) -> EventBatch {
+    EventBatch {
+        parking: parking.into(),
+        ..EventBatch::default()
+    }
+}
+
+fn send_all(session: &Arc<Session>, kinds: Vec<Kind>) {
+    for kind in kinds {
+        session.send_now(&kind).unwrap();
+    }
+}
+
+// Receives until the client stands. Returns the commands.
+fn until_it_stands(worker: &mut FakeWorker) -> Vec<Kind> {
+    let mut kinds = Vec::new();
+    loop {
+        let batch = worker.receive();
+        if batch.stands {
+            assert!(batch.commands.is_empty());
+            return kinds;
+        }
+        kinds.extend(batch.commands.into_iter().filter_map(|of| of.kind));
+    }
+}
+
+#[test]
+fn the_next_daemon_gets_the_record_and_what_was_held_back() {
+    let fake = FakeNode::start(parks());
+    let upper = Upper::new();
+    let (_node, session, mut worker) = fake.open(Carrier::Direct, &upper);
+    let before = vec![buffer(1), buffer(2), release(1), command(3)];
+    send_all(&session, before.clone());
+    worker.send(says(Parking::Stand));
+    assert_eq!(until_it_stands(&mut worker), before);
+    // Held back, with the release of what the record must still make.
+    send_all(&session, vec![release(2), command(7), buffer(4)]);
+    fake.set_verdict(Verdict::TooMany);
+    worker.send(says(Parking::Done));
+    // The client shuts its connections.
+    assert!(worker.try_receive().is_none());
+    assert!(session.is_lost().is_none());
+    fake.set_position(4 | WANTS_RECORD);
+    fake.set_verdict(Verdict::Welcome);
+    let mut worker = fake.worker();
+    let record = worker.receive();
+    assert_eq!((record.first, record.recorded()), (1, Recorded::Last));
+    let kinds: Vec<Kind> = record
+        .commands
+        .into_iter()
+        .filter_map(|of| of.kind)
+        .collect();
+    assert_eq!(kinds, [buffer(2)]);
+    let mut first = None;
+    let mut later = Vec::new();
+    while later.len() < 3 {
+        let batch = worker.receive();
+        first.get_or_insert(batch.first);
+        later.extend(batch.commands.into_iter().filter_map(|of| of.kind));
+    }
+    assert_eq!(first, Some(5));
+    assert_eq!(later, [release(2), command(7), buffer(4)]);
+    // Numbers of events go on.
+    worker.send(EventBatch {
+        number: 3,
+        applied: 7,
+        ..completed(100, 0)
+    });
+    upper.completion(100);
+}
+
+#[test]
+fn a_client_goes_on_if_the_worker_says_so() {
+    let fake = FakeNode::start(parks());
+    let upper = Upper::new();
+    let (_node, session, mut worker) = fake.open(Carrier::Direct, &upper);
+    for round in 0..3 {
+        worker.send(says(Parking::Stand));
+        assert!(until_it_stands(&mut worker).is_empty());
+        session.send(&command(round)).unwrap();
+        worker.send(says(Parking::GoOn));
+        assert_eq!(number(&worker.receive().commands[0]), round);
+    }
+    // A break while it stands is a pause like any other, and the worker is told again.
+    worker.send(says(Parking::Stand));
+    assert!(until_it_stands(&mut worker).is_empty());
+    fake.set_position(3);
+    worker.die();
+    let mut worker = fake.worker();
+    assert!(until_it_stands(&mut worker).is_empty());
+    assert!(session.is_lost().is_none());
+}
+
+#[test]
+fn a_session_that_was_not_granted_it_is_not_parked() {
+    let faults = Faults {
+        restart_ms: 0,
+        ..parks()
+    };
+    let fake = FakeNode::start(faults);
+    let upper = Upper::new();
+    let (_node, _session, mut worker) = fake.open(Carrier::Direct, &upper);
+    worker.send(says(Parking::Stand));
+    let loss = upper.loss().to_string();
+    assert!(loss.contains("cannot be parked"), "{loss}");
+}
+
+#[test]
+fn another_worker_that_lacks_commands_ends_the_session() {
+    // One that wants a record of a client that does not stand, and one that has not applied what was written.
+    for stands in [false, true] {
+        let fake = FakeNode::start(parks());
+        let upper = Upper::new();
+        let (_node, session, mut worker) = fake.open(Carrier::Direct, &upper);
+        send_all(&session, vec![buffer(1), buffer(2)]);
+        if stands {
+            worker.send(says(Parking::Stand));
+            until_it_stands(&mut worker);
+        }
+        fake.set_position((if stands { 1 } else { 2 }) | WANTS_RECORD);
+        worker.die();
+        let loss = upper.loss().to_string();
+        assert!(loss.contains("another worker"), "{loss}");
+    }
+}
