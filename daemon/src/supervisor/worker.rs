@@ -88,6 +88,8 @@ pub(super) struct Worker {
     loss: OnceLock<String>,
     /// How far the session was when the worker had parked it.
     parked: OnceLock<Restores>,
+    /// Set when the worker was asked to park its session, until it says that it cannot.
+    is_parking: AtomicBool,
     warmth: Mutex<Warmth>,
 }
 
@@ -171,6 +173,7 @@ impl Worker {
             said: OnceLock::new(),
             loss: OnceLock::new(),
             parked: OnceLock::new(),
+            is_parking: AtomicBool::new(false),
             warmth: Mutex::default(),
         }
     }
@@ -360,8 +363,8 @@ impl Worker {
                             leaving.may_stay();
                         }
                     }
-                    Ok(Some(ToSupervisor::Parked(restores))) => {
-                        let _ = self.parked.set(restores);
+                    Ok(Some(message @ ToSupervisor::Parked(_))) => {
+                        self.hear(message);
                         self.is_ending.store(true, Ordering::Relaxed);
                         leaving.is_due(Instant::now() + PARKED_WITHIN);
                     }
@@ -563,6 +566,17 @@ impl Worker {
         *self.away.lock()
     }
 
+    /// Asks the worker to park its session.
+    pub(super) fn park(&self, contents: OwnedFd) -> io::Result<()> {
+        self.is_parking.store(true, Ordering::Relaxed);
+        self.send(&ToWorker::Park { contents })
+    }
+
+    /// Returns whether the worker parks its session, or has done so.
+    pub(super) fn is_parking(&self) -> bool {
+        self.is_parking.load(Ordering::Relaxed)
+    }
+
     /// Returns how far the session was when the worker had parked it; `None` if it has not.
     pub(super) fn parked(&self) -> Option<Restores> {
         self.parked.get().copied()
@@ -642,7 +656,12 @@ impl Worker {
         if let ToSupervisor::Leaving { reason } = &message {
             let _ = self.said.set(reason.clone());
         }
+        // Also after the end of the process, which follows at once.
+        if let ToSupervisor::Parked(restores) = &message {
+            let _ = self.parked.set(*restores);
+        }
         if let ToSupervisor::NotParked { reason } = &message {
+            self.is_parking.store(false, Ordering::Relaxed);
             let session = self.serves.get().map(|(session, _)| *session);
             tracing::warn!(
                 ?session,
@@ -678,7 +697,7 @@ impl Worker {
             ToSupervisor::LookUp { ticket, key } => builds.look_up(self, ticket, named(key)),
             ToSupervisor::Store { key, entry } => builds.store(named(key), entry),
             ToSupervisor::Refused { key } => builds.remove(named(key)),
-            // `Client`, `Parked`, and what hosts say, is handled in `watch`.
+            // `Client`, and what hosts say, is handled in `watch`.
             ToSupervisor::Ready
             | ToSupervisor::Warmed { .. }
             | ToSupervisor::Client { .. }

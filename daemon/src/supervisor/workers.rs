@@ -611,6 +611,8 @@ impl Workers {
         // worker is ending.
         let verdict = match error.kind() {
             std::io::ErrorKind::WouldBlock => Verdict::TooMany,
+            // The next daemon has the session.
+            _ if worker.is_parking() => Verdict::TooMany,
             _ => Verdict::UnknownSession,
         };
         Err((socket, verdict))

@@ -336,7 +336,7 @@ fn damaged_contents_and_other_records_end_the_session() {
     };
     for (change, expected) in [
         (damage, "is damaged"),
-        (shorten, "the file with its contents"),
+        (shorten, "the file with the contents"),
         (forget, "does not fit"),
         (shrink, "does not fit"),
         (broken, "could not create memory object 3"),

@@ -110,6 +110,8 @@ pub(super) struct Connections {
     pub(super) heartbeat: Arc<Line>,
     /// Whether the session outlives them.
     pub(super) resumes: bool,
+    /// Whether the node may park the session.
+    pub(super) parks: bool,
 }
 
 impl Core {
@@ -119,9 +121,13 @@ impl Core {
         bulk: Bulk,
         events: Arc<dyn SessionEvents>,
     ) -> Core {
+        let outbox = Outbox::new(connections.resumes);
+        if connections.parks {
+            outbox.records();
+        }
         Core {
             address,
-            outbox: Outbox::new(connections.resumes),
+            outbox,
             flusher: Flusher::default(),
             requests: Requests::new(),
             progress: Progress::new(),

@@ -123,7 +123,10 @@ impl Session {
             tool: Tool::of_process(),
         });
         let started = match carrier {
-            Carrier::Direct => start_direct(commands, heartbeat, resumes, &address, bulk, events),
+            Carrier::Direct => {
+                let survives = (resumes, !restart.is_zero());
+                start_direct(commands, heartbeat, survives, &address, bulk, events)
+            }
             Carrier::Grpc => start_grpc(commands, heartbeat, resumes, &address, bulk, events),
         };
         let no_thread = |error: io::Error| WireError::Refused {
@@ -138,9 +141,6 @@ impl Session {
             clock: Arc::default(),
             gauge,
         };
-        if !restart.is_zero() && carrier == Carrier::Direct {
-            session.core.outbox.records();
-        }
         heartbeat::start(&session.core, secret, rhythm, redialer).map_err(no_thread)?;
         flusher::start(&session.core).map_err(no_thread)?;
         exit::register(&session.core);
@@ -520,7 +520,7 @@ fn first_connections(
 fn start_direct(
     line: Line,
     heartbeat: Arc<Line>,
-    resumes: bool,
+    (resumes, parks): (bool, bool),
     address: &str,
     bulk: Bulk,
     events: Arc<dyn SessionEvents>,
@@ -531,6 +531,7 @@ fn start_direct(
         reader: Some(CommandReader::new(readable)?),
         heartbeat,
         resumes,
+        parks,
     };
     let core = Arc::new(Core::new(address.to_owned(), connections, bulk, events));
     reader::start(&core)?;
@@ -551,6 +552,7 @@ fn start_grpc(
         reader: None,
         heartbeat,
         resumes,
+        parks: false,
     };
     let core = Arc::new(Core::new(address.to_owned(), connections, bulk, events));
     grpc::start(&core, served)?;

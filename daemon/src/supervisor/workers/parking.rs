@@ -126,7 +126,7 @@ impl Workers {
         for (id, served) in parkable {
             let asked = files.contents(id).and_then(|contents| {
                 let contents = OwnedFd::from(contents);
-                served.worker.send(&ToWorker::Park { contents })
+                served.worker.park(contents)
             });
             if let Err(error) = asked {
                 tracing::warn!(%error, session = ?id, "a session cannot be parked");

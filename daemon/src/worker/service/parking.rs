@@ -33,11 +33,12 @@ fn park(stage: &Arc<Stage>, contents: &File) {
         let reason = reason.to_owned();
         stage.report(&ToSupervisor::NotParked { reason });
     };
-    let (Some(session), Some(carrier)) = (stage.session_now(), stage.carrier()) else {
-        return never("its client has not connected yet");
+    // The client may just be connecting.
+    let Some((session, carrier)) = stage.session().zip(stage.carrier()) else {
+        return;
     };
-    if session.wants_record() {
-        return never("it is being put together again");
+    while session.wants_record() && !stage.is_closed() {
+        std::thread::sleep(LOOK_EVERY);
     }
     if !carrier.can_park() {
         return never("its commands come over gRPC, or it ends with its connections");

@@ -227,7 +227,7 @@ impl Session {
     /// [`Violation`]: the service logs it and the process exits.
     pub fn apply(&self, batch: &mut CommandBatch) -> Result<(), Violation> {
         if self.shared.parking.is_restoring() || batch.recorded != 0 {
-            return parking::restore(&self.shared, batch);
+            return parking::restore::restore(&self.shared, batch);
         }
         let mut next = self.next.lock();
         if self.skips.load(Ordering::Relaxed) {
@@ -281,7 +281,7 @@ impl Session {
 
     /// Parks the session; see [`parking`].
     pub(crate) fn park(&self, contents: &File, way: &dyn parking::Way) -> parking::Outcome {
-        parking::park(&self.shared, contents, way)
+        parking::park::park(&self.shared, contents, way)
     }
 
     /// Counts the bytes of a batch that is about to be applied.

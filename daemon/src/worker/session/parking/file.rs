@@ -97,13 +97,13 @@ impl Part {
 /// Why contents are not written to a file, or read from it.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotMoved {
-    #[error("the file with its contents: {0}")]
+    #[error("the file with the contents cannot be used: {0}")]
     Io(#[from] io::Error),
-    #[error("the file with its contents is damaged")]
+    #[error("the file with the contents is damaged")]
     Damaged,
-    #[error("its record does not fit its contents")]
+    #[error("the client's record does not fit the contents")]
     Record,
-    #[error("the contents of memory object {0}: {1}")]
+    #[error("the driver does not move the contents of memory object {0}: {1}")]
     Memory(u64, Status),
 }
 

@@ -1,0 +1,145 @@
+//! Parks the session; see [`super`].
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::sync::Arc;
+
+use causeway_proto::command;
+
+use super::file::{self, State};
+use super::{LOOK_EVERY, Outcome, Way, broken};
+use crate::worker::objects::command::Command;
+use crate::worker::session::shared::Shared;
+
+/// Parks the session; see the module.
+pub(in super::super) fn park(shared: &Arc<Shared>, contents: &File, way: &dyn Way) -> Outcome {
+    loop {
+        if let Some(why) = why_never(shared) {
+            return Outcome::Never(why);
+        }
+        // While the client must end an event, it has to go on.
+        while shared.core.lock().graph.waits_for_client() {
+            if way.is_over() {
+                return Outcome::Over;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        *shared.parking.stands.lock() = false;
+        shared.outbox.parking(command::Parking::Stand);
+        if !shared.parking.wait_until_client_stands(way) {
+            return Outcome::Over;
+        }
+        match wait_until_quiet(shared, way) {
+            Some(true) => {}
+            Some(false) => {
+                shared.outbox.parking(command::Parking::GoOn);
+                continue;
+            }
+            None => return Outcome::Over,
+        }
+        return match why_never(shared).map_or_else(|| write(shared, contents), Err) {
+            Ok(applied) => finish(shared, applied, way),
+            Err(why) => {
+                shared.outbox.parking(command::Parking::GoOn);
+                Outcome::Never(why)
+            }
+        };
+    }
+}
+
+// Waits until what the worker has begun has ended, and the client has heard so. `Some(false)`: a command waits for the
+// client. `None`: the session ends otherwise.
+fn wait_until_quiet(shared: &Shared, way: &dyn Way) -> Option<bool> {
+    loop {
+        {
+            let core = shared.core.lock();
+            if core.graph.waits_for_client() {
+                return Some(false);
+            }
+            let mut events = core.graph.each();
+            let has_ended =
+                |event: &Arc<Command>| event.is_user_event() || event.status().is_some();
+            if core.graph.held() == 0
+                && events.all(has_ended)
+                && shared.outbox.is_quiet()
+                && shared.builder.is_idle()
+                && way.heard().is_some()
+            {
+                return Some(true);
+            }
+        }
+        if way.is_over() {
+            return None;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn write(shared: &Shared, contents: &File) -> Result<u64, String> {
+    let state = state_of(shared)?;
+    file::write(contents, &state.0, &state.1).map_err(|error| error.to_string())?;
+    Ok(shared.outbox.last_applied())
+}
+
+// Tells the client that the session is parked. It need not hear that.
+fn finish(shared: &Shared, applied: u64, way: &dyn Way) -> Outcome {
+    shared.outbox.parking(command::Parking::Done);
+    Outcome::Parked {
+        applied,
+        events: way.last(),
+    }
+}
+
+fn why_never(shared: &Shared) -> Option<String> {
+    if let Some(why) = shared.parking.never.get() {
+        return Some((*why).to_owned());
+    }
+    let core = shared.core.lock();
+    let objects = &core.objects;
+    if objects
+        .programs
+        .values()
+        .any(|program| program.has_variables())
+    {
+        let why = "a program has variables of its own, which nobody can read";
+        return Some(why.to_owned());
+    }
+    broken(objects).map(|what| format!("{what}, so it cannot be made again"))
+}
+
+// Returns what the session consists of beside its record, and the memory whose contents belong to it.
+fn state_of(shared: &Shared) -> Result<(State, Vec<file::Part>), String> {
+    let core = shared.core.lock();
+    let mut state = State {
+        newest_event: core.newest_event().map_or(0, |event| event.0),
+        host_ns: crate::runtime::clock::host_ns(),
+        ..State::default()
+    };
+    for event in core.graph.each() {
+        match event.status() {
+            None => state.open_events.push(event.id().0),
+            Some(status) if status.is_error() => {
+                state.failed_events.push(file::FailedEvent {
+                    event: event.id().0,
+                    status: status.0,
+                });
+            }
+            Some(_) => {}
+        }
+    }
+    let objects = &core.objects;
+    let names = file::names(objects);
+    for (id, kernel) in &objects.kernels {
+        let args = kernel.arguments.lock().to_wire(&names);
+        let args =
+            args.map_err(|_| "a kernel argument is an object that was released".to_owned())?;
+        state.kernels.push(command::NdRange {
+            kernel: id.0,
+            args,
+            ..command::NdRange::default()
+        });
+    }
+    let parts = file::parts(objects);
+    state.memory = parts.iter().map(file::Part::described).collect();
+    Ok((state, parts))
+}

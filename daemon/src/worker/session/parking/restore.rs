@@ -1,0 +1,144 @@
+//! Puts a session together that was parked; see [`super`].
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use causeway_proto::command::{self, CommandBatch, Recorded, command::Kind};
+use causeway_proto::id::{EventId, KernelId};
+use causeway_proto::status::Status;
+
+use super::broken;
+use super::file::{self, NotMoved, State};
+use crate::worker::objects::command::{Command, Kind as EventKind};
+use crate::worker::session::run::Runner;
+use crate::worker::session::shared::Shared;
+use crate::worker::session::violation::Violation;
+use crate::worker::session::{apply, arguments, numbering};
+
+/// Applies a batch of the record; see the module.
+pub(in super::super) fn restore(
+    shared: &Arc<Shared>,
+    batch: &mut CommandBatch,
+) -> Result<(), Violation> {
+    let mut restoring = shared.parking.restoring.lock();
+    let Some(under_way) = &mut *restoring else {
+        // The client has sent the record again over another connection.
+        batch.commands.clear();
+        return Ok(());
+    };
+    if batch.recorded == 0 {
+        return match batch.commands.is_empty() {
+            true => Ok(()),
+            false => Err(Violation::Malformed(
+                "the client sent commands before its record",
+            )),
+        };
+    }
+    numbering::skip_applied(batch, under_way.next);
+    if batch.first != under_way.next && !batch.commands.is_empty() {
+        return Err(Violation::Gap {
+            expected: under_way.next,
+            got: batch.first,
+        });
+    }
+    for command in batch.commands.drain(..) {
+        create(shared, command)?;
+        under_way.next += 1;
+    }
+    if batch.recorded() == Recorded::Last {
+        fill(shared, &under_way.contents)?;
+        *restoring = None;
+        shared.parking.is_restoring.store(false, Ordering::Release);
+        tracing::info!("the session that was parked goes on");
+    }
+    Ok(())
+}
+
+fn create(shared: &Arc<Shared>, command: command::Command) -> Result<(), Violation> {
+    let is_recorded = matches!(
+        command.kind,
+        Some(
+            Kind::CreateContext(_)
+                | Kind::CreateQueue(_)
+                | Kind::CreateBuffer(_)
+                | Kind::CreateSubBuffer(_)
+                | Kind::CreateImage(_)
+                | Kind::CreateSampler(_)
+                | Kind::CreateSubDevices(_)
+                | Kind::CreateProgram(_)
+                | Kind::BuildProgram(_)
+                | Kind::CompileProgram(_)
+                | Kind::LinkProgram(_)
+                | Kind::CreateKernel(_)
+                | Kind::Release(_)
+        )
+    );
+    if !is_recorded {
+        return Err(Violation::Malformed(
+            "the client's record has a command that belongs into none",
+        ));
+    }
+    apply::apply(shared, command, false, &mut Runner::new(shared))?;
+    // What follows may need the build.
+    shared.builder.wait_until_idle();
+    Ok(())
+}
+
+// Fills the created objects with what the worker before has written.
+fn fill(shared: &Arc<Shared>, contents: &File) -> Result<(), Violation> {
+    let lost = |what: String| Violation::NotRestored(what);
+    if let Some(what) = broken(&shared.core.lock().objects) {
+        return Err(lost(what));
+    }
+    let mut reader = file::Reader::open(contents).map_err(|error| lost(error.to_string()))?;
+    for memory in &reader.state.memory.clone() {
+        let found = shared
+            .core
+            .lock()
+            .objects
+            .memory
+            .get(&memory.id())
+            .map(Arc::clone);
+        let found = found.ok_or_else(|| lost(NotMoved::Record.to_string()))?;
+        reader
+            .fill(&found, memory)
+            .map_err(|error| lost(error.to_string()))?;
+    }
+    let state = reader.finish().map_err(|error| lost(error.to_string()))?;
+    crate::runtime::clock::not_before(state.host_ns);
+    add_events(shared, &state)?;
+    let mut core = shared.core.lock();
+    core.version += 1;
+    let version = core.version;
+    for launch in &state.kernels {
+        let kernel = core.objects.kernels.get(&KernelId(launch.kernel));
+        let kernel = kernel.ok_or_else(|| lost(NotMoved::Record.to_string()))?;
+        let mut arguments = kernel.arguments.lock();
+        let arguments = Arc::make_mut(&mut arguments);
+        arguments::change(arguments, &launch.args, &core.objects, version)?;
+    }
+    Ok(())
+}
+
+// Adds the events that the client may still name.
+fn add_events(shared: &Arc<Shared>, state: &State) -> Result<(), Violation> {
+    let mut core = shared.core.lock();
+    core.begin_behind((state.newest_event > 0).then_some(EventId(state.newest_event)));
+    let failed = state
+        .failed_events
+        .iter()
+        .map(|of| (of.event, Some(Status(of.status))));
+    let open = state.open_events.iter().map(|event| (*event, None));
+    for (event, status) in failed.chain(open) {
+        let event = Command::new(EventId(event), EventKind::User, false, &shared.outbox);
+        core.add_user_event(&event)?;
+        if let Some(status) = status {
+            // The client knows the end.
+            let _ = event.close(status);
+            core.graph.failed(event.id(), &mut Default::default());
+        }
+    }
+    Ok(())
+}
