@@ -105,6 +105,24 @@ const PROGRAMS: &[Program] = &[
         seeded: true,
         ..PLAIN
     },
+    // On one node, whose daemon is restarted.
+    Program {
+        name: "one-coherence",
+        file: "coherence",
+        arguments: &["--computes", "0", "--rounds", "30", "--devices", "1"],
+        natively: &["--gates", "0"],
+        fakes: Some(1),
+        seeded: true,
+        ..PLAIN
+    },
+    Program {
+        name: "one-graphs",
+        file: "graphs",
+        arguments: &["--devices", "1", "--graphs", "150", "--failing", "1"],
+        fakes: Some(1),
+        seeded: true,
+        ..PLAIN
+    },
     Program {
         name: "threads",
         file: "threads",
@@ -198,7 +216,7 @@ fn survive(
     let file = directory.join("daemon.toml");
     let (interval, limit) = (500 / faster, 4000 / faster);
     // Sessions with links are never parked, and two daemons cannot have one directory.
-    let restarts = program.fakes.is_none() && program.name != "command-buffers";
+    let restarts = program.fakes.is_none_or(|of| of == 1) && program.name != "command-buffers";
     let parked = match restarts {
         true => format!("[survival]\ndirectory = {:?}\n", directory.join("parked")),
         false => String::new(),

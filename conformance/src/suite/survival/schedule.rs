@@ -46,7 +46,7 @@ pub(super) const KINDS: [(Kind, &str, u64, (u64, u64)); 12] = [
     (Kind::ClientStopped, "client stopped", 2, (1_000, 10_000)),
     (Kind::WorkerStopped, "worker stopped", 1, (1_000, 10_000)),
     (Kind::ManagerStopped, "manager stopped", 1, (1_000, 10_000)),
-    (Kind::Restart, "daemon restarted", 60, (0, 0)),
+    (Kind::Restart, "daemon restarted", 3, (0, 0)),
 ];
 
 /// One fault.
