@@ -241,6 +241,9 @@ pub enum Verdict {
     /// The client has not announced this link to this end, or not yet.
     #[error("the node does not know this link")]
     UnknownLink = 6,
+    /// The session is parked, and this daemon ends or is not ready yet. The client tries again.
+    #[error("the session is parked until the node's daemon is ready")]
+    Parked = 7,
 }
 
 /// The message with the node's answer to a preamble.
@@ -301,6 +304,7 @@ impl Greeting {
             4 => Verdict::TooMany,
             5 => Verdict::Unproved,
             6 => Verdict::UnknownLink,
+            7 => Verdict::Parked,
             _ => Verdict::Malformed,
         };
         let version = u16::from_le_bytes([bytes[4], bytes[5]]);

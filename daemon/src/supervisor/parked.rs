@@ -247,6 +247,9 @@ fn create(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::SessionLimits;
+    use crate::handover::{AwayTimes, Owner};
+    use causeway_proto::id::SessionSecret;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -271,6 +274,58 @@ mod tests {
         fs::write(parked.path(&SessionId([2; 16]), SESSION), b"nonsense").unwrap();
         assert!(parked.all().unwrap().is_empty());
         assert_eq!(fs::read_dir(&parked.directory).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn sessions_are_kept_for_their_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let parked = ParkedSessions::open(&folder.path().join("parked")).unwrap();
+        let id = SessionId([3; 16]);
+        let ticket = Ticket::new(
+            &assignment(id),
+            5,
+            Client::default(),
+            &Holder::default(),
+            Duration::from_secs(9),
+        );
+        parked.contents(&id).unwrap();
+        parked.keep(&id, &ticket).unwrap();
+        let (found, read, left) = parked.all().unwrap().remove(0);
+        assert_eq!((found, &read), (id, &ticket));
+        assert!(left <= KEPT && left > KEPT - Duration::from_secs(60));
+        let file = File::options()
+            .write(true)
+            .open(parked.path(&id, SESSION))
+            .unwrap();
+        file.set_modified(SystemTime::now() - KEPT).unwrap();
+        assert!(parked.all().unwrap().is_empty());
+        assert!(!parked.path(&id, CONTENTS).exists());
+    }
+
+    fn assignment(id: SessionId) -> Assignment {
+        Assignment {
+            id,
+            secret: SessionSecret([4; 32]),
+            limits: SessionLimits {
+                objects: 1,
+                held_commands: 1,
+                held_bytes: 1,
+                device_memory: 0,
+                host_memory: 0,
+            },
+            bulk_connections: 1,
+            connect_limit: Duration::ZERO,
+            load_limit: Duration::ZERO,
+            heartbeat_interval: Duration::ZERO,
+            heartbeat_limit: Duration::ZERO,
+            away: AwayTimes::default(),
+            build_cache: false,
+            certificate: None,
+            leased: None,
+            slot: 0,
+            owner: Owner::default(),
+            restores: None,
+        }
     }
 
     #[test]

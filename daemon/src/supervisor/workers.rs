@@ -612,7 +612,7 @@ impl Workers {
         let verdict = match error.kind() {
             std::io::ErrorKind::WouldBlock => Verdict::TooMany,
             // The next daemon has the session.
-            _ if worker.is_parking() => Verdict::TooMany,
+            _ if worker.is_parking() => Verdict::Parked,
             _ => Verdict::UnknownSession,
         };
         Err((socket, verdict))

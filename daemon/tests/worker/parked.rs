@@ -141,7 +141,7 @@ fn come_back(session: &mut Resuming, record: Vec<Kind>) -> u64 {
                 session.commands = commands;
                 Some(position)
             }
-            Err(Verdict::TooMany) => None,
+            Err(Verdict::Parked) => None,
             Err(other) => panic!("{other:?}"),
         }
     });
@@ -211,7 +211,7 @@ fn a_session_goes_on_where_it_was_parked() {
     let secret = std::mem::replace(&mut session.secret, SessionSecret([0; 32]));
     let stranger = eventually("the node takes the session back", || {
         let refused = session.connect(Purpose::Heartbeat, 0).err();
-        refused.filter(|verdict| *verdict != Verdict::TooMany)
+        refused.filter(|verdict| *verdict != Verdict::Parked)
     });
     assert_eq!(stranger, Verdict::Unproved);
     session.secret = secret;
@@ -382,6 +382,30 @@ fn commands_before_the_record_and_what_belongs_into_none_end_the_session() {
 }
 
 #[test]
+fn a_daemon_of_another_wire_version_refuses_and_says_so() {
+    let node = Node::new();
+    let daemon = node.daemon(LOOPBACK, FAKE, "30");
+    let mut session = node.session(&daemon);
+    let address = daemon.address.clone();
+    let ended = std::thread::spawn(|| daemon.terminate());
+    park(&mut session);
+    assert!(ended.join().unwrap());
+    let (_, path) = &node.files()[1];
+    let mut ticket = fs::read(path).unwrap();
+    // The first field is the version.
+    assert_eq!(ticket[0], 8);
+    ticket[1] -= 1;
+    fs::write(path, ticket).unwrap();
+    let _daemon = node.daemon(&address, FAKE, "30");
+    let refused = eventually("the node refuses the session", || {
+        let refused = session.connect(Purpose::Commands, session.handled).err();
+        refused.filter(|verdict| *verdict != Verdict::Parked)
+    });
+    assert_eq!(refused, Verdict::UnknownSession);
+    assert!(session.end_reason().contains("wire version"));
+}
+
+#[test]
 fn other_devices_do_not_take_a_session_back() {
     let node = Node::new();
     let daemon = node.daemon(LOOPBACK, FAKE, "30");
@@ -389,7 +413,7 @@ fn other_devices_do_not_take_a_session_back() {
     let _daemon = node.restarted(daemon, &mut session, "devices = 2");
     let refused = eventually("the node refuses the session", || {
         let refused = session.connect(Purpose::Commands, session.handled).err();
-        refused.filter(|verdict| *verdict != Verdict::TooMany)
+        refused.filter(|verdict| *verdict != Verdict::Parked)
     });
     assert_eq!(refused, Verdict::UnknownSession);
     let reason = session.end_reason();

@@ -69,7 +69,7 @@ fn the_next_daemon_gets_the_record_and_what_was_held_back() {
     assert_eq!(until_it_stands(&mut worker), before);
     // Held back, with the release of what the record must still make.
     send_all(&session, vec![release(2), command(7), buffer(4)]);
-    fake.set_verdict(Verdict::TooMany);
+    fake.set_verdict(Verdict::Parked);
     worker.send(says(Parking::Done));
     // The client shuts its connections.
     assert!(worker.try_receive().is_none());

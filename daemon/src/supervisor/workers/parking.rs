@@ -150,7 +150,7 @@ impl Workers {
         let id = state.parked.find(preamble).ok_or(Verdict::UnknownSession)?;
         // The client tries again: this daemon ends, or does not know its devices yet.
         let (false, Some(generation)) = (state.draining, state.parked.generation) else {
-            return Err(Verdict::TooMany);
+            return Err(Verdict::Parked);
         };
         let Some(ticket) = state.parked.sessions.remove(&id) else {
             return Err(Verdict::UnknownSession);

@@ -164,8 +164,7 @@ fn take(stage: &Arc<Stage>, bytes: [u8; PREAMBLE], socket: TcpStream) {
         return;
     };
     if stage.is_parked() {
-        // The client tries again, until another worker has the session.
-        proof::refuse(&socket.into(), Verdict::TooMany);
+        proof::refuse(&socket.into(), Verdict::Parked);
         return;
     }
     let Some(proving) = stage.begin_proof(preamble.purpose, &socket) else {
