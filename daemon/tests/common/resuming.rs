@@ -60,6 +60,8 @@ pub struct Resuming {
     pub handled: u64,
     pub answers: Vec<u64>,
     pub completions: Vec<u64>,
+    /// Words about parking that the test has not asked for yet.
+    pub parkings: Vec<Parking>,
 }
 
 impl Resuming {
@@ -118,6 +120,7 @@ impl Resuming {
             handled: 0,
             answers: Vec::new(),
             completions: Vec::new(),
+            parkings: Vec::new(),
         })
     }
 
@@ -182,6 +185,9 @@ impl Resuming {
         }
         assert_eq!(batch.number, self.handled + 1, "a batch is missing");
         self.handled = batch.number;
+        if batch.parking() != Parking::No {
+            self.parkings.push(batch.parking());
+        }
         let answers = batch.answers.iter().map(|of| of.request);
         self.answers.extend(answers);
         let completions = batch.completions.iter().map(|of| of.event);

@@ -116,7 +116,12 @@ fn read(event: u64, wait: Vec<u64>) -> Kind {
 
 /// Waits for a word about parking.
 fn hear_parking(session: &mut Resuming, wanted: Parking) {
-    while session.hear().expect("the session goes on").parking() != wanted {}
+    while session.parkings.first() != Some(&wanted) {
+        assert_eq!(session.parkings, []);
+        session.hear().expect("the session goes on");
+        session.acknowledge(session.handled);
+    }
+    session.parkings.clear();
     session.acknowledge(session.handled);
 }
 
@@ -127,9 +132,7 @@ fn park(session: &mut Resuming) {
         stands: true,
         ..CommandBatch::default()
     });
-    while session.hear().expect("the session goes on").parking() != Parking::Done {
-        session.acknowledge(session.handled);
-    }
+    hear_parking(session, Parking::Done);
     session.leave();
 }
 
@@ -277,13 +280,34 @@ fn a_command_that_waits_for_the_client_is_waited_for() {
 
 #[test]
 fn a_session_whose_state_nobody_can_read_ends_with_the_daemon() {
+    let command_buffer = vec![Kind::CreateCommandBuffer(CreateCommandBuffer {
+        command_buffer: 9,
+        context: 1,
+    })];
+    let program = vec![
+        Kind::CreateProgram(CreateProgram {
+            program: 9,
+            context: 1,
+            from: Some(create_program::From::Source(Bytes::from_static(b"int n;"))),
+            request: 0,
+        }),
+        Kind::BuildProgram(BuildProgram {
+            request: 9,
+            program: 9,
+            devices: vec![0],
+            options: Bytes::from_static(b"-w -cl-std=CL2.0"),
+            ..BuildProgram::default()
+        }),
+    ];
+    ends_with_its_daemon(command_buffer);
+    ends_with_its_daemon(program);
+}
+
+fn ends_with_its_daemon(commands: Vec<Kind>) {
     let node = Node::new();
     let daemon = node.daemon(LOOPBACK, FAKE, "1");
     let mut session = node.session(&daemon);
-    session.send(vec![Kind::CreateCommandBuffer(CreateCommandBuffer {
-        command_buffer: 9,
-        context: 1,
-    })]);
+    session.send(commands);
     session.send(vec![Resuming::ping(2)]);
     session.answer(2);
     let ended = std::thread::spawn(|| daemon.terminate());

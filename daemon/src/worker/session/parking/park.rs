@@ -101,7 +101,7 @@ fn why_never(shared: &Shared) -> Option<String> {
         .values()
         .any(|program| program.has_variables())
     {
-        let why = "a program has variables of its own, which nobody can read";
+        let why = "a program may have variables of its own, which nobody can read";
         return Some(why.to_owned());
     }
     broken(objects).map(|what| format!("{what}, so it cannot be made again"))

@@ -38,6 +38,7 @@ pub(crate) fn build(shared: &Arc<Shared>, build: BuildProgram) -> Result<(), Vio
     )?;
     let devices = program.devices(&build.devices)?;
     expect_text(shared, &program, [&build.source[..], &build.options]);
+    program.note_language(&build.options);
     submit(shared, program, Vec::new(), RequestId(build.request), {
         let shared = Arc::clone(shared);
         move |program| build_now(&shared, program, &build, &devices)
@@ -117,6 +118,7 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
     };
     let devices = program.devices(&compile.devices)?;
     expect_text(shared, &program, [&compile.source[..], &compile.options]);
+    program.note_language(&compile.options);
     let texts = compile.headers.iter().map(|h| &h.source[..]);
     expect_text(shared, &program, texts);
     if headers.iter().any(|header| header.prints()) {
@@ -189,6 +191,9 @@ pub(crate) fn link(shared: &Arc<Shared>, link: LinkProgram) -> Result<(), Violat
     };
     if inputs.iter().any(|input| input.prints()) {
         program.may_print();
+    }
+    if inputs.iter().any(|input| input.has_variables()) {
+        program.may_have_variables();
     }
     let devices = program.devices(&link.devices)?;
     let others = inputs.iter().map(|input| input.id).collect();

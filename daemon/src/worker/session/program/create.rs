@@ -31,6 +31,10 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
     let from = create.from.ok_or(Violation::Malformed(
         "a program has neither source, IL, binaries nor built-in kernels",
     ))?;
+    let is_opaque = matches!(
+        from,
+        create_program::From::Il(_) | create_program::From::Binaries(_)
+    );
     let text = match &from {
         create_program::From::Source(text) => Some(text.as_ref()),
         _ => None,
@@ -77,6 +81,9 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
     }
     if prints {
         program.may_print();
+    }
+    if is_opaque {
+        program.may_have_variables();
     }
     let program = {
         let mut core = shared.core.lock();

@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use causeway_proto::command::{Answer, BinariesAnswer, DeviceBinary, answer};
 use causeway_proto::id::{ProgramId, RequestId};
@@ -29,7 +28,7 @@ pub(super) fn submit(
         if let Ok((_, answer::Body::Program(body))) = &answer
             && body.devices.iter().any(|of| of.global_variable_size > 0)
         {
-            program.has_variables.store(true, Ordering::Relaxed);
+            program.may_have_variables();
         }
         answer
     });

@@ -109,7 +109,19 @@ impl Program {
         }
     }
 
-    /// Whether the program has variables of its own.
+    /// Notes that the program may have variables of its own. Drivers need not say so: PoCL reports a size of 0.
+    fn may_have_variables(&self) {
+        self.has_variables.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes the options of a build. OpenCL C 1 has no variables that a kernel can write.
+    fn note_language(&self, options: &[u8]) {
+        if is_later_language(options) {
+            self.may_have_variables();
+        }
+    }
+
+    /// Whether the program has variables of its own, or may have.
     pub(crate) fn has_variables(&self) -> bool {
         self.has_variables.load(Ordering::Relaxed)
     }
@@ -336,6 +348,14 @@ fn devices_of(context: &Context, named: &[u32]) -> Result<Vec<(DeviceIndex, Devi
             device.ok_or_else(|| Violation::Unknown(format!("{index:?} in a context")))
         })
         .collect()
+}
+
+/// Whether the options name another language than OpenCL C 1, which is the default.
+fn is_later_language(options: &[u8]) -> bool {
+    let key = b"std=";
+    let named = |at: usize| !options[at + key.len()..].starts_with(b"CL1");
+    let mut keys = options.windows(key.len()).enumerate();
+    keys.any(|(at, window)| window == key && named(at))
 }
 
 fn natives(devices: &[(DeviceIndex, Device)]) -> Vec<Device> {
