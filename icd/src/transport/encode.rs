@@ -12,7 +12,7 @@ pub trait EncodeCommand {
     fn encoded_len(&self) -> usize;
     /// Appends the encoded command.
     fn encode(&self, out: &mut Vec<u8>);
-    /// The command, if it may belong into the session's [record](super::record). An enqueue never does.
+    /// The command, if it may belong into the session's record. An enqueue never does.
     fn for_record(&self) -> Option<&Kind> {
         None
     }
