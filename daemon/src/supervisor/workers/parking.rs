@@ -198,12 +198,14 @@ impl Workers {
         let files = state.parked.files.clone().ok_or_else(missing)?;
         let contents = files.take(&id)?;
         state.may_open(self.0.sessions.limit)?;
-        let mut assignment = self.assignment(parked.certificate.clone());
-        assignment.id = id;
-        assignment.secret = parked.secret.clone();
-        assignment.owner = parked.owner.clone();
-        assignment.away = parked.away;
-        assignment.restores = parked.restores;
+        let mut assignment = Assignment {
+            id,
+            secret: parked.secret,
+            owner: parked.owner,
+            away: parked.away,
+            restores: parked.restores,
+            ..self.assignment(parked.certificate)
+        };
         let ledger = Ledger::new(1)?;
         let entry = ledger
             .enter()
