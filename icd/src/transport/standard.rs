@@ -6,14 +6,21 @@
 //! [`kept_free`] guard. Duplicates need no guard, since std never makes them that low, nor do files that
 //! are closed at once. Invariant: while a guard exists, a new descriptor is above 2. Afterwards the
 //! numbers are free as before.
+//!
+//! A file that is closed at once, of this library, of libc or of the program, may have such a number when a guard
+//! begins. It would leave the number to the next descriptor. So the guard waits for it.
 
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 
 /// Highest descriptor number of the standard streams.
 const HIGHEST: i32 = 2;
+
+/// Longest wait for a file at such a number to be closed. A file that stays is the program's own.
+const PATIENCE: Duration = Duration::from_millis(2);
 
 static HELD: Mutex<Fillers> = Mutex::new(Fillers {
     guards: 0,
@@ -36,20 +43,44 @@ struct Filler {
 #[must_use]
 pub(super) struct KeptFree(());
 
-/// Fills the numbers that are free. Costs two system calls. If the system has no descriptors left,
-/// nothing is filled.
+/// Fills the numbers that are free. Costs five system calls. If the system has no descriptors left, nothing is
+/// filled.
 pub(super) fn kept_free() -> KeptFree {
     let mut held = HELD.lock();
     held.guards += 1;
-    while let Ok(descriptor) = memfd_create(c"causeway", MemfdFlags::CLOEXEC)
-        && descriptor.as_raw_fd() <= HIGHEST
-        && let Ok(told) = fstat(&descriptor)
-    {
-        // The loop ends with a descriptor above the range, which is closed at once.
-        let inode = told.st_ino;
-        held.fillers.push(Filler { descriptor, inode });
+    held.fill();
+    let mut begun = None;
+    while held.is_one_passing() && begun.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
+        std::thread::yield_now();
+        held.fill();
     }
     KeptFree(())
+}
+
+impl Fillers {
+    fn fill(&mut self) {
+        while let Ok(descriptor) = memfd_create(c"causeway", MemfdFlags::CLOEXEC)
+            && descriptor.as_raw_fd() <= HIGHEST
+            && let Ok(told) = fstat(&descriptor)
+        {
+            // The loop ends with a descriptor above the range, which is closed at once.
+            let inode = told.st_ino;
+            self.fillers.push(Filler { descriptor, inode });
+        }
+    }
+
+    // Whether a file that will be closed soon seems to have one of the numbers. A standard stream is inherited by the
+    // programs that this one starts; such a file is not.
+    fn is_one_passing(&self) -> bool {
+        (0..=HIGHEST).any(|number| {
+            let is_filler = |filler: &Filler| filler.descriptor.as_raw_fd() == number;
+            if self.fillers.iter().any(is_filler) {
+                return false;
+            }
+            // A number that is free was closed since the numbers were filled.
+            super::sys::is_close_on_exec(number).unwrap_or(true)
+        })
+    }
 }
 
 impl Filler {

@@ -158,7 +158,7 @@ fn ends_well(
 
 #[test]
 fn standard_streams_that_are_closed_stay_closed() {
-    let closed = ["0", "1", "2", "02", "012"];
+    let closed = ["0", "1", "2", "02", "012", "f012"];
     ends_well("closed.c", &closed, DIRECT.into_iter().chain(GRPC), "");
 }
 
