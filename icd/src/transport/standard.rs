@@ -13,24 +13,29 @@
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
+use super::sys;
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 
 /// Highest descriptor number of the standard streams.
 const HIGHEST: i32 = 2;
 
-/// Longest wait for a file at such a number to be closed. A file that stays is the program's own.
-const PATIENCE: Duration = Duration::from_millis(2);
+/// Longest wait for a file at such a number to be closed, on a busy machine too. No guard waits again for a file that
+/// stays: it is the program's own, or the loader's directory.
+const PATIENCE: Duration = Duration::from_millis(30);
 
 static HELD: Mutex<Fillers> = Mutex::new(Fillers {
     guards: 0,
     fillers: Vec::new(),
+    stays: [None; HIGHEST as usize + 1],
 });
 
 // The fillers serve all guards together: while they exist, a second guard finds no number free.
 struct Fillers {
     guards: usize,
     fillers: Vec<Filler>,
+    // The files, by inode, that have outlasted a wait at these numbers.
+    stays: [Option<u64>; HIGHEST as usize + 1],
 }
 
 /// A file of this library at such a number, recognised by its inode.
@@ -49,10 +54,8 @@ pub(super) fn kept_free() -> KeptFree {
     let mut held = HELD.lock();
     held.guards += 1;
     held.fill();
-    let mut begun = None;
-    while held.is_one_passing() && begun.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
-        std::thread::yield_now();
-        held.fill();
+    if held.is_one_passing() {
+        held.wait_until_filled();
     }
     KeptFree(())
 }
@@ -69,16 +72,31 @@ impl Fillers {
         }
     }
 
+    fn wait_until_filled(&mut self) {
+        let begun = Instant::now();
+        while self.is_one_passing() {
+            if begun.elapsed() > PATIENCE {
+                self.stays = [0, 1, 2].map(sys::inode);
+                return;
+            }
+            std::thread::yield_now();
+            self.fill();
+        }
+    }
+
     // Whether a file that will be closed soon seems to have one of the numbers. A standard stream is inherited by the
     // programs that this one starts; such a file is not.
     fn is_one_passing(&self) -> bool {
-        (0..=HIGHEST).any(|number| {
+        (0..=HIGHEST).zip(self.stays).any(|(number, stays)| {
             let is_filler = |filler: &Filler| filler.descriptor.as_raw_fd() == number;
             if self.fillers.iter().any(is_filler) {
                 return false;
             }
-            // A number that is free was closed since the numbers were filled.
-            super::sys::is_close_on_exec(number).unwrap_or(true)
+            match sys::is_close_on_exec(number) {
+                Some(is_close_on_exec) => is_close_on_exec && stays != sys::inode(number),
+                // It was closed since the numbers were filled.
+                None => true,
+            }
         })
     }
 }

@@ -46,6 +46,13 @@ pub(super) fn is_close_on_exec(number: RawFd) -> Option<bool> {
     (flags != -1).then_some(flags & libc::FD_CLOEXEC != 0)
 }
 
+/// The inode of the file with this descriptor number. `None` if no descriptor has the number.
+pub(super) fn inode(number: RawFd) -> Option<u64> {
+    let mut told = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the pointer is to a local structure, which the system fills if it succeeds.
+    unsafe { (libc::fstat(number, told.as_mut_ptr()) == 0).then(|| told.assume_init().st_ino) }
+}
+
 /// Sets `SO_PRIORITY`. Values up to 6 need no privilege.
 pub(super) fn set_priority(socket: &TcpStream, priority: libc::c_int) -> io::Result<()> {
     // SAFETY: the pointer and length describe a local integer that lives through the call.

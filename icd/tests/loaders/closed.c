@@ -1,6 +1,7 @@
 /* A program without some of its standard streams, which its argument names. It still prints and moves bytes. With `f`
  * in front, a thread opens and closes files meanwhile, which have the free numbers for a moment. The exit code says
  * what failed; 77: there is no device. */
+#define _GNU_SOURCE
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define SIZE (8u << 20)
@@ -46,7 +48,7 @@ static atomic_int ends;
 static void *opens(void *nothing)
 {
     while (!ends) {
-        int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        int file = memfd_create("passing", MFD_CLOEXEC);
         usleep(10);
         if (file != -1)
             close(file);
