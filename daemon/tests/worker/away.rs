@@ -311,9 +311,38 @@ fn a_session_waits_for_as_long_as_was_granted() {
         session.answer(1);
         session.leave();
         let reason = session.end_reason();
-        assert!(reason.contains("did not come back in time"), "{reason}");
+        let text = "the client did not come back within 0.3 s: the client closed its connections";
+        assert_eq!(reason, text);
         assert_eq!(session.resume().err(), Some(Verdict::UnknownSession));
         until_sessions(&daemon, 0);
+    }
+}
+
+#[test]
+fn the_log_has_one_plain_line_about_the_end_of_a_session_that_was_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_causewayd"));
+    program.stderr(std::fs::File::create(&log).unwrap());
+    let daemon = Daemon::by_fake(program, FAKE, &["--log", "debug"], &[]);
+    let session = Resuming::open(&daemon, (1_500, 1_500));
+    session.leave();
+    session.end_reason();
+    assert!(daemon.terminate());
+    let log = std::fs::read_to_string(log).unwrap();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("client")).collect();
+    let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+    for (text, times) in [
+        ("the client is away; its session waits for it", 1),
+        (
+            "the client has not come back in time, so the session ends",
+            1,
+        ),
+        ("the client closed the session", 0),
+        ("ClientLost", 0),
+        ("ClientClosed", 0),
+    ] {
+        assert_eq!(count(text), times, "{text}: {lines:#?}");
     }
 }
 

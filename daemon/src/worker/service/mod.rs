@@ -251,7 +251,10 @@ impl Running {
         self.stage.scope.name_thread();
         // In all other cases the channel to the supervisor is closed, or the session cannot be relied on.
         let store_within = match ending {
-            Ending::ClientClosed | Ending::Farewell | Ending::ClientLost { .. } => STORE_WITHIN,
+            Ending::ClientClosed
+            | Ending::Farewell
+            | Ending::ClientLost { .. }
+            | Ending::NotBack { .. } => STORE_WITHIN,
             _ => Duration::ZERO,
         };
         ending.log(self.stage.id().is_some());
