@@ -23,6 +23,7 @@ use super::carrier::Carrier;
 use super::encode::EncodeCommand;
 use super::events::SessionEvents;
 use super::flusher::Flusher;
+use super::granted::Granted;
 use super::kept::Impossible;
 use super::outbox::{Appended, Outbox};
 use super::patience::Positions;
@@ -43,6 +44,8 @@ pub(super) struct Core {
     /// Present if waiting threads read the command connection; `None` if the carrier's own thread does.
     pub(super) reader: Option<CommandReader>,
     carrier: Box<dyn Carrier>,
+    /// How long the node keeps the session without connections.
+    pub(super) granted: Granted,
     // Present if the session outlives its connections.
     resume: Option<Resume>,
     heartbeat: Mutex<Arc<Line>>,
@@ -98,8 +101,8 @@ pub(super) struct Connections {
     /// Present if waiting threads read the command connection.
     pub(super) reader: Option<CommandReader>,
     pub(super) heartbeat: Arc<Line>,
-    /// Whether the session outlives them.
-    pub(super) resumes: bool,
+    /// How long the session outlives them.
+    pub(super) granted: Granted,
 }
 
 impl Core {
@@ -111,7 +114,7 @@ impl Core {
     ) -> Core {
         Core {
             address,
-            outbox: Outbox::new(connections.resumes),
+            outbox: Outbox::new(connections.granted.resumes()),
             flusher: Flusher::default(),
             requests: Requests::new(),
             progress: Progress::new(),
@@ -119,7 +122,8 @@ impl Core {
             events,
             reader: connections.reader,
             carrier: connections.carrier,
-            resume: connections.resumes.then(|| Resume {
+            granted: connections.granted,
+            resume: connections.granted.resumes().then(|| Resume {
                 socket: Mutex::new(super::socket::inode(&connections.heartbeat)),
                 ..Resume::default()
             }),
@@ -379,7 +383,7 @@ impl Core {
     /// has failed. Does not wait and calls no callback.
     pub(super) fn break_off(&self, generation: u64, reason: String) -> bool {
         let Some(resume) = &self.resume else {
-            self.fail(reason);
+            self.fail(self.granted.explain(&reason, None));
             return false;
         };
         // A program may close every descriptor it finds, and their numbers may be those of its own files by now. Sockets

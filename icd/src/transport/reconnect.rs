@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use causeway_proto::preamble::Purpose;
 use causeway_security::Line;
 
+use super::clock;
 use super::control;
 use super::core::{Break, Core, NotResumed};
 use super::local::Peer;
@@ -19,6 +20,7 @@ use super::patience::Patience;
 use super::rails::Rail;
 use super::report::{Reported, Tool};
 use super::socket::{Dialer, Fault, NotOpened};
+use super::stops::Stops;
 use crate::config::ServerSettings;
 
 /// A session that is away for longer is reported in the log.
@@ -89,11 +91,12 @@ impl Round {
 
 impl Redialer {
     /// Resumes a session that is away. Returns the new heartbeat connection; `None` if the session has failed.
-    pub(super) fn resume(&mut self, core: &Core) -> Option<Arc<Line>> {
+    pub(super) fn resume(&mut self, core: &Core, stops: &mut Stops) -> Option<Arc<Line>> {
         let must_pause = (self.patience).begin(self.opened.elapsed(), core.positions());
         let (mut patience, mut round) = (self.patience, Round::default());
         let mut is_reported = false;
-        if must_pause && !self.pause(core, &mut patience, "its connections break again and again") {
+        let again = "its connections break again and again";
+        if must_pause && !self.pause(core, &mut patience, stops, again) {
             return None;
         }
         loop {
@@ -102,7 +105,9 @@ impl Redialer {
                 return None;
             }
             let (planned, begun) = (patience.attempt(), Instant::now());
-            let last = match self.attempt(core, &mut round, begun + planned) {
+            let attempt = self.attempt(core, &mut round, begun + planned);
+            stops.look(clock::since_boot(), planned);
+            let last = match attempt {
                 // The session may also have failed during the attempt.
                 _ if core.is_failed() => return None,
                 Ok((line, again)) => {
@@ -111,7 +116,7 @@ impl Redialer {
                     return Some(line);
                 }
                 Err(Failed::ForGood(why)) => {
-                    self.give_up(core, &broken, &why);
+                    self.give_up(core, &broken, &why, stops);
                     return None;
                 }
                 Err(Failed::ForNow(why)) => why,
@@ -124,17 +129,17 @@ impl Redialer {
             if round.goes_on() && patience.has_time() {
                 continue;
             }
-            if !self.pause(core, &mut patience, &last) {
+            if !self.pause(core, &mut patience, stops, &last) {
                 return None;
             }
         }
     }
 
     // Waits before the next attempt. Returns false if the session has failed, also because no time is left.
-    fn pause(&self, core: &Core, patience: &mut Patience, last: &str) -> bool {
+    fn pause(&self, core: &Core, patience: &mut Patience, stops: &mut Stops, last: &str) -> bool {
         let Some(pause) = patience.pause() else {
             if let Some(broken) = core.the_break() {
-                self.give_up(core, &broken, last);
+                self.give_up(core, &broken, last, stops);
             }
             return false;
         };
@@ -144,6 +149,7 @@ impl Redialer {
                 return false;
             }
             std::thread::sleep(LOOKS_UP_EVERY.min(pause));
+            stops.look(clock::since_boot(), LOOKS_UP_EVERY);
         }
         patience.count(pause, begun.elapsed());
         true
@@ -177,16 +183,24 @@ impl Redialer {
 
     // Ends a session that is not resumed. If the node knows why it has ended the session, that says more than `last`,
     // the error of the last attempt.
-    fn give_up(&self, core: &Core, broken: &Break, last: &str) {
+    fn give_up(&self, core: &Core, broken: &Break, last: &str, stops: &Stops) {
         let Break { reason, since } = broken;
         let away = since.elapsed().as_secs_f64();
+        let stopped = stops.recent(clock::since_boot());
         match self.end() {
-            Some(end) => core.told(format!(
-                "{end}; its connection had broken {away:.1} s before: {reason}"
-            )),
-            None => core.fail(format!(
-                "{reason}; the session was not resumed within {away:.1} s: {last}"
-            )),
+            Some(end) => {
+                let text = format!("{end}; its connection had broken {away:.1} s before: {reason}");
+                // The node's reason says for how long the node has waited.
+                core.told(match stopped {
+                    Some(_) => core.granted.explain(&text, stopped),
+                    None => text,
+                });
+            }
+            None => {
+                let text =
+                    format!("{reason}; the session was not resumed within {away:.1} s: {last}");
+                core.fail(core.granted.explain(&text, stopped));
+            }
         }
     }
 
