@@ -432,6 +432,9 @@ fn what_is_granted_is_limited() {
         (session.reply.resume_ms, session.reply.keep_ms),
         (30_000, 30_000)
     );
+    let inventory = daemon.inventory();
+    assert_eq!(inventory.resume_limit_ms, 30_000);
+    assert_eq!((inventory.own_sessions, inventory.own_away), (1, 0));
 }
 
 #[test]
@@ -488,6 +491,13 @@ fn a_session_that_is_away_makes_room_for_another() {
     let begun = Instant::now();
     second.leave();
     until_away(&daemon, 1);
+    let refused = Resuming::open_by(&daemon, process(3), LONG, false).err();
+    let refused = refused.expect("the limit is reached").message().to_owned();
+    let away =
+        "your sessions that are away: 1; one that has been away for 5 s ends when you try again";
+    assert!(refused.contains(away), "{refused}");
+    let inventory = daemon.inventory();
+    assert_eq!((inventory.own_sessions, inventory.own_away), (2, 1));
     let third = eventually("a session opens", || {
         Resuming::open_by(&daemon, process(3), LONG, false).ok()
     });
