@@ -29,6 +29,7 @@ use super::outbox::{Appended, Outbox};
 use super::patience::Positions;
 use super::reader::CommandReader;
 use super::received::Received;
+use super::report::{Reported, Tool};
 use super::requests::Requests;
 use super::wait::{Change, Progress};
 
@@ -41,6 +42,8 @@ pub(super) struct Core {
     pub(super) progress: Progress,
     pub(super) bulk: Bulk,
     pub(super) events: Arc<dyn SessionEvents>,
+    /// The tool that learns of breaks and of the loss.
+    pub(super) tool: Tool,
     /// Present if waiting threads read the command connection; `None` if the carrier's own thread does.
     pub(super) reader: Option<CommandReader>,
     carrier: Box<dyn Carrier>,
@@ -51,6 +54,8 @@ pub(super) struct Core {
     heartbeat: Mutex<Arc<Line>>,
     failure: OnceLock<WireError>,
     failed: AtomicBool,
+    /// Whether this side closes the session, because nothing uses it any more.
+    closes: AtomicBool,
     lost: AtomicBool,
     over: AtomicBool,
 }
@@ -113,6 +118,7 @@ impl Core {
         events: Arc<dyn SessionEvents>,
     ) -> Core {
         Core {
+            tool: Tool::of_process(&address, bulk.session()),
             address,
             outbox: Outbox::new(connections.granted.resumes()),
             flusher: Flusher::default(),
@@ -130,6 +136,7 @@ impl Core {
             heartbeat: Mutex::new(connections.heartbeat),
             failure: OnceLock::new(),
             failed: AtomicBool::new(false),
+            closes: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             over: AtomicBool::new(false),
         }
@@ -554,6 +561,12 @@ impl Core {
         }
     }
 
+    /// Ends the session, because nothing uses it any more.
+    pub(super) fn close(&self) {
+        self.closes.store(true, Ordering::SeqCst);
+        self.fail("the session was closed".to_owned());
+    }
+
     /// Ends the session, because the program has disconnected the server.
     pub(super) fn disconnect(&self) {
         self.end_with(WireError::Disconnected {
@@ -597,6 +610,7 @@ impl Core {
         self.bulk.wait_until_quiet();
         relay::end_all(self);
         if let Some(error) = self.failure.get() {
+            self.report_loss(error);
             for receiver in self.requests.close() {
                 receiver(Err(error.clone()));
             }
@@ -607,6 +621,21 @@ impl Core {
         }
         self.over.store(true, Ordering::SeqCst);
         self.progress.advance(Change::Any);
+    }
+
+    // Tells the tool that the session is lost, unless the program or this library has ended it.
+    fn report_loss(&self, error: &WireError) {
+        let (WireError::Lost { reason, .. } | WireError::Ended { reason, .. }) = error else {
+            return;
+        };
+        if self.closes.load(Ordering::SeqCst) || super::is_ending() {
+            return;
+        }
+        let away = self.the_break().map(|broken| broken.since.elapsed());
+        self.tool.report(Reported::Lost {
+            reason: reason.clone(),
+            away: away.unwrap_or_default(),
+        });
     }
 }
 

@@ -18,7 +18,7 @@ use super::core::{Break, Core, NotResumed};
 use super::local::Peer;
 use super::patience::Patience;
 use super::rails::Rail;
-use super::report::{Reported, Tool};
+use super::report::Reported;
 use super::socket::{Dialer, Fault, NotOpened};
 use super::stops::Stops;
 use crate::config::ServerSettings;
@@ -40,8 +40,6 @@ pub(super) struct Redialer {
     pub(super) patience: Patience,
     /// When the connections were opened.
     pub(super) opened: Instant,
-    /// The tool that learns of breaks.
-    pub(super) tool: Tool,
 }
 
 /// Why an attempt did not resume the session.
@@ -124,7 +122,7 @@ impl Redialer {
             patience.count(planned, begun.elapsed());
             if !is_reported && broken.since.elapsed() >= REPORTED {
                 is_reported = true;
-                self.report_away(&broken, &last);
+                self.report_away(core, &broken, &last);
             }
             if round.goes_on() && patience.has_time() {
                 continue;
@@ -155,9 +153,9 @@ impl Redialer {
         true
     }
 
-    fn report_away(&self, broken: &Break, last: &str) {
+    fn report_away(&self, core: &Core, broken: &Break, last: &str) {
         let (address, reason) = (&self.dialer.address, &broken.reason);
-        self.tool.report(address, Reported::Away(reason.clone()));
+        core.tool.report(Reported::Away(reason.clone()));
         tracing::warn!(
             address,
             reason,
@@ -170,7 +168,7 @@ impl Redialer {
     fn report_back(&self, core: &Core, broken: &Break, again: usize, is_reported: bool) {
         let (address, away) = (&self.dialer.address, broken.since.elapsed());
         let times = core.resumed();
-        self.tool.report(address, Reported::Resumed { times, away });
+        core.tool.report(Reported::Resumed { times, away });
         if is_reported {
             tracing::warn!(
                 address,

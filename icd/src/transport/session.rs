@@ -30,7 +30,6 @@ use super::heartbeat::{self, Rhythm};
 use super::patience::Patience;
 use super::reader::{self, CommandReader};
 use super::reconnect::Redialer;
-use super::report::Tool;
 use super::socket::Dialer;
 use super::wait::Change;
 use super::{SessionEvents, exit, flusher, fork};
@@ -117,7 +116,6 @@ impl Session {
             commands: purpose,
             patience: Patience::new(granted.resume),
             opened: Instant::now(),
-            tool: Tool::of_process(),
         });
         let started = match carrier {
             Carrier::Direct => start_direct(commands, heartbeat, granted, &address, bulk, events),
@@ -475,7 +473,7 @@ impl Drop for Session {
             std::mem::forget(Arc::clone(&self.core));
         } else {
             self.core.say_farewell(FAREWELL_LIMIT);
-            self.core.fail("the session was closed".to_owned());
+            self.core.close();
         }
     }
 }
